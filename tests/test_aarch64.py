@@ -29,7 +29,6 @@ llvm.get_host_cpu_features = Features
 from openaclnn.engines.cpu.formulas.forms import Signature, formula_form, kernel_address
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.machine import cache
-from openaclnn.engines.machine.foreign import entry, hand_on
 
 texts = []
 target = cache._target()
@@ -37,14 +36,7 @@ target.emit_object = target.emit_assembly
 cache._read = cache._write = lambda *given: None
 cache._load = lambda text: texts.append(text) or len(texts)
 
-def emit(code, room, arguments):
-    with code.when(arguments[0] == 0):
-        room.write(0, arguments[1])
-        code.leave()
-    hand_on(code, arguments[1], arguments)
-
-entry("foreign", ["i64", "i64", "f64"], emit)
-found = {"foreign": texts[-1]}
+found = {}
 for name, formula in FORMULAS.items():
     form = formula_form(formula, dict.fromkeys(formula.numbers, 1.0), dict.fromkeys(formula.switches, False))
     for dtype in ("f32", "f16", "bf16"):
@@ -57,7 +49,7 @@ print(json.dumps(found))
 
 @functools.cache
 def assembly(cpu: str) -> dict[str, str]:
-    """Of every formula in three dtypes, and of a function that C++ calls."""
+    """Of every formula in three dtypes."""
     done = subprocess.run([sys.executable, "-c", ELSEWHERE, cpu], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(done.stdout)
@@ -68,12 +60,4 @@ def assembly(cpu: str) -> dict[str, str]:
 def test_formulas_are_vector_code_that_calls_nothing(cpu: str) -> None:
     for name, text in assembly(cpu).items():
         assert not re.findall(r"^\s+blr?\s.*", text, re.MULTILINE), name
-        if name != "foreign":
-            assert re.search(r"^\s+f\w+\s+v\d+\.(4s|8h)", text, re.MULTILINE), name
-
-
-def test_results_for_cpp_lie_where_its_caller_has_room() -> None:
-    """The room's address has a register of its own, and a call that is handed on is a jump."""
-    text = assembly("neoverse-v2")["foreign"]
-    assert re.search(r"^\s+str\s+x1, \[x8\]", text, re.MULTILINE), text
-    assert re.search(r"^\s+br\s+x1\b", text, re.MULTILINE), text
+        assert re.search(r"^\s+f\w+\s+v\d+\.(4s|8h)", text, re.MULTILINE), name

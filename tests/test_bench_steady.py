@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -12,15 +13,22 @@ from typing import Any
 import pytest
 
 from openaclnn import cli
-from openaclnn.bench.reports.page import markdown
-from openaclnn.bench.reports.sheet import sheet
-from openaclnn.bench.reports.terminal import console_tables, disturbed
-from openaclnn.bench.sections.calls import BESIDE, CallCase, all_calls, run_calls
-from openaclnn.bench.sections.runner import run
-from openaclnn.bench.sections.selection import Settings
-from openaclnn.bench.timing.contenders import Contender
-from openaclnn.bench.timing.measure import Sample, Timing
-from openaclnn.bench.timing.steady import AGAIN, NAME, TOLERATED, Steady
+from openaclnn.bench import calls
+from openaclnn.bench.calls import BESIDE, call_cases
+from openaclnn.bench.reports import markdown, on_terminal, sheet, terminal_tables
+from openaclnn.bench.runner import Settings, run
+from openaclnn.bench.tables import disturbances
+from openaclnn.bench.timing import (
+    AGAIN,
+    TOLERATED,
+    YARDSTICK,
+    Bench,
+    Case,
+    Contender,
+    Sample,
+    Steady,
+    Timing,
+)
 from openaclnn.cli import bench as command
 from openaclnn.core.dtypes import FLOAT
 
@@ -139,8 +147,16 @@ def test_timing_again_takes_no_longer_than_is_allowed(seconds: float | None, aga
     assert sum(row["attempts"] for row in rows[::2]) == len(machine.log)
 
 
-def case_named(regime: str) -> CallCase:
-    return next(case for case in all_calls((FLOAT,)) if case.regime.name == regime)
+@functools.cache
+def call_case_named(regime: str) -> Case:
+    return next(case for case in call_cases((FLOAT,)) if case.regime == regime)
+
+
+def rows_of(regime: str, clock: Any, rounds: int) -> list[dict[str, Any]]:
+    """Two calls a sample, on arrays alone."""
+    case, bench = call_case_named(regime), Bench("cpu", ["numpy"], None, clock, rounds, named=True)
+    rows: list[dict[str, Any]] = case.runner(case, bench, per_turn=2)  # type: ignore[call-arg]
+    return rows
 
 
 class Counting:
@@ -173,7 +189,7 @@ def test_every_round_has_what_it_is_compared_with_and_a_yardstick(
 ) -> None:
     """Contenders, as many of ours that do what they are compared with, and the yardstick, four calls."""
     clock = Counting()
-    rows = run_calls(case_named(regime), "cpu", ["numpy"], None, clock, 3, 2, 1)
+    rows = rows_of(regime, clock, 3)
     expected = [own] * len(rows) + ([] if usual is None else [usual] * len(rows)) + [4]
     assert len(clock.samples) == 3 * len(expected)
     for start in range(0, len(clock.samples), len(expected)):
@@ -181,7 +197,7 @@ def test_every_round_has_what_it_is_compared_with_and_a_yardstick(
     # Seconds, less the microseconds that forgetting takes.
     assert all(row["status"] == "ok" and abs(row["of_same"] - 1.0) < 0.01 for row in rows)
     assert all(row["yardstick_us"] == 3e6 for row in rows)  # the host's
-    assert not any(BESIDE in row["contender"] or row["contender"] == NAME for row in rows)
+    assert not any(BESIDE in row["contender"] or row["contender"] == YARDSTICK for row in rows)
 
 
 def test_calls_are_compared_with_others_of_the_same_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,9 +212,9 @@ def test_calls_are_compared_with_others_of_the_same_round(monkeypatch: pytest.Mo
             for each in contenders
         }
 
-    monkeypatch.setattr("openaclnn.bench.sections.calls.interleave", changing)
+    monkeypatch.setattr("openaclnn.bench.timing.interleave", changing)
     for regime, expected in (("kinds in turn", 1.5), ("new layout", 1.5), ("same", 1.0)):
-        rows = run_calls(case_named(regime), "cpu", ["numpy"], None, Counting(), 3, 2, 1)
+        rows = rows_of(regime, Counting(), 3)
         assert [row["of_same"] for row in rows] == [expected] * len(rows), regime
 
 
@@ -206,19 +222,17 @@ def test_without_the_calls_that_it_is_compared_with_a_case_is_still_timed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They are wrong here, and are not timed."""
-    from openaclnn.bench.sections import calls
-
     right = calls.find_fault
     monkeypatch.setattr(
         calls, "find_fault", lambda *given: "it is wrong" * given[2].name.endswith(BESIDE) or right(*given),
     )  # fmt: skip
-    rows = run_calls(case_named("new sizes"), "cpu", ["numpy"], None, Counting(), 1, 2, 1)
+    rows = rows_of("new sizes", Counting(), 1)
     assert all(row["status"] == "ok" and row["of_same"] is None for row in rows)
 
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
-    only = tuple(case_named(regime).title for regime in ("same", "new sizes"))
+    only = tuple(call_case_named(regime).title for regime in ("same", "new sizes"))
     return run(
         Settings(
             rounds=1, sections=("calls",), dtypes=(FLOAT,), engines=("numpy",), only=only, use_torch=False,
@@ -232,19 +246,19 @@ def test_cases_that_stayed_slow_are_marked(results: dict[str, Any]) -> None:
     assert any(row["slow"] is False for row in results["calls"])  # the quickest of the run
     quiet = {"disturbed": False, "slow": False}
     still = results | {"calls": [row | quiet for row in results["calls"]]}
-    assert disturbed(still) == []
+    assert disturbances(still) == []
     assert "| FLOAT |" in markdown([still])
     slow = [row | {"slow": row["regime"] == "same"} for row in still["calls"]]
     noted = results | {"calls": slow}
-    assert disturbed(noted) == ["1 of 2 cases (~) were timed while the machine was slow"]
+    assert disturbances(noted) == ["1 of 2 cases (~) were timed while the machine was slow"]
     text = markdown([noted])
-    assert f"- **{disturbed(noted)[0]}**" in text
+    assert f"- **{disturbances(noted)[0]}**" in text
     assert "| same | FLOAT ~ |" in text
     assert "| new sizes | FLOAT |" in text
     both = results | {"calls": [row | {"disturbed": True} for row in slow]}
     assert "| same | FLOAT ! ~ |" in markdown([both])
-    assert len(disturbed(both)) == 2
-    assert console_tables(both)
+    assert len(disturbances(both)) == 2
+    assert all(on_terminal(table).row_count for table in terminal_tables(both))
 
 
 def test_results_of_before_there_was_a_yardstick_are_read(

@@ -10,6 +10,8 @@ import sys
 import pytest
 
 import openaclnn
+from openaclnn import acl
+from openaclnn.core import status
 from test_capi_tools import compile_program, run_program
 
 
@@ -106,9 +108,16 @@ TOLD = "aclnnEluBackward: gradOutput: expected a tensor, got null [161001 ACLNN_
 FREED = "aclrtFree: devPtr: expected "
 
 
-def test_the_log_on_stdout(tmp_path):
+@pytest.fixture(scope="module")
+def status_only(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("status")
+    (folder / "program.c").write_text(STATUS_ONLY)
+    return compile_program(folder / "program.c", folder / "program")
+
+
+def test_the_log_on_stdout(status_only):
     """In the toolkit's form, between the program's own lines, though those are buffered."""
-    lines = run(tmp_path, STATUS_ONLY, ASCEND_SLOG_PRINT_TO_STDOUT="1").splitlines()
+    lines = run_program(status_only, ASCEND_SLOG_PRINT_TO_STDOUT="1").splitlines()
     assert [lines[1], *lines[3:]] == ["ERROR: 161001", "ERROR: 100000", "end"]
     form = r"\[ERROR\] {}\(\d+,program\):\d{{4}}-\d\d-\d\d-\d\d:\d\d:\d\d\.\d{{3}}\.\d{{3}} \[openaclnn\]\d+ (.*)"
     operator, runtime = (
@@ -118,35 +127,33 @@ def test_the_log_on_stdout(tmp_path):
     assert runtime[1].startswith(FREED)
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [{}, {"ASCEND_SLOG_PRINT_TO_STDOUT": "0"}, {"ASCEND_GLOBAL_LOG_LEVEL": "0"},
-     {"ASCEND_SLOG_PRINT_TO_STDOUT": "1", "ASCEND_GLOBAL_LOG_LEVEL": "4"}],
-)  # fmt: skip
-def test_no_log_where_none_is_wanted(tmp_path, environment):
-    output = run(tmp_path, STATUS_ONLY, **environment)
+def test_no_log_where_none_is_wanted(status_only):
+    wanted = {"ASCEND_SLOG_PRINT_TO_STDOUT": "1", "ASCEND_GLOBAL_LOG_LEVEL": "4"}
+    output = run_program(status_only, **wanted)
     assert output.splitlines() == ["ERROR: 161001", "ERROR: 100000", "end"]
 
 
-@pytest.mark.parametrize("level", ["0", "1", "2", "3", "junk", ""])
-def test_levels_that_let_errors_through(tmp_path, level):
-    output = run(
-        tmp_path, STATUS_ONLY, ASCEND_SLOG_PRINT_TO_STDOUT="1", ASCEND_GLOBAL_LOG_LEVEL=level
-    )
-    assert output.count("[ERROR]") == 2
+@pytest.mark.parametrize(
+    ("prints", "level", "lines"),
+    [(None, None, 0), ("0", None, 0), (None, "0", 0), ("1", "4", 0), *(("1", own, 1) for own in (None, "0", "3", "junk", ""))],
+)  # fmt: skip
+def test_levels_that_let_errors_through(monkeypatch, capfd, prints, level, lines):
+    for name, value in {"SLOG_PRINT_TO_STDOUT": prints, "GLOBAL_LOG_LEVEL": level}.items():
+        if value is not None:
+            monkeypatch.setenv(f"ASCEND_{name}", value)
+    status._wanted.cache_clear()
+    try:
+        assert acl.aclrtFree(None) == 100000
+    finally:
+        monkeypatch.undo()
+        status._wanted.cache_clear()
+    assert capfd.readouterr().out.count("[ERROR]") == lines
 
 
-def test_refusals_explained_on_stderr(tmp_path):
-    (tmp_path / "program.c").write_text(STATUS_ONLY)
-    program = compile_program(tmp_path / "program.c", tmp_path / "program")
+def test_refusals_explained_on_stderr(status_only):
     done = subprocess.run(
-        [program],
-        env={"OPENACLNN_EXPLAIN": "1"},
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+        [status_only], env={"OPENACLNN_EXPLAIN": "1"}, cwd="/", capture_output=True, text=True, check=True
+    )  # fmt: skip
     assert done.stdout.splitlines() == ["ERROR: 161001", "ERROR: 100000", "end"]
     told, rule, freed = done.stderr.splitlines()
     check = openaclnn.find_operator("elu_backward").checks[1]

@@ -122,11 +122,7 @@ def test_every_name_of_a_folder_leads_there() -> None:
 @pytest.mark.parametrize(
     ("variable", "below", "include"),
     [
-        ("ASCEND_HOME_PATH", "", "include"),
         ("ASCEND_HOME_PATH", "", f"{platform.machine()}-linux/include"),
-        ("ASCEND_INSTALL_PATH", "", "include"),
-        ("ASCEND_CUSTOM_PATH", "", "include"),
-        ("ASCEND_CUSTOM_PATH", "/latest", "include"),
         ("ASCEND_CUSTOM_PATH", "/ascend-toolkit/latest", "include"),
     ],
 )

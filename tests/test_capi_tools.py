@@ -40,8 +40,10 @@ def compile_program(source: Path, target: Path, *extra: str) -> Path:
     return target
 
 
-def run_program(program: Path, *arguments: str, **environment: str) -> str:
-    """Run it with nothing in its environment and away from the sources; its output."""
+def run_program(program: Path, *arguments: str, kept: bool = True, **environment: str) -> str:
+    """Run it away from the sources with nothing in its environment but where compiled code is kept, if it is; its output."""
+    if kept:  # a kernel that another program has compiled
+        environment = {"OPENACLNN_CACHE_DIR": str(CACHE)} | environment
     done = subprocess.run(
         [str(program), *arguments], capture_output=True, text=True, timeout=300,
         cwd="/", env=environment, check=False,

@@ -291,15 +291,19 @@ def test_checks_that_mean_nothing(tmp_path: Path, capsys: Any, monkeypatch: Any,
 
 @names
 def test_python_examples_run(tmp_path: Path, operator: Operator) -> None:
-    path = tmp_path / "example.py"
-    path.write_text(example_of(operator, "python"))
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    """They assert what they should; one of them in a process of its own."""
+    text = example_of(operator, "python")
+    exec(text, {})
+    if operator is OPERATORS[0]:
+        path = tmp_path / "example.py"
+        path.write_text(text)
+        done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("language", ["c", "c++"])
 def test_compiled_examples_give_what_is_expected(tmp_path: Path, language: str) -> None:
-    for operator in OPERATORS if language == "c" else OPERATORS[::3]:  # the texts differ in little
+    for operator in OPERATORS[language == "c++" :: 2]:  # the texts differ in little
         source = tmp_path / f"{operator.python_name}{LANGUAGES[language]}"
         assert main(["example", operator.name, "--lang", language, "-o", str(source)]) == 0
         words = run_program(compile_program(source, tmp_path / "program")).split()

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools.calls import calls_table
-from tools.speed import ROWS
+from tools.speed import ROWS, calls_table
 from tools.tables import README, SPEED, SUPPORT, written
 
 import openaclnn
 from openaclnn.bench.accuracy import RULES
-from openaclnn.bench.problems.regimes import REGIMES
-from openaclnn.bench.sections.selection import Settings, select
+from openaclnn.bench.regimes import REGIMES
+from openaclnn.bench.runner import Settings, choose
 from openaclnn.cli import main
 from openaclnn.cli.bench import bench
 from openaclnn.core.products import PRODUCTS
@@ -89,10 +88,8 @@ def test_every_row_of_speed_says_the_filter_that_makes_it() -> None:
     assert filters == [only for _, only in ROWS]
     for text in filters:
         for device in REGIMES:
-            found = select(Settings(device=device, only=(text,)))
-            assert (
-                len({(case.operator.name, case.variant, case.regime.name) for case in found}) == 1
-            )
+            chosen = choose(Settings(device=device, only=(text,), sections=("speed",)))["speed"]
+            assert len({(case.name, case.variant, case.regime) for case in chosen}) == 1
 
 
 def test_the_table_of_small_calls_has_a_line_an_operator() -> None:

@@ -175,11 +175,15 @@ ODD = {
 def test_code_is_of_that_very_call(server: Explorer, tmp_path: Path, kind: str) -> None:
     """In all three languages: the values that the page shows, or its refusal."""
     told = call(server, "elu_backward", ODD[kind])
-    path = tmp_path / "program.py"
-    path.write_text(told["code"]["python"]["text"])
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
-    ran = [(done.returncode, done.stderr, None)]
+    ran: list[tuple[int, str, str | None]] = []
+    try:
+        exec(told["code"]["python"]["text"], {})
+        ran.append((0, "", None))
+    except openaclnn.AclnnError as error:
+        ran.append((1, str(error), None))
     for language, suffix in (("c", ".c"), ("c++", ".cpp")):
+        if language == "c++" and kind not in ("special", "strides", "refused"):
+            continue  # the texts differ in little
         source = tmp_path / f"program{suffix}"
         source.write_text(told["code"][language]["text"])
         program = compile_program(source, tmp_path / f"program_{language}")
@@ -509,7 +513,7 @@ def test_connections_with_work_are_not_ended_for_a_new_one(monkeypatch: Any) -> 
         assert go.wait(60)
         return {}
 
-    monkeypatch.setattr("openaclnn.explorer.server.told_of", slow)
+    monkeypatch.setattr("openaclnn.explorer.server.answer_call", slow)
     monkeypatch.setattr("openaclnn.explorer.server._CONNECTIONS", 4)
     body = json.dumps({"operator": OPERATORS[0].name})
     with serving() as server, ThreadPoolExecutor(4) as pool:
@@ -542,7 +546,7 @@ def test_faults_are_answers(server: Explorer, monkeypatch: Any) -> None:
     def broken(asked: Any) -> Any:
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr("openaclnn.explorer.server.told_of", broken)
+    monkeypatch.setattr("openaclnn.explorer.server.answer_call", broken)
     body = json.dumps({"operator": OPERATORS[0].name})
     status, told, _ = ask(server, "POST", "/api/call", body, JSON)
     assert (status, told["error"]) == (500, "a fault of openaclnn: ZeroDivisionError: of ours")

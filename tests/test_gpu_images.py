@@ -114,7 +114,7 @@ if MODE == "interpret":
 if MODE == "compile":
     import contextlib
 
-    from openaclnn.engines.gpu.launchers import code as fit_code
+    from openaclnn.engines.gpu.launching import code as fit_code
     from openaclnn.engines.gpu.launching import scratch, variants
     from test_gpu_kernels import COMPILED
     from test_gpu_losses import device  # noqa: F401
@@ -196,6 +196,8 @@ if MODE == "compile":
             (9, 3, 48, 50, 64 * 64),
             (70, 9, 1 << 15),
         )
+        monkeypatch.setattr(variants, "_compiled", named)
+        monkeypatch.setattr(variants, "_known", {})
         for operator, given in kinds(SMALL, BFLOAT16, 12):
             plan = bound(operator, given)[0]
             run = gpu.sized(plan)
@@ -237,7 +239,7 @@ if MODE == "compile":
                     natively += by_itself
                 assert natively > 30, given
                 assert driver.with_lock >= natively, given
-                if not run.__self__.keep._block[fit_code.SUMMED]:  # type: ignore[union-attr]
+                if not run.__self__.keep._block[fit_code.ALLOCATE]:  # type: ignore[union-attr]
                     assert driver.in_words >= natively, given
 
     def test_sizes_that_no_builtin_takes(monkeypatch: pytest.MonkeyPatch) -> None:

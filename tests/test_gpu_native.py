@@ -16,7 +16,10 @@ pytest.importorskip("llvmlite")
 
 from openaclnn.engines import gpu
 from openaclnn.engines.gpu.launching import native
-from openaclnn.engines.gpu.launching.native import Builtin, Kernel
+from openaclnn.engines.gpu.launching.blocks import BoundBlock
+from openaclnn.engines.gpu.launching.code import LAUNCH as LAUNCH_SLOT
+from openaclnn.engines.gpu.launching.launch import PointerArg
+from openaclnn.engines.gpu.launching.native import Kernel
 from openaclnn.engines.machine.builtins import address_of_function
 
 LAUNCH = ctypes.CFUNCTYPE(
@@ -66,13 +69,22 @@ def driver() -> Driver:
 
 def entry(
     driver: Driver, launches: list[Any], fell: list[Any], scratch: Any = None
-) -> tuple[Builtin, Any]:
+) -> tuple[BoundBlock, Any]:
     def fallback(addresses: Any, stream: int = 0) -> int:
         fell.append((addresses, stream))
         return 7
 
-    made = Builtin(launches, fallback, driver.address, scratch)
-    return made, made.function()
+    return with_fallback(driver, launches, fallback, scratch)
+
+
+def with_fallback(
+    driver: Driver, launches: list[Any], fallback: Any, scratch: Any = None
+) -> tuple[BoundBlock, Any]:
+    """The builtin of launches with such pointers (place among the addresses, bytes to add, whether it must be aligned), and three numbers."""
+    several = [([PointerArg(at, "", shift, wide) for at, shift, wide in own], 3) for own in launches]  # fmt: skip
+    made = BoundBlock(several, scratch)
+    made._block[LAUNCH_SLOT] = driver.address
+    return made, made.function(fallback)
 
 
 POINTERS = [(0, 0, True), (2, 32, True)]
@@ -203,7 +215,7 @@ def test_a_fallback_may_raise(driver: Driver) -> None:
     def fallback(addresses: Any, stream: int = 0) -> int:
         raise ValueError("no such stream")
 
-    run = Builtin([POINTERS], fallback, driver.address).function()
+    _, run = with_fallback(driver, [POINTERS], fallback)
     with pytest.raises(ValueError, match="no such stream"):
         run((16, 32, 48), 0)
 

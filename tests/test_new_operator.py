@@ -201,12 +201,11 @@ def test_compiled_c_calls_it(copy: Copy) -> None:
 
 BENCHMARKS = """
 import openaclnn
-from openaclnn.bench import accuracy
-from openaclnn.bench.sections import cases
+from openaclnn.bench import accuracy, speed
 from openaclnn.cli import main
 from openaclnn.core.dtypes import FLOATS
 
-cases.ATTEMPTS = 1
+speed.ATTEMPTS = 1
 operator = openaclnn.find_operator("hardtanh_backward")
 for dtype in FLOATS:
     row = accuracy.measure(operator, "unit", dtype)

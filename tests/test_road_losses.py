@@ -18,7 +18,7 @@ from conftest import APART, SIZED, assert_matches_oracle, each, plain
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.status import AclnnError
-from openaclnn.engines.cpu.formulas.sum_code import BLOCK
+from openaclnn.engines.cpu.formulas.sums import BLOCK
 from openaclnn.repeat.words import slots as at
 from test_road import bits, counted_roads, road_of
 from test_road_layouts import SHAPES, as_it_lies, spread

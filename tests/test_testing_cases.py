@@ -110,8 +110,8 @@ def test_refusals_say_the_rule(tmp_path: Path, operator: Operator) -> None:
 @names
 def test_drawn_cases_of_a_level(operator: Operator) -> None:
     for through in ("two-phase", "plain"):
-        found = list(run_cases(level_cases(operator, "L0", count=30, seed=2), through=through))
-        assert [result.verdict for result in found] == ["passed"] * 30, found
+        found = list(run_cases(level_cases(operator, "L0", count=18, seed=2), through=through))
+        assert [result.verdict for result in found] == ["passed"] * 18, found
 
 
 KERNELS = [
@@ -518,11 +518,11 @@ def test_unwritten_output_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_memory_stays_flat() -> None:
-    """Nothing of a case is kept: a thousand take no more than the first of them."""
-    cases = list(level_cases("elu_backward", "L1", count=1200))
-    list(run_cases(cases[:200]))
+    """Nothing of a case is kept: hundreds take no more than the first of them."""
+    cases = list(level_cases("elu_backward", "L1", count=500))
+    list(run_cases(cases[:100]))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert all(result.ok for result in run_cases(iter(cases[200:])))
+    assert all(result.ok for result in run_cases(iter(cases[100:])))
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 20_000, f"{grown} kB"
 

@@ -319,7 +319,7 @@ def test_dtypes_have_the_names_of_case_lists() -> None:
         assert draw("elu", (4,), name)["self"].dtype == np.float16
 
 
-@pytest.mark.parametrize("shape", [(), (7,), (40, 30), (2, 3, 4, 5), (0, 3)])
+@pytest.mark.parametrize("shape", [(), (7,), (2, 3, 4, 5), (0, 3)])
 def test_pictures(tmp_path: Path, shape: tuple[int, ...]) -> None:
     from openaclnn.testing.judging.figures import Rules
 

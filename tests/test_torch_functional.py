@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
-from openaclnn.torch import check_targets, functional, needed, nn
+from openaclnn.torch import check_targets, functional, nn, refusals
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 REDUCTIONS = ("none", "mean", "sum")
@@ -538,16 +538,16 @@ def test_targets_are_looked_at_on_cuda_only_when_asked() -> None:
 
 
 def test_versions_that_will_not_do() -> None:
-    needed.check("2.11.0+cu128")
-    needed.check("3.0.0a0")
+    refusals.check_version("2.11.0+cu128")
+    refusals.check_version("3.0.0a0")
     with pytest.raises(ImportError, match=r"needs PyTorch 2\.11 or newer .*, and found 2\.9\.1"):
-        needed.check("2.9.1")
+        refusals.check_version("2.9.1")
     with pytest.raises(ImportError, match="and there is none"):
-        needed.check(None)
+        refusals.check_version(None)
     extras = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
     for extra in ("torch", "bench"):
         assert extras["optional-dependencies"][extra] == [
-            f"torch>={'.'.join(map(str, needed.LOWEST))}"
+            f"torch>={'.'.join(map(str, refusals.LOWEST))}"
         ]
 
 

@@ -19,8 +19,7 @@ from openaclnn.core.interface import Kind
 from openaclnn.torch.gradients import FORMULAS
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.schema import schema
-from openaclnn.torch.wide import by_reference, in_float64
-from openaclnn.torch.wide_formulas import WIDE
+from openaclnn.torch.wide import WIDE, by_reference, in_float64
 from workloads import cases_of
 
 OPS = torch.ops.openaclnn

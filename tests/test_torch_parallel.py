@@ -5,6 +5,7 @@ One process is the measure: the same function in a group of one, and PyTorch's l
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import math
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,6 +30,7 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.nn.functional import all_reduce
 from torch.distributed.tensor import (
     DTensor,
@@ -37,11 +40,13 @@ from torch.distributed.tensor import (
     Shard,
     distribute_tensor,
 )
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import openaclnn
+import openaclnn.torch as fast
 from openaclnn.torch import functional, nn, parallel
-from openaclnn.torch.parallel import exchange
+from openaclnn.torch.parallel import collectives
 from openaclnn.torch.parallel.sharding import register_rules
 
 SIZES = (2, 4)
@@ -84,6 +89,10 @@ def case(function: Case) -> Case:
 
 ROWS, CLASSES = 14, 23
 EPS = {torch.float64: 2.3e-16, torch.float32: 1.2e-7, torch.float16: 9.8e-4, torch.bfloat16: 7.9e-3}
+
+
+def whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def problem(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
@@ -252,13 +261,13 @@ def batch_of_pixels_apart(team: Team) -> None:
             for given in (None, weight):
                 options = {"weight": given, "reduction": reduction}
                 got = run(ours, values[own], target[own], group=team.group, **options)
-                whole = run(ours, values, target, group=team.alone, **options)
+                every = run(ours, values, target, group=team.alone, **options)
                 options["weight"] = None if given is None else given.double()
                 exact = run(theirs, values.double(), target, **options)
-                assert torch.equal(got[0], whole[0][own] if reduction == "none" else whole[0])
-                assert torch.equal(got[1], whole[1][own])
-                assert_near(whole[0], exact[0])
-                assert_near(whole[1], exact[1], exact[1].abs().amax(1, keepdim=True))
+                assert torch.equal(got[0], every[0][own] if reduction == "none" else every[0])
+                assert torch.equal(got[1], every[1][own])
+                assert_near(every[0], exact[0])
+                assert_near(every[1], exact[1], exact[1].abs().amax(1, keepdim=True))
 
 
 @case
@@ -326,7 +335,7 @@ def two_exchanges_and_no_copies(team: Team) -> None:
     shard = torch.randn(rows, classes).requires_grad_()
     target = torch.randint(classes * team.size, (rows,), generator=torch.Generator().manual_seed(0))
     counted: list[str] = []
-    plain = exchange.all_reduce
+    plain = collectives.all_reduce
 
     def counting(tensor: Tensor, op: Any, group: Any) -> None:
         counted.append(op.name if hasattr(op, "name") else str(op))
@@ -336,7 +345,7 @@ def two_exchanges_and_no_copies(team: Team) -> None:
         {},
         {"label_smoothing": 0.1, "weight": torch.rand(classes), "zloss_scale": 0.1},
     ):
-        exchange.all_reduce = counting
+        collectives.all_reduce = counting
         try:
             with Sizes() as forward:
                 loss = parallel.vocab_parallel_cross_entropy(
@@ -347,12 +356,12 @@ def two_exchanges_and_no_copies(team: Team) -> None:
                 (gradient,) = torch.autograd.grad(loss, shard)
             assert len(counted) == 2
         finally:
-            exchange.all_reduce = plain
+            collectives.all_reduce = plain
             counted.clear()
-        whole = shard.numel() * 4
-        assert max(size for size in forward.seen if size != whole) <= whole // 4
-        assert gradient.untyped_storage().nbytes() == whole
-        assert max(size for size in backward.seen if size != whole) <= whole // 4
+        large = shard.numel() * 4
+        assert max(size for size in forward.seen if size != large) <= large // 4
+        assert gradient.untyped_storage().nbytes() == large
+        assert max(size for size in backward.seen if size != large) <= large // 4
 
 
 PLACED: dict[int, list[tuple[tuple[int, ...], list[Placement]]]] = {
@@ -544,8 +553,7 @@ def gradients_of_gradients(team: Team) -> None:
         for at, part, ours, aims, given in ways:
             part = part.requires_grad_()
             for got, wanted in zip(penalty(ours(part, aims, **given), part), exact, strict=True):
-                whole = got.full_tensor() if isinstance(got, DTensor) else got
-                torch.testing.assert_close(whole, wanted[at])
+                torch.testing.assert_close(whole(got), wanted[at])
     aim = x.flip(0)
     pairs: list[tuple[str, Tensor, dict[str, Any]]] = [
         ("l1_loss", aim, {}), ("smooth_l1_loss", aim, {"beta": 2.0}), ("nll_loss", target, {"weight": weight})
@@ -700,22 +708,141 @@ def the_page(team: Team) -> None:
         held["logits"] = torch.ones(6, classes, requires_grad=True)
 
 
-def work(rank: int, size: int, place: Path) -> bool:
+# Training as people write it: by our losses and by PyTorch's, step by step.
+
+OURS = types.SimpleNamespace(ELU=nn.ELU, CrossEntropyLoss=nn.CrossEntropyLoss)
+
+
+class Perceptron(torch.nn.Module):
+    def __init__(self, nn: Any) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(6, 16), nn.ELU(), torch.nn.Linear(16, 16), nn.ELU(inplace=True))  # fmt: skip
+        self.head = torch.nn.Linear(16, 12)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.head(self.body(x))
+
+
+def batches(rank: int) -> Iterator[tuple[Tensor, Tensor]]:
+    draw = torch.Generator().manual_seed(5 + rank)
+    for _ in range(4):
+        target = torch.randint(12, (8,), generator=draw)
+        target[0] = -100
+        yield torch.randn(8, 6, generator=draw), target
+
+
+def steps(
+    model: Any, nn: Any, rank: int, together: int = 1, compiled: bool = False
+) -> list[Tensor]:
+    criterion, optimizer = nn.CrossEntropyLoss(label_smoothing=0.1), torch.optim.AdamW(model.parameters(), lr=1e-2)  # fmt: skip
+
+    def objective(x: Tensor, target: Tensor) -> Any:
+        return criterion(model(x), target)
+
+    if compiled:
+        objective = torch.compile(objective, backend="aot_eager")
+    seen = []
+    for number, (x, target) in enumerate(batches(rank)):
+        last = number % together == together - 1
+        with contextlib.nullcontext() if last else model.no_sync():
+            loss = objective(x, target)
+            loss.backward()
+        seen.append(whole(loss).detach())
+        if last:
+            seen += [whole(own.grad).clone() for own in model.parameters()]
+            optimizer.step()
+            optimizer.zero_grad()
+    return seen
+
+
+@case
+def trains_as_pytorch(team: Team) -> None:
+    """DistributedDataParallel (compiled, too), FSDP, a column-parallel head. Two processes do."""
+    if team.size > 2:
+        return
+    mesh, plan = team.mesh(), ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
+    data_parallel = torch.nn.parallel.DistributedDataParallel
+    ways: list[tuple[Callable[..., Any], int]] = [
+        (data_parallel, 2),
+        (lambda model: data_parallel(model, static_graph=True), 1),
+        (lambda model: fully_shard(model, mesh=mesh), 1),
+    ]
+
+    def model(nn: Any) -> Any:
+        torch.manual_seed(0)
+        return Perceptron(nn)
+
+    for made, together in ways:
+        wanted = steps(made(model(torch.nn)), torch.nn, team.rank, together)
+        got = steps(made(model(OURS)), OURS, team.rank, together)
+        torch.testing.assert_close(got, wanted)
+        with fast.use():
+            got = steps(made(model(torch.nn)), torch.nn, team.rank, together)
+        torch.testing.assert_close(got, wanted)
+    wanted = steps(data_parallel(model(torch.nn)), torch.nn, team.rank)
+    got = steps(data_parallel(model(OURS)), OURS, team.rank, compiled=True)
+    torch.testing.assert_close(got, wanted)
+    wanted = steps(model(torch.nn), torch.nn, 0)
+    divided = parallelize_module(model(OURS), mesh, {"head": plan})
+    torch.testing.assert_close(steps(divided, OURS, 0), wanted)
+
+
+# Calls of processes that called nothing before: the compiler must not be led through code that looks for memory of tensors.
+
+
+def first_call(way: str) -> Case:
+    def compiled(team: Team) -> None:
+        torch.manual_seed(0)
+        x, target = torch.randn(8, 12), torch.randint(12, (8,))
+        head = torch.nn.Linear(12, 12, bias=False)
+        exact = F.cross_entropy(head(x), target)
+        (wanted,) = torch.autograd.grad(exact, head.weight)
+        rows = slice(4 * team.rank, 4 * team.rank + 4)
+        shard = torch.nn.Parameter(head.weight.detach().chunk(2)[team.rank].clone())
+        parameter = shard if way == "classes" else head.weight
+
+        def step() -> Tensor:
+            if way == "classes":
+                return parallel.vocab_parallel_cross_entropy(F.linear(x, shard), target)
+            if way == "rows":
+                return parallel.batch_parallel_cross_entropy(head(x[rows]), target[rows])
+            return functional.cross_entropy(head(x), target)
+
+        if way == "column-parallel head":
+            parallelize_module(head, team.mesh(), ColwiseParallel(use_local_output=False))
+            parameter = head.weight
+        loss = torch.compile(step, backend="aot_eager")()
+        (got,) = torch.autograd.grad(loss, parameter)
+        if way == "rows":
+            dist.all_reduce(got)
+        torch.testing.assert_close(whole(loss), exact)
+        torch.testing.assert_close(
+            whole(got), wanted.chunk(2)[team.rank] if way == "classes" else wanted
+        )
+
+    return compiled
+
+
+FIRST_CALLS = {way: first_call(way) for way in ("classes", "rows", "column-parallel head")}
+
+
+def work(rank: int, size: int, place: Path, cases: dict[str, Case]) -> bool:
     """One process: case by case, what went wrong in a file. The first such case is the last, since others wait in it."""
+    first = next(iter(cases))
     dist.init_process_group(
-        "gloo", init_method=f"file://{place}/store-{size}", rank=rank, world_size=size,
-        timeout=timedelta(seconds=60),
+        "gloo", init_method=f"file://{place}/store-{size}-{first}", rank=rank, world_size=size,
+        timeout=timedelta(seconds=120),
     )  # fmt: skip
     alone = [dist.new_group([index]) for index in range(size)][rank]
     team = Team(dist.group.WORLD, alone, rank, size)
     found: dict[str, str] = {}
-    for name, function in CASES.items():
+    for name, function in cases.items():
         found[name] = ""
         try:
             function(team)
         except Exception:
             found[name] = traceback.format_exc()
-        (place / f"{size}-{rank}.json").write_text(json.dumps(found))
+        (place / f"{size}-{rank}-{first}.json").write_text(json.dumps(found))
         if found[name]:
             return False
     dist.destroy_process_group()
@@ -727,7 +854,7 @@ ALONE = {
 }  # beside a GPU autograd has threads, and then it refuses to work after a fork
 
 
-def start(size: int, place: Path) -> None:
+def start(size: int, place: Path, cases: dict[str, Case]) -> None:
     """Forks processes, so that PyTorch is imported once. When one has failed, the others get a moment."""
     children = []
     for rank in range(size):
@@ -735,7 +862,7 @@ def start(size: int, place: Path) -> None:
         if child == 0:
             passed = False
             try:
-                passed = work(rank, size, place)
+                passed = work(rank, size, place, cases)
             finally:
                 os._exit(0 if passed else 1)
         children.append(child)
@@ -753,7 +880,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """What each process found in each case."""
     place = tmp_path_factory.mktemp("processes")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__, str(place)], capture_output=True, text=True, timeout=180,
+        [sys.executable, "-W", "ignore", __file__, str(place)], capture_output=True, text=True, timeout=500,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"} | ALONE | LOCAL,
     )  # fmt: skip
     reports = list(place.glob("*.json"))
@@ -765,8 +892,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return results
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "size"), [(name, size) for name in CASES for size in SIZES] + [(way, 2) for way in FIRST_CALLS]
+)  # fmt: skip
 def test_processes(name: str, size: int, found: dict[str, list[str]]) -> None:
     reports = found.get(f"{name} {size}", [])
     assert not any(reports), "\n".join(reports)
@@ -804,75 +932,17 @@ def test_without_processes() -> None:
         parallel.vocab_parallel_cross_entropy(torch.ones(2, 3), torch.tensor([0, 1]), group=None)
 
 
-FIRST_CALLS = """
-import sys, torch, torch.distributed as dist, torch.nn.functional as F
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
-from openaclnn.torch import functional, parallel
-
-way, rank, store = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-torch.manual_seed(0)
-x, target = torch.randn(8, 12), torch.randint(12, (8,))
-head = torch.nn.Linear(12, 12, bias=False)
-exact = F.cross_entropy(head(x), target)
-(expected,) = torch.autograd.grad(exact, head.weight)
-mesh = init_device_mesh("cpu", (2,))
-if way == "classes":
-    own = torch.nn.Parameter(head.weight.detach().chunk(2)[rank].clone())
-    step = lambda: parallel.vocab_parallel_cross_entropy(F.linear(x, own), target, group=None)
-    expected = expected.chunk(2)[rank]
-elif way == "rows":
-    own, part = head.weight, slice(4 * rank, 4 * rank + 4)
-    step = lambda: parallel.batch_parallel_cross_entropy(head(x[part]), target[part], group=None)
-else:
-    head = parallelize_module(head, mesh, ColwiseParallel(use_local_output=False))
-    own, step = head.weight, lambda: functional.cross_entropy(head(x), target)
-loss = torch.compile(step, backend="aot_eager")()
-(got,) = torch.autograd.grad(loss, own)
-if way == "rows":
-    dist.all_reduce(got)
-whole = lambda tensor: tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-torch.testing.assert_close(whole(loss), exact)
-torch.testing.assert_close(whole(got), expected)
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.parametrize("way", ["classes", "rows", "column-parallel head"])
-def test_compiled_as_the_first_call_of_a_process(way: str, tmp_path: Path) -> None:
-    """Nothing was called before: the compiler must not be led through code that looks for memory of tensors."""
-    env = (
-        os.environ
-        | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-        | ALONE
-        | LOCAL
-    )
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", FIRST_CALLS, way, str(rank), str(tmp_path / "store")],
-            env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    try:
-        shown = [process.communicate(timeout=170)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    assert [process.returncode for process in started] == [0, 0], "\n".join(shown)
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
     importlib.import_module(
         "torch._dynamo"
     )  # DDP and modes ask for it: before the fork it is imported once
+    for way, first in FIRST_CALLS.items():
+        start(2, Path(sys.argv[1]), {way: first})
     with tempfile.TemporaryDirectory() as own:  # and kernels are loaded once
         dist.init_process_group("gloo", init_method=f"file://{own}/store", rank=0, world_size=1)
         for warming in (classes_apart, elements_apart, rules_of_operators):
             warming(Team(dist.group.WORLD, dist.group.WORLD, 0, 1))
         dist.destroy_process_group()
     for processes in SIZES:
-        start(processes, Path(sys.argv[1]))
+        start(processes, Path(sys.argv[1]), CASES)

@@ -159,7 +159,8 @@ def test_code_of_a_stranger_is_not_run(folder: Path, whose: str) -> None:
     count, told = call(place)
     assert count > 0
     assert told == ""
-    assert call(place) == (0, "")
+    if whose == "folder":
+        assert call(place) == (0, "")
     kept = {path: path.read_bytes() for path in folder.iterdir()}
     for path in kept:
         if whose != "open":
@@ -287,6 +288,7 @@ def test_only_what_is_ours_is_cleared(
     others.write_bytes(CODE_MARK)
     (folder / f"{'a' * 40}.o").write_bytes(CODE_MARK + b"...")
     (folder / "writing-abcd1234").write_bytes(CODE_MARK)
+    (folder / ".openaclnn-0123456789abcdef.part").write_bytes(CODE_MARK)
     (folder / f"{'b' * 40}.o").write_bytes(b"an object file of the user's")
     (folder / "mine.o").write_bytes(CODE_MARK)
     (folder / f"{'c' * 40}.o").symlink_to(others)
@@ -303,7 +305,7 @@ def test_only_what_is_ours_is_cleared(
     assert "can be written by everybody" in told["ignored"]
     folder.chmod(0o700)
     assert main(["cache", "clear", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files"] == 3
+    assert json.loads(capsys.readouterr().out)["files"] == 4
     assert {path.name for path in folder.iterdir()} == left
     assert others.exists()
 

@@ -166,7 +166,7 @@ def test_a_full_disk_ends_a_run_with_a_sentence(
     assert names(place) == ["x.npy"]
 
 
-@pytest.mark.parametrize("suffix", ["npy", "bin", "npz", "safetensors", "pt"])
+@pytest.mark.parametrize("suffix", ["npy", "npz", "pt"])
 def test_a_limit_of_sizes_ends_a_run_with_a_sentence(place: Path, suffix: str) -> None:
     """Another process, with files of 64 KB at most: writing beyond would be SIGXFSZ, or SIGBUS where it is mapped."""
     np.save("x.npy", np.ones(1 << 16, np.float32))
@@ -412,7 +412,7 @@ def test_a_killed_process_leaves_the_old_or_the_new(place: Path) -> None:
     assert make("b", 2, "--force") == 0
     new = state(place / "b")
     found = []
-    for steps in (0, 12, 30, 46, 50, 1000):
+    for steps in (0, 30, 48, 1000):
         shutil.rmtree("a")
         shutil.copytree("b", "a")
         assert make("a", 1, "--force") == 0

@@ -1,15 +1,16 @@
-"""The table of speed on large problems in docs/benchmarks.md, from the benchmark's results: each row says the filter that makes it."""
+"""The tables of docs/benchmarks.md: speed on large problems from the benchmark's results, each row with the filter that makes it, and what
+small calls cost, from the page of calls that change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from openaclnn.bench.tables.cells import Row
-from openaclnn.bench.tables.merge import merged
-from openaclnn.bench.tables.summary import same_kind
+from openaclnn.bench.tables import merged, same_kind
+from openaclnn.bench.timing import Row
 
-__all__ = ["ROWS", "speed_table"]
+__all__ = ["PAGE", "ROWS", "calls_table", "speed_table"]
 
 ROWS = (
     ("ELU backward, from the input", "elu_backward input bandwidth"),
@@ -26,17 +27,27 @@ ROWS = (
 )
 """What a row is called, and the filter."""
 
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks-calls.md"
+KIND = "same"
+"""The kind of calls that the table shows, those that do not change; the page has all."""
+WAYS = {"arrays": "NumPy arrays", "tensors": "PyTorch's tensors", "torch": "PyTorch itself"}
+
 _DTYPES = {"FLOAT": "F32", "BFLOAT16": "BF16", "FLOAT16": "F16"}
 
 
 def speed_table(reports: Iterable[dict[str, Any]]) -> str:
     """Markdown: for each CPU and number of threads PyTorch's time over ours, for each GPU what part of a copy too."""
     columns = [column for results in merged(reports) for column in _columns(results)]
-    lines = [["large problems", "`--only`", *(heading for heading, _ in columns)]]
-    lines.append(["---"] * len(lines[0]))
-    for title, only in ROWS:
-        lines.append([title, f"`{only}`", *(cells.get(only, "-") for _, cells in columns)])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    lines = [
+        [title, f"`{only}`", *(cells.get(only, "-") for _, cells in columns)]
+        for title, only in ROWS
+    ]
+    return _table(["large problems", "`--only`", *(heading for heading, _ in columns)], lines)
+
+
+def _table(headings: list[str], lines: Iterable[list[str]]) -> str:
+    rows = [headings, ["---"] * len(headings), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def _columns(results: dict[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -67,3 +78,41 @@ def _column(
         only: " / ".join(known.get((only, dtype), "-") for dtype in dtypes) for only, _ in known
     }
     return f"{heading} ({' / '.join(_DTYPES[name] for name in dtypes)})", cells
+
+
+def calls_table(page: str) -> str:
+    """Markdown, a line an operator: on each machine ours and PyTorch's, allocating and into `out=`."""
+    cells: dict[str, dict[str, str]] = {}
+    for machine, row in _rows(page):
+        dtype, *marks = row["dtype"].split()
+        if row["calls"] == KIND and dtype == "FLOAT":
+            for name, title in WAYS.items():
+                if name in row:
+                    told = cells.setdefault(row["operator"], {})
+                    told[f"{machine}: {title}"] = " ".join([_both(row, name), *marks])
+    headings = list(dict.fromkeys(heading for told in cells.values() for heading in told))
+    lines = [
+        [operator, *(told.get(heading, "-") for heading in headings)]
+        for operator, told in cells.items()
+    ]
+    return _table(["small calls, FLOAT", *headings], lines)
+
+
+def _both(row: dict[str, str], name: str) -> str:
+    return " / ".join(filter(None, (row[name], row.get(f"{name} out=", "")))) or "-"
+
+
+def _rows(page: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The lines of the tables, with the machine that they stand under."""
+    for section in page.split("\n## ")[1:]:
+        title, _, text = section.partition("\n")
+        machine = (
+            title.replace("(R)", "").removesuffix(", beside PyTorch").replace(" Processor", "")
+        )
+        headings: list[str] = []
+        for line in text.splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split("|")] if line[:1] == "|" else []
+            if cells[:2] == ["operator", "calls"]:
+                headings = cells
+            elif len(cells) == len(headings) and headings and cells[0] != "---":
+                yield machine, dict(zip(headings, cells, strict=True))

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from openaclnn import registry, support_table
-from tools.calls import PAGE, calls_table
-from tools.speed import speed_table
+from tools.speed import PAGE, calls_table, speed_table
 
 __all__ = ["README", "SPEED", "SUPPORT", "written"]
 

@@ -39,14 +39,14 @@ def _first_phase(operator: Operator) -> Callable[..., tuple[int, int, Executor |
             if len(arguments) == count:
                 executor = phase_one(operator, arguments, True, True)
                 return 0, executor.kind.plan.workspace, executor
-            given, pointers = arguments[:count], arguments[count:]
-            if len(given) < count or len(pointers) > 2:
+            values, pointers = arguments[:count], arguments[count:]
+            if len(values) < count or len(pointers) > 2:
                 raise AclnnError(
                     Status.ACLNN_ERR_PARAM_INVALID, operator.name, "arguments",
                     f"{count} ({', '.join(p.name for p in operator.parameters)})", f"{len(arguments)}",
                 )  # fmt: skip
             size, place, *_ = (*pointers, _WANTED, _WANTED)
-            executor = phase_one(operator, given, size is not None, place is not None)
+            executor = phase_one(operator, values, size is not None, place is not None)
             return 0, executor.kind.plan.workspace, executor
         except AclnnError as error:
             return fail(error), 0, None

@@ -1,12 +1,13 @@
 """Benchmarks of every operator on every engine, beside PyTorch and a plain copy: `openaclnn bench` runs them.
 
-Each of these rooms imports from those below it:
+In the order to read, each importing from those above it:
 
-    reports/     what is read: the terminal, a page, pictures, a sheet
-    tables/      results as tables, whoever shows them
-    sections/    the parts of a run, and the run
-    timing/      who computes a problem, whether that is right, how long it takes
-    problems/    what is timed
+- what is timed: `problems.py` makes an operator's arguments, `regimes.py` has the sizes;
+- how: `timing.py` describes cases and contenders, times them in turns, and again what met a slow machine; `contenders.py` says who computes a
+  problem and whether that is right, `machine.py` what else results depend on;
+- the sections: `speed.py` is the large table, `calls.py` has calls that change, `training.py` steps of training, modules and PyTorch's
+  operators replaced, `processes.py` first calls and memory; `runner.py` chooses the cases and runs them all;
+- what is read: `tables.py` makes tables from results, `reports.py` shows them on the terminal, on a page and as CSV, `plots.py` draws.
 
-Beside `reports/`, `accuracy.py` is a program of its own: how exact results are.
+Results are plain dicts, as the JSON file holds them. `accuracy.py` is a program of its own: how exact results are.
 """

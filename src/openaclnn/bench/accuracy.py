@@ -14,25 +14,34 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 import openaclnn
-from openaclnn.bench.problems.problem import measured
-from openaclnn.bench.tables.cells import markdown_table
-from openaclnn.bench.timing.machine import describe_machine
+from openaclnn.bench.machine import describe_machine
+from openaclnn.bench.problems import load_torch, measured, to_torch
+from openaclnn.bench.reports import on_terminal
+from openaclnn.bench.tables import Table
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.writing import write_text
 
 SHAPES = {"elementwise": (1 << 20,), "rows": (256, 4096), "pixels": (4, 21, 128, 128)}
-ROW = (
-    "operator",
-    "variant",
-    "dtype",
-    "ours, largest ulp",
-    "ours, mean ulp",
-    "PyTorch, largest ulp",
-)
+ROW = ("operator", "variant", "dtype", "ours, largest ulp", "ours, mean ulp", "PyTorch, largest ulp")  # fmt: skip
+RULES = files("openaclnn.bench") / "numerics_rules.md"
+PAGE = """# Numerics
+
+{rules}
+
+## Measured
+
+Errors in units in the last place (ulp) of the dtype against the float64 oracle, over results that are normal
+numbers; 0.5 is a correctly rounded result. Differences of nearly equal terms (label smoothing and z-loss near a
+zero of the gradient) lose digits in any float32 evaluation, PyTorch's too, and show as large ulp counts of
+tiny results.
+
+{table}
+
+Made by `python -m openaclnn.bench.accuracy --markdown docs/numerics.md` on {machine}.
+"""
 
 
 class Errors(NamedTuple):
@@ -53,79 +62,38 @@ def errors(got: np.ndarray[Any, Any], exact: np.ndarray[Any, Any], dtype: DType)
     return Errors(float(off.max(initial=0.0)), float(off.mean()) if off.size else 0.0)
 
 
-def _as_torch(torch: Any, value: Any) -> Any:
-    if not isinstance(value, np.ndarray):
-        return value
-    if value.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(value.view(np.uint16)).view(torch.bfloat16)
-    return torch.from_numpy(value)
-
-
 def measure(operator: Operator, variant: str, dtype: DType) -> tuple[str, ...]:
     """One row: ours and PyTorch's errors on the same data."""
-    work = operator.workloads
+    work, torch = operator.workloads, load_torch()
     arguments = work.make(np.random.default_rng(2), dtype, SHAPES[work.PATTERN], variant)
     exact = operator.oracle(**arguments)
     ours = errors(getattr(openaclnn, operator.python_name)(**arguments), exact, dtype)
-    try:
-        import torch
-    except ImportError:
-        theirs = "-"
-    else:
-        given = {name: _as_torch(torch, value) for name, value in arguments.items()}
+    theirs = "-"
+    if torch is not None:
+        tensors = {name: to_torch(torch, value) for name, value in arguments.items()}
         out = torch.empty(exact.shape, dtype=getattr(torch, dtype.torch_name))
-        result = work.torch_peers(torch, given, out)["torch"]().double().numpy()
+        result = work.torch_peers(torch, tensors, out)["torch"]().double().numpy()
         theirs = f"{errors(result, exact, dtype).largest:.3g}"
-    return (
-        operator.name,
-        variant,
-        dtype.name,
-        f"{ours.largest:.3g}",
-        f"{ours.mean:.3g}",
-        theirs,
-    )
-
-
-PAGE = """# Numerics
-
-{rules}
-
-## Measured
-
-Errors in units in the last place (ulp) of the dtype against the float64 oracle, over results that are normal
-numbers; 0.5 is a correctly rounded result. Differences of nearly equal terms (label smoothing and z-loss near a
-zero of the gradient) lose digits in any float32 evaluation, PyTorch's too, and show as large ulp counts of
-tiny results.
-
-{table}
-
-Made by `python -m openaclnn.bench.accuracy --markdown docs/numerics.md` on {machine}.
-"""
-RULES = files("openaclnn.bench") / "numerics_rules.md"
+    return operator.name, variant, dtype.name, f"{ours.largest:.3g}", f"{ours.mean:.3g}", theirs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every operator, variant and dtype; print the table, and write the page where asked."""
     parser = argparse.ArgumentParser(prog="python -m openaclnn.bench.accuracy", description=__doc__)
     parser.add_argument("--markdown", type=Path, help="write the page to this file")
-    given = parser.parse_args(arguments)
+    page = parser.parse_args(arguments).markdown
     rows = [
         measure(operator, variant, dtype)
         for operator in measured()
         for variant in operator.workloads.VARIANTS
         for dtype in FLOATS
     ]
-    table = Table(*ROW)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
-    if given.markdown:
-        page = PAGE.format(
-            rules=RULES.read_text(encoding="utf-8").strip(),
-            table=markdown_table(ROW, 3, rows),
-            machine=", ".join(f"{name} {fact}" for name, fact in describe_machine().items()),
-        )
-        write_text(given.markdown, page)
+    table = Table("", ROW, 3, rows)
+    Console().print(on_terminal(table))
+    if page:
+        machine = ", ".join(f"{name} {fact}" for name, fact in describe_machine().items())
+        rules = RULES.read_text(encoding="utf-8").strip()
+        write_text(page, PAGE.format(rules=rules, table=table.markdown(), machine=machine))
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from openaclnn.calls.guard import (
@@ -12,7 +13,6 @@ from openaclnn.calls.guard import (
     check_memory,
     check_overlap,
     check_storages,
-    find_memory,
 )
 from openaclnn.calls.planned import planned
 from openaclnn.core.declare import Operator
@@ -71,8 +71,6 @@ class Executor:
     def repeat(self) -> None:
         """Let it run many times."""
         self.repeatable = True
-        if self.runner is not None:
-            self.runner = self.kind.bound(self.launch)
 
     def take(self) -> None:
         """Use up one that is not repeatable, or refuse if somebody did before."""
@@ -117,17 +115,14 @@ def phase_one(
 
 
 def _look_early(executor: Executor) -> None:
-    """Look at the memory in phase one already, so that a broken rule is told where the caller can see it."""
-    noticed, tensors, extents = memory.notices(), executor.tensors, executor.extents
-    found = find_memory(tensors, extents, executor.kind.alike, executor.kind.device)
+    """Look at the memory in phase one already, so that a broken rule is told where the caller can see it; a raw tensor may get its address
+    later, and with it lie apart."""
+    noticed, kind, extents = memory.notices(), executor.kind, executor.extents
+    found = check_memory(kind.plan, extents, executor.tensors, kind.device, later=True)
     if found is not None:
-        _rely(executor, found, noticed)
-        return
-    # A raw tensor may get its address later.
-    plan = executor.kind.reached_plan(extents)
-    for operand, tensor in zip(plan.operands, tensors, strict=True):
-        if tensor.raw and tensor.base:  # other memory is alive as long as its tensor
-            check_memory(plan, (operand,), (tensor,), executor.kind.device)
+        with suppress(AclnnError):
+            check_overlap(kind.plan, extents, executor.tensors)
+            _rely(executor, found, noticed)
 
 
 _watched: set[weakref.ref[Executor]] = set()
@@ -159,14 +154,10 @@ memory.listeners.append(forget)
 
 def _checked(executor: Executor) -> Found:
     """Where the tensors lie now; a broken rule of memory is refused."""
-    kind, tensors, extents = executor.kind, executor.tensors, executor.extents
-    noticed = memory.notices()
-    found = find_memory(tensors, extents, kind.alike, kind.device)
-    if found is None:
-        plan = kind.reached_plan(extents)
-        owners = check_memory(plan, plan.operands, tensors, kind.device)
-        check_overlap(plan, tensors)
-        found = tuple([tensor.address for tensor in tensors]), owners
+    noticed, kind, extents = memory.notices(), executor.kind, executor.extents
+    found = check_memory(kind.plan, extents, executor.tensors, kind.device)
+    assert found is not None
+    check_overlap(kind.plan, extents, executor.tensors)
     _rely(executor, found, noticed)
     return found
 

@@ -7,6 +7,7 @@ the runtime; and an output never lies half over an input, so results do not depe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,16 @@ from openaclnn.core.interop import (
     is_tracked_leaf,
     mark_written,
     strided_view,
-    torch_tensor_of,
 )
-from openaclnn.core.plan import Operand, Plan, walks_alike
+from openaclnn.core.plan import Plan, walks_alike
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
+from openaclnn.repeat.phases import Extents
 from openaclnn.runtime.memory import Allocation, find_allocation
 
 __all__ = [
-    "Found", "announce_writes", "check_devices", "check_memory", "check_output_layout", "check_overlap", "check_storages", "lies_apart",
-    "find_memory",
+    "Found", "announce_writes", "check_devices", "check_memory", "check_output_layout", "check_overlap", "check_storages",
+    "lies_apart",
 ]  # fmt: skip
 
 Found = tuple[tuple[int, ...], Sequence[Any]]
@@ -97,55 +98,6 @@ def lies_apart(tensor: Tensor) -> bool:
     return False
 
 
-def find_memory(
-    tensors: Sequence[Tensor],
-    extents: Sequence[tuple[int, int]],
-    alike: Sequence[bool],
-    device: str,
-) -> Found | None:
-    """Where tensors lie, outputs last, if no rule of memory can be broken; else the checks below say which one is.
-
-    `extents` are the bytes that each covers from its first element on, `alike` says which inputs may be exactly the
-    first output, `device` is the one that the call was planned for.
-    """
-    addresses: list[int] = []
-    owners: list[Any] = []
-    for tensor, (low, high) in zip(tensors, extents, strict=True):
-        address = tensor.base
-        if tensor.offset:
-            address += tensor.offset * tensor.dtype.itemsize
-        owner = tensor.owner
-        if tensor.raw:
-            owner = find_allocation(address + low)
-            if owner is None or owner.kind != "device" or not tensor.base:
-                return None
-            if address + high > owner.address + owner.size:
-                return None
-        if (owner if tensor.raw else tensor).device != device:
-            return None
-        owners.append(owner)
-        addresses.append(address)
-    first = len(alike)
-    address, (low, high) = addresses[first], extents[first]
-    start, stop = address + low, address + high
-    for source, (low, high), same in zip(addresses, extents, alike, strict=False):
-        if source + low < stop and start < source + high and not (same and source == address):
-            return None
-    if len(addresses) - first > 1 and not _apart(addresses, extents, first + 1):
-        return None
-    return tuple(addresses), owners
-
-
-def _apart(addresses: Sequence[int], extents: Sequence[tuple[int, int]], first: int) -> bool:
-    """Whether the tensors from the first on share no memory with one before them."""
-    for last in range(first, len(addresses)):
-        start, stop = (addresses[last] + end for end in extents[last])
-        for source, (low, high) in zip(addresses[:last], extents, strict=False):
-            if source + low < stop and start < source + high:
-                return False
-    return True
-
-
 def check_storages(
     operator: Interface, places: Sequence[int], owners: Sequence[Any], since: str = "of phase one"
 ) -> None:
@@ -160,15 +112,12 @@ def check_storages(
 
 
 def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:
-    """Phase two writes the outputs, tensors of ours or arrays: what PyTorch would not let be written is refused, and autograd
-    is told of the rest."""
+    """Phase two writes the outputs: what PyTorch would not let be written is refused, and autograd is told of the rest."""
     written = []  # of PyTorch's
     for place in operator.output_places:
         output = arguments[place]
-        if type(output) is Tensor:
-            output = torch_tensor_of(output)
-        if output is not None and type(output) is not np.ndarray:
-            written.append((place, output))
+        if output is not None and type(output.owner) is Held:
+            written.append((place, output.owner.tensor))
     if not written:
         return
     place, expected, got = written[0][0], "", ""
@@ -187,32 +136,35 @@ def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:
 
 
 def check_memory(
-    plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tensor], device: str
-) -> list[Any]:
-    """Refuse null data, memory of another kind or device, and raw views that reach past their allocation.
+    plan: Plan, extents: Extents, tensors: Sequence[Tensor], device: str, later: bool = False
+) -> Found | None:
+    """Where tensors lie; refuse null data, memory of another kind or device, and raw views that reach past their allocation.
 
-    Returns what must be kept alive until the kernel is done.
+    `device` is the one that the call was planned for. With `later`, an address may come yet: None where one is null.
     """
+    addresses: list[int] = []
     owners: list[Any] = []
-    for operand, tensor in zip(operands, tensors, strict=True):
-        name, address = operand.parameter, tensor.address
-        if not tensor.raw:
-            if tensor.device != device:
-                raise _elsewhere(plan, name, device, tensor.device)
-            owners.append(tensor.owner)
-            continue
-        if not tensor.base:
-            raise _refuse(plan, name, "a data address", "null", Status.ACLNN_ERR_PARAM_NULLPTR)
-        first, last = address + operand.low, address + operand.high
-        found = find_allocation(first)
-        if found is None or found.kind != "device":
-            raise _stray(plan, name, tensor.base, first, last)
-        if last > found.address + found.size:
-            raise _outside(plan, name, found, first, last)
-        if found.device != device:
-            raise _elsewhere(plan, name, device, found.device)
-        owners.append(found)
-    return owners
+    for operand, tensor, (low, high) in zip(plan.operands, tensors, extents, strict=True):
+        address, owner, home = tensor.base, tensor.owner, tensor.device
+        if tensor.offset:
+            address += tensor.offset * tensor.dtype.itemsize
+        if tensor.raw:
+            name = operand.parameter
+            if not tensor.base:
+                if later:
+                    continue
+                raise _refuse(plan, name, "a data address", "null", Status.ACLNN_ERR_PARAM_NULLPTR)
+            owner = find_allocation(address + low)
+            if owner is None or owner.kind != "device":
+                raise _stray(plan, name, tensor.base, address + low, address + high)
+            if address + high > owner.address + owner.size:
+                raise _outside(plan, name, owner, address + low, address + high)
+            home = owner.device
+        if home != device:
+            raise _elsewhere(plan, operand.parameter, device, home)
+        owners.append(owner)
+        addresses.append(address)
+    return None if len(addresses) < len(tensors) else (tuple(addresses), owners)
 
 
 def _stray(plan: Plan, name: str, base: int, first: int, last: int) -> AclnnError:
@@ -253,36 +205,36 @@ def _touched(tensor: Tensor) -> np.ndarray[Any, Any]:
     return strided_view(tensor.address, tensor.dtype, shape, strides)
 
 
-def check_overlap(plan: Plan, tensors: Sequence[Tensor]) -> None:
+def check_overlap(plan: Plan, extents: Extents, tensors: Sequence[Tensor]) -> None:
     """Refuse an output that shares memory with an input, unless it is that input, element for element; or with an
     output before it."""
+    spans = [
+        (own.address + low, own.address + high)
+        for own, (low, high) in zip(tensors, extents, strict=True)
+    ]
+    if all(stop <= start for (_, stop), (start, _) in pairwise(sorted(spans))):
+        return  # as in most calls
     operands = plan.operands
     for place in range(len(plan.inputs), len(operands)):
-        _check_apart(plan, operands[: place + 1], tensors)
+        output, target, (start, stop) = operands[place], tensors[place], spans[place]
+        for operand, source, (first, beyond) in zip(operands[:place], tensors, spans, strict=False):
+            if beyond <= start or stop <= first or source.device != target.device:
+                continue
+            alike = output is plan.output and walks_alike(operand, output)
+            if (alike and source.address == target.address) or _interleaved(source, target):
+                continue
+            raise _refuse(
+                plan, output.parameter, f"memory apart from {operand.parameter}'s, or exactly the same view",
+                "a partial overlap", Status.ACLNN_ERR_PARAM_INVALID,
+            )  # fmt: skip
 
 
-def _check_apart(plan: Plan, operands: Sequence[Operand], tensors: Sequence[Tensor]) -> None:
-    """Refuse the last of some operands if it shares memory with one before."""
-    *before, output = operands
-    target = tensors[len(before)]
-    begin = target.address
-    start, stop = begin + output.low, begin + output.high
-    for operand, source in zip(before, tensors, strict=False):
-        own = source.address
-        if own + operand.high <= start or stop <= own + operand.low:
-            continue
-        if source.device != target.device:
-            continue
-        if output is plan.output and own == begin and walks_alike(operand, output):
-            continue
-        if target.device == "cpu":
-            try:
-                views = _touched(source), _touched(target)
-                if not np.shares_memory(*views, max_work=_OVERLAP_WORK):
-                    continue
-            except np.exceptions.TooHardError:
-                pass
-        raise _refuse(
-            plan, output.parameter, f"memory apart from {operand.parameter}'s, or exactly the same view",
-            "a partial overlap", Status.ACLNN_ERR_PARAM_INVALID,
-        )  # fmt: skip
+def _interleaved(source: Tensor, target: Tensor) -> bool:
+    """Whether two views share no element, though one begins before the other ends: looked at on the host, as long as that is not too hard."""
+    if target.device != "cpu":
+        return False
+    try:
+        views = _touched(source), _touched(target)
+        return not np.shares_memory(*views, max_work=_OVERLAP_WORK)
+    except np.exceptions.TooHardError:
+        return False

@@ -41,7 +41,7 @@ def call_plain(
 ) -> Any:
     """Bind, check, plan and run one plain call.
 
-    With a `road` the next call of its kind may take that, and so may this one from there on: the road makes the outputs
+    With a cache (`road`) the next call like it may take the fast path, and so may this one from there on: that makes the outputs
     that the caller did not give, sees that none lies over something, and runs.
     """
     if not rounding.is_standard():
@@ -100,15 +100,16 @@ def _run(
     plan: Plan, choice: Choice, call: Call, results: Sequence[Any], fresh: Sequence[str]
 ) -> None:
     tensors, first = plan_tensors(plan, call), results[0]
-    check_memory(plan, plan.operands, tensors, tensors[-1].device)
+    extents = [(operand.low, operand.high) for operand in plan.operands]
+    found = check_memory(plan, extents, tensors, tensors[-1].device)
+    assert found is not None
+    addresses, owners = found
     if len(fresh) < len(results):  # only what the caller gave can lie over something
-        check_overlap(plan, tensors)
+        check_overlap(plan, extents, tensors)
         for output, own in zip(call.operator.outputs, results, strict=True):
             if output.name not in fresh:
                 mark_written(own)
     stream, runner = stream_of(first), choice.prepare()
-    addresses = tuple([tensor.address for tensor in tensors])
-    owners = [tensor.owner for tensor in tensors]
     places = [call.operator.places[operand.parameter] for operand in plan.operands]
     # An option's own conversion may have taken memory away since arrays were bound, or a finaliser, or what was compiled.
     check_storages(call.operator, places, owners, "that the call began with")
@@ -133,7 +134,7 @@ def _finished(
     results: Sequence[tuple[Any, Callable[[Any], Any] | None]],
     fresh: Sequence[str],
 ) -> Any:
-    """What the caller gets. Of several outputs one that is not computed is None, unless the caller gave it; the short road
+    """What the caller gets. Of several outputs one that is not computed is None, unless the caller gave it; the fast path
     makes them all.
     """
     if operator.result_type is None:

@@ -9,7 +9,7 @@ from openaclnn.core import rounding
 from openaclnn.core.call import UNFIT, Call, bind_arguments, leave_unbound
 from openaclnn.core.declare import Operator
 from openaclnn.core.forks import undivided
-from openaclnn.core.interop import is_tracked_leaf, viewers_now
+from openaclnn.core.interop import as_tensor, is_tracked_leaf, torch_tensor, viewers_now
 from openaclnn.core.products import current_product
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.dispatch import choose_engine
@@ -78,12 +78,15 @@ def _bound(
 
 def _with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments with arrays as tensors; what cannot be viewed is left for binding to refuse, like what may not be written."""
-    viewers = viewers_now()
+    viewers, tensor = viewers_now(), torch_tensor()
     viewed: list[Any] = []
     for value in arguments:
-        view = viewers.get(type(value))
+        view = viewers.get(type(value)) or (as_tensor if type(value) is tensor else None)
         try:
-            viewed.append(value if view is None or is_tracked_leaf(value) else view(value))
+            if view is None or (type(value) is tensor and is_tracked_leaf(value)):
+                viewed.append(value)
+            else:
+                viewed.append(view(value))
         except UNFIT:
             viewed.append(value)
     return tuple(viewed)

@@ -46,8 +46,9 @@ class Conversions:
         self.lib = lib
         self._texts = _Texts()
         # Phase one knows words that it has seen by the object.
-        choices = {own for each in registry() for one in each.parameters for own in one.choices}
-        self._words = {own: own for own in map(str.encode, choices)}
+        parameters = (parameter for operator in registry() for parameter in operator.parameters)
+        words = {choice.encode() for parameter in parameters for choice in parameter.choices}
+        self._words = {word: word for word in words}
         self._constants: dict[str, Any] = {}
 
     def values(self, pointer: Any, count: int, argument: str) -> Any:
@@ -72,8 +73,8 @@ class Conversions:
         """A string; null is None."""
         if not pointer:
             return None
-        found: bytes = self.ffi.string(pointer, _LARGEST_TEXT)
-        return self._words.get(found, found)
+        text: bytes = self.ffi.string(pointer, _LARGEST_TEXT)
+        return self._words.get(text, text)
 
     def number(self, address: int, data_type: int) -> Any:
         """The value that a pointer to void points to, by its type."""
@@ -137,19 +138,21 @@ _KINDS = {"aclTensor": "a live tensor", "aclScalar": "a live scalar"}
 def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
     """What the text of a wrapper refers to."""
     name = prototype.name
-    own = name.removesuffix("GetWorkspaceSize") if prototype.phase == 1 else name
+    operator_name = name.removesuffix("GetWorkspaceSize") if prototype.phase == 1 else name
     has_status = glue.failure_of(prototype) != 0
 
     def missing(handle: int, argument: str, kind: str) -> None:
         if handle:  # null is an operand that was not given
             got = f"{handle:#x}, which is unknown or already destroyed"
-            raise AclnnError(_INVALID, own, argument, _KINDS.get(kind, "a live handle"), got)
+            raise AclnnError(
+                _INVALID, operator_name, argument, _KINDS.get(kind, "a live handle"), got
+            )
 
-    def null_first(error: BaseException, *given: Any) -> BaseException:
+    def null_first(error: BaseException, *values: Any) -> BaseException:
         if not isinstance(error, AclnnError):
             return error
-        *arguments, size, place = given
-        operator = find_operator(own)
+        *arguments, size, place = values
+        operator = find_operator(operator_name)
         call = leave_unbound(
             operator, arguments, current_product(), size is not None, place is not None
         )

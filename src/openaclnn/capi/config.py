@@ -42,17 +42,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             option, dest="wanted", action="append_const", const=option, default=[], help=text
         )
     parser.add_argument("--version", action="store_true", help="the version of openaclnn")
-    given = parser.parse_args(arguments)
-    if given.version:
+    options = parser.parse_args(arguments)
+    if options.version:
         print(__version__)
-        if not given.wanted:
+        if not options.wanted:
             return 0
-    if not given.wanted:
+    if not options.wanted:
         parser.print_usage(sys.stderr)
         return 2
     try:
-        found = installation()
-        return _print(" ".join(_ANSWERS[option][1](found) for option in given.wanted))
+        built = installation()
+        return _print(" ".join(_ANSWERS[option][1](built) for option in options.wanted))
     except BuildError as error:
         print(f"openaclnn-config: {error}", file=sys.stderr)
         return 1

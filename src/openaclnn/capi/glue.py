@@ -210,7 +210,7 @@ def _call(prototype: Prototype, results: list[Variable]) -> list[str]:
 
 
 def _arguments(prototype: Prototype) -> list[str]:
-    given: list[str] = []
+    arguments: list[str] = []
     skipped = count = ""
     behind = (*prototype.parameters, None)[1:]
     for variable, following in zip(prototype.parameters, behind, strict=True):
@@ -218,23 +218,23 @@ def _arguments(prototype: Prototype) -> list[str]:
         if is_result(variable) or name == skipped:
             continue
         if is_array(variable):
-            own = following is not None and following.type == "uint64_t"
-            if own and following is not None:
+            counted = following is not None and following.type == "uint64_t"
+            if counted and following is not None:
                 skipped = count = following.name
             members = variable.pointee.endswith("const")
-            kind = "_members" if members else "_values" if own else "_optional_values"
-            given.append(f"{kind}({name}, {count}, {name!r})")
+            kind = "_members" if members else "_values" if counted else "_optional_values"
+            arguments.append(f"{kind}({name}, {count}, {name!r})")
         elif is_object(variable):
-            given.append(f"_find({name})")
+            arguments.append(f"_find({name})")
         elif variable.type == CALLBACK:
-            given.append(f"_callback({name})")
+            arguments.append(f"_callback({name})")
         elif variable.is_pointer and variable.pointee.endswith("char"):
-            given.append(f"_text({name})")
+            arguments.append(f"_text({name})")
         elif prototype.name == "aclCreateScalar" and name == "value":
-            given.append("_number(value, dataType)")
+            arguments.append("_number(value, dataType)")
         else:
-            given.append(name)
-    return given
+            arguments.append(name)
+    return arguments
 
 
 def _store(results: list[Variable]) -> list[str]:
@@ -253,24 +253,26 @@ def _store(results: list[Variable]) -> list[str]:
 
 
 def _phase_one(prototype: Prototype) -> list[str]:
-    given = []
+    arguments = []
     for variable in prototype.parameters[:-2]:
         if is_object(variable):
             kind = variable.pointee.removeprefix("const ").strip()
             missing = f"_missing({variable.name}, {variable.name!r}, {kind!r})"
-            given.append(f"{missing} if (_one := _live({variable.name})) is None else _one")
+            arguments.append(
+                f"{missing} if (_object := _live({variable.name})) is None else _object"
+            )
         elif variable.type == "bool":
-            given.append(f"{variable.name} != 0")
+            arguments.append(f"{variable.name} != 0")
         else:
-            given.append(f"_text({variable.name})" if variable.is_pointer else variable.name)
+            arguments.append(f"_text({variable.name})" if variable.is_pointer else variable.name)
     pointers = "() if workspaceSize and executor else (workspaceSize or None, executor or None)"
     return [f"_pointers = {pointers}",
-            f"_status, _size, _made = _function({', '.join(given)}, *_pointers)", "if _status == 0:",
-            "    workspaceSize[0] = _size", "    executor[0] = _add(_made)", "return _status"]  # fmt: skip
+            f"_status, _size, _executor = _function({', '.join(arguments)}, *_pointers)", "if _status == 0:",
+            "    workspaceSize[0] = _size", "    executor[0] = _add(_executor)", "return _status"]  # fmt: skip
 
 
 def _phase_two() -> list[str]:
-    return ["_made = _find(executor)",
-            "_status = _function(workspace or None, workspaceSize, _made, _find(stream))",
-            "if type(_made) is _Executor and _made.spent: _retire(executor)",
+    return ["_executor = _find(executor)",
+            "_status = _function(workspace or None, workspaceSize, _executor, _find(stream))",
+            "if type(_executor) is _Executor and _executor.spent: _retire(executor)",
             "return _status"]  # fmt: skip

@@ -43,24 +43,24 @@ class HandleTable:
         # A dict takes long to give its oldest.
         self._retired: OrderedDict[int, None] = OrderedDict()
 
-    def add(self, thing: Any) -> int:
+    def add(self, value: Any) -> int:
         """A fresh handle; 0, the null pointer, for None."""
-        if thing is None:
+        if value is None:
             return 0
         handle = next(self._numbers)
-        self.objects[handle] = thing
+        self.objects[handle] = value
         return handle
 
-    def handle_of(self, thing: Any) -> int:
+    def handle_of(self, value: Any) -> int:
         """The handle of an object that may have one already."""
-        handle = self._known.get(id(thing), 0)
-        if self.objects.get(handle) is not thing:
-            handle = self._known[id(thing)] = self.add(thing)
+        handle = self._known.get(id(value), 0)
+        if self.objects.get(handle) is not value:
+            handle = self._known[id(value)] = self.add(value)
         return handle
 
-    def add_list(self, thing: Any, members: Iterable[int]) -> int:
+    def add_list(self, value: Any, members: Iterable[int]) -> int:
         """A handle of a list, whose end is the end of its members' handles too."""
-        handle = self.add(thing)
+        handle = self.add(value)
         if handle:
             self._members[handle] = tuple(members)
         return handle
@@ -69,15 +69,15 @@ class HandleTable:
         """The object; None for null, `Unknown` for anything that is not a live handle."""
         if not handle:
             return None
-        found = self.objects.get(handle)
-        if found is not None:
-            return found
+        value = self.objects.get(handle)
+        if value is not None:
+            return value
         return Unknown(handle, "has run already") if handle in self._retired else Unknown(handle)
 
     def forget(self, handle: int) -> None:
         """The handle is dead from now on."""
-        thing = self.objects.pop(handle, None)
-        self._known.pop(id(thing), None)
+        value = self.objects.pop(handle, None)
+        self._known.pop(id(value), None)
         for member in self._members.pop(handle, ()):
             self.objects.pop(member, None)
 
@@ -94,8 +94,8 @@ class HandleTable:
 
     def sweep(self) -> None:
         """Forget all objects that ended otherwise than through their handle."""
-        for handle, thing in list(self.objects.items()):
-            if not getattr(thing, "alive", True):
+        for handle, value in list(self.objects.items()):
+            if not getattr(value, "alive", True):
                 self.forget(handle)
 
 

@@ -226,12 +226,12 @@ def parse(text: str, phase: int = 0) -> Prototype:
 
 def operator_headers() -> dict[str, tuple[Prototype, ...]]:
     """The headers of the operators; variants of one operator share theirs."""
-    found: dict[str, tuple[Prototype, ...]] = {}
+    headers: dict[str, tuple[Prototype, ...]] = {}
     for operator in registry():
         first, second = operator.prototypes()
         pair = (parse(first, 1), parse(second, 2))
-        found[operator.header] = found.get(operator.header, ()) + pair
-    return found
+        headers[operator.header] = headers.get(operator.header, ()) + pair
+    return headers
 
 
 def _runtime() -> Iterator[Prototype]:

@@ -12,19 +12,9 @@ from typing import Any
 
 import click
 
-from openaclnn.bench.reports.page import markdown
-from openaclnn.bench.reports.sheet import sheet
-from openaclnn.bench.reports.terminal import console_tables, disturbed, find_wrong, headline_table
-from openaclnn.bench.sections.runner import run
-from openaclnn.bench.sections.selection import (
-    SECTIONS,
-    SelectionError,
-    Settings,
-    choose,
-    left_out,
-    title_of,
-)
-from openaclnn.bench.tables.merge import command_of
+from openaclnn.bench.reports import markdown, on_terminal, sheet, terminal_tables
+from openaclnn.bench.runner import SECTIONS, SelectionError, Settings, choose, left_out, run
+from openaclnn.bench.tables import command_of, disturbances, find_wrong, headline_table
 from openaclnn.cli.say import keep_apart, rendered, say, say_json, traceback_option
 from openaclnn.core.dtypes import FLOATS
 from openaclnn.core.writing import write_text
@@ -163,7 +153,7 @@ def bench(
         if not path.parent.is_dir():
             raise click.UsageError(f"{path}: there is no folder {path.parent}")
     if plots or html:
-        from openaclnn.bench.reports.plots import need_matplotlib
+        from openaclnn.bench.plots import need_matplotlib
 
         need_matplotlib()
     reports = _results(settings, sources)
@@ -182,7 +172,7 @@ def _list(settings: Settings) -> None:
     """Each case as the options that run it alone."""
     for section, items in choose(settings).items():
         for item in items:
-            say(f"--section {section} --only {shlex.quote(title_of(item))}")
+            say(f"--section {section} --only {shlex.quote(item.title)}")
     _say_left_out(settings)
 
 
@@ -229,8 +219,7 @@ def _follow(items: Sequence[Any], label: str) -> Iterator[Any]:
     ) as progress:
         task = progress.add_task(label, total=len(items))
         for item in items:
-            title = f"{title_of(item[0])} {item[1]}" if isinstance(item, tuple) else title_of(item)
-            progress.update(task, description=f"{label}: {title}", refresh=True)
+            progress.update(task, description=f"{label}: {item.title}", refresh=True)
             yield item
             progress.advance(task)
         progress.update(task, description=label, refresh=True)
@@ -246,8 +235,8 @@ def _write(
         write_text(page, markdown(reports, table.name if table else ""))
     if not (plots or html):
         return
-    from openaclnn.bench.reports.html import report_page
-    from openaclnn.bench.reports.plots import draw_all, write_pictures
+    from openaclnn.bench.plots import draw_all, write_pictures
+    from openaclnn.bench.reports import report_page
 
     drawn = draw_all(reports)
     for path in write_pictures(drawn, plots) if plots else ():
@@ -258,9 +247,9 @@ def _write(
 
 def _show(reports: Sequence[dict[str, Any]], headline: bool) -> None:
     for results in reports:
-        for table in [headline_table(results)] if headline else console_tables(results):
-            say(rendered(table, 150))
-        for noise in disturbed(results):
+        for table in [headline_table(results)] if headline else terminal_tables(results):
+            say(rendered(on_terminal(table), 150))
+        for noise in disturbances(results):
             say(noise, error=True)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import fnmatch
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -79,11 +78,8 @@ def cases(
     chosen: list[Item] = [case for case in listed if _chosen(case, names, wanted, identities)]
     if level is not None:
         for operator in wanted or [each.name for each in registry()]:
-            chosen += [
-                case
-                for case in level_cases(operator, level, seed=seed, count=count)
-                if _chosen(case, names, wanted, identities)
-            ]
+            drawn = level_cases(operator, level, seed=seed, count=count)
+            chosen += [case for case in drawn if _chosen(case, names, wanted, identities)]
     if not chosen and (names or wanted or identities):
         raise click.UsageError("no case is chosen by --name, --operator and --id")
     found = run_cases(
@@ -164,21 +160,11 @@ class _Summary:
             })  # fmt: skip
             return
         if self.kept:
-            header = (
-                "case",
-                "verdict",
-                "operator",
-                "dtype",
-                "max error",
-                "max ULP",
-                "matched",
-                "judged by",
-            )
+            header = ("case", "verdict", "operator", "dtype", "max error", "max ULP", "matched", "judged by")  # fmt: skip
             say(table(header, [_row(each) for each in self.kept]))
         if self.causes:
-            order = sorted(
-                self.causes, key=lambda cause: (VERDICTS.index(cause[0]), -self.repeated[cause])
-            )
+            rank = {cause: (VERDICTS.index(cause[0]), -n) for cause, n in self.repeated.items()}
+            order = sorted(self.causes, key=rank.__getitem__)
             rows = [_cause_row(self.repeated[cause], self.causes[cause]) for cause in order]
             say(table(("cases", "verdict", "operator", "why", "for example"), rows))
         if self.reasons["another operator"]:
@@ -201,8 +187,7 @@ def _counts(counts: Counter[str]) -> str:
 
 
 def _row(result: CaseResult) -> tuple[str, ...]:
-    comparison = result.comparison
-    figures = (None if comparison is None else comparison.figures) or {}
+    figures, comparison = result.figures, result.comparison
     names = ("max_absolute_error", "max_ulp", "matched")
     shown = [f"{figures[name]:.3g}" if name in figures else "" for name in names]
     dtype = "" if comparison is None else comparison.dtype
@@ -218,9 +203,7 @@ def _write_manifest(folder: Path, files: tuple[Path, ...], seed: int) -> None:
     """Which lists and which seed the folder comes from."""
     folder.mkdir(parents=True, exist_ok=True)
     held = {
-        "openaclnn": __version__,
-        "lists": [os.path.basename(path) for path in files],
-        "seed": seed,
-    }
-    held["cases"] = sorted(path.name for path in folder.iterdir() if path.is_dir())
+        "openaclnn": __version__, "lists": [path.name for path in files], "seed": seed,
+        "cases": sorted(path.name for path in folder.iterdir() if path.is_dir()),
+    }  # fmt: skip
     write_text(folder / _LISTED, json.dumps(held, indent=1) + "\n")

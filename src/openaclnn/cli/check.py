@@ -9,9 +9,15 @@ from typing import Any
 
 import click
 
-from openaclnn.cli.operators import PerOperator, option_of, product_names, read_value, word_of
+from openaclnn.cli.operators import (
+    PerOperator,
+    operator_command,
+    option_of,
+    product_names,
+    read_value,
+    word_of,
+)
 from openaclnn.cli.say import command_options, say, say_json, table
-from openaclnn.core.call import AUTO
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED
 from openaclnn.core.products import PRODUCTS, current_product, find_product
@@ -20,7 +26,7 @@ from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import parameter_named
 from openaclnn.testing.extras import dtype_named, need
 from openaclnn.testing.files import FileError, read_whole, shape_of
-from openaclnn.testing.running.answers import answer_of
+from openaclnn.testing.running.build import answer_of
 
 __all__ = ["check"]
 
@@ -51,10 +57,9 @@ def _make(operator: Operator) -> click.Command:
         _show(answers, as_json, products == "all")
         return 0 if all(answer["status"] == 0 for answer in answers) else 1
 
-    return click.Command(
-        operator.python_name, callback=check_operator,
-        params=[*options, *getattr(check_operator, "__click_params__", [])], short_help=operator.summary,
-        help=f"Check a call of {operator.name}.\n\nTensors are DTYPE:SHAPE, DTYPE:SHAPE:STRIDES or null, as float16:2x3:1,2; an output that is not given is "
+    return operator_command(
+        operator, check_operator, options,
+        f"Check a call of {operator.name}.\n\nTensors are DTYPE:SHAPE, DTYPE:SHAPE:STRIDES or null, as float16:2x3:1,2; an output that is not given is "
         f"what the operator makes.\n\n\b\nExample:\n  openaclnn check {operator.python_name} {example} --products all",
     )  # fmt: skip
 
@@ -73,12 +78,6 @@ def _described(operator: Operator, held: dict[str, Any], given: dict[str, Any]) 
         text = given.get(f"given_{parameter.name}")
         if text is not None:
             values[parameter.name] = _tensor(text) if parameter.is_tensor else read_value(text)
-    for parameter in operator.parameters:
-        if parameter.name in values:
-            continue
-        automatic = parameter.computed or (parameter.is_tensor and not parameter.is_read)
-        default = None if parameter.default is REQUIRED else parameter.default
-        values[parameter.name] = AUTO if automatic else default
     return values
 
 
@@ -149,8 +148,7 @@ def _show(answers: list[dict[str, Any]], as_json: bool, many: bool) -> None:
         say_json(answers if many else answers[0])
     elif many:
         columns = ("product", "status", "name", "row", "rule", "parameter", "expected", "got")
-        rows = [[str(answer.get(column, "")) for column in columns] for answer in answers]
-        say(table(columns, rows))
+        say(table(columns, [[str(each.get(name, "")) for name in columns] for each in answers]))
     else:
         [answer] = answers
         say(f"{answer['operator']} (product {answer['product']}): status {answer['status']} {answer['name']}")  # fmt: skip

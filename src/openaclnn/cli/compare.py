@@ -77,19 +77,9 @@ class _MissingError(FileError):
 @click.option("--atol", type=_POSITIVE, help="In place of the standard's.")
 @click.option("--ptol", type=_SHARE, help="The share of elements that may be off.")
 @click.option("--limit", type=_POSITIVE, help="The largest absolute error that mixed allows.")
-@click.option(
-    "--positions",
-    type=click.IntRange(0),
-    default=10,
-    show_default=True,
-    help="How many bad elements to show.",
-)
+@click.option("--positions", type=click.IntRange(0), default=10, show_default=True, help="How many bad elements to show.")  # fmt: skip
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a line a pair.")
-@click.option(
-    "--picture",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw errors, ULP and bad elements into this file.",
-)
+@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), help="Draw errors, ULP and bad elements into this file.")  # fmt: skip
 @command_options
 def compare(
     actual: str, golden: str, third: str | None, standard: str, level: str | None, dtype: str | None,
@@ -113,9 +103,8 @@ def compare(
     for name, own in _BELONGS.items():
         if click.get_current_context().params[name] is not None and standard not in own:
             word = name.upper() if name == "third" else f"--{name}"
-            raise click.UsageError(
-                f"{word} belongs to --standard {' or '.join(own)}, not {standard}"
-            )
+            belongs = f"{word} belongs to --standard {' or '.join(own)}"
+            raise click.UsageError(f"{belongs}, not {standard}")
     if as_csv and as_json:
         raise click.UsageError("--csv and --json are two forms of one answer")
     if standard == "cross_check" and third is None:
@@ -173,20 +162,19 @@ def _pair(
     picture: Path | None = None,
 ) -> Comparison:  # fmt: skip
     """The verdict on files; an output of another dtype than is expected is judged as what it should be."""
-    arrays = read_together(sources, dtype)
-    third = arrays[2] if len(arrays) > 2 else None
-    own = dtype_of_numpy(arrays[0].dtype)
-    if dtype is not None or expected is None or own is expected:
-        found = judge(arrays[0], arrays[1], third, rules, dtype, kept)
-    else:
-        found = judge(arrays[0], arrays[1], third, rules, expected, kept)
+    output, golden, *others = read_together(sources, dtype)
+    third = others[0] if others else None
+    own = dtype_of_numpy(output.dtype)
+    unexpected = dtype is None and expected is not None and own is not expected
+    comparison = judge(output, golden, third, rules, expected if unexpected else dtype, kept)
+    if unexpected:
         note = f"the output is {own}, the manifest says {expected}: judged as {expected}"
-        found = replace(found, notes=(note,))
+        comparison = replace(comparison, notes=(note,))
     if picture is not None:
         from openaclnn.testing.judging.picture import draw_picture
 
-        draw_picture(picture, found, arrays[0], arrays[1], rules)
-    return found
+        draw_picture(picture, comparison, output, golden, rules)
+    return comparison
 
 
 def _folders(
@@ -230,11 +218,8 @@ def _row(
 
 
 def _outputs_of(
-    each: Expected,
-    files: Mapping[Path, dict[str, list[Path]]],
-    others: list[Path],
-    dtype: str | None,
-) -> _Files:
+    each: Expected, files: Mapping[Path, dict[str, list[Path]]], others: list[Path], dtype: str | None
+) -> _Files:  # fmt: skip
     """A device's output and its golden values, and the other party's output."""
     found = []
     for folder in others:
@@ -258,9 +243,8 @@ def _files(folder: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for path in folder.rglob("*"):
         own = path.relative_to(folder)
-        if path.suffix.lower() in SUFFIXES and not any(
-            part.startswith(HIDDEN) for part in own.parts
-        ):
+        hidden = any(part.startswith(HIDDEN) for part in own.parts)
+        if path.suffix.lower() in SUFFIXES and not hidden:
             found.setdefault(str(own.with_suffix("")), []).append(path)
     return found
 
@@ -281,14 +265,16 @@ def _of_one_kind(
     return [Source(min(paths, key=rank)) for paths in held], None
 
 
-def _show(found: Comparison) -> None:
-    say(str(found))
-    if found.figures is None:
+def _show(comparison: Comparison) -> None:
+    say(str(comparison))
+    if comparison.figures is None:
         return
-    figures = [(_NAMES.get(name, name), f"{value:.6g}") for name, value in found.figures.items()]
-    figures += [("elements", f"{found.count:,}"), ("bad elements", f"{found.bad:,}")]
+    figures = [
+        (_NAMES.get(name, name), f"{value:.6g}") for name, value in comparison.figures.items()
+    ]
+    figures += [("elements", f"{comparison.count:,}"), ("bad elements", f"{comparison.bad:,}")]
     say(table(("figure", "value"), figures))
-    ulps = [(label, f"{count:,}") for label, count in found.ulp_histogram]
+    ulps = [(label, f"{count:,}") for label, count in comparison.ulp_histogram]
     say(table(("ULP", "elements"), ulps))
 
 

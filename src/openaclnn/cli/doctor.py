@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from openaclnn.cli.say import command_options, say, say_json, table
+from openaclnn.cli.say import command_options, say, say_json, say_rows
 from openaclnn.core.trust import (
     CODE_MARK,
     NO_FOLDER,
@@ -48,12 +48,9 @@ def doctor(as_json: bool) -> int:
       openaclnn doctor
     """
     rows = [*_engines(), *_compilers(), *_gpus(), *_libraries(), _cache_row()]
-    if as_json:
-        named = ("part", "name", "state", "about")
-        say_json([dict(zip(named, row, strict=True)) for row in rows])
-    else:
+    if not as_json:
         say(f"openaclnn {__version__}, Python {platform.python_version()}, {platform.platform()}")
-        say(table(("part", "name", "state", "about"), rows))
+    say_rows(("part", "name", "state", "about"), rows, as_json)
     usable = [name for part, name, state, _ in rows if part == "engine" and state == "there"]
     return 0 if any(name != "numpy" for name in usable) else 1
 
@@ -73,13 +70,13 @@ def _line(part: str, name: str, missing: str | None, about: str = "") -> Line:
 def _engines() -> list[Line]:
     from openaclnn.engines.dispatch import ENGINES
 
-    found = []
+    rows = []
     for name, module in ENGINES.items():
         engine = importlib.import_module(module)
         reason = engine.unavailable()
-        about = f"serves {', '.join(engine.DEVICES)} memory"
-        found.append(_line("engine", name, None if reason is None else str(reason).partition("\n")[0], about))  # fmt: skip
-    return found
+        why = None if reason is None else str(reason).partition("\n")[0]
+        rows.append(_line("engine", name, why, f"serves {', '.join(engine.DEVICES)} memory"))
+    return rows
 
 
 def _compilers() -> list[Line]:
@@ -98,15 +95,13 @@ def _compilers() -> list[Line]:
 def _gpus() -> list[Line]:
     """By the driver's own files: nothing is loaded for it."""
     cards = Path("/proc/driver/nvidia/gpus")
-    found = sorted(cards.iterdir()) if cards.is_dir() else []
-    names = []
-    for card in found:
+    rows = []
+    for card in sorted(cards.iterdir()) if cards.is_dir() else []:
         text = (card / "information").read_text(encoding="utf-8", errors="replace")
         model = next((line for line in text.splitlines() if line.startswith("Model")), card.name)
-        names.append(model.partition(":")[2].strip() or card.name)
-    return [_line("GPU", name, None) for name in names] or [
-        _line("GPU", "NVIDIA", "no driver is loaded; calls on CPU memory need none")
-    ]
+        rows.append(_line("GPU", model.partition(":")[2].strip() or card.name, None))
+    missing = "no driver is loaded; calls on CPU memory need none"
+    return rows or [_line("GPU", "NVIDIA", missing)]
 
 
 def _libraries() -> list[Line]:
@@ -233,12 +228,8 @@ def warmup(as_json: bool) -> int:
 
     reason, full = cpu.unavailable(), why_unwritable(cache_folder())
     if reason is not None or full is not None:
-        told = (
-            f"nothing can be kept: {full}"
-            if reason is None
-            else f"the CPU engine cannot be used: {reason}"
-        )
-        say(f"openaclnn: {told}", error=True)
+        unusable = f"the CPU engine cannot be used: {reason}"
+        say(f"openaclnn: {unusable if reason else f'nothing can be kept: {full}'}", error=True)
         return 1
     started = time.perf_counter()
     console = Console(stderr=True)

@@ -93,9 +93,8 @@ def _again(manifest: Path, folder: Path, force: bool, as_json: bool) -> int:
     if as_json:
         say_json({"different": different})
     elif different:
-        say(
-            f"{counted(len(different), 'file')} with other bytes than the manifest says: {different[0]}, ..."
-        )
+        files = counted(len(different), "file")
+        say(f"{files} with other bytes than the manifest says: {different[0]}, ...")
     else:
         say(f"the same bytes as {manifest} says")
     return 1 if different else 0

@@ -11,15 +11,15 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from openaclnn.cli.say import command_options, say, say_json, table
-from openaclnn.core.declare import Operator
+from openaclnn.cli.say import command_options, say, say_json, say_rows
+from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.interface import Kind, Parameter, snake_case
 from openaclnn.core.products import PRODUCTS
 from openaclnn.operators import find_operator, registry, support_table
 
 __all__ = [
     "Choices", "PerOperator", "completion", "describe", "file_names", "list_operators", "operator_argument",
-    "operator_names", "option_of", "product_names", "read_value", "support", "word_of",
+    "operator_names", "operator_command", "option_of", "product_names", "read_value", "support", "word_of",
 ]  # fmt: skip
 
 
@@ -59,12 +59,9 @@ def list_operators(as_json: bool) -> None:
     Example:
       openaclnn list
     """
-    if as_json:
-        names = [(o.name, o.python_name, o.summary) for o in registry()]
-        say_json([dict(zip(("name", "python", "summary"), row, strict=True)) for row in names])
-    else:
-        rows = [(o.name, o.python_name, o.summary) for o in registry()]
-        say(table(("C name", "Python name", "what it computes"), rows))
+    rows = [(o.name, o.python_name, o.summary) for o in registry()]
+    header = ("C name", "Python name", "what it computes")
+    say_rows(header, rows, as_json, keys=("name", "python", "summary"))
 
 
 @click.command(short_help="Show an operator's page.")
@@ -87,23 +84,20 @@ def describe(operator: Operator, as_json: bool) -> None:
         say(f"  {product.tag:<8} {product.title}: {dtypes}")
     say("\nSamples:")
     for sample in operator.samples:
-        say(f"  {sample.title}: {_sample(sample.arguments)}")
+        shown = ", ".join(f"{name}={value!r}" for name, value in _sample(sample).items())
+        say(f"  {sample.title}: {shown}")
         say(f"    gives {sample.expected}")
 
 
-def _sample(arguments: Any) -> str:
-    shown = {n: v[1] if isinstance(v, tuple) else v for n, v in arguments.items()}
-    return ", ".join(f"{name}={value!r}" for name, value in shown.items())
+def _sample(sample: Sample) -> dict[str, Any]:
+    """A sample's arguments, tensors as their numbers."""
+    return {n: v[1] if isinstance(v, tuple) else v for n, v in sample.arguments.items()}
 
 
 def _page(operator: Operator) -> dict[str, Any]:
     return {
-        "name": operator.name,
-        "python": operator.python_name,
-        "summary": operator.summary,
-        "prototypes": operator.prototypes(),
-        "signature": operator.signature(),
-        "header": operator.header,
+        "name": operator.name, "python": operator.python_name, "summary": operator.summary,
+        "prototypes": operator.prototypes(), "signature": operator.signature(), "header": operator.header,
         "formula": operator.formula,
         "parameters": [
             {
@@ -115,20 +109,14 @@ def _page(operator: Operator) -> dict[str, Any]:
         ],
         "checks": [{"row": c.row, "status": int(c.status), "rule": c.rule} for c in operator.checks],
         "products": {p.tag: [d.name for d in operator.dtypes_on(p)] for p in PRODUCTS},
-        "samples": [
-            {"title": s.title, "arguments": {n: v[1] if isinstance(v, tuple) else v for n, v in s.arguments.items()},
-             "expected": s.expected}
-            for s in operator.samples
-        ],
+        "samples": [{"title": s.title, "arguments": _sample(s), "expected": s.expected} for s in operator.samples],
     }  # fmt: skip
 
 
 class PerOperator(click.Group):
     """A group whose subcommands are made from the registry; C names serve too."""
 
-    def __init__(
-        self, *args: Any, make: Callable[[Operator], click.Command], **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, make: Callable[[Operator], click.Command], **kwargs: Any) -> None:  # fmt: skip
         super().__init__(*args, **{"subcommand_metavar": "OPERATOR [OPTIONS]...", **kwargs})
         self.make = make
 
@@ -136,15 +124,20 @@ class PerOperator(click.Group):
         return [operator.python_name for operator in registry()]
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        try:
-            return self.make(find_operator(name))
-        except KeyError as error:
-            raise click.UsageError(str(error.args[0])) from None
+        return self.make(_find(context, None, name))
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         if incomplete.startswith("-"):
             return super().shell_complete(context, incomplete)
         return [CompletionItem(name) for name in operator_names(context, None, incomplete)]
+
+
+def operator_command(
+    operator: Operator, call: Callable[..., Any], options: list[click.Parameter], text: str
+) -> click.Command:
+    """An operator's subcommand: its options, and those that all commands have."""
+    params = [*options, *getattr(call, "__click_params__", [])]
+    return click.Command(operator.python_name, callback=call, params=params, short_help=operator.summary, help=text)  # fmt: skip
 
 
 class Choices(click.Choice[str]):

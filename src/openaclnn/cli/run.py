@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,6 +12,7 @@ import numpy as np
 from openaclnn.cli.operators import (
     Choices,
     PerOperator,
+    operator_command,
     option_of,
     product_names,
     read_value,
@@ -46,9 +47,7 @@ def _make(operator: Operator) -> click.Command:
         elif operator.result_type is not None:
             options.append(option_of(operator, parameter, "FILE", place))
     if operator.result_type is None:
-        options.append(
-            click.Option(["--out"], required=True, type=place, help="The file to write.")
-        )
+        options.append(click.Option(["--out"], required=True, type=place, help="The file to write."))  # fmt: skip
     options += [
         click.Option(["--force"], is_flag=True, help="Write over a file that is there."),
         click.Option(["--product"], shell_complete=product_names, help="Check against this product."),
@@ -67,15 +66,12 @@ def _make(operator: Operator) -> click.Command:
         files = _files(operator, given)
         keep_apart(_read_files(operator, given), files.values())
         arguments = _arguments(operator, given)
-        if engine is None:
-            return _run(operator, arguments, files, force, product, chunk, as_json)
-        with use_engine(engine):
+        with nullcontext() if engine is None else use_engine(engine):
             return _run(operator, arguments, files, force, product, chunk, as_json)
 
-    return click.Command(
-        operator.python_name, callback=run_operator,
-        params=[*options, *getattr(run_operator, "__click_params__", [])], short_help=operator.summary,
-        help=f"{operator.summary}\n\n\b\n{operator.formula}\n\n\b\nExample:\n  openaclnn run {operator.python_name} {example}",
+    return operator_command(
+        operator, run_operator, options,
+        f"{operator.summary}\n\n\b\n{operator.formula}\n\n\b\nExample:\n  openaclnn run {operator.python_name} {example}",
     )  # fmt: skip
 
 
@@ -100,18 +96,9 @@ def _arguments(operator: Operator, given: dict[str, Any]) -> dict[str, Any]:
 
 def _read_files(operator: Operator, given: dict[str, Any]) -> list[Path]:
     """The files to read, but for the one that an operator in place may replace."""
-    found = []
-    for parameter in operator.parameters:
-        text = given.get(f"given_{parameter.name}")
-        if (
-            parameter.is_tensor
-            and parameter.is_read
-            and not parameter.in_place
-            and text is not None
-        ):
-            if isinstance(read_value(text), str):
-                found.append(split_name(text).path)
-    return found
+    read = [p for p in operator.parameters if p.is_tensor and p.is_read and not p.in_place]
+    texts = [given[f"given_{p.name}"] for p in read if given.get(f"given_{p.name}") is not None]
+    return [split_name(text).path for text in texts if isinstance(read_value(text), str)]
 
 
 def _files(operator: Operator, given: dict[str, Any]) -> dict[str, Path]:
@@ -141,9 +128,8 @@ def _run(
             need("torch", f"{out}: PyTorch writes it")
     made = results_of(operator, arguments, product_of(operator, product))
     for name in files.keys() - made.keys():
-        raise click.UsageError(
-            f"{word_of(operator, operator[name])}: this call does not compute it"
-        )
+        word = word_of(operator, operator[name])
+        raise click.UsageError(f"{word}: this call does not compute it")
     # None has its name until all are whole: nobody finds half a file, and what works in place may read its output.
     with ExitStack() as stack:
         parts = {name: stack.enter_context(replacing(out)) for name, out in files.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -18,8 +19,8 @@ import click
 from openaclnn.core.writing import neutral
 
 __all__ = [
-    "command_options", "counted", "keep_apart", "open_streams", "progress", "rendered", "say", "say_json", "table",
-    "traceback_option",
+    "command_options", "counted", "keep_apart", "open_streams", "progress", "rendered", "say", "say_json", "say_rows",
+    "table", "traceback_option",
 ]  # fmt: skip
 
 
@@ -82,6 +83,16 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return rendered(drawn, 240)
 
 
+def say_rows(
+    header: Sequence[str], rows: Sequence[Sequence[str]], as_json: bool, keys: Sequence[str] = ()
+) -> None:
+    """Print rows as a table, or as JSON: a dictionary for each, by the header's words or `keys`."""
+    if as_json:
+        say_json([dict(zip(keys or header, row, strict=True)) for row in rows])
+    else:
+        say(table(header, rows))
+
+
 class _Drawn(str):
     """Text whose control characters are colours of ours."""
 
@@ -93,12 +104,8 @@ def rendered(drawn: Any, width: int) -> str:
 
     terminal = sys.stdout.isatty()
     text = StringIO()
-    console = Console(
-        file=text,
-        force_terminal=terminal,
-        width=None if terminal else width,
-        no_color=None if terminal else True,
-    )
+    plain: dict[str, Any] = {} if terminal else {"width": width, "no_color": True}
+    console = Console(file=text, force_terminal=terminal, **plain)
     pieces = [Segment(neutral(each.text), each.style) for each in console.render(drawn)]
     console.print(Segments(pieces))
     return _Drawn("\n".join(line.rstrip() for line in text.getvalue().rstrip("\n").split("\n")))
@@ -113,12 +120,7 @@ def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())  # fmt: skip
     quiet = not sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as bar:
         task = bar.add_task(title, total=total)
@@ -129,12 +131,10 @@ def traceback_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--traceback`, which the entry looks for: the command itself does not see it."""
     trace = click.option("--traceback", is_flag=True, help="Show where an error came from.")
 
+    @functools.wraps(function)
     def drop(*args: Any, traceback: bool, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    drop.__doc__ = function.__doc__
-    drop.__name__ = function.__name__
-    drop.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     return trace(drop)
 
 
@@ -146,21 +146,14 @@ def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def keep_apart(inputs: Iterable[Path], outputs: Iterable[Path]) -> None:
     """Refuse, before anything is run, an output that is an input or another output, by whatever name."""
-    taken = [(_identity(path), path, "read") for path in inputs]
+    taken = [(_identity(path), path, "is read and would be written over") for path in inputs]
     for output in outputs:
         own = _identity(output)
-        for other, path, use in taken if own is not None else ():
+        for other, path, fate in taken if own is not None else ():
             if own == other:
-                names = (
-                    str(output) if output == path else f"{output} and {path} are one file, which"
-                )
-                verb = (
-                    "is read and would be written over"
-                    if use == "read"
-                    else "would be written twice"
-                )
-                raise click.UsageError(f"{names} {verb}")
-        taken.append((own, output, "written"))
+                same = f"{output} and {path} are one file, which"
+                raise click.UsageError(f"{output if output == path else same} {fate}")
+        taken.append((own, output, "would be written twice"))
 
 
 def _identity(path: Path) -> Any:
@@ -169,8 +162,5 @@ def _identity(path: Path) -> Any:
         held = os.stat(path)
     except OSError:
         return os.path.realpath(path)
-    return None if _is_stream(held.st_mode) else (held.st_dev, held.st_ino)
-
-
-def _is_stream(mode: int) -> bool:
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    known = stat.S_ISREG(held.st_mode) or stat.S_ISDIR(held.st_mode)
+    return (held.st_dev, held.st_ino) if known else None

@@ -174,10 +174,10 @@ unpack fastest."""
 
 @functools.cache
 def _slots(operator: Interface) -> tuple[_Slot, ...]:
-    one = operator.result_type is None
+    single = operator.result_type is None
     return tuple(
         (
-            p.name, p.python_name if one or p.kind is not Kind.OUTPUT else p.field, p,
+            p.name, p.python_name if single or p.kind is not Kind.OUTPUT else p.field, p,
             None if p.is_tensor else _CONVERT[p.kind],
             AUTO if p.computed or (p.kind is Kind.OUTPUT and not p.in_place) else None,
             p.kind is Kind.TENSOR, p.weak,
@@ -255,13 +255,13 @@ def bind_arguments(
         name, _, parameter, convert = slot[:4]
         if convert is None:
             values[name] = None if value is None else _tensor(operator, parameter, value)
-        else:
-            try:
-                values[name] = bound = convert(parameter, value)
-            except UNFIT as error:
-                raise _unfit(operator, parameter, value, error) from None
-            if isinstance(bound, Scalar) and not bound.alive:
-                raise _refuse(operator, parameter, "a live scalar", "a destroyed one")
+            continue
+        try:
+            values[name] = bound = convert(parameter, value)
+        except UNFIT as error:
+            raise _unfit(operator, parameter, value, error) from None
+        if isinstance(bound, Scalar) and not bound.alive:
+            raise _refuse(operator, parameter, "a live scalar", "a destroyed one")
     return Call(operator, values, product, workspace_size, executor)
 
 
@@ -325,13 +325,13 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
 
 def _weak_dtype(operator: Interface, values: Mapping[str, Any]) -> DType:
     """The dtype a bare number takes: the promotion of the floating tensors beside it, FLOAT if none."""
-    found: DType | None = None
+    common: DType | None = None
     for parameter in operator.parameters:
         value = values[parameter.name]
         if parameter.kind is Kind.TENSOR and parameter.weak and isinstance(value, Tensor):
             if value.dtype.kind == "floating":
-                found = value.dtype if found is None else promote(found, value.dtype)
-    return found or FLOAT
+                common = value.dtype if common is None else promote(common, value.dtype)
+    return common or FLOAT
 
 
 def plain_arguments(
@@ -339,13 +339,13 @@ def plain_arguments(
 ) -> dict[str, Any]:
     """A plain call's arguments by Python name, as its own signature takes them."""
     names = [parameter.python_name for parameter in operator.plain_parameters[0]]
-    given = dict(zip(names, args, strict=False))
-    twice = sorted(given.keys() & kwargs.keys())
+    positional = dict(zip(names, args, strict=False))
+    twice = sorted(positional.keys() & kwargs.keys())
     if len(args) > len(names):
         raise TypeError(f"{operator.python_name}() takes {len(names)} positional arguments")
     if twice:
         raise TypeError(f"{operator.python_name}() was given {twice[0]} twice")
-    whole = operator.plain_defaults | given | dict(kwargs)
+    whole = operator.plain_defaults | positional | dict(kwargs)
     for name, value in whole.items():
         if name not in operator.plain_defaults:
             raise TypeError(f"{operator.python_name}() has no parameter {name!r}")

@@ -64,51 +64,6 @@ def names(dtypes: Iterable[DType]) -> str:
     return ", ".join(dtype.name for dtype in dtypes)
 
 
-def value_check(
-    row: str, rule: str, broken_by: Callable[[Call], Violation | None], status: int = INVALID
-) -> Check:
-    """A rule of one operator alone."""
-    return Check(row, status, rule, (), broken_by)
-
-
-def _tensor_check(
-    row: str,
-    name: str,
-    rule: str,
-    fault: Callable[[Call, Tensor], tuple[str, str] | None],
-    status: int = INVALID,
-    others: tuple[str, ...] = (),
-) -> Check:
-    """A rule about one tensor, where there is one: `fault` says what was expected and what came, or None."""
-
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        broken = fault(call, tensor) if isinstance(tensor, Tensor) else None
-        return None if broken is None else Violation(name, *broken)
-
-    return Check(row, status, rule, (name, *others), broken_by, name)
-
-
-def _every_tensor_check(
-    row: str,
-    which: tuple[str, ...],
-    rule: str,
-    fault: Callable[[Call, Tensor], tuple[str, str] | None],
-    status: int = INVALID,
-) -> Check:
-    """The same about each of several tensors, in this order."""
-
-    def broken_by(call: Call) -> Violation | None:
-        for name in which:
-            tensor = call.values[name]
-            broken = fault(call, tensor) if isinstance(tensor, Tensor) else None
-            if broken is not None:
-                return Violation(name, *broken)
-        return None
-
-    return Check(row, status, f"{rule}{', '.join(which)}", which, broken_by)
-
-
 def result_pointers(row: str, *which: str) -> Check:
     """Phase one needs somewhere to put the workspace size and the executor."""
     which = which or ("workspaceSize", "executor")
@@ -132,39 +87,49 @@ def not_null(row: str, *which: str) -> Check:
                 return Violation(name, kind, "null")
         return None
 
-    return Check(row, NULL, f"not null, in this order: {', '.join(which)}", which, broken_by)
+    rule = f"not null, in this order: {', '.join(which)}"
+    return Check(row, NULL, rule, which, broken_by)
 
 
 def dtype_in(row: str, *which: str, more: tuple[DType, ...] = (), status: int = INVALID) -> Check:
     """The product's floating types, and some more."""
 
-    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
-        product = call.product
-        if tensor.dtype in product.floats or tensor.dtype in more:
-            return None
-        listed = names((*product.floats, *more))
-        return f"dtype {listed} (product {product.tag})", tensor.dtype.name
+    def broken_by(call: Call) -> Violation | None:
+        for name in which:
+            tensor = call.values[name]
+            if isinstance(tensor, Tensor) and tensor.dtype not in call.product.floats:
+                if tensor.dtype in more:
+                    continue
+                listed = names((*call.product.floats, *more))
+                expected = f"dtype {listed} (product {call.product.tag})"
+                return Violation(name, expected, tensor.dtype.name)
+        return None
 
-    return _every_tensor_check(row, which, "the product supports the dtype of ", fault, status)
+    rule = f"the product supports the dtype of {', '.join(which)}"
+    return Check(row, status, rule, which, broken_by)
 
 
 def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...]) -> Check:
-    expected = f"dtype {names(dtypes)}"
+    def broken_by(call: Call) -> Violation | None:
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor) and tensor.dtype not in dtypes:
+            return Violation(name, f"dtype {names(dtypes)}", tensor.dtype.name)
+        return None
 
-    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
-        return None if tensor.dtype in dtypes else (expected, tensor.dtype.name)
-
-    return _tensor_check(row, name, f"{name} has {expected}", fault)
+    return Check(row, INVALID, f"{name} has dtype {names(dtypes)}", (name,), broken_by, name)
 
 
 def same_dtype(row: str, name: str, other: str) -> Check:
-    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
-        model = call.values[other]
-        if not isinstance(model, Tensor) or tensor.dtype is model.dtype:
+    def broken_by(call: Call) -> Violation | None:
+        tensor, model = call.values[name], call.values[other]
+        if not (isinstance(tensor, Tensor) and isinstance(model, Tensor)):
             return None
-        return f"dtype {model.dtype}, the dtype of {other}", tensor.dtype.name
+        if tensor.dtype is not model.dtype:
+            expected = f"dtype {model.dtype}, the dtype of {other}"
+            return Violation(name, expected, tensor.dtype.name)
+        return None
 
-    return _tensor_check(row, name, f"{name} has the dtype of {other}", fault, others=(other,))
+    return Check(row, INVALID, f"{name} has the dtype of {other}", (name, other), broken_by, name)
 
 
 def scalar_castable(row: str, *which: str) -> Check:
@@ -175,64 +140,79 @@ def scalar_castable(row: str, *which: str) -> Check:
                 return Violation(name, "a scalar convertible to FLOAT", dtype.name)
         return None
 
-    return Check(row, INVALID, f"convertible to FLOAT: {', '.join(which)}", which, broken_by)
+    rule = f"convertible to FLOAT: {', '.join(which)}"
+    return Check(row, INVALID, rule, which, broken_by)
 
 
 def castable(row: str, name: str, source: Callable[[Call], DType | None], what: str) -> Check:
     """The computed type may be written to the output."""
 
-    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
-        computed = source(call)
-        if computed is None or can_cast(computed, tensor.dtype):
-            return None
-        return f"a dtype that {computed} ({what}) converts to", tensor.dtype.name
+    def broken_by(call: Call) -> Violation | None:
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor):
+            computed = source(call)
+            if computed is not None and not can_cast(computed, tensor.dtype):
+                expected = f"a dtype that {computed} ({what}) converts to"
+                return Violation(name, expected, tensor.dtype.name)
+        return None
 
-    return _tensor_check(row, name, f"{what} converts to the dtype of {name}", fault)
+    rule = f"{what} converts to the dtype of {name}"
+    return Check(row, INVALID, rule, (name,), broken_by, name)
 
 
 def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
-    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
-        model = call.values[other]
-        if not isinstance(model, Tensor) or tensor.shape == model.shape:
-            return None
-        return f"shape {model.shape}, the shape of {other}", f"shape {tensor.shape}"
+    def broken_by(call: Call) -> Violation | None:
+        tensor, model = call.values[name], call.values[other]
+        if isinstance(tensor, Tensor) and isinstance(model, Tensor) and tensor.shape != model.shape:
+            expected = f"shape {model.shape}, the shape of {other}"
+            return Violation(name, expected, f"shape {tensor.shape}")
+        return None
 
-    return _tensor_check(row, name, f"{name} has the shape of {other}", fault, status, (other,))
+    return Check(row, status, f"{name} has the shape of {other}", (name, other), broken_by, name)
 
 
 def rank_at_most(row: str, *which: str) -> Check:
-    expected = f"at most {RANK_LIMIT} dimensions"
+    def broken_by(call: Call) -> Violation | None:
+        for name in which:
+            tensor = call.values[name]
+            if isinstance(tensor, Tensor) and len(tensor.shape) > RANK_LIMIT:
+                return Violation(name, f"at most {RANK_LIMIT} dimensions", f"{tensor.rank}")
+        return None
 
-    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
-        return None if len(tensor.shape) <= RANK_LIMIT else (expected, f"{tensor.rank}")
-
-    return _every_tensor_check(row, which, f"{expected}: ", fault)
+    rule = f"at most {RANK_LIMIT} dimensions: {', '.join(which)}"
+    return Check(row, INVALID, rule, which, broken_by)
 
 
 def rank_is(row: str, name: str, rank: int, status: int = INVALID) -> Check:
-    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
-        if len(tensor.shape) == rank:
-            return None
-        return f"{rank} dimensions", f"{tensor.rank}, shape {tensor.shape}"
+    def broken_by(call: Call) -> Violation | None:
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor) and len(tensor.shape) != rank:
+            return Violation(name, f"{rank} dimensions", f"{tensor.rank}, shape {tensor.shape}")
+        return None
 
-    return _tensor_check(row, name, f"{name} has {rank} dimensions", fault, status)
+    return Check(row, status, f"{name} has {rank} dimensions", (name,), broken_by, name)
 
 
 def element_count_is(row: str, name: str, count: Callable[[Call], int], what: str) -> Check:
     """As many elements as `what`, which stands for a number."""
 
-    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
-        wanted = count(call)
-        return None if tensor.size == wanted else (f"{wanted} elements ({what})", f"{tensor.size}")
+    def broken_by(call: Call) -> Violation | None:
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor) and tensor.size != count(call):
+            return Violation(name, f"{count(call)} elements ({what})", f"{tensor.size}")
+        return None
 
-    return _tensor_check(row, name, f"{name} has {what} elements", fault)
+    return Check(row, INVALID, f"{name} has {what} elements", (name,), broken_by, name)
 
 
 def one_element(row: str, name: str) -> Check:
-    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
-        return None if tensor.size == 1 else ("one element", f"{tensor.size}")
+    def broken_by(call: Call) -> Violation | None:
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor) and tensor.size != 1:
+            return Violation(name, "one element", f"{tensor.size}")
+        return None
 
-    return _tensor_check(row, name, f"{name} has one element", fault)
+    return Check(row, INVALID, f"{name} has one element", (name,), broken_by, name)
 
 
 def shape_is(
@@ -244,13 +224,16 @@ def shape_is(
 ) -> Check:
     """The shape is one of those that the call asks for."""
 
-    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
-        shapes = wanted(call)
-        if tensor.shape in shapes:
-            return None
-        return f"shape {' or '.join(map(str, shapes))}, {what}", f"shape {tensor.shape}"
+    def broken_by(call: Call) -> Violation | None:
+        tensor = call.values[name]
+        if isinstance(tensor, Tensor):
+            shapes = wanted(call)
+            if tensor.shape not in shapes:
+                listed = " or ".join(map(str, shapes))
+                return Violation(name, f"shape {listed}, {what}", f"shape {tensor.shape}")
+        return None
 
-    return _tensor_check(row, name, f"{name} has shape {what}", fault, status)
+    return Check(row, status, f"{name} has shape {what}", (name,), broken_by, name)
 
 
 def broadcastable(row: str, *which: str) -> Check:
@@ -270,36 +253,44 @@ def broadcastable(row: str, *which: str) -> Check:
 
 def output_shape(row: str, name: str, inputs: tuple[str, ...]) -> Check:
     """The output has the broadcast shape of the inputs."""
-    listed = ", ".join(inputs)
 
-    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
-        wanted = broadcast_shapes(*[call.values[each].shape for each in inputs])
-        if tensor.shape == wanted:
+    def broken_by(call: Call) -> Violation | None:
+        tensor = call.values[name]
+        if not isinstance(tensor, Tensor):
             return None
-        return f"shape {wanted}, the broadcast of {listed}", f"shape {tensor.shape}"
+        wanted = broadcast_shapes(*[call.values[each].shape for each in inputs])
+        if tensor.shape != wanted:
+            expected = f"shape {wanted}, the broadcast of {', '.join(inputs)}"
+            return Violation(name, expected, f"shape {tensor.shape}")
+        return None
 
-    rule = f"{name} has the broadcast shape of {listed}"
-    return _tensor_check(row, name, rule, fault, others=inputs)
+    rule = f"{name} has the broadcast shape of {', '.join(inputs)}"
+    return Check(row, INVALID, rule, (name, *inputs), broken_by, name)
 
 
 def reduction_known(row: str, name: str, status: int = INVALID) -> Check:
     def broken_by(call: Call) -> Violation | None:
-        if call.reduction is not None:
-            return None
-        choices = call.operator[name].choices
-        listed = ", ".join(f"{number} ({choice})" for number, choice in enumerate(choices))
-        if call.operator[name].kind is Kind.CSTRING:
-            listed = ", ".join(f'"{choice}"' for choice in choices)
-        return Violation(name, f"one of {listed}", repr(call[name]))
+        if call.reduction is None:
+            choices = call.operator[name].choices
+            listed = ", ".join(f"{number} ({choice})" for number, choice in enumerate(choices))
+            if call.operator[name].kind is Kind.CSTRING:
+                listed = ", ".join(f'"{choice}"' for choice in choices)
+            return Violation(name, f"one of {listed}", repr(call[name]))
+        return None
 
     return Check(row, status, f"{name} is none, mean or sum", (name,), broken_by)
 
 
 def format_is_nd(row: str, *which: str) -> Check:
-    def fault(call: Call, tensor: Tensor) -> tuple[str, str] | None:
-        return None if tensor.format == ND else ("format ND", _format_name(tensor.format))
+    def broken_by(call: Call) -> Violation | None:
+        for name in which:
+            tensor = call.values[name]
+            if isinstance(tensor, Tensor) and tensor.format != ND:
+                return Violation(name, "format ND", _format_name(tensor.format))
+        return None
 
-    return _every_tensor_check(row, which, "format ND: ", fault)
+    rule = f"format ND: {', '.join(which)}"
+    return Check(row, INVALID, rule, which, broken_by)
 
 
 def _format_name(code: int) -> str:
@@ -307,6 +298,13 @@ def _format_name(code: int) -> str:
         return Format(code).name.removeprefix("ACL_FORMAT_").removeprefix("ACL_")
     except ValueError:
         return f"format {code}"
+
+
+def value_check(
+    row: str, rule: str, broken_by: Callable[[Call], Violation | None], status: int = INVALID
+) -> Check:
+    """A rule of one operator alone."""
+    return Check(row, status, rule, (), broken_by)
 
 
 def product_has_operator(row: str, status: int, unless_empty: tuple[str, ...] = ()) -> Check:

@@ -139,8 +139,8 @@ class Operator(Interface):
 
     def results(self, call: Call) -> tuple[Made, ...]:
         """Shape and dtype of each output where the caller gives none."""
-        made = self.result(call)
-        return (made,) if self.result_type is None else made
+        outputs = self.result(call)
+        return (outputs,) if self.result_type is None else outputs
 
     def outline(self, call: Call, device: str = "cpu") -> None:
         """Describe the outputs that are left to us in a call: they have no memory yet."""

@@ -133,22 +133,22 @@ def dtype_of_name(name: str) -> DType:
 
 def dtype_of_numpy(dtype: np.dtype[Any]) -> DType | None:
     """The dtype of a NumPy (or ml_dtypes) dtype in native byte order, or None."""
-    found = _BY_NUMPY.get(dtype)
-    if found is None and dtype.isnative and dtype.names is None and dtype.subdtype is None:
-        found = _BY_NUMPY_NAME.get(dtype.name)
-        if found is not None:
-            _BY_NUMPY[dtype] = found
-    return found
+    known = _BY_NUMPY.get(dtype)
+    if known is None and dtype.isnative and dtype.names is None and dtype.subdtype is None:
+        known = _BY_NUMPY_NAME.get(dtype.name)
+        if known is not None:
+            _BY_NUMPY[dtype] = known
+    return known
 
 
 def dtype_of_torch(dtype: Any) -> DType | None:
     """The dtype of a torch dtype, or None; torch itself is not needed."""
-    found = _BY_TORCH.get(dtype)
-    if found is None:
-        found = _BY_TORCH_NAME.get(str(dtype))
-        if found is not None:
-            _BY_TORCH[dtype] = found
-    return found
+    known = _BY_TORCH.get(dtype)
+    if known is None:
+        known = _BY_TORCH_NAME.get(str(dtype))
+        if known is not None:
+            _BY_TORCH[dtype] = known
+    return known
 
 
 def dtype_of_dlpack(code: int, bits: int) -> DType | None:

@@ -81,8 +81,8 @@ def _is_inside(frame: FrameType | None) -> bool:
 
 
 def _others_inside() -> bool:
-    own = threading.get_ident()
-    return any(_is_inside(top) for thread, top in sys._current_frames().items() if thread != own)
+    caller = threading.get_ident()
+    return any(_is_inside(top) for thread, top in sys._current_frames().items() if thread != caller)
 
 
 def _before() -> None:

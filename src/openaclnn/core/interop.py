@@ -31,13 +31,7 @@ PRODUCER_ERRORS = (
 
 def is_number(value: Any) -> bool:
     """Whether this is a bare real number, which takes the dtype of the tensors beside it."""
-    kind: Any = type(value)
-    return _is_number_type(kind)
-
-
-@functools.cache
-def _is_number_type(kind: Any) -> bool:
-    return issubclass(kind, (bool, int, float, np.bool_, np.integer, np.floating))
+    return issubclass(type(value), (int, float, np.bool_, np.integer, np.floating))
 
 
 def torch_tensor() -> Any:
@@ -221,17 +215,17 @@ def view_torch(value: Any) -> Tensor:
         raise TypeError(f"a tensor with memory of its own, got a {kind}: {said}") from None
     device = "cpu" if on_host else _name_of_device(value.device)
     owner = _new_held(Held, (storage, value, address - start, size))
-    made = Tensor.view(shape, dtype, strides, address, owner, device)
+    view = Tensor.view(shape, dtype, strides, address, owner, device)
     if 0 not in shape:
         whole = strides is None and type(value) is torch.Tensor  # a class may say anything
-        low, high = (0, value.nbytes) if whole else extent(made)
+        low, high = (0, value.nbytes) if whole else extent(view)
         if not address or start + low < 0 or start + high > size:
             kind = type(value).__name__
             lacks = f"whose view needs {start + high} bytes of {size}" if address else "without any"
             raise TypeError(
                 f"a tensor whose view lies inside memory of its own, got a {kind} {lacks}"
             )
-    return made
+    return view
 
 
 @functools.cache

@@ -182,7 +182,9 @@ def collapse(
         if size == 1:
             continue
         if steps[-1] < 0:
-            offsets = [own + (size - 1) * step for own, step in zip(offsets, steps, strict=True)]
+            offsets = [
+                offset + (size - 1) * step for offset, step in zip(offsets, steps, strict=True)
+            ]
             steps = tuple([-step for step in steps])
         axes.append((size, steps))
     if not axes:  # one element: kernels always have an axis to walk
@@ -258,8 +260,8 @@ def _walked(
     rows = [_stretched(tensor, shape) for _, tensor in tensors]
     merged, strides, offsets = collapse(shape, [*rows, *behind])
     operands = [
-        Operand(name, own.dtype, walk, 0, offset, *extent(own))
-        for (name, own), walk, offset in zip(tensors, strides, offsets, strict=False)
+        Operand(name, tensor.dtype, walk, 0, offset, *extent(tensor))
+        for (name, tensor), walk, offset in zip(tensors, strides, offsets, strict=False)
     ]
     return merged, operands, False
 
@@ -305,9 +307,9 @@ def reduced_plan(
 
 def _check_free(free: tuple[Free, ...], kernel: str, numbers: Mapping[str, Any]) -> None:
     """A number that the next call changes must be one of the formula's, or the formula would keep this call's."""
-    for own in free:
-        if own.option not in numbers:
-            told = f"expected one of the plan's numbers ({', '.join(numbers)}), got {own.option}"
+    for number in free:
+        if number.option not in numbers:
+            told = f"expected one of the plan's numbers ({', '.join(numbers)}), got {number.option}"
             raise TypeError(f"the plan of {kernel}: free: {told}")
 
 
@@ -377,7 +379,9 @@ def class_plan(
 
 def _spared(outputs: Sequence[tuple[str, Tensor, str]]) -> tuple[Operand, ...]:
     """Outputs that are not computed, with their roles."""
-    return tuple([_operand((name, own.dtype, (), 0, 0, 0, 0, role)) for name, own, role in outputs])
+    return tuple(
+        [_operand((name, tensor.dtype, (), 0, 0, 0, 0, role)) for name, tensor, role in outputs]
+    )
 
 
 def _collapsed(
@@ -403,8 +407,8 @@ def _collapsed(
             class_strides.append(_one_stride(operator, name, tensor) if role == "classes" else 0)
     merged, steps, offsets = collapse(positions, rows)
     return merged, [
-        Operand(name, tensor.dtype, own, class_stride, offset, *extent(tensor), role)
-        for (name, tensor, role), own, class_stride, offset in zip(
+        Operand(name, tensor.dtype, strides, class_stride, offset, *extent(tensor), role)
+        for (name, tensor, role), strides, class_stride, offset in zip(
             tensors, steps, class_strides, offsets, strict=True
         )
     ]

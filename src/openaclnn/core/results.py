@@ -226,8 +226,8 @@ def undisturbed() -> Iterator[None]:
     callers and memory in this thread (modes, transforms, tracers, a default device), whose tensors may have no memory, be
     larger than they say, or end with the block that they were made in.
     """
-    theirs = sys.modules["torch"]._C
-    with theirs.DisableTorchFunction(), _below():
+    torch_c = sys.modules["torch"]._C
+    with torch_c.DisableTorchFunction(), _below():
         yield
 
 
@@ -241,6 +241,6 @@ def _below() -> Any:
 
 @functools.cache
 def _keys() -> Any:
-    theirs = sys.modules["torch"]._C
-    each = [theirs.DispatchKeySet(theirs._dispatch_key_parse(name)) for name in _BETWEEN]
+    torch_c = sys.modules["torch"]._C
+    each = [torch_c.DispatchKeySet(torch_c._dispatch_key_parse(name)) for name in _BETWEEN]
     return functools.reduce(lambda one, other: one | other, each)

@@ -165,22 +165,22 @@ class Tensor:
         pin: Any = None,
     ) -> Tensor:
         """A view of an array, as `__init__` makes it: that has more arguments, which take longer than all else here."""
-        made = _new(cls)
-        made.shape = made.storage_shape = shape
-        made.dtype = dtype
-        made._strides = strides
-        made.contiguous = strides is None or lies_row_major(shape, strides)
-        made.base = base
-        made.owner = owner
-        made.pin = pin
-        made.block = None
-        made.device = device
-        made.format = _ND
-        made.offset = 0
-        made.raw = False
-        made.writable = writable
-        made.alive = True
-        return made
+        tensor = _new(cls)
+        tensor.shape = tensor.storage_shape = shape
+        tensor.dtype = dtype
+        tensor._strides = strides
+        tensor.contiguous = strides is None or lies_row_major(shape, strides)
+        tensor.base = base
+        tensor.owner = owner
+        tensor.pin = pin
+        tensor.block = None
+        tensor.device = device
+        tensor.format = _ND
+        tensor.offset = 0
+        tensor.raw = False
+        tensor.writable = writable
+        tensor.alive = True
+        return tensor
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -288,10 +288,10 @@ class Scalar:
     def of(cls, value: Any) -> Scalar:
         """The scalar for a Python or NumPy number; TypeError for anything else."""
         if type(value) is float:
-            made = _new(cls)
-            made.value, made.dtype, made.alive = np.float64(value), DOUBLE, True
-            made.number = float_of(value)
-            return made
+            scalar = _new(cls)
+            scalar.value, scalar.dtype, scalar.alive = np.float64(value), DOUBLE, True
+            scalar.number = float_of(value)
+            return scalar
         if isinstance(value, Scalar):
             return value
         if isinstance(value, int) and not -(2**63) <= value < 2**64:

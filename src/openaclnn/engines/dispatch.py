@@ -85,7 +85,7 @@ def use_engine(name: str) -> Iterator[None]:
 def _engine(name: str) -> tuple[Any, Any, Any, Any]:
     """An engine, and what only some have; None for what this one has not."""
     engine: Any = importlib.import_module(ENGINES[name])
-    offer, sized, laid = (getattr(engine, own, None) for own in ("offer", "sized", "laid"))
+    offer, sized, laid = (getattr(engine, ability, None) for ability in ("offer", "sized", "laid"))
     return engine, offer, sized, laid
 
 

@@ -115,8 +115,8 @@ def map_in_order(function: Callable[[Item], Result], items: Sequence[Item]) -> I
 def described() -> str:
     """Whose threads large calls run on, in words."""
     team = team_in_use()
-    own = "our own" if team is None else f"the OpenMP team of {Path(team.library).name}"
-    return f"up to {get_num_threads()}, {own}"
+    whose = "our own" if team is None else f"the OpenMP team of {Path(team.library).name}"
+    return f"up to {get_num_threads()}, {whose}"
 
 
 _forked: list[bool] = []

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.call import AUTO
 from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.dtypes import DTYPES, FLOAT, DType
 from openaclnn.core.interface import REQUIRED, Kind, Parameter
@@ -25,14 +24,13 @@ from openaclnn.testing.extras import MissingLibraryError, dtype_named
 from openaclnn.testing.files import RAW, Source, TooLargeError, read_together
 from openaclnn.testing.judging.compare import Comparison, judge
 from openaclnn.testing.judging.figures import LEVELS, STANDARDS, Array, Rules
-from openaclnn.testing.judging.picture import errors_at, map_of, stick_of
+from openaclnn.testing.judging.picture import errors_at, map_of, yardstick_of
 from openaclnn.testing.programs import program_of, sample_values
-from openaclnn.testing.running.answers import Answer, answer_of
-from openaclnn.testing.running.build import Built, build
+from openaclnn.testing.running.build import Answer, Built, answer_of, build, is_automatic
 from openaclnn.testing.running.through import run_through
 
 __all__ = [
-    "KINDS", "SMALL", "UNPACKED", "Refused", "declared", "read_asked", "told_of", "verdict_of",
+    "KINDS", "SMALL", "UNPACKED", "Refused", "declared", "read_call", "answer_call", "verdict_of",
 ]  # fmt: skip
 
 
@@ -62,7 +60,7 @@ _TEXT = 200  # characters of a number or a name
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _PageCall:
     """A call: tensors and numbers by C name; tensors that the plain call would make are not among them."""
 
     operator: Operator
@@ -72,11 +70,9 @@ class _Asked:
     seed: int = 0
 
     def descriptors(self) -> dict[str, Any]:
-        """All values as phase one would be given them."""
-        specs = {p.name: self.tensors.get(p.name) for p in self.operator.tensors}
-        tensors = {n: None if spec is None else spec.descriptor() for n, spec in specs.items()}
-        automatic = {name: AUTO for name in specs if name not in self.tensors}
-        return {**tensors, **automatic, **self.numbers}
+        """The values as phase one would be given them."""
+        specs = self.tensors.items()
+        return {**{n: spec and spec.descriptor() for n, spec in specs}, **self.numbers}
 
     def case(self) -> Case:
         """The call as a case, whose data can be drawn."""
@@ -89,7 +85,7 @@ class _Asked:
         return sum(max(spec.elements, math.prod(spec.shape)) for spec in given)
 
 
-def read_asked(held: Any) -> _Asked:
+def read_call(held: Any) -> _PageCall:
     """The call that a request describes; Refused where it describes none."""
     if not isinstance(held, dict) or not isinstance(held.get("arguments", {}), dict):
         raise Refused(400, "a call is expected: operator, product and arguments")
@@ -109,20 +105,15 @@ def read_asked(held: Any) -> _Asked:
     numbers: dict[str, Any] = {}
     for parameter in operator.parameters:
         if parameter.is_tensor:
-            value = given.get(parameter.name, _LEFT_OUT if _may_be_left_out(parameter) else None)  # fmt: skip
+            value = given.get(parameter.name, _LEFT_OUT if is_automatic(parameter) else None)  # fmt: skip
             if value != _LEFT_OUT:
                 tensors[parameter.name] = None if value is None else _tensor(parameter, value)
-            elif not _may_be_left_out(parameter):
+            elif not is_automatic(parameter):
                 raise Refused(400, f"{parameter.name} cannot be left out", parameter.name, "mode")
         else:
             default = None if parameter.default is REQUIRED else parameter.default
             numbers[parameter.name] = _number(parameter, given.get(parameter.name, default))
-    return _Asked(operator, product, tensors, numbers, seed)
-
-
-def _may_be_left_out(parameter: Parameter) -> bool:
-    """An output that is not read before, or what the plain call computes."""
-    return parameter.computed or not parameter.is_read
+    return _PageCall(operator, product, tensors, numbers, seed)
 
 
 def _tensor(parameter: Parameter, held: Any) -> TensorSpec:
@@ -145,7 +136,7 @@ def _tensor(parameter: Parameter, held: Any) -> TensorSpec:
         field, values = "values", held.get("values")
         if values in (None, "", []):
             return spec
-        return replace(spec, values=_read_values(values, shape, dtype))
+        return replace(spec, values=_numbers_of(values, shape, dtype))
     except KeyError:
         raise Refused(400, f"{name}: unknown format", name, field) from None
     except (ValueError, OverflowError) as error:
@@ -177,7 +168,7 @@ def _integers(given: Any) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _read_values(given: Any, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+def _numbers_of(given: Any, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
     words = _words(given) if not isinstance(given, str) else _words(given.replace("x", "?"))
     count = math.prod(shape)
     if len(words) != count:
@@ -217,7 +208,7 @@ def _number(parameter: Parameter, given: Any) -> Any:
 _SAFE = 1 << 53  # whole numbers up to here are JavaScript's too
 
 
-def told_of(asked: _Asked) -> dict[str, Any]:
+def answer_call(asked: _PageCall) -> dict[str, Any]:
     """Everything that the page shows of a call."""
     answer = answer_of(asked.operator, asked.descriptors(), asked.product)
     built, why = _built(asked, answer)
@@ -247,7 +238,7 @@ def _checks(answer: Answer) -> list[dict[str, Any]]:
     ]
 
 
-def _built(asked: _Asked, answer: Answer) -> tuple[Built | None, str]:
+def _built(asked: _PageCall, answer: Answer) -> tuple[Built | None, str]:
     """The data of a small sound call, or why there are none."""
     if answer.error is not None:
         return None, "A refused call computes nothing."
@@ -262,7 +253,7 @@ def _built(asked: _Asked, answer: Answer) -> tuple[Built | None, str]:
 
 
 def _values(
-    asked: _Asked, built: Built, computed: frozenset[str]
+    asked: _PageCall, built: Built, computed: frozenset[str]
 ) -> tuple[dict[str, Any] | None, str]:
     """What it read and wrote: by NumPy, which compiles nothing, so that the first call is as quick as the next."""
     pairs = list(zip(asked.operator.parameters, built.values, strict=True))
@@ -290,7 +281,7 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, complex) else float(value)
 
 
-def _code(asked: _Asked, answer: Answer, built: Built | None, language: str) -> dict[str, str]:
+def _code(asked: _PageCall, answer: Answer, built: Built | None, language: str) -> dict[str, str]:
     """The program of this very call, with the drawn values where there are some."""
     operator = asked.operator
     values: dict[str, Any] = {**asked.tensors, **asked.numbers}
@@ -355,7 +346,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
         "choices": parameter.choices,
         "written": parameter.kind is Kind.OUTPUT,
         "read": parameter.is_read,
-        "left_out": parameter.is_tensor and _may_be_left_out(parameter),
+        "left_out": parameter.is_tensor and is_automatic(parameter),
     }
 
 
@@ -412,7 +403,7 @@ def _picture(found: Comparison, actual: Array, golden: Array, rules: Rules) -> d
         return None
     pair = (found, actual, golden, rules)
     errors, seen = errors_at(*pair, _POINTS), map_of(*pair, _CELLS)
-    tolerance = stick_of(found, rules).tolerance
+    tolerance = yardstick_of(found, rules).tolerance
     allowed: list[list[float]] = []
     if errors.size.size and not tolerance.exact:
         ends = np.geomspace(errors.size.min(), errors.size.max() * (1 + 1e-9), 32)

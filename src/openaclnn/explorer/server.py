@@ -20,8 +20,14 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from openaclnn.core.writing import neutral
-from openaclnn.explorer.answers import KINDS, Refused, declared, read_asked, told_of, verdict_of
-from openaclnn.explorer.server import PATIENCE, as_json
+from openaclnn.explorer.answers import (
+    KINDS,
+    Refused,
+    answer_call,
+    declared,
+    read_call,
+    verdict_of,
+)
 from openaclnn.testing.judging.figures import STANDARDS
 
 __all__ = ["LARGEST_CALL", "LARGEST_FILES", "Explorer"]
@@ -254,7 +260,7 @@ class _Handler(BaseHTTPRequestHandler):
         if url.path == "/api/declared":
             return as_json(declared())
         if url.path == "/api/call":
-            return as_json(told_of(read_asked(self._read_json())))
+            return as_json(answer_call(read_call(self._read_json())))
         return as_json(self._compare(parse_qs(url.query)))
 
     def _admit(self) -> None:

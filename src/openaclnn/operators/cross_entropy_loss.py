@@ -159,19 +159,19 @@ FREE = (
 
 def _plan(call: Call) -> Plan:
     values, reduction, returned = call.values, call.reduction, _returns_zloss(call)
-    own, names = values["input"], OUTPUTS if returned else OUTPUTS[:2]
+    logits, names = values["input"], OUTPUTS if returned else OUTPUTS[:2]
     whole = reduction == "none"
     per_loss = "positions" if whole else "single"
     roles = (per_loss, "full", per_loss, "positions")
     outputs = [(name, values[name], role) for name, role in zip(OUTPUTS, roles, strict=True)]
     spared = outputs[len(names) :]
-    if own.empty:
+    if logits.empty:
         if whole:
             return empty_plan(call.operator.name, ("lossOut", values["lossOut"]), spared)
         number = math.nan if reduction == "mean" else 0.0
         losses = [(name, values[name], number) for name in names[::2]]
         return filling_plan(call.operator.name, *losses, spared=spared)
-    inputs = [("target", values["target"], "positions"), ("input", own, "full")]
+    inputs = [("target", values["target"], "positions"), ("input", logits, "full")]
     weighted = call.given("weightOptional")
     if weighted:
         inputs.append(("weightOptional", values["weightOptional"], "classes"))
@@ -179,10 +179,10 @@ def _plan(call: Call) -> Plan:
     return class_plan(
         call.operator.name,
         "cross_entropy_loss",
-        own.dtype,
+        logits.dtype,
         inputs,
         outputs[: len(names)],
-        own.shape,
+        logits.shape,
         class_axis=1,
         targets=0,
         numbers={
@@ -229,14 +229,14 @@ def reference(
             x = input[block].astype(work)
             at_top = x.argmax(axis=1)[:, None]
             top = x.max(axis=1, keepdims=True)
-            own = np.subtract(x, top, out=log_prob[block])
-            np.exp(own, out=x)
+            shifted = np.subtract(x, top, out=log_prob[block])
+            np.exp(shifted, out=x)
             np.put_along_axis(x, at_top, work(0), 1)
             rest = np.log1p(x.sum(axis=1, keepdims=True, dtype=work))
-            own -= rest
+            shifted -= rest
             lse[block] = (top + rest)[:, 0]
             if smoothing != 0:
-                weighted[block] = (factors * own).sum(axis=1, dtype=work)
+                weighted[block] = (factors * shifted).sum(axis=1, dtype=work)
 
     for _ in map_in_order(fill, blocks_of(rows, classes)):
         pass
@@ -249,8 +249,8 @@ def reference(
         return np.asarray(total / divisor if reduction == "mean" else total)
 
     with np.errstate(all="ignore"):
-        own = np.where(counted, factors[safe], work(0))
-        total = own.sum(dtype=work)
+        target_weight = np.where(counted, factors[safe], work(0))
+        total = target_weight.sum(dtype=work)
         loss = reduced(-(factors[safe] * log_prob[np.arange(rows), safe]), total)
         if smoothing != 0:
             every = reduced(-weighted, total)

@@ -14,18 +14,7 @@ from openaclnn.core.dtypes import FLOAT, FLOATS, INT64, float_of
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Plan, class_plan, empty_plan
 from openaclnn.engines.threads import blocks_of, map_in_order
-from openaclnn.operators.cross_entropy_loss import (
-    CONST,
-    FREE,
-    OF_CLASSES,
-    REDUCTION,
-    TARGET,
-    WEIGHT,
-    ZLOSS,
-    computes_zloss,
-    shared_checks,
-    weight_shape,
-)
+from openaclnn.operators import cross_entropy_loss as forward
 
 SAME_DTYPE = ("logProb", "gradZlossOptional", "lseForZlossOptional", "out")
 TENSORS = ("gradLoss", "logProb", "target", "weightOptional", *SAME_DTYPE[1:])
@@ -35,8 +24,8 @@ PARAMETERS = (
         "gradLoss", Kind.TENSOR, "gradient of the loss", "(N,) for none, else one element", FLOATS
     ),
     Parameter("logProb", Kind.TENSOR, "log-softmax of the forward's input", "(N, C)", FLOATS),
-    TARGET,
-    WEIGHT,
+    forward.TARGET,
+    forward.WEIGHT,
     Parameter(
         "gradZlossOptional", Kind.TENSOR, "gradient of the z-loss", "(N,) for none, else one element", FLOATS,
         default=None, optional=True,
@@ -45,17 +34,17 @@ PARAMETERS = (
         "lseForZlossOptional", Kind.TENSOR, "log-sum-exp of each row; needed for z-loss", "(N,)", FLOATS,
         default=None, optional=True,
     ),
-    REDUCTION,
-    *OF_CLASSES,
-    ZLOSS,
+    forward.REDUCTION,
+    *forward.OF_CLASSES,
+    forward.ZLOSS,
     Parameter(
-        "out", Kind.OUTPUT, "gradient of the forward's input", "(N, C)", FLOATS, c_type=CONST
+        "out", Kind.OUTPUT, "gradient of the forward's input", "(N, C)", FLOATS, c_type=forward.CONST
     ),
 )  # fmt: skip
 
 
 def _zloss_has_lse(call: Call) -> Violation | None:
-    if computes_zloss(call) and call["lseForZlossOptional"] is None:
+    if forward.computes_zloss(call) and call["lseForZlossOptional"] is None:
         expected = "a tensor when lseSquareScaleForZloss is not 0"
         return Violation("lseForZlossOptional", expected, "null")
     return None
@@ -73,7 +62,7 @@ def _for_zloss(check: Check) -> Check:
     """A rule that holds where a z-loss is computed: elsewhere its tensors have no effect, whatever they are like."""
 
     def broken_by(call: Call) -> Violation | None:
-        return check.broken_by(call) if computes_zloss(call) else None
+        return check.broken_by(call) if forward.computes_zloss(call) else None
 
     return check._replace(rule=f"for z-loss, {check.rule}", broken_by=broken_by)
 
@@ -84,10 +73,10 @@ CHECKS: tuple[Check, ...] = (
     checks.value_check("2", "lseForZlossOptional is given for z-loss", _zloss_has_lse, NULL),
     checks.dtype_in("3", "gradLoss"),
     *(checks.same_dtype("3", name, "gradLoss") for name in SAME_DTYPE),
-    *shared_checks("logProb", TENSORS),
+    *forward.shared_checks("logProb", TENSORS),
     checks.shape_is("6", "gradLoss", _per_loss, "(N,) for none, one element otherwise", TILING),
     checks.shape_is("6", "target", _rows, "(N,) of logProb", TILING),
-    weight_shape("logProb"),
+    forward.weight_shape("logProb"),
     _for_zloss(
         checks.shape_is(
             "6", "gradZlossOptional", _per_loss, "(N,) for none, one element otherwise", TILING
@@ -100,17 +89,17 @@ CHECKS: tuple[Check, ...] = (
 
 def _plan(call: Call) -> Plan:
     values, reduction = call.values, call.reduction
-    own, output = values["logProb"], ("out", values["out"])
-    if own.empty:
+    log_prob, output = values["logProb"], ("out", values["out"])
+    if log_prob.empty:
         return empty_plan(call.operator.name, output)
     per_loss = "positions" if reduction == "none" else "single"
-    zloss = computes_zloss(call)
+    zloss = forward.computes_zloss(call)
     weighted = values["weightOptional"] is not None
     grad_zloss = zloss and values["gradZlossOptional"] is not None
     inputs = [
         ("target", values["target"], "positions"),
         ("gradLoss", values["gradLoss"], per_loss),
-        ("logProb", own, "full"),
+        ("logProb", log_prob, "full"),
     ]
     if weighted:
         inputs.append(("weightOptional", values["weightOptional"], "classes"))
@@ -121,7 +110,7 @@ def _plan(call: Call) -> Plan:
     return class_plan(
         call.operator.name,
         "cross_entropy_loss_grad",
-        own.dtype,
+        log_prob.dtype,
         inputs,
         [(*output, "full")],
         output[1].shape,
@@ -136,7 +125,7 @@ def _plan(call: Call) -> Plan:
             "grad_zloss_given": grad_zloss,
         },
         # Product families have rules of their own for smoothing, and no z-loss.
-        free=FREE if call.product.is_default else (),
+        free=forward.FREE if call.product.is_default else (),
     )
 
 
@@ -180,8 +169,8 @@ def reference(
         if lse_square_scale_for_zloss != 0:
             zloss_grad = gradient
             if grad_zloss is not None:
-                own = np.asarray(grad_zloss).astype(work)
-                zloss_grad = gradient + (own if reduction == "none" else own.reshape(()))
+                other = np.asarray(grad_zloss).astype(work)
+                zloss_grad = gradient + (other if reduction == "none" else other.reshape(()))
             if reduction == "mean":
                 zloss_grad = zloss_grad / mask.sum(dtype=work)
             assert lse_for_zloss is not None
@@ -231,7 +220,9 @@ register(
         result=like("logProb"),
         plan=_plan,
         reference=reference,
-        unheeded=lambda call: {} if computes_zloss(call) else {"lse_square_scale_for_zloss": 0.0},
+        unheeded=lambda call: (
+            {} if forward.computes_zloss(call) else {"lse_square_scale_for_zloss": 0.0}
+        ),
         generated=True,
         samples=(
             Sample(

@@ -38,12 +38,12 @@ PARAMETERS = (
 )
 
 
-def head_of_checks(own: str, *outputs: str) -> tuple[Check, ...]:
+def head_of_checks(name: str, *outputs: str) -> tuple[Check, ...]:
     """The rows up to the scalars'."""
     return (
         checks.result_pointers("0"),
-        checks.not_null("1", own, "alpha", "scale", "inputScale", *outputs),
-        checks.dtype_in("2", own, more=(DOUBLE,)),
+        checks.not_null("1", name, "alpha", "scale", "inputScale", *outputs),
+        checks.dtype_in("2", name, more=(DOUBLE,)),
         checks.scalar_castable("3", "scale", "alpha", "inputScale"),
     )
 
@@ -66,10 +66,10 @@ FREE = (
 )
 
 
-def plan_of(call: Call, own: str, output: str) -> Plan:
+def plan_of(call: Call, name: str, output: str) -> Plan:
     """The plan from one tensor to another, which may be the same."""
     values = call.values
-    tensor, written = values[own], (output, values[output])
+    tensor, written = values[name], (output, values[output])
     if tensor.empty:
         return empty_plan(call.operator.name, written)
     alpha, input_scale = values["alpha"].float32(), values["inputScale"].float32()
@@ -78,7 +78,7 @@ def plan_of(call: Call, own: str, output: str) -> Plan:
         call.operator.name,
         elu.name,
         tensor.dtype,
-        [(own, tensor)],
+        [(name, tensor)],
         written,
         {
             "alpha": alpha,
@@ -96,19 +96,6 @@ def _plan(call: Call) -> Plan:
 
 # exp(c) - 1 is written as such: near 0 the difference would lose every digit. NaN is not > 0, and stays NaN.
 # Where alpha or inputScale has no finite value, the negative branch is its limit for x far below 0.
-def formula(
-    x: np.ndarray[Any, Any], alpha: float, scale: float, input_scale: float, work: Any
-) -> np.ndarray[Any, Any]:
-    """The document's formula in float64 (or in `work`)."""
-    values = x.astype(work)
-    a, s, c = work(alpha), work(scale), work(input_scale)
-    with np.errstate(all="ignore"):
-        if not (math.isfinite(alpha) and math.isfinite(input_scale)):
-            return np.asarray(np.where(values > 0, values, -a) * s)
-        negative = (a * s) * np.expm1(values * c)
-        return np.asarray(np.where(values > 0, values * s, negative))
-
-
 def reference(
     self: np.ndarray[Any, Any],
     alpha: float = 1.0,
@@ -117,30 +104,36 @@ def reference(
     work: Any = np.float64,
 ) -> np.ndarray[Any, Any]:
     """The document's formula in float64 (or in `work`)."""
-    return formula(self, alpha, scale, input_scale, work)
+    values = self.astype(work)
+    a, s, c = work(alpha), work(scale), work(input_scale)
+    with np.errstate(all="ignore"):
+        if not (math.isfinite(alpha) and math.isfinite(input_scale)):
+            return np.asarray(np.where(values > 0, values, -a) * s)
+        negative = (a * s) * np.expm1(values * c)
+        return np.asarray(np.where(values > 0, values * s, negative))
 
 
-def samples_of(own: str) -> tuple[Sample, ...]:
+def samples_of(name: str) -> tuple[Sample, ...]:
     """Known answers, with the input under its name."""
     return (
         Sample(
             "document",
-            {own: (FLOAT, [[-2, -1], [0, 1]])},
+            {name: (FLOAT, [[-2, -1], [0, 1]])},
             [[-0.8646647167633873, -0.6321205588285577], [0.0, 1.0]],
         ),
         Sample(
             "three scalars",
-            {own: (FLOAT, [-2, -0.5, 0, 1.5]), "alpha": 1.5, "scale": 2.0, "input_scale": 0.5},
+            {name: (FLOAT, [-2, -0.5, 0, 1.5]), "alpha": 1.5, "scale": 2.0, "input_scale": 0.5},
             [-1.896361676485673, -0.6635976507857854, 0.0, 3.0],
         ),
         Sample(
             "near 0",
-            {own: (FLOAT, [-(2.0**-10), -(2.0**-20), -(2.0**-60)])},
+            {name: (FLOAT, [-(2.0**-10), -(2.0**-20), -(2.0**-60)])},
             [-0.0009760858180243378, -9.536738616593138e-07, -8.673617379884035e-19],
         ),
         Sample(
             "the limit",
-            {own: (FLOAT, [-1, 0, 2]), "alpha": 3.0, "scale": 0.5, "input_scale": math.inf},
+            {name: (FLOAT, [-1, 0, 2]), "alpha": 3.0, "scale": 0.5, "input_scale": math.inf},
             [-1.5, -1.5, 1.0],
             exact=True,
         ),

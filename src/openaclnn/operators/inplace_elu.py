@@ -12,36 +12,26 @@ from openaclnn.core.declare import Operator, like, register
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
-from openaclnn.operators.elu import (
-    DTYPES,
-    FAMILIES,
-    FORMULA,
-    SCALARS,
-    SUMMARY,
-    formula,
-    head_of_checks,
-    plan_of,
-    samples_of,
-)
+from openaclnn.operators import elu
 
 PARAMETERS = (
     Parameter(
-        "selfRef", Kind.OUTPUT, "what the unit is applied to, and the result", "0 to 8 dimensions", DTYPES,
+        "selfRef", Kind.OUTPUT, "what the unit is applied to, and the result", "0 to 8 dimensions", elu.DTYPES,
         in_place=True,
     ),
-    *SCALARS,
+    *elu.SCALARS,
 )  # fmt: skip
 
 # The output is the input: it has its dtype and its shape.
 CHECKS = (
-    *head_of_checks("selfRef"),
+    *elu.head_of_checks("selfRef"),
     checks.rank_at_most("6", "selfRef"),
     checks.product_has_operator("7", Status.ACLNN_ERR_INNER_NULLPTR, ("selfRef",)),
 )
 
 
 def _plan(call: Call) -> Plan:
-    return plan_of(call, "selfRef", "selfRef")
+    return elu.plan_of(call, "selfRef", "selfRef")
 
 
 def reference(
@@ -52,20 +42,20 @@ def reference(
     work: Any = np.float64,
 ) -> np.ndarray[Any, Any]:
     """The document's formula in float64 (or in `work`)."""
-    return formula(self_ref, alpha, scale, input_scale, work)
+    return elu.reference(self_ref, alpha, scale, input_scale, work)
 
 
 register(
     Operator(
         name="aclnnInplaceElu",
-        summary=f"{SUMMARY}, written over its input.",
-        formula=FORMULA.format(out="selfRef", self="selfRef"),
+        summary=f"{elu.SUMMARY}, written over its input.",
+        formula=elu.FORMULA.format(out="selfRef", self="selfRef"),
         parameters=PARAMETERS,
-        families=FAMILIES,
+        families=elu.FAMILIES,
         checks=CHECKS,
         result=like("selfRef"),
         plan=_plan,
         reference=reference,
-        samples=samples_of("self_ref"),
+        samples=elu.samples_of("self_ref"),
     )
 )

@@ -14,33 +14,27 @@ from openaclnn.core.dtypes import FLOAT, FLOATS, INT64
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.l1_loss import l1_loss
-from openaclnn.operators.pairwise import (
-    FAMILIES,
-    loss_parameters,
-    loss_plan,
-    loss_result,
-    promoted_arrays,
-    promoted_dtype,
-    promoted_supported,
-    promotes,
-    reduced,
-)
+from openaclnn.operators import pairwise
 
 INPUTS = ("self", "target")
 DTYPES = (*FLOATS, INT64)
 
-PARAMETERS = loss_parameters(DTYPES, "out", "the broadcast shape for none, else 0 dimensions")
+PARAMETERS = pairwise.loss_parameters(
+    DTYPES, "out", "the broadcast shape for none, else 0 dimensions"
+)
 
 
 def _floating_enough(call: Call) -> Violation | None:
-    own, target = (call.tensor(name).dtype for name in INPUTS)
-    if own.kind == "floating":
+    dtype, target = (call.tensor(name).dtype for name in INPUTS)
+    if dtype.kind == "floating":
         return None
     if call.reduction == "none" and target.kind == "floating":
         expected = f"a floating dtype like target's, {target}, for reduction none"
-        return Violation("self", expected, own.name)
+        return Violation("self", expected, dtype.name)
     if call.reduction == "mean" and target.kind != "floating":
-        return Violation("self, target", "a floating dtype for reduction mean", f"{own}, {target}")
+        return Violation(
+            "self, target", "a floating dtype for reduction mean", f"{dtype}, {target}"
+        )
     return None
 
 
@@ -49,18 +43,18 @@ CHECKS = (
     checks.not_null("1", *INPUTS, "out"),
     checks.reduction_known("2", "reduction"),
     checks.value_check("3", "a floating self for none beside a floating target; for mean, one of the two floating", _floating_enough),
-    promotes("4", *INPUTS),
-    promoted_supported("5", *INPUTS, more=(INT64,)),
-    checks.castable("6", "out", lambda call: promoted_dtype(call, *INPUTS), "the promoted dtype"),
+    pairwise.promotes("4", *INPUTS),
+    pairwise.promoted_supported("5", *INPUTS, more=(INT64,)),
+    checks.castable("6", "out", lambda call: pairwise.promoted_dtype(call, *INPUTS), "the promoted dtype"),
     checks.rank_at_most("7", *INPUTS),
     checks.broadcastable("8", *INPUTS),
-    checks.shape_is("9", "out", lambda call: (loss_result(call)[0],), "the broadcast one for none, else that of 0 dimensions"),
+    checks.shape_is("9", "out", lambda call: (pairwise.loss_result(call)[0],), "the broadcast one for none, else that of 0 dimensions"),
     checks.product_has_operator("10", Status.ACLNN_ERR_INNER_NULLPTR, INPUTS),
 )  # fmt: skip
 
 
 def _plan(call: Call) -> Plan:
-    return loss_plan(call, l1_loss.name, {})
+    return pairwise.loss_plan(call, l1_loss.name, {})
 
 
 def reference(
@@ -70,9 +64,9 @@ def reference(
     work: Any = np.float64,
 ) -> np.ndarray[Any, Any]:
     """The document's formula in float64 (or in `work`)."""
-    x, y = promoted_arrays(work, self, target)
+    x, y = pairwise.promoted_arrays(work, self, target)
     with np.errstate(all="ignore"):
-        return reduced(np.abs(x - y), reduction, work)
+        return pairwise.reduced(np.abs(x - y), reduction, work)
 
 
 _PAIRS = {"self": (FLOAT, [[0, 1], [2, 3]]), "target": (FLOAT, [[1, 1], [1, 1]])}
@@ -86,9 +80,9 @@ register(
             "l = |self - target|\nout = l for none, sum(l) / (number of elements) for mean, sum(l) for sum"
         ),
         parameters=PARAMETERS,
-        families=FAMILIES,
+        families=pairwise.FAMILIES,
         checks=CHECKS,
-        result=loss_result,
+        result=pairwise.loss_result,
         plan=_plan,
         reference=reference,
         samples=(

@@ -13,31 +13,22 @@ from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.l1_loss import l1_loss_backward
-from openaclnn.operators.pairwise import (
-    FAMILIES,
-    broadcast_result,
-    gradient_parameters,
-    gradient_plan,
-    promoted_arrays,
-    promoted_dtype,
-    promoted_supported,
-    promotes,
-)
+from openaclnn.operators import pairwise
 
 INPUTS = ("gradOutput", "self", "target")
 
-PARAMETERS = gradient_parameters("gradOutput")
+PARAMETERS = pairwise.gradient_parameters("gradOutput")
 
 CHECKS = (
     checks.result_pointers("0"),
     checks.not_null("1", *INPUTS, "gradInput"),
     checks.reduction_known("2", "reduction"),
-    promotes("3", "gradOutput", "self"),
-    promotes("4", *INPUTS),
+    pairwise.promotes("3", "gradOutput", "self"),
+    pairwise.promotes("4", *INPUTS),
     checks.castable(
-        "5", "gradInput", lambda call: promoted_dtype(call, *INPUTS), "the promoted dtype"
+        "5", "gradInput", lambda call: pairwise.promoted_dtype(call, *INPUTS), "the promoted dtype"
     ),
-    promoted_supported("6", *INPUTS),
+    pairwise.promoted_supported("6", *INPUTS),
     checks.rank_at_most("7", "self", "target", "gradOutput", "gradInput"),
     checks.broadcastable("8", "self", "gradOutput"),
     checks.broadcastable("9", "self", "gradOutput", "target"),
@@ -47,7 +38,7 @@ CHECKS = (
 
 
 def _plan(call: Call) -> Plan:
-    return gradient_plan(call, l1_loss_backward.name, {})
+    return pairwise.gradient_plan(call, l1_loss_backward.name, {})
 
 
 # Forward: |self - target|; its derivative is the sign of the difference. The sign comes from two
@@ -60,7 +51,7 @@ def reference(
     work: Any = np.float64,
 ) -> np.ndarray[Any, Any]:
     """The formula in float64 (or in `work`)."""
-    gradient, x, y = promoted_arrays(work, grad_output, self, target)
+    gradient, x, y = pairwise.promoted_arrays(work, grad_output, self, target)
     count = np.broadcast(gradient, x, y).size
     with np.errstate(all="ignore"):
         scaled = gradient * work(1.0 / max(count, 1)) if reduction == "mean" else gradient
@@ -83,9 +74,9 @@ register(
             "k = 1 / (number of output elements) for mean, 1 for none and sum; sign is 0 for ties and NaN"
         ),
         parameters=PARAMETERS,
-        families=FAMILIES,
+        families=pairwise.FAMILIES,
         checks=CHECKS,
-        result=broadcast_result,
+        result=pairwise.broadcast_result,
         plan=_plan,
         reference=reference,
         samples=(

@@ -37,10 +37,10 @@ def _of_classes(positions: str, weights: str) -> tuple[Parameter, ...]:
     )  # fmt: skip
 
 
-def parameters(own: str, positions: str, loss: str) -> tuple[Parameter, ...]:
+def parameters(shape: str, positions: str, loss: str) -> tuple[Parameter, ...]:
     """A loss's parameters, with the shapes that the operator asks for."""
     return (
-        Parameter("self", Kind.TENSOR, "log-probabilities", own, FLOATS),
+        Parameter("self", Kind.TENSOR, "log-probabilities", shape, FLOATS),
         *_of_classes(positions, "(C,)"),
         Parameter("out", Kind.OUTPUT, "the loss", loss, FLOATS),
         Parameter("totalWeightOut", Kind.OUTPUT, _TOTAL, "one element", FLOATS),
@@ -48,12 +48,12 @@ def parameters(own: str, positions: str, loss: str) -> tuple[Parameter, ...]:
 
 
 def gradient_parameters(
-    own: str, positions: str, loss: str, weights: str, total_in_c: str = ""
+    shape: str, positions: str, loss: str, weights: str, total_in_c: str = ""
 ) -> tuple[Parameter, ...]:
     """The same of a gradient; and the type of the total weight in C, where it is not that of an input."""
     return (
         Parameter("gradOutput", Kind.TENSOR, "gradient of the loss", loss, FLOATS),
-        Parameter("self", Kind.TENSOR, "log-probabilities; only shape and dtype matter", own, FLOATS),
+        Parameter("self", Kind.TENSOR, "log-probabilities; only shape and dtype matter", shape, FLOATS),
         *_of_classes(positions, weights),
         Parameter(
             "totalWeight", Kind.TENSOR, f"{_TOTAL}; read for mean alone", "one element", FLOATS, default=None,
@@ -95,8 +95,8 @@ def unlike_target(call: Call, name: str) -> Violation | None:
 
 
 def pixels_match(call: Call) -> Violation | None:
-    own, target = call.tensor("self").shape, call.tensor("target").shape
-    wanted = (own[0], own[2], own[3])
+    shape, target = call.tensor("self").shape, call.tensor("target").shape
+    wanted = (shape[0], shape[2], shape[3])
     if target != wanted:
         return Violation("target", f"shape {wanted}, dims 0, 2, 3 of self", f"shape {target}")
     return None
@@ -110,10 +110,10 @@ def results(call: Call) -> tuple[Made, Made]:
 
 def loss_plan(call: Call) -> Plan:
     """The plan of a loss and its total weight."""
-    own, target, reduction = call.tensor("self"), call.tensor("target"), call.reduction
+    log_prob, target, reduction = call.tensor("self"), call.tensor("target"), call.reduction
     out, total = ("out", call.tensor("out")), ("totalWeightOut", call.tensor("totalWeightOut"))
     name = call.operator.name
-    if own.empty or target.empty:
+    if log_prob.empty or target.empty:
         if reduction == "none":
             return filling_plan(name, (*total, 0.0))
         return filling_plan(name, (*out, math.nan if reduction == "mean" else 0.0), (*total, 0.0))
@@ -123,15 +123,15 @@ def loss_plan(call: Call) -> Plan:
     return class_plan(
         name,
         "nll_loss",
-        own.dtype,
+        log_prob.dtype,
         [
             ("target", target, "positions"),
-            ("self", own, "full"),
+            ("self", log_prob, "full"),
             ("weight", call.tensor("weight"), "classes"),
         ],
         [(*out, "positions" if whole else "single"), (*total, "single")],
-        own.shape,
-        class_axis=min(1, own.rank - 1),
+        log_prob.shape,
+        class_axis=min(1, log_prob.rank - 1),
         targets=0,
         numbers={"ignore_index": call["ignoreIndex"]},
         free=_FREE,
@@ -142,8 +142,8 @@ def loss_plan(call: Call) -> Plan:
 def gradient_plan(call: Call, kernel: str) -> Plan:
     """The plan of a gradient."""
     values, reduction = call.values, call.reduction
-    own, target, output = values["self"], values["target"], ("out", values["out"])
-    if own.empty:
+    log_prob, target, output = values["self"], values["target"], ("out", values["out"])
+    if log_prob.empty:
         return empty_plan(call.operator.name, output)
     mean = reduction == "mean"
     each = reduction == "none" and target.rank > 0
@@ -158,11 +158,11 @@ def gradient_plan(call: Call, kernel: str) -> Plan:
     return class_plan(
         call.operator.name,
         kernel,
-        own.dtype,
+        log_prob.dtype,
         inputs,
         [(*output, "full")],
-        own.shape,
-        class_axis=min(1, own.rank - 1),
+        log_prob.shape,
+        class_axis=min(1, log_prob.rank - 1),
         targets=0,
         numbers={
             "ignore_index": call["ignoreIndex"],
@@ -189,12 +189,12 @@ def reference(
     safe = np.where(counted, indices, 0)
     with np.errstate(all="ignore"):
         if classes.shape[-1] == 0:
-            losses = own = np.zeros(target.shape, work)
+            losses = target_weight = np.zeros(target.shape, work)
         else:
-            own = np.where(counted, factors[safe], work(0))
+            target_weight = np.where(counted, factors[safe], work(0))
             picked = np.take_along_axis(classes, safe[..., None], -1)[..., 0].astype(work)
             losses = np.where(counted, -(factors[safe] * picked), work(0))
-        total = np.asarray(own.sum(dtype=work))
+        total = np.asarray(target_weight.sum(dtype=work))
         if reduction == "none":
             return np.asarray(losses), total
         loss = losses.sum(dtype=work)

@@ -122,17 +122,17 @@ def _class_plan(
     reduction: str = "",
 ) -> Plan:
     """Rows have a kernel, and pixels, whose classes lie apart as a rule, another."""
-    own = call.tensor("input")
-    chosen = kernel if len(own.shape) == 2 else f"{kernel}_pixels"
+    logits = call.tensor("input")
+    chosen = kernel if len(logits.shape) == 2 else f"{kernel}_pixels"
     return class_plan(
-        call.operator.name, chosen, own.dtype, inputs, outputs, own.shape, 1, 0, numbers, free, reduction
+        call.operator.name, chosen, logits.dtype, inputs, outputs, logits.shape, 1, 0, numbers, free, reduction
     )  # fmt: skip
 
 
 def _plan(call: Call) -> Plan:
-    own, whole = call.tensor("input"), call.reduction == "none"
+    logits, whole = call.tensor("input"), call.reduction == "none"
     loss = call.tensor("lossOut")
-    if own.empty:
+    if logits.empty:
         if whole:
             return empty_plan(call.operator.name, ("lossOut", loss))
         number = math.nan if call.reduction == "mean" else 0.0
@@ -158,7 +158,7 @@ class _Rows(NamedTuple):
     counted: Array
     safe: Array  # their classes; 0 for those that do not count
     factors: Array  # of classes
-    own: Array  # of targets
+    target_weight: Array  # of targets
 
 
 def _rows_of(input: Array, target: Array, weight: Array | None, ignored: int, work: Any) -> _Rows:
@@ -181,9 +181,11 @@ def reference(
     work: Any = np.float64,
 ) -> tuple[Array, Array, Array]:
     """The formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
-    x, every, counted, safe, factors, own = _rows_of(input, target, weight, ignore_index, work)
+    x, every, counted, safe, factors, target_weight = _rows_of(
+        input, target, weight, ignore_index, work
+    )
     smoothing, scale, shape = work(label_smoothing), work(zloss_scale), target.shape
-    own = np.where(counted, own, work(0))
+    target_weight = np.where(counted, target_weight, work(0))
     with np.errstate(all="ignore"):
         largest = x.argmax(axis=1)
         top = x[every, largest]
@@ -193,7 +195,7 @@ def reference(
         rest = np.log1p(powers.sum(axis=1, dtype=work)) + (top - top)
         top = np.where(np.isnan(rest), rest, top)
         log_prob, lse = (x - top[:, None]) - rest[:, None], top + rest
-        losses = -(own * log_prob[every, safe])
+        losses = -(target_weight * log_prob[every, safe])
         if smoothing != 0:
             spread = -(factors * log_prob).sum(axis=1, dtype=work)
             losses = (work(1) - smoothing) * losses + smoothing / work(len(factors)) * spread
@@ -204,7 +206,7 @@ def reference(
             return (losses + squares).reshape(shape), top, rest
         loss, square = (part.sum(dtype=work) for part in (losses, squares))
         if reduction == "mean":
-            loss, square = loss / own.sum(dtype=work), square / counted.sum(dtype=work)
+            loss, square = loss / target_weight.sum(dtype=work), square / counted.sum(dtype=work)
         return np.asarray(loss + square if scale != 0 else loss), top, rest
 
 
@@ -224,16 +226,18 @@ def reference_grad(
     work: Any = np.float64,
 ) -> Array:
     """The formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
-    x, every, counted, safe, factors, own = _rows_of(input, target, weight, ignore_index, work)
+    x, every, counted, safe, factors, target_weight = _rows_of(
+        input, target, weight, ignore_index, work
+    )
     smoothing = work(label_smoothing)
     gradient = np.broadcast_to(grad_loss.astype(work).reshape(-1), every.shape)
     shift, left = (side.astype(work).reshape(-1) for side in (top, rest))
     with np.errstate(all="ignore"):
         mean = reduction == "mean"
-        total = np.where(counted, own, work(0)).sum(dtype=work) if mean else work(1)
+        total = np.where(counted, target_weight, work(0)).sum(dtype=work) if mean else work(1)
         number = counted.sum(dtype=work) if mean else work(1)
         log_prob = (x - shift[:, None]) - left[:, None]
-        nll = gradient * (work(1) - smoothing) / total * own
+        nll = gradient * (work(1) - smoothing) / total * target_weight
         smooth = gradient / total * smoothing / work(len(factors))
         squares = work(2) * work(zloss_scale) * (shift + left) * gradient / number
         if zloss_scale == 0:
@@ -297,8 +301,8 @@ _FREE = (
 
 
 def _grad_plan(call: Call) -> Plan:
-    own, out = call.tensor("input"), call.tensor("out")
-    if own.empty:
+    logits, out = call.tensor("input"), call.tensor("out")
+    if logits.empty:
         return empty_plan(call.operator.name, ("out", out))
     per_loss = "positions" if call.reduction == "none" else "single"
     sides = ("top", "positions"), ("rest", "positions")

@@ -15,19 +15,12 @@ from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.smooth_l1_loss import smooth_l1_loss
-from openaclnn.operators.pairwise import (
-    FAMILIES,
-    loss_parameters,
-    loss_plan,
-    loss_result,
-    promoted_arrays,
-    reduced,
-)
+from openaclnn.operators import pairwise
 
 INPUTS = ("self", "target")
 BETA = Parameter("beta", Kind.FLOAT, "where the loss turns linear, >= 0", default=1.0)
 
-PARAMETERS = loss_parameters(
+PARAMETERS = pairwise.loss_parameters(
     FLOATS, "result", "the broadcast shape for none, else one element", BETA
 )
 
@@ -39,7 +32,7 @@ def beta_not_negative(call: Call) -> Violation | None:
 
 
 def _result_shapes(call: Call) -> tuple[tuple[int, ...], ...]:
-    return (loss_result(call)[0],) if call.reduction == "none" else ((1,), ())
+    return (pairwise.loss_result(call)[0],) if call.reduction == "none" else ((1,), ())
 
 
 # Two of the three listed types always have a listed common type, which converts to every floating output.
@@ -61,7 +54,7 @@ FREE = (Free("beta", low=0.0),)
 
 
 def _plan(call: Call) -> Plan:
-    return loss_plan(call, smooth_l1_loss.name, {"beta": call["beta"]}, FREE)
+    return pairwise.loss_plan(call, smooth_l1_loss.name, {"beta": call["beta"]}, FREE)
 
 
 # No difference is smaller than a beta of 0, which leaves the plain absolute difference.
@@ -73,11 +66,11 @@ def reference(
     work: Any = np.float64,
 ) -> np.ndarray[Any, Any]:
     """The document's formula in float64 (or in `work`)."""
-    x, y = promoted_arrays(work, self, target)
+    x, y = pairwise.promoted_arrays(work, self, target)
     with np.errstate(all="ignore"):
         size, b = np.abs(x - y), work(beta)
         losses = np.where(size < b, work(0.5) * size * size / b, size - work(0.5) * b)
-        return reduced(losses, reduction, work)
+        return pairwise.reduced(losses, reduction, work)
 
 
 _LINE = {"self": (FLOAT, [-3, -0.5, 0, 0.25, 2]), "target": (FLOAT, [0, 0, 0, 0, 0])}
@@ -91,9 +84,9 @@ register(
             "result = l for none, sum(l) / (number of elements) for mean, sum(l) for sum"
         ),
         parameters=PARAMETERS,
-        families=FAMILIES,
+        families=pairwise.FAMILIES,
         checks=CHECKS,
-        result=loss_result,
+        result=pairwise.loss_result,
         plan=_plan,
         reference=reference,
         samples=(

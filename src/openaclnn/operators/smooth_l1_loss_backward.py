@@ -13,18 +13,12 @@ from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.smooth_l1_loss import smooth_l1_loss_backward
-from openaclnn.operators.pairwise import (
-    FAMILIES,
-    broadcast_result,
-    gradient_parameters,
-    gradient_plan,
-    promoted_arrays,
-)
+from openaclnn.operators import pairwise
 from openaclnn.operators.smooth_l1_loss import BETA, FREE, beta_not_negative
 
 INPUTS = ("gradOut", "self", "target")
 
-PARAMETERS = gradient_parameters("gradOut", BETA)
+PARAMETERS = pairwise.gradient_parameters("gradOut", BETA)
 
 
 # The promotion of three listed types always exists, is listed and converts to the listed output, so
@@ -43,7 +37,7 @@ CHECKS = (
 
 
 def _plan(call: Call) -> Plan:
-    return gradient_plan(call, smooth_l1_loss_backward.name, {"beta": call["beta"]}, FREE)
+    return pairwise.gradient_plan(call, smooth_l1_loss_backward.name, {"beta": call["beta"]}, FREE)
 
 
 # Forward, d = self - target: d*d / (2 beta) for |d| < beta, |d| - beta/2 beyond. Its derivative is
@@ -57,7 +51,7 @@ def reference(
     work: Any = np.float64,
 ) -> np.ndarray[Any, Any]:
     """The formula in float64 (or in `work`)."""
-    gradient, x, y = promoted_arrays(work, grad_out, self, target)
+    gradient, x, y = pairwise.promoted_arrays(work, grad_out, self, target)
     count = np.broadcast(gradient, x, y).size
     with np.errstate(all="ignore"):
         difference = x - y
@@ -82,9 +76,9 @@ register(
             "gradInput = u * gradOut * k;  k = 1 / (number of output elements) for mean, 1 otherwise"
         ),
         parameters=PARAMETERS,
-        families=FAMILIES,
+        families=pairwise.FAMILIES,
         checks=CHECKS,
-        result=broadcast_result,
+        result=pairwise.broadcast_result,
         plan=_plan,
         reference=reference,
         samples=(

@@ -64,7 +64,6 @@ class Road:
         room = at.MAX_ARRAYS, at.MAX_OPTIONS, at.MAX_RESULTS
         taken = len(self._arrays), len(self._options), len(self._outputs)
         self._fits = all(count <= most for count, most in zip(taken, room, strict=True))
-        self._places: dict[tuple[int, tuple[str, ...]], list[int]] = {}  # `places_of` plans
         self._control: Any = None
         self._kept: list[Any] = [None] * at.MAX_KINDS  # what each entry relies on
         self._next = 0
@@ -107,10 +106,13 @@ class Road:
             given, arrays = (*read, outputs), (*read, *outputs)
             if len(plan.more) + 1 < len(outputs) and not plan.classes:
                 return NotImplemented  # where tensors are empty, so may be what is not written
-        library = self._library(arrays, options)
+        if not (self._fits and unusable() is None and _BY_VALUE.issuperset(map(type, options))):
+            return NotImplemented  # an entry cannot say what they are
+        library = library_of(arrays)
         if not library:
             return NotImplemented
-        places, operands = self._places_of(plan), range(len(plan.operands))
+        places = places_of(plan, self._names[: self._inputs], self._outputs)
+        operands = range(len(plan.operands))
         seen = [
             None if array is None and place not in operands else view
             for array, place, view in zip(arrays, places, views, strict=True)
@@ -127,21 +129,6 @@ class Road:
         if self._result_type is None:
             return result
         return self._result_type._make(result)
-
-    def _library(self, arrays: Sequence[Any], options: Sequence[Any]) -> int:
-        """The arrays' library; 0 where an entry cannot say what they and the options are."""
-        if not (self._fits and unusable() is None and _BY_VALUE.issuperset(map(type, options))):
-            return 0
-        return library_of(arrays)
-
-    def _places_of(self, plan: Plan) -> Sequence[int]:
-        """Where the arrays stand among a plan's operands, those behind them that it does not write; -1 for what it does not read."""
-        key = len(plan.inputs), tuple(map(_parameter_of, (*plan.operands, *plan.spared)))
-        places = self._places.get(key)
-        if places is None:
-            places = places_of(plan, self._names[: self._inputs], self._outputs)
-            self._places[key] = places
-        return places
 
     def _enter(self, layout: Struct, entry: list[int], kept: Any, library: int) -> int:
         """Let the fast path find an entry; how many it was given."""
@@ -243,9 +230,6 @@ class Road:
         pool.reconsider()
 
 
-_parameter_of = operator.attrgetter("parameter")
-
-
 def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
     """What gives the arguments of these names."""
     if len(names) > 1:
@@ -254,7 +238,7 @@ def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ..
 
 
 def nothing_chosen() -> bool:
-    """No `use_product` and no `use_engine` block is around: what the road itself asks at every call."""
+    """No `use_product` and no `use_engine` block is around: what the fast path itself asks at every call."""
     return products.chosen_product() is None and dispatch.chosen_engine() is None
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
 from openaclnn.core.declare import Operator
-from openaclnn.core.plan import Kept, Plan, covered_elements, walks_alike
+from openaclnn.core.plan import Kept, Plan, covered_elements
 from openaclnn.core.products import chosen_product, listeners
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice, Runner, chosen_engine
@@ -45,15 +44,12 @@ _FLOAT, _WORD = struct.Struct("f"), struct.Struct("I")
 _ROLES = ("full", "positions", "classes", "single")
 _SERVED = frozenset((at.MISSING, at.SAME, at.DENSE, at.ONE, at.SOME))
 _BY_VALUE = frozenset((float, int, bool, str, bytes, type(None)))
-_MAX_ENTRIES = (
-    8  # of any size under one key: they differ in their number of axes or in what stretches
-)
+_MAX_ENTRIES = 8
+"""Of any size under one key: they differ in their number of axes or in what stretches."""
 
 
 class Specialization:
     """A cache entry: what is the same for all calls that it serves."""
-
-    choice: Choice
 
     def __init__(self, operator: Operator, plan: Plan, device: str) -> None:
         operands = () if plan.empty else plan.operands
@@ -61,27 +57,10 @@ class Specialization:
         self.device = device
         # The kernel's tensors, outputs last, by their number among the arguments.
         self.operands = tuple([operator.places[operand.parameter] for operand in operands])
-        # Which inputs may be exactly the output.
-        self.alike = tuple([walks_alike(operand, plan.output) for operand in plan.inputs])
-
-    def reached_plan(self, extents: Extents) -> Plan:
-        """The plan with these extents, which are right for this call; the rest of its geometry is that of the first."""
-        plan = self.plan
-        operands = [
-            operand._replace(low=low, high=high)
-            for operand, (low, high) in zip(plan.operands, extents, strict=True)
-        ]
-        first = len(plan.inputs)
-        inputs, (output, *more) = tuple(operands[:first]), operands[first:]
-        return replace(plan, inputs=inputs, output=output, more=tuple(more))
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
         """The bytes of each operand, where the kernel runs over a shape of so many elements."""
         raise NotImplementedError
-
-    def bound(self, launch: Launch) -> Runner | None:
-        """A runner that is worth making for many runs."""
-        return launch[0]
 
 
 class OneSize(Specialization):
@@ -108,18 +87,19 @@ class AnySize(Specialization):
         super().__init__(operator, plan, device)
         self._flat, self._runner, self._counts = work.flat, work.runner, work.counts
         self._class_axis = plan.class_axis
-        present = [
-            (own.name, value)
+        present = {
+            own.name: value.shape
             for own, value in zip(operator.parameters, arguments, strict=True)
             if type(value) is Tensor
-        ]
-        names = [name for name, _ in present]
-        self._source = names.index(source)
-        self._axes = len(present[self._source][1].shape) if plan.classes else 0
+        }
+        self._source, self._axes = (
+            [*present].index(source),
+            len(present[source]) if plan.classes else 0,
+        )
         # Of each tensor: how its shape follows from the source's, by which axes, and the shape that it must have where it does not.
         self._shapes = [
-            (patterns[name][0], _axes_of(patterns[name][1]), tensor.shape)
-            for name, tensor in present
+            (pattern, [axis for axis in range(at.MAX_AXES) if mask >> axis & 1], shape)
+            for (pattern, mask), shape in ((patterns[name], own) for name, own in present.items())
         ]
         self._all_dense = all(pattern == at.DENSE for pattern, _, _ in self._shapes)
         # Of each operand: which of the counts it has, and its itemsize.
@@ -130,10 +110,6 @@ class AnySize(Specialization):
             (_ROLES.index(role), own.dtype.itemsize)
             for role, own in zip(roles, plan.operands, strict=True)
         ]
-        if work.flat is not None:
-            from openaclnn.engines.cpu.launching import pool
-
-            self._pool, self._native = pool, pool.native()
 
     def served(self, shapes: Sequence[tuple[int, ...]]) -> Launch | None:
         """What runs a call on tensors of such shapes; None where the guard on shapes fails."""
@@ -153,52 +129,38 @@ class AnySize(Specialization):
                         return None
                 elif own != (shape if pattern == at.DENSE else same):
                     return None
-        return self._launch(shape, count), shape, count
+        return self._runner_of(shape, count), shape, count
 
-    def _launch(self, shape: tuple[int, ...], count: int) -> Runner:
+    def _runner_of(self, shape: tuple[int, ...], count: int) -> Runner:
         flat, sized = self._flat, self._runner
-
-        def run_sized(addresses: Sequence[int], stream: int) -> int:
-            status: int = sized(addresses, stream, shape, ())
-            return status
-
         if flat is None:
+
+            def run_sized(addresses: Sequence[int], stream: int) -> int:
+                status: int = sized(addresses, stream, shape, ())
+                return status
+
             return run_sized
-        kernel, grain, constants = flat.kernel, flat.grain, self._constants(count)
-        # The pool's own function starts the workers.
-        launch = self._native if count <= grain else self._pool.launch
+        from openaclnn.engines.cpu.launching.pool import launch
+
+        kernel, grain, constants, where = flat.kernel, flat.grain, flat.constants, flat.reciprocal
+        if where >= 0:
+            (share,) = _WORD.unpack(_FLOAT.pack(1.0 / count))
+            constants = (*constants[:where], share, *constants[where + 1 :])
 
         def run_flat(addresses: Sequence[int], stream: int, keep: Any = flat) -> int:
-            status: int = launch(kernel, count, grain, *constants, *addresses)
-            return status
+            return launch(kernel, count, grain, *constants, *addresses)
 
         return run_flat
-
-    def _constants(self, count: int) -> tuple[int, ...]:
-        constants: tuple[int, ...] = self._flat.constants
-        where = self._flat.reciprocal
-        if where < 0:
-            return constants
-        (share,) = _WORD.unpack(_FLOAT.pack(1.0 / count))
-        return *constants[:where], share, *constants[where + 1 :]
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
         classes = shape[self._class_axis] if self._class_axis >= 0 else 1
         counts = (count, count // classes, classes, 1)
         return [(0, counts[role] * item) for role, item in self._reach]
 
-    def bound(self, launch: Launch) -> Runner | None:
-        runner, _, count = launch
-        flat = self._flat
-        if flat is None:
-            return runner
-        return self._pool.bind(flat.kernel, count, flat.grain, *self._constants(count), keep=flat)
 
-
-_any_size: Kept[Hashable, tuple[AnySize, ...]] = Kept(1024)
-_one_size: Kept[Hashable, OneSize] = Kept(
-    1024
-)  # a training loop has a handful, a test suite thousands
+_MOST = 1024  # a training loop has a handful, a test suite thousands
+_any_size: Kept[Hashable, tuple[AnySize, ...]] = Kept(_MOST)
+_one_size: Kept[Hashable, OneSize] = Kept(_MOST)
 listeners += (_any_size.clear, _one_size.clear)
 
 
@@ -273,7 +235,3 @@ def _any_size_of(
 
 def _layouts(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
     return [side for own in tensors for side in (own.shape, own.strides)]
-
-
-def _axes_of(mask: int) -> list[int]:
-    return [axis for axis in range(at.MAX_AXES) if mask >> axis & 1]

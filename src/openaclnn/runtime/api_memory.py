@@ -80,7 +80,7 @@ def aclrtFreeWithDevSync(devPtr: Any) -> None:
 def aclrtMallocHost(size: Any) -> int:
     """Page-locked host memory: copies from and to it are asynchronous."""
     wanted = integer(size, "size", (1, UINT64[1] - ALIGNMENT))
-    return memory.allocate_pinned(selected(), wanted).address
+    return memory.allocate(selected(), wanted, kind="host").address
 
 
 @returns_status

@@ -112,14 +112,14 @@ def _check(settings: dict[str, Any]) -> None:
     if profiler and not (isinstance(profiler, dict) and profiler.get("switch", "off") == "off"):
         code = AclError.ACL_ERROR_INVALID_PROFILING_CONFIG
         raise refuse(code, "profiler", 'the switch "off": nothing is profiled here', repr(profiler))
-    own = settings.get("openaclnn", {})
-    if not isinstance(own, dict):
-        raise attribute("openaclnn", "an object", own)
+    section = settings.get("openaclnn", {})
+    if not isinstance(section, dict):
+        raise attribute("openaclnn", "an object", section)
     for key in ("product", "device"):
-        if not isinstance(own.get(key, ""), str):
-            raise attribute(f"openaclnn.{key}", "a string", own[key])
-    if "product" in own:
+        if not isinstance(section.get(key, ""), str):
+            raise attribute(f"openaclnn.{key}", "a string", section[key])
+    if "product" in section:
         try:
-            products.find_product(own["product"])
+            products.find_product(section["product"])
         except ValueError as error:
             raise attribute("openaclnn.product", "a known product", error) from None

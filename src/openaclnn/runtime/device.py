@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from openaclnn.core.interop import device_name
+from openaclnn.core.results import usable_memory
 from openaclnn.core.status import AclError
 from openaclnn.runtime import config
 from openaclnn.runtime.errors import refuse
@@ -75,7 +76,7 @@ class HostDevice:
     def enter(self) -> None: ...
 
     def capacity(self) -> int:
-        return _physical_memory()
+        return _usable_memory()
 
     def cores(self) -> int:
         if hasattr(os, "sched_getaffinity"):
@@ -113,17 +114,7 @@ class HostDevice:
     def close_stream(self, stream: int) -> None: ...
 
 
-@functools.cache
-def _physical_memory() -> int:
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    # In a container the machine's own size is not what the process may have.
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path, encoding="ascii") as file:
-                limits.append(int(file.read()))
-        except (OSError, ValueError):
-            continue
-    return min(limits)
+_usable_memory = functools.cache(usable_memory)  # in a container, less than the machine has
 
 
 _OUT_OF_MEMORY = 2

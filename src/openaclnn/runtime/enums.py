@@ -217,9 +217,10 @@ RUNTIME_TYPES: dict[str, type[IntEnum]] = {
 RUNTIME_FLAGS: tuple[type[IntEnum], ...] = (EventFlag, StreamFlag, FailureMode)
 """Those that are macros in C, without a type."""
 
+_ENUMS: tuple[type[IntEnum], ...] = (
+    *BASE_TYPES.values(), *RUNTIME_TYPES.values(), *RUNTIME_FLAGS, AclError, Status
+)  # fmt: skip
 ENUMERATORS: dict[str, int] = {dtype.c_name: dtype.code for dtype in DTYPES} | {
-    name: int(member)
-    for enum in (*BASE_TYPES.values(), *RUNTIME_TYPES.values(), *RUNTIME_FLAGS, AclError, Status)
-    for name, member in enum.__members__.items()
+    name: int(member) for enum in _ENUMS for name, member in enum.__members__.items()
 }
 """Every enumerator of the interface by its C name."""

@@ -24,7 +24,7 @@ from openaclnn.runtime.device import Device, host
 from openaclnn.runtime.errors import UINT64, is_null, refuse
 
 __all__ = [
-    "Allocation", "AllocationTable", "Pointer", "address", "allocate", "allocate_pinned", "find_allocation", "listeners", "look_at",
+    "Allocation", "AllocationTable", "Pointer", "address", "allocate", "find_allocation", "listeners", "look_at",
     "notices", "notify", "padded_size", "pointer", "reference", "release", "release_device", "used_bytes",
 ]  # fmt: skip
 
@@ -140,6 +140,7 @@ class AllocationTable:
             self._used[device] -= size
 
     def used(self, device: str) -> int:
+        """How much memory of a device is allocated."""
         with self.lock:
             return self._used.get(device, 0)
 
@@ -148,6 +149,7 @@ _table = AllocationTable()
 hold_over_forks(_table.lock)
 
 find_allocation = _table.find
+used_bytes = _table.used
 
 
 def reference(address: int) -> weakref.ref[Allocation] | None:
@@ -165,11 +167,6 @@ def look_at(tensor: Tensor, address: int) -> None:
         tensor.device = block.device
 
 
-def used_bytes(device: str) -> int:
-    """How much memory of a device is allocated."""
-    return _table.used(device)
-
-
 def padded_size(size: int, *, pad: bool = True) -> int:
     """What `aclrtMalloc` really takes: rounded up to 32 bytes, and 32 more where the chip pads."""
     # The 950 family reads whole blocks without running over the end and needs no padding.
@@ -182,17 +179,8 @@ def padded_size(size: int, *, pad: bool = True) -> int:
     return total // 32 * 32
 
 
-def allocate(device: Device, size: int, device_id: int = 0) -> Allocation:
-    """Device memory of exactly `size` bytes."""
-    return _allocate(device, size, "device", device_id)
-
-
-def allocate_pinned(device: Device, size: int) -> Allocation:
-    """Page-locked host memory, which `device` can copy from and to asynchronously."""
-    return _allocate(device, size, "host", 0)
-
-
-def _allocate(device: Device, size: int, kind: str, device_id: int) -> Allocation:
+def allocate(device: Device, size: int, device_id: int = 0, kind: str = "device") -> Allocation:
+    """Exactly `size` bytes of device memory, or of page-locked "host" memory, which it can copy from and to asynchronously."""
     place = device if kind == "device" else host
     capacity = place.capacity()
     # Linux promises memory it does not have and kills the process that uses it: refuse before.

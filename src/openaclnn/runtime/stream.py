@@ -33,12 +33,9 @@ class _Forked(Protocol):
     def start_afresh(self) -> None: ...
 
 
-class _Ending(Protocol):
-    def end(self, deadline: float) -> None: ...
-
-
 _forked: weakref.WeakSet[_Forked] = weakref.WeakSet()
-_ending: weakref.WeakSet[_Ending] = weakref.WeakSet()
+_ending: weakref.WeakSet[Stream] = weakref.WeakSet()
+"""Streams, whose `end` is called when the interpreter ends, if there was work (`_hold_exit`)."""
 _held = False
 
 
@@ -47,12 +44,7 @@ def tell_of_fork(holder: _Forked) -> None:
     _forked.add(holder)
 
 
-def tell_of_exit(holder: _Ending) -> None:
-    """Have `end` called when the interpreter ends, if there was work (`hold_exit`)."""
-    _ending.add(holder)
-
-
-def hold_exit() -> None:
+def _hold_exit() -> None:
     """There is work from now on; handlers that a program registered before this run after it is done."""
     global _held
     if not _held:
@@ -109,7 +101,7 @@ class Stream:
         self.at_end: Task | None = None  # called once it is closed
         self.start_afresh()
         tell_of_fork(self)
-        tell_of_exit(self)
+        _ending.add(self)
 
     def start_afresh(self) -> None:
         """The state of a stream without work; also that of every stream in the child of a fork."""
@@ -259,7 +251,7 @@ class Stream:
             self.raise_failure()
 
     def _start_worker(self) -> None:
-        hold_exit()
+        _hold_exit()
         self._worker = threading.Thread(
             target=self._work, args=(self._queue,), name="openaclnn-stream", daemon=True
         )
@@ -358,29 +350,26 @@ class EventKind(Enum):
 class Capture:
     """One point in a stream: `reached_ns` is the time at which the stream came there."""
 
-    __slots__ = ("_gate", "reached_ns", "recorded")
+    __slots__ = ("gate", "reached_ns", "recorded")
 
     def __init__(self) -> None:
-        self._gate = threading.Event()
+        self.gate = threading.Event()
         self.reached_ns = 0
         self.recorded = False
 
     @property
     def reached(self) -> bool:
-        return self._gate.is_set()
+        return self.gate.is_set()
 
     def reach(self) -> None:
         self.reached_ns = time.perf_counter_ns()
-        self._gate.set()
+        self.gate.set()
 
     def wait(self, seconds: float | None = None) -> None:
         """A stream's task, which fails when the time is over."""
-        if not self._gate.wait(seconds):
+        if not self.gate.wait(seconds):
             code = AclError.ACL_ERROR_RT_WAIT_TIMEOUT
             raise refuse(code, "event", f"completion within {seconds} s", "not reached yet")
-
-    def wait_for(self, seconds: float | None) -> bool:
-        return self._gate.wait(seconds)
 
 
 class Event:
@@ -432,7 +421,7 @@ class Event:
             raise refuse(code, "timeout", "-1, 0 or milliseconds", timeout_ms)
         capture = self._capture
         seconds = None if timeout_ms < 0 else timeout_ms / 1000
-        if capture is not None and not capture.wait_for(seconds):
+        if capture is not None and not capture.gate.wait(seconds):
             code = AclError.ACL_ERROR_RT_EVENT_SYNC_TIMEOUT
             raise refuse(code, "event", f"completion within {timeout_ms} ms", "not reached yet")
 
@@ -467,7 +456,7 @@ class Event:
             self._capture = Capture()
             self._capture.recorded = True
             self._capture.reached_ns = old.reached_ns
-            self._capture._gate.set()
+            self._capture.gate.set()
 
 
 def elapsed_ms(start: Event, end: Event) -> float:

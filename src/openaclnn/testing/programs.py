@@ -89,10 +89,7 @@ _C_TYPES = {
     "INT16": "int16_t", "INT32": "int32_t", "INT64": "int64_t", "UINT8": "uint8_t", "UINT16": "uint16_t",
     "UINT32": "uint32_t", "UINT64": "uint64_t", "BOOL": "uint8_t", "COMPLEX64": "float", "COMPLEX128": "double",
 }  # fmt: skip
-_READ = {
-    "FLOAT16": "(double)aclFloat16ToFloat({0})",
-    "BFLOAT16": "(double)bfloat16ToFloat({0})",
-}
+_READ = {"FLOAT16": "(double)aclFloat16ToFloat({0})", "BFLOAT16": "(double)bfloat16ToFloat({0})"}
 
 _C_PROGRAM = """\
 /* {name}, both phases, from host values to host values.
@@ -177,15 +174,13 @@ def _c_program(
     declarations: list[str] = []
     releases: list[str] = []
     prints: list[str] = []
-    arguments = []
+    arguments: list[str] = []
     for parameter in operator.parameters:
         value = values.get(parameter.name)
         if isinstance(value, TensorSpec):
             declarations += _tensor(parameter, value, null)
-            releases += [
-                f"CHECK(aclDestroyTensor({parameter.name}));",
-                f"CHECK(aclrtFree({parameter.name}Data));",
-            ]
+            releases.append(f"CHECK(aclDestroyTensor({parameter.name}));")
+            releases.append(f"CHECK(aclrtFree({parameter.name}Data));")
             if parameter.kind is Kind.OUTPUT and (computed is None or parameter.name in computed):
                 prints += _print(parameter.name, value)
             arguments.append(parameter.name)
@@ -221,8 +216,7 @@ def _tensor(parameter: Parameter, spec: TensorSpec, null: str) -> Iterator[str]:
     if dtype.name not in _C_TYPES:
         raise ValueError(f"{name}: C has no type for {dtype.name}")
     listed = 0 < spec.elements <= LISTED
-    plain = spec.strides is None and not spec.offset and spec.storage is None
-    plain = plain and spec.format == Format.ACL_FORMAT_ND
+    plain = spec.is_plain and spec.format == Format.ACL_FORMAT_ND
     if listed:
         memory = spec.memory()
         if spec.values is not None:
@@ -251,7 +245,7 @@ def _tensor(parameter: Parameter, spec: TensorSpec, null: str) -> Iterator[str]:
         yield f"CHECK(aclrtMemset({name}Data, {size}, 0, {size}));{note}"
     strides = null
     storage = f"{name}Shape, {rank}"
-    if not (spec.strides is None and not spec.offset and spec.storage is None):
+    if not spec.is_plain:
         if spec.strides is not None and rank:
             yield f"const int64_t {name}Strides[] = {{{', '.join(map(str, spec.strides))}}};"
             strides = f"{name}Strides"
@@ -272,9 +266,7 @@ def _print(name: str, spec: TensorSpec) -> Iterator[str]:
     one = _READ.get(spec.dtype.name, "(double){0}").format(f"{values}[i]")
     yield f"CHECK(aclrtMemcpy({values}, sizeof({values}), {name}Data, sizeof({values}), ACL_MEMCPY_DEVICE_TO_HOST));"
     yield f'printf("{name}:");'
-    yield f"for (size_t i = 0; i < {end}; i++) {{"
-    yield f'    printf(" %g", {one});'
-    yield "}"
+    yield from (f"for (size_t i = 0; i < {end}; i++) {{", f'    printf(" %g", {one});', "}")
     yield 'printf("\\n");'
 
 
@@ -483,7 +475,7 @@ def _assignment(name: str, spec: TensorSpec) -> list[str]:
     if spec.format != Format.ACL_FORMAT_ND:
         lines.append(f"# {Format(spec.format).name}: arrays of NumPy have no format, which C says")
     listed = spec.values is not None and 0 < spec.elements <= LISTED
-    if spec.strides is None and not spec.offset and spec.storage is None:
+    if spec.is_plain:
         if listed:
             return [*lines, f"{name} = np.array({_list(np.asarray(spec.values))}, {dtype})"]
         return [*lines, f"{name} = np.zeros({spec.shape}, {dtype})"]

@@ -8,10 +8,10 @@
 Every operator is in `torch.ops.openaclnn` too. docs/pytorch.md is the guide.
 """
 
-from openaclnn.torch import needed  # before what needs it  # isort: skip
+from openaclnn.torch import refusals  # first: it looks which PyTorch there is  # isort: skip
 from openaclnn.torch import functional, library, nn
 from openaclnn.torch.functional import check_targets
 from openaclnn.torch.override import disable, enable, served, use
 
 __all__ = ["check_targets", "disable", "enable", "functional", "nn", "served", "use"]
-del library, needed
+del library, refusals

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.torch.functional import l1_by_kernels
+from openaclnn.torch.functional import cross_entropy_by_kernels, l1_by_kernels
 from openaclnn.torch.kernels import PLAIN
-from openaclnn.torch.of_classes import cross_entropy_by_kernels
 
 __all__ = ["COMPOSITES", "composite_key", "taken_apart"]
 
@@ -23,22 +22,22 @@ def _cross_entropy_loss(
 ) -> Any:  # fmt: skip
     _check_plain(input, target, weight)
     how = REDUCTIONS[reduction]
-    found = cross_entropy_by_kernels(input, target, weight, how, ignore_index, label_smoothing)
-    if found is None:
+    loss = cross_entropy_by_kernels(input, target, weight, how, ignore_index, label_smoothing)
+    if loss is None:
         raise TypeError("probabilities of classes, or other arguments of PyTorch's own")
-    return found
+    return loss
 
 
 def _l1_loss(input: Any, target: Any, reduction: int = 1) -> Any:
     _check_plain(input, target)
-    found = l1_by_kernels(input, target, REDUCTIONS[reduction])
-    if found is None:
+    loss = l1_by_kernels(input, target, REDUCTIONS[reduction])
+    if loss is None:
         raise TypeError("two shapes or dtypes, or other arguments of PyTorch's own")
-    return found
+    return loss
 
 
 def _check_plain(*tensors: Any) -> None:
-    if any(type(own) not in PLAIN for own in tensors if own is not None):
+    if any(type(tensor) not in PLAIN for tensor in tensors if tensor is not None):
         raise TypeError("a tensor of a class of its own")
 
 

@@ -20,17 +20,30 @@ from torch.overrides import (
 )
 
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.core.results import undisturbed
+from openaclnn.torch.ahead import LEAST, loss_ahead
 from openaclnn.torch.counts import FUNCTIONS, Count
-from openaclnn.torch.direct import L1, Elu, EluInPlace, SmoothL1
+from openaclnn.torch.direct import (
+    L1,
+    CrossEntropy,
+    CrossEntropyOverLogits,
+    Elu,
+    EluInPlace,
+    Likelihood,
+    SmoothL1,
+)
 from openaclnn.torch.gradients import Formula
-from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel
-from openaclnn.torch.of_classes import check_targets, cross_entropy, nll_loss
+from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
 from openaclnn.torch.refusals import UnservedError, reduction_of
 from openaclnn.torch.roads import (
+    FLOATS,
+    is_cast_alone,
+    is_index,
     is_memory,
     is_number,
     is_ours,
     is_tracked,
+    lies_apart,
     may_be_short,
     needs_dispatcher,
     of_a_leaf,
@@ -43,10 +56,12 @@ __all__ = ["check_targets", "cross_entropy", "elu", "l1_loss", "nll_loss", "smoo
 MAX_AXES = 8
 
 _ELU, _L1, _SMOOTH = KERNELS["elu"], KERNELS["l1_loss"], KERNELS["smooth_l1_loss"]
-
-
-_elu_count, _l1_count, _smooth_count = (
-    FUNCTIONS[name] for name in ("elu", "l1_loss", "smooth_l1_loss")
+_ROWS = KERNELS["nll_loss"], KERNELS["nll_loss_backward"]
+_PIXELS = KERNELS["nll_loss2d"], KERNELS["nll_loss2d_backward"]
+_BY_RANK = {2: _ROWS, 4: _PIXELS}
+_LOGITS = KERNELS["cross_entropy_logits"]
+_elu_count, _l1_count, _smooth_count, _nll_count, _entropy_count = (
+    FUNCTIONS[name] for name in ("elu", "l1_loss", "smooth_l1_loss", "nll_loss", "cross_entropy")
 )
 
 
@@ -59,11 +74,11 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     tensor([-0.3161,  0.0000,  2.0000])
     """
     if not inplace and may_be_short(input):
-        made: Any = _ELU.short(input, alpha, 1.0, 1.0)
-        if made is not NotImplemented and isfinite(alpha):
+        result: Any = _ELU.short(input, alpha, 1.0, 1.0)
+        if result is not NotImplemented and isfinite(alpha):
             _elu_count.ours += 1
-            found: Tensor = Elu.apply(input, (made, alpha)) if is_tracked(input) else made
-            return found
+            output: Tensor = Elu.apply(input, (result, alpha)) if is_tracked(input) else result
+            return output
     slow: Tensor = _elu(input, alpha, inplace)
     return slow
 
@@ -73,29 +88,30 @@ def _elu(input: Any, alpha: float, inplace: bool) -> Any:
         return handle_torch_function(elu, (input,), input, alpha=alpha, inplace=inplace)
     # The operator has a rule then; PyTorch's in place has its own.
     spread = parallel_for(input) is not None
-    own = is_ours(input) and is_number(alpha) and isfinite(alpha) and input.dim() <= MAX_AXES
-    if not own or (spread and inplace):
+    served = is_ours(input) and is_number(alpha) and isfinite(alpha) and input.dim() <= MAX_AXES
+    if not served or (spread and inplace):
         _elu_count.decline(why_not(input))
         return torch_functional.elu(input, alpha, inplace)
     if inplace:
         return _elu_in_place(input, alpha)
     try:
         if needs_dispatcher():
-            made = _ELU.op(input, alpha)
+            result = _ELU.op(input, alpha)
         else:
-            made = _ELU.call(input, alpha, 1.0, 1.0)
-            made = Elu.apply(input, (made, alpha)) if is_tracked(input) else made
+            result = _ELU.call(input, alpha, 1.0, 1.0)
+            result = Elu.apply(input, (result, alpha)) if is_tracked(input) else result
     except UnservedError as error:
         _elu_count.decline(error)
         return torch_functional.elu(input, alpha)
     _elu_count.serve()
-    return made
+    return result
 
 
 def _elu_in_place(x: Tensor, alpha: float) -> Any:
     tracked = is_tracked(x)
-    strange = type(x) not in PLAIN or x.is_meta or x.is_neg()
-    if strange or needs_dispatcher() or (tracked and of_a_leaf(x)):
+    # Asked for first: `is_neg`, while PyTorch compiles, would end the graph.
+    strange = needs_dispatcher() or type(x) not in PLAIN or x.is_meta or x.is_neg()
+    if strange or (tracked and of_a_leaf(x)):
         _elu_count.decline("in place, of a leaf or where somebody records or transforms")
         return torch_functional.elu(x, alpha, True)
     _elu_count.serve()
@@ -121,11 +137,11 @@ def l1_loss(
     tensor(1.5000)
     """
     if size_average is None and reduce is None and weight is None and may_be_short(input):
-        made: Any = _L1.short(input, target, reduction)
-        if made is not NotImplemented and input.shape == target.shape:
+        result: Any = _L1.short(input, target, reduction)
+        if result is not NotImplemented and input.shape == target.shape:
             _l1_count.ours += 1
-            found: Tensor = _attached(L1, made, input, target, reduction)
-            return found
+            loss: Tensor = _attached(L1, result, input, target, reduction)
+            return loss
     slow: Tensor = _l1_loss(input, target, size_average, reduce, reduction, weight)
     return slow
 
@@ -165,12 +181,12 @@ def smooth_l1_loss(
     tensor([0.1250, 0.5000, 1.5000])
     """
     if size_average is None and reduce is None and may_be_short(input):
-        made: Any = _SMOOTH.short(input, target, reduction, beta)
-        fits = made is not NotImplemented and 0 < beta < inf
+        result: Any = _SMOOTH.short(input, target, reduction, beta)
+        fits = result is not NotImplemented and 0 < beta < inf
         if fits and input.shape == target.shape:
             _smooth_count.ours += 1
-            found: Tensor = _attached(SmoothL1, made, input, target, reduction, beta)
-            return found
+            loss: Tensor = _attached(SmoothL1, result, input, target, reduction, beta)
+            return loss
     slow: Tensor = _smooth_l1_loss(input, target, size_average, reduce, reduction, beta)
     return slow
 
@@ -203,9 +219,9 @@ def _of_a_pair(
     beta = options.get("beta", 0.0)  # PyTorch refuses a negative one
     if is_number(beta) and 0 <= beta < inf and _a_pair(input, target, reduction):
         try:
-            found = _computed(kernel, formula, input, target, reduction, *options.values())
+            loss = _computed(kernel, formula, input, target, reduction, *options.values())
             count.serve()
-            return found
+            return loss
         except UnservedError as error:
             reason = error
     count.decline(reason)
@@ -218,13 +234,13 @@ def _computed(kernel: Kernel, formula: type[Formula], *arguments: Any) -> Any:
     return _attached(formula, kernel.call(*arguments), *arguments)
 
 
-def _attached(formula: type[Formula], made: Any, input: Any, target: Any, *options: Any) -> Any:
+def _attached(formula: type[Formula], result: Any, input: Any, target: Any, *options: Any) -> Any:
     """A loss that was computed, for autograd if that wants to know."""
     if not (is_tracked(input) or is_tracked(target)):
-        return made
+        return result
     if formula is L1:
-        return L1.apply(torch.sub(input, target), (made, options))
-    return formula.apply(input, target, (made, options))
+        return L1.apply(torch.sub(input, target), (result, options))
+    return formula.apply(input, target, (result, options))
 
 
 def _a_pair(input: Tensor, target: Tensor, reduction: str) -> bool:
@@ -256,3 +272,359 @@ def _a_pair(input: Tensor, target: Tensor, reduction: str) -> bool:
 def _broadcasts(one: Any, other: Any) -> bool:
     pairs = zip(reversed(one), reversed(other), strict=False)
     return all(a == b or a == 1 or b == 1 for a, b in pairs)
+
+
+# Losses of class indices.
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """`torch.nn.functional.nll_loss` by our kernels: of log-probabilities (C,), (N, C) or (N, C, d1, ...).
+
+    On CUDA a class index out of range counts for nothing, unless `check_targets(True)` asks for an error.
+
+    >>> nll_loss(torch.tensor([[-0.5, -1.5], [-2.0, -0.25]]), torch.tensor([0, 1]))
+    tensor(0.3750)
+    """
+    of_rank = None
+    plain = size_average is None and reduce is None and type(ignore_index) is int
+    if plain and may_be_short(input) and not _checked:
+        of_rank = _BY_RANK.get(input.dim())
+    if of_rank is not None:
+        kernel, backward = of_rank
+        factors = _latest if weight is None else weight
+        result = kernel.short(input, target, factors, reduction, ignore_index)
+        if result is NotImplemented and weight is None and not disturbed():  # of other classes
+            factors = ones_for(input)
+            result = kernel.short(input, target, factors, reduction, ignore_index)
+        if result is not NotImplemented and _are_torchs(target, weight):
+            _nll_count.ours += 1
+            loss: Tensor = result[0]
+            if is_tracked(input):
+                options = reduction, ignore_index
+                loss = Likelihood.apply(input, (result, backward, target, weight, factors, options))
+            return loss
+    slow: Tensor = _nll_loss(input, target, weight, size_average, ignore_index, reduce, reduction)
+    return slow
+
+
+def _nll_loss(
+    input: Any, target: Any, weight: Any, size_average: Any, ignore_index: int, reduce: Any, reduction: str
+) -> Any:  # fmt: skip
+    if has_torch_function_variadic(input, target, weight):
+        return handle_torch_function(
+            nll_loss, (input, target, weight), input, target, weight, size_average, ignore_index, reduce, reduction
+        )  # fmt: skip
+    if size_average is not None or reduce is not None:
+        reduction = reduction_of(size_average, reduce)
+    parallel = parallel_for(input)
+    reason: object = why_not(input)
+    if parallel is not None:
+        _nll_count.serve()
+        return parallel.nll_loss(
+            input, target, weight, ignore_index=ignore_index, reduction=reduction
+        )
+    fits = is_index(ignore_index) and _fits(input, target, weight, reduction)
+    if fits and (weight is None or weight.dtype is input.dtype):
+        log_prob, indices, rank = input, target, input.dim()
+        _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
+        if rank > 2 and rank != 4:
+            log_prob = input.reshape(input.shape[0], input.shape[1], 1, -1)
+            indices = target.reshape(target.shape[0], 1, -1)
+        dispatched = needs_dispatcher()
+        fresh = dispatched or type(input) not in PLAIN
+        factors = ones_for(input, fresh) if weight is None else weight
+        kernel, backward = _ROWS if rank < 3 else _PIXELS
+        options = reduction, ignore_index
+        try:
+            if dispatched:
+                loss = kernel.op(log_prob, indices, factors, *options)[0]
+            else:
+                result = kernel.call(log_prob, indices, factors, *options)
+                loss = result[0]
+                if is_tracked(input):
+                    loss = Likelihood.apply(
+                        log_prob, (result, backward, indices, weight, factors, options)
+                    )
+            _nll_count.serve()
+            return (
+                loss.reshape(target.shape)
+                if reduction == "none" and log_prob is not input
+                else loss
+            )
+        except UnservedError as error:
+            reason = error
+    _nll_count.decline(reason)
+    return torch_functional.nll_loss(
+        input, target, weight, ignore_index=ignore_index, reduction=reduction
+    )
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    *,
+    zloss_scale: float = 0.0,
+    inplace: bool = False,
+) -> Tensor:
+    """`torch.nn.functional.cross_entropy` by our kernels: of logits (C,), (N, C) or (N, C, d1, ...).
+
+    Logits and two numbers a row are kept for backward. `zloss_scale` adds that many times the square of the log-sum-exp;
+    `inplace` lets the gradient be written into the logits' memory, whose values are gone then. On CUDA a class index out of range
+    counts for nothing, unless `check_targets(True)` asks for an error; class probabilities as targets are PyTorch's.
+
+    >>> cross_entropy(torch.tensor([[0.0, 0.0], [5.0, 1.0]]), torch.tensor([0, 1]), label_smoothing=0.1)
+    tensor(2.2556)
+    """
+    plain = size_average is None and reduce is None and type(ignore_index) is int
+    if plain and not inplace:
+        loss = _quick(
+            input, target, weight, (reduction, ignore_index, label_smoothing, zloss_scale)
+        )
+        if loss is not None:
+            _entropy_count.ours += 1
+            quick: Tensor = loss
+            return quick
+    slow: Tensor = _cross_entropy(
+        input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing, zloss_scale, inplace
+    )  # fmt: skip
+    return slow
+
+
+def cross_entropy_by_kernels(
+    input: Any, target: Any, weight: Any, reduction: str, ignore_index: int, label_smoothing: float
+) -> Any:  # fmt: skip
+    """The same of plain tensors; None where PyTorch has to compute it, or to say what is wrong."""
+    options = reduction, ignore_index, label_smoothing, 0.0
+    loss = _quick(input, target, weight, options)
+    return _by_kernels(input, target, weight, options, False) if loss is None else loss
+
+
+def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
+    """The loss where nobody looks on and calls of its kind were made before, or its gradient comes with it; else None."""
+    if not may_be_short(input) or _checked:
+        return None
+    if input.is_cuda and input.nbytes >= LEAST:
+        loss = loss_ahead(input, target, weight, options)
+        if loss is not None:
+            return loss
+    reduction, ignore_index, label_smoothing, zloss_scale = options
+    result = _LOGITS.short(
+        input, target, weight, reduction, ignore_index, label_smoothing, zloss_scale
+    )
+    if result is NotImplemented or not _are_torchs(target, weight):
+        return None
+    if weight is not None and weight.dtype is not input.dtype:
+        return None
+    if is_tracked(input):
+        return CrossEntropy.apply(input, (result, target, weight, options))
+    return result[0]
+
+
+def _cross_entropy(
+    input: Any, target: Any, weight: Any, size_average: Any, ignore_index: int, reduce: Any, reduction: str,
+    label_smoothing: float, zloss_scale: float, inplace: bool,
+) -> Any:  # fmt: skip
+    if has_torch_function_variadic(input, target, weight):
+        return handle_torch_function(
+            cross_entropy, (input, target, weight), input, target, weight, size_average, ignore_index, reduce,
+            reduction, label_smoothing, zloss_scale=zloss_scale, inplace=inplace,
+        )  # fmt: skip
+    if size_average is not None or reduce is not None:
+        reduction = reduction_of(size_average, reduce)
+    if inplace and is_memory(input) and is_tracked(input) and of_a_leaf(input):
+        raise RuntimeError("inplace: a leaf that requires grad keeps its values, got one as input, or a view of one")  # fmt: skip
+    parallel = parallel_for(input)
+    if parallel is not None:  # the gradient is in memory of its own, whatever `inplace` allows
+        _entropy_count.serve()
+        return parallel.cross_entropy(
+            input, target, weight, ignore_index=ignore_index, reduction=reduction,
+            label_smoothing=label_smoothing, zloss_scale=zloss_scale,
+        )  # fmt: skip
+    options = reduction, ignore_index, label_smoothing, zloss_scale
+    loss = _by_kernels(input, target, weight, options, inplace)
+    if loss is not None:
+        _entropy_count.serve()
+        return loss
+    _entropy_count.decline(_why_not(input, target))
+    theirs = torch_functional.cross_entropy(
+        input, target, weight, ignore_index=ignore_index, reduction=reduction,
+        label_smoothing=label_smoothing,
+    )  # fmt: skip
+    if zloss_scale:
+        raise RuntimeError(
+            "zloss_scale: the z-loss is for floating logits and class indices on the CPU or CUDA, not in forward mode; "
+            f"got {input.dtype} {tuple(input.shape)} and {target.dtype} {tuple(target.shape)} on {input.device}"
+        )
+    return theirs
+
+
+def _why_not(input: Any, target: Any) -> str:
+    if isinstance(target, torch.Tensor) and target.is_floating_point():
+        return "class probabilities as targets"
+    return why_not(input)
+
+
+def _by_kernels(
+    input: Any, target: Any, weight: Any, options: tuple[Any, ...], inplace: bool
+) -> Any:  # fmt: skip
+    """The loss of what the kernels take, None of what they do not."""
+    reduction, ignore_index, label_smoothing, _ = options
+    numbers = is_index(ignore_index) and is_number(label_smoothing)
+    if not (numbers and 0.0 <= label_smoothing <= 1.0 and _fits(input, target, weight, reduction)):
+        return None
+    logits, rows, rank = input, target, input.dim()
+    _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
+    if rank == 1:
+        logits, rows = input.unsqueeze(0), target.unsqueeze(0)
+    elif rank > 2:
+        logits, rows = _images(input, target)
+    if weight is not None and weight.dtype is not input.dtype and not _are_cast(input, weight):
+        return None
+    wide = torch.promote_types(input.dtype, torch.float32)
+    factors = weight if weight is None or weight.dtype is wide else weight.to(wide)
+    if rows.dtype is torch.uint8:
+        rows = rows.long()
+    try:
+        # The size is asked for last: while a graph is recorded it would become one of its conditions.
+        if is_cast_alone(logits) and 4 * logits.numel() >= LEAST:
+            loss = loss_ahead(logits.float(), rows, factors, options)
+            if loss is not None:
+                return loss
+        if needs_dispatcher():
+            loss = _LOGITS.op(logits, rows, factors, *options)[0]
+        else:
+            result = _LOGITS.call(logits, rows, factors, *options)
+            loss = result[0]
+            if is_tracked(input):
+                formula = CrossEntropyOverLogits if inplace and lies_apart(logits) else CrossEntropy
+                loss = formula.apply(logits, (result, rows, factors, options))
+    except UnservedError:
+        return None
+    return loss.reshape(target.shape) if reduction == "none" and logits is not input else loss
+
+
+def _are_cast(*tensors: Tensor) -> bool:
+    """Whether autocast makes one dtype of these."""
+    device = tensors[0].device.type
+    narrow = all(tensor.dtype is not torch.float64 for tensor in tensors)
+    return narrow and device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
+
+
+# A GPU has a thread for each pixel or two, which walks all classes: few of them would take long over many.
+_FEW_PIXELS, _MANY_CLASSES = 1 << 16, 256
+
+
+def _images(input: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits and targets as the kernels have them without a copy: with classes last, pixels are rows."""
+    last = input.movedim(1, -1)
+    few = input.is_cuda and input.shape[1] > _MANY_CLASSES and target.numel() < _FEW_PIXELS
+    if few or last.is_contiguous():
+        return last.reshape(-1, input.shape[1]), target.reshape(-1)
+    if input.is_contiguous():
+        return input, target
+    return input.flatten(2), target.flatten(1)
+
+
+_INT64 = torch.int64
+INDICES = frozenset((_INT64, torch.uint8))
+
+
+def _are_torchs(target: Any, weight: Any) -> bool:
+    """Whether PyTorch takes these, as tensors that the short road took: class indices of its dtypes, and weights that do not learn."""
+    dtype = target.dtype
+    return (dtype is _INT64 or dtype in INDICES) and (weight is None or not weight.requires_grad)
+
+
+def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
+    """Whether the kernels take these shapes and dtypes; PyTorch has the others, or words for them."""
+    if not (is_ours(input) and is_memory(target) and (weight is None or is_memory(weight))):
+        return False
+    if not (target.dtype in INDICES and target.device == input.device):
+        return False
+    shape = input.shape
+    rank = len(shape)
+    if rank == 2:
+        fits = target.dim() == 1 and target.shape[0] == shape[0] and shape[1] > 0
+    elif rank > 2:
+        fits = target.shape == shape[:1] + shape[2:] and input.numel() > 0
+    else:
+        fits = rank == 1 and target.dim() == 0 and shape[0] > 0
+    if weight is not None and fits:
+        fits = weight.shape == (shape[1 if rank > 1 else 0],) and weight.device == input.device
+        fits = fits and weight.dtype in FLOATS
+        fits = fits and not is_tracked(weight)  # no gradient of the weights; PyTorch says so
+    return fits and reduction in REDUCTIONS
+
+
+_checked = False
+
+
+def check_targets(check: bool) -> None:
+    """Whether class indices on CUDA are compared with the number of classes, which waits for the device.
+
+    On the CPU they always are; on CUDA one out of range counts for nothing otherwise.
+    """
+    global _checked
+    _checked = check
+
+
+def _see_targets(target: Any, classes: int, ignored: int) -> None:
+    if _checked and target.is_cuda and not torch.compiler.is_compiling():
+        target = target.long()  # any index to ignore compares with it
+        stray = target[((target < 0) | (target >= classes)) & (target != ignored)]
+        if stray.numel():
+            raise IndexError(f"Target {stray.flatten()[0].item()} is out of bounds.")
+
+
+_FEW = 64
+_kept: dict[Any, torch.Tensor] = {}
+_latest: torch.Tensor | None = (
+    None  # of those: what a call of the same kind as the last takes, without being asked for classes
+)
+
+
+def ones_for(input: torch.Tensor, fresh: bool = False) -> torch.Tensor:
+    """A weight for each class that changes nothing; one for all calls with as many classes, unless it must be fresh."""
+    global _latest
+    ones = None if fresh else kept_ones(input)
+    if ones is not None:
+        _latest = ones
+        return ones
+    return _new_ones(input, fresh)
+
+
+def _new_ones(input: torch.Tensor, fresh: bool) -> torch.Tensor:
+    classes = input.shape[1 if input.dim() > 1 else 0]
+    if type(input) not in PLAIN:
+        return input.new_ones(classes)  # of its class, which may have no memory
+    if fresh or not (input.is_cpu or input.is_cuda):
+        return torch.ones(classes, dtype=input.dtype, device=input.device)
+    with undisturbed(), torch.inference_mode(False):
+        ones = torch.ones(classes, dtype=input.dtype, device=input.device)
+    if input.is_cuda:
+        if torch.cuda.is_current_stream_capturing():
+            return ones  # the graph's memory is its own
+        torch.cuda.current_stream(input.device).synchronize()  # other streams will read it
+    if len(_kept) >= _FEW:
+        _kept.clear()
+    _kept[classes, input.dtype, input.device] = ones
+    return ones
+
+
+def kept_ones(input: torch.Tensor) -> torch.Tensor | None:
+    """Those that were made before."""
+    return _kept.get((input.size(1 if input.dim() > 1 else 0), input.dtype, input.device))

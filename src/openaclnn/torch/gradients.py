@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch.nn.functional import nll_loss as torch_nll_loss
 
-from openaclnn.torch.kernels import KERNELS, Kernel
+from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.private import Function, transformed, tuned
 
 __all__ = ["FORMULAS", "Formula", "quick"]
@@ -27,18 +27,16 @@ class Formula(Function):  # type: ignore[misc]
         return (ctx._autograd_function_id,)
 
 
-_Own = TypeVar("_Own", bound=type[Formula])
+_FormulaType = TypeVar("_FormulaType", bound=type[Formula])
 
 
-def quick(formula: _Own) -> _Own:
+def quick(formula: _FormulaType) -> _FormulaType:
     """A formula that takes PyTorch less time to apply."""
     tuned(formula)
     return formula
 
 
 _ELU, _ELU_BACKWARD = KERNELS["elu"], KERNELS["elu_backward"]
-_L1, _L1_BACKWARD = KERNELS["l1_loss"], KERNELS["l1_loss_backward"]
-_SMOOTH, _SMOOTH_BACKWARD = KERNELS["smooth_l1_loss"], KERNELS["smooth_l1_loss_backward"]
 _CROSS_ENTROPY, _CROSS_ENTROPY_GRAD = (
     KERNELS["cross_entropy_loss"],
     KERNELS["cross_entropy_loss_grad"],
@@ -49,10 +47,10 @@ _LOGITS, _LOGITS_GRAD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_
 @quick
 class Elu(Formula):
     @staticmethod
-    def forward(ctx: Any, x: Any, alpha: float, scale: float, input_scale: float) -> Any:
+    def forward(ctx: Any, x: Any, *numbers: float) -> Any:
         ctx.save_for_backward(x)
-        ctx.numbers = alpha, scale, input_scale
-        return _ELU.call(x, alpha, scale, input_scale)
+        ctx.numbers = numbers
+        return _ELU.call(x, *numbers)
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
@@ -63,104 +61,76 @@ class Elu(Formula):
 @quick
 class EluBackward(Formula):
     @staticmethod
-    def forward(
-        ctx: Any,
-        gradient: Any,
-        x: Any,
-        alpha: float,
-        scale: float,
-        input_scale: float,
-        result: bool,
-    ) -> Any:
+    def forward(ctx: Any, gradient: Any, x: Any, *numbers: Any) -> Any:
         ctx.save_for_backward(gradient, x)
-        ctx.numbers = alpha, scale, input_scale, result
-        return _ELU_BACKWARD.call(gradient, x, alpha, scale, input_scale, result)
+        ctx.numbers = numbers
+        return _ELU_BACKWARD.call(gradient, x, *numbers)
 
     @staticmethod
-    def backward(ctx: Any, own: Any) -> Any:
+    def backward(ctx: Any, outer: Any) -> Any:
         gradient, x = ctx.saved_tensors
         alpha, scale, input_scale, result = ctx.numbers
         again = torch.ops.aten.elu_backward
-        by_gradient = again(own, alpha, scale, input_scale, result, x)
+        by_gradient = again(outer, alpha, scale, input_scale, result, x)
         if result:  # the negative branch is a line in the result
-            bent = own * gradient * input_scale
+            bent = outer * gradient * input_scale
         else:
-            bent = again(own * gradient, alpha, scale, input_scale, False, x) * input_scale
+            bent = again(outer * gradient, alpha, scale, input_scale, False, x) * input_scale
         by_x = torch.where(x <= 0, bent, torch.zeros_like(bent))
         return by_gradient, by_x, None, None, None, None
 
 
-def _share(reduction: str, *tensors: Any) -> float:
-    """What each element's loss counts for."""
-    shape: Any = torch.broadcast_shapes(*[own.shape for own in tensors])  # type: ignore[no-untyped-call]
-    count = shape.numel()
-    return 1 / max(count, 1) if reduction == "mean" else 1.0
+def _pairwise(name: str) -> tuple[type[Formula], type[Formula]]:
+    """A loss of two tensors and its gradient, with a reduction and, if it is square below that, `beta`."""
+    kernel, backward_kernel = KERNELS[name], KERNELS[f"{name}_backward"]
+
+    @quick
+    class Loss(Formula):
+        @staticmethod
+        def forward(ctx: Any, x: Any, y: Any, *options: Any) -> Any:
+            ctx.save_for_backward(x, y)
+            ctx.options = options
+            return kernel.call(x, y, *options)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            by_x = backward_kernel.gradient(gradient, *ctx.saved_tensors, *ctx.options)
+            by_y = -by_x if ctx.needs_input_grad[1] else None
+            return by_x, by_y, *(None for _ in ctx.options)
+
+    @quick
+    class Backward(Formula):
+        @staticmethod
+        def forward(ctx: Any, gradient: Any, x: Any, y: Any, *options: Any) -> Any:
+            ctx.save_for_backward(gradient, x, y)
+            ctx.options = options
+            return backward_kernel.call(gradient, x, y, *options)
+
+        @staticmethod
+        def backward(ctx: Any, outer: Any) -> Any:
+            gradient, x, y = ctx.saved_tensors
+            reduction, beta = (*ctx.options, 0.0)[:2]
+            nothing = (None for _ in ctx.options)
+            if reduction == "mean":
+                shape: Any = torch.broadcast_shapes(gradient.shape, x.shape, y.shape)  # type: ignore[no-untyped-call]
+                outer = outer * (1 / max(shape.numel(), 1))
+            apart = x - y
+            if beta == 0:
+                by_gradient = torch.sign(apart) * outer
+                return by_gradient, torch.zeros_like(x), torch.zeros_like(y), *nothing
+            bent = torch.where(apart.abs() < beta, gradient * outer / beta, torch.zeros_like(outer))
+            return (apart / beta).clamp(-1, 1) * outer, bent, -bent, *nothing
+
+    return Loss, Backward
 
 
-@quick
-class L1Loss(Formula):
-    @staticmethod
-    def forward(ctx: Any, x: Any, y: Any, reduction: str) -> Any:
-        ctx.save_for_backward(x, y)
-        ctx.reduction = reduction
-        return _L1.call(x, y, reduction)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        found = _L1_BACKWARD.gradient(gradient, *ctx.saved_tensors, ctx.reduction)
-        return found, -found if ctx.needs_input_grad[1] else None, None
+L1Loss, L1LossBackward = _pairwise("l1_loss")
+SmoothL1Loss, SmoothL1LossBackward = _pairwise("smooth_l1_loss")
 
 
-@quick
-class L1LossBackward(Formula):
-    @staticmethod
-    def forward(ctx: Any, gradient: Any, x: Any, y: Any, reduction: str) -> Any:
-        ctx.save_for_backward(gradient, x, y)
-        ctx.reduction = reduction
-        return _L1_BACKWARD.call(gradient, x, y, reduction)
-
-    @staticmethod
-    def backward(ctx: Any, own: Any) -> Any:
-        gradient, x, y = ctx.saved_tensors
-        by_gradient = torch.sign(x - y) * own * _share(ctx.reduction, gradient, x, y)
-        return by_gradient, torch.zeros_like(x), torch.zeros_like(y), None
-
-
-@quick
-class SmoothL1Loss(Formula):
-    @staticmethod
-    def forward(ctx: Any, x: Any, y: Any, reduction: str, beta: float) -> Any:
-        ctx.save_for_backward(x, y)
-        ctx.options = reduction, beta
-        return _SMOOTH.call(x, y, reduction, beta)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        found = _SMOOTH_BACKWARD.gradient(gradient, *ctx.saved_tensors, *ctx.options)
-        return found, -found if ctx.needs_input_grad[1] else None, None, None
-
-
-@quick
-class SmoothL1LossBackward(Formula):
-    @staticmethod
-    def forward(ctx: Any, gradient: Any, x: Any, y: Any, reduction: str, beta: float) -> Any:
-        ctx.save_for_backward(gradient, x, y)
-        ctx.options = reduction, beta
-        return _SMOOTH_BACKWARD.call(gradient, x, y, reduction, beta)
-
-    @staticmethod
-    def backward(ctx: Any, own: Any) -> Any:
-        gradient, x, y = ctx.saved_tensors
-        reduction, beta = ctx.options
-        scaled, apart = own * _share(reduction, gradient, x, y), x - y
-        if beta == 0:
-            return torch.sign(apart) * scaled, torch.zeros_like(x), torch.zeros_like(y), None, None
-        bent = torch.where(apart.abs() < beta, gradient * scaled / beta, torch.zeros_like(scaled))
-        return (apart / beta).clamp(-1, 1) * scaled, bent, -bent, None, None
-
-
-def _likelihood(kernel: Kernel, backward_kernel: Kernel) -> tuple[type[Formula], type[Formula]]:
+def _likelihood(name: str) -> tuple[type[Formula], type[Formula]]:
     """The negative log-likelihood and its gradient, of rows or of pixels."""
+    kernel, backward_kernel = KERNELS[name], KERNELS[f"{name}_backward"]
 
     @quick
     class Loss(Formula):
@@ -180,8 +150,8 @@ def _likelihood(kernel: Kernel, backward_kernel: Kernel) -> tuple[type[Formula],
             if gradient is None:
                 return (None,) * 5
             x, target, weight, total = ctx.saved_tensors
-            found = backward_kernel.gradient(gradient, x, target, weight, *ctx.options, total)
-            return found, None, None, None, None
+            by_x = backward_kernel.gradient(gradient, x, target, weight, *ctx.options, total)
+            return by_x, None, None, None, None
 
     @quick
     class Backward(Formula):
@@ -193,24 +163,24 @@ def _likelihood(kernel: Kernel, backward_kernel: Kernel) -> tuple[type[Formula],
             return backward_kernel.call(gradient, *rest)
 
         @staticmethod
-        def backward(ctx: Any, own: Any) -> Any:
+        def backward(ctx: Any, outer: Any) -> Any:
             target, weight, total = ctx.saved_tensors
             reduction, ignored = ctx.options
             by_sum = "none" if reduction == "none" else "sum"
-            found = torch_nll_loss(own, target.long(), weight, None, ignored, None, by_sum)
+            by_gradient = torch_nll_loss(outer, target.long(), weight, None, ignored, None, by_sum)
             if reduction == "mean":
                 counted = target.long() != ignored
                 if total is None:
                     total = weight[target.long() * counted].mul(counted).sum()
-                found = found / total
+                by_gradient = by_gradient / total
             # The loss is linear in the log-probabilities: their second derivative is zero.
-            return found.reshape(ctx.shape), torch.zeros_like(own), None, None, None, None, None
+            return by_gradient.reshape(ctx.shape), torch.zeros_like(outer), *(None,) * 5
 
     return Loss, Backward
 
 
-NllLoss, NllLossBackward = _likelihood(KERNELS["nll_loss"], KERNELS["nll_loss_backward"])
-NllLoss2d, NllLoss2dBackward = _likelihood(KERNELS["nll_loss2d"], KERNELS["nll_loss2d_backward"])
+NllLoss, NllLossBackward = _likelihood("nll_loss")
+NllLoss2d, NllLoss2dBackward = _likelihood("nll_loss2d")
 
 
 @quick
@@ -218,18 +188,12 @@ class CrossEntropyLoss(Formula):
     """With the log-probabilities that the gradient is made from; those and the log-sum-exp have none of their own."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Any, target: Any, weight: Any, reduction: str, ignored: int, smoothing: float,
-        scale: float, returned: bool,
-    ) -> Any:  # fmt: skip
-        results = _CROSS_ENTROPY.call(
-            x, target, weight, reduction, ignored, smoothing, scale, returned
-        )
-        loss, log_prob, zloss, lse = results
+    def forward(ctx: Any, x: Any, target: Any, weight: Any, *options: Any) -> Any:
+        loss, log_prob, zloss, lse = _CROSS_ENTROPY.call(x, target, weight, *options)
         ctx.save_for_backward(x, log_prob, target, weight, lse)
-        ctx.mark_non_differentiable(log_prob, lse, *(() if returned else (zloss,)))
+        *ctx.options, ctx.returned = options
+        ctx.mark_non_differentiable(log_prob, lse, *(() if ctx.returned else (zloss,)))
         ctx.set_materialize_grads(False)
-        ctx.options, ctx.returned = (reduction, ignored, smoothing, scale), returned
         return loss, log_prob, zloss, lse
 
     @staticmethod
@@ -245,19 +209,19 @@ class CrossEntropyLoss(Formula):
                     "openaclnn.torch.functional.cross_entropy has one, to any order"
                 )
             _, top, rest = _LOGITS.op(x.detach(), target, weight, *ctx.options)
-            found = _LOGITS_GRAD.op(gradient, x, top, rest, target, weight, *ctx.options)
-            return found, None, None, None, None, None, None, None
+            by_x = _LOGITS_GRAD.op(gradient, x, top, rest, target, weight, *ctx.options)
+            return by_x, *(None,) * 7
         if scale and not ctx.returned:
             lse = torch.logsumexp(x.detach(), 1).to(log_prob.dtype)
         if gradient is None:
             gradient = torch.zeros_like(by_zloss)
         with torch.no_grad():
-            found = _CROSS_ENTROPY_GRAD.call(
+            by_x = _CROSS_ENTROPY_GRAD.call(
                 gradient, log_prob, target, weight, by_zloss, lse if scale else None, *ctx.options
             )
         if torch.is_grad_enabled():
-            found = Once.apply(found, x, gradient, by_zloss)
-        return found, None, None, None, None, None, None, None
+            by_x = Once.apply(by_x, x, gradient, by_zloss)
+        return by_x, *(None,) * 7
 
 
 @quick
@@ -265,11 +229,11 @@ class Once(Formula):
     """A gradient that is not differentiated: it hangs on what it was made from, and says so when asked."""
 
     @staticmethod
-    def forward(ctx: Any, found: Any, *causes: Any) -> Any:
-        return found.clone()
+    def forward(ctx: Any, gradient: Any, *causes: Any) -> Any:
+        return gradient.clone()
 
     @staticmethod
-    def backward(ctx: Any, own: Any) -> Any:
+    def backward(ctx: Any, outer: Any) -> Any:
         raise RuntimeError(
             "this gradient has no derivative; openaclnn.torch.functional.cross_entropy has one, to any order"
         )
@@ -291,14 +255,14 @@ class CrossEntropyLogits(Formula):
     @staticmethod
     def backward(ctx: Any, gradient: Any, *_: Any) -> Any:
         if gradient is None:
-            return (None,) * 8
-        found = _LOGITS_GRAD.gradient(gradient, *ctx.saved_tensors, *ctx.options)
-        return found, None, None, None, None, None, None, None
+            return (None,) * 7
+        by_x = _LOGITS_GRAD.gradient(gradient, *ctx.saved_tensors, *ctx.options)
+        return by_x, *(None,) * 6
 
 
 @quick
 class CrossEntropyLogitsGrad(Formula):
-    """A row's gradient is g * (own * p - q), with q what each class counts for and own their sum and the z-loss's part."""
+    """A row's gradient is g * (whole * p - q), with q what each class counts for and whole their sum and the z-loss's part."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Any, x: Any, top: Any, rest: Any, *others: Any) -> Any:
@@ -307,11 +271,11 @@ class CrossEntropyLogitsGrad(Formula):
         return _LOGITS_GRAD.call(gradient, x, top, rest, *others)
 
     @staticmethod
-    def backward(ctx: Any, own: Any) -> Any:
-        given, logits, _, _, target, weight = ctx.saved_tensors
+    def backward(ctx: Any, outer: Any) -> Any:
+        grad_loss, logits, _, _, target, weight = ctx.saved_tensors
         reduction, ignored, smoothing, scale = ctx.options
         wide = torch.promote_types(logits.dtype, torch.float32)
-        gradient, x, own = given.to(wide), logits.to(wide), own.to(wide)
+        gradient, x, outer = grad_loss.to(wide), logits.to(wide), outer.to(wide)
         target = target.long()
         counted = target != ignored
         safe = torch.where(counted, target, 0)
@@ -330,14 +294,14 @@ class CrossEntropyLogitsGrad(Formula):
         lse = torch.logsumexp(x, 1)
         p = torch.log_softmax(x, 1).exp()
         whole = shares.sum(1) + 2 * squares * lse
-        by_gradient = ((whole.unsqueeze(1) * p - shares) * own).sum(1)
-        mean = (p * own).sum(1, keepdim=True)
-        bent = whole.unsqueeze(1) * (own - mean) + 2 * squares.unsqueeze(1) * mean
+        by_gradient = ((whole.unsqueeze(1) * p - shares) * outer).sum(1)
+        mean = (p * outer).sum(1, keepdim=True)
+        bent = whole.unsqueeze(1) * (outer - mean) + 2 * squares.unsqueeze(1) * mean
         each = gradient.unsqueeze(1) if reduction == "none" else gradient
         by_x = each * p * bent
         if reduction != "none":
             by_gradient = by_gradient.sum().reshape(gradient.shape)
-        return by_gradient.to(given.dtype), by_x.to(logits.dtype), *(None,) * 8
+        return by_gradient.to(grad_loss.dtype), by_x.to(logits.dtype), *(None,) * 8
 
 
 FORMULAS: dict[str, type[Formula]] = {

@@ -16,9 +16,9 @@ def _asked(module: Any) -> tuple[Any, Any, Any]:
     """What both losses of classes ask of a module: weights, the ignored class, the reduction. It takes long to look for an attribute: they
     are taken from where they lie as a rule, and weights are a buffer.
     """
-    own = module.__dict__
+    attributes = module.__dict__
     try:
-        return own["_buffers"]["weight"], own["ignore_index"], own["reduction"]
+        return attributes["_buffers"]["weight"], attributes["ignore_index"], attributes["reduction"]
     except KeyError:  # a property of a derived class, say
         return module.weight, module.ignore_index, module.reduction
 

@@ -22,10 +22,10 @@ import torch
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.composites import COMPOSITES, composite_key, taken_apart
 from openaclnn.torch.counts import FUNCTIONS, Count, Served
+from openaclnn.torch.functional import INDICES, kept_ones, ones_for
 from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
 from openaclnn.torch.native import Native, as_raised, native_for
-from openaclnn.torch.of_classes import INDICES, kept_ones, ones_for
-from openaclnn.torch.private import keys_of, leave
+from openaclnn.torch.private import forget_dispatch, keys_of, leave
 from openaclnn.torch.signatures import SCALAR, WEIGHT, Signature
 
 __all__ = ["OVERRIDES", "Served", "disable", "enable", "served", "use"]
@@ -289,6 +289,7 @@ def _leave(name: str) -> None:
         native.leave()
         _counts[name].ours += native.served
     leave(library)
+    forget_dispatch(name)
 
 
 def _devices() -> tuple[str, ...]:

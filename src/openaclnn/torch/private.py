@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import reduce
 from operator import attrgetter, or_
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.autograd import forward_ad
@@ -17,8 +17,9 @@ from torch.autograd import forward_ad
 from openaclnn.torch.refusals import UnservedError
 
 __all__ = [
-    "BEHIND", "Function", "any_autocast", "any_requires_grad", "autocast_off", "below_autograd", "forward_mode", "included",
-    "is_zero_tensor", "keep_compiler_out", "keys_of", "leave", "remember_options", "single_level", "transformed", "tuned",
+    "BEHIND", "Function", "any_autocast", "any_requires_grad", "autocast_off", "below_autograd", "forget_dispatch",
+    "forward_mode", "included", "is_zero_tensor", "keep_compiler_out", "keys_of", "leave", "remember_options", "single_level",
+    "transformed", "tuned", "uncompiled",
 ]  # fmt: skip
 
 
@@ -156,6 +157,14 @@ def keys_of(device: str) -> Any:
     return None if keys is None or key is None else keys(key)
 
 
+def forget_dispatch(name: str) -> None:
+    """Let PyTorch's tracers, which remember where the dispatcher has a kernel of an operator of `torch.ops.aten`, look again. Of one at
+    autograd's key that is gone they would take its place for that of the operator's derivative: traced, it then had none, silently.
+    """
+    overload = getattr(torch.ops.aten, name).default
+    getattr(overload, "_dispatch_cache", {}).clear()
+
+
 def keep_compiler_out(function: Any) -> bool:
     """Let PyTorch's compiler, where a graph has ended in front of a call, not look into that; False if it cannot be told so."""
     theirs = _named("_C._dynamo.eval_frame")
@@ -164,6 +173,22 @@ def keep_compiler_out(function: Any) -> bool:
         return False
     theirs.set_code_exec_strategy(function.__code__, theirs._FrameExecStrategy(skip, skip))
     return True
+
+
+_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
+
+
+def uncompiled(function: _Decorated) -> _Decorated:
+    """A function that exchanges numbers between processes: compiled graphs end before it, and the next begins behind it. That is
+    `torch.compiler.disable`, which would import the compiler, longer than all of this face, for programs that never compile.
+    """
+    reason = "openaclnn exchanges numbers between processes and calls kernels, which no graph has"
+    if not keep_compiler_out(function):
+        disabled: _Decorated = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
+        return disabled
+    marked: Any = function
+    marked._torchdynamo_disable, marked._torchdynamo_disable_msg = True, reason  # what it reads
+    return function
 
 
 def remember_options(overload: Any, first: int) -> bool:

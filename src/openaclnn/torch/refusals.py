@@ -1,13 +1,18 @@
-"""Our refusals as PyTorch's exceptions, and its old options with its warning."""
+"""What is refused: a PyTorch that is too old, and our refusals as PyTorch's exceptions; its old options, with its warning."""
 
 from __future__ import annotations
 
+import importlib
+import re
 import warnings
 from typing import Any
 
 from openaclnn.core.status import AclnnError, Status
 
-__all__ = ["UnservedError", "in_torch_words", "reduction_of"]
+__all__ = ["LOWEST", "UnservedError", "check_version", "in_torch_words", "reduction_of"]
+
+LOWEST = (2, 11)
+"""The lowest version that passes the tests; `pyproject.toml` has it in the extra `torch`."""
 
 
 class UnservedError(RuntimeError):
@@ -38,3 +43,25 @@ def reduction_of(size_average: Any, reduce: Any) -> str:
         stacklevel=4,
     )
     return reduction
+
+
+def check_version(version: str | None) -> None:
+    """ImportError unless this version will do; None where there is none."""
+    wanted = ".".join(map(str, LOWEST))
+    how = f"openaclnn.torch needs PyTorch {wanted} or newer (pip install 'torch>={wanted}')"
+    if version is None:
+        raise ImportError(f"{how}, and there is none")
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < LOWEST:
+        raise ImportError(f"{how}, and found {version}")
+
+
+def _installed() -> str | None:
+    try:
+        return str(importlib.import_module("torch").__version__)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return None
+
+
+check_version(_installed())

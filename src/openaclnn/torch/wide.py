@@ -1,48 +1,48 @@
-"""float64, which the interface does not compute in and PyTorch's own checks of gradients need: by PyTorch's operations
-(`wide_formulas`), else by the operators' references on the host.
+"""float64, which the interface does not compute in and PyTorch's own checks of gradients need: the losses and ELU by PyTorch's
+operations, on the device and not much slower than PyTorch's own; else by the operators' references on the host.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from openaclnn.core.declare import Operator
+from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.status import AclnnError
 from openaclnn.torch.layouts import follows
 from openaclnn.torch.refusals import in_torch_words
 from openaclnn.torch.schema import arguments_of, made_by
-from openaclnn.torch.wide_formulas import WIDE
 
-__all__ = ["by_reference", "in_float64"]
+__all__ = ["WIDE", "by_reference", "in_float64"]
+
+aten = torch.ops.aten
 
 
 def in_float64(operator: Operator, arguments: tuple[Any, ...]) -> Any:
     """The results for the schema's arguments, checked as every call's are."""
     formula = WIDE.get(operator.python_name)
-    return (
-        by_reference(operator, arguments) if formula is None else _by(formula, operator, arguments)
-    )
-
-
-def _by(formula: Callable[..., Any], operator: Operator, arguments: tuple[Any, ...]) -> Any:
+    if formula is None:
+        return by_reference(operator, arguments)
     try:
         made = made_by(operator, arguments)
     except AclnnError as error:
         raise in_torch_words(error) from None
-    own = [
+    wide = [
         a.detach().double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a
         for a in arguments
     ]
-    found = formula(*own)
+    computed = formula(*wide)
     laid = follows(operator, arguments)  # PyTorch's operations lay their results so
     results = tuple(
-        one.to(dtype) if laid else one.to(dtype).reshape(shape).contiguous()
-        for one, (shape, dtype) in zip(
-            (found,) if operator.result_type is None else found, made, strict=True
+        result.to(dtype) if laid else result.to(dtype).reshape(shape).contiguous()
+        for result, (shape, dtype) in zip(
+            (computed,) if operator.result_type is None else computed, made, strict=True
         )
     )
     return results[0] if operator.result_type is None else results
@@ -51,28 +51,184 @@ def _by(formula: Callable[..., Any], operator: Operator, arguments: tuple[Any, .
 def by_reference(operator: Operator, arguments: tuple[Any, ...]) -> Any:
     """The same on the host, by the formulas that every engine is held to."""
     names = [p.python_name for p in arguments_of(operator)]
-    given, narrow = dict(zip(names, arguments, strict=True)), {}
-    for name, value in given.items():
+    wide, narrow = dict(zip(names, arguments, strict=True)), {}
+    for name, value in wide.items():
         if isinstance(value, torch.Tensor):
             host = value.detach().cpu().resolve_neg()
-            given[name] = (host.double() if host.is_floating_point() else host).numpy()
+            wide[name] = (host.double() if host.is_floating_point() else host).numpy()
             narrow[name] = (host.float() if host.is_floating_point() else host).numpy()
     try:
         made = made_by(operator, arguments)
-        operator.reference_arguments(**{**given, **narrow})  # refuses what calls refuse
+        operator.reference_arguments(**{**wide, **narrow})  # refuses what calls refuse
     except AclnnError as error:
         raise in_torch_words(error) from None
-    found = operator.reference(**given)
-    first = next(own for own in arguments if isinstance(own, torch.Tensor))
+    computed = operator.reference(**wide)
+    first = next(value for value in arguments if isinstance(value, torch.Tensor))
     results = tuple(
         first.new_zeros(shape, dtype=dtype)
-        if own is None
-        else torch.from_numpy(np.ascontiguousarray(own)).to(first.device, dtype).reshape(shape)
-        for own, (shape, dtype) in zip(
-            (found,) if operator.result_type is None else found, made, strict=True
+        if result is None
+        else torch.from_numpy(np.ascontiguousarray(result)).to(first.device, dtype).reshape(shape)
+        for result, (shape, dtype) in zip(
+            (computed,) if operator.result_type is None else computed, made, strict=True
         )
     )
     if operator.output.in_place:
         first.copy_(results[0])
         return None
     return results[0] if operator.result_type is None else results
+
+
+# The formulas, of the schema's arguments in order.
+
+
+def _reduced(losses: Tensor, reduction: str) -> Tensor:
+    if reduction == "none":
+        return losses
+    return losses.mean() if reduction == "mean" else losses.sum()
+
+
+def _shared(gradient: Tensor, derivative: Tensor, reduction: str) -> Tensor:
+    shared = gradient * derivative
+    return shared / max(shared.numel(), 1) if reduction == "mean" else shared
+
+
+def _elu(x: Tensor, alpha: float, scale: float, input_scale: float) -> Any:
+    if not (math.isfinite(alpha) and math.isfinite(input_scale)):
+        return torch.where(x > 0, x, -alpha) * scale
+    return aten.elu(x, alpha, scale, input_scale)
+
+
+def _elu_backward(gradient: Tensor, x: Tensor, *numbers: Any) -> Any:
+    return aten.elu_backward(gradient, *numbers, x)
+
+
+def _l1(x: Tensor, y: Tensor, reduction: str) -> Tensor:
+    return _reduced((x - y).abs(), reduction)
+
+
+def _l1_backward(gradient: Tensor, x: Tensor, y: Tensor, reduction: str) -> Tensor:
+    return _shared(gradient, torch.sign(x - y), reduction)
+
+
+def _smooth(x: Tensor, y: Tensor, reduction: str, beta: float) -> Any:
+    return aten.smooth_l1_loss(x, y, REDUCTIONS.index(reduction), beta)
+
+
+def _smooth_backward(gradient: Tensor, x: Tensor, y: Tensor, reduction: str, beta: float) -> Any:
+    if beta == 0:
+        return _l1_backward(gradient, x, y, reduction)
+    x, y, gradient = torch.broadcast_tensors(x, y, gradient)  # type: ignore[no-untyped-call]
+    return aten.smooth_l1_loss_backward(gradient, x, y, REDUCTIONS.index(reduction), beta)
+
+
+def _chosen(target: Tensor, classes: int, ignored: int) -> tuple[Tensor, Tensor]:
+    """Which positions count, and their classes; 0 for those that do not. Others are refused on every device."""
+    target = target.long()  # any index to ignore compares with it
+    counted = target != ignored
+    stray = counted & ((target < 0) | (target >= classes))
+    if stray.any():
+        raise IndexError(f"Target {target[stray][0].item()} is out of bounds.")
+    return counted, torch.where(counted, target, 0)
+
+
+def _as_rows(x: Tensor, target: Tensor, weight: Tensor, ignored: int) -> tuple[Tensor, ...]:
+    """Log-probabilities (N, C, ...), which positions count, their classes as an axis to gather by, and their weights."""
+    if x.dim() == 1:
+        x, target = x.unsqueeze(0), target.reshape(1)
+    counted, safe = _chosen(target, x.shape[1], ignored)
+    factors = torch.where(counted, weight.reshape(-1)[safe], 0.0)
+    return x, counted, safe.unsqueeze(1), factors
+
+
+def _likelihood(x: Tensor, target: Tensor, weight: Tensor, reduction: str, ignored: int) -> Any:
+    """Of rows and of pixels."""
+    x, counted, index, factors = _as_rows(x, target, weight, ignored)
+    losses = torch.where(counted, -factors * x.gather(1, index).squeeze(1), 0.0)
+    total = factors.sum()
+    if reduction != "none":
+        losses = losses.sum() / total if reduction == "mean" else losses.sum()
+    return losses, total
+
+
+def _likelihood_backward(
+    gradient: Tensor, x: Tensor, target: Tensor, weight: Tensor, reduction: str, ignored: int, total: Any = None
+) -> Tensor:  # fmt: skip
+    x, counted, index, factors = _as_rows(x, target, weight, ignored)
+    gradient = gradient.reshape(counted.shape if reduction == "none" else ())
+    if reduction == "mean":
+        gradient = gradient / (factors.sum() if total is None else total.reshape(()))
+    values = torch.where(counted, -gradient * factors, 0.0)
+    return torch.zeros_like(x).scatter_(1, index, values.unsqueeze(1))
+
+
+def _factors(x: Tensor, weight: Any) -> tuple[Tensor, Tensor]:
+    """Of each class, and the same to be multiplied with logits."""
+    factors = x.new_ones(x.shape[1]) if weight is None else weight
+    return factors, factors.view(-1, *[1] * (x.dim() - 2))
+
+
+def _logits(
+    x: Tensor, target: Tensor, weight: Any, reduction: str, ignored: int, smoothing: float, scale: float
+) -> Any:  # fmt: skip
+    """As `operators.logits.reference` has it, step by step."""
+    counted, safe = _chosen(target, x.shape[1], ignored)
+    factors, across = _factors(x, weight)
+    target_weight = torch.where(counted, factors[safe], 0.0)
+    top, largest = x.max(1, keepdim=True)
+    powers = torch.exp(x - top).scatter_(1, largest, 0.0)
+    rest = torch.log1p(powers.sum(1, keepdim=True)) + (top - top)
+    top = torch.where(rest.isnan(), rest, top)
+    log_prob = (x - top) - rest
+    losses = -target_weight * log_prob.gather(1, safe.unsqueeze(1)).squeeze(1)
+    top, rest = top.squeeze(1), rest.squeeze(1)
+    if smoothing:
+        spread = -(across * log_prob).sum(1)
+        losses = (1 - smoothing) * losses + smoothing / x.shape[1] * spread
+    losses = torch.where(counted, losses, 0.0)
+    squares = torch.where(counted, scale * (top + rest).square(), 0.0)
+    if reduction == "none":
+        return losses + squares if scale else losses, top, rest
+    loss, square = losses.sum(), squares.sum()
+    if reduction == "mean":
+        loss, square = loss / target_weight.sum(), square / counted.sum()
+    return loss + square if scale else loss, top, rest
+
+
+def _logits_grad(
+    gradient: Tensor, x: Tensor, top: Tensor, rest: Tensor, target: Tensor, weight: Any, reduction: str,
+    ignored: int, smoothing: float, scale: float,
+) -> Tensor:  # fmt: skip
+    """As `operators.logits.reference_grad` has it, step by step."""
+    counted, safe = _chosen(target, x.shape[1], ignored)
+    factors, across = _factors(x, weight)
+    mean = reduction == "mean"
+    total: Any = torch.where(counted, factors[safe], 0.0).sum() if mean else 1.0
+    number: Any = counted.sum() if mean else 1.0
+    gradient = gradient.expand(target.shape).unsqueeze(1)
+    log_prob = (x - top.unsqueeze(1)) - rest.unsqueeze(1)
+    probability, at = torch.exp(log_prob), safe.unsqueeze(1)
+    nll = gradient * (1 - smoothing) / total * factors[at]
+    squares = 2 * scale * (top + rest).unsqueeze(1) * gradient / number if scale else 0.0 * nll
+    at_target = torch.expm1(log_prob.gather(1, at)) * nll + probability.gather(1, at) * squares
+    out = (probability * (nll + squares)).scatter_(1, at, at_target)
+    if smoothing:
+        subtracted = gradient / total * smoothing / x.shape[1] * across
+        out = out + (probability * subtracted.sum(1, keepdim=True) - subtracted)
+    return torch.where(counted.unsqueeze(1), out, 0.0)
+
+
+WIDE: dict[str, Callable[..., Any]] = {
+    "elu": _elu,
+    "elu_backward": _elu_backward,
+    "l1_loss": _l1,
+    "l1_loss_backward": _l1_backward,
+    "smooth_l1_loss": _smooth,
+    "smooth_l1_loss_backward": _smooth_backward,
+    "nll_loss": _likelihood,
+    "nll_loss_backward": _likelihood_backward,
+    "nll_loss2d": _likelihood,
+    "nll_loss2d_backward": _likelihood_backward,
+    "cross_entropy_logits": _logits,
+    "cross_entropy_logits_grad": _logits_grad,
+}
+"""By the operators' Python names."""

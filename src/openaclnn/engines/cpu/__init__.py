@@ -102,7 +102,7 @@ def laid(plan: Plan) -> tuple[Any, int] | None:
     return run and (run, FEW)
 
 
-_found: Kept[tuple[Any, ...], Any] = Kept(256)
+_runners: Kept[tuple[Any, ...], Any] = Kept(256)
 
 
 def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
@@ -115,10 +115,10 @@ def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
         ability, plan.kernel, plan.compute, plan.class_axis, plan.reduction, exactly(plan.numbers),
         *map(told_of, plan.operands),
     )  # fmt: skip
-    found = _found.get(key)
-    if found is None:
-        found = _found[key] = find(plan)
-    return found
+    runner = _runners.get(key)
+    if runner is None:
+        runner = _runners[key] = find(plan)
+    return runner
 
 
 def variants() -> Iterator[Plan]:

@@ -40,8 +40,8 @@ class Formula(NamedTuple):
 
     def _given(self, name: str, plan_numbers: Mapping[str, Any]) -> Any:
         if name not in plan_numbers:
-            given = ", ".join(plan_numbers) or "none"
-            raise TypeError(f"the formula {self.name} takes {name}: the plan's numbers are {given}")
+            known = ", ".join(plan_numbers) or "none"
+            raise TypeError(f"the formula {self.name} takes {name}: the plan's numbers are {known}")
         return plan_numbers[name]
 
     def words(self, switches: Mapping[str, bool]) -> frozenset[str]:
@@ -70,17 +70,17 @@ def described(function: Callable[..., Any]) -> Formula:
         kinds[kind if keyword else "values"].append(parameter.name)
     with contextlib.suppress(OSError):  # there is no source, as in some packed applications
         definitions(function, Reader)
-    made = Formula(function.__name__, function, *(tuple(own) for own in kinds.values()))
-    for chosen in itertools.product((False, True), repeat=len(made.switches)):
-        made.words(dict(zip(made.switches, chosen, strict=True)))
-    return made
+    formula = Formula(function.__name__, function, *(tuple(names) for names in kinds.values()))
+    for chosen in itertools.product((False, True), repeat=len(formula.switches)):
+        formula.words(dict(zip(formula.switches, chosen, strict=True)))
+    return formula
 
 
 def formula(function: Callable[..., Any]) -> Formula:
     """Make a function the formula of the kernel of its name."""
-    made = described(function)
-    known = FORMULAS.setdefault(made.name, made)
+    new = described(function)
+    known = FORMULAS.setdefault(new.name, new)
     if known.function.__module__ != function.__module__:
-        raise ValueError(f"{made.name} is a formula of {known.function.__module__} already")
-    FORMULAS[made.name] = made
-    return made
+        raise ValueError(f"{new.name} is a formula of {known.function.__module__} already")
+    FORMULAS[new.name] = new
+    return new

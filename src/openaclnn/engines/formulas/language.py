@@ -33,14 +33,14 @@ def definitions(
     function: Callable[..., Any], reader: Callable[[Callable[..., Any]], Reader]
 ) -> list[ast.FunctionDef]:
     """A function and the helpers that it calls, as a reader has them; TypeError says where one leaves the language."""
-    made: dict[str, ast.FunctionDef] = {}
+    read: dict[str, ast.FunctionDef] = {}
     waiting = [function]
-    for own in waiting:
-        if own.__name__ not in made:
-            reading = reader(own)
-            made[own.__name__] = reading.definition()
+    for function in waiting:
+        if function.__name__ not in read:
+            reading = reader(function)
+            read[function.__name__] = reading.definition()
             waiting += reading.helpers
-    return [*made.values()]
+    return [*read.values()]
 
 
 class Reader(ast.NodeTransformer):
@@ -70,10 +70,10 @@ class Reader(ast.NodeTransformer):
         (node,) = ast.parse(textwrap.dedent("".join(lines))).body
         if not isinstance(node, ast.FunctionDef):
             self.refuse(node, f"`{ast.unparse(node)}` (write `def`)")
-        own = node.args
-        if own.vararg or own.kwarg or own.defaults or any(own.kw_defaults):
+        args = node.args
+        if args.vararg or args.kwarg or args.defaults or any(args.kw_defaults):
             self.refuse(node, "`*`, `**` or defaults among its parameters")
-        for each in (*own.posonlyargs, *own.args, *own.kwonlyargs):
+        for each in (*args.posonlyargs, *args.args, *args.kwonlyargs):
             self.parameters.append(each.arg)
             if each.annotation is not None and ast.unparse(each.annotation) == "bool":
                 self.switches.add(each.arg)
@@ -83,18 +83,18 @@ class Reader(ast.NodeTransformer):
 
     def block(self, body: list[ast.stmt], last: bool) -> list[ast.stmt]:
         """Statements; only the last one of a function's end may return."""
-        made: list[ast.stmt] = []
+        statements: list[ast.stmt] = []
         for number, statement in enumerate(body):
             if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
                 continue  # a docstring
             ends = last and number == len(body) - 1
             if isinstance(statement, ast.If):
-                made.append(self.branches(statement, ends))
+                statements.append(self.branches(statement, ends))
             elif isinstance(statement, ast.Return) and ends and statement.value is not None:
-                made.append(ast.Return(self.visit(statement.value)))
+                statements.append(ast.Return(self.visit(statement.value)))
             else:
-                made.append(self.visit(statement))
-        return made
+                statements.append(self.visit(statement))
+        return statements
 
     def branches(self, node: ast.If, ends: bool) -> ast.If:
         then, otherwise = self.block(node.body, ends), self.block(node.orelse, ends)
@@ -119,9 +119,9 @@ class Reader(ast.NodeTransformer):
         return self.assigned(node.target, node.value)
 
     def assigned(self, target: ast.Name, value: ast.expr) -> ast.Assign:
-        made = ast.Assign([target], self.visit(value))
+        assignment = ast.Assign([target], self.visit(value))
         self.local.add(target.id)
-        return made
+        return assignment
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
         if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
@@ -131,9 +131,9 @@ class Reader(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in self.local:
             return node
-        found = self.function.__globals__.get(node.id)
-        if isinstance(found, (int, float)) and not isinstance(found, bool):
-            return ast.Constant(float(found))
+        number = self.function.__globals__.get(node.id)
+        if isinstance(number, (int, float)) and not isinstance(number, bool):
+            return ast.Constant(float(number))
         self.refuse(node, f"`{node.id}` (names are its own, or numbers of its file)")
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
@@ -163,18 +163,21 @@ class Reader(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
-        found = None if name in self.local else self.function.__globals__.get(name)
+        function = None if name in self.local else self.function.__globals__.get(name)
         arguments = [self.visit(each) for each in node.args]
-        word = getattr(found, "__name__", "")
-        if WORDS.get(word) is found and found is not None and not node.keywords:
+        word = getattr(function, "__name__", "")
+        if WORDS.get(word) is function and function is not None and not node.keywords:
             return self.word(word, arguments)
-        if not isinstance(found, FunctionType) or found.__module__ != self.function.__module__:
+        if (
+            not isinstance(function, FunctionType)
+            or function.__module__ != self.function.__module__
+        ):
             self.refuse(
                 node, f"`{ast.unparse(node.func)}` (it calls {', '.join(WORDS)}, and its own file)"
             )
-        self.helpers.append(found)
-        named = [ast.keyword(own.arg, self.visit(own.value)) for own in node.keywords]
-        return self.helper(found.__name__, arguments, named)
+        self.helpers.append(function)
+        named = [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords]
+        return self.helper(function.__name__, arguments, named)
 
     def word(self, name: str, arguments: list[ast.expr]) -> ast.Call:
         return called(name, arguments)

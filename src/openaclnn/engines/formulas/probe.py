@@ -100,7 +100,9 @@ def words_of(
 ) -> frozenset[str]:  # fmt: skip
     """The words on the way that these switches choose; TypeError where it says what no formula may."""
     value = _Value(set())
-    made = function(*[value] * values, **dict.fromkeys(numbers, value), **switches)
-    if not isinstance(made, _Value):
-        raise TypeError(f"{function.__name__} returns {made!r}, which is no value of its elements")
+    result = function(*[value] * values, **dict.fromkeys(numbers, value), **switches)
+    if not isinstance(result, _Value):
+        raise TypeError(
+            f"{function.__name__} returns {result!r}, which is no value of its elements"
+        )
     return frozenset(value.used)

@@ -115,7 +115,7 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     assert launcher is not None, declines(plan)
     if not (plan.more or plan.reduction):
         return _few(plan, launcher.few(plan)) or launcher.runner(plan)
-    # Not all calls with these have a short road that would keep the runner, which takes longer to make than small kernels.
+    # Not all calls with these have a cache entry that would keep the runner, which takes longer to make than small kernels.
     key = _signature(plan)
     found = _runners.get(key)
     if found is None:
@@ -176,12 +176,12 @@ def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int], Sequence[A
     or there are several devices. A plan knows merged axes only, so that the caller must know that its
     arrays are row-major.
     """
-    from openaclnn.engines.gpu.launching.queues import can_be_queued
+    from openaclnn.engines.gpu.launching.runners import can_be_queued
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)
     assert launcher is not None, declines(plan)
-    return launcher.sized(plan) if can_be_queued() else None
+    return launcher.dynamic_shapes(plan) if can_be_queued() else None
 
 
 def laid(plan: Plan) -> tuple[Callable[..., int], int] | None:
@@ -189,11 +189,11 @@ def laid(plan: Plan) -> tuple[Callable[..., int], int] | None:
 
     A function of addresses, a raw stream, the axes' sizes and the operands' strides along them, in elements, one
     operand after the other; axes are in the output's order. With a class axis, which is the last then, it takes the plan's
-    free numbers (none: as in the plan), and gives 1 where there are too many axes. It gives the bits of `prepare`.
+    free numbers (none: as in the plan). It gives 1 where there are too many axes. It gives the bits of `prepare`.
     """
-    from openaclnn.engines.gpu.launching.queues import can_be_queued
+    from openaclnn.engines.gpu.launching.runners import can_be_queued
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)
     assert launcher is not None, declines(plan)
-    return launcher.laid(plan) if can_be_queued() else None
+    return launcher.dynamic_strides(plan) if can_be_queued() else None

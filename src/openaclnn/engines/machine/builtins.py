@@ -41,9 +41,9 @@ class _Block(int):
     keep: Any
 
     def __new__(cls, address: int, keep: Any) -> _Block:
-        made = super().__new__(cls, address)
-        made.keep = keep
-        return made
+        block = super().__new__(cls, address)
+        block.keep = keep
+        return block
 
 
 def address_of_function(function: Any) -> int:
@@ -70,8 +70,8 @@ def builtin(name: str, emit: EmitBuiltin, control: int, keep: Any = None) -> Cal
     definition = _definitions.get(name)
     if definition is None:
         definition = _definitions[name] = _defined(name, emit)
-    made: Callable[..., Any] = _create(definition, _Block(control, keep), "openaclnn")
-    return made
+    function: Callable[..., Any] = _create(definition, _Block(control, keep), "openaclnn")
+    return function
 
 
 def _defined(name: str, emit: EmitBuiltin) -> int:
@@ -80,14 +80,14 @@ def _defined(name: str, emit: EmitBuiltin) -> int:
     """
 
     def whole(code: Code, arguments: Sequence[Value]) -> None:
-        self, given, number = arguments
+        self, passed, number = arguments
         mode = read_mode(code)
         with code.when(~is_standard(mode), likely=False):  # once more, in the mode that we promise
             set_standard(code)
-            result = code.call_self(self, given, number)
+            result = code.call_self(self, passed, number)
             write_mode(code, mode)
             code.leave(result)
-        emit(code, code.slots(integer_of(code, self)), code.slots(given), number)
+        emit(code, code.slots(integer_of(code, self)), code.slots(passed), number)
 
     llvm.add_symbol(_AS_INT64, address_of_function(ctypes.pythonapi.PyLong_AsLongLong))
     definition = _MethodDef(b"launch", cache.compiled(name, whole, ENTRY), _METH_FASTCALL, None)

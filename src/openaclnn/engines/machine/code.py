@@ -1,4 +1,4 @@
-"""The function being written: memory, and with `flow.py` all else. `values.py` has the expressions.
+"""The function being written: its constants and variables, calls, conditions and loops, and memory. `values.py` has the expressions.
 
 Addresses and indices are 64-bit integers. Every part of the package that makes machine code writes it in this
 language; llvmlite's builder appears in its own files alone.
@@ -14,9 +14,10 @@ from typing import Any
 from llvmlite import ir
 from llvmlite.ir import instructions
 
-from openaclnn.engines.machine.flow import Flow
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.kinds import (
+    F32,
+    F64,
     I1,
     I8,
     I32,
@@ -27,7 +28,7 @@ from openaclnn.engines.machine.kinds import (
     VOID,
     constant,
 )
-from openaclnn.engines.machine.values import Shape, Value
+from openaclnn.engines.machine.values import Shape, Value, Variable, call_declared, zero_of
 
 __all__ = ["Array", "Code"]
 
@@ -124,13 +125,195 @@ class Array:
             store.set_metadata("nontemporal", one)
 
 
-class Code(Flow):
+class Code:
     """A function under construction. `lanes` is how many FLOATs its vectors have."""
 
     def __init__(self, builder: Any, once: Any) -> None:
-        super().__init__(builder)
-        self._once = once
+        self.builder, self._once = builder, once
         self.lanes = machine().lanes
+
+    # Expressions without operands.
+
+    def value(self, *parts: Any) -> Value:
+        return Value(self.builder, *parts)
+
+    def integer(self, number: int) -> Value:
+        return self.value(constant(I64, number))
+
+    def single(self, number: float) -> Value:
+        return self.value(ir.Constant(F32, number))
+
+    def double(self, number: float) -> Value:
+        return self.value(ir.Constant(F64, number))
+
+    def constant(self, kind: str, number: float, lanes: int) -> Value:
+        """A number in every lane of one stream."""
+        return self.value(constant(STORED[kind], number, lanes))
+
+    def joined(self, streams: Sequence[Value]) -> Value:
+        """Vectors of one stream each as one of many."""
+        return streams[0].join(streams)
+
+    def variable(self, start: Value | int) -> Variable:
+        """One that starts as a value, as an int64, or by a `bool` as a truth value."""
+        if isinstance(start, int):
+            start = self.value(constant(zero_of(start).type, start))
+        return Variable(self.builder, start)
+
+    def as_integer(self, number: Value | int) -> Value:
+        return self.integer(number) if isinstance(number, int) else number
+
+    # Calls.
+
+    def call(self, function: Value, result: str | None, *values: Value | Array | int) -> Value:
+        """Call the function at an address; `result` is the kind it returns, None for nothing."""
+        passed = [self._passed(one) for one in values]
+        kind = ir.FunctionType(STORED[result] if result else VOID, [one.type for one in passed])
+        at = self.builder.inttoptr(function.value, kind.as_pointer())
+        return self.value(self.builder.call(at, passed))
+
+    def _passed(self, one: Value | Array | int) -> Any:
+        """What a call passes: an array goes by its address."""
+        if isinstance(one, int):
+            return self.integer(one).value
+        return (one if isinstance(one, Value) else one.address()).value
+
+    def call_symbol(self, name: str, result: str, *values: Value) -> Value:
+        """Call a function that the process knows by name."""
+        passed = [one.value for one in values]
+        return self.value(call_declared(self.builder, name, STORED[result], *passed))
+
+    def call_self(self, *values: Value) -> Value:
+        """Call the function being written."""
+        return self.value(self.builder.call(self.builder.function, [one.value for one in values]))
+
+    def take_place(self, function: Any) -> None:
+        """Let another function of this one's kind, which returns nothing, do its work."""
+        self.builder.call(function, self.builder.function.args, tail="musttail")
+        self.builder.ret_void()
+
+    def leave(self, result: Value | None = None) -> None:
+        """Return from the function."""
+        wanted = self.builder.function.function_type.return_type
+        if wanted != (VOID if result is None else result.value.type):
+            raise TypeError(f"the function returns {wanted}, not {result!r}")
+        if result is None:
+            self.builder.ret_void()
+        else:
+            self.builder.ret(result.value)
+
+    # Control.
+
+    def ending(self, write: Callable[[], None]) -> Callable[[], None]:
+        """What goes from wherever it is called to code that is written once, and leaves the function."""
+        block = self.builder.append_basic_block("ending")
+        with self.builder.goto_block(block):
+            write()
+        return lambda: self.builder.branch(block)
+
+    @contextmanager
+    def when(self, condition: Value, likely: bool | None = None) -> Iterator[None]:
+        with self.builder.if_then(condition.condition, likely=likely):
+            yield
+
+    @contextmanager
+    def either(self, condition: Value) -> Iterator[Any]:
+        """`with code.either(c) as (yes, no):`, then `with yes:` and `with no:`."""
+        with self.builder.if_else(condition.condition) as branches:
+            yield branches
+
+    @contextmanager
+    def first_of(self) -> Iterator[Callable[[], None]]:
+        """What is called inside to say that one of several ways was taken, and skips the others."""
+        done = self.builder.append_basic_block("done")
+
+        def taken() -> None:
+            self.builder.branch(done)
+
+        yield taken
+        if not self.builder.block.is_terminated:
+            self.builder.branch(done)
+        self.builder.position_at_end(done)
+
+    @contextmanager
+    def forever(self) -> Iterator[Callable[[], None]]:
+        """Again and again, until what it gives is called inside; nothing can follow where it never is."""
+        builder, stopped = self.builder, False
+        again, after = (builder.append_basic_block(name) for name in ("again", "after"))
+
+        def stop() -> None:
+            nonlocal stopped
+            stopped = True
+            builder.branch(after)
+
+        builder.branch(again)
+        builder.position_at_end(again)
+        yield stop
+        builder.branch(again)
+        builder.position_at_end(after)
+        if not stopped:
+            builder.unreachable()
+
+    @contextmanager
+    def repeat_while(self, condition: Callable[[], Value]) -> Iterator[None]:
+        builder = self.builder
+        test, inside, after = (builder.append_basic_block(name) for name in ("while", "do", "end"))
+        builder.branch(test)
+        builder.position_at_end(test)
+        builder.cbranch(condition().condition, inside, after)
+        builder.position_at_end(inside)
+        yield
+        if not builder.block.is_terminated:
+            builder.branch(test)
+        builder.position_at_end(after)
+
+    @contextmanager
+    def loop(self, start: Value | int, stop: Value | int, step: int = 1) -> Iterator[Value]:
+        """index = start, start + step, ... below stop"""
+        builder = self.builder
+        first, last = self.as_integer(start), self.as_integer(stop)
+        if step < 1 or any(bound.value.type != I64 for bound in (first, last)):
+            raise TypeError(f"a loop counts up in int64, not from {first!r} to {last!r} by {step}")
+        before = builder.block
+        test, inside, after = (builder.append_basic_block(name) for name in ("test", "do", "end"))
+        builder.branch(test)
+        builder.position_at_end(test)
+        index = builder.phi(I64)
+        index.add_incoming(first.value, before)
+        builder.cbranch(builder.icmp_signed("<", index, last.value), inside, after)
+        builder.position_at_end(inside)
+        yield self.value(index)
+        following = builder.add(index, ir.Constant(I64, step), flags=("nsw",))
+        index.add_incoming(following, builder.block)
+        builder.branch(test)
+        builder.position_at_end(after)
+
+    def strides(
+        self, start: Value, count: Value, step: int, body: Callable[[Value], None]
+    ) -> Value:
+        """`body(index)` for index = start, start + step, ... while a whole step is left; returns the rest's start.
+
+        The condition stands at the loop's end, which the fastest loops want.
+        """
+        builder = self.builder
+        before, function = builder.block, builder.function
+        inside = function.append_basic_block("loop")
+        after = function.append_basic_block("after")
+        last = count - step
+        builder.cbranch((start <= last).value, inside, after)
+        builder.position_at_end(inside)
+        index = builder.phi(I64)
+        index.add_incoming(start.value, before)
+        body(self.value(index))
+        following = builder.add(index, ir.Constant(I64, step), flags=("nsw",))
+        index.add_incoming(following, builder.block)
+        end = builder.block
+        builder.cbranch(builder.icmp_signed("<=", following, last.value), inside, after)
+        builder.position_at_end(after)
+        rest = builder.phi(I64)
+        rest.add_incoming(start.value, before)
+        rest.add_incoming(following, end)
+        return self.value(rest)
 
     # Memory.
 
@@ -197,10 +380,10 @@ class Code(Flow):
         """One stream of scalars of one kind."""
         if len({str(one.value.type) for one in scalars}) != 1 or scalars[0].lanes:
             raise TypeError(f"lanes are made of scalars of one kind, not of {[*scalars]}")
-        made = ir.Constant(ir.VectorType(scalars[0].element, len(scalars)), ir.Undefined)
+        vector = ir.Constant(ir.VectorType(scalars[0].element, len(scalars)), ir.Undefined)
         for lane, one in enumerate(scalars):
-            made = self.builder.insert_element(made, one.value, ir.Constant(I32, lane))
-        return self.value(made)
+            vector = self.builder.insert_element(vector, one.value, ir.Constant(I32, lane))
+        return self.value(vector)
 
     def copy(
         self, source: Value, source_step: Value, target: Value, target_step: Value, count: Value,
@@ -243,24 +426,14 @@ class Code(Flow):
         self._of_bytes("memcpy.p0.p0.i64", target, source.pointer, size)
 
     def _of_bytes(self, name: str, target: Value, what: Any, size: Value) -> None:
-        full, module = f"llvm.{name}", self.builder.module
-        function = module.globals.get(full)
-        if function is None:
-            function = ir.Function(module, ir.FunctionType(VOID, [PTR, what.type, I64, I1]), full)
-        self.builder.call(function, [target.pointer, what, size.value, ir.Constant(I1, 0)])
+        last = ir.Constant(I1, 0)
+        call_declared(self.builder, f"llvm.{name}", VOID, target.pointer, what, size.value, last)
 
     def prefetch(self, address: Value, written: bool = False) -> None:
         """Ask for a cache line that is read soon, or written; any address will do."""
-        name = "llvm.prefetch.p0"
-        function = self.builder.module.globals.get(name)
-        if function is None:
-            function = ir.Function(
-                self.builder.module, ir.FunctionType(VOID, [PTR, I32, I32, I32]), name
-            )
         # To be read or written, to be kept, data.
-        self.builder.call(
-            function, [address.pointer, *(ir.Constant(I32, own) for own in (int(written), 3, 1))]
-        )
+        hints = (ir.Constant(I32, hint) for hint in (int(written), 3, 1))
+        call_declared(self.builder, "llvm.prefetch.p0", VOID, address.pointer, *hints)
 
     def settle(self) -> None:
         """What was written past the caches is there for all threads before anything that follows."""

@@ -7,14 +7,12 @@ FPCR on AArch64. Reading them takes a nanosecond.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
-
-from llvmlite import ir
+from typing import NamedTuple
 
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import on_arm
-from openaclnn.engines.machine.kinds import I64, PTR, VOID
-from openaclnn.engines.machine.values import Value
+from openaclnn.engines.machine.kinds import I64, VOID
+from openaclnn.engines.machine.values import Value, call_declared
 
 __all__ = ["is_standard", "read_mode", "set_standard", "write_mode"]
 
@@ -36,37 +34,29 @@ def _register() -> _Register:
     return _ARM if on_arm() else _X86
 
 
-def _declared(code: Code, name: str, signature: Any) -> Any:
-    module = code.builder.module
-    known = module.globals.get(name)
-    return ir.Function(module, signature, name) if known is None else known
-
-
 def read_mode(code: Code) -> Value:
     """The register, as an int64."""
-    own, builder = _register(), code.builder
-    if not own.by_address:
-        return code.value(builder.call(_declared(code, own.read, ir.FunctionType(I64, [])), []))
+    register, builder = _register(), code.builder
+    if not register.by_address:
+        return code.value(call_declared(builder, register.read, I64))
     place = code.frame("i32", 1)
-    reader = _declared(code, own.read, ir.FunctionType(VOID, [PTR]))
-    builder.call(reader, [place.place(0)])
+    call_declared(builder, register.read, VOID, place.place(0))
     return place.read(0).unsigned("i64")
 
 
 def write_mode(code: Code, mode: Value) -> None:
-    own, builder = _register(), code.builder
-    if not own.by_address:
-        writer = _declared(code, own.write, ir.FunctionType(VOID, [I64]))
-        builder.call(writer, [mode.value])
+    register, builder = _register(), code.builder
+    if not register.by_address:
+        call_declared(builder, register.write, VOID, mode.value)
         return
     place = code.frame("i32", 1)
     place.write(0, mode.to("i32"))
-    builder.call(_declared(code, own.write, ir.FunctionType(VOID, [PTR])), [place.place(0)])
+    call_declared(builder, register.write, VOID, place.place(0))
 
 
 def is_standard(mode: Value) -> Value:
-    own = _register()
-    return (mode & own.mode) == own.standard
+    register = _register()
+    return (mode & register.mode) == register.standard
 
 
 def set_standard(code: Code) -> None:

@@ -8,7 +8,20 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-__all__ = ["Number", "Truth", "all_of", "ceil_div", "flag", "inverse", "least", "most", "where"]
+from openaclnn.core.dtypes import float_of
+
+__all__ = [
+    "Number",
+    "Truth",
+    "all_of",
+    "ceil_div",
+    "flag",
+    "inverse",
+    "least",
+    "most",
+    "single",
+    "where",
+]
 
 Number: TypeAlias = Any
 """An int, or an int64 of machine code."""
@@ -53,3 +66,8 @@ def most(first: Number, second: Number) -> Number:
 
 def ceil_div(number: Number, divisor: Number) -> Number:
     return (number + divisor - 1) // divisor
+
+
+def single(number: Number) -> Number:
+    """A float, or a float64 of code, rounded to FLOAT."""
+    return float_of(number) if isinstance(number, float) else number.to("f32").to("f64")

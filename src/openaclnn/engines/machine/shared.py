@@ -28,5 +28,5 @@ def _publish() -> Callable[[int, int], None]:
         code.settle()
         code.leave()
 
-    made = compiled("shared.publish", emit, signature(None, "i64", "i64"))
-    return ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(made)
+    address_of_code = compiled("shared.publish", emit, signature(None, "i64", "i64"))
+    return ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(address_of_code)

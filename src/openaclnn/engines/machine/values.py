@@ -31,7 +31,7 @@ from openaclnn.engines.machine.kinds import (
     constant,
 )  # fmt: skip
 
-__all__ = ["Shape", "Value", "Variable", "fma", "intrinsic", "maximum", "minimum"]
+__all__ = ["Shape", "Value", "Variable", "call_declared", "fma", "intrinsic", "maximum", "minimum"]
 
 
 V = TypeVar("V", bound="Value")
@@ -109,7 +109,9 @@ class Value:
     def each(self, operation: Callable[..., Any], *others: Any) -> Self:
         """One operation on every stream, with those of other values."""
         operands = aligned(self, *others)
-        return type(self)(self.builder, *(operation(*own) for own in zip(*operands, strict=True)))
+        return type(self)(
+            self.builder, *(operation(*parts) for parts in zip(*operands, strict=True))
+        )
 
     def become(self, kind: type[V]) -> V:
         """The same as another class of values."""
@@ -137,8 +139,8 @@ class Value:
             raise TypeError(f"a scalar stands in every lane, not {self!r}")
         empty = ir.Constant(ir.VectorType(self.element, lanes), ir.Undefined)
         one = self.builder.insert_element(empty, self.value, ir.Constant(I32, 0))
-        made = type(self)(self.builder, one)
-        return made if lanes == 1 else made.pick([0] * lanes)
+        vector = type(self)(self.builder, one)
+        return vector if lanes == 1 else vector.pick([0] * lanes)
 
     def fill(self, shape: Shape) -> Self:
         """A scalar in every lane of every stream."""
@@ -214,7 +216,9 @@ class Value:
         divisor = self._before(other)
         negates = divisor._compare("==", -1)
         divisor = negates.choose(1, divisor)
-        quotient, rest = (self.each(own, divisor) for own in (self.builder.sdiv, self.builder.srem))
+        quotient, rest = (
+            self.each(divide, divisor) for divide in (self.builder.sdiv, self.builder.srem)
+        )
         return quotient, rest, rest._compare("!=", 0) & ((rest ^ divisor) < 0), negates
 
     def _divisible(self, what: str, other: Any) -> None:
@@ -337,12 +341,12 @@ class Value:
         """One of two by this truth value. Of two Python numbers, integers are int64 and `bool`s truth values."""
         if not self.is_truth:
             raise TypeError(f"choose asks a truth value, not {self!r}: compare it, as in `!= 0`")
-        kind = next((own for own in (yes, no) if isinstance(own, Value)), None)
+        kind = next((arm for arm in (yes, no) if isinstance(arm, Value)), None)
         kind = Value(self.builder, zero_of(yes, no)) if kind is None else kind
         first, second = kind.as_value(yes), kind.as_value(no)
         _check_alike(first, second)
         chosen = zip(*_spread_alike([self, first, second]), strict=True)
-        return type(self)(self.builder, *(self.builder.select(*own) for own in chosen))
+        return type(self)(self.builder, *(self.builder.select(*arm) for arm in chosen))
 
     def as_value(self, number: Any) -> Value:
         """A Python number as a scalar of this value's kind."""
@@ -365,18 +369,18 @@ class Value:
 
     def to(self, kind: str) -> Self:
         """Converted: floats are widened or rounded, integers extended by their sign or cut, truth values 0 and 1."""
-        wanted, own = STORED[kind], self.element
-        if wanted == own:
+        wanted, element = STORED[kind], self.element
+        if wanted == element:
             return self
         if self.floating and not isinstance(wanted, FLOATS):
             raise TypeError(f"{self!r} is not converted to {kind}: only floats are, to floats")
         if self.floating:
-            wider = _width(wanted) > _width(own)
+            wider = _width(wanted) > _width(element)
             return self._cast("fpext" if wider else "fptrunc", wanted)
         if isinstance(wanted, ir.IntType):
-            extend = "zext" if own == I1 else "sext"
-            return self._cast(extend if wanted.width > own.width else "trunc", wanted)
-        return self._cast("uitofp" if own == I1 else "sitofp", wanted)
+            extend = "zext" if element == I1 else "sext"
+            return self._cast(extend if wanted.width > element.width else "trunc", wanted)
+        return self._cast("uitofp" if element == I1 else "sitofp", wanted)
 
     def unsigned(self, kind: str) -> Self:
         """An integer extended by zeros."""
@@ -387,9 +391,9 @@ class Value:
         return self._extended("sext", kind)
 
     def _extended(self, operation: str, kind: str) -> Self:
-        own, wanted = self.element, STORED[kind]
-        both = isinstance(own, ir.IntType) and isinstance(wanted, ir.IntType)
-        if not both or wanted.width <= own.width:
+        element, wanted = self.element, STORED[kind]
+        both = isinstance(element, ir.IntType) and isinstance(wanted, ir.IntType)
+        if not both or wanted.width <= element.width:
             raise TypeError(f"{self!r} is not extended to {kind}: an integer is, to a longer one")
         return self._cast(operation, wanted)
 
@@ -491,15 +495,15 @@ def shuffled(builder: Any, first: Any, second: Any, lanes: Sequence[int]) -> Any
 
 def zero_of(*numbers: Any) -> Any:
     """0 of the kind that Python numbers have without a value beside them."""
-    if all(isinstance(own, bool) for own in numbers):
+    if all(isinstance(number, bool) for number in numbers):
         return constant(I1, 0)
-    if all(isinstance(own, int) for own in numbers):
+    if all(isinstance(number, int) for number in numbers):
         return constant(I64, 0)
     raise TypeError(f"of which kind are {numbers}? Write one as code.single or code.double")
 
 
 def _check_alike(*values: Value) -> None:
-    if any(own.element != values[0].element for own in values):
+    if any(value.element != values[0].element for value in values):
         raise TypeError(f"{', '.join(map(repr, values))} differ in kind: convert one with `to`")
 
 
@@ -513,7 +517,9 @@ def aligned(lead: Value, *others: Any) -> list[tuple[Any, ...]]:
 def _spread_alike(values: Sequence[Value]) -> list[tuple[Any, ...]]:
     lanes = max(value.lanes for value in values)
     streams = max(len(value.parts) for value in values)
-    if any(own.lanes not in (0, lanes) or len(own.parts) not in (1, streams) for own in values):
+    if any(
+        value.lanes not in (0, lanes) or len(value.parts) not in (1, streams) for value in values
+    ):
         raise ValueError(f"{', '.join(map(repr, values))} differ in lanes or streams")
     wide = [_spread(value, lanes) for value in values]
     return [value.parts * (streams if len(value.parts) == 1 else 1) for value in wide]
@@ -547,13 +553,18 @@ def _called(name: str, lead: V, *others: Any, result: Any = None) -> V:
     full = f"llvm.{name}.{f'v{lead.lanes}' if lead.lanes else ''}{letter}{_width(lead.element)}"
 
     def call(*values: Any) -> Any:
-        function = builder.module.globals.get(full)
-        if function is None:
-            signature = ir.FunctionType(result or kind, [value.type for value in values])
-            function = ir.Function(builder.module, signature, full)
-        return builder.call(function, values)
+        return call_declared(builder, full, result or kind, *values)
 
     return lead.each(call, *others)
+
+
+def call_declared(builder: Any, name: str, result: Any, *values: Any) -> Any:
+    """Call a function by its name, which its module declares once; all are LLVM's values."""
+    function = builder.module.globals.get(name)
+    if function is None:
+        kind = ir.FunctionType(result, [value.type for value in values])
+        function = ir.Function(builder.module, kind, name)
+    return builder.call(function, values)
 
 
 def fma(x: V, y: Any, z: Any) -> V:

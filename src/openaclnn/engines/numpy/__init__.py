@@ -18,7 +18,7 @@ def unavailable() -> str | None:
 def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
     from openaclnn.engines.formulas import FORMULAS
-    from openaclnn.engines.numpy import classes, logits  # noqa: F401  (enters its kernels)
+    from openaclnn.engines.numpy import classes
 
     if plan.kernel in (classes.KERNELS if plan.classes else FORMULAS) or plan.kernel == "fill":
         return None
@@ -27,17 +27,17 @@ def declines(plan: Plan) -> str | None:
 
 def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     """What runs the plan: a function of the operands' addresses (the output's last) and a stream."""
-    from openaclnn.engines.numpy import classes, elementwise, logits  # noqa: F401
+    from openaclnn.engines.numpy import classes, elementwise
 
     if plan.kernel == "fill":
         return elementwise.filling(plan)
     make = elementwise.reducer if plan.reduction else elementwise.runner
-    made = classes.runner(plan) if plan.classes else make(plan)
+    run_plan = classes.runner(plan) if plan.classes else make(plan)
 
     def run(addresses: Sequence[int], stream: int = 0) -> int:
         if rounding.is_standard():
-            return made(addresses, stream)
+            return run_plan(addresses, stream)
         with rounding.standard():
-            return made(addresses, stream)
+            return run_plan(addresses, stream)
 
     return run

@@ -1,7 +1,7 @@
 """NumPy kernels with a class axis. Each gets its inputs' views by name and its outputs' in order, and returns whether a
 target was out of range.
 
-They compute in float32; see the references in `operators/` for the formulas. Sums run in float64 in
+They compute in float32, those from logits in float64; see the references in `operators/` for the formulas. Sums run in float64 in
 NumPy's fixed order.
 """
 
@@ -61,8 +61,8 @@ def nll_loss2d_backward(plan: Plan, views: Mapping[str, Array], output: Array) -
     output[...] = 0
     stray = False
     for index in blocks(plan.shape):
-        indices, counted, found = counted_targets(target[index], plan)
-        stray |= found
+        indices, counted, out_of_range = counted_targets(target[index], plan)
+        stray |= out_of_range
         factor = gradient[index].astype(np.float32)
         if divisor is not None:
             factor = factor / divisor
@@ -81,12 +81,12 @@ def nll_loss(plan: Plan, views: Mapping[str, Array], *outputs: Array) -> bool:
     total = total_of_weights = np.float64(0)
     stray = False
     for index in blocks(plan.shape):
-        indices, counted, found = counted_targets(target[index], plan)
-        stray |= found
-        own = weights[indices[counted]]
+        indices, counted, out_of_range = counted_targets(target[index], plan)
+        stray |= out_of_range
+        weight_of_target = weights[indices[counted]]
         picked = values[index][(*np.nonzero(counted), indices[counted])].astype(np.float64)
-        products = -(own * picked)
-        total_of_weights = total_of_weights + own.sum()
+        products = -(weight_of_target * picked)
+        total_of_weights = total_of_weights + weight_of_target.sum()
         if plan.reduction:
             total = total + products.sum()
         else:
@@ -125,8 +125,8 @@ def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Arra
         )
     stray = False
     for index in row_blocks(plan):
-        indices, counted, found = counted_targets(target[index], plan)
-        stray |= found
+        indices, counted, out_of_range = counted_targets(target[index], plan)
+        stray |= out_of_range
         mask = counted.astype(np.float32)
         gradient = gradients[index].astype(np.float32)
         target_weight = np.where(counted, weights[np.where(counted, indices, 0)], np.float32(0))
@@ -163,30 +163,34 @@ def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Arra
     return stray
 
 
+def _weights(plan: Plan, views: Mapping[str, Array]) -> Array:
+    if plan.numbers["weighted"]:
+        return views["weightOptional"].astype(np.float64)
+    return np.ones(plan.classes)
+
+
 def cross_entropy_loss(plan: Plan, views: Mapping[str, Array], *outputs: Array) -> bool:
     """The loss of each row or their sum or mean, log-probabilities; and the z-loss and log-sum-exp, where asked for."""
     numbers, target, values = plan.numbers, views["target"], views["input"]
     smoothing, scale = np.float64(numbers["label_smoothing"]), np.float64(numbers["zloss_scale"])
-    weights = np.ones(plan.classes)
-    if numbers["weighted"]:
-        weights = views["weightOptional"].astype(np.float64)
+    weights = _weights(plan, views)
     # Sums over rows: of the two parts of the loss, of the z-loss; of weights, of rows.
     totals, stray = np.zeros(5), False
     dtypes = [operand.dtype for operand in plan.outputs]
     for index in row_blocks(plan):
-        indices, counted, found = counted_targets(target[index], plan)
-        stray |= found
+        indices, counted, out_of_range = counted_targets(target[index], plan)
+        stray |= out_of_range
         shifted, top, rest = shifted_rows(values[index].astype(np.float64))
         log_prob, lse = shifted - rest[:, None], top + rest
         outputs[1][index] = narrow(log_prob.astype(np.float32), plan.compute, dtypes[1])
         rows, safe = np.arange(len(indices)), np.where(counted, indices, 0)
-        own = np.where(counted, weights[safe], 0.0)
-        likely = np.where(counted, -(own * log_prob[rows, safe]), 0.0)
+        weight_of_target = np.where(counted, weights[safe], 0.0)
+        likely = np.where(counted, -(weight_of_target * log_prob[rows, safe]), 0.0)
         smooth = np.zeros(len(indices))
         if smoothing:
             smooth = np.where(counted, -(log_prob * weights).sum(axis=1), 0.0)
         zloss = np.where(counted, scale * lse * lse, 0.0) if scale else np.zeros(len(indices))
-        totals += [own_sum.sum() for own_sum in (likely, smooth, zloss, own, counted)]
+        totals += [own_sum.sum() for own_sum in (likely, smooth, zloss, weight_of_target, counted)]
         if not plan.reduction:
             loss = (1 - smoothing) * likely + smoothing / plan.classes * smooth + zloss
             outputs[0][index] = narrow(loss.astype(np.float32), plan.compute, dtypes[0])
@@ -218,12 +222,95 @@ def shifted_rows(values: Array) -> tuple[Array, Array, Array]:
     return shifted, top, np.log1p(powers.sum(axis=1))
 
 
+__all__: list[str] = []
+
+
+def cross_entropy_logits(
+    plan: Plan, views: Mapping[str, Array], losses: Array, tops: Array, rests: Array
+) -> bool:
+    """The loss of each row or their sum or mean, and two numbers of each row."""
+    numbers, weights = plan.numbers, _weights(plan, views)
+    smoothing, scale = numbers["label_smoothing"], numbers["zloss_scale"]
+    # Sums over rows: of losses, of squares; of weights, of rows.
+    totals, stray = np.zeros(4), False
+    for index in row_blocks(plan):
+        indices, counted, out_of_range = counted_targets(views["target"][index], plan)
+        stray |= out_of_range
+        x = views["input"][index].astype(np.float64)
+        every, safe = np.arange(len(x)), np.where(counted, indices, 0)
+        shifted, top, rest = shifted_rows(x)
+        rest = rest + (top - top)
+        top = np.where(np.isnan(rest), rest, top)
+        tops[index], rests[index] = top, rest
+        weight_of_target = np.where(counted, weights[safe], 0.0)
+        loss = -(weight_of_target * (shifted[every, safe] - rest))
+        if smoothing:
+            spread = -((shifted - rest[:, None]) * weights).sum(axis=1)
+            loss = (1 - smoothing) * loss + smoothing / plan.classes * spread
+        square = scale * (top + rest) ** 2 if scale else np.zeros(len(x))
+        loss, square = (np.where(counted, part, 0.0) for part in (loss, square))
+        totals += loss.sum(), square.sum(), weight_of_target.sum(), counted.sum()
+        if not plan.reduction:
+            both = (loss + square).astype(np.float32)
+            losses[index] = narrow(both, plan.compute, plan.output.dtype)
+    if plan.reduction:
+        whole, squares, weight, count = totals
+        if plan.reduction == "mean":
+            whole, squares = whole / weight, squares / count
+        rounded = np.asarray(whole + squares if scale else whole, np.float32)
+        losses[...] = narrow(rounded, plan.compute, plan.output.dtype)
+    return stray
+
+
+def cross_entropy_logits_grad(plan: Plan, views: Mapping[str, Array], output: Array) -> bool:
+    numbers, weights = plan.numbers, _weights(plan, views)
+    smoothing, scale = numbers["label_smoothing"], numbers["zloss_scale"]
+    total = number = np.float64(1)
+    if numbers["mean"]:
+        total = np.float64(weight_of_targets(weights, views["target"], plan))
+        number = np.float64(weight_of_targets(np.ones(plan.classes), views["target"], plan))
+    weight_sum, stray = weights.sum(), False
+    for index in row_blocks(plan):
+        indices, counted, out_of_range = counted_targets(views["target"][index], plan)
+        stray |= out_of_range
+        top, rest, gradient = (
+            per_position(views[name], plan)[index].astype(np.float64)
+            for name in ("top", "rest", "gradLoss")
+        )
+        values = views["input"][index].astype(np.float64)
+        every, safe = np.arange(len(values)), np.where(counted, indices, 0)
+        nll = gradient * (1 - smoothing) / total * weights[safe]
+        smooth: Any = gradient / total * smoothing / plan.classes if smoothing else nll * 0
+        square: Any = 2 * scale * (top + rest) * gradient / number if scale else 0.0
+        values -= top[:, None]
+        values -= rest[:, None]
+        at_target = values[every, safe]
+        exact = np.expm1(at_target) * nll + np.exp(at_target) * square
+        factor = nll + square
+        np.exp(values, out=values)
+        if smoothing:
+            spread = times_all(smooth, weights, weight_sum)
+            exact += values[every, safe] * spread - smooth * weights[safe]
+            values *= (factor + spread)[:, None]
+            values -= smooth[:, None] * weights
+        else:
+            values *= factor[:, None]
+        values[every, safe] = exact
+        values[~counted] = 0
+        output[index] = narrow(values.astype(np.float32), plan.compute, plan.output.dtype)
+    return stray
+
+
 KERNELS: dict[str, Callable[..., bool]] = {
     "cross_entropy_loss": cross_entropy_loss,
     "nll_loss": nll_loss,
     "nll_loss2d_backward": nll_loss2d_backward,
     "nll_loss_backward": nll_loss2d_backward,
     "cross_entropy_loss_grad": cross_entropy_loss_grad,
+    "cross_entropy_logits": cross_entropy_logits,
+    "cross_entropy_logits_pixels": cross_entropy_logits,
+    "cross_entropy_logits_grad": cross_entropy_logits_grad,
+    "cross_entropy_logits_grad_pixels": cross_entropy_logits_grad,
 }
 
 

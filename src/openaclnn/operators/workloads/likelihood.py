@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.operators.workloads.words import Arguments, KernelForm, Peers, allocating_and_into
+from openaclnn.operators.workloads.words import (
+    Arguments,
+    KernelForm,
+    Peers,
+    Variants,
+    allocating_and_into,
+)
 
 _CLASSES = {"target": "target", "weight": "weight"}
 _UNWEIGHTED = {"weight": "self"}
@@ -38,6 +44,22 @@ def loss_arguments(
     }
 
 
+def loss_maker(variants: Variants) -> Callable[..., Arguments]:
+    """The losses' `make`: a random class for each row, or classes over the variant's patches of pixels."""
+
+    def make(
+        rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
+    ) -> Arguments:
+        options = dict(variants[variant])
+        if len(shape) == 2:
+            target = rng.integers(0, shape[1], shape[:1])
+        else:
+            target = patches(rng, shape, options.pop("patch"))
+        return {**loss_arguments(rng, dtype, shape, target), **options}
+
+    return make
+
+
 def patches(rng: np.random.Generator, shape: tuple[int, ...], patch: int) -> Any:
     """Classes of pixels: random for each pixel, which is the worst case, or the same over patches of some width, like a segmentation mask."""
     batch, classes, height, width = shape
@@ -56,24 +78,30 @@ def total_of_weights(given: Mapping[str, Any], chosen: frozenset[str]) -> Argume
     return {"total_weight": np.asarray([total]).astype(given["weight"].dtype)}
 
 
-def forward_peers(torch: Any, aten: Any, given: Mapping[str, Any], out: Any) -> Peers:
-    """aten's own operator, allocating and writing into `out`; it gives the total weight too, unless it reduces nothing."""
-    target, weight, ignored = given["target"], given["weight"], given.get("ignore_index", -100)
-    arguments = given["self"], target, weight, REDUCTIONS.index(given["reduction"]), ignored
+def forward_peers(name: str) -> Callable[..., Peers]:
+    """The losses' `torch_peers`: aten's operator of that name, allocating and writing into `out`; it gives the total weight too, unless it
+    reduces nothing."""
 
-    def into() -> Any:
-        return aten.output(*arguments, output=out[0], total_weight=out[1])
+    def peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+        aten = getattr(torch.ops.aten, name)
+        target, weight, ignored = given["target"], given["weight"], given.get("ignore_index", -100)
+        arguments = given["self"], target, weight, REDUCTIONS.index(given["reduction"]), ignored
 
-    if given["reduction"] != "none":
-        return {"torch": lambda: aten(*arguments), "torch out=": into}
+        def into() -> Any:
+            return aten.output(*arguments, output=out[0], total_weight=out[1])
 
-    def counted() -> Any:
-        return weight[target[target != ignored]]
+        if given["reduction"] != "none":
+            return {"torch": lambda: aten(*arguments), "torch out=": into}
 
-    return {
-        "torch": lambda: (aten(*arguments)[0], counted().sum()),
-        "torch out=": lambda: (into()[0], torch.sum(counted(), 0, out=out[1])),
-    }
+        def counted() -> Any:
+            return weight[target[target != ignored]]
+
+        return {
+            "torch": lambda: (aten(*arguments)[0], counted().sum()),
+            "torch out=": lambda: (into()[0], torch.sum(counted(), 0, out=out[1])),
+        }
+
+    return peers
 
 
 def forward_formula(torch: Any, given: Mapping[str, Any]) -> Any:
@@ -89,19 +117,18 @@ def forward_formula(torch: Any, given: Mapping[str, Any]) -> Any:
     return reduced[given["reduction"]].to(dtype), total.to(dtype)
 
 
-def gradient_peers(aten: Any, given: Mapping[str, Any], out: Any) -> Peers:
-    """aten's own operator, in both ways."""
-    gradient = given["grad_output"]
-    arguments = (
-        gradient if given["reduction"] == "none" else gradient.reshape(()),
-        given["self"],
-        given["target"],
-        given["weight"],
-        REDUCTIONS.index(given["reduction"]),
-        given.get("ignore_index", -100),
-        given["total_weight"].reshape(()),
-    )
-    return allocating_and_into(aten, arguments, out)
+def gradient_peers(name: str) -> Callable[..., Peers]:
+    """The gradients' `torch_peers`: aten's operator of that name, in both ways."""
+
+    def peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+        gradient, tensors = given["grad_output"], [given["self"], given["target"], given["weight"]]
+        if given["reduction"] != "none":
+            gradient = gradient.reshape(())
+        options = REDUCTIONS.index(given["reduction"]), given.get("ignore_index", -100)
+        arguments = gradient, *tensors, *options, given["total_weight"].reshape(())
+        return allocating_and_into(getattr(torch.ops.aten, name), arguments, out)
+
+    return peers
 
 
 def gradient_formula(torch: Any, given: Mapping[str, Any]) -> Any:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from openaclnn.core.dtypes import DType
@@ -16,7 +13,7 @@ from openaclnn.operators.workloads.likelihood import (
     patches,
     total_of_weights,
 )
-from openaclnn.operators.workloads.words import Arguments, Peers, Variants, normal
+from openaclnn.operators.workloads.words import Arguments, Variants, normal
 
 PATTERN = "pixels"
 KERNELS = GRADIENT_KERNELS
@@ -45,8 +42,5 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
     }
 
 
-def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
-    return gradient_peers(torch.ops.aten.nll_loss2d_backward, given, out)
-
-
+torch_peers = gradient_peers("nll_loss2d_backward")
 torch_formula = gradient_formula

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from openaclnn.core.dtypes import DType
@@ -16,7 +13,7 @@ from openaclnn.operators.workloads.likelihood import (
     loss_arguments,
     total_of_weights,
 )
-from openaclnn.operators.workloads.words import Arguments, Peers, Variants, normal
+from openaclnn.operators.workloads.words import Arguments, Variants, normal
 
 PATTERN = "rows"
 KERNELS = GRADIENT_KERNELS
@@ -46,8 +43,5 @@ def with_gradient(
     }
 
 
-def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
-    return gradient_peers(torch.ops.aten.nll_loss_backward, given, out)
-
-
+torch_peers = gradient_peers("nll_loss_backward")
 torch_formula = gradient_formula

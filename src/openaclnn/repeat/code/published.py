@@ -1,7 +1,7 @@
-"""A road's records for readers that do not hold the interpreter's lock.
+"""Read-copy-update: the cache entries for readers that do not hold the interpreter's lock.
 
-What they read never changes: a list of copies of the records. A new record makes another list, whose address replaces the one in force,
-and the old list is kept until no reader can be reading it.
+What they read never changes: a list of copies of the entries. A new entry makes another list, whose address replaces the one in force,
+and the old list is kept until no reader can be reading it (the grace period).
 
 That is told by counting. Readers are counted as they come and go, in one of two turns, and the turn that newcomers get changes with each look. Those who may have
 found the old list are in one turn or the other; so once each of the two was seen empty since the list was replaced, they have all left, although there may be
@@ -57,18 +57,18 @@ class Readers:
 
 
 class _List:
-    """Records, with what they rely on, and the turns that were seen empty since another list took its place."""
+    """Entries, with what they rely on, and the turns that were seen empty since another list took its place."""
 
-    def __init__(self, records: Mapping[int, tuple[array[int], Any]]) -> None:
-        self.records = records
-        addresses = [own.buffer_info()[0] for own, _ in records.values()]
+    def __init__(self, entries: Mapping[int, tuple[array[int], Any]]) -> None:
+        self.entries = entries
+        addresses = [words.buffer_info()[0] for words, _ in entries.values()]
         self._words = array("q", [len(addresses), *addresses])
         self.address = self._words.buffer_info()[0]
         self.left: set[tuple[int, int]] = set()
 
 
 class Published:
-    """Lists of records: the one in force, and those before it that somebody may be reading."""
+    """Lists of entries: the one in force, and those before it that somebody may be reading."""
 
     def __init__(self) -> None:
         self._place = array("q", [0])
@@ -78,24 +78,24 @@ class Published:
 
     @property
     def address(self) -> int:
-        """Where the address of the list in force is. A list is its length, then the address of each record."""
+        """Where the address of the list in force is. A list is its length, then the address of each entry."""
         return self._place.buffer_info()[0]
 
     def admit(self, readers: Readers) -> None:
         self._readers.append(readers)
 
-    def enter(self, index: int, record: bytes, held: Any) -> None:
-        """Publish a record in the place of the one of its index."""
-        self._replace({**self._lists[-1].records, index: (array("q", record), held)})
+    def enter(self, index: int, entry: bytes, held: Any) -> None:
+        """Publish an entry in the place of the one of its index."""
+        self._replace({**self._lists[-1].entries, index: (array("q", entry), held)})
 
     def forget(self) -> None:
         self._replace({})
 
-    def _replace(self, records: Mapping[int, tuple[array[int], Any]]) -> None:
+    def _replace(self, entries: Mapping[int, tuple[array[int], Any]]) -> None:
         """A finaliser may do the same in the middle of this, or a signal's handler raise: so a list is held before readers can find it."""
-        made = _List(records)
-        self._lists.append(made)
-        publish(self.address, made.address)
+        fresh = _List(entries)
+        self._lists.append(fresh)
+        publish(self.address, fresh.address)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -103,7 +103,7 @@ class Published:
         now = self._place[0]
         places = range(len(self._readers))
         empty = {(place, turn) for place in places for turn in self._readers[place].left()}
-        for own in [own for own in self._lists if own.address != now]:
-            own.left |= empty
-            if len(own.left) == 2 * len(places):
-                self._lists.remove(own)
+        for old in [each for each in self._lists if each.address != now]:
+            old.left |= empty
+            if len(old.left) == 2 * len(places):
+                self._lists.remove(old)

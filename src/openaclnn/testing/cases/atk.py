@@ -9,7 +9,6 @@ from typing import Any
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED, Kind, Parameter
-from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import (
     Case,
     Drawn,
@@ -19,9 +18,13 @@ from openaclnn.testing.cases.case import (
     TensorSpec,
     atk_range,
     check_range,
+    dtype_of,
     is_unset,
+    operator_named,
     parameter_named,
     power_of,
+    telling,
+    without_unread,
 )
 from openaclnn.testing.extras import dtype_named
 from openaclnn.testing.files import FileError, read_whole
@@ -51,36 +54,26 @@ def read_atk(path: Path) -> Iterator[Case | Malformed]:
                 raise ValueError(f"an object is expected, not {entry!r}"[:80])
             yield _case(named, name, identity, place, number)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
-            reason = error.reason if isinstance(error, Skip) else "unreadable"
-            named_operator = str(named.get("aclnn_name", ""))
-            yield Malformed(name, place, str(error), number, identity, named_operator, reason)
+            operator_name = str(named.get("aclnn_name", ""))
+            yield Malformed.of(error, name, place, number, identity, operator_name)
 
 
 def _case(entry: dict[str, Any], name: str, identity: str, place: str, number: int) -> Case:
     if "aclnn_name" not in entry:
         raise ValueError("aclnn_name: missing")
-    try:
-        operator = find_operator(str(entry["aclnn_name"]))
-    except KeyError:
-        told = f"{entry['aclnn_name']} is not among our operators"
-        raise Skip("another operator", told) from None
+    operator = operator_named(str(entry["aclnn_name"]))
     inputs = entry.get("inputs")
     if not isinstance(inputs, list) or not all(isinstance(each, (dict, list)) for each in inputs):
         raise ValueError("inputs: a list of objects is expected")
     tensors: dict[str, TensorSpec | None] = {}
     attributes: dict[str, Any] = {}
-    for parameter, given in _matched(operator, [_single(each) for each in inputs]):
-        try:
+    for parameter, item in _matched(operator, [_single(each) for each in inputs]):
+        with telling(f"inputs, {parameter.name}"):
             if parameter.is_read:
-                tensors[parameter.name] = _tensor(given)
+                tensors[parameter.name] = _tensor(item)
             else:
-                attributes[parameter.name] = _value(parameter, given)
-        except Skip as skip:
-            raise Skip(skip.reason, f"inputs, {parameter.name}: {skip}") from None
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"inputs, {parameter.name}: {error}") from None
-    unread = getattr(operator.workloads, "unread", lambda numbers: ())(attributes)
-    tensors |= {each: None for each in unread if each in tensors}
+                attributes[parameter.name] = _value(parameter, item)
+    tensors = without_unread(operator, tensors, attributes)
     standard, relatives, notes = _standard(entry.get("standard"))
     return Case(
         name, operator.name, place, number, tensors, attributes, identity,
@@ -89,27 +82,27 @@ def _case(entry: dict[str, Any], name: str, identity: str, place: str, number: i
     )  # fmt: skip
 
 
-def _series(given: Any) -> tuple[str, ...]:
+def _series(item: Any) -> tuple[str, ...]:
     """The products that a case is meant for: one, or a list."""
-    return tuple(str(each) for each in (given if isinstance(given, list) else [given]) if each)
+    return tuple(str(each) for each in (item if isinstance(item, list) else [item]) if each)
 
 
-def _single(given: Any) -> dict[str, Any]:
+def _single(item: Any) -> dict[str, Any]:
     """An input; a list of objects is an array, of which each has an element."""
-    if isinstance(given, dict):
-        return given
-    if not given or not all(isinstance(each, dict) for each in given):
-        raise ValueError(f"inputs: objects are expected in an array, not {given!r}"[:80])
+    if isinstance(item, dict):
+        return item
+    if not item or not all(isinstance(each, dict) for each in item):
+        raise ValueError(f"inputs: objects are expected in an array, not {item!r}"[:80])
     return {
-        **given[0],
+        **item[0],
         "type": "array",
-        "range_values": [each.get("range_values") for each in given],
+        "range_values": [each.get("range_values") for each in item],
     }
 
 
-def _standard(given: Any) -> tuple[str, dict[str, float], tuple[str, ...]]:
+def _standard(item: Any) -> tuple[str, dict[str, float], tuple[str, ...]]:
     """The precision standard that a case names, T by dtype where it says so, and what is not known of it."""
-    accuracy = given.get("acc") if isinstance(given, dict) else None
+    accuracy = item.get("acc") if isinstance(item, dict) else None
     if accuracy is None:
         return "", {}, ()
     name, about = accuracy, None
@@ -138,56 +131,50 @@ def _matched(
         raise ValueError(f"inputs: {len(inputs)} for the parameters {names}")
     if not inputs:
         raise ValueError("inputs: none")
-    found, left = [], parameters
-    for given in inputs:
-        fits = [p for p in left if p.is_tensor == (given.get("type") == "tensor")]
-        named = parameter_named(operator, str(given.get("name") or ""))
+    pairs, left = [], parameters
+    for item in inputs:
+        fits = [p for p in left if p.is_tensor == (item.get("type") == "tensor")]
+        named = parameter_named(operator, str(item.get("name") or ""))
         chosen = named if named in left else next(iter(fits), None)
         if chosen is None:
-            raise ValueError(f"inputs: {given.get('name')!r} fits no parameter of {operator.name}")
-        found.append((chosen, given))
-        left = [p for p in left if p is not chosen]
-    return found
+            raise ValueError(f"inputs: {item.get('name')!r} fits no parameter of {operator.name}")
+        pairs.append((chosen, item))
+        left.remove(chosen)
+    return pairs
 
 
-def _tensor(given: dict[str, Any]) -> TensorSpec | None:
-    if given.get("type") != "tensor":
-        raise ValueError(f"a tensor is expected, not {given.get('type')!r}")
-    shape = given.get("shape")
+def _tensor(item: dict[str, Any]) -> TensorSpec | None:
+    if item.get("type") != "tensor":
+        raise ValueError(f"a tensor is expected, not {item.get('type')!r}")
+    shape = item.get("shape")
     if shape is None:
         return None
     if not isinstance(shape, list) or not all(type(size) is int for size in shape):
         raise ValueError(f"a shape of whole numbers is expected, not {shape!r}")
-    try:
-        dtype = dtype_named(str(given.get("dtype")))
-    except ValueError as error:
-        raise Skip("dtype", str(error)) from None
-    how = atk_range(given.get("range_values"))
+    dtype = dtype_of(item.get("dtype"))
+    how = atk_range(item.get("range_values"))
     check_range(how, dtype)
     return TensorSpec(tuple(shape), dtype, how)
 
 
-def _value(parameter: Parameter, given: dict[str, Any]) -> Any:
+def _value(parameter: Parameter, item: dict[str, Any]) -> Any:
     """An attribute: the value, or what it is drawn or chosen from."""
-    values = given.get("range_values")
-    if given.get("type") == "tensor":
-        raise ValueError(f"a value is expected, not {given.get('type')!r}")
+    values = item.get("range_values")
+    if item.get("type") == "tensor":
+        raise ValueError(f"a value is expected, not {item.get('type')!r}")
     if isinstance(values, list) and len(values) == 1:
         [values] = values
     if is_unset(values):
         return None if parameter.default is REQUIRED else parameter.default
-    if parameter.kind is Kind.BOOL:
-        chosen = values if isinstance(values, list) else [values]
-        return _one_of([_switch(each) for each in chosen])
     words = values if isinstance(values, list) else [values]
+    if parameter.kind is Kind.BOOL:
+        return _one_of([_switch(each) for each in words])
     if parameter.choices and all(isinstance(each, str) for each in words):
         return _one_of(words)
     how, whole = atk_range(values), parameter.kind in (Kind.INT64, Kind.CSTRING)
     assert how is not None
-    if parameter.kind is Kind.SCALAR:
-        dtype = dtype_named(str(given.get("dtype")))
-    else:
-        dtype = dtype_named("int64" if whole else "float64")
+    kind = "int64" if whole else "float64"
+    dtype = dtype_named(str(item.get("dtype")) if parameter.kind is Kind.SCALAR else kind)
     check_range(how, dtype)
     if parameter.kind is Kind.SCALAR or how.choices or how.means is not None or how.low < how.high:
         return Drawn(how, dtype)

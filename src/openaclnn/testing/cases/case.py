@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +20,11 @@ from openaclnn.core.interface import Interface, Kind, Parameter
 from openaclnn.core.tensor import Format, Tensor, extent
 from openaclnn.operators import find_operator
 from openaclnn.testing.data.drawing import Distribution
+from openaclnn.testing.extras import dtype_named
 
 __all__ = [
-    "Case", "Drawn", "Malformed", "OneOf", "Skip", "TensorSpec", "atk_range", "check_range", "is_unset", "number_of",
-    "parameter_named", "power_of", "ttk_range",
+    "Case", "Drawn", "Malformed", "OneOf", "Skip", "TensorSpec", "atk_range", "check_range", "dtype_of", "is_unset",
+    "number_of", "operator_named", "parameter_named", "power_of", "telling", "ttk_range", "without_unread",
 ]  # fmt: skip
 
 
@@ -32,6 +34,35 @@ class Skip(ValueError):  # noqa: N818
     def __init__(self, reason: str, why: str) -> None:
         self.reason = reason
         super().__init__(why)
+
+
+@contextmanager
+def telling(place: str, subject: str = "") -> Iterator[None]:
+    """What cannot be read is told with its place in the list and what it is about; why a case is skipped, with what it is about."""
+    try:
+        yield
+    except Skip as skip:
+        raise Skip(skip.reason, f"{subject or place}: {skip}") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{place}: {subject}: {error}" if subject else f"{place}: {error}"
+        ) from None
+
+
+def operator_named(name: str) -> Operator:
+    """An operator by the name that a list gives it; a case of another is skipped."""
+    try:
+        return find_operator(name)
+    except KeyError:
+        raise Skip("another operator", f"{name} is not among our operators") from None
+
+
+def dtype_of(name: Any) -> DType:
+    """A dtype by the name that a list gives it; a case of one that is not known is skipped."""
+    try:
+        return dtype_named(str(name))
+    except ValueError as error:
+        raise Skip("dtype", str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -63,6 +94,11 @@ class TensorSpec:
             )
         if low < 0:
             raise ValueError(f"strides {self.strides} reach below the storage")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the view is the whole of its memory, in its order."""
+        return self.strides is None and not self.offset and self.storage is None
 
     @property
     def elements(self) -> int:
@@ -140,9 +176,7 @@ class Case:
     atols: tuple[float, ...] = ()  # of each output, or of all
     standard: str = ""  # the list's own: "" where it names none
     relatives: Mapping[str, float] = field(default_factory=dict)  # stat_rel_err's T by dtype name
-    kernel: bool = (
-        False  # it speaks of a kernel, whose outputs may have other shapes than the interface's
-    )
+    kernel: bool = False  # whose outputs may have other shapes than the interface's
     notes: tuple[str, ...] = ()  # what was read otherwise than it is written
     products: tuple[str, ...] = ()
     goldens: tuple[Path | None, ...] = ()  # of each output, in C order
@@ -166,6 +200,19 @@ class Malformed:
     operator_name: str = ""
     reason: str = "unreadable"
 
+    @classmethod
+    def of(cls, error: Exception, name: str, place: str, number: int, identity: str, operator_name: str) -> Malformed:  # fmt: skip
+        reason = error.reason if isinstance(error, Skip) else "unreadable"
+        return cls(name, place, str(error), number, identity, operator_name, reason)
+
+
+def without_unread(
+    operator: Operator, tensors: dict[str, TensorSpec | None], attributes: Mapping[str, Any]
+) -> dict[str, TensorSpec | None]:
+    """A case's tensors, null those that the operator does not read with these attributes: lists have them in odd shapes."""
+    unread = getattr(operator.workloads, "unread", lambda numbers: ())(attributes)
+    return tensors | {name: None for name in unread if name in tensors}
+
 
 def _plain(name: str) -> str:
     return name.replace("_", "").lower().removesuffix("optional")
@@ -174,12 +221,9 @@ def _plain(name: str) -> str:
 def parameter_named(operator: Interface, name: str) -> Parameter | None:
     """A parameter by its C or Python name, whatever its case and underscores; lists are not exact about them."""
     for parameter in operator.parameters:
-        own = {_plain(parameter.name)}
-        if parameter.kind is not Kind.OUTPUT or operator.result_type is None:
-            own.add(_plain(parameter.python_name))
-        else:
-            own.add(_plain(parameter.field))
-        if _plain(name) in own:
+        several = parameter.kind is Kind.OUTPUT and operator.result_type is not None
+        in_python = parameter.field if several else parameter.python_name
+        if _plain(name) in (_plain(parameter.name), _plain(in_python)):
             return parameter
     return None
 
@@ -220,31 +264,33 @@ def _between(low: float, high: float, **more: Any) -> Distribution:
     return Distribution(low, high, **more)
 
 
-def ttk_range(given: Any) -> Distribution | None:
+def ttk_range(written: Any) -> Distribution | None:
     """TTK's: (low, high) with values that must occur behind them; None where it is left to us."""
-    if is_unset(given):
+    if is_unset(written):
         return None
-    if not isinstance(given, (tuple, list)):
-        given = (given,)
-    low, high, *occur = (number_of(each) for each in (given if len(given) > 1 else [*given] * 2))
+    if not isinstance(written, (tuple, list)):
+        written = (written,)
+    low, high, *occur = (
+        number_of(each) for each in (written if len(written) > 1 else [*written] * 2)
+    )
     return _between(low, high, includes=tuple(occur))
 
 
-def atk_range(given: Any) -> Distribution | None:
+def atk_range(written: Any) -> Distribution | None:
     """ATK's: a value, an interval, values to choose from, a normal distribution; None where it is left to us."""
-    if is_unset(given):
+    if is_unset(written):
         return None
-    if isinstance(given, dict):
-        return _normal(given)
-    interval = _INTERVAL.fullmatch(given.strip()) if isinstance(given, str) else None
+    if isinstance(written, dict):
+        return _normal(written)
+    interval = _INTERVAL.fullmatch(written.strip()) if isinstance(written, str) else None
     if interval is not None:
         opens, low, high, closes = interval.groups()
         first, last = (_finite(number_of(end)) for end in (low, high))
         return Distribution(first, last, open=(opens == "(", closes == ")"))
-    values = [number_of(each) for each in (given if isinstance(given, list) else [given])]
+    values = [number_of(each) for each in (written if isinstance(written, list) else [written])]
     if len(values) == 1:
         return _between(values[0], values[0])
-    words = all(isinstance(each, str) for each in given)
+    words = all(isinstance(each, str) for each in written)
     if len(values) > 2 or (words and not values[0] <= values[1]):
         return Distribution(choices=tuple(values))
     if values[0] == values[1]:
@@ -257,20 +303,20 @@ def _finite(end: float) -> float:
     return math.copysign(sys.float_info.max, end) if math.isinf(end) else end
 
 
-def _normal(given: dict[str, Any]) -> Distribution:
-    if given.get("name") != "nd":
-        raise ValueError(f"unknown distribution {given.get('name')!r}")
-    means, deviations = (_ends(given.get(word)) for word in ("mean", "std"))
+def _normal(written: dict[str, Any]) -> Distribution:
+    if written.get("name") != "nd":
+        raise ValueError(f"unknown distribution {written.get('name')!r}")
+    means, deviations = (_ends(written.get(word)) for word in ("mean", "std"))
     if deviations[0] < 0:
         raise ValueError(f"a deviation is 0 or more, not {deviations[0]:g}")
     return Distribution(means=means, deviations=deviations)
 
 
-def _ends(given: Any) -> tuple[float, float]:
-    ends = given if isinstance(given, list) and len(given) == 2 else [given, given]
+def _ends(written: Any) -> tuple[float, float]:
+    ends = written if isinstance(written, list) and len(written) == 2 else [written, written]
     low, high = (number_of(end) for end in ends)
     if not -1e300 < low <= high < 1e300:
-        raise ValueError(f"an interval of numbers is expected, not {given!r}")
+        raise ValueError(f"an interval of numbers is expected, not {written!r}")
     return low, high
 
 

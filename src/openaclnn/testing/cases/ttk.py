@@ -13,7 +13,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.tensor import Format
-from openaclnn.operators import find_operator, operators_by_kernel
+from openaclnn.operators import operators_by_kernel
 from openaclnn.testing.cases.case import (
     Case,
     Drawn,
@@ -21,12 +21,15 @@ from openaclnn.testing.cases.case import (
     Skip,
     TensorSpec,
     check_range,
+    dtype_of,
+    operator_named,
     parameter_named,
+    telling,
     ttk_range,
+    without_unread,
 )
-from openaclnn.testing.cases.tables import CellError, Cells, Row, entry, is_nothing, read_rows
+from openaclnn.testing.cases.tables import Row, file_name, is_nothing, read_rows
 from openaclnn.testing.data.drawing import Distribution, ranks_of
-from openaclnn.testing.extras import dtype_named
 
 __all__ = ["read_ttk"]
 
@@ -39,30 +42,27 @@ def read_ttk(path: Path, sheet: str | None = None) -> Iterator[Case | Malformed]
         try:
             yield _case(row, path.parent, name, place, number)
         except (ValueError, TypeError, OverflowError) as error:
-            named = row.get("api_name") or row.get("op_name") or ""
-            reason = error.reason if isinstance(error, Skip) else "unreadable"
-            yield Malformed(name, place, str(error), number, operator_name=named, reason=reason)
+            operator_name = row.get("api_name") or row.get("op_name") or ""
+            yield Malformed.of(error, name, place, number, "", operator_name)
 
 
 def _case(row: Row, folder: Path, name: str, place: str, number: int) -> Case:
-    cells = Cells(row)
-    form = _form(cells)
-    attributes, notes = _attributes(cells, form)
-    tensors = _tensors(cells, form, attributes, folder)
+    form = _form(row)
+    attributes, notes = _attributes(row, form)
+    tensors = _tensors(row, form, attributes, folder)
     if form.kernel:
-        unread = getattr(form.operator.workloads, "unread", lambda numbers: ())(attributes)
-        tensors |= {each: None for each in unread if each in tensors}
+        tensors = without_unread(form.operator, tensors, attributes)
         tensors |= _ones(form, tensors)
-    goldens = cells.names("manual_golden_binaries")
+    goldens = row.names("manual_golden_binaries")
     return Case(
         name, form.operator.name, place, number, tensors,
-        attributes | _scalars(cells, form.operator, attributes),
-        tolerances=cells.tolerances("precision_tolerances"),
-        atols=cells.offsets("absolute_precision"),
+        attributes | _scalars(row, form.operator, attributes),
+        tolerances=row.tolerances("precision_tolerances"),
+        atols=row.offsets("absolute_precision"),
         kernel=form.kernel, notes=notes,
-        products=cells.words("soc_series"),
+        products=row.words("soc_series"),
         goldens=tuple(None if each is None else folder / each for each in goldens),
-        enabled=cells.switch("is_enabled", True),
+        enabled=row.switch("is_enabled", True),
     )  # fmt: skip
 
 
@@ -83,193 +83,161 @@ class _Form:
         return [parameter for parameter in self.tensors if parameter.is_read]
 
     def column(self, what: str) -> str:
+        if what == "binaries":
+            return "manual_input_binaries" if self.kernel else "manual_tensor_binaries"
         if self.kernel:
             return f"input_{what}"
         return f"tensor_view_{what}" if what == "shapes" else f"tensor_{what}"
 
 
-def _form(cells: Cells) -> _Form:
-    api, kernel = cells.row.get("api_name"), cells.row.get("op_name")
+def _form(row: Row) -> _Form:
+    api, kernel = row.get("api_name"), row.get("op_name")
     if api is not None:
         if not api.startswith("aclnn"):
             raise Skip("end-to-end", f"{api} is a function of a framework, called end to end")
-        operator = _operator(api)
+        operator = operator_named(api)
         return _Form(operator, operator.tensors)
     if kernel is None:
-        raise CellError("api_name", "a row names an interface here, or a kernel as op_name")
-    known = operators_by_kernel().get(kernel.lower())
-    if known is None:
-        operator = _operator(kernel)
+        raise ValueError("column api_name: a row names an interface here, or a kernel as op_name")
+    above = operators_by_kernel().get(kernel.lower())
+    if above is None:
+        operator = operator_named(kernel)
         return _Form(operator, operator.tensors, kernel=True)
-    operator = _meant(known, cells)
-    form = next(own for own in operator.workloads.KERNELS if own.name == kernel.lower())
-    tensors = (*(operator[name] for name in form.inputs.values()), *operator.outputs)
-    return _Form(
-        operator, tensors, True, {**form.inputs, **form.renamed}, form.values, form.only, form.ones
-    )
-
-
-def _operator(name: str) -> Operator:
-    try:
-        return find_operator(name)
-    except KeyError:
-        raise Skip("another operator", f"{name} is not among our operators") from None
-
-
-def _meant(operators: list[Operator], cells: Cells) -> Operator:
-    """Which of the interfaces above one kernel a row means: that of its first input's dimensions, else the first."""
-    shape = entry(cells.shapes("input_shapes"), 0, None)
+    # Of several interfaces above one kernel, that of the first input's dimensions, else the first.
+    shape = next(iter(row.shapes("input_shapes")), None)
     rank = len(shape) if isinstance(shape, (tuple, list)) else -1
-    return next((each for each in operators if rank in ranks_of(each)), operators[0])
+    operator = next((each for each in above if rank in ranks_of(each)), above[0])
+    form = next(each for each in operator.workloads.KERNELS if each.name == kernel.lower())
+    tensors = (*(operator[name] for name in form.inputs.values()), *operator.outputs)
+    renamed = {**form.inputs, **form.renamed}
+    return _Form(operator, tensors, True, renamed, form.values, form.only, form.ones)
 
 
-def _attributes(cells: Cells, form: _Form) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _attributes(row: Row, form: _Form) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Values by C name, those of tensors among them; and what was not used."""
-    given = cells.literal("attributes")
-    if is_nothing(given):
-        given = {}
-    if not isinstance(given, dict):
-        raise CellError("attributes", f"names with values are expected, not {given!r}")
-    found, notes = dict(form.values), []
-    for name, value in given.items():
+    cell = row.literal("attributes")
+    if not is_nothing(cell) and not isinstance(cell, dict):
+        raise ValueError(f"column attributes: names with values are expected, not {cell!r}")
+    values, notes = dict(form.values), []
+    for name, value in (cell or {}).items():
         if name in form.only:
             if value != form.only[name]:
-                told = (
-                    f"{cells.row.get('op_name')} with {name} {value!r} is not among our operators"
-                )
+                told = f"{row.get('op_name')} with {name} {value!r} is not among our operators"
                 raise Skip("another operator", told)
             continue
         parameter = parameter_named(form.operator, form.renamed.get(name, name))
         if parameter is None:
-            notes.append(
-                f"attribute {name!r} was not used: {form.operator.name} has none of that name"
-            )
+            unused = f"attribute {name!r} was not used: {form.operator.name} has none of that name"
+            notes.append(unused)
         else:
-            found[parameter.name] = value
-    return found, tuple(notes)
-
-
-def _tensors(
-    cells: Cells, form: _Form, attributes: dict[str, Any], folder: Path
-) -> dict[str, TensorSpec | None]:
-    """Specifications by C name; values of tensors leave the attributes. Outputs without a shape or a dtype are left out:
-    the operator knows what it makes.
-    """
-    valued = {p.name: attributes.pop(p.name) for p in form.tensors if p.name in attributes}
-    held = _columns(cells, form, valued)
-    _check_outputs(cells, form)
-    found: dict[str, TensorSpec | None] = {}
-    for number, parameter in enumerate(form.tensors):
-        own = {column: values[number] for column, values in held.items()}
-        stated = own["shapes"] is not _ABSENT and own["dtypes"] is not None
-        if own["shapes"] is _ABSENT:
-            own["shapes"] = None
-        if parameter.is_read or stated:
-            found[parameter.name] = _spec(form, parameter, own, valued.get(parameter.name), folder)
-    return found
-
-
-def _ones(form: _Form, tensors: Mapping[str, TensorSpec | None]) -> dict[str, TensorSpec | None]:
-    """Weights that a kernel can do without, where a row leaves them out: one for each class."""
-    found: dict[str, TensorSpec | None] = {}
-    for name, classes in form.ones.items():
-        like = tensors.get(classes)
-        if tensors.get(name) is None and like is not None and like.shape:
-            found[name] = TensorSpec(like.shape[:2][-1:], like.dtype, Distribution(1, 1))
-    return found
+            values[parameter.name] = value
+    return values, tuple(notes)
 
 
 _ABSENT = object()
 """In place of a shape: the column has no entry for the tensor."""
 
 
-def _columns(cells: Cells, form: _Form, valued: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _tensors(
+    row: Row, form: _Form, attributes: dict[str, Any], folder: Path
+) -> dict[str, TensorSpec | None]:
+    """Specifications by C name; values of tensors leave the attributes. Outputs without a shape or a dtype are left out:
+    the operator knows what it makes.
+    """
+    valued = {p.name: attributes.pop(p.name) for p in form.tensors if p.name in attributes}
+    columns = _columns(row, form, valued)
+    _check_outputs(row, form)
+    specs: dict[str, TensorSpec | None] = {}
+    for number, parameter in enumerate(form.tensors):
+        entries = {column: values[number] for column, values in columns.items()}
+        stated = entries["shapes"] is not _ABSENT and entries["dtypes"] is not None
+        if entries["shapes"] is _ABSENT:
+            entries["shapes"] = None
+        if parameter.is_read or stated:
+            values = valued.get(parameter.name)
+            specs[parameter.name] = _spec(form, parameter, entries, values, folder)
+    return specs
+
+
+def _ones(form: _Form, tensors: Mapping[str, TensorSpec | None]) -> dict[str, TensorSpec | None]:
+    """Weights that a kernel can do without, where a row leaves them out: one for each class."""
+    ones: dict[str, TensorSpec | None] = {}
+    for name, classes in form.ones.items():
+        like = tensors.get(classes)
+        if tensors.get(name) is None and like is not None and like.shape:
+            ones[name] = TensorSpec(like.shape[:2][-1:], like.dtype, Distribution(1, 1))
+    return ones
+
+
+def _columns(row: Row, form: _Form, valued: Mapping[str, Any]) -> dict[str, list[Any]]:
     """What each column says of each tensor, in the row's order."""
     tensors, count, inputs = form.tensors, len(form.tensors), len(form.inputs)
-    shapes = cells.shapes(form.column("shapes"))
+    shapes = row.shapes(form.column("shapes"))
     most = inputs if form.kernel else count
     unvalued = [p for p in tensors[:most] if p.name not in valued]
     if len(shapes) == len(unvalued) < most:  # tensors with values need no shape
-        own = iter(shapes)
-        shapes = [None if p.name in valued else next(own) for p in tensors[:most]]
+        coming = iter(shapes)
+        shapes = [None if p.name in valued else next(coming) for p in tensors[:most]]
     if len(shapes) > most:
         names = ", ".join(p.name for p in tensors[:most])
-        raise CellError(form.column("shapes"), f"{len(shapes)} entries for the tensors {names}")
-    held = {"ranges": cells.ranges("input_data_ranges", count)}
-    binaries = "manual_input_binaries" if form.kernel else "manual_tensor_binaries"
-    held["binaries"] = cells.each(binaries, count, one_for_all=False)
+        column = form.column("shapes")
+        raise ValueError(f"column {column}: {len(shapes)} entries for the tensors {names}")
+    shapes += [_ABSENT] * (most - len(shapes))
+    columns = {"ranges": row.ranges("input_data_ranges", count)}
     for column in ("tensor_view_strides", "tensor_view_offsets", "tensor_storage_shapes"):
-        held[column] = cells.each(column, count, one_for_all=False)
+        columns[column] = row.each(column, count, one_for_all=False)
+    columns["binaries"] = row.each(form.column("binaries"), count, one_for_all=False)
     if not form.kernel:
-        shapes += [_ABSENT] * (count - len(shapes))
-        dtypes, formats = (cells.each(form.column(what), count) for what in ("dtypes", "formats"))
-        return held | {"shapes": shapes, "dtypes": dtypes, "formats": formats}
-    made = count - inputs
-    outputs = cells.shapes("output_shapes")
-    if outputs == [()] and not _is_zero_dimensional(cells, "output_shapes"):
+        dtypes, formats = (row.each(form.column(what), count) for what in ("dtypes", "formats"))
+        return columns | {"shapes": shapes, "dtypes": dtypes, "formats": formats}
+    written = count - inputs
+    outputs = row.shapes("output_shapes")
+    if outputs == [()] and is_nothing(row.literal("output_shapes")):  # () for nothing, not for 0-D
         outputs = []
-    outputs = [*outputs[:made], *[_ABSENT] * (made - len(outputs))]
-    dtypes = cells.each("input_dtypes", inputs) + cells.each("output_dtypes", made)
+    outputs = [*outputs[:written], *[_ABSENT] * (written - len(outputs))]
+    dtypes = row.each("input_dtypes", inputs) + row.each("output_dtypes", written)
     # A kernel's format says nothing about the interface's, and nothing about values.
-    return held | {
-        "shapes": [*shapes, *[_ABSENT] * (inputs - len(shapes)), *outputs],
-        "dtypes": dtypes,
-        "formats": [None] * count,
-    }
-
-
-def _is_zero_dimensional(cells: Cells, column: str) -> bool:
-    """Whether a cell says () for a tensor, not () for nothing."""
-    given = cells.literal(column)
-    return isinstance(given, (tuple, list)) and len(given) > 0
+    return columns | {"shapes": shapes + outputs, "dtypes": dtypes, "formats": [None] * count}
 
 
 def _spec(
-    form: _Form, parameter: Parameter, held: dict[str, Any], values: Any, folder: Path
+    form: _Form, parameter: Parameter, entries: dict[str, Any], values: Any, folder: Path
 ) -> TensorSpec | None:
-    if held["shapes"] is None and values is None:
+    """A tensor by what the columns say of it; None where they say that there is none."""
+    if entries["shapes"] is None and values is None:
         return None
-    column = form.column("dtypes")
-    try:
-        dtype = _dtype(held["dtypes"])
-        column = "input_data_ranges"
-        how = _range(held["ranges"], dtype) if parameter.is_read else None
-        column = form.column("formats")
-        layout = _format(held["formats"])
-        column = "manual_tensor_binaries" if not form.kernel else "manual_input_binaries"
-        binary = held["binaries"]
-        if binary is not None and not isinstance(binary, str):
-            raise ValueError(f"a file's name is expected, not {binary!r}")
-        column = form.column("shapes")
-        shape = _shape(np.shape(values) if held["shapes"] is None else held["shapes"])
-        column = "attributes"
+    name = parameter.name
+    with telling(f"column {form.column('dtypes')}", name):
+        dtype = _dtype(entries["dtypes"])
+    with telling("column input_data_ranges", name):
+        how = _range(entries["ranges"], dtype) if parameter.is_read else None
+    with telling(f"column {form.column('formats')}", name):
+        layout = _format(entries["formats"])
+    with telling(f"column {form.column('binaries')}", name):
+        binary = file_name(entries["binaries"])
+    with telling(f"column {form.column('shapes')}", name):
+        shape = _shape(np.shape(values) if entries["shapes"] is None else entries["shapes"])
+    with telling("column attributes", name):
         if values is not None:
             values = np.broadcast_to(np.asarray(values, np.float64), shape).tolist()
-        column = form.column("shapes")
-        steps, storage = held["tensor_view_strides"], held["tensor_storage_shapes"]
-        column = column if steps is None else "tensor_view_strides"
+    steps, storage = entries["tensor_view_strides"], entries["tensor_storage_shapes"]
+    column = form.column("shapes") if steps is None else "tensor_view_strides"
+    with telling(f"column {column}", name):
         return TensorSpec(
             shape, dtype, how, None if steps is None else _shape(steps),
-            int(held["tensor_view_offsets"] or 0), None if storage is None else _shape(storage),
+            int(entries["tensor_view_offsets"] or 0), None if storage is None else _shape(storage),
             layout, None if binary is None else folder / binary, values,
         )  # fmt: skip
-    except Skip as skip:
-        raise Skip(skip.reason, f"{parameter.name}: {skip}") from None
-    except (ValueError, TypeError) as error:
-        raise CellError(column, f"{parameter.name}: {error}") from None
 
 
 def _dtype(name: Any) -> DType:
     if name is None:
         raise ValueError("no dtype is given")
-    try:
-        return dtype_named(str(name))
-    except ValueError as error:
-        raise Skip("dtype", str(error)) from None
+    return dtype_of(name)
 
 
-def _range(given: Any, dtype: DType) -> Distribution | None:
-    how = ttk_range(given)
+def _range(cell: Any, dtype: DType) -> Distribution | None:
+    how = ttk_range(cell)
     check_range(how, dtype)
     return how
 
@@ -285,51 +253,45 @@ def _shape(values: Any) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _check_outputs(cells: Cells, form: _Form) -> None:
-    """The tensors that a row calls outputs are some."""
-    given = cells.literal("output_tensor_indexes")
-    if form.kernel or is_nothing(given):
-        return
-    count = len(form.tensors)
-    for number in given if isinstance(given, (tuple, list)) else [given]:
-        if type(number) is not int or not -count <= number < count:
-            raise CellError("output_tensor_indexes", f"{number!r} is none of {count} tensors")
-        if form.tensors[number].kind is not Kind.OUTPUT:
-            named = f"tensor {number} is {form.tensors[number].name}, which is not written"
-            raise CellError("output_tensor_indexes", named)
-
-
-def _scalars(cells: Cells, operator: Operator, attributes: dict[str, Any]) -> dict[str, Drawn]:
-    """aclScalar parameters with a dtype or a range of their own; a value among the attributes comes first."""
-    names = [p.name for p in operator.parameters if p.kind is Kind.SCALAR]
-    dtypes = cells.each("scalar_dtypes", len(names))
-    ranges = cells.ranges("scalar_data_ranges", len(names))
-    found = {}
-    for name, dtype, spread in zip(names, dtypes, ranges, strict=True):
-        if dtype is None and spread is None:
-            continue
-        try:
-            kind = _dtype("float32" if dtype is None else dtype)
-            value = attributes.get(name)
-            how = ttk_range(spread if value is None else value)
-            if how is None:
-                how = ttk_range(operator[name].default)
-            check_range(how, kind)
-            assert how is not None
-            found[name] = Drawn(how, kind)
-        except Skip as skip:
-            raise Skip(skip.reason, f"{name}: {skip}") from None
-        except (ValueError, TypeError) as error:
-            raise CellError("scalar_dtypes", f"{name}: {error}") from None
-    return found
-
-
 def _format(name: Any) -> int:
+    if name in (None, "None"):
+        return Format.ACL_FORMAT_ND
     try:
-        return (
-            Format.ACL_FORMAT_ND
-            if name in (None, "None")
-            else Format[f"ACL_FORMAT_{str(name).upper()}"]
-        )
+        return Format[f"ACL_FORMAT_{str(name).upper()}"]
     except KeyError:
         raise ValueError(f"unknown format {name!r}") from None
+
+
+def _check_outputs(row: Row, form: _Form) -> None:
+    """The tensors that a row calls outputs are some."""
+    cell = row.literal("output_tensor_indexes")
+    if form.kernel or is_nothing(cell):
+        return
+    count = len(form.tensors)
+    with telling("column output_tensor_indexes"):
+        for number in cell if isinstance(cell, (tuple, list)) else [cell]:
+            if type(number) is not int or not -count <= number < count:
+                raise ValueError(f"{number!r} is none of {count} tensors")
+            parameter = form.tensors[number]
+            if parameter.kind is not Kind.OUTPUT:
+                raise ValueError(f"tensor {number} is {parameter.name}, which is not written")
+
+
+def _scalars(row: Row, operator: Operator, attributes: dict[str, Any]) -> dict[str, Drawn]:
+    """aclScalar parameters with a dtype or a range of their own; a value among the attributes comes first."""
+    names = [p.name for p in operator.parameters if p.kind is Kind.SCALAR]
+    dtypes = row.each("scalar_dtypes", len(names))
+    ranges = row.ranges("scalar_data_ranges", len(names))
+    scalars = {}
+    for name, dtype_name, spread in zip(names, dtypes, ranges, strict=True):
+        if dtype_name is None and spread is None:
+            continue
+        with telling("column scalar_dtypes", name):
+            dtype = dtype_of("float32" if dtype_name is None else dtype_name)
+            value = attributes.get(name)
+            how = _range(spread if value is None else value, dtype)
+            if how is None:
+                how = _range(operator[name].default, dtype)
+            assert how is not None
+            scalars[name] = Drawn(how, dtype)
+    return scalars

@@ -18,17 +18,16 @@ from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.operators import find_operator
 from openaclnn.testing.data.goldens import operator_of, plan_of
 from openaclnn.testing.extras import dtype_named
-from openaclnn.testing.judging.figures import LEVELS
+from openaclnn.testing.judging.figures import LEVELS, Array
 
 __all__ = [
     "AMOUNTS", "DEFAULT", "MIXES", "SPECIALS", "Distribution", "Recipe", "draw", "draw_array", "generator", "ranks_of",
     "variants_of",
 ]  # fmt: skip
 
-Array = np.ndarray[Any, Any]
 _CHUNK = (
     1 << 18
-)  # elements that have random numbers of their own, so that threads share them and none matters to another
+)  # elements with random numbers of their own: threads share them, and none matters to another
 _FACTORS = (1.0, 2.0)  # by which powers of ten an outlier is larger
 
 
@@ -45,9 +44,7 @@ class Distribution:
     deviations: tuple[float, float] | None = None
     choices: tuple[float, ...] = ()
     open: tuple[bool, bool] = (False, False)  # which ends of the interval are excluded
-    outliers: float = (
-        0.0  # the share of elements, one at least, that are made 10 to 100 times larger
-    )
+    outliers: float = 0.0  # the share of elements, one at least, made 10 to 100 times larger
 
     def __post_init__(self) -> None:
         if self.low > self.high:
@@ -88,9 +85,7 @@ def draw_array(
         where, own = chunk
         for block in blocks_of(where.stop - where.start):
             part = flat[where][block]
-            with np.errstate(
-                over="ignore", invalid="ignore"
-            ):  # what is too large for the dtype is infinite
+            with np.errstate(over="ignore", invalid="ignore"):  # too large for the dtype: infinite
                 part[...] = _part(own, part.size, dtype, how, first=own is rng and not block.start)
 
     sources = [rng, *rng.spawn(max(len(chunks) - 1, 0))]
@@ -236,38 +231,46 @@ def draw(
     draws the floating tensors anew. `special` names kinds of `SPECIALS` to strew in; `options` are arguments that
     take the place of the drawn ones. The same arguments give the same bytes.
     """
-    found = operator_of(operator)
+    operator = operator_of(operator)
     unknown = [name for name in special if name not in SPECIALS]
     if unknown:
         raise ValueError(f"unknown special values {unknown[0]!r}; known: {', '.join(SPECIALS)}")
     kind = dtype_named(dtype) if isinstance(dtype, str) else dtype
-    variants = variants_of(found)
+    variants = variants_of(operator)
     name = variants[0] if variant is None else variant
     if name not in variants:
-        raise ValueError(f"{found.name} has no variant {name!r}; known: {', '.join(variants)}")
-    if len(shape) not in ranks_of(found):
-        expected = ", ".join(map(str, ranks_of(found)))
-        raise ValueError(
-            f"{found.name}: a shape of {expected} dimensions is expected, not {tuple(shape)}"
-        )
-    arguments = found.workloads.make(generator(seed, 0), kind, tuple(shape), name)
+        raise ValueError(f"{operator.name} has no variant {name!r}; known: {', '.join(variants)}")
+    if len(shape) not in ranks_of(operator):
+        expected = ", ".join(map(str, ranks_of(operator)))
+        told = f"a shape of {expected} dimensions is expected, not {tuple(shape)}"
+        raise ValueError(f"{operator.name}: {told}")
+    arguments = operator.workloads.make(generator(seed, 0), kind, tuple(shape), name)
     if how is not None:
-        _redraw(found, arguments, how, seed)
+        _redraw(operator, arguments, how, seed)
     arguments |= options
-    _fill_unread(found, arguments, seed)
+    _fill_unread(operator, arguments, seed)
     if special:
-        _strew(found, arguments, special, generator(seed, 1))
+        _put_specials(operator, arguments, special, generator(seed, 1))
     return dict(arguments)
 
 
 def _floating(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Array]:
     """The floating tensors among the arguments."""
     names = [p.python_name for p in operator.parameters if p.is_read]
-    arrays = {
-        name: arguments[name] for name in names if isinstance(arguments.get(name), np.ndarray)
-    }
+    arrays = {n: arguments[n] for n in names if isinstance(arguments.get(n), np.ndarray)}
     types = {name: dtype_of_numpy(array.dtype) for name, array in arrays.items()}
     return {n: a for n, a in arrays.items() if (t := types[n]) is not None and t.kind == "floating"}
+
+
+def _draw_anew(
+    operator: Operator, arguments: dict[str, Any], seed: tuple[int, int], choose: Callable[[str], Distribution | None]
+) -> None:  # fmt: skip
+    """Draw the floating tensors for whose names a distribution is chosen."""
+    for number, (name, array) in enumerate(_floating(operator, arguments).items()):
+        how, dtype = choose(name), dtype_of_numpy(array.dtype)
+        if how is not None:
+            assert dtype is not None
+            arguments[name] = draw_array(generator(*seed, number), array.shape, dtype, how)
 
 
 def _redraw(
@@ -280,12 +283,12 @@ def _redraw(
     for name in each:
         if name not in operator.plain_defaults:
             raise ValueError(f"{operator.name} has no parameter {name!r}")
-    for number, (name, array) in enumerate(_floating(operator, arguments).items()):
-        chosen = how if isinstance(how, Distribution) else each.get(name)
-        if chosen is not None:
-            dtype = dtype_of_numpy(array.dtype)
-            assert dtype is not None
-            arguments[name] = draw_array(generator(seed, 2, number), array.shape, dtype, chosen)
+    _draw_anew(
+        operator,
+        arguments,
+        (seed, 2),
+        lambda name: how if isinstance(how, Distribution) else each.get(name),
+    )
     settle = getattr(operator.workloads, "settle", None)
     if settle is not None:  # some tensors follow from others
         with np.errstate(all="ignore"):  # what is too large for the dtype is infinite
@@ -294,16 +297,11 @@ def _redraw(
 
 def _fill_unread(operator: Operator, arguments: dict[str, Any], seed: int) -> None:
     """Tensors that no kernel reads may come without values; files of them must be the same every time."""
-    plan = plan_of(operator, arguments)
-    read = {operator[each.parameter].python_name for each in plan.inputs}
-    for number, (name, array) in enumerate(_floating(operator, arguments).items()):
-        if name not in read:
-            dtype = dtype_of_numpy(array.dtype)
-            assert dtype is not None
-            arguments[name] = draw_array(generator(seed, 3, number), array.shape, dtype)
+    read = {operator[each.parameter].python_name for each in plan_of(operator, arguments).inputs}
+    _draw_anew(operator, arguments, (seed, 3), lambda name: None if name in read else DEFAULT)
 
 
-def _strew(
+def _put_specials(
     operator: Operator, arguments: dict[str, Any], special: Sequence[str], rng: np.random.Generator
 ) -> None:
     """Put special values at some places of tensors that have room for them."""
@@ -317,8 +315,7 @@ def _strew(
             low, high = domains.get(name, (-np.inf, np.inf))
             values = values[~((values < low) | (values > high))]
             if values.size:
-                places = _places(rng, array)
-                array.reshape(-1)[places] = np.resize(values, places.size)
+                _put(rng, array, values)
     if "tie" in special:
         _tie(list(floating.values()), rng)
     if {"ignored", "boundary"} & set(special):
@@ -327,6 +324,12 @@ def _strew(
 
 def _places(rng: np.random.Generator, array: Array) -> Array:
     return rng.integers(0, array.size, max(array.size // 32, 2))
+
+
+def _put(rng: np.random.Generator, array: Array, values: Array) -> None:
+    """Some elements have these values, in turn."""
+    places = _places(rng, array)
+    array.reshape(-1)[places] = np.resize(values, places.size)
 
 
 def _values(kind: str, array: Array) -> Array:
@@ -362,8 +365,7 @@ def _mark_targets(
     for kind in ("boundary", "ignored"):
         fits = [m for m in marks[kind] if np.iinfo(target.dtype).min <= m <= np.iinfo(target.dtype).max]  # fmt: skip
         if kind in special and fits and target.size:
-            places = _places(rng, target)
-            target.reshape(-1)[places] = np.resize(np.array(fits, target.dtype), places.size)
+            _put(rng, target, np.array(fits, target.dtype))
 
 
 AMOUNTS = {"L0": 5_000, "L1": 10_000, "L2": 30_000}

@@ -52,14 +52,14 @@ def golden(operator: str | Operator | Callable[..., Any], /, **arguments: Any) -
 
     `golden("elu_backward", grad_output=g, self_or_result=x).target` has the dtype that the call's result would have.
     """
-    found = operator_of(operator)
-    made = results_of(found, arguments, current_product())
-    exact = found.oracle(**arguments)
-    given = by_output(found, exact)
-    rounded = {name: round_to(own, made[name][1]) for name, own in given.items()}
-    if found.result_type is None:
-        return Golden(exact, rounded[found.output.name])
-    return Golden(exact, found.result_type(*[rounded.get(p.name) for p in found.outputs]))
+    operator = operator_of(operator)
+    places = results_of(operator, arguments, current_product())
+    exact = operator.oracle(**arguments)
+    outputs = by_output(operator, exact)
+    rounded = {name: round_to(values, places[name][1]) for name, values in outputs.items()}
+    if operator.result_type is None:
+        return Golden(exact, rounded[operator.output.name])
+    return Golden(exact, operator.result_type(*[rounded.get(p.name) for p in operator.outputs]))
 
 
 def by_output(operator: Operator, results: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import dtype_of_numpy
-from openaclnn.core.interface import snake_case
+from openaclnn.core.interface import Parameter, snake_case
 from openaclnn.core.tensor import Scalar
 from openaclnn.core.version import __version__
 from openaclnn.core.writing import write_text
@@ -33,6 +33,7 @@ from openaclnn.testing.files import (
     shape_of,
     write_array,
 )
+from openaclnn.testing.judging.figures import Array
 
 __all__ = [
     "FORMATS", "MANIFEST", "Expected", "described", "expected_of", "read_manifest", "remake", "write_case",
@@ -44,7 +45,7 @@ _CASE = "case.json"
 """What `cases --golden` says of a case, in its folder."""
 
 FORMATS = ("npy", "bin")
-Array = np.ndarray[Any, Any]
+_EXACT = "_float64"  # behind the stems of golden values before they were rounded
 
 
 def write_cases(
@@ -58,35 +59,34 @@ def write_cases(
     taken = [name for name in (MANIFEST, *recipe.names()) if os.path.lexists(folder / name)]
     if taken and not force:
         raise FileError(f"{folder / taken[0]} is there already; --force writes over it")
-    written = replacing_folder(folder, _ours(folder)) if taken else adding_to(folder, MANIFEST)
+    written = (
+        replacing_folder(folder, _golden_files(folder)) if taken else adding_to(folder, MANIFEST)
+    )
     with written as part:
         cases = []
         for name, arguments in recipe:
-            cases.append(
-                {"name": name, **_write_one(part / name, recipe.operator, arguments, formats)}
-            )
+            written_files = _write_one(part / name, recipe.operator, arguments, formats)
+            cases.append({"name": name, **written_files})
             done(1)
         manifest = {
-            "openaclnn": __version__,
-            "numpy": np.__version__,
-            "formats": list(formats),
-            "recipe": recipe.as_dict(),
-            "cases": cases,
-        }
+            "openaclnn": __version__, "numpy": np.__version__, "formats": list(formats), "recipe": recipe.as_dict(), "cases": cases,
+        }  # fmt: skip
         write_text(part / MANIFEST, json.dumps(manifest, indent=1) + "\n")
     return manifest
 
 
-def _ours(folder: Path) -> set[str]:
+def _golden_files(folder: Path) -> set[str]:
     """The files of a folder that its manifest says are golden files."""
     try:
-        held = read_manifest(folder / MANIFEST)
+        return {MANIFEST, *_files_of(read_manifest(folder / MANIFEST))}
     except FileError:
         return set()
-    return {
-        MANIFEST,
-        *(f"{case['name']}/{name}" for case in held["cases"] for name in case["files"]),
-    }
+
+
+def _files_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The entries of all cases' files, by their names below the manifest's folder."""
+    cases = manifest["cases"]
+    return {f"{case['name']}/{name}": entry for case in cases for name, entry in case["files"].items()}  # fmt: skip
 
 
 def write_case(
@@ -121,17 +121,18 @@ def _write_one(
     """
     folder.mkdir(parents=True, exist_ok=True)
     found = find_operator(operator)
-    exact, target = (
-        by_output(found, own) for own in golden(found, **{**arguments, **(counted or {})})
-    )
-    given = {
-        name: value for name, value in arguments.items() if name != "out" and value is not None
-    }
+    goldens = golden(found, **{**arguments, **(counted or {})})
+    exact, target = (by_output(found, each) for each in goldens)
+    given = {n: value for n, value in arguments.items() if n != "out" and value is not None}
     arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
-    attributes = {name: _number(value) for name, value in given.items() if name not in arrays}
+    attributes = {
+        name: value.value.item() if isinstance(value, Scalar) else value
+        for name, value in given.items()
+        if name not in arrays
+    }
     for name in exact:
-        own = "golden" if found.result_type is None else f"golden_{found[name].field}"
-        arrays |= {own: target[name], f"{own}_float64": exact[name]}
+        stem = _stem(found, found[name])
+        arrays |= {stem: target[name], f"{stem}{_EXACT}": exact[name]}
     files = {}
     for name, array in arrays.items():
         for kind in formats:
@@ -141,9 +142,9 @@ def _write_one(
     return {"attributes": attributes, "files": files}
 
 
-def _number(value: Any) -> Any:
-    """A scalar as the number it is."""
-    return value.value.item() if isinstance(value, Scalar) else value
+def _stem(operator: Operator, output: Parameter) -> str:
+    """What golden files of an output are called."""
+    return "golden" if operator.result_type is None else f"golden_{output.field}"
 
 
 def _entry(array: Array) -> dict[str, Any]:
@@ -162,9 +163,9 @@ def remake(
 ) -> list[str]:
     """Make a manifest's files again; returns the files whose bytes differ, which none should."""
     held = read_manifest(manifest)
-    made = write_cases(Recipe.from_dict(held["recipe"]), folder, held["formats"], force, done)
-    before = {f"{case['name']}/{n}": f for case in held["cases"] for n, f in case["files"].items()}
-    after = {f"{case['name']}/{n}": f for case in made["cases"] for n, f in case["files"].items()}
+    recipe = Recipe.from_dict(held["recipe"])
+    before = _files_of(held)
+    after = _files_of(write_cases(recipe, folder, held["formats"], force, done))
     return sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n))
 
 
@@ -206,9 +207,6 @@ def _is_name(text: Any) -> bool:
     return isinstance(text, str) and text not in ("", ".", "..") and not set(text) & set("/\\\0")
 
 
-_EXACT = "_float64"
-
-
 @dataclass(frozen=True)
 class Expected:
     """An output of a case, in the device's folder and in ours."""
@@ -235,11 +233,8 @@ def expected_of(folder: Path) -> list[Expected] | None:
     alone = _case_of(folder)
     cases = [alone] if alone else _listed(folder)
     if not cases:
-        cases = [
-            found
-            for place in sorted(folder.glob(f"*/{_CASE}"))
-            if (found := _told_in(place.parent))
-        ]
+        told = (_self_described(place.parent) for place in sorted(folder.glob(f"*/{_CASE}")))
+        cases = [case for case in told if case]
     return [each for case in cases for each in _outputs(folder, case)] or None
 
 
@@ -256,10 +251,10 @@ def _case_of(folder: Path) -> _Case | None:
     """The case whose folder it is."""
     place = folder.absolute()
     own = (each for each in _listed(place.parent) if each.folder == place)
-    return _told_in(folder) or next(own, None)
+    return _self_described(folder) or next(own, None)
 
 
-def _told_in(folder: Path) -> _Case | None:
+def _self_described(folder: Path) -> _Case | None:
     """A case that says itself what it is, as those of `cases --golden` do."""
     try:
         held = _read_json(folder / _CASE)
@@ -274,11 +269,9 @@ def _listed(folder: Path) -> list[_Case]:
         held = read_manifest(folder / MANIFEST)
     except FileError:
         return []
-    operator = held["recipe"].get("operator")
-    made = (
-        _case(folder / MANIFEST, folder / each["name"], operator, each) for each in held["cases"]
-    )
-    return [each for each in made if each]
+    operator, place = held["recipe"].get("operator"), folder / MANIFEST
+    cases = (_case(place, folder / each["name"], operator, each) for each in held["cases"])
+    return [case for case in cases if case]
 
 
 def _case(place: Path, folder: Path, operator: Any, held: dict[str, Any]) -> _Case | None:
@@ -291,23 +284,16 @@ def _case(place: Path, folder: Path, operator: Any, held: dict[str, Any]) -> _Ca
 def _outputs(root: Path, case: _Case) -> Iterator[Expected]:
     """The outputs of a case, each with its golden values as they were before they were rounded."""
     inside = "" if case.folder.absolute() == root.absolute() else case.folder.name
-    for stem, own in _names(case.operator).items():
+    for output in case.operator.outputs:
+        stem = _stem(case.operator, output)
+        short = "out" if case.operator.result_type is None else output.field
         for kind in FORMATS:
             rounded, exact = f"{stem}.{kind}", f"{stem}{_EXACT}.{kind}"
             if rounded in case.files and exact in case.files:
                 name = f"{inside}/{stem}" if inside else stem
-                yield Expected(name, inside, (stem, *own), _source(case, rounded), _source(case, exact))  # fmt: skip
+                stems = (stem, short, output.name, snake_case(output.name))
+                yield Expected(name, inside, stems, _source(case, rounded), _source(case, exact))
                 break
-
-
-def _names(operator: Operator) -> dict[str, tuple[str, ...]]:
-    """The stems of golden files, each with the other names that its output has."""
-    if operator.result_type is None:
-        own = operator.output
-        return {"golden": ("out", own.name, snake_case(own.name))}
-    return {
-        f"golden_{own.field}": (own.field, own.name, snake_case(own.name)) for own in operator.outputs
-    }  # fmt: skip
 
 
 def _source(case: _Case, name: str) -> Source:

@@ -93,9 +93,9 @@ class Rules:
 
     def __post_init__(self) -> None:
         for name in ("rtol", "atol", "limit", "relative"):
-            given = getattr(self, name)
-            if given is not None and not (given >= 0 and math.isfinite(given)):
-                raise ValueError(f"{name}: expected a finite number of 0 or more, got {given}")
+            number = getattr(self, name)
+            if number is not None and not (number >= 0 and math.isfinite(number)):
+                raise ValueError(f"{name}: expected a finite number of 0 or more, got {number}")
         if self.ptol is not None and not 0 <= self.ptol <= 1:
             raise ValueError(f"ptol: expected a share from 0 to 1, got {self.ptol}")
         if self.standard not in STANDARDS:
@@ -116,14 +116,14 @@ class Rules:
         if self.standard == "close":
             rtol, atol = own.close, 1e-8
         elif self.standard == "stat_rel_err":
-            rtol = 10 * chosen(self.relative, own.relative)
+            rtol = 10 * _chosen(self.relative, own.relative)
             atol = rtol * 1e-7
-        return Tolerance(chosen(self.rtol, rtol), chosen(self.atol, atol))
+        return Tolerance(_chosen(self.rtol, rtol), _chosen(self.atol, atol))
 
 
-def chosen(given: float | None, own: float) -> float:
+def _chosen(asked: float | None, standard: float) -> float:
     """A number that was asked for, else the standard's own."""
-    return own if given is None else given
+    return standard if asked is None else asked
 
 
 BLOCK = 1 << 15
@@ -422,17 +422,17 @@ def faults(tally: Tally, rules: Rules, limits: Limits) -> Iterator[str]:
         return
     within = f"within rtol {tolerance.rtol:.4g}, atol {tolerance.atol:.4g}"
     if standard == "mixed":
-        share = 1 - chosen(rules.ptol, 0.01)
+        share = 1 - _chosen(rules.ptol, 0.01)
         if figures["matched"] < share:
             yield f"{figures['matched']:.6g} of the elements are {within}; at least {share:g} must be"
         if tally.beyond:
             yield f"{tally.beyond} elements are off by more than {tally.limit:g} and by more than 32 ULP"
     elif standard == "close":
-        share = chosen(rules.ptol, limits.close)
+        share = _chosen(rules.ptol, limits.close)
         if tally.bad > share * tally.count:
             yield f"{tally.bad / tally.count:.6g} of the elements are not {within}; at most {share:g} may be"
     elif standard == "stat_rel_err":
-        mean = chosen(rules.relative, limits.relative)
+        mean = _chosen(rules.relative, limits.relative)
         for name, bound in (("MERE", mean), ("MARE", 10 * mean)):
             if not figures[name] < bound:
                 yield f"{name} is {figures[name]:.4g}; it must be less than {bound:.4g}"

@@ -23,7 +23,7 @@ from openaclnn.testing.judging.figures import (
     overflow_from,
 )
 
-__all__ = ["draw_picture", "errors_at", "map_of", "stick_of"]
+__all__ = ["draw_picture", "errors_at", "map_of", "yardstick_of"]
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class _Map:
     columns: int
 
 
-def stick_of(found: Comparison, rules: Rules) -> Yardstick:
+def yardstick_of(comparison: Comparison, rules: Rules) -> Yardstick:
     """What made an element bad."""
-    return Yardstick.of(rules, dtype_of_name(found.dtype))
+    return Yardstick.of(rules, dtype_of_name(comparison.dtype))
 
 
 def errors_at(
-    found: Comparison, actual: Array, golden: Array, rules: Rules, points: int
+    comparison: Comparison, actual: Array, golden: Array, rules: Rules, points: int
 ) -> _Errors:
     """The errors of at most so many elements."""
     step = max(-(-flat(actual).size // points), 1)
-    stick = stick_of(found, rules)
+    stick = yardstick_of(comparison, rules)
     seen = [
         (size[shown], error[shown], bad[shown])
         for _, error, size, finite, bad in _judged(
@@ -65,9 +65,9 @@ def errors_at(
     return _Errors(*(np.concatenate(each) for each in zip(*seen, strict=True)))
 
 
-def map_of(found: Comparison, actual: Array, golden: Array, rules: Rules, cells: int) -> _Map:
+def map_of(comparison: Comparison, actual: Array, golden: Array, rules: Rules, cells: int) -> _Map:
     """A grid of at most so many cells on each side; the rows are all axes but the last."""
-    shape, stick = actual.shape, stick_of(found, rules)
+    shape, stick = actual.shape, yardstick_of(comparison, rules)
     actual, golden = flat(actual), flat(golden)
     columns = max(actual.size // max(int(np.prod(shape[:-1])), 1), 1) if shape else 1
     if columns == actual.size:  # one axis: folded like lines of text
@@ -99,27 +99,29 @@ _POINTS = 20_000
 _CELLS = 192
 
 
-def draw_picture(path: Path, found: Comparison, actual: Array, golden: Array, rules: Rules) -> None:
+def draw_picture(
+    path: Path, comparison: Comparison, actual: Array, golden: Array, rules: Rules
+) -> None:
     """Write the picture, as the kind of file that its name says."""
     figure = need("matplotlib.figure", "pictures are drawn by matplotlib").Figure(
         figsize=(13, 4.2), layout="constrained"
     )
-    verdict = "passed" if found.passed else "failed"
+    verdict = "passed" if comparison.passed else "failed"
     figure.suptitle(
-        f"{verdict}: {found.standard}, {found.dtype}, shape {found.shape}, "
-        f"{found.bad:,} of {found.count:,} elements bad",
-        color="#1a7f37" if found.passed else "#b42318", fontsize=11,
+        f"{verdict}: {comparison.standard}, {comparison.dtype}, shape {comparison.shape}, "
+        f"{comparison.bad:,} of {comparison.count:,} elements bad",
+        color="#1a7f37" if comparison.passed else "#b42318", fontsize=11,
     )  # fmt: skip
     left, middle, right = figure.subplots(1, 3)
     if actual.shape == golden.shape and actual.size:
-        pair = (found, actual, golden, rules)
-        _errors(left, errors_at(*pair, _POINTS), stick_of(found, rules).tolerance)
-        _histogram(middle, found)
+        pair = (comparison, actual, golden, rules)
+        _errors(left, errors_at(*pair, _POINTS), yardstick_of(comparison, rules).tolerance)
+        _histogram(middle, comparison)
         _map(right, figure, map_of(*pair, _CELLS), len(actual.shape))
     else:
         for axes in (left, middle, right):
             axes.set_axis_off()
-        middle.text(0.5, 0.5, "\n".join(found.reasons) or "no elements", ha="center")
+        middle.text(0.5, 0.5, "\n".join(comparison.reasons) or "no elements", ha="center")
     try:
         with replacing(path) as file:
             figure.savefig(file, format=path.suffix[1:] or "png", dpi=130)
@@ -147,9 +149,9 @@ def _errors(axes: Any, errors: _Errors, tolerance: Tolerance) -> None:
         axes.text(0.5, 0.5, "no error at all", ha="center", transform=axes.transAxes)
 
 
-def _histogram(axes: Any, found: Comparison) -> None:
-    labels = [label for label, _ in found.ulp_histogram]
-    counts = [count for _, count in found.ulp_histogram]
+def _histogram(axes: Any, comparison: Comparison) -> None:
+    labels = [label for label, _ in comparison.ulp_histogram]
+    counts = [count for _, count in comparison.ulp_histogram]
     bars = axes.bar(labels, counts, color="#2f6fb0")
     axes.bar_label(bars, [f"{count:,}" if count else "" for count in counts], fontsize=7)
     axes.set_title("ULP of the output's dtype", fontsize=10)

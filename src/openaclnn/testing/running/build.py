@@ -1,5 +1,7 @@
-"""From a case to a call: checks on descriptors first, then the data of those that are sound; and the commercial standard's cases, drawn
-when their turn comes, so that ten thousand take no memory.
+"""From a case to a call: checks on descriptors first, then the data of those that are sound.
+
+Here are also the commercial standard's cases, drawn when their turn comes, so that ten thousand take no memory; and `answer_of`, which says
+what a call would be told without data.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import AUTO, Call, bind_arguments
+from openaclnn.core.checks import Outcome
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED, Kind, Parameter
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import Product
-from openaclnn.core.status import AclnnError
+from openaclnn.core.status import AclnnError, status_name
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.testing.cases.case import Case, Drawn, OneOf, TensorSpec
 from openaclnn.testing.data.drawing import (
@@ -29,13 +32,15 @@ from openaclnn.testing.data.drawing import (
     draw_array,
     generator,
 )
-from openaclnn.testing.data.goldens import operator_of, places_of, plan_of
+from openaclnn.testing.data.goldens import computed_by, operator_of, places_of, plan_of
 from openaclnn.testing.files import Source, read_array
-from openaclnn.testing.running.chunks import out_of
+from openaclnn.testing.judging.figures import Array
+from openaclnn.testing.running.chunks import out_argument
 
-__all__ = ["Built", "LevelCase", "build", "call_of", "level_cases"]
+__all__ = [
+    "Answer", "Built", "LevelCase", "answer_of", "build", "call_of", "is_automatic", "level_cases",
+]  # fmt: skip
 
-Array = np.ndarray[Any, Any]
 _CANARY = b"\xa5"
 
 
@@ -66,7 +71,7 @@ class Built:
     @property
     def whole(self) -> dict[str, Any]:
         """The plain call's arguments, `out` among them."""
-        return self.arguments | out_of(self.operator, list(self.outputs.values()))
+        return self.arguments | out_argument(self.operator, list(self.outputs.values()))
 
     def writes(self, name: str) -> bool:
         """Whether an output is written, all that there is of it."""
@@ -80,24 +85,18 @@ def build(case: Case, seed: int, product: Product) -> Built:
     numbers, plan, specs = _chosen(operator, case, seed, product)
     arrays = {p.name: _tensor(case, p, seed, plan) for p in operator.parameters if p.is_read}
     arguments = {operator[name].python_name: value for name, value in (arrays | numbers).items()}
-    made = {p.name: specs[p.name].view(_CANARY) for p in operator.outputs if not p.in_place}
-    arrays |= made
+    arrays |= {p.name: specs[p.name].view(_CANARY) for p in operator.outputs if not p.in_place}
     values: list[Any] = []
     for parameter in operator.parameters:
-        if parameter.is_tensor:
-            array = arrays[parameter.name]
-            spec = specs.get(parameter.name) or case.tensors.get(parameter.name)
-            values.append(None if array is None or spec is None else _described(array, spec))
-        else:
-            values.append(numbers[parameter.name])
+        value = arrays[parameter.name] if parameter.is_tensor else numbers[parameter.name]
+        if parameter.is_tensor and value is not None:
+            spec = specs.get(parameter.name) or case.tensors[parameter.name]
+            assert spec is not None
+            value = Tensor.from_numpy(value)
+            value.format = spec.format
+        values.append(value)
     outputs = {p.name: array for p in operator.outputs if (array := arrays[p.name]) is not None}
     return Built(operator, plan, values, arguments, outputs)
-
-
-def _described(array: Array, spec: TensorSpec) -> Tensor:
-    tensor = Tensor.from_numpy(array)
-    tensor.format = spec.format
-    return tensor
 
 
 def _chosen(
@@ -120,8 +119,8 @@ def _checked(
     operator: Operator, case: Case, numbers: dict[str, Any], product: Product
 ) -> tuple[Plan, dict[str, TensorSpec]]:
     """The plan of a sound case, and its outputs: the case's own, or what the operator would make."""
-    tensors = _apt(operator, case, numbers, product)
-    call = _bound(operator, tensors, numbers, product)
+    tensors = _without_placeholders(operator, case, numbers, product)
+    call = _bind(operator, _descriptors(tensors) | numbers, product)
     error = operator.first_violation(call)
     if error is not None:
         raise error
@@ -133,27 +132,27 @@ def _checked(
     return operator.plan(call), outputs
 
 
-def _bound(
-    operator: Operator,
-    tensors: Mapping[str, TensorSpec | None],
-    numbers: dict[str, Any],
-    product: Product,
-) -> Call:
-    """A call on descriptors; outputs that are not among the tensors are left to the operator."""
-    specs = [tensors.get(p.name) if p.is_tensor else None for p in operator.parameters]
-    values = [
-        (None if spec is None else spec.descriptor()) if p.is_tensor else numbers[p.name]
-        for p, spec in zip(operator.parameters, specs, strict=True)
-    ]
-    call = bind_arguments(operator, values, product)
-    for parameter in operator.parameters:
-        made = parameter.computed or (parameter.is_tensor and not parameter.is_read)
-        if made and parameter.name not in tensors:
-            call.values[parameter.name] = AUTO
+def is_automatic(parameter: Parameter) -> bool:
+    """Whether the plain call makes it: an output that is not read before, or what it computes."""
+    return parameter.computed or (parameter.is_tensor and not parameter.is_read)
+
+
+def _bind(operator: Operator, values: Mapping[str, Any], product: Product) -> Call:
+    """A call on descriptors and numbers by C name; what is left out has its default, or is the operator's to make."""
+    missing = [p for p in operator.parameters if p.name not in values]
+    defaults = {p.name: p.default for p in missing if p.default is not REQUIRED}
+    automatic = {p.name: AUTO for p in missing if is_automatic(p)}
+    complete = {**defaults, **dict.fromkeys(automatic), **values}
+    call = bind_arguments(operator, [complete.get(p.name) for p in operator.parameters], product)
+    call.values |= automatic
     return call
 
 
-def _apt(
+def _descriptors(tensors: Mapping[str, TensorSpec | None]) -> dict[str, Tensor | None]:
+    return {n: None if spec is None else spec.descriptor() for n, spec in tensors.items()}
+
+
+def _without_placeholders(
     operator: Operator, case: Case, numbers: dict[str, Any], product: Product
 ) -> dict[str, TensorSpec | None]:
     """A case's tensors, without outputs whose shapes are placeholders: of those that are not computed, and of a kernel
@@ -163,7 +162,8 @@ def _apt(
     tensors = dict(case.tensors)
     if not made:
         return tensors
-    call = _bound(operator, {n: s for n, s in tensors.items() if n not in made}, numbers, product)
+    others = {name: spec for name, spec in tensors.items() if name not in made}
+    call = _bind(operator, _descriptors(others) | numbers, product)
     if operator.first_violation(call) is not None:
         return tensors
     own = dict(zip(operator.output_names, operator.results(call), strict=True))
@@ -211,7 +211,7 @@ def _tensor(case: Case, parameter: Parameter, seed: int, plan: Plan) -> Array | 
     elif math.prod(spec.shape):
         how = spec.how or _suitable(parameter, plan)
         drawn = draw_array(_rng(case, parameter, seed), spec.shape, spec.dtype, how)
-        if spec.strides is None and not spec.offset and spec.storage is None:
+        if spec.is_plain:
             return drawn
         view[...] = drawn
     return view
@@ -243,13 +243,13 @@ def level_cases(
     count: int | None = None,
 ) -> Iterator[LevelCase]:
     """The cases that the commercial standard asks for at a level, or `count` of them."""
-    found = operator_of(operator)
+    operator = operator_of(operator)
     if level not in AMOUNTS:
         raise ValueError(f"unknown level {level!r}; known: {', '.join(AMOUNTS)}")
-    recipe = Recipe(found.name, seed, AMOUNTS[level] if count is None else count, level=level)
+    recipe = Recipe(operator.name, seed, AMOUNTS[level] if count is None else count, level=level)
     for number, name in enumerate(recipe.names()):
         place = f"{level}, case {number}"
-        yield LevelCase(name, found.name, place, number, {}, identity=str(number), recipe=recipe)
+        yield LevelCase(name, operator.name, place, number, {}, identity=str(number), recipe=recipe)
 
 
 def call_of(operator: Operator, given: Mapping[str, Any], product: Product) -> Built:
@@ -268,3 +268,57 @@ def call_of(operator: Operator, given: Mapping[str, Any], product: Product) -> B
             value = Tensor.from_numpy(np.asarray(value))
         values.append(value)
     return Built(operator, plan_of(operator, given, product), values, arguments, outputs)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A call's status, the checks that were made for it, and what it would write."""
+
+    operator: Operator
+    product: Product
+    outcomes: tuple[Outcome, ...] = ()  # up to and including the broken one
+    error: AclnnError | None = None
+    outputs: Mapping[str, Tensor] = field(default_factory=dict)  # by C name, of a sound call
+    computed: frozenset[str] = frozenset()  # those of them that it computes
+
+    @property
+    def status(self) -> int:
+        return 0 if self.error is None else self.error.status
+
+    def as_dict(self) -> dict[str, Any]:
+        """The answer in types that JSON has."""
+        told: dict[str, Any] = {
+            "operator": self.operator.name, "product": self.product.tag, "status": self.status,
+            "name": status_name(self.status),
+        }  # fmt: skip
+        if self.error is None:
+            outputs = {
+                name: {"dtype": tensor.dtype.name, "shape": tensor.shape} if name in self.computed else None
+                for name, tensor in self.outputs.items()
+            }  # fmt: skip
+            if len(outputs) == 1:
+                return told | {"output": outputs.popitem()[1]}
+            return told | {"outputs": outputs}
+        error = self.error
+        row, _, rule = error.rule.partition(": ")
+        fix = f"give {error.parameter} {error.expected}, in place of {error.got}"
+        return told | {
+            "row": row, "rule": rule, "parameter": error.parameter, "expected": error.expected,
+            "got": error.got, "fix": fix,
+        }  # fmt: skip
+
+
+def answer_of(operator: Operator, values: Mapping[str, Any], product: Product) -> Answer:
+    """The answer to a call of phase one, by C name; outputs that are left out are what the plain call would make."""
+    outcomes: list[Outcome] = []
+    try:
+        call = _bind(operator, values, product)
+        outcomes = operator.run_checks(call)
+        check, violation = outcomes[-1]
+        if violation is not None:
+            raise check.refusal(operator.name, violation)
+        computed = frozenset(computed_by(operator, call))
+        outputs = {parameter.name: call.tensor(parameter.name) for parameter in operator.outputs}
+        return Answer(operator, product, tuple(outcomes), None, outputs, computed)
+    except AclnnError as error:
+        return Answer(operator, product, tuple(outcomes), error)

@@ -17,11 +17,9 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.products import Product, current_product
 from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.testing.data.goldens import by_output, plan_of
-from openaclnn.testing.judging.figures import Computed
+from openaclnn.testing.judging.figures import Array, Computed
 
-__all__ = ["oracle_in_chunks", "out_of", "run_in_chunks"]
-
-Array = np.ndarray[Any, Any]
+__all__ = ["oracle_in_chunks", "out_argument", "run_in_chunks"]
 
 
 def run_in_chunks(
@@ -52,18 +50,18 @@ def run_in_chunks(
     profile = product_of(operator, product)
     found = _cut(operator, arguments, shapes, elements, profile) if dense else None
     if found is None:
-        function(**arguments, **out_of(operator, outputs), product=product)
+        function(**arguments, **out_argument(operator, outputs), product=product)
         done(size)
         return False
     targets = [None if place is None else found.of(place) for place in outputs]
     for where, part in found.pieces():
         pieces = [None if target is None else target[where] for target in targets]
-        function(**part, **out_of(operator, pieces), product=product)
+        function(**part, **out_argument(operator, pieces), product=product)
         done(sum(piece.size for piece in pieces if piece is not None))
     return True
 
 
-def out_of(operator: Operator, outputs: Sequence[Array | None]) -> dict[str, Any]:
+def out_argument(operator: Operator, outputs: Sequence[Array | None]) -> dict[str, Any]:
     """The plain call's `out` for these outputs; an operator that works in place has none."""
     if operator.output.in_place:
         return {}

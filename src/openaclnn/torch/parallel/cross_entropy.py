@@ -1,45 +1,64 @@
-"""Cross entropy where classes, rows or both are spread over processes."""
+"""Cross entropy where classes (vocabulary-parallel), rows, or both are sharded over processes.
+
+A row's log-sum-exp over all classes takes two all-reduces, one of the largest logits and one of sums; the gradient takes none. No process
+sees a whole row, and nothing of the logits' size is held but logits and gradient. Our kernels compute what they can; smoothing, whose
+sums run over classes of other processes too, and float64 take PyTorch's operations, in blocks of rows.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.distributed import ProcessGroup
 
-from openaclnn.torch.parallel import exchange
-from openaclnn.torch.parallel.again import Factors, gradient_of_rows, shared_by, with_value
-from openaclnn.torch.parallel.exchange import Spread
-from openaclnn.torch.parallel.meeting import Meeting, meet
-from openaclnn.torch.parallel.options import Options, check_classes, loss_dtype
-from openaclnn.torch.parallel.rows import RowGradient
+from openaclnn.torch.kernels import KERNELS
+from openaclnn.torch.parallel.collectives import (
+    Groups,
+    Options,
+    Targets,
+    at_class,
+    check_classes,
+    local_weights,
+    loss_dtype,
+    max_over_classes,
+    reduced_over_rows,
+    shared_by,
+    shared_gradient,
+    sum_together,
+    summed_by,
+)
 
-__all__ = ["cross_entropy_of_positions", "cross_entropy_of_rows"]
+__all__ = ["cross_entropy_of_positions"]
 
+IGNORED = -100
 
-def cross_entropy_of_rows(
-    logits: Tensor, target: Tensor, weight: Tensor | None, options: Options, spread: Spread
-) -> Tensor:
-    """The loss of logits (N, classes of this process), with weights of these classes or of all."""
-    check_classes(logits, target, weight)
-    loss: Tensor = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
-        logits, target, weight, options, spread, loss_dtype(logits)
-    )
-    return loss
+_forward = KERNELS["cross_entropy_logits"].plain
+_backward = KERNELS["cross_entropy_logits_grad"].plain
+
+# Elements of a block: it stays in a core's cache, and on a GPU outweighs the launches.
+CPU_BLOCK, GPU_BLOCK = 2**17, 2**24
 
 
 def cross_entropy_of_positions(
-    input: Tensor, target: Tensor, weight: Tensor | None, options: Options, spread: Spread
+    input: Tensor, target: Tensor, weight: Tensor | None, options: Options, groups: Groups
 ) -> Tensor:
-    """The loss of logits (N, classes of this process, ...). With more than two axes, rows of classes are copied."""
+    """The loss of logits (N, classes of this process, ...), with weights of these classes or of all. With more than two axes, rows of
+    classes are copied.
+    """
     check_classes(input, target, weight)
     rows = input.movedim(1, -1).reshape(target.numel(), input.shape[1])
-    loss = cross_entropy_of_rows(rows, target.reshape(-1), weight, options, spread)
+    loss: Tensor = _CrossEntropy.apply(rows, target.reshape(-1), weight, options, groups)  # type: ignore[no-untyped-call]
     return loss.reshape(target.shape) if options.reduction == "none" else loss
 
 
-class _CrossEntropy(torch.autograd.Function):
-    """Keeps the logits and a few numbers a row. The gradient needs no exchange, that of the gradient does."""
+class _CrossEntropy(Function):
+    """Keeps the logits and a few numbers a row. The gradient needs no all-reduce, that of the gradient does."""
 
     @staticmethod
     def forward(
@@ -48,69 +67,313 @@ class _CrossEntropy(torch.autograd.Function):
         target: Tensor,
         weight: Tensor | None,
         options: Options,
-        spread: Spread,
-        dtype: torch.dtype,
+        groups: Groups,
     ) -> Tensor:
-        row = meet(logits, target, weight, options, spread.classes)
-        loss, by_weight, by_count = _reduced(*_losses(row, options), row, options, spread)
+        row = _row_statistics(logits, target, weight, options, groups.classes)
+        losses, zlosses = _losses(row, options)
+        by_weight: Tensor | float = 1.0
+        by_count: Tensor | float = 1.0
+        if options.reduction == "none":
+            loss = losses + zlosses
+        else:
+            counts = row.target_weight.sum(), row.targets.counted.double().sum()
+            (loss, zloss), (by_weight, by_count) = reduced_over_rows(
+                groups, options.reduction, [losses.sum(), zlosses.sum()], counts
+            )
+            loss = loss + zloss if options.zloss_scale else loss
         ctx.save_for_backward(logits)
-        ctx.row, ctx.options, ctx.spread = row, options, spread
-        ctx.factors = Factors(
+        ctx.row, ctx.options, ctx.groups = row, options, groups
+        ctx.factors = _Factors(
             nll=(1.0 - options.label_smoothing) * row.target_weight * by_weight,
             share=options.label_smoothing / row.classes * by_weight,
             square=2.0 * options.zloss_scale * by_count,
         )
-        return loss.to(dtype)
+        return loss.to(loss_dtype(logits))
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         (logits,) = ctx.saved_tensors
+        grad_loss = grad_loss.double()
         with torch.no_grad():
-            gradient = _gradient(logits, grad_loss.double(), ctx.row, ctx.factors, ctx.options)
+            gradient = _gradient(logits, grad_loss, ctx.row, ctx.factors, ctx.options)
         if torch.is_grad_enabled():
-            given = shared_by(ctx.spread, grad_loss.double(), ctx.options.reduction)
-            formula = gradient_of_rows(logits, given, ctx.row, ctx.factors, ctx.spread.classes)
-            gradient = with_value(formula, gradient)
-        return gradient, None, None, None, None, None
+            shared = shared_gradient(ctx.groups, grad_loss, ctx.options.reduction)
+            formula = _formula(logits, shared, ctx.row, ctx.factors, ctx.groups.classes)
+            gradient = _WithValue.apply(formula, gradient)  # type: ignore[no-untyped-call]
+        return gradient, None, None, None, None
 
 
-def _gradient(
-    logits: Tensor, given: Tensor, row: Meeting, factors: Factors, options: Options
-) -> Tensor:
-    share = given * factors.share if options.label_smoothing else None
-    whole = given * factors.square * (row.top + row.rest) if options.zloss_scale else None
-    if share is not None:
-        share = share.expand_as(row.top)
-        spread = share * row.all_weights
-        whole = spread if whole is None else whole + spread
-    nll = given * factors.nll
-    return RowGradient(row.top, row.rest, row.place, nll, whole, share, row.weight).of(logits)
+# Forward: the statistics of rows over all classes.
 
 
-def _losses(row: Meeting, options: Options) -> tuple[Tensor, Tensor]:
+@dataclass(frozen=True)
+class _RowStatistics:
+    """log_prob = (x - top) - rest; all is the same in every process but `targets` and `weight`."""
+
+    targets: Targets
+    weight: Tensor | None  # of this process's classes
+    classes: Tensor
+    top: Tensor
+    rest: Tensor
+    difference: Tensor  # x - top of the target
+    target_weight: Tensor
+    total_weight: Tensor  # of all classes
+    weighted_sum: Tensor | None  # of weight * (x - top), for smoothing
+
+
+def _row_statistics(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    options: Options,
+    group: ProcessGroup | None,
+) -> _RowStatistics:
+    """One all-reduce of largest logits, one of sums. Without a group all classes are here, and none is needed."""
+    width = logits.shape[1]
+    local_top, local_others = _largest(logits)
+    if group is not None:
+        local_top = _with_empty_rows(local_top, logits)
+    top, classes = max_over_classes(local_top, width, group)
+    targets = Targets.of(target, width, classes, options.ignore_index)
+    if weight is not None:
+        weight = local_weights(weight, width, classes)
+    columns = [
+        _local_sum(local_top, local_others, top),
+        (local_top == top).double(),
+        torch.where(targets.local, targets.local_of(logits) - top, 0.0),
+    ]
+    if options.label_smoothing:
+        columns.append(_weighted_sum(logits, top, weight))
+    if weight is not None:
+        columns += [targets.local_of(weight), weight.sum()]
+    others, ties, difference, *more = sum_together(columns, group)
+    # Each process with the largest logit left it out of its sum, but the row may leave it out once. A row without a
+    # finite one has no probabilities.
+    rest = (others + (ties - 1)).log1p() + (top - top)
+    weighted_sum = more.pop(0) if options.label_smoothing else None
+    target_weight, total_weight = more or (torch.ones_like(top), classes.classes)
+    return _RowStatistics(
+        targets, weight, classes.classes, top, rest, difference,
+        torch.where(targets.counted, target_weight, 0.0), total_weight, weighted_sum,
+    )  # fmt: skip
+
+
+def _local_sum(local_top: Tensor, local_others: Tensor, top: Tensor) -> Tensor:
+    """What a process adds to the sum of exp(x - top), the largest class left out where it has it.
+
+    That one is exp(0) = 1: with it, a sum of others far below 1 would be lost. Classes that are all -inf add nothing.
+    """
+    elsewhere = (local_top - top).exp() * (1.0 + local_others)
+    local_sum = torch.where(local_top == top, local_others, elsewhere)
+    return torch.where((local_top == -torch.inf) & (top != -torch.inf), 0.0, local_sum)
+
+
+def _losses(row: _RowStatistics, options: Options) -> tuple[Tensor, Tensor]:
     """Each row's loss without its z-loss, and that."""
     losses = (1.0 - options.label_smoothing) * row.target_weight * (row.rest - row.difference)
-    if row.weighted is not None:
-        every = row.all_weights * row.rest - row.weighted
+    if row.weighted_sum is not None:
+        every = row.total_weight * row.rest - row.weighted_sum
         losses = losses + options.label_smoothing / row.classes * every
     lse = row.top + row.rest
     zlosses = options.zloss_scale * lse * lse if options.zloss_scale else torch.zeros_like(lse)
-    counted = row.place.counted
+    counted = row.targets.counted
     return torch.where(counted, losses, 0.0), torch.where(counted, zlosses, 0.0)
 
 
-def _reduced(
-    losses: Tensor, zlosses: Tensor, row: Meeting, options: Options, spread: Spread
-) -> tuple[Tensor, Tensor | float, Tensor | float]:
-    """The loss, and what the gradients of both kinds are to be multiplied by. A mean divides by what counts anywhere."""
-    if options.reduction == "none":
-        return losses + zlosses, 1.0, 1.0
-    factor = spread.gradient_factor
-    counted = row.place.counted.double()
-    numbers = torch.stack([losses.sum(), zlosses.sum(), row.target_weight.sum(), counted.sum()])
-    (numbers,) = exchange.total([numbers], spread.rows)
-    loss, zloss, weights, count = numbers.unbind()
-    if options.reduction == "sum":
-        return loss + zloss, factor, factor
-    mean = loss / weights
-    return mean + zloss / count if options.zloss_scale else mean, factor / weights, factor / count
+def _blocks(logits: Tensor) -> Iterator[slice]:
+    rows, classes = logits.shape
+    elements = CPU_BLOCK if logits.device.type == "cpu" else GPU_BLOCK
+    step = max(1, elements // max(1, classes))
+    return (slice(start, start + step) for start in range(0, rows, step))
+
+
+def _wide_copy(values: Tensor) -> Tensor:
+    """To compute in."""
+    return values.to(torch.promote_types(values.dtype, torch.float32), copy=True)
+
+
+def _largest(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest logit of each row, and what the others add to exp(0) = 1, its own share of the sum of exp(x - top)."""
+    if logits.numel() == 0:
+        top = logits.new_full(logits.shape[:1], -math.inf, dtype=torch.float64)
+        return top, torch.zeros_like(top)
+    if logits.dtype != torch.float64:
+        targets = torch.full(logits.shape[:1], IGNORED, device=logits.device)
+        _, top, rest = _forward(logits, targets, reduction="none", ignore_index=IGNORED)
+        return top.double(), rest.double().expm1()
+    pairs = [_largest_of_block(logits[block]) for block in _blocks(logits)]
+    tops, others = zip(*pairs, strict=True)
+    return torch.cat(tops), torch.cat(others)
+
+
+def _largest_of_block(logits: Tensor) -> tuple[Tensor, Tensor]:
+    wide = _wide_copy(logits)
+    top, index = wide.max(dim=1, keepdim=True)
+    powers = wide.sub_(top).exp_().scatter_(1, index, 0.0)
+    return top[:, 0].double(), powers.sum(dim=1, dtype=torch.float64)
+
+
+def _with_empty_rows(top: Tensor, logits: Tensor) -> Tensor:
+    """`top` with -inf where a row has nothing else here: the kernel says NaN, but other processes may have more of it."""
+    lost = top.isnan()
+    if logits.numel() and lost.any():
+        top[lost] = logits[lost].amax(dim=1).double()
+    return top
+
+
+def _weighted_sum(logits: Tensor, top: Tensor, weight: Tensor | None) -> Tensor:
+    """Sum of weight * (x - top) over the classes, row by row."""
+    result = torch.zeros_like(top)
+    for block in _blocks(logits):
+        wide = _wide_copy(logits[block])
+        wide.sub_(top[block, None].to(wide.dtype))
+        if weight is not None:
+            wide.mul_(weight.to(wide.dtype))
+        result[block] = wide.sum(dim=1, dtype=torch.float64)
+    return result
+
+
+# Backward: p * (nll + extra) - share * weight, and nll less at the target, in this process or not.
+
+
+@dataclass(frozen=True)
+class _Factors:
+    """Of a row's gradient, for a gradient of the loss that is 1; `square` is that of the log-sum-exp, for the z-loss."""
+
+    nll: Tensor
+    share: Tensor | float
+    square: Tensor | float
+
+
+def _gradient(
+    logits: Tensor, grad_loss: Tensor, row: _RowStatistics, factors: _Factors, options: Options
+) -> Tensor:
+    gradient = torch.empty_like(logits)
+    if not logits.numel():
+        return gradient
+    nll = grad_loss * factors.nll
+    share = (grad_loss * factors.share).expand_as(row.top) if options.label_smoothing else None
+    # What smoothing and z-loss add to the factor of the probabilities.
+    extra = grad_loss * factors.square * (row.top + row.rest) if options.zloss_scale else None
+    if share is not None:
+        smoothed = share * row.total_weight
+        extra = smoothed if extra is None else extra + smoothed
+    factor = nll if extra is None else nll + extra
+    if share is None and logits.dtype != torch.float64:
+        _write_by_kernel(gradient, logits, row, factor)
+    else:
+        _write_by_blocks(gradient, logits, row, factor, share)
+    # At the target p - 1 is expm1: p near 1 keeps its precision.
+    index = row.targets.index
+    log_prob = (at_class(logits, index) - row.top) - row.rest
+    probability = log_prob.exp()
+    value = torch.where(row.targets.local, log_prob.expm1(), probability) * nll
+    if extra is not None:
+        value += probability * extra
+    if share is not None:
+        value -= share if row.weight is None else share * row.weight[index]
+    value = torch.where(row.targets.counted, value, 0.0).to(gradient.dtype)
+    return gradient.scatter_(1, index[:, None], value[:, None])
+
+
+def _write_by_kernel(gradient: Tensor, logits: Tensor, row: _RowStatistics, factor: Tensor) -> None:
+    """factor * p of all classes but `targets.index`, which the kernel takes for the target.
+
+    Its factor has the dtype of the logits. With 16 bits that is too coarse for ours, whose logarithm goes into the
+    exponent instead: sign * exp((x - top) - (rest - log(factor))).
+    """
+    rest = row.rest
+    if logits.dtype != torch.float32:
+        factor, rest = factor.sign(), rest - factor.abs().log()
+    targets = torch.where(row.targets.counted, row.targets.index, IGNORED)
+    _backward(
+        factor.to(logits.dtype), logits, row.top.float(), rest.float(), targets,
+        reduction="none", ignore_index=IGNORED, out=gradient,
+    )  # fmt: skip
+
+
+def _write_by_blocks(
+    gradient: Tensor, logits: Tensor, row: _RowStatistics, factor: Tensor, share: Tensor | None
+) -> None:
+    for block in _blocks(logits):
+        wide = _wide_copy(logits[block])
+        work = wide.dtype
+        wide.sub_(row.top[block, None].to(work)).sub_(row.rest[block, None].to(work)).exp_()
+        wide.mul_(factor[block, None].to(work))
+        if share is not None:
+            part = share[block, None].to(work)
+            wide.sub_(part if row.weight is None else part * row.weight.to(work))
+        gradient[block] = wide.masked_fill_(~row.targets.counted[block, None], 0.0)
+
+
+# The gradient's own derivatives, by PyTorch's operations and all-reduces, to any order.
+
+
+def _formula(
+    logits: Tensor,
+    grad_loss: Tensor,
+    row: _RowStatistics,
+    factors: _Factors,
+    group: ProcessGroup | None,
+) -> Tensor:
+    """What `_gradient` computes, of logits and the gradient of the loss, for autograd."""
+    targets = row.targets
+
+    def masked(value: Tensor | float) -> Tensor:
+        """A number a row, 0 where the row does not count: a mean over nothing has no factors."""
+        wide = torch.as_tensor(value, dtype=torch.float64, device=targets.counted.device)
+        return torch.where(targets.counted, wide, 0.0)
+
+    work = torch.promote_types(logits.dtype, torch.float32)
+    x = torch.where(targets.counted[:, None], logits.to(work), 0.0)
+    top = masked(row.top)
+    rest: Tensor = _Rest.apply(x, top, masked(row.rest), group)  # type: ignore[no-untyped-call]
+    nll, share = grad_loss * masked(factors.nll), grad_loss * masked(factors.share)
+    factor = nll + share * row.total_weight + grad_loss * masked(factors.square) * (top + rest)
+    gradient = _column(factor, work) * _probabilities(x, top, rest)
+    weight = 1.0 if row.weight is None else row.weight.to(work)
+    gradient = gradient - _column(share, work) * weight
+    if targets.width:
+        at_target = _column(-nll * targets.local, work)
+        gradient = gradient.scatter_add(1, targets.index[:, None], at_target)
+    return torch.where(targets.counted[:, None], gradient, 0.0).to(logits.dtype)
+
+
+def _column(numbers: Tensor, dtype: torch.dtype) -> Tensor:
+    return numbers.to(dtype)[:, None]
+
+
+def _probabilities(x: Tensor, top: Tensor, rest: Tensor) -> Tensor:
+    return ((x - _column(top, x.dtype)) - _column(rest, x.dtype)).exp()
+
+
+class _Rest(Function):
+    """A row's log-sum-exp over all processes, less its largest logit, for which it is computed already."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, top: Tensor, rest: Tensor, group: ProcessGroup | None
+    ) -> Tensor:
+        ctx.save_for_backward(x, top, rest)
+        ctx.group = group
+        return rest.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, top, rest = ctx.saved_tensors
+        groups = [] if ctx.group is None else [ctx.group]
+        total = shared_by(groups, summed_by(groups, gradient))
+        again = _Rest.apply(x, top, rest, ctx.group)  # type: ignore[no-untyped-call]
+        return _column(total, x.dtype) * _probabilities(x, top, again), None, None, None
+
+
+class _WithValue(Function):
+    """A value that a kernel computed with more digits, with the derivatives of the formula."""
+
+    @staticmethod
+    def forward(ctx: Any, formula: Tensor, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return gradient, None

@@ -1,4 +1,4 @@
-"""The losses of DTensors, however they are sharded; named and written as PyTorch's. What they return are DTensors.
+"""The losses of DTensors of any placements; named and written as PyTorch's. What they return are DTensors.
 
 What our kernels do not have (class probabilities as targets, one row alone, other dtypes, tensors of different shapes) PyTorch's
 functions compute, of tensors that are gathered first.
@@ -6,20 +6,20 @@ functions compute, of tensors that are gathered first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch.distributed.tensor import Replicate
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.nn import functional as torch_functional
 
+from openaclnn.torch.parallel.collectives import Groups, Options, check_classes
 from openaclnn.torch.parallel.cross_entropy import cross_entropy_of_positions
-from openaclnn.torch.parallel.difference import Loss, absolute, difference_of_elements, smooth
-from openaclnn.torch.parallel.exchange import Spread
-from openaclnn.torch.parallel.likelihood import likelihood_of_positions
-from openaclnn.torch.parallel.options import Options, check_classes
-from openaclnn.torch.parallel.placements import Layout, on_mesh
-from openaclnn.torch.parallel.uncompiled import uncompiled
+from openaclnn.torch.parallel.groups import difference_of_elements, nll_of_positions
+from openaclnn.torch.private import uncompiled
 from openaclnn.torch.roads import FLOATS
 
 __all__ = ["cross_entropy", "l1_loss", "nll_loss", "smooth_l1_loss"]
@@ -70,15 +70,13 @@ def nll_loss(
             torch_functional.nll_loss, input, target, weight,
             ignore_index=ignore_index, reduction=reduction,
         )  # fmt: skip
-    return _of_classes(likelihood_of_positions, input, target, weight, options)
+    return _of_classes(nll_of_positions, input, target, weight, options)
 
 
 @uncompiled
 def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """Absolute error of a tensor sharded over any axes."""
-    if not _is_a_pair(input, target):
-        return _by_pytorch(torch_functional.l1_loss, input, target, reduction=reduction)
-    return _of_elements(absolute(), input, target, reduction)
+    return _of_pair("l1_loss", input, target, reduction)
 
 
 @uncompiled
@@ -86,61 +84,203 @@ def smooth_l1_loss(
     input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
     """Smooth absolute error of a tensor sharded over any axes."""
-    if not _is_a_pair(input, target):
-        return _by_pytorch(
-            torch_functional.smooth_l1_loss, input, target, reduction=reduction, beta=beta
-        )
-    return _of_elements(smooth(beta), input, target, reduction)
+    return _of_pair("smooth_l1_loss", input, target, reduction, beta=beta)
 
 
 def _of_classes(
-    loss: Callable[[Tensor, Tensor, Tensor | None, Options, Spread], Tensor],
+    loss: Callable[[Tensor, Tensor, Tensor | None, Options, Groups], Tensor],
     input: Tensor,
     target: Tensor,
     weight: Tensor | None,
     options: Options,
 ) -> Tensor:
-    layout = Layout.of(input, class_axis=1)
+    layout = _Layout.of(input, class_axis=1)
     check_classes(input, target, weight)
     if weight is not None:
-        weight = layout.part("weight", weight, layout.of_weights)
+        weight = layout.local("weight", weight, layout.of_weights)
     value = loss(
-        layout.part("input", input, layout.of_input),
-        layout.part("target", target, layout.of_positions),
+        layout.local("input", input, layout.of_input),
+        layout.local("target", target, layout.of_positions),
         weight,
         options,
-        layout.spread,
+        layout.groups,
     )
     return layout.whole(value, target.shape, options.reduction == "none")
 
 
-def _is_a_pair(input: Tensor, target: Tensor) -> bool:
-    """Whether our kernels take these two."""
+def _of_pair(name: str, input: Tensor, target: Tensor, reduction: str, **beta: float) -> Tensor:
     same = input.dtype is target.dtype and input.shape == target.shape
-    return same and input.dtype in FLOATS
+    if not same or input.dtype not in FLOATS:
+        function = getattr(torch_functional, name)
+        return _by_pytorch(function, input, target, reduction=reduction, **beta)
+    layout = _Layout.of(input, class_axis=None)
+    value = difference_of_elements(
+        name,
+        layout.local("input", input, layout.of_input),
+        layout.local("target", target, layout.of_input),
+        reduction,
+        layout.groups,
+        *beta.values(),
+    )
+    return layout.whole(value, input.shape, reduction == "none")
 
 
 def _by_pytorch(
     function: Callable[..., Any], input: Tensor, *tensors: Tensor | None, **options: Any
 ) -> Tensor:
     """PyTorch's own function, which takes DTensors alone, on whole tensors: of parts of several lengths it averages means."""
-    mesh = Layout.mesh_of(input)
+    mesh = _mesh_of(input)
     everywhere = [Replicate()] * mesh.ndim
-    whole = [
-        None if own is None else on_mesh(mesh, own).redistribute(mesh, everywhere)
-        for own in (input, *tensors)
+    gathered = [
+        None if tensor is None else _on_mesh(mesh, tensor).redistribute(mesh, everywhere)
+        for tensor in (input, *tensors)
     ]
-    loss: Tensor = function(*whole, **options)
+    loss: Tensor = function(*gathered, **options)
     return loss
 
 
-def _of_elements(loss: Loss, input: Tensor, target: Tensor, reduction: str) -> Tensor:
-    layout = Layout.of(input, class_axis=None)
-    value = difference_of_elements(
-        loss,
-        layout.part("input", input, layout.of_input),
-        layout.part("target", target, layout.of_input),
-        reduction,
-        layout.spread,
+# Placements: which of a DTensor's axes are sharded over which processes, and what that makes of the tensors beside it.
+
+
+def _mesh_of(input: Tensor) -> DeviceMesh:
+    if not isinstance(input, DTensor):
+        raise TypeError(
+            f"input is a {type(input).__name__}, expected a DTensor; plain tensors are served by openaclnn.torch.functional, "
+            "and parts of one by the functions that take a group"
+        )
+    return input.device_mesh
+
+
+def _on_mesh(mesh: DeviceMesh, tensor: Tensor) -> DTensor:
+    """A tensor that is the same in every process, as a DTensor; one that is a DTensor as it is."""
+    if isinstance(tensor, DTensor):
+        return tensor
+    return DTensor.from_local(tensor, mesh, [Replicate()] * mesh.ndim, run_check=False)
+
+
+def _sharded_axis(placement: Placement, index: int, rank: int) -> int | None:
+    if type(placement) is Replicate:
+        return None
+    if type(placement) is Shard:
+        return placement.dim % rank
+    raise NotImplementedError(
+        f"input has placement {placement!r} on dimension {index} of the mesh, expected Replicate or Shard: "
+        "redistribute it first"
     )
-    return layout.whole(value, input.shape, reduction == "none")
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The axis of `input` that each dimension of the mesh shards; None where all its processes have the same."""
+
+    mesh: DeviceMesh
+    axes: tuple[int | None, ...]
+    class_axis: int | None
+
+    @classmethod
+    def of(cls, input: Tensor, class_axis: int | None) -> _Layout:
+        mesh = _mesh_of(input)
+        placements: Sequence[Placement] = input.placements  # type: ignore[attr-defined]
+        axes = tuple(
+            _sharded_axis(placement, index, input.ndim)
+            for index, placement in enumerate(placements)
+        )
+        if class_axis is not None and axes.count(class_axis) > 1:
+            raise NotImplementedError(
+                f"input has placements {placements}: classes may be divided by one dimension of the mesh only"
+            )
+        return cls(mesh, axes, class_axis)
+
+    @property
+    def groups(self) -> Groups:
+        sharded = [
+            (axis, self.mesh.get_group(index))
+            for index, axis in enumerate(self.axes)
+            if axis is not None
+        ]
+        return Groups(
+            next((group for axis, group in sharded if axis == self.class_axis), None),
+            tuple(group for axis, group in sharded if axis != self.class_axis),
+        )
+
+    @property
+    def of_input(self) -> list[Placement]:
+        return [Replicate() if axis is None else Shard(axis) for axis in self.axes]
+
+    @property
+    def of_positions(self) -> list[Placement]:
+        """Where targets and single losses lie: they have no axis of classes."""
+        if self.class_axis is None:
+            return self.of_input
+        return [
+            Replicate() if axis in (None, self.class_axis) else Shard(axis - (axis > self.class_axis))
+            for axis in self.axes
+        ]  # fmt: skip
+
+    @property
+    def of_weights(self) -> list[Placement]:
+        return [Shard(0) if axis == self.class_axis else Replicate() for axis in self.axes]
+
+    def local(self, name: str, tensor: Tensor, placements: Sequence[Placement]) -> Tensor:
+        """This process's part of a tensor, redistributed to `placements` first. A plain one is the same in all processes."""
+        placed = _on_mesh(self.mesh, tensor)
+        if placed.device_mesh != self.mesh:
+            raise ValueError(f"{name} lies on another mesh than input")
+        if list(placed.placements) != list(placements):
+            placed = placed.redistribute(self.mesh, placements)
+        local: Tensor = _Local.apply(placed)  # type: ignore[no-untyped-call]
+        # What an asynchronous collective still writes is a class of its own, which can be waited for.
+        wait: Callable[[], Tensor] | None = getattr(local, "wait", None)
+        return local if wait is None else wait()
+
+    def whole(self, loss: Tensor, shape: Sequence[int], each: bool) -> Tensor:
+        """The loss of all as a DTensor: one at each position, of `shape`, or a number."""
+        shape = torch.Size(shape if each else ())
+        placements = tuple(self.of_positions if each else [Replicate()] * self.mesh.ndim)
+        strides = torch.empty(shape, device="meta").stride()
+        whole: Tensor = _Whole.apply(  # type: ignore[no-untyped-call]
+            loss.contiguous(), self.mesh, placements, shape, strides
+        )
+        return whole
+
+
+class _Local(torch.autograd.Function):
+    """A DTensor's local part.
+
+    PyTorch 2.11's `to_local` takes the strides of the whole gradient from an uneven part, and then every process gathers all of
+    it to set them right. Its `from_local` and `redistribute` end the graph of a gradient that is differentiated again: a penalty
+    on it vanishes.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, whole: DTensor) -> Tensor:
+        ctx.layout = whole.device_mesh, whole.placements, whole.shape, whole.stride()
+        return whole.to_local()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return _Whole.apply(gradient, *ctx.layout)  # type: ignore[no-untyped-call]
+
+
+class _Whole(torch.autograd.Function):
+    """The DTensor whose local part this is: the other way round."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        local: Tensor,
+        mesh: DeviceMesh,
+        placements: Sequence[Placement],
+        shape: torch.Size,
+        stride: tuple[int, ...],
+    ) -> DTensor:
+        ctx.mesh, ctx.placements = mesh, placements
+        return DTensor.from_local(
+            local, mesh, placements, run_check=False, shape=shape, stride=stride
+        )
+
+    @staticmethod
+    def backward(ctx: Any, gradient: DTensor) -> tuple[Tensor | None, ...]:
+        if list(gradient.placements) != list(ctx.placements):
+            gradient = gradient.redistribute(ctx.mesh, ctx.placements)
+        return _Local.apply(gradient), None, None, None, None  # type: ignore[no-untyped-call]

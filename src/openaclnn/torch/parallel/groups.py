@@ -1,23 +1,43 @@
-"""The losses of plain tensors that are a process's part of something larger: the group of processes is an argument."""
+"""The losses of plain tensors that are a process's part of something larger: the process group is an argument.
+
+Cross entropy is in a file of its own; negative log-likelihood and the losses of pairs are below.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import torch.distributed
 from torch import Tensor
+from torch.autograd import Function
 from torch.distributed import ProcessGroup
 
-from openaclnn.torch.parallel.cross_entropy import cross_entropy_of_positions, cross_entropy_of_rows
-from openaclnn.torch.parallel.difference import absolute, difference_of_elements, smooth
-from openaclnn.torch.parallel.exchange import Spread
-from openaclnn.torch.parallel.likelihood import likelihood_of_positions
-from openaclnn.torch.parallel.options import Options
-from openaclnn.torch.parallel.uncompiled import uncompiled
+from openaclnn.torch.kernels import KERNELS
+from openaclnn.torch.parallel.collectives import (
+    Groups,
+    Options,
+    Targets,
+    check_classes,
+    check_reduction,
+    local_weights,
+    loss_dtype,
+    max_over_classes,
+    reduced_over_rows,
+    shared_gradient,
+    sum_together,
+)
+from openaclnn.torch.parallel.cross_entropy import cross_entropy_of_positions
+from openaclnn.torch.private import uncompiled
+from openaclnn.torch.roads import FLOATS
 
 __all__ = [
     "batch_parallel_cross_entropy",
     "batch_parallel_l1_loss",
     "batch_parallel_nll_loss",
     "batch_parallel_smooth_l1_loss",
+    "difference_of_elements",
+    "nll_of_positions",
     "vocab_parallel_cross_entropy",
 ]
 
@@ -44,8 +64,8 @@ def vocab_parallel_cross_entropy(
         expected = tuple(logits_shard.shape[:-1])
         raise ValueError(f"target has shape {tuple(target.shape)}, expected {expected}")
     rows = logits_shard.reshape(target.numel(), logits_shard.shape[-1])
-    spread = Spread(classes=_known(group))
-    loss = cross_entropy_of_rows(rows, target.reshape(-1), weight, options, spread)
+    groups = Groups(classes=_known(group))
+    loss = cross_entropy_of_positions(rows, target.reshape(-1), weight, options, groups)
     return loss.reshape(target.shape) if reduction == "none" else loss
 
 
@@ -83,7 +103,7 @@ def batch_parallel_nll_loss(
 ) -> Tensor:
     """Negative log-likelihood of log-probabilities (N, C, ...), each process of `group` with rows of its own."""
     options = Options(reduction, ignore_index)
-    return likelihood_of_positions(input, target, weight, options, _rows(group, averaged))
+    return nll_of_positions(input, target, weight, options, _rows(group, averaged))
 
 
 @uncompiled
@@ -96,7 +116,7 @@ def batch_parallel_l1_loss(
     averaged: bool = False,
 ) -> Tensor:
     """Absolute error, each process of `group` with elements of its own."""
-    return difference_of_elements(absolute(), input, target, reduction, _rows(group, averaged))
+    return difference_of_elements("l1_loss", input, target, reduction, _rows(group, averaged))
 
 
 @uncompiled
@@ -110,13 +130,13 @@ def batch_parallel_smooth_l1_loss(
     averaged: bool = False,
 ) -> Tensor:
     """Smooth absolute error, each process of `group` with elements of its own."""
-    loss = smooth(beta)
-    return difference_of_elements(loss, input, target, reduction, _rows(group, averaged))
+    groups = _rows(group, averaged)
+    return difference_of_elements("smooth_l1_loss", input, target, reduction, groups, beta)
 
 
-def _rows(group: ProcessGroup | None, averaged: bool) -> Spread:
-    """Rows, or elements, spread over a group."""
-    return Spread(rows=(_known(group),), averaged=averaged)
+def _rows(group: ProcessGroup | None, averaged: bool) -> Groups:
+    """Rows, or elements, sharded over a group."""
+    return Groups(rows=(_known(group),), averaged=averaged)
 
 
 def _known(group: ProcessGroup | None) -> ProcessGroup:
@@ -127,3 +147,129 @@ def _known(group: ProcessGroup | None) -> ProcessGroup:
     if everyone is None:
         raise RuntimeError("there is no process group: call torch.distributed.init_process_group")
     return everyone
+
+
+# Negative log-likelihood: one number a position is read.
+
+
+def nll_of_positions(
+    log_prob: Tensor, target: Tensor, weight: Tensor | None, options: Options, groups: Groups
+) -> Tensor:
+    """The loss of log-probabilities (N, classes of this process, ...), with weights of these classes or of all."""
+    check_classes(log_prob, target, weight)
+    loss: Tensor = _NLL.apply(log_prob, target, weight, options, groups)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _NLL(Function):
+    """Keeps a factor a position."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        log_prob: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        options: Options,
+        groups: Groups,
+    ) -> Tensor:
+        width = log_prob.shape[1]
+        no_rows = log_prob.new_zeros(0, dtype=torch.float64)
+        _, classes = max_over_classes(no_rows, width, groups.classes)
+        targets = Targets.of(target, width, classes, options.ignore_index)
+        weights = targets.local.double()
+        if weight is not None:
+            weights = targets.local_of(local_weights(weight, width, classes))
+        losses = torch.where(targets.local, -weights * targets.local_of(log_prob), 0.0)
+        by_weight: Tensor | float = 1.0
+        if options.reduction == "none":
+            (loss,) = sum_together([losses], groups.classes)
+        else:
+            total, weight_sum = sum_together([losses.sum(), weights.sum()], groups.classes)
+            (loss,), (by_weight,) = reduced_over_rows(
+                groups, options.reduction, [total], [weight_sum]
+            )
+        ctx.factor, ctx.targets, ctx.like = -weights * by_weight, targets, log_prob.new_empty(0)
+        ctx.shape, ctx.groups, ctx.reduction = log_prob.shape, groups, options.reduction
+        return loss.to(loss_dtype(log_prob))
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        gradient = ctx.like.new_zeros(ctx.shape)
+        shared = shared_gradient(ctx.groups, grad_loss.double(), ctx.reduction)
+        if gradient.numel():
+            value = torch.where(ctx.targets.local, shared * ctx.factor, 0.0)
+            gradient.scatter_(1, ctx.targets.index[:, None], value[:, None].to(gradient.dtype))
+        else:  # nothing here, but what is differentiated again in other processes waits for this one
+            gradient = gradient * shared.sum()
+        return gradient, None, None, None, None
+
+
+# Losses of pairs of tensors, element by element.
+
+
+def difference_of_elements(
+    name: str, input: Tensor, target: Tensor, reduction: str, groups: Groups, *beta: float
+) -> Tensor:
+    """L1 or smooth L1 loss of this process's elements (none), or of those of all."""
+    if beta and beta[0] < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+    check_reduction(reduction)
+    if input.shape != target.shape:
+        raise ValueError(
+            f"target has shape {tuple(target.shape)}, expected {tuple(input.shape)} of input"
+        )
+    if input.dtype not in FLOATS:
+        expected = "float32, float16, bfloat16 or float64"
+        raise TypeError(f"input has dtype {input.dtype}, expected {expected}")
+    if target.dtype != input.dtype:
+        raise TypeError(f"target has dtype {target.dtype}, expected {input.dtype} of input")
+    if target.device != input.device:
+        raise RuntimeError(f"target is on {target.device}, expected {input.device} of input")
+    loss: Tensor = _Difference.apply(input, target, name, reduction, groups, beta)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _Difference(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        input: Tensor,
+        target: Tensor,
+        name: str,
+        reduction: str,
+        groups: Groups,
+        beta: tuple[float, ...],
+    ) -> Tensor:
+        ctx.save_for_backward(input, target)
+        ctx.kernel, ctx.options = KERNELS[f"{name}_backward"], ("none", *beta)
+        ctx.factor, ctx.groups, ctx.reduction = None, groups, reduction
+        compute = KERNELS[name].call
+        if reduction == "none":
+            losses: Tensor = compute(input, target, reduction, *beta)
+            return losses.to(loss_dtype(input))
+        count = input.new_full((), input.numel(), dtype=torch.float64)
+        # The mean of what is here, since a sum of many may be beyond float16.
+        total = compute(input, target, "mean", *beta).double() * count
+        if not input.numel():
+            total = torch.zeros_like(count)
+        (loss,), (ctx.factor,) = reduced_over_rows(groups, reduction, [total], [count])
+        return loss.to(loss_dtype(input))
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        input, target = ctx.saved_tensors
+        shared = shared_gradient(ctx.groups, grad_loss, ctx.reduction)
+        if ctx.factor is None:
+            shared = shared.to(input.dtype)
+        else:
+            wide = torch.promote_types(input.dtype, torch.float32)
+            shared = (shared.double() * ctx.factor).to(wide)
+        if torch.is_grad_enabled():
+            gradient = ctx.kernel.gradient(shared, input, target, *ctx.options).to(input.dtype)
+        else:
+            gradient = torch.empty_like(input)
+            ctx.kernel.over(gradient, shared, input, target, *ctx.options)
+        by_input = gradient if ctx.needs_input_grad[0] else None
+        by_target = -gradient if ctx.needs_input_grad[1] else None
+        return by_input, by_target, None, None, None, None

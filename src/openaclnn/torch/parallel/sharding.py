@@ -28,13 +28,13 @@ ELSE_ONE = ", else "  # in the words on a shape: with a reduction it is one elem
 
 def register_rules() -> list[str]:
     """Give PyTorch the rules of all operators that are among its own; their names."""
-    found = []
+    names = []
     for operator in (*registry(), CROSS_ENTROPY, CROSS_ENTROPY_GRAD):
         packet = getattr(torch.ops.openaclnn, operator.python_name, None)
         if packet is not None and not operator.output.in_place:
             _register(packet.default, operator)
-            found.append(operator.python_name)
-    return found
+            names.append(operator.python_name)
+    return names
 
 
 def _register(overload: Any, operator: Operator) -> None:
@@ -46,18 +46,19 @@ def _register(overload: Any, operator: Operator) -> None:
 
 
 def _arguments(operator: Operator) -> list[Parameter]:
-    given = [p for group in operator.plain_parameters for p in group]
-    return [p for p in given if p.kind is not Kind.OUTPUT]
+    return [p for group in operator.plain_parameters for p in group if p.kind is not Kind.OUTPUT]
 
 
 def _rules(
-    operator: Operator, parameters: Sequence[Parameter], *given: Any, **named: Any
+    operator: Operator, parameters: Sequence[Parameter], *arguments: Any, **named: Any
 ) -> list[Rule]:
     """What PyTorch may choose from, for one dimension of a mesh: nothing divided, or one axis of all."""
     called = {"input" if p.python_name == "self" else p.python_name: p for p in parameters}
-    values = dict(zip(called, given, strict=False)) | named
+    values = dict(zip(called, arguments, strict=False)) | named
     tensors = [
-        (called[n], own) for n, own in values.items() if called[n].is_tensor and own is not None
+        (called[n], value)
+        for n, value in values.items()
+        if called[n].is_tensor and value is not None
     ]
     choice = next((n for n, p in called.items() if p.choices), None)
     reduction = "none" if choice is None else values.get(choice, called[choice].default)
@@ -67,7 +68,7 @@ def _rules(
         return rules
     if any(_has_rows(p) for p, _ in tensors):
         return rules + _of_rows(operator, tensors, reduction)
-    return rules + _of_elements(operator, [own.shape for _, own in tensors], reduction)
+    return rules + _of_elements(operator, [tensor.shape for _, tensor in tensors], reduction)
 
 
 def _has_rows(parameter: Parameter) -> bool:
@@ -84,7 +85,7 @@ def _of_rows(
             return one if ELSE_ONE in parameter.shape and reduction != "none" else Shard(0)
         return Shard(0) if parameter.shape == "that of self" else one
 
-    single = any(own.ndim < 2 for p, own in tensors if p.shape.startswith("(N, C)"))
+    single = any(tensor.ndim < 2 for p, tensor in tensors if p.shape.startswith("(N, C)"))
     if single:
         return []
     outputs = [placed(p, Partial()) for p in operator.outputs]
@@ -99,8 +100,8 @@ def _of_elements(operator: Operator, shapes: Sequence[Sequence[int]], reduction:
     for axis in range(len(whole)):
         inputs: list[Placement] = []
         for shape in shapes:
-            own = axis - (len(whole) - len(shape))
-            there = own >= 0 and shape[own] == whole[axis]
-            inputs.append(Shard(own) if there else Replicate())
+            aligned = axis - (len(whole) - len(shape))
+            there = aligned >= 0 and shape[aligned] == whole[axis]
+            inputs.append(Shard(aligned) if there else Replicate())
         rules.append(([Partial() if reduced else Shard(axis)], inputs))
     return rules

@@ -145,7 +145,7 @@ def lookup(array: Array, index: Value, shape: Shape, table: Array, by_four: bool
         word = code.array(bits.place(index + position), "i64").read(0, align=2)
         return [(word >> 16 * part) & 0xFFFF for part in range(4)]
 
-    found = []
+    streams = []
     for k in range(shape.streams):
         start = shape.lanes * k
         if by_four and shape.lanes % 4 == 0:
@@ -154,5 +154,5 @@ def lookup(array: Array, index: Value, shape: Shape, table: Array, by_four: bool
             indices = [
                 bits.read(index + (start + lane)).unsigned("i64") for lane in range(shape.lanes)
             ]
-        found.append(code.gathered(table, indices))
-    return code.joined(found)
+        streams.append(code.gathered(table, indices))
+    return code.joined(streams)

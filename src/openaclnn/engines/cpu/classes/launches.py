@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from openaclnn.core.plan import Plan
+from openaclnn.core.dtypes import DType
+from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.parameters import (
     AXES,
@@ -30,7 +31,8 @@ from openaclnn.engines.cpu.classes.parameters import (
     places,
 )
 from openaclnn.engines.cpu.launching import control as at
-from openaclnn.engines.cpu.launching import in_turn, pool
+from openaclnn.engines.cpu.launching import pool
+from openaclnn.engines.cpu.launching.launcher import ROOM as ROOM_OF_BOTH
 from openaclnn.engines.cpu.launching.launcher import TINY, Launch
 from openaclnn.engines.cpu.registry import Runner, SizedRunner
 from openaclnn.engines.machine.builtins import address_of_function, builtin, integer_of
@@ -42,7 +44,7 @@ from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_IT
 from openaclnn.engines.machine.shared import publish
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["ALONE", "IMAGES", "ClassKernel", "Kernels", "LaidRunner", "Launches", "Problem", "cut_tiles"]  # fmt: skip
+__all__ = ["ALONE", "IMAGES", "ClassKernel", "Kernels", "LaidRunner", "Launches", "Problem", "cut_tiles", "example"]  # fmt: skip
 
 LaidRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[float]], int]
 """A `SizedRunner` of addresses, a stream, the sizes of the positions' axes and the classes, every operand's strides along them, in
@@ -105,6 +107,29 @@ class Problem:
     def put(self, **values: Number) -> None:
         for name, value in values.items():
             self[name] = value
+
+
+def example(
+    kernel: str, dtype: DType, classes: int, inputs: Sequence[tuple[str, DType, str]],
+    outputs: Sequence[tuple[str, DType, str]], positions: int = 2, reduction: str = "",
+) -> Plan:  # fmt: skip
+    """A plan for compiling ahead, of operands by their parameters, dtypes and roles; of "planes", positions lie side by side, not classes."""
+    steps = {"full": (classes, 1), "planes": (1, positions), "positions": (1, 0), "classes": (0, 1), "single": (0, 0)}  # fmt: skip
+
+    def operand(parameter: str, kind: DType, role: str) -> Operand:
+        step, class_step = steps[role]
+        role = "full" if role == "planes" else role
+        return Operand(parameter, kind, (step,), class_step, role=role)
+
+    numbers = {
+        "ignore_index": -100, "mean": True, "weighted": False, "label_smoothing": 0.0, "zloss_scale": 0.0,
+        "grad_zloss_given": False, "total_weight_given": False,
+    }  # fmt: skip
+    first, *more = (operand(*described) for described in outputs)
+    return Plan(
+        "", kernel, dtype, (positions,), tuple(operand(*described) for described in inputs), first, numbers, classes, 0,
+        more=tuple(more), reduction=reduction,
+    )  # fmt: skip
 
 
 def cut_tiles(
@@ -185,8 +210,8 @@ class ClassKernel:
 
     def is_dense(self, plan: Plan) -> bool:
         """Whether positions lie side by side in all operands that have them."""
-        walked = [own for own in plan.operands if own.role in ("full", "positions")]
-        return all(own.strides[-1] == 1 for own in walked)
+        walked = [operand for operand in plan.operands if operand.role in ("full", "positions")]
+        return all(operand.strides[-1] == 1 for operand in walked)
 
     def _block(self, plan: Plan) -> array[int]:
         """The parameters of a plan; those that say how the work is cut are 0."""
@@ -227,9 +252,9 @@ def _runner_of(words: array[int], launches: Launches, kernels: Kernels, operands
     block = words.buffer_info()[0]
     if not (sum_blocks or spans or left):
         return pool.bind(write, pieces, grain, block, 0, keep=words)
-    if left and pieces <= grain and left <= 8 * in_turn.ROOM:
+    if left and pieces <= grain and left <= 8 * ROOM_OF_BOTH:
         brief = pieces * TINY <= grain
-        return in_turn.bind_both(write, pieces, finish, block, operands, brief, words)
+        return pool.bind_both(write, pieces, finish, block, operands, brief, words)
 
     def run(addresses: Sequence[int], stream: int = 0, keep: Any = words) -> int:
         scratch = np.empty(max(sum_blocks * totals.STRIDE, left) // 8)
@@ -267,17 +292,17 @@ def _builtin_of(
         pool.ensure_started()
         variant = _variant_of(kernel, template, tuple(shape), bool(operands))
         write, *others = kernel.kernels(plan, variant)
-        own[SUMS : SUMS + len(others)] = array("q", others)
-        publish(own.buffer_info()[0] + own.itemsize * (VARIANTS + variant), write)
+        state[SUMS : SUMS + len(others)] = array("q", others)
+        publish(state.buffer_info()[0] + state.itemsize * (VARIANTS + variant), write)
         told = [tuple(one) for one in (*more, ())[: code.arguments - 3]]
         return run(tuple(addresses), stream, tuple(shape), *told)
 
     code = _BuiltinCode(kernel, bool(operands))
     first = pool.control_address(), id(fallback), id(float), *_memory_functions()
     words = (*first, template.buffer_info()[0], *[0] * (OPERANDS - SUMS), *operands)
-    own = array("q", words)
-    held = _Held(code, own, template, fallback)
-    run: Callable[..., int] = builtin(code.name, code.emit, own.buffer_info()[0], held)
+    state = array("q", words)
+    held = _Held(code, state, template, fallback)
+    run: Callable[..., int] = builtin(code.name, code.emit, state.buffer_info()[0], held)
     return run
 
 
@@ -302,7 +327,7 @@ class _Held:
     """What a builtin relies on."""
 
     code: _BuiltinCode
-    own: array[int]
+    state: array[int]
     template: array[int]
     fallback: Any
     words: dict[bool, tuple[int, int]] = field(default_factory=dict)  # `_taking_words`, once asked
@@ -325,7 +350,7 @@ class _Held:
         if locked not in self.words:
             name = f"{self.code.name}.words{'.locked' * locked}"
             emit = functools.partial(self.code.emit_words, locked)
-            self.words[locked] = compiled(name, emit, TAKING_WORDS), self.own.buffer_info()[0]
+            self.words[locked] = compiled(name, emit, TAKING_WORDS), self.state.buffer_info()[0]
         return self.words[locked]
 
 
@@ -342,9 +367,9 @@ class _Objects:
     locked = True  # the interpreter is
 
     def __init__(
-        self, code: Code, own: Array, addresses: Array, shape: Array, numbers: Array
+        self, code: Code, state: Array, addresses: Array, shape: Array, numbers: Array
     ) -> None:
-        self.code, self.own, self.shape = code, own, shape
+        self.code, self.state, self.shape = code, state, shape
         self.addresses, self.numbers = addresses, numbers
         self.operands, self.axes, self.count = (
             one.read(TUPLE_LENGTH) for one in (addresses, shape, numbers)
@@ -361,7 +386,7 @@ class _Objects:
         code, item = self.code, self.numbers.read(TUPLE_ITEMS + index)
         if kind == "i64":
             return integer_of(code, item)
-        value, floating = code.variable(code.double(0.0)), self.own.read(FLOAT)
+        value, floating = code.variable(code.double(0.0)), self.state.read(FLOAT)
         with code.either(code.slots(item).read(OBJECT_TYPE) == floating) as (is_float, other):
             with is_float:
                 value.set(code.slots(item).read(FLOAT_VALUE).bits_as("f64"))
@@ -371,7 +396,7 @@ class _Objects:
 
     def without_memory(self) -> Value:
         """What is returned where there is none."""
-        return self.own.call(NO_MEMORY, "i64")
+        return self.state.call(NO_MEMORY, "i64")
 
 
 class _Words:
@@ -406,8 +431,8 @@ class _BuiltinCode:
         self.name = f"{kernel.name}.{'laid' if strided else 'sized'}"
         self.arguments = 5 if strided else 4
 
-    def emit(self, code: Code, own: Array, passed: Array, number: Value) -> None:
-        control, axes = code.slots(own.read(CONTROL)), self.kernel.axes
+    def emit(self, code: Code, state: Array, passed: Array, number: Value) -> None:
+        control, axes = code.slots(state.read(CONTROL)), self.kernel.axes
         with code.when(number == self.arguments):
             tuples = [code.slots(passed.read(index)) for index in (0, *range(2, self.arguments))]
             known = code.integer(0) == 0
@@ -421,33 +446,33 @@ class _BuiltinCode:
                 fits = length == axes
             with code.when(known & fits):
                 addresses, shape, *steps, numbers = tuples
-                objects = _Objects(code, own, addresses, shape, numbers)
+                objects = _Objects(code, state, addresses, shape, numbers)
 
                 def leave(status: Value) -> None:
                     code.leave(control.call(at.FROM_INT64, "i64", status))
 
-                self._run(code, own, objects, steps, leave)
-        code.leave(control.call(at.VECTORCALL, "i64", own.read(FALLBACK), passed, number, 0))
+                self._run(code, state, objects, steps, leave)
+        code.leave(control.call(at.VECTORCALL, "i64", state.read(FALLBACK), passed, number, 0))
 
     def emit_words(self, locked: bool, code: Code, arguments: Sequence[Value]) -> None:
-        own, *rest, _ = arguments
+        state, *rest, _ = arguments
         passed, axes = _Words(code, locked, *rest), self.kernel.axes
         with code.when(passed.axes > 1 if axes == IMAGES else passed.axes == axes):
-            self._run(code, code.slots(own), passed, (), code.leave)
+            self._run(code, code.slots(state), passed, (), code.leave)
         code.leave(code.integer(-1))
 
     def _run(
-        self, code: Code, own: Array, passed: _Objects | _Words, steps: Sequence[Array],
+        self, code: Code, state: Array, passed: _Objects | _Words, steps: Sequence[Array],
         leave: Callable[[Value], None],
     ) -> None:  # fmt: skip
         """Run the launches and leave with the status word, if all that they take is there."""
-        kernel, control = self.kernel, code.slots(own.read(CONTROL))
+        kernel, control = self.kernel, code.slots(state.read(CONTROL))
         count = len(kernel.slots)
         block = code.frame("i64", count)
-        code.move(own.read(TEMPLATE), block.address(), code.integer(8 * count))
+        code.move(state.read(TEMPLATE), block.address(), code.integer(8 * count))
         if self.strided:
             problem = Problem(block, kernel.slots)
-            _place_strided(code, problem, own, block, passed.shape, steps[0], passed.operands)
+            _place_strided(code, problem, state, block, passed.shape, steps[0], passed.operands)
         else:
             problem = Problem(block, kernel.slots, self._shape(code, passed))
             kernel.place_row_major(problem)
@@ -464,9 +489,9 @@ class _BuiltinCode:
         with code.loop(0, passed.operands) as place:
             launch.arguments.write(place + 2, passed.address(place))
         # What the kernel takes besides was written before it.
-        write = code.read_shared(own, launches.variant + VARIANTS)
+        write = code.read_shared(state, launches.variant + VARIANTS)
         with code.when((write != 0) & launch.ready(launches.pieces, launches.grain)):
-            leave(self._launch(code, own, passed, launch, write, launches))
+            leave(self._launch(code, state, passed, launch, write, launches))
 
     def _shape(self, code: Code, passed: _Objects | _Words) -> tuple[Number, ...]:
         """Images, classes, pixels; of rows, one pixel."""
@@ -479,35 +504,35 @@ class _BuiltinCode:
         return images, classes, pixels.get()
 
     def _launch(
-        self, code: Code, own: Array, passed: _Objects | _Words, launch: Launch, write: Value, launches: Launches
+        self, code: Code, state: Array, passed: _Objects | _Words, launch: Launch, write: Value, launches: Launches
     ) -> Value:  # fmt: skip
         """All launches, in order; the status word."""
         _, pieces, grain, sum_blocks, spans, left = launches
         scratch = code.variable(0)
         with code.when(sum_blocks > 0):
-            scratch.set(own.call(ALLOCATE, "i64", sum_blocks * totals.STRIDE))
+            scratch.set(state.call(ALLOCATE, "i64", sum_blocks * totals.STRIDE))
             launch.arguments.write(1, scratch.get())
             with code.when(scratch.get() != 0):  # without memory each piece sums for itself
-                launch.execute(own.read(SUMS), sum_blocks, code.integer(totals.GRAIN))
+                launch.execute(state.read(SUMS), sum_blocks, code.integer(totals.GRAIN))
         with code.when(spans > 0):
-            launch.execute(own.read(CLEAR), spans, code.integer(1))
+            launch.execute(state.read(CLEAR), spans, code.integer(1))
         with code.when(left > 0):
             launch.arguments.write(1, code.frame("i64", ROOM // 8).address())
             with code.when(left > ROOM):
-                scratch.set(own.call(ALLOCATE, "i64", left))
+                scratch.set(state.call(ALLOCATE, "i64", left))
                 launch.arguments.write(1, scratch.get())
                 with code.when(scratch.get() == 0, likely=False):
                     code.leave(passed.without_memory())
         status = launch.execute(write, pieces, grain)
         with code.when(left > 0):
-            launch.execute(own.read(FINISH), code.integer(1), code.integer(TINY))
+            launch.execute(state.read(FINISH), code.integer(1), code.integer(TINY))
         with code.when(scratch.get() != 0):
-            own.call(RELEASE, None, scratch.get())
+            state.call(RELEASE, None, scratch.get())
         return status
 
 
 def _place_strided(
-    code: Code, problem: Problem, own: Array, block: Array, shape: Array, steps: Array, operands: Value
+    code: Code, problem: Problem, state: Array, block: Array, shape: Array, steps: Array, operands: Value
 ) -> None:  # fmt: skip
     """The parameters of operands of any strides: sizes, and steps in bytes, missing axes first."""
     axes, positions = shape.read(TUPLE_LENGTH) - 1, code.variable(1)
@@ -521,7 +546,7 @@ def _place_strided(
     problem["positions"] = positions.get()
     problem["classes"] = integer_of(code, shape.read(axes + TUPLE_ITEMS))
     with code.loop(0, operands) as operand:
-        record = own.at(operand * 2 + OPERANDS)
+        record = state.at(operand * 2 + OPERANDS)
         first, item = block.at(record.read(0)), record.read(1)
         taken = steps.at(operand * (axes + 1) + TUPLE_ITEMS)
         first.write(CLASS_STEP, integer_of(code, taken.read(axes)) * item)

@@ -10,15 +10,22 @@ import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, DType
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.arithmetic import numerics
-from openaclnn.engines.cpu.arithmetic.doubles import power64
-from openaclnn.engines.cpu.arithmetic.exponential import CONSTANT, PLAIN, WEIGHTS, Exp, foldable
+from openaclnn.engines.cpu.arithmetic.functions import (
+    CONSTANT,
+    PLAIN,
+    WEIGHTS,
+    Exp,
+    foldable,
+    power64,
+)
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.launches import (
     ClassKernel,
@@ -26,6 +33,7 @@ from openaclnn.engines.cpu.classes.launches import (
     Launches,
     Problem,
     cut_tiles,
+    example,
 )
 from openaclnn.engines.cpu.classes.parameters import (
     Parameters,
@@ -36,6 +44,7 @@ from openaclnn.engines.cpu.classes.parameters import (
     target_kind,
 )
 from openaclnn.engines.cpu.classes.row_tiles import (
+    RowLanes,
     Stretch,
     Tile,
     classes_lie_apart,
@@ -399,9 +408,9 @@ def emit_one_row(
     def read(operand: str) -> Value:
         return code.load(at(operand), dtype).to("f64")
 
-    own = Targets(code, parameters, target).at(at("target"))
-    label, counted = own.label, own.counted
-    with code.when(own.stray, likely=False):
+    targeted = Targets(code, parameters, target).at(at("target"))
+    label, counted = targeted.label, targeted.counted
+    with code.when(targeted.stray, likely=False):
         parameters.report_stray()
 
     def weight() -> Value:
@@ -480,83 +489,40 @@ def emit_few_classes(dtype: str, target: str) -> Emit:
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         rows = _Rows(code, parameters, dtype, target, sums_of(code, parameters, target))
-        with code.loop(first, last, code.lanes) as start:
-            # Lanes past the end do the last row again.
-            rows.write([(start + lane).least(last - 1) for lane in range(code.lanes)])
+        rows.each(first, last, rows.write)
 
     return emit
 
 
-class _Way(NamedTuple):
-    """Where an operand's rows lie, or its classes."""
-
-    base: Value
-    step: Value
-
-    def at(self, index: Value) -> Value:
-        return self.base + index * self.step
-
-
-class _Rows:
+class _Rows(RowLanes):
     """The function being written; what does not depend on the row is read before the loop."""
 
     def __init__(
         self, code: Code, parameters: Parameters, dtype: str, target: str, sums: Sums
     ) -> None:
-        self.code, self.parameters, self.dtype, self.sums = code, parameters, dtype, sums
-        self.targets = Targets(code, parameters, target)
-        self.ways = {
-            name: _Way(parameters.address(name), parameters[f"{name}.step2"])
-            for name in ("target", "gradient", "log_prob", "out", "lse", "grad_zloss")
-        }
-        self.weights = _Way(parameters.address("weight"), parameters["weight.class_step"])
-        self.steps = [parameters[f"{name}.class_step"] for name in ("log_prob", "out")]
-        self.table = code.array(parameters["table"], "f32")
-        self.opaque = numerics.Opaque(code)
-        smooths = parameters.flag("smooths")
+        operands = ("target", "gradient", "log_prob", "out", "lse", "grad_zloss")
+        super().__init__(code, parameters, dtype, target, operands)
+        self.sums, self.table = sums, code.array(parameters["table"], "f32")
         # A NaN among the weights makes their sum and so all rows NaN: then they need not be read.
         weighted = parameters.flag("weighted") & ~sums.weight_sum.is_nan()
-        self.adds_weights = smooths & weighted
+        self.adds_weights = parameters.flag("smooths") & weighted
 
     def write(self, rows: list[Value]) -> None:
         """Every class of some rows. Their targets' elements are read before anything is written."""
-        code = self.code
-        labels = [code.load(self.ways["target"].at(row), self.targets.kind) for row in rows]
+        code, (labels, targets) = self.code, self.labels(rows)
         safe = [self.targets.of(label).inside.choose(label, 0) for label in labels]
-        label = code.lanes_of(labels)
-        own = self.targets.of(label)
-        counted = own.counted
-        with code.when(own.stray.reduce("or"), likely=False):
-            self.parameters.report_stray()
-
-        def weight() -> Value:
-            return self._read([self.weights.at(one) for one in safe], "f32").to("f64")
-
-        def read(operand: str) -> Value:
-            places = [self.ways[operand].at(row) for row in rows]
-            return self._read(places, self.dtype).to("f64")
-
-        numbers = numbers_of(code, self.parameters, self.sums, counted, weight, read)
-        inputs, results = (
-            [self.ways[name].at(row) for row in rows] for name in ("log_prob", "out")
-        )
-        places = [place + one * self.steps[0] for place, one in zip(inputs, safe, strict=True)]
-        exact = numbers.at_target(self._read(places, self.dtype).to("f64")).to("f32")
+        numbers = numbers_of(
+            code, self.parameters, self.sums, targets.counted, lambda: self.weights(safe),
+            lambda operand: self.read(self.places(operand, rows)).to("f64"),
+        )  # fmt: skip
+        inputs, results = (self.places(name, rows) for name in ("log_prob", "out"))
+        x = self.read(self.at_labels("log_prob", inputs, safe)).to("f64")
+        exact = numbers.at_target(x).to("f32")
         formula = _Formula(self, *numbers.rounded())
         with code.loop(0, self.targets.classes) as current:
-            values = formula.of([place + current * self.steps[0] for place in inputs], current)
-            values = (counted & (label == current)).choose(exact, values)
-            narrowed = numerics.narrow(values, self.dtype, self.opaque, any_nan=True)
-            for lane, place in enumerate(results):
-                where = code.array(place + current * self.steps[1], self.dtype)
-                where.write(0, narrowed.lane(lane))
-
-    def _read(self, places: list[Value], kind: str) -> Value:
-        """An element of each row, as FLOAT."""
-        return numerics.widen(self.raw(places, kind), kind)
-
-    def raw(self, places: list[Value], kind: str) -> Value:
-        return self.code.lanes_of([self.code.array(place, kind).read(0) for place in places])
+            values = formula.of(self.of_class("log_prob", inputs, current), current)
+            hit = targets.counted & (targets.label == current)
+            self.put(hit.choose(exact, values), self.of_class("out", results, current))
 
 
 class _Formula:
@@ -579,7 +545,8 @@ class _Formula:
         code, (exponential, factor) = self.code, self._exp(places)
         values = code.variable(fma(exponential, factor, self.addend))
         with code.when(self.rows.adds_weights):
-            weight = code.load(self.rows.weights.at(current), "f32")
+            place = self.rows.base["weight"] + current * self.rows.along["weight"]
+            weight = code.load(place, "f32")
             values.set(fma(self.addend, weight, exponential * factor))
         return values.get()
 
@@ -631,25 +598,12 @@ class CrossEntropyGradient(ClassKernel):
         return Kernels(write, sums)
 
     def variants(self) -> Iterator[Plan]:
-        for dtype in FLOATS:
-            for target in (INT64, INT32):
-                for classes in (SHORT - 1, SHORT):
-                    yield _example(dtype, target, classes)
-
-
-def _example(dtype: DType, target: DType, classes: int) -> Plan:
-    """A plan of many rows."""
-    numbers: dict[str, Any] = {
-        "ignore_index": -100, "mean": True, "weighted": False, "label_smoothing": 0.0,
-        "zloss_scale": 0.0, "grad_zloss_given": False,
-    }  # fmt: skip
-    inputs = (
-        Operand("target", target, (1,), role="positions"),
-        Operand("gradLoss", dtype, (0,), role="single"),
-        Operand("logProb", dtype, (classes,), 1),
-    )
-    output = Operand("out", dtype, (classes,), 1)
-    return Plan("", NAME, dtype, (1 << 17,), inputs, output, numbers, classes, 0)
+        for dtype, target, classes in product(FLOATS, (INT64, INT32), (SHORT - 1, SHORT)):
+            yield example(
+                NAME, dtype, classes,
+                [("target", target, "positions"), ("gradLoss", dtype, "single"), ("logProb", dtype, "full")],
+                [("out", dtype, "full")], positions=1 << 17,
+            )  # fmt: skip
 
 
 KERNELS[NAME] = CrossEntropyGradient("cross_entropy", SLOTS, OPERANDS)

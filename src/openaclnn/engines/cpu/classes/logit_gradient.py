@@ -9,13 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import product
+from typing import NamedTuple
 
-from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, DType
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64
+from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.arithmetic import numerics
-from openaclnn.engines.cpu.arithmetic.doubles import exp64, expm1_64, power64
-from openaclnn.engines.cpu.arithmetic.exponential import CONSTANT, PLAIN, WEIGHTS, Exp, foldable
+from openaclnn.engines.cpu.arithmetic.functions import (
+    CONSTANT,
+    PLAIN,
+    WEIGHTS,
+    Exp,
+    exp64,
+    expm1_64,
+    foldable,
+    power64,
+)
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.launches import (
     IMAGES,
@@ -24,6 +33,7 @@ from openaclnn.engines.cpu.classes.launches import (
     Launches,
     Problem,
     cut_tiles,
+    example,
 )
 from openaclnn.engines.cpu.classes.parameters import (
     Parameters,
@@ -134,7 +144,7 @@ class Numbers(NamedTuple):
 
 
 def numbers_of(
-    code: Code, scales: Scales, terms: int, own: Value, top: Value, rest: Value, gradient: Value, weight: Value
+    code: Code, scales: Scales, terms: int, logit: Value, top: Value, rest: Value, gradient: Value, weight: Value
 ) -> Numbers:  # fmt: skip
     """Of rows with these logits and weights of their targets' classes; exponentials have so many terms."""
     lse = top + rest
@@ -148,7 +158,7 @@ def numbers_of(
     with code.when(scales.squares):
         square.set(of_square())
     factor = (nll + square.get() + everywhere.get()) * exp64(code, -rest, terms)
-    x = (own - top) - rest
+    x = (logit - top) - rest
     probability = power64(code, x, terms)
     exact = code.variable(expm1_64(code, x, probability, EXPM1_TERMS[terms]) * nll)
     with code.when(scales.adds_squares):
@@ -188,7 +198,7 @@ class TileNumbers:
         self.scales = Scales(parameters, sums)
         self.targets = Targets(code, parameters, target)
         self.counted, self.columns = (code.frame("i64", TILE_ROWS) for _ in range(2))
-        self.own, self.rest, self.gradient, self.weight = (
+        self.logit, self.rest, self.gradient, self.weight = (
             code.frame("f32", TILE_ROWS) for _ in range(4)
         )
         self.top, self.factor, self.addend, self.exact = (
@@ -216,31 +226,31 @@ class TileNumbers:
             place = parameters.address(operand) + position * parameters[f"{operand}.step2"]
             return code.load(place, kind)
 
-        found = self.targets.of(read("target", self.targets.kind))
-        with code.when(found.stray, likely=False):
+        target = self.targets.of(read("target", self.targets.kind))
+        with code.when(target.stray, likely=False):
             parameters.report_stray()
-        column = found.label - first_class
-        hit = found.counted & column.below(count)
-        self.counted.write(index, found.counted.to("i64"))
+        column = target.label - first_class
+        hit = target.counted & column.below(count)
+        self.counted.write(index, target.counted.to("i64"))
         self.columns.write(index, hit.choose(column, -1))
         self.top.write(index, read("top", "f32"))
         self.rest.write(index, read("rest", "f32"))
         self.gradient.write(index, read("gradient", self.dtype))
         self.weight.write(index, 1.0)
         with code.when(parameters.flag("weighted")):
-            step = found.counted.choose(found.label, 0) * parameters["weight.class_step"]
+            step = target.counted.choose(target.label, 0) * parameters["weight.class_step"]
             self.weight.write(index, code.load(parameters.address("weight") + step, "f32"))
         place = self.tile.input_row(first_row, first_class, index)
-        self.own.write(
+        self.logit.write(
             index, code.load(place + hit.choose(column, 0) * SIZE[self.dtype], self.dtype)
         )
 
     def _compute(self, index: Value) -> None:
         """A vector of rows."""
-        frames = self.own, self.top, self.rest, self.gradient, self.weight
+        frames = self.logit, self.top, self.rest, self.gradient, self.weight
         shape = Shape(1, self.code.lanes)
-        given = [frame.load(index, shape).to("f64") for frame in frames]
-        numbers = numbers_of(self.code, self.scales, ROW_TERMS, *given)
+        inputs = [frame.load(index, shape).to("f64") for frame in frames]
+        numbers = numbers_of(self.code, self.scales, ROW_TERMS, *inputs)
         for frame, value in zip(
             (self.top, self.factor, self.addend, self.exact), numbers, strict=True
         ):
@@ -291,7 +301,7 @@ class _Writer:
     def write(self, row: Stretch, numbers: RowNumbers) -> None:
         code, parameters = self.code, self.parameters
         top, factor, addend = numbers.top, numbers.factor, numbers.addend
-        smooths, weighted = (parameters.flag(own) for own in ("smooths", "weighted"))
+        smooths, weighted = (parameters.flag(name) for name in ("smooths", "weighted"))
         folds = foldable(factor)
         ways = (
             (folds & ~smooths, PLAIN, True),
@@ -374,11 +384,7 @@ def emit_pixels(dtype: str, target: str) -> Emit:
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         worker = _Pixels(code, parameters, dtype, target)
-        unit, positions = parameters["tile"], parameters["positions"]
-        with code.loop(first, last) as piece:
-            start = piece * unit
-            stop = (start + unit).least(positions)
-            totals.runs(code, parameters, start, stop, WALKED, worker.run)
+        totals.each_piece(code, parameters, first, last, WALKED, worker.run)
         code.settle()
 
     return emit
@@ -444,8 +450,10 @@ class _Pixels:
         shape = Shape(1, self.code.lanes)
         top, rest = (array.load(index, shape).to("f64") for array in (tops, rests))
         gradient = numerics.load(gradients, index, shape).to("f64")
-        labels, counted, own, weight = pixels
-        numbers = numbers_of(self.code, self.scales, PIXEL_TERMS, own, top, rest, gradient, weight)
+        labels, counted, logit, weight = pixels
+        numbers = numbers_of(
+            self.code, self.scales, PIXEL_TERMS, logit, top, rest, gradient, weight
+        )
         self.classes.store(labels.to("i32"), index)
         self.counted.store(counted.signed("i32"), index)
         for array, value in zip(
@@ -470,7 +478,7 @@ class _Pixels:
 
     def _write(self, group: Group, chunk: Chunk, smooths: bool, put: Put) -> None:
         code, groups, zero = self.code, self.groups, self.code.integer(0)
-        top, factor, addend, counted, exact, own = (
+        top, factor, addend, counted, exact, labels = (
             array.load(zero, groups.shape)
             for array in (
                 self.top, self.factor, self.addend, self.counted, self.exact, self.classes,
@@ -482,7 +490,7 @@ class _Pixels:
             values = self.exp(groups.plane(label) - top) * factor
             if smooths:
                 values = values + addend * groups.factor(chunk, label)
-            values = (own == (chunk.start + label).to("i32")).choose(exact, values)
+            values = (labels == (chunk.start + label).to("i32")).choose(exact, values)
             values = (values.bits_as("i32") & counted).bits_as("f32")
             place = group.places["out"] + (chunk.start + label) * self.out_step
             put(group, label, values, place, smooths)
@@ -530,7 +538,7 @@ class LogitGradient(ClassKernel):
     def is_dense(self, plan: Plan) -> bool:
         """One gradient may stand for all pixels."""
         target, gradient, *walked = (*plan.inputs[:5], plan.output)
-        dense = all(own.strides[-1] == 1 for own in (target, *walked))
+        dense = all(operand.strides[-1] == 1 for operand in (target, *walked))
         return dense and gradient.strides[-1] in (0, 1)
 
     def numbers(self, plan: Plan) -> Mapping[str, int]:
@@ -566,25 +574,14 @@ class LogitGradient(ClassKernel):
 
     def variants(self) -> Iterator[Plan]:
         """Long rows: what short ones need, pixels have."""
-        for dtype in FLOATS:
-            for target in (INT64, INT32):
-                yield _example(self.name, dtype, target, 2 if self.axes == IMAGES else SHORT)
-
-
-def _example(name: str, dtype: DType, target: DType, classes: int) -> Plan:
-    """A plan of many rows."""
-    numbers: dict[str, Any] = {
-        "ignore_index": -100, "mean": True, "weighted": False, "label_smoothing": 0.0, "zloss_scale": 0.0,
-    }  # fmt: skip
-    inputs = (
-        Operand("target", target, (1,), role="positions"),
-        Operand("gradLoss", dtype, (0,), role="single"),
-        Operand("input", dtype, (2,), 1),
-        Operand("top", FLOAT, (1,), role="positions"),
-        Operand("rest", FLOAT, (1,), role="positions"),
-    )
-    output = Operand("out", dtype, (2,), 1)
-    return Plan("", name, dtype, (1 << 17,), inputs, output, numbers, classes, 0)
+        classes = 2 if self.axes == IMAGES else SHORT
+        for dtype, target in product(FLOATS, (INT64, INT32)):
+            yield example(
+                self.name, dtype, classes,
+                [("target", target, "positions"), ("gradLoss", dtype, "single"), ("input", dtype, "full"),
+                 ("top", FLOAT, "positions"), ("rest", FLOAT, "positions")],
+                [("out", dtype, "full")], positions=1 << 17,
+            )  # fmt: skip
 
 
 KERNELS.update({name: LogitGradient(name) for name in (OF_ROWS, OF_PIXELS)})

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 
-from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, INT32, INT64, DType
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, INT32, INT64
+from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.arithmetic import numerics
-from openaclnn.engines.cpu.arithmetic.doubles import exp64
-from openaclnn.engines.cpu.arithmetic.exponential import Exp
-from openaclnn.engines.cpu.arithmetic.singles import log1p_32
+from openaclnn.engines.cpu.arithmetic.functions import Exp, exp64, log1p_32
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.launches import (
     IMAGES,
@@ -24,6 +23,7 @@ from openaclnn.engines.cpu.classes.launches import (
     Launches,
     Problem,
     cut_tiles,
+    example,
 )
 from openaclnn.engines.cpu.classes.loss_rows import (
     AT_ONCE,
@@ -51,7 +51,16 @@ from openaclnn.engines.cpu.registry import KERNELS
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.host import machine
-from openaclnn.engines.machine.numbers import all_of, flag, inverse, least, most, where
+from openaclnn.engines.machine.numbers import (
+    Number,
+    Truth,
+    all_of,
+    flag,
+    inverse,
+    least,
+    most,
+    where,
+)
 from openaclnn.engines.machine.values import Shape, Value
 
 TRAINING_PIXELS = "cross_entropy_logits_pixels"
@@ -67,13 +76,10 @@ def emit_pixels(dtype: str, target: str, each: bool) -> Emit:
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
         worker = _Pixels(code, parameters, dtype, target, each)
-        unit, positions = parameters["tile"], parameters["positions"]
-        with code.loop(first, last) as piece:
-            start = piece * unit
-            stop = (start + unit).least(positions)
-            worker.begin()
-            totals.runs(code, parameters, start, stop, worker.groups.operands, worker.run)
-            worker.end(piece)
+        operands = worker.groups.operands
+        totals.each_piece(
+            code, parameters, first, last, operands, worker.run, worker.begin, worker.end
+        )
 
     return emit
 
@@ -95,7 +101,7 @@ class _Pixels:
         self.weight_sum = self._weights(code.integer(0), self.groups.targets.classes)
         self.before = code.variable(code.double(0.0))  # the sum of those of the chunks before
 
-    def begin(self) -> None:
+    def begin(self, start: Value, stop: Value) -> None:
         self._fill(*self.sums)
 
     def _fill(self, *arrays: Array, number: float = 0.0) -> None:
@@ -151,8 +157,8 @@ class _Pixels:
             with code.when(self.smooths):
                 self._move(chunk, before, top)
         ties = self._powers(group, chunk, shift)
-        own = raised.choose(code.single(1.0), 0.0)
-        self.others.store(self.others.load(zero, shape) + (ties - own).to("f64"), zero)
+        largest = raised.choose(code.single(1.0), 0.0)
+        self.others.store(self.others.load(zero, shape) + (ties - largest).to("f64"), zero)
         with code.when(self.smooths):
             self._spread(chunk)
 
@@ -211,9 +217,9 @@ class _Pixels:
         places["top"].store(top, index)
         places["rest"].store(rest, index)
         top, rest = top.to("f64"), rest.to("f64")
-        _, counted, own, weight = pixels
+        _, counted, logit, weight = pixels
         parts = parts_of(
-            code, parameters, counted, (own - top) - rest, weight,
+            code, parameters, counted, (logit - top) - rest, weight,
             lambda: rest * self.weight_sum - self.spread.load(index, shape),
             lambda scale: (top + rest) * (top + rest) * scale,
         )  # fmt: skip
@@ -277,9 +283,12 @@ class LogitLoss(ClassKernel):
             "returns": numbers.get("return_zloss", False), "each": not plan.reduction,
         }  # fmt: skip
 
+    def is_short(self, classes: Number) -> Truth:
+        return True if self.of_pixels else classes < (machine().lanes if self.whole else SHORT)
+
     def cut(self, problem: Problem) -> Launches:
         positions, classes = problem["positions"], problem["classes"]
-        short = True if self.of_pixels else classes < (machine().lanes if self.whole else SHORT)
+        short = self.is_short(classes)
         apart = all_of(classes > 1, classes_lie_apart(problem, *self.full))
         staged = staged_rows(problem["item"])
         tile = where(apart, staged, most(least(AT_ONCE // classes, staged), 1))
@@ -311,27 +320,15 @@ class LogitLoss(ClassKernel):
     def variants(self) -> Iterator[Plan]:
         """Rows of either sort; what short ones need for training, pixels have."""
         sizes = (2, 1 << 10) if self.whole else (2,) if self.of_pixels else (SHORT,)
-        for dtype in FLOATS:
-            for target in (INT64, INT32):
-                for reduction in ("", "mean"):
-                    for classes in sizes:
-                        yield self._example(dtype, target, reduction, classes)
-
-    def _example(self, dtype: DType, target: DType, reduction: str, classes: int) -> Plan:
-        """A plan of two rows."""
-        numbers = {
-            "ignore_index": -100, "weighted": False, "label_smoothing": 0.0, "zloss_scale": 0.0,
-        }  # fmt: skip
-        inputs = Operand("target", target, (1,), role="positions"), Operand("input", dtype, (2,), 1)
-        many = Operand("lossOut", dtype, (1,), role="positions")
-        one = Operand("lossOut", dtype, (0,), role="single")
-        more = tuple(Operand(name, FLOAT, (1,), role="positions") for name in ("topOut", "restOut"))
-        if self.whole:
-            more = (Operand("logProbOut", dtype, (2,), 1),)
-        return Plan(
-            "", self.name, dtype, (2,), inputs, one if reduction else many, numbers, classes, 0, more=more,
-            reduction=reduction,
-        )  # fmt: skip
+        for dtype, target, reduction, classes in product(FLOATS, (INT64, INT32), ("", "mean"), sizes):  # fmt: skip
+            more = [("topOut", FLOAT, "positions"), ("restOut", FLOAT, "positions")]
+            if self.whole:
+                more = [("logProbOut", dtype, "full")]
+            loss = "single" if reduction else "positions"
+            yield example(
+                self.name, dtype, classes, [("target", target, "positions"), ("input", dtype, "full")],
+                [("lossOut", dtype, loss), *more], reduction=reduction,
+            )  # fmt: skip
 
 
 KERNELS.update({name: LogitLoss(name) for name in (WHOLE, TRAINING, TRAINING_PIXELS)})

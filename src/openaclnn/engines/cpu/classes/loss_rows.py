@@ -17,10 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from openaclnn.engines.cpu.arithmetic import numerics
-from openaclnn.engines.cpu.arithmetic.doubles import exp64, log1p_64
-from openaclnn.engines.cpu.arithmetic.exponential import Exp
-from openaclnn.engines.cpu.classes.parameters import Parameters, Target, Targets, fields
-from openaclnn.engines.cpu.classes.row_tiles import Tile
+from openaclnn.engines.cpu.arithmetic.functions import Exp, exp64, log1p_64
+from openaclnn.engines.cpu.classes.parameters import Parameters, fields
+from openaclnn.engines.cpu.classes.row_tiles import RowLanes, Tile
 from openaclnn.engines.machine.cache import Emit
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.host import LINE, machine
@@ -47,7 +46,6 @@ TURN = 8  # steps whose numbers are added up in FLOAT
 INFINITY = float("inf")
 PART = 2.0**-10  # of a difference is summed in FLOAT, where the sum of whole ones may be infinite
 PARTS = 1 / PART
-SHORT_OPERANDS = ("target", "input", "loss", "log_prob", "square", "lse")
 
 
 def staged_rows(item: Number) -> Number:
@@ -65,8 +63,8 @@ class _Largest:
         )
 
     def take(self, values: Value) -> None:
-        own = self.wide if values.lanes == self.wide[0].get().lanes else self.single
-        for variable, value in zip(own, values.streams(), strict=False):
+        variables = self.wide if values.lanes == self.wide[0].get().lanes else self.single
+        for variable, value in zip(variables, values.streams(), strict=False):
             variable.set(larger(variable.get(), value))
 
     def get(self) -> Value:
@@ -174,11 +172,11 @@ class Chunks:
         with code.loop(0, whole, turn) as start:
             stop = (start + turn).least(whole)
             code.strides(start, stop, shape.elements, functools.partial(body, shape))
-            for own in sums:
-                own.fold()
+            for each_sum in sums:
+                each_sum.fold()
         done = code.strides(whole, count, code.lanes, functools.partial(body, Shape(1, code.lanes)))
-        for own in sums:
-            own.fold()
+        for each_sum in sums:
+            each_sum.fold()
         return done
 
     def look(self, place: Value, count: Value, index: Value) -> None:
@@ -255,10 +253,10 @@ class Chunks:
         spread, weights = _Sum(code), _Sum(code)
         with code.either(self.parameters.flag("weighted")) as (weighted, alike):
             with weighted:
-                own = code.frame("f32", CHUNK).address()
+                copied = code.frame("f32", CHUNK).address()
                 with code.when(weight_step != 4):
-                    code.copy(weight, weight_step, own, code.integer(4), count, "f32")
-                factors = code.array((weight_step == 4).choose(weight, own), "f32")
+                    code.copy(weight, weight_step, copied, code.integer(4), count, "f32")
+                factors = code.array((weight_step == 4).choose(weight, copied), "f32")
 
                 def body(shape: Shape, place: Value) -> None:
                     factor = factors.load(place, shape)
@@ -308,14 +306,6 @@ def parts_of(
     return Parts(*(counted.choose(part, 0.0) for part in parts))
 
 
-def certain_rest(parameters: Parameters, top: Value, others: Value, rest: Value) -> Value:
-    """The rest, or NaN: where the largest logit is infinite there are probabilities only if it alone is."""
-    many = parameters["classes"] > 1
-    none = ((top == -math.inf) & many) | ((top == math.inf) & (others >= 0.5))
-    certain: Value = none.choose(math.nan, rest)
-    return certain
-
-
 def emit_rows(dtype: str, target: str, each: bool, whole: bool) -> Emit:
     """The kernel: pieces of work are tiles of rows. It leaves records in scratch memory, or writes each row's loss."""
 
@@ -326,7 +316,7 @@ def emit_rows(dtype: str, target: str, each: bool, whole: bool) -> Emit:
         tile = Tile(code, parameters, dtype, "input", many_rows, CHUNK, "log_prob")
         rows = Rows(code, many_rows)
         chunks = Chunks(code, parameters, dtype, rows)
-        finish = _Finish(code, parameters, dtype, target, each, whole, rows)
+        results = _Results(code, parameters, dtype, target, each, whole)
         height, positions, classes = (parameters[name] for name in ("tile", "positions", "classes"))
         weight_step = parameters["weight.class_step"]
         with code.loop(first, last) as piece:
@@ -344,88 +334,99 @@ def emit_rows(dtype: str, target: str, each: bool, whole: bool) -> Emit:
                     place = tile.input_row(first_row, start, index)
                     chunks.take(place, weight, weight_step, count, index)
             with code.loop(0, many) as index:
-                finish.row(first_row + index, index)
+                results.of_long_row(first_row + index, rows, index)
             if whole:
                 with code.loop(0, classes, CHUNK) as start:
                     count = (classes - start).least(CHUNK)
                     tile.read(first_row, start, many, count)
                     with code.loop(0, many) as index:
-                        finish.log_prob(*tile.row(first_row, start, index), count, index)
+                        results.log_prob(*tile.row(first_row, start, index), count, rows, index)
                     tile.write(first_row, start, many, count)
 
     return emit
 
 
-class _Finish:
-    """Writes a row's results."""
+class _Results:
+    """Writes the results of rows: of one, or of as many as a vector has lanes."""
 
     def __init__(
-        self, code: Code, parameters: Parameters, dtype: str, target: str, each: bool, whole: bool, rows: Rows
-    ) -> None:  # fmt: skip
-        self.code, self.parameters, self.dtype, self.rows = code, parameters, dtype, rows
+        self, code: Code, parameters: Parameters, dtype: str, target: str, each: bool, whole: bool
+    ) -> None:
+        self.code, self.parameters, self.dtype = code, parameters, dtype
         self.each, self.whole = each, whole
-        self.targets = Targets(code, parameters, target)
-        self.opaque = numerics.Opaque(code)
+        operands = ("log_prob", "square", "lse") if whole else ("top", "rest")
+        self.lanes = RowLanes(code, parameters, dtype, target, ("target", "input", "loss", *operands))  # fmt: skip
 
-    def at(self, operand: str, position: Value) -> Value:
-        return self.parameters.address(operand) + position * self.parameters[f"{operand}.step2"]
-
-    def _rest(self, index: Value) -> Value:
+    def rest(self, top: Value, others: Value) -> Value:
         """log-sum-exp less the largest. Where that is infinite, training has no probabilities; the formula of
         aclnnCrossEntropyLoss has them where one alone is."""
-        highest, others = self.rows.top.read(index), self.rows.others.read(index)
         rest = log1p_64(self.code, others)
         if not self.whole:
-            return rest + (highest - highest)
-        return certain_rest(self.parameters, highest, others, rest)
+            return rest + (top - top)
+        many = self.parameters["classes"] > 1
+        none = ((top == -math.inf) & many) | ((top == math.inf) & (others >= 0.5))
+        certain: Value = none.choose(math.nan, rest)
+        return certain
 
-    def row(self, position: Value, index: Value) -> None:
-        code, parameters, rows = self.code, self.parameters, self.rows
-        found = self.targets.at(self.at("target", position))
-        with code.when(found.stray, likely=False):
-            parameters.report_stray()
-        counted, label = found.counted, found.counted.choose(found.label, 0)
-        rest, top = self._rest(index), rows.top.read(index)
-        if self.whole:
-            rows.others.write(index, rest)  # what was there has done its work
-        else:
+    def write(
+        self, rows: list[Value], top: Value, others: Value, spread: Callable[[Value, Value], Value]
+    ) -> Value:
+        """Losses and numbers of rows with this largest logit, FLOAT64; returns the rest. `spread(top, rest)` is as `parts_of` has it."""
+        code, parameters, lanes = self.code, self.parameters, self.lanes
+        labels, targets = lanes.labels(rows)
+        counted, rest = targets.counted, self.rest(top, others)
+        if not self.whole:
             top = rest.is_nan().choose(rest, top)
-            code.store(top.to("f32"), self.at("top", position), "f32")
-            code.store(rest.to("f32"), self.at("rest", position), "f32")
-
-        weight = code.variable(code.double(1.0))
+            lanes.put(top.to("f32"), lanes.places("top", rows), "f32")
+            lanes.put(rest.to("f32"), lanes.places("rest", rows), "f32")
+        safe = [counted.lane(lane).choose(label, 0) for lane, label in enumerate(labels)]
+        weight = code.variable(code.double(1.0).splat(top.lanes))
         with code.when(parameters.flag("weighted")):
-            place = parameters.address("weight") + label * parameters["weight.class_step"]
-            weight.set(code.load(place, "f32").to("f64"))
-        place = self.at("input", position) + label * parameters["input.class_step"]
-        own = code.load(place, self.dtype).to("f64")
-        # An infinite largest logit has no log-probability.
+            weight.set(lanes.weights(safe))
+        places = lanes.at_labels("input", lanes.places("input", rows), safe)
+        log_prob = (lanes.read(places).to("f64") - top) - rest
         parts = parts_of(
-            code, parameters, counted, (own - top) - rest, weight.get(),
-            lambda: (rest + (top - top)) * rows.weights.read(index) - rows.spread.read(index),
+            code, parameters, counted, log_prob, weight.get(), lambda: spread(top, rest),
             lambda scale: scale * (top + rest) * (top + rest),
         )  # fmt: skip
         if self.each:
-            code.store((parts[0] + parts[1]).to("f32"), self.at("loss", position), self.dtype)
+            self._put("loss", rows, parts.loss + parts.square)
         else:
-            record = code.array(parameters.scratch + position * (8 * RECORD), "f64")
-            for slot, part in enumerate(parts):
-                record.write(slot, part)
+            for lane, row in enumerate(rows):
+                record = code.array(parameters.scratch + row * (8 * RECORD), "f64")
+                for slot, part in enumerate(parts):
+                    record.write(slot, part.lane(lane))
         if self.whole:
             with code.when(parameters.flag("returns")):
-                code.store((top + rest).to("f32"), self.at("lse", position), self.dtype)
+                self._put("lse", rows, top + rest)
                 if self.each:
-                    code.store(parts[1].to("f32"), self.at("square", position), self.dtype)
+                    self._put("square", rows, parts.square)
+        return rest
 
-    def log_prob(self, x: Value, out: Value, count: Value, index: Value) -> None:
+    def _put(self, operand: str, rows: list[Value], values: Value) -> None:
+        self.lanes.put(values.to("f32"), self.lanes.places(operand, rows))
+
+    def of_long_row(self, position: Value, rows: Rows, index: Value) -> None:
+        """Of a row of a tile."""
+
+        def spread(top: Value, rest: Value) -> Value:
+            # An infinite largest logit has no log-probability.
+            return (rest + (top - top)) * rows.weights.read(index) - rows.spread.read(index)
+
+        top, others = (array.read(index).splat(1) for array in (rows.top, rows.others))
+        rest = self.write([position], top, others, spread)
+        if self.whole:
+            rows.others.write(index, rest.lane(0))  # what was there has done its work
+
+    def log_prob(self, x: Value, out: Value, count: Value, rows: Rows, index: Value) -> None:
         """A chunk of a row's log-probabilities."""
-        code, rows = self.code, self.rows
+        code = self.code
         top, rest = (array.read(index).to("f32") for array in (rows.top, rows.others))
         source, written = code.array(x, self.dtype), code.array(out, self.dtype)
 
         def body(shape: Shape, place: Value) -> None:
             values = (numerics.load(source, place, shape) - top) - rest
-            numerics.store(values, written, place, self.opaque, any_nan=True)
+            numerics.store(values, written, place, self.lanes.opaque, any_nan=True)
 
         code.elements(count, 4, body)
 
@@ -441,78 +442,50 @@ def emit_short_rows(dtype: str, target: str, each: bool) -> Emit:
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, first, last = arguments
         rows = _ShortRows(code, Parameters(code, block, SLOTS), dtype, target, each)
-        with code.loop(first, last, code.lanes) as start:
-            # Lanes past the end do the last row again.
-            rows.write([(start + lane).least(last - 1) for lane in range(code.lanes)])
+        rows.results.lanes.each(first, last, rows.write)
 
     return emit
 
 
 class _ShortRows:
-    """The function being written; what does not depend on the row is read before the loop."""
+    """Rows whose classes are all held in the frame."""
 
     def __init__(
         self, code: Code, parameters: Parameters, dtype: str, target: str, each: bool
     ) -> None:
-        self.code, self.parameters, self.dtype, self.each = code, parameters, dtype, each
-        self.targets = Targets(code, parameters, target)
-        self.base = {name: parameters.address(name) for name in SHORT_OPERANDS}
-        self.step = {name: parameters[f"{name}.step2"] for name in SHORT_OPERANDS}
-        self.along = {name: parameters[f"{name}.class_step"] for name in ("input", "log_prob")}
-        self.weights, self.weight_step = (
-            parameters.address("weight"),
-            parameters["weight.class_step"],
-        )
-        self.weighted, self.returns = (parameters.flag(name) for name in ("weighted", "returns"))
-        self.opaque, self.exp = numerics.Opaque(code), Exp(code, None, "negative")
+        self.code, self.classes = code, parameters["classes"]
+        self.results = _Results(code, parameters, dtype, target, each, whole=True)
+        self.weighted, self.exp = parameters.flag("weighted"), Exp(code, None, "negative")
         self.x = code.frame("f32", code.lanes * code.lanes)  # class after class
-        self.shape = Shape(1, code.lanes)
-
-    def at(self, operand: str, row: Value) -> Value:
-        return self.base[operand] + row * self.step[operand]
 
     def write(self, rows: list[Value]) -> None:
         """All results of some rows; all of theirs is read before anything is written."""
-        code, classes = self.code, self.targets.classes
-        labels = [code.load(self.at("target", row), self.targets.kind) for row in rows]
-        found = self.targets.of(code.lanes_of(labels))
-        with code.when(found.stray.reduce("or"), likely=False):
-            self.parameters.report_stray()
-        inputs = [self.at("input", row) for row in rows]
+        code, lanes = self.code, self.results.lanes
+        inputs = lanes.places("input", rows)
         highest = code.variable(code.constant("f32", -math.inf, code.lanes))
-        with code.loop(0, classes) as current:
-            values = self._read([place + current * self.along["input"] for place in inputs])
+        with code.loop(0, self.classes) as current:
+            values = lanes.read(lanes.of_class("input", inputs, current))
             self.x.store(values, current * code.lanes)
             highest.set(larger(highest.get(), values))
         top = highest.get()
-        others = self._others(top)
-        rest = certain_rest(self.parameters, top.to("f64"), others, log1p_64(code, others))
-        self._losses(rows, labels, found, top.to("f64"), rest)
-        results = [self.at("log_prob", row) for row in rows]
-        with code.loop(0, classes) as current:
+        rest = self.results.write(rows, top.to("f64"), self._others(top), self._spread)
+        places = lanes.places("log_prob", rows)
+        with code.loop(0, self.classes) as current:
             values = (self._class(current) - top) - rest.to("f32")
-            narrowed = numerics.narrow(values, self.dtype, self.opaque, any_nan=True)
-            for lane, place in enumerate(results):
-                where = code.array(place + current * self.along["log_prob"], self.dtype)
-                where.write(0, narrowed.lane(lane))
-
-    def _read(self, places: list[Value]) -> Value:
-        """An element of each row, as FLOAT."""
-        elements = [self.code.array(place, self.dtype).read(0) for place in places]
-        return numerics.widen(self.code.lanes_of(elements), self.dtype)
+            lanes.put(values, lanes.of_class("log_prob", places, current))
 
     def _class(self, current: Value) -> Value:
-        return self.x.load(current * self.code.lanes, self.shape)
+        return self.x.load(current * self.code.lanes, Shape(1, self.code.lanes))
 
-    def _zeros(self, kind: str) -> Value:
-        return self.code.constant(kind, 0.0, self.code.lanes)
+    def _zeros(self, kind: str) -> Variable:
+        return self.code.variable(self.code.constant(kind, 0.0, self.code.lanes))
 
     def _others(self, top: Value) -> Value:
         """The sum of exp(x - top) over all but one of the largest."""
         code = self.code
-        total, ties = (code.variable(self._zeros(kind)) for kind in ("f64", "f32"))
+        total, ties = self._zeros("f64"), self._zeros("f32")
         shift = (top == -math.inf).choose(0.0, top)
-        with code.loop(0, self.targets.classes) as current:
+        with code.loop(0, self.classes) as current:
             values = self._class(current)
             powers, tie = self.exp(values - shift), values == shift
             ties.set(ties.get() + tie.choose(code.single(1.0), 0.0))
@@ -524,61 +497,22 @@ class _ShortRows:
         others: Value = (top > -math.inf).choose(apart + lowered, powers + 0.0)
         return others
 
-    def _losses(
-        self, rows: list[Value], labels: list[Value], found: Target, top: Value, rest: Value
-    ) -> None:
-        code, counted = self.code, found.counted
-        safe = [counted.lane(lane).choose(label, 0) for lane, label in enumerate(labels)]
-        weight = code.variable(code.constant("f64", 1.0, code.lanes))
-        with code.when(self.weighted):
-            places = [self.weights + label * self.weight_step for label in safe]
-            weight.set(code.lanes_of([code.load(place, "f32") for place in places]).to("f64"))
-        own = self._own(safe).to("f64")
-        parts = parts_of(
-            code, self.parameters, counted, (own - top) - rest, weight.get(),
-            lambda: self._spread(top, rest), lambda scale: scale * (top + rest) * (top + rest),
-        )  # fmt: skip
-        if self.each:
-            self._put("loss", rows, parts[0] + parts[1])
-        else:
-            for lane, row in enumerate(rows):
-                record = code.array(self.parameters.scratch + row * (8 * RECORD), "f64")
-                for slot, part in enumerate(parts):
-                    record.write(slot, part.lane(lane))
-        with code.when(self.returns):
-            self._put("lse", rows, top + rest)
-            if self.each:
-                self._put("square", rows, parts[1])
-
-    def _own(self, labels: list[Value]) -> Value:
-        """The logit of each row's target."""
-        lanes = self.code.lanes
-        return self.code.gathered(
-            self.x, [label * lanes + lane for lane, label in enumerate(labels)]
-        )
-
     def _spread(self, top: Value, rest: Value) -> Value:
         """What label smoothing adds: the sum of weight * (log-sum-exp - x)."""
-        code, largest = self.code, top.to("f32")
-        spread, weights = code.variable(self._zeros("f64")), code.variable(code.double(0.0))
-        with code.loop(0, self.targets.classes) as current:
+        code, lanes, largest = self.code, self.results.lanes, top.to("f32")
+        spread, weights = self._zeros("f64"), code.variable(code.double(0.0))
+        with code.loop(0, self.classes) as current:
             distance = below(self._class(current), largest)
             with code.either(self.weighted) as (weighted, alike):
                 with weighted:
-                    factor = code.load(self.weights + current * self.weight_step, "f32")
+                    place = lanes.base["weight"] + current * lanes.along["weight"]
+                    factor = code.load(place, "f32")
                     spread.set(spread.get() + (distance * factor).to("f64"))
                     weights.set(weights.get() + factor.to("f64"))
                 with alike:
                     spread.set(spread.get() + distance.to("f64"))
-        count = self.targets.classes.to("f64")
-        every = self.weighted.choose(weights.get() + 0.0, count)
+        every = self.weighted.choose(weights.get() + 0.0, self.classes.to("f64"))
         return rest * every - (spread.get() + 0.0) * PARTS
-
-    def _put(self, operand: str, rows: list[Value], values: Value) -> None:
-        """A number of each row."""
-        rounded = values.to("f32")
-        for lane, row in enumerate(rows):
-            self.code.store(rounded.lane(lane), self.at(operand, row), self.dtype)
 
 
 def emit_reduction(dtype: str) -> Emit:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
-from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8, DType
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8
+from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.classes import totals
@@ -21,6 +22,7 @@ from openaclnn.engines.cpu.classes.launches import (
     Launches,
     Problem,
     cut_tiles,
+    example,
 )
 from openaclnn.engines.cpu.classes.parameters import (
     GROUP,
@@ -129,14 +131,10 @@ def emit_pieces(writer: type[Writer], dtype: str, target: str, single: bool) -> 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, first, last = arguments
         parameters = Parameters(code, block, SLOTS)
-        unit, positions = parameters["tile"], parameters["positions"]
         gradient = single_gradient(code, parameters, dtype, target) if single else None
-        made = writer(code, parameters, dtype, target, gradient)
-        with code.loop(first, last) as piece:
-            start = piece * unit
-            stop = (start + unit).least(positions)
-            made.clear(start, stop)
-            runs(code, parameters, start, stop, ("target", "gradient", "out"), made.run)
+        pieces = writer(code, parameters, dtype, target, gradient)
+        operands = ("target", "gradient", "out")
+        totals.each_piece(code, parameters, first, last, operands, pieces.run, pieces.clear)
 
     return emit
 
@@ -144,15 +142,15 @@ def emit_pieces(writer: type[Writer], dtype: str, target: str, single: bool) -> 
 def single_gradient(code: Code, parameters: Parameters, dtype: str, target: str) -> Value:
     """The one gradient of all positions, divided by the total weight for mean: FLOAT, as documented."""
     gradient = code.variable(code.load(parameters.address("gradient"), dtype))
-    given = parameters.flag("total_given")
+    total_given = parameters.flag("total_given")
     positions, zero = parameters["positions"], code.integer(0)
     with code.when(parameters.flag("mean")):
         total, _ = totals.in_blocks(
-            code, given.choose(zero, positions), parameters.scratch, zero, 2,
+            code, total_given.choose(zero, positions), parameters.scratch, zero, 2,
             lambda start, stop: totals.sum_targets(code, parameters, start, stop, target, dtype),
         )  # fmt: skip
         divisor = code.variable(total.to("f32"))
-        with code.when(given):
+        with code.when(total_given):
             divisor.set(code.load(parameters.address("total"), dtype))
         gradient.set(gradient.get() / divisor.get())
     return gradient.get()
@@ -230,8 +228,8 @@ class Scatter(Writer):
         )
         target = self.targets.at(place)
         with code.when(target.counted, likely=True):
-            own = code.load(gradient, self.dtype) if self.gradient is None else self.gradient
-            value = -(own * self.weight(target.label))
+            factor = code.load(gradient, self.dtype) if self.gradient is None else self.gradient
+            value = -(factor * self.weight(target.label))
             code.store(value, out + target.label * self.class_step, self.dtype)
         with code.when(target.stray, likely=False):
             self.parameters.report_stray()
@@ -336,8 +334,8 @@ class Select(Writer):
         wide = self.code.joined([self._keys(targets, index + at, shape.lanes) for at in starts])
         keys = wide.to(self.bits)
         self._note(keys, highest)
-        own = self._gradients(gradients, index, shape)
-        for plane, values in zip(planes, self._values(own, wide, planes, shape), strict=True):
+        factors = self._gradients(gradients, index, shape)
+        for plane, values in zip(planes, self._values(factors, wide, planes, shape), strict=True):
             wanted = plane.wanted.to(self.bits)
             for at, (key, value) in zip(starts, keys.streams_with(values), strict=True):
                 plane.out.store((key == wanted).choose(value, 0), index + at)
@@ -366,20 +364,20 @@ class Select(Writer):
         return numerics.load(gradients, index, Shape(shape.elements // lanes, lanes))
 
     def _values(
-        self, own: Value | None, keys: Value, planes: list[Plane], shape: Shape
+        self, gradients: Value | None, keys: Value, planes: list[Plane], shape: Shape
     ) -> list[Value]:
         """-(gradient * weight) for each plane, rounded, as integers of the element's size."""
         factors = [plane.factor for plane in planes]
-        if own is None:
+        if gradients is None:
             return [self._rounded(factor.splat(1)).lane(0) for factor in factors]
         if self.dtype == "f32" or len(planes) == 1:
-            return [self._joined(own * factor, shape) for factor in factors]
+            return [self._joined(gradients * factor, shape) for factor in factors]
         # Rounding costs more than choosing the weight first: one value a position serves both planes.
         first = planes[0].wanted.to("i32")
-        weights = own.join(
-            (key == first).choose(*factors) for key in keys.split(own.lanes).streams()
+        weights = gradients.join(
+            (key == first).choose(*factors) for key in keys.split(gradients.lanes).streams()
         )
-        return [self._joined(own * weights, shape)] * len(planes)
+        return [self._joined(gradients * weights, shape)] * len(planes)
 
     def _joined(self, values: Value, shape: Shape) -> Value:
         bits = self._rounded(values)
@@ -436,8 +434,8 @@ class NllGradient(ClassKernel):
     axes, strided, full = IMAGES, True, ("out",)
 
     def numbers(self, plan: Plan) -> Mapping[str, int]:
-        given = int(plan.numbers["total_weight_given"])
-        return {"weighted": 1, "mean": int(plan.numbers["mean"]), "total_given": given}
+        total_given = int(plan.numbers["total_weight_given"])
+        return {"weighted": 1, "mean": int(plan.numbers["mean"]), "total_given": total_given}
 
     def cut(self, problem: Problem) -> Launches:
         positions, classes, item = (problem[name] for name in ("positions", "classes", "item"))
@@ -488,25 +486,13 @@ class NllGradient(ClassKernel):
 
     def variants(self) -> Iterator[Plan]:
         """Those of rows need the code of images."""
-        for dtype in FLOATS:
-            for target in (INT64, INT32, UINT8):
-                for classes in (FEW, MANY + 1):
-                    for single in (False, True):
-                        yield _example(dtype, target, classes, single)
-
-
-def _example(dtype: DType, target: DType, classes: int, single: bool) -> Plan:
-    """A plan of many pixels."""
-    size = 1 << 17
-    numbers = {"ignore_index": -100, "mean": single, "total_weight_given": False}
-    role = "single" if single else "positions"
-    inputs = (
-        Operand("target", target, (1,), role="positions"),
-        Operand("gradOutput", dtype, (0 if single else 1,), role=role),
-        Operand("weight", dtype, (0,), 1, role="classes"),
-    )
-    output = Operand("out", dtype, (1,), size)
-    return Plan("", NAME, dtype, (size,), inputs, output, numbers, classes, 0)
+        kinds = product(FLOATS, (INT64, INT32, UINT8), (FEW, MANY + 1), ("positions", "single"))
+        for dtype, target, classes, role in kinds:
+            yield example(
+                NAME, dtype, classes,
+                [("target", target, "positions"), ("gradOutput", dtype, role), ("weight", dtype, "classes")],
+                [("out", dtype, "planes")], positions=1 << 17,
+            )  # fmt: skip
 
 
 KERNELS[NAME] = KERNELS["nll_loss_backward"] = NllGradient("nll", SLOTS, OPERANDS)

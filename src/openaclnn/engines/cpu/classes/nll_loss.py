@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 
-from openaclnn.core.dtypes import FLOAT16, FLOATS, INT32, INT64, UINT8, DType
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.dtypes import FLOAT16, FLOATS, INT32, INT64, UINT8
+from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.launches import (
     IMAGES,
@@ -13,6 +14,7 @@ from openaclnn.engines.cpu.classes.launches import (
     Kernels,
     Launches,
     Problem,
+    example,
 )
 from openaclnn.engines.cpu.classes.parameters import (
     AXES,
@@ -56,19 +58,19 @@ def emit_blocks(dtype: str, target: str, each: bool) -> Emit:
                 later = (index + AHEAD).least(count - 1)
                 label = targets.at(addresses[0] + later * steps["target"]).label
                 code.prefetch(addresses[1] + later * steps["values"] + label * class_step)
-                own, values, out = (
+                place, values, out = (
                     address + index * step
                     for address, step in zip(addresses, steps.values(), strict=True)
                 )
-                found = targets.at(own)
-                with code.when(found.stray, likely=False):
+                labelled = targets.at(place)
+                with code.when(labelled.stray, likely=False):
                     parameters.report_stray()
-                label = found.counted.choose(found.label, 0)
+                label = labelled.counted.choose(labelled.label, 0)
                 weight = code.load(weights + label * weight_step, dtype).to("f64")
                 value = code.load(values + label * class_step, dtype).to("f64")
-                loss = found.counted.choose(-(weight * value), 0.0)
+                loss = labelled.counted.choose(-(weight * value), 0.0)
                 losses.set(losses.get() + loss)
-                total.set(total.get() + found.counted.choose(weight, 0.0))
+                total.set(total.get() + labelled.counted.choose(weight, 0.0))
                 if each:
                     code.store(loss.to("f32"), out, dtype)
 
@@ -145,27 +147,13 @@ class NllLoss(ClassKernel):
         )
 
     def variants(self) -> Iterator[Plan]:
-        for dtype in FLOATS:
-            for target in (INT64, INT32, UINT8):
-                for reduction in ("", "mean"):
-                    yield _example(dtype, target, reduction)
-
-
-def _example(dtype: DType, target: DType, reduction: str) -> Plan:
-    """A plan of two rows."""
-    inputs = (
-        Operand("target", target, (1,), role="positions"),
-        Operand("self", dtype, (2,), 1),
-        Operand("weight", dtype, (0,), 1, role="classes"),
-    )
-    out = Operand(
-        "out", dtype, (0 if reduction else 1,), role="single" if reduction else "positions"
-    )
-    total = Operand("totalWeightOut", dtype, (0,), role="single")
-    return Plan(
-        "", NAME, dtype, (2,), inputs, out, {"ignore_index": -100}, 2, 0, more=(total,),
-        reduction=reduction,
-    )  # fmt: skip
+        for dtype, target, reduction in product(FLOATS, (INT64, INT32, UINT8), ("", "mean")):
+            loss = "single" if reduction else "positions"
+            yield example(
+                NAME, dtype, 2,
+                [("target", target, "positions"), ("self", dtype, "full"), ("weight", dtype, "classes")],
+                [("out", dtype, loss), ("totalWeightOut", dtype, "single")], reduction=reduction,
+            )  # fmt: skip
 
 
 KERNELS[NAME] = NllLoss(NAME, SLOTS, OPERANDS)

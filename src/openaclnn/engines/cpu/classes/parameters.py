@@ -112,8 +112,8 @@ class Parameters:
 
     def address(self, operand: str) -> Value:
         """Where an operand's first visited element lies; nonsense if it is absent, never to be read then."""
-        given = self.code.load(self.arguments + self[f"{operand}.at"] * 8, "i64")
-        return given + self[f"{operand}.offset"]
+        address = self.code.load(self.arguments + self[f"{operand}.at"] * 8, "i64")
+        return address + self[f"{operand}.offset"]
 
     def position(self, operand: str, index: Value) -> Value:
         """The address of an operand's element at a position."""

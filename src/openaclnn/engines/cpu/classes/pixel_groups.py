@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.classes.parameters import Parameters, Targets
-from openaclnn.engines.cpu.layouts.copies import transposed
+from openaclnn.engines.cpu.layouts.tiles import transposed
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.host import LINE, machine
 from openaclnn.engines.machine.kinds import SIZE
@@ -51,7 +51,7 @@ class Pixels(NamedTuple):
 
     labels: Value
     counted: Value
-    own: Value
+    logit: Value
     weight: Value
 
 
@@ -136,22 +136,22 @@ class Groups:
         code, lanes = self.code, self.code.lanes
         shape, places = Shape(1, lanes), [index + lane for lane in range(lanes)]
         labels = self.fetch(group, "target", self.labels).load(index, shape).to("i64")
-        found = self.targets.of(labels)
+        target = self.targets.of(labels)
         inside = code.lanes_of(places) < group.many
-        with code.when((found.stray & inside).reduce("or"), likely=False):
+        with code.when((target.stray & inside).reduce("or"), likely=False):
             self.parameters.report_stray()
-        counted = found.counted & inside
+        counted = target.counted & inside
         safe = counted.choose(labels, 0)
         chosen = [safe.lane(lane) for lane in range(lanes)]
-        own = code.variable(code.constant("f32", 0.0, lanes))
+        logit = code.variable(code.constant("f32", 0.0, lanes))
         with code.either(self.targets.classes <= CHUNK) as (buffered, outside):
             with buffered:
                 pairs = zip(chosen, places, strict=True)
-                own.set(code.gathered(self.logits, [one * self.width + at for one, at in pairs]))
+                logit.set(code.gathered(self.logits, [one * self.width + at for one, at in pairs]))
             with outside:
                 last, x = group.many - 1, group.places["input"]
                 pairs = zip(chosen, places, strict=True)
-                own.set(self._read(
+                logit.set(self._read(
                     [x + at.least(last) * self.steps["input"] + one * self.class_step for one, at in pairs],
                     self.dtype,
                 ))  # fmt: skip
@@ -159,7 +159,7 @@ class Groups:
         with code.when(self.weighted):
             first, step = self.parameters.address("weight"), self.parameters["weight.class_step"]
             weight.set(self._read([first + one * step for one in chosen], "f32"))
-        return Pixels(labels, counted, own.get().to("f64"), weight.get().to("f64"))
+        return Pixels(labels, counted, logit.get().to("f64"), weight.get().to("f64"))
 
     def _read(self, places: list[Value], kind: str) -> Value:
         """Elements that lie anywhere, as FLOAT."""
@@ -185,18 +185,18 @@ class Groups:
         """The same with the operand's numbers in the frame."""
         code = self.code
         with code.when(~group.here, likely=False):
-            step, own = self.steps[operand], code.integer(frame.align)
+            step, item = self.steps[operand], code.integer(frame.align)
             place = group.places[operand]
-            code.copy(place, step, frame.address(), own, group.many, frame.kind)
+            code.copy(place, step, frame.address(), item, group.many, frame.kind)
         return self.beside(group, operand, frame)
 
     def put_back(self, group: Group, operand: str, frame: Array) -> None:
         """What was written to the frame in an operand's place."""
         code = self.code
         with code.when(~group.here, likely=False):
-            step, own = self.steps[operand], code.integer(frame.align)
+            step, item = self.steps[operand], code.integer(frame.align)
             place = group.places[operand]
-            code.copy(frame.address(), own, place, step, group.many, frame.kind)
+            code.copy(frame.address(), item, place, step, group.many, frame.kind)
 
 
 class _Turned:

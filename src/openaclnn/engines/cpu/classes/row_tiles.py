@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.classes.launches import Problem
-from openaclnn.engines.cpu.classes.parameters import Parameters
+from openaclnn.engines.cpu.classes.parameters import Parameters, Target, Targets
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.numbers import (
@@ -22,7 +23,7 @@ from openaclnn.engines.machine.numbers import (
 )
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["CHUNK", "TILE_CLASSES", "TILE_ROWS", "Stretch", "Tile", "cut_rows", "each_stretch"]
+__all__ = ["CHUNK", "TILE_CLASSES", "TILE_ROWS", "RowLanes", "Stretch", "Tile", "classes_lie_apart", "cut_rows", "each_stretch"]  # fmt: skip
 
 
 TILE_ROWS, TILE_CLASSES = 64, 128  # of rows whose classes lie apart: 32 KB each way
@@ -139,6 +140,67 @@ def each_stretch(
         with code.loop(0, many) as index:
             x, out = tile.row(first_row, first_class, index)
             weight = weights + first_class * weight_step
-            own = Stretch(x, out, weight, weight_step, count)
-            body(first_row + index, first_class, own, index)
+            stretch = Stretch(x, out, weight, weight_step, count)
+            body(first_row + index, first_class, stretch, index)
         tile.write(first_row, first_class, many, count)
+
+
+class RowLanes:
+    """As many rows at once as a vector has lanes, or one, class after class: each lane has its row of every operand."""
+
+    def __init__(
+        self, code: Code, parameters: Parameters, dtype: str, target: str, operands: Sequence[str]
+    ) -> None:
+        self.code, self.parameters, self.dtype = code, parameters, dtype
+        self.targets, self.opaque = Targets(code, parameters, target), numerics.Opaque(code)
+        self.base = {name: parameters.address(name) for name in (*operands, "weight")}
+        self.step = {name: parameters[f"{name}.step2"] for name in operands}
+        self.along = {name: parameters[f"{name}.class_step"] for name in (*operands, "weight")}
+
+    def each(self, first: Value, last: Value, body: Callable[[list[Value]], None]) -> None:
+        """`body(rows)` for a vector of rows after another; lanes past the end do the last row again."""
+        lanes = range(self.code.lanes)
+        with self.code.loop(first, last, self.code.lanes) as start:
+            body([(start + lane).least(last - 1) for lane in lanes])
+
+    def places(self, operand: str, rows: list[Value]) -> list[Value]:
+        """Where rows begin."""
+        return [self.base[operand] + row * self.step[operand] for row in rows]
+
+    def of_class(self, operand: str, places: list[Value], label: Value) -> list[Value]:
+        """Where rows have a class."""
+        return [place + label * self.along[operand] for place in places]
+
+    def at_labels(self, operand: str, places: list[Value], labels: list[Value]) -> list[Value]:
+        """Where rows have a class each."""
+        both = zip(places, labels, strict=True)
+        return [place + label * self.along[operand] for place, label in both]
+
+    def raw(self, places: list[Value], kind: str) -> Value:
+        return self.code.lanes_of([self.code.array(place, kind).read(0) for place in places])
+
+    def read(self, places: list[Value], kind: str = "") -> Value:
+        """An element of each row, as FLOAT."""
+        kind = kind or self.dtype
+        return numerics.widen(self.raw(places, kind), kind)
+
+    def labels(self, rows: list[Value]) -> tuple[list[Value], Target]:
+        """The targets; strays are reported."""
+        code = self.code
+        labels = [code.load(place, self.targets.kind) for place in self.places("target", rows)]
+        targets = self.targets.of(code.lanes_of(labels))
+        with code.when(targets.stray.reduce("or"), likely=False):
+            self.parameters.report_stray()
+        return labels, targets
+
+    def weights(self, labels: list[Value]) -> Value:
+        """Of classes, FLOAT64."""
+        first = [self.base["weight"]] * len(labels)
+        return self.read(self.at_labels("weight", first, labels), "f32").to("f64")
+
+    def put(self, values: Value, places: list[Value], kind: str = "") -> None:
+        """An element of each row."""
+        kind = kind or self.dtype
+        narrowed = numerics.narrow(values, kind, self.opaque, any_nan=True)
+        for lane, place in enumerate(places):
+            self.code.array(place, kind).write(0, narrowed.lane(lane))

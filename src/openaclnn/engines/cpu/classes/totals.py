@@ -40,8 +40,8 @@ def runs(
         at = (first.get(), middle.get(), last.get())
         count = (sizes[2] - at[2]).least(left.get())
         addresses = [
-            base + at[0] * own[0] + at[1] * own[1] + at[2] * own[2]
-            for base, own in zip(bases, steps, strict=True)
+            base + at[0] * step[0] + at[1] * step[1] + at[2] * step[2]
+            for base, step in zip(bases, steps, strict=True)
         ]
         body(addresses, count)
         left.set(left.get() - count)
@@ -50,6 +50,23 @@ def runs(
         wrapped = following == sizes[1]
         middle.set(wrapped.choose(0, following))
         first.set(wrapped.choose(first.get() + 1, first.get()))
+
+
+def each_piece(
+    code: Code, parameters: Parameters, first: Value, last: Value, operands: tuple[str, ...],
+    body: Callable[[list[Value], Value], None], begin: Callable[[Value, Value], None] | None = None,
+    end: Callable[[Value], None] | None = None,
+) -> None:  # fmt: skip
+    """`runs` of some pieces of work, each of `tile` positions; `begin(start, stop)` before and `end(piece)` after each."""
+    unit, positions = parameters["tile"], parameters["positions"]
+    with code.loop(first, last) as piece:
+        start = piece * unit
+        stop = (start + unit).least(positions)
+        if begin is not None:
+            begin(start, stop)
+        runs(code, parameters, start, stop, operands, body)
+        if end is not None:
+            end(piece)
 
 
 def sum_targets(

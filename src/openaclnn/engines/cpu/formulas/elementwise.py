@@ -111,8 +111,8 @@ class Elementwise:
             dict(zip(self.formula.switches, on, strict=True))
             for on in product((False, True), repeat=len(self.formula.switches))
         ]
-        plain = [dict.fromkeys(self.formula.numbers, 1.0) | own for own in switches]
-        examples = [own for form in TUNED.get(self.formula.name, ()) for own in form.examples]
+        plain = [dict.fromkeys(self.formula.numbers, 1.0) | chosen for chosen in switches]
+        examples = [chosen for form in TUNED.get(self.formula.name, ()) for chosen in form.examples]
         sizes = 2, tiles.GRAIN, last_cache()  # so many results go past the caches
         for dtype in FLOATS:
             for numbers in [*plain, *examples]:
@@ -135,30 +135,30 @@ class Elementwise:
 def _flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat:
     """The kernel for any size."""
     layout = tiles.arrange(plan)
-    own = _signature(plan, single)
-    past, counts = _past(plan, layout, own, form)
+    signature = _signature(plan, single)
+    past, counts = _past(plan, layout, signature, form)
     reciprocal = form.names.index(plan.reciprocal) if plan.reciprocal else -1
     derived = () if form.derive is None else form.derive.numbers
     return Flat(
-        kernel_address(form, own, past=past), tiles.GRAIN, constants(form), reciprocal, counts, form,
-        derive_address(form), derived, partial(kernel_address, form, own._replace(single=())), gathering, MOST,
+        kernel_address(form, signature, past=past), tiles.GRAIN, constants(form), reciprocal, counts, form,
+        derive_address(form), derived, partial(kernel_address, form, signature._replace(single=())), gathering, MOST,
     )  # fmt: skip
 
 
 def runner_of(plan: Plan, form: Form) -> Runner:
     """What runs a plan by a form."""
     layout = tiles.arrange(plan)
-    own = _signature(plan, layout.single)
-    kernel = kernel_address(form, own, _past(plan, layout, own, form)[0])
+    signature = _signature(plan, layout.single)
+    kernel = kernel_address(form, signature, _past(plan, layout, signature, form)[0])
     return tiles.runner(plan, layout, kernel, constants(form), keep=form)
 
 
 def _past(
-    plan: Plan, layout: tiles.Arrangement, own: Signature, form: Form
+    plan: Plan, layout: tiles.Arrangement, signature: Signature, form: Form
 ) -> tuple[bool, tuple[int, int]]:
     """Whether a plan's results go past the caches, and for how many elements that is so."""
     least, beyond = form.counts
-    limit = past_from(own)
+    limit = past_from(signature)
     if layout.flat and plan.shape[0] >= limit:
         return True, (max(least, limit), beyond)
     return False, (least, min(beyond, limit))

@@ -237,7 +237,9 @@ def formula_form(
     """A formula as it is: its function called with vectors, which write the code."""
     name, write = _written(formula, tuple(switches.items()) if switches else ())
     names = formula.numbers
-    return Form(name, write, tuple([numbers[own] for own in names]), None, names, derive=derive)
+    return Form(
+        name, write, tuple([numbers[number] for number in names]), None, names, derive=derive
+    )
 
 
 @functools.cache
@@ -256,7 +258,9 @@ def _written(
             if light:
                 values = site.load_all(shape, index)
             else:
-                values = [site.load(shape, own, index) for own in range(len(formula.values))]
+                values = [
+                    site.load(shape, operand, index) for operand in range(len(formula.values))
+                ]
             result: Value = formula.function(*map(term, values), **named, **chosen)
             return result
 
@@ -330,7 +334,7 @@ def plain_derivation(formula: Formula, free: tuple[Free, ...]) -> Derive | None:
     """A plain form's own numbers, as they are given; None where some select other code."""
     if not free or formula.name in TUNED:
         return None
-    return _as_given(formula.numbers, tuple([own.option for own in free]))
+    return _as_given(formula.numbers, tuple([number.option for number in free]))
 
 
 @functools.cache
@@ -339,8 +343,8 @@ def _as_given(numbers: tuple[str, ...], free: tuple[str, ...]) -> Derive | None:
         return None
     places = [numbers.index(name) for name in free]
 
-    def write(code: Code, given: list[Value]) -> tuple[Value, dict[int, Value]]:
-        return code.integer(0) == 0, dict(zip(places, given, strict=True))
+    def write(code: Code, numbers_of_call: list[Value]) -> tuple[Value, dict[int, Value]]:
+        return code.integer(0) == 0, dict(zip(places, numbers_of_call, strict=True))
 
     return Derive(free, write)
 
@@ -354,10 +358,10 @@ def derive_address(form: Form, before: int = 0) -> int:
         return 0
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        given, constants = code.array(arguments[0], "f64"), code.slots(arguments[1])
-        numbers = [given.read(index).to("f32").to("f64") for index in range(len(derive.numbers))]
-        serves, made = derive.write(code, numbers)
-        for place, number in made.items():
+        values, constants = code.array(arguments[0], "f64"), code.slots(arguments[1])
+        numbers = [values.read(index).to("f32").to("f64") for index in range(len(derive.numbers))]
+        serves, derived = derive.write(code, numbers)
+        for place, number in derived.items():
             rounded = number.to("f32")
             plain = rounded.is_nan().choose(math.nan, rounded)
             constants.write(before + place, plain.bits_as("i32").unsigned("i64"))

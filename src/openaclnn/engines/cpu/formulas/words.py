@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from openaclnn.engines.cpu.arithmetic.exponential import LN2_HIGH as EXP_LN2_HIGH
-from openaclnn.engines.cpu.arithmetic.exponential import LN2_LOW as EXP_LN2_LOW
-from openaclnn.engines.cpu.arithmetic.exponential import LOG2_E, ROUNDER, Exp
+from openaclnn.engines.cpu.arithmetic.functions import LN2_HIGH as EXP_LN2_HIGH
+from openaclnn.engines.cpu.arithmetic.functions import LN2_LOW as EXP_LN2_LOW
+from openaclnn.engines.cpu.arithmetic.functions import LOG2_E, ROUNDER, Exp
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value, fma, intrinsic, maximum, minimum
 

@@ -1,53 +1,64 @@
-"""The builtins that launch a kernel, as machine code: arguments in, `sharing` in between, the status word out."""
+"""Launches as machine code: arguments in, a kernel on the caller or shared among threads, the status word out.
+
+The caller cuts a large kernel into parts, and workers or an OpenMP team take them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from openaclnn.engines.cpu.launching import control as at
-from openaclnn.engines.cpu.launching import sharing
 from openaclnn.engines.machine.builtins import integer_of
 from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.kinds import signature
+from openaclnn.engines.machine.modes import is_standard, read_mode, set_standard, write_mode
 from openaclnn.engines.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["BRIEF", "TINY", "Launch", "emit_bound", "emit_entry"]
+__all__ = ["BRIEF", "MEMBER", "TINY", "WORKER", "Launch", "emit_both", "emit_bound", "emit_entry", "emit_member", "emit_worker"]  # fmt: skip
 
 TINY = 64  # count <= grain / TINY is a tiny call
 BRIEF = 512  # elements, of a call that has one unit
 
 
-def emit_entry(code: Code, control: Array, given: Array, number: Value) -> None:
+ROOM = 512  # FLOAT64s of scratch memory in a kernel that runs two
+# What comes before the addresses there.
+FIRST, COUNT, SECOND, ADDRESSES, PARAMETERS = range(5)
+
+
+def emit_entry(code: Code, control: Array, passed: Array, number: Value) -> None:
     """The builtin `launch(kernel, count, grain, *arguments)`."""
     launch = Launch(code, control)
-    kernel, count, grain = (integer_of(code, given.read(index)) for index in range(3))
+    kernel, count, grain = (integer_of(code, passed.read(index)) for index in range(3))
     with code.loop(0, number - 3) as index:
-        launch.arguments.write(index, integer_of(code, given.read(index + 3)))
+        launch.arguments.write(index, integer_of(code, passed.read(index + 3)))
     launch.run(kernel, count, grain)
 
 
-def emit_bound(code: Code, own: Array, given: Array, number: Value) -> None:
+def emit_bound(code: Code, bound: Array, passed: Array, number: Value) -> None:
     """The builtin `run(addresses, stream)` of one kernel with its constants, whose block is `own`.
 
     What it is not made for, or before the workers run, the function in Python does.
     """
-    control = code.slots(own.read(at.BOUND_CONTROL))
+    control = code.slots(bound.read(at.BOUND_CONTROL))
     kernel, count, grain, constants = (
-        own.read(where)
+        bound.read(where)
         for where in (at.BOUND_KERNEL, at.BOUND_COUNT, at.BOUND_GRAIN, at.BOUND_CONSTANTS)
     )
     ready = control.flag(at.STARTED) | (count <= grain)
     with code.when(ready & (number == 2)):
-        addresses = code.slots(given.read(0))
+        addresses = code.slots(passed.read(0))
         with code.when(addresses.read(OBJECT_TYPE) == control.read(at.TUPLE)):
             length = addresses.read(TUPLE_LENGTH)
             with code.when(length + constants <= at.MAX_ARGUMENTS):
                 launch = Launch(code, control)
                 with code.loop(0, constants) as index:
-                    launch.arguments.write(index, own.read(index + at.BOUND_VALUES))
+                    launch.arguments.write(index, bound.read(index + at.BOUND_VALUES))
                 with code.loop(0, length) as index:
                     address = integer_of(code, addresses.read(index + TUPLE_ITEMS))
                     launch.arguments.write(constants + index, address)
                 launch.run(kernel, count, grain)
-    code.leave(control.call(at.VECTORCALL, "i64", own.read(at.BOUND_FALLBACK), given, number, 0))
+    code.leave(control.call(at.VECTORCALL, "i64", bound.read(at.BOUND_FALLBACK), passed, number, 0))
 
 
 class Launch:
@@ -67,7 +78,7 @@ class Launch:
         """Run a kernel; its status word."""
         code, control = self.code, self.control
         if not self.locked:
-            sharing.run(control, kernel, self.block, count, grain)
+            share(control, kernel, self.block, count, grain)
             return self.block.read(at.STATUS)
         # A tiny call keeps the interpreter's lock: with a busy second thread, giving it away costs 5 ms.
         with code.either(count * TINY <= grain) as (tiny, longer):
@@ -75,7 +86,7 @@ class Launch:
                 code.call(kernel, None, self.block, 0, count)
             with longer:
                 state = control.call(at.SAVE, "i64")
-                sharing.run(control, kernel, self.block, count, grain)
+                share(control, kernel, self.block, count, grain)
                 control.call(at.RESTORE, None, state)
         return self.block.read(at.STATUS)
 
@@ -83,3 +94,155 @@ class Launch:
         """Run a kernel and return its status word."""
         status = self.execute(kernel, count, grain)
         self.code.leave(self.control.call(at.FROM_INT64, "i64", status))
+
+
+def emit_both(code: Code, arguments: Sequence[Value]) -> None:
+    """A kernel that runs two of a class kernel's, the second on what the first left in scratch memory: for calls so small that launches, and
+    room for a few numbers, would take longer than they do."""
+    block = code.slots(arguments[0])
+    arguments_of_both = block.at(at.FIRST_ARGUMENT)
+    first, count, second, operands, parameters = (
+        arguments_of_both.read(place) for place in range(PARAMETERS + 1)
+    )
+    passed = code.frame("i64", at.FIRST_ARGUMENT + at.MAX_ARGUMENTS)
+    passed.write(at.STATUS, 0)
+    for place, word in enumerate((parameters, code.buffer("f64", ROOM)), at.FIRST_ARGUMENT):
+        passed.write(place, word)
+    with code.loop(0, operands) as index:
+        passed.write(
+            index + (at.FIRST_ARGUMENT + 2), arguments_of_both.read(index + (PARAMETERS + 1))
+        )
+    code.call(first, None, passed, 0, count)
+    code.call(second, None, passed, 0, 1)
+    block.write(at.STATUS, passed.read(at.STATUS))
+
+
+WORKER = signature("i64", "i64")
+"""What pthread_create starts; it gets the worker's block."""
+
+
+MEMBER = signature(None, "i64")
+"""What each thread of an OpenMP team runs; it gets the control block."""
+
+
+def emit_member(code: Code, arguments: Sequence[Value]) -> None:
+    """Take parts until none is left; the thread is another library's, and has its own mode back."""
+    (control,) = arguments
+    mode = read_mode(code)
+    with code.when(~is_standard(mode), likely=False):
+        set_standard(code)
+    shared = code.slots(control)
+    _take_parts(shared, shared.call(at.TEAM_RANK, "i32").to("i64"))
+    with code.when(~is_standard(mode), likely=False):
+        write_mode(code, mode)
+
+
+def emit_worker(code: Code, arguments: Sequence[Value]) -> None:
+    """A thread's whole life: wait for go, take parts, say done."""
+    (address,) = arguments
+    worker = code.slots(address)
+    control = code.slots(worker.read(at.CONTROL))
+    set_standard(code)  # a thread begins in the mode of the one that created it
+    with code.forever():
+        _wait(control, worker.at(at.GO))
+        _take_parts(control, worker.read(at.RANK))
+        control.call(at.SEM_POST, "i32", worker.at(at.DONE))
+
+
+def share(control: Array, kernel: Value, block: Array, count: Value, grain: Value) -> None:
+    """Share the work if it is large, there are workers and nobody else uses them; else do it here."""
+    code = control.code
+    active = control.read(at.ACTIVE)
+    with code.first_of() as shared:
+        worthwhile = (count > grain) & (active > 0)
+        with code.when(worthwhile), code.when(code.take_flag(control, at.BUSY)):
+            _share_out(control, kernel, block, count, grain, active)
+            code.leave_flag(control, at.BUSY)
+            shared()
+        code.call(kernel, None, block, 0, count)
+
+
+def _share_out(
+    control: Array, kernel: Value, block: Array, count: Value, grain: Value, active: Value
+) -> None:
+    code = control.code
+    team = control.read(at.TEAM)
+    with code.either(team != 0) as (openmp, workers):
+        with openmp:
+            size = code.variable(active + 1)
+            with code.when(control.read(at.TEAM_SIZE) != 0):
+                size.set(control.call(at.TEAM_SIZE, "i32").to("i64"))
+            _cut(control, kernel, block, count, size.get().least(at.MAX_WORKERS + 1))
+            # All of the team, however few are needed: another number than the last costs more.
+            body = control.read(at.TEAM_BODY)
+            code.call(team, None, body, control, size.get().to("i32"), code.integer(0).to("i32"))
+        with workers:
+            helpers = (count.unsigned_div(grain) + 1).least(active)
+            _cut(control, kernel, block, count, helpers + 1)
+            with code.when(control.read(at.CPUS) > 1):
+                _keep_off_this_cpu(control)
+            with code.loop(0, helpers) as index:
+                control.call(at.SEM_POST, "i32", _worker(control, index).at(at.GO))
+            _take_parts(control, code.integer(0))
+            with code.loop(0, helpers) as index:
+                _wait(control, _worker(control, index).at(at.DONE))
+
+
+def _cut(control: Array, kernel: Value, block: Array, count: Value, threads: Value) -> None:
+    """Write the task down. Few units are cut finely: of 65, two at a time would keep 16 threads as long as 96."""
+    wanted = threads * at.EACH
+    few, many = count.unsigned_div(wanted), (count + wanted - 1).unsigned_div(wanted)
+    step = (many >= 512).choose((many + 63) & -64, (few > 1).choose(few, 1))
+    parts = (count + step - 1).unsigned_div(step)
+    task = (
+        (at.KERNEL, kernel), (at.ARGUMENTS, block.address()), (at.COUNT, count), (at.STEP, step),
+        (at.PARTS, parts), (at.THREADS, threads),
+    )  # fmt: skip
+    for where, value in task:
+        control.write(where, value)
+    with control.code.loop(0, parts) as index:
+        control.at(index + at.TAKEN).write(0, 0)
+
+
+def _worker(control: Array, index: Value) -> Array:
+    return control.at(index * at.WORKER_SLOTS + at.WORKERS)
+
+
+def _wait(control: Array, semaphore: Array) -> None:
+    """sem_wait until it succeeds: signals interrupt it."""
+    with control.code.repeat_while(lambda: control.call(at.SEM_WAIT, "i32", semaphore) != 0):
+        pass
+
+
+def _take_parts(control: Array, rank: Value) -> None:
+    """Run the thread's own parts, then what others have not come for.
+
+    Its own are those that it had in the last call and that PyTorch gives it: what lies there is in its caches (2^20 FLOAT
+    elements in 27 us, 49 where threads take parts as they come).
+    """
+    code = control.code
+    parts, count, step = (control.read(slot) for slot in (at.PARTS, at.COUNT, at.STEP))
+    first = (rank * parts).unsigned_div(control.read(at.THREADS))
+    with code.loop(0, parts) as turn:
+        part = (first + turn).unsigned_rem(parts)
+        start, taken = part * step, control.at(part + at.TAKEN)
+        with code.when(taken.read(0) == 0), code.when(code.take_flag(taken, 0)):
+            stop = (start + step).least(count)
+            control.call(at.KERNEL, None, control.read(at.ARGUMENTS), start, stop)
+
+
+def _keep_off_this_cpu(control: Array) -> None:
+    """Exclude the caller's CPU from the workers' affinity, if it is not already."""
+    code = control.code
+    cpu = control.call(at.GETCPU, "i32").to("i64")
+    moved, known = cpu != control.read(at.AVOID), cpu.below(64 * at.MASK_SLOTS)
+    with code.when(moved & known):
+        control.write(at.AVOID, cpu)
+        mask = code.frame("i64", at.MASK_SLOTS)
+        for word in range(at.MASK_SLOTS):
+            mask.write(word, control.read(at.MASK + word))
+        place, bit = cpu >> 6, code.integer(1) << (cpu & 63)
+        mask.write(place, mask.read(place) & ~bit)
+        with code.loop(0, control.read(at.ACTIVE)) as index:
+            handle = _worker(control, index).read(at.HANDLE)
+            control.call(at.SET_AFFINITY, "i32", handle, 8 * at.MASK_SLOTS, mask)

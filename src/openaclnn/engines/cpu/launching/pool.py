@@ -5,7 +5,7 @@ caller's frame: arguments[0] is a status word, 0 at first, that `launch` returns
 Kernels must not depend on how [0, count) is cut.
 
 Where PyTorch or another library runs on an OpenMP team whose threads spin, kernels run on that team (see
-`engines/openmp.py`); both divide a kernel in the same way (`sharing.py`). Why not another layer elsewhere: after 5 ms of
+`engines/openmp.py`); both divide a kernel in the same way (`launcher.py`). Why not another layer elsewhere: after 5 ms of
 idleness OpenMP loses 600 us on waking (and is dead after a fork), Numba's workqueue 80 (and aborts on two callers); this loses 25
 hot and 40 after idleness. The kernel wakes a sleeper on the caller's CPU, which would serialise us, so workers are kept
 off it.
@@ -28,12 +28,20 @@ import numpy as np
 from openaclnn.core.forks import hold_over_forks
 from openaclnn.engines import threads
 from openaclnn.engines.cpu.launching import control as at
-from openaclnn.engines.cpu.launching.launcher import emit_bound, emit_entry
-from openaclnn.engines.cpu.launching.sharing import MEMBER, WORKER, emit_member, emit_worker
+from openaclnn.engines.cpu.launching.launcher import (
+    MEMBER,
+    TINY,
+    WORKER,
+    emit_both,
+    emit_bound,
+    emit_entry,
+    emit_member,
+    emit_worker,
+)
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.builtins import address_of_function, builtin
 
-__all__ = ["bind", "get_num_threads", "launch"]
+__all__ = ["bind", "bind_both", "get_num_threads", "launch"]
 
 _STACK = 1 << 20  # of a worker, whatever `ulimit -s` says
 _ATTRIBUTE_BYTES = 64  # no C library's pthread_attr_t is larger
@@ -149,8 +157,8 @@ def _create(start: int, index: int) -> bool:
     attributes = ctypes.create_string_buffer(_ATTRIBUTE_BYTES)
     libc.pthread_attr_init(attributes)
     libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK))
-    own = ctypes.c_void_p(worker)
-    failed: int = libc.pthread_create(handle, attributes, ctypes.c_void_p(start), own)
+    argument = ctypes.c_void_p(worker)
+    failed: int = libc.pthread_create(handle, attributes, ctypes.c_void_p(start), argument)
     libc.pthread_attr_destroy(attributes)
     return failed == 0
 
@@ -199,5 +207,16 @@ def bind(
             ensure_started()
         return entry(kernel, count, grain, *constants, *addresses)
 
-    own = array("q", (_CONTROL_AT, id(run), kernel, count, grain, len(constants), *constants))
-    return builtin("pool.bound", emit_bound, own.buffer_info()[0], at.Bound(own, run, keep))
+    words = array("q", (_CONTROL_AT, id(run), kernel, count, grain, len(constants), *constants))
+    return builtin("pool.bound", emit_bound, words.buffer_info()[0], at.Bound(words, run, keep))
+
+
+def bind_both(
+    first: int, count: int, second: int, block: int, operands: int, tiny: bool, keep: Any
+) -> Callable[[Sequence[int], int], int]:
+    """What runs `first` over [0, count), then `second`, of a class kernel's arguments: its parameter block, scratch memory
+    and so many operands. `tiny`: both keep the interpreter's lock.
+    """
+    both = cache.compiled("in_turn.both", emit_both)
+    grain = TINY if tiny else 1
+    return bind(both, 1, grain, first, count, second, operands, block, keep=keep)

@@ -38,22 +38,22 @@ def gathering() -> int:
 
 
 def _emit(code: Code, arguments: Sequence[Value]) -> None:
-    given, start, stop = arguments
-    Gathered(code, code.slots(given).at(FIRST_ARGUMENT)).tiles(start, stop)
+    passed, start, stop = arguments
+    Gathered(code, code.slots(passed).at(FIRST_ARGUMENT)).tiles(start, stop)
 
 
 class Gathered:
     """The kernel being written; some of its constants may come before the flat kernel's own."""
 
-    def __init__(self, code: Code, given: Array, before: int = 0) -> None:
+    def __init__(self, code: Code, passed: Array, before: int = 0) -> None:
         self.code = code
-        self.geometry = code.slots(given.read(0))
+        self.geometry = code.slots(passed.read(0))
         self.kernel, constants, self.operands, self.axes = (
             self.geometry.read(where) for where in (KERNEL, CONSTANTS, OPERANDS, AXES)
         )
         self.sizes, self.items = self.geometry.at(SIZES), self.geometry.at(ITEMS)
         self.output = self.operands - 1
-        self.bases = given.at(constants + 1)
+        self.bases = passed.at(constants + 1)
         self.buffers = code.buffer("i32", TILE * MAX_OPERANDS)
         self.places = code.frame("i64", MAX_AXES)  # a walk's place along each axis
         self.in_a_row = code.frame("i64", MAX_OPERANDS)  # whether elements lie side by side
@@ -63,7 +63,7 @@ class Gathered:
         self.block.write(STATUS, 0)
         first = self.block.at(FIRST_ARGUMENT)
         with code.loop(0, constants - before) as index:
-            first.write(index, given.read(index + (1 + before)))
+            first.write(index, passed.read(index + (1 + before)))
         self.taken = first.at(constants - before)
 
     def tiles(self, start: Value, stop: Value) -> None:
@@ -158,9 +158,9 @@ class Gathered:
         with code.loop(0, self.axes) as behind:
             axis = self.axes - 1 - behind
             size = self.sizes.read(axis)
-            own = left.get().unsigned_rem(size)
-            self.places.write(axis, own)
-            distance.set(distance.get() + own * steps.read(axis))
+            place = left.get().unsigned_rem(size)
+            self.places.write(axis, place)
+            distance.set(distance.get() + place * steps.read(axis))
             left.set(left.get().unsigned_div(size))
         return distance.get()
 
@@ -171,12 +171,12 @@ class Gathered:
         axis = code.variable(self.axes - 1)
 
         def ended() -> Value:
-            own = axis.get()
-            return (own > 0) & (places.read(own) == self.sizes.read(own))
+            current = axis.get()
+            return (current > 0) & (places.read(current) == self.sizes.read(current))
 
         with code.repeat_while(ended):
-            own = axis.get()
-            places.write(own, 0)
-            places.write(own - 1, places.read(own - 1) + 1)
-            yield own
-            axis.set(own - 1)
+            current = axis.get()
+            places.write(current, 0)
+            places.write(current - 1, places.read(current - 1) + 1)
+            yield current
+            axis.set(current - 1)

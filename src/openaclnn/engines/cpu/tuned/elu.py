@@ -17,7 +17,7 @@ from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import ANY_COUNT, Plan
 from openaclnn.core.tensor import element_count
 from openaclnn.engines.cpu.arithmetic import numerics
-from openaclnn.engines.cpu.arithmetic.exponential import Exp
+from openaclnn.engines.cpu.arithmetic.functions import Exp
 from openaclnn.engines.cpu.formulas.forms import (
     Derive,
     Form,
@@ -33,6 +33,17 @@ from openaclnn.engines.formulas import FORMULAS, described
 from openaclnn.engines.formulas.words import where
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.numbers import (
+    Number,
+    Truth,
+    all_of,
+    inverse,
+    most,
+    single,
+)
+from openaclnn.engines.machine.numbers import (
+    where as where_number,
+)
 from openaclnn.engines.machine.values import Shape, Value, intrinsic, maximum
 
 # A 16-bit ELU looks its factor up from so many elements on, where vectors are short: 5.8 ms instead of 10.5
@@ -80,12 +91,63 @@ _DERIVE_FROM_RESULT = Derive(NUMBERS, _derive_from_result)
 
 
 class _Folded(NamedTuple):
-    """ELU's scalars: multiplier * 2^-lift = alpha * scale * inner."""
+    """ELU's scalars, floats or float64 of code being written: multiplier * 2^-lift = alpha * scale * inner."""
 
-    multiplier: float
-    scale: float
-    inner: float
-    lift: int
+    serves: Truth
+    multiplier: Number
+    scale: Number
+    inner: Number
+    lift: Number
+
+
+def _fold(alpha: Number, scale: Number, inner: Number) -> _Folded:
+    product = alpha * scale * inner  # in float64: one rounding
+    size, inner_size, rising = abs(product), abs(inner), inner > 0.0
+    # A growing exponential must not overflow because of its multiplier, nor a falling one vanish: a
+    # multiplier below 1 leaves its power of two to the gradient, as in the document's order.
+    serves = (size > 2.0**-16) & ((size <= 1.0) | rising & (size <= 2.0**80))
+    serves = serves & (inner_size > 2.0**-60) & (inner_size < 2.0**60) & (abs(scale) < math.inf)
+    if serves is False:
+        return _Folded(False, 1.0, 1.0, 1.0, 0)
+    lift = where_number(rising, most(1 - _exponent(product), 0), 0)
+    return _Folded(serves, single(product) * _power_of_two(lift), scale, inner, lift)
+
+
+def _exponent(number: Number) -> Number:
+    """As frexp has it."""
+    if isinstance(number, float):
+        return math.frexp(number)[1]
+    return ((number.bits_as("i64") >> 52) & 0x7FF) - 1022
+
+
+def _power_of_two(exponent: Number) -> Number:
+    if isinstance(exponent, int):
+        return 2.0**exponent
+    return ((exponent + 1023) << 52).bits_as("f64")
+
+
+class _Marks(NamedTuple):
+    """What code follows from: whether both branches meet at x = 0, an inner factor of 1, one above 0, a gradient that is lifted in
+    both branches, or in one."""
+
+    joined: Truth
+    unit: Truth
+    rising: Truth
+    shared: Truth
+    apart: Truth
+
+
+def _constants(scalars: _Folded, wide: bool) -> tuple[_Marks, tuple[Number, ...]]:
+    """Of a form, for FLOAT gradients or for shorter ones."""
+    _, multiplier, scale, inner, lift = scalars
+    lifted, unit = lift > 0, inner == 1.0
+    # Up to 2^16, lifting a 16-bit gradient is exact, so both branches can share it.
+    shared, apart = (False, lifted) if wide else (lifted, False)
+    positive = scale if wide else scale * _power_of_two(lift)
+    joined = all_of(unit, multiplier == positive, inverse(apart))
+    bound = NEGATIVE_LIMIT / abs(inner)  # beyond it exp(inner * x) is 0, or infinite
+    marks = _Marks(joined, unit, inner > 0.0, shared, apart)
+    return marks, (multiplier, positive, inner, bound, _power_of_two(0 - lift))
 
 
 @tuned(
@@ -101,17 +163,9 @@ def folded(plan: Plan) -> Form | None:
     numbers = plan.numbers
     if numbers["is_result"]:
         return None
-    alpha, scale = float(numbers["alpha"]), float(numbers["scale"])
-    inner = float(numbers["input_scale"])
-    product = alpha * scale * inner  # in float64: one rounding
-    usable = math.isfinite(product) and math.isfinite(scale) and math.isfinite(inner)
-    # A growing exponential must not overflow because of its multiplier, nor a falling one vanish: a
-    # multiplier below 1 leaves its power of two to the gradient, as in the document's order.
-    most = 2.0**80 if inner > 0 else 1.0
-    if not (usable and 2.0**-16 < abs(product) <= most and 2.0**-60 < abs(inner) < 2.0**60):
+    scalars = _fold(*(float(numbers[name]) for name in NUMBERS))
+    if not scalars.serves:
         return None
-    lift = max(0, 1 - math.frexp(product)[1]) if inner > 0 else 0
-    scalars = _Folded(float_of(product) * 2.0**lift, scale, inner, lift)
     dtype = plan.inputs[1].dtype.short
     if dtype == "f32" or machine().lanes > TABLE_LANES:
         return _computed(scalars, dtype)
@@ -122,62 +176,32 @@ def folded(plan: Plan) -> Form | None:
 
 def _computed(scalars: _Folded, dtype: str) -> Form:
     """gradient * (multiplier * exp(inner * x)), or gradient * scale for positive x."""
-    multiplier, scale, inner, lift = scalars
-    # Up to 2^16, lifting a 16-bit gradient is exact, so both branches can share it.
-    shared = lift if dtype != "f32" else 0
-    apart = lift - shared
-    # Where both branches meet at x = 0, min(x, 0) does what a comparison and a selection would.
-    joined = inner == 1 and multiplier == scale * 2.0**shared and not apart
-    span = "negative" if inner > 0 else "positive"
-    bound = NEGATIVE_LIMIT / abs(inner)  # beyond it exp(inner * x) is 0, or infinite
-
-    name, write = _written(joined, inner == 1, span, shared > 0, apart > 0)
-    numbers = (multiplier, scale * 2.0**shared, inner, bound, 2.0**-lift)
-    derive = _derivation(joined, inner == 1, inner > 0, shared > 0, apart > 0)
-    return Form(name, write, numbers, derive=derive)
-
-
-def _foldable(alpha: Value, scale: Value, inner: Value) -> Value:
-    """The condition of `folded` as code."""
-    size, inner_size = abs(alpha * scale * inner), abs(inner)
-    usable = (size > 2.0**-16) & ((size <= 1.0) | (inner > 0.0) & (size <= 2.0**80))
-    usable = usable & (inner_size > 2.0**-60) & (inner_size < 2.0**60)
-    return usable & (abs(scale) < math.inf)
+    wide = dtype == "f32"
+    marks, numbers = _constants(scalars, wide)
+    name, write = _written(marks)
+    return Form(name, write, numbers, derive=_derivation(marks, wide))
 
 
 @cache
-def _derivation(joined: bool, unit: bool, rising: bool, shared: bool, apart: bool) -> Derive:
-    """`folded` and `_computed` as code, for numbers that come to the form of these marks."""
+def _derivation(marks: _Marks, wide: bool) -> Derive:
+    """For numbers that come to the form of these marks."""
 
     def write(code: Code, numbers: list[Value]) -> tuple[Value, dict[int, Value]]:
-        alpha, scale, inner = numbers
-        product = alpha * scale * inner
-        serves = _foldable(alpha, scale, inner) & ((inner > 0.0) if rising else (inner < 0.0))
-        serves = serves & (inner == 1.0 if unit else inner != 1.0)
-        multiplier, lift = product.to("f32").to("f64"), code.integer(0)
-        if rising:
-            exponent = ((product.bits_as("i64") >> 52) & 0x7FF) - 1022  # as frexp has it
-            lift = (exponent < 1).choose(1 - exponent, 0)
-        power = ((lift + 1023) << 52).bits_as("f64")
-        lifted = lift > 0
-        serves = serves & (lifted if shared or apart else ~lifted)
-        multiplier = multiplier * power
-        positive = scale * power if shared else scale
-        if unit and not apart:
-            same = multiplier == positive
-            serves = serves & (same if joined else ~same)
-        falling = ((1023 - lift) << 52).bits_as("f64")
-        bound = NEGATIVE_LIMIT / abs(inner)
-        return serves, dict(enumerate((multiplier, positive, inner, bound, falling)))
+        scalars = _fold(*numbers)
+        others, constants = _constants(scalars, wide)
+        serves = scalars.serves
+        for wanted, mark in zip(marks, others, strict=True):
+            serves = all_of(serves, mark if wanted else inverse(mark))
+        return serves, dict(enumerate(constants))
 
     return Derive(NUMBERS, write)
 
 
 @cache
-def _written(
-    joined: bool, unit: bool, span: str, shared: bool, apart: bool
-) -> tuple[str, Callable[[Site], None]]:
-    """The name of such a form, and what writes it; `unit` is an inner factor of 1."""
+def _written(marks: _Marks) -> tuple[str, Callable[[Site], None]]:
+    """The name of such a form, and what writes it."""
+    joined, unit, rising, shared, apart = marks
+    span = "negative" if rising else "positive"
 
     def write(site: Site) -> None:
         factor, positive, inside, lowest, lifting = site.numbers
@@ -222,13 +246,13 @@ def _looked_up(scalars: _Folded, dtype: str) -> Form:
 
         def body(shape: Shape, index: Value) -> Value:
             if 1 in site.singles:
-                found = numerics.lookup(x, zero, Shape(1, 1), site.table).lane(0).fill(shape)
+                factor = numerics.lookup(x, zero, Shape(1, 1), site.table).lane(0).fill(shape)
             else:
-                found = numerics.lookup(x, index, shape, site.table, by_four)
+                factor = numerics.lookup(x, index, shape, site.table, by_four)
             gradient = site.load(shape, 0, index)
             if lifted:
                 gradient = gradient * site.numbers[0]
-            return gradient * found
+            return gradient * factor
 
         site.loop(6 if by_four else 8, body)
 
@@ -265,7 +289,7 @@ def as_written(plan: Plan) -> Form:
 
 def _derive_as_written(is_result: bool) -> Derive:
     def write(code: Code, numbers: list[Value]) -> tuple[Value, dict[int, Value]]:
-        serves = numbers[2] != 1.0 if is_result else ~_foldable(*numbers)
+        serves = numbers[2] != 1.0 if is_result else ~_fold(*numbers).serves
         return serves, dict(enumerate(numbers))
 
     return Derive(NUMBERS, write)

@@ -82,9 +82,11 @@ def _derivation(chosen: Formula) -> Derive:
         rounded = exact.to("f32")
         below = (rounded.bits_as("i32") - 1).bits_as("f32")
         high = (rounded.to("f64") > exact).choose(below, rounded).to("f64")
-        made = {"beta": beta, "inverse": high, "remnant": exact - high}
+        numbers_of_form = {"beta": beta, "inverse": high, "remnant": exact - high}
         places = {name: place for place, name in enumerate(chosen.numbers)}
-        return serves, {places[name]: value for name, value in made.items() if name in places}
+        return serves, {
+            places[name]: value for name, value in numbers_of_form.items() if name in places
+        }
 
     return Derive(("beta",), write)
 

@@ -1,9 +1,13 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Formulas inside kernels: compiled from their own source, called with what a kernel has read."""
+"""Formulas inside kernels: compiled from their own source, called with what a kernel has read. And functions made from text, whose source
+Triton finds again as if it lay in a file."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import linecache
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import triton
@@ -12,12 +16,34 @@ import triton.language as tl
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import Formula
-from openaclnn.engines.gpu.formulas.source import define
 from openaclnn.engines.gpu.formulas.translation import DIVIDE, translated
 from openaclnn.engines.gpu.formulas.words import WORDS, divide
 
 TRITON_TYPES = {FLOAT: tl.float32, FLOAT16: tl.float16, BFLOAT16: tl.bfloat16}
 PRECISE_WORDS = frozenset(name for name, word in WORDS.items() if "PRECISE" in word.arg_names)
+
+
+def define(text: str, scope: Mapping[str, Any], **options: Any) -> Any:
+    """The first of a text's functions as a `triton.jit` function; it sees the others and the scope."""
+    file = f"<openaclnn {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    # Triton reads a function's source through `inspect`, which asks here before it asks the disk.
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    everything = {"__name__": __name__, "tl": tl, **scope}
+    made: dict[str, Any] = {}
+    exec(compile(text, file, "exec"), everything, made)
+    first, *others = made.values()
+    everything.update((own.__name__, triton.jit(own)) for own in others)
+    return triton.jit(**options)(first)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as parameters or arguments that others follow."""
+    return "".join(f"{name}, " for name in names)
+
+
+def constexprs(names: Iterable[str]) -> str:
+    """Names as parameters that are known when the code is made."""
+    return "".join(f"{name}: tl.constexpr, " for name in names)
 
 
 @functools.cache
@@ -58,5 +84,5 @@ def widen(values, COMPUTE: tl.constexpr):
 
 
 def precision(plan: Plan) -> tuple[Any, bool]:
-    """The constants of a formula's kernel that say how exact it is: COMPUTE and PRECISE."""
+    """The constexprs of a formula's kernel that say how exact it is: COMPUTE and PRECISE."""
     return TRITON_TYPES[plan.compute], plan.compute is FLOAT

@@ -22,7 +22,7 @@ __all__ = ["CHOICES", "TUNED", "Choice", "Form", "Tuned", "as_float", "form_of",
 
 
 class Form(NamedTuple):
-    """What computes a plan: a formula, its numbers as FLOAT, its switches as constants of the kernel."""
+    """What computes a plan: a formula, its numbers as FLOAT, its switches as constexprs of the kernel."""
 
     formula: Formula
     numbers: tuple[float, ...]

@@ -1,17 +1,25 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""A formula's kernel for operands that lie in a row: a program for each block of elements."""
+"""A formula's kernels: for operands that lie in a row, a program for each block of elements; for operands of any strides, one for each
+tile over two axes."""
 
 from __future__ import annotations
 
 import functools
+from itertools import chain
 from typing import Any
 
 import triton
 import triton.language as tl
 
 from openaclnn.engines.formulas import Formula
-from openaclnn.engines.gpu.formulas.compiled import Names, compiled, widen
-from openaclnn.engines.gpu.formulas.source import constants, define, listed
+from openaclnn.engines.gpu.formulas.compiled import (
+    Names,
+    compiled,
+    constexprs,
+    define,
+    listed,
+    widen,
+)
 
 
 @triton.jit
@@ -26,7 +34,7 @@ def _read(pointer, index, inside, COMPUTE: tl.constexpr, STEP: tl.constexpr):
 FLAT = '''
 def flat_{name}(
     {pointers}out, count, {numbers}
-    {constants}UNIT: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    {constexprs}UNIT: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):
     """Operands that lie one after another (step 1), or are one element for all (step 0)."""
     block = tl.program_id(0)
@@ -49,7 +57,7 @@ def flat_{name}(
 SHIFTED = '''
 def shifted_{name}(
     {pointers}out, count, {numbers}
-    {constants}WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    {constexprs}WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):
     """The same where all that lie one after another begin equally far from a vector's bounds: blocks begin at those before."""
     block = tl.program_id(0)
@@ -71,7 +79,7 @@ def shifted_{name}(
 {block}'''
 
 BLOCK = """
-def flat_block({pointers}out, index, inside, {numbers}{constants}):
+def flat_block({pointers}out, index, inside, {numbers}{constexprs}):
 {reads}
     result = {call}
     tl.store(out + index, result.to(COMPUTE), inside)
@@ -93,9 +101,134 @@ def flat_kernel(formula: Formula, shifted: bool = False) -> Any:
     )
     words = {
         "name": formula.name, "pointers": listed(names.pointers), "numbers": listed(names.numbers),
-        "constants": constants(known), "known": listed(known), "reads": "\n".join(reads), "call": names.call(),
+        "constexprs": constexprs(known), "known": listed(known), "reads": "\n".join(reads), "call": names.call(),
         "moved": "\n".join(moved),
     }  # fmt: skip
     text = (SHIFTED if shifted else FLAT).format(block=BLOCK.format(**words), **words)
     scope = {"formula": compiled(formula), "read": _read}
     return define(text, scope, do_not_specialize=["count"])
+
+
+@triton.jit
+def _places(
+    pointer, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
+    first_stride, second_stride, third_stride, row_stride, column_stride,
+    ROW_STEP: tl.constexpr, COLUMN_STEP: tl.constexpr, UNIT: tl.constexpr,
+):  # fmt: skip
+    """An operand's pointers over a tile. A step is 0, 1, or 2 for a stride known at run time only.
+
+    Along a step of 0 the tile is one element thick: each value is loaded once and then broadcast.
+    """
+    corner = at_first * first_stride + at_second * second_stride + at_third * third_stride
+    pointer += corner * UNIT
+    lanes = tl.zeros([1, 1], tl.int32)
+    if ROW_STEP == 1:
+        pointer += row_start
+        lanes = lanes + row_lanes[:, None]
+    elif ROW_STEP == 2:
+        pointer += row_start * row_stride * UNIT
+        lanes = lanes + row_lanes[:, None] * (row_stride * UNIT)
+    if COLUMN_STEP == 1:
+        pointer += column_start
+        lanes = lanes + column_lanes[None, :]
+    elif COLUMN_STEP == 2:
+        pointer += column_start * column_stride * UNIT
+        lanes = lanes + column_lanes[None, :] * (column_stride * UNIT)
+    return pointer + lanes
+
+
+@triton.jit
+def _mask(inside_rows, inside_columns, ROW_STEP: tl.constexpr, COLUMN_STEP: tl.constexpr):
+    mask = tl.full([1, 1], 1, tl.int1)
+    if ROW_STEP:
+        mask = mask & inside_rows[:, None]
+    if COLUMN_STEP:
+        mask = mask & inside_columns[None, :]
+    return mask
+
+
+@triton.jit
+def _read_tile(
+    pointer, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
+    first_stride, second_stride, third_stride, row_stride, column_stride,
+    inside_rows, inside_columns,
+    ROW_STEP: tl.constexpr, COLUMN_STEP: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
+):  # fmt: skip
+    places = _places(
+        pointer, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
+        first_stride, second_stride, third_stride, row_stride, column_stride,
+        ROW_STEP, COLUMN_STEP, UNIT,
+    )  # fmt: skip
+    mask = _mask(inside_rows, inside_columns, ROW_STEP, COLUMN_STEP)
+    return widen(tl.load(places, mask), COMPUTE)
+
+
+TILED = '''
+def tiled_{name}(
+    {pointers}out,
+    rows, columns, row_tiles, column_tiles, second_size, third_size,
+    {strides}
+    {numbers}
+    {constexprs}
+    OUT_ROW: tl.constexpr, OUT_COLUMN: tl.constexpr,
+    UNIT: tl.constexpr, ROWS_UNIT: tl.constexpr, COLUMNS_UNIT: tl.constexpr,
+    BATCHED: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):
+    """Any strides: tiles over two axes, and up to three more axes walked by the program number."""
+    rest = tl.program_id(0)
+    column_start = (rest % column_tiles).to(tl.int64) * COLUMNS
+    rest = rest // column_tiles
+    row_start = (rest % row_tiles).to(tl.int64) * ROWS
+    rest = rest // row_tiles
+    at_first = tl.full([], 0, tl.int64)
+    at_second = at_first
+    at_third = at_first
+    if BATCHED:
+        at_third = (rest % third_size).to(tl.int64)
+        rest = rest // third_size
+        at_second = (rest % second_size).to(tl.int64)
+        at_first = (rest // second_size).to(tl.int64)
+    row_lanes = tl.arange(0, ROWS)
+    column_lanes = tl.arange(0, COLUMNS)
+    inside_rows = row_start + row_lanes < rows.to(tl.int64) * ROWS_UNIT
+    inside_columns = column_start + column_lanes < columns.to(tl.int64) * COLUMNS_UNIT
+    if WIDE:
+        row_lanes = row_lanes.to(tl.int64)
+        column_lanes = column_lanes.to(tl.int64)
+
+{reads}
+    result = {call}
+    places = places_of(
+        out, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
+        out_first, out_second, out_third, out_row, out_column, OUT_ROW, OUT_COLUMN, UNIT,
+    )
+    mask = inside_rows[:, None] & inside_columns[None, :]
+    result, mask = tl.broadcast(result.to(COMPUTE), mask)
+    places, mask = tl.broadcast(places, mask)
+    tl.store(places, result, mask)
+'''
+
+AXES = ("first", "second", "third", "row", "column")
+READ = """    value_{own} = read(
+        from_{own}, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
+        {strides}inside_rows, inside_columns, ROW_{own}, COLUMN_{own}, UNIT, COMPUTE,
+    )"""
+
+
+@functools.cache
+def tiled_kernel(formula: Formula) -> Any:
+    """The formula's kernel for any strides."""
+    names = Names(formula)
+    own_strides = {own: [f"stride_{own}_{axis}" for axis in AXES] for own in formula.values}
+    strides = [*chain(*own_strides.values()), *(f"out_{axis}" for axis in AXES)]
+    steps = [f"{axis}_{own}" for own in formula.values for axis in ("ROW", "COLUMN")]
+    text = TILED.format(
+        name=formula.name, pointers=listed(names.pointers), strides=listed(strides),
+        numbers=listed(names.numbers),
+        constexprs=constexprs([*names.switches, "COMPUTE", "PRECISE", *steps]),
+        reads="\n".join(READ.format(own=own, strides=listed(own_strides[own])) for own in own_strides),
+        call=names.call(),
+    )  # fmt: skip
+    integers = ["rows", "columns", "row_tiles", "column_tiles", "second_size", "third_size"]
+    scope = {"formula": compiled(formula), "read": _read_tile, "places_of": _places}
+    return define(text, scope, do_not_specialize=[*integers, *strides])

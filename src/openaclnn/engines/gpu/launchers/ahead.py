@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from openaclnn.core.dtypes import DType
 from openaclnn.engines.gpu.kernels.ahead import ROUND, at_targets, expect, gradient_late, loss_ahead
 from openaclnn.engines.gpu.kernels.logits import logit_losses
-from openaclnn.engines.gpu.launchers.geometry import power_of_two_divisor
+from openaclnn.engines.gpu.launchers.geometry import LaunchParams, Number, power_of_two_divisor
 from openaclnn.engines.gpu.launchers.launcher import in_order
 from openaclnn.engines.gpu.launchers.logits import FINISHED, SUMS, total_loss, total_of
 from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
     VECTOR_BYTES,
     KernelSpec,
     Launch,
     PointerArg,
+    ignored,
     next_power_of_two,
 )
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored
-from openaclnn.engines.gpu.launching.runners import runner_of
-from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.gpu.launching.variants import has_clusters
 
 __all__ = [
@@ -92,6 +93,12 @@ def serves(itemsize: int, rows: int, classes: int) -> bool:
     )  # fmt: skip
 
 
+def _launch(
+    spec: KernelSpec, grid: int, args: Mapping[str, Number], constexprs: Mapping[str, Number], warps: int
+) -> Launch:  # fmt: skip
+    return Launch(spec, *in_order(spec, LaunchParams("", grid, args, constexprs, warps)))
+
+
 @functools.lru_cache(64)
 def loss_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
     """What queues it, of addresses: logits, targets, loss, what is kept, what is remembered, gradient."""
@@ -110,15 +117,20 @@ def loss_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_index:
     )  # fmt: skip
     total = total_loss(sums, loss, mean)
     each = -(-classes // (tile.pieces * ROUND.value))
-    numbers = rows, classes, classes, 1, 1, 0, 0, 1, 1, 0, 0, 1, last, 0.0, 0.0
+    of_rows: dict[str, Number] = {"rows": rows, "classes": classes, "ignore_index": last}
+    pieces_of_rows = {
+        "HELD": tile.held, "LANES": tile.lanes, "PIECES": tile.pieces, "WIDTH": next_power_of_two(tile.pieces),
+    }  # fmt: skip
+    contiguous = {
+        "row_stride": classes, "class_stride": 1, "target_stride": 1, "weight_stride": 0, "out_stride": 0, "top_stride": 1,
+        "rest_stride": 1, "square_stride": 0, "lse_stride": 0, "splits": 1, "smoothing": 0.0, "zloss_scale": 0.0,
+    }  # fmt: skip
     launches = (
-        Launch(KernelSpec(expect, (target, memory, expected), (mean,)), 1, (rows, classes, last), (COUNTED,), 16),
-        Launch(
-            read, rows * tile.pieces, (rows, classes // unit, last, each),
-            (tile.held, tile.lanes, tile.pieces, next_power_of_two(tile.pieces)), tile.warps,
-            cluster=tile.pieces,
-        ),
-        Launch(finish, blocks, numbers, (FINISHED,), 4),
+        _launch(KernelSpec(expect, (target, memory, expected), (mean,)), 1, of_rows, {"BLOCK": COUNTED}, 16),
+        _launch(
+            read, rows * tile.pieces, {**of_rows, "classes": classes // unit, "each": each}, pieces_of_rows, tile.warps,
+        )._replace(cluster=tile.pieces),
+        _launch(finish, blocks, {**of_rows, **contiguous}, {"ROWS": FINISHED}, 4),
         Launch(total, *in_order(total, total_of(blocks))),
     )  # fmt: skip
     return runner_of(launches, blocks * SUMS * 8 + rows * tile.pieces * 8)
@@ -137,8 +149,10 @@ def gradient_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_in
         at_targets,
         (gradient, x._replace(wide=False), target, parts, expected, out._replace(wide=False)), (mean,),
     )  # fmt: skip
+    of_rows: dict[str, Number] = {"rows": rows, "classes": classes, "ignore_index": last}
+    in_blocks = {**of_rows, "classes": classes // unit, "blocks": blocks, "programs": programs}
     launches = (
-        Launch(late, programs, (rows, classes // unit, last, blocks, programs), (unit, WIDE), 4),
-        Launch(own, -(-rows // FINISHED), (rows, classes, last), (FINISHED,), 4),
+        _launch(late, programs, in_blocks, {"UNIT": unit, "CLASSES": WIDE}, 4),
+        _launch(own, -(-rows // FINISHED), of_rows, {"ROWS": FINISHED}, 4),
     )
     return runner_of(launches)

@@ -1,32 +1,32 @@
-"""Launches of any size, with any numbers, as builtins `run(addresses, stream, shape, numbers)`.
-
-What a plan decides lies in a control block; machine code (`code.py`) reads the rest in the call. A kernel
-is entered when Python has launched it, which is what happens with all calls that it is not there for.
-"""
+"""Builtins of launches of any size, and the same for callers that have no Python objects, whether they hold the interpreter's lock or not."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import struct
-import threading
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from openaclnn.engines.gpu.launchers import code as at
-from openaclnn.engines.gpu.launchers.code import Launcher
-from openaclnn.engines.gpu.launchers.words import words_of
-from openaclnn.engines.gpu.launching import native
-from openaclnn.engines.gpu.launching.launch import PointerArg
-from openaclnn.engines.gpu.launching.native_code import MAX_POINTERS
-from openaclnn.engines.gpu.launching.queues import Ready, SizedRunner
-from openaclnn.engines.machine.builtins import EmitBuiltin, address_of_function, builtin
+from openaclnn.engines.gpu.launchers.code import PatternEntry
+from openaclnn.engines.gpu.launching import code as at
+from openaclnn.engines.gpu.launching.blocks import Block
+from openaclnn.engines.gpu.launching.code import (
+    ADDRESSES,
+    CLEAR,
+    DECREF,
+    FROM_INT64,
+    MAX_NUMBERS,
+    NUMBERS,
+    OWN_NUMBERS,
+)
+from openaclnn.engines.gpu.launching.runners import Ready
+from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.shared import publish
+from openaclnn.engines.machine.kinds import TAKING_WORDS
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["LauncherBlock", "takes"]
+__all__ = ["LauncherBlock"]
 
 KeyOf = Callable[[tuple[Any, ...], int, int], Sequence[int]]
 """What makes a variant's key, of constexprs, warps, and a bit for each pointer that it takes as off a vector's bounds."""
@@ -34,114 +34,130 @@ KeyOf = Callable[[tuple[Any, ...], int, int], Sequence[int]]
 _DOUBLE = struct.Struct("=d")
 
 
-class LauncherBlock:
-    """A builtin being made: first its launches and numbers, then what calls it, then kernels as they are compiled."""
+class LauncherBlock(Block):
+    """The builtin of a pattern being made."""
 
-    def __init__(
-        self, launcher: type[Launcher], addresses: int, static: Sequence[int], more: int = 0
-    ) -> None:
-        self._launcher = launcher
-        self._block = block = array("q", bytes(8 * (at.FORMS + more + native.ATTRIBUTE_SLOTS)))
-        self._attribute = native.write_attribute(block, at.FORMS + more)
-        functions = (*native.functions(), *_more_functions())
-        block[: len(functions)] = array("q", functions)
-        block[at.TUPLE], block[at.FLOAT], block[at.INTEGER] = id(tuple), id(float), id(int)
-        block[at.ADDRESSES] = addresses
-        block[at.STATIC : at.STATIC + len(static)] = array("q", static)
-        self._held: list[Any] = []
-        self._lock = threading.Lock()
+    def __init__(self, entry: type[PatternEntry], addresses: int, static: Sequence[int]) -> None:
+        super().__init__(entry, addresses, len(entry.pattern.kernels))
+        self._pattern_entry = entry
+        self._block[at.STATIC : at.STATIC + len(static)] = array("q", static)
 
     def take_numbers(self, numbers: Sequence[int | float], whole: int) -> None:
         """The plan's own numbers; the first `whole` are integers."""
         block = self._block
-        block[at.NUMBERS], block[at.WHOLE] = len(numbers), (1 << whole) - 1
-        for place, number in enumerate(numbers, at.OWN_NUMBERS):
-            if place < at.OWN_NUMBERS + whole:
+        block[NUMBERS], block[at.WHOLE] = len(numbers), (1 << whole) - 1
+        for place, number in enumerate(numbers, OWN_NUMBERS):
+            if place < OWN_NUMBERS + whole:
                 block[place] = int(number)
             else:
                 _DOUBLE.pack_into(block, 8 * place, number)
 
-    def take_scratch(self, allocate: Any, release: Any) -> None:
-        """Where memory between launches comes from, and goes to."""
-        block = self._block
-        block[at.SUMMED], block[at.ALLOCATE], block[at.RELEASE] = 1, id(allocate), id(release)
-        self._held += allocate, release
-
-    def take_step(self, step: int, slots: Sequence[PointerArg | None], arguments: int) -> None:
-        """A launch's pointers, and how many arguments it has beside them."""
-        block, begin = self._block, at.HEADER + step * at.STEP_SLOTS
-        own = [slot for slot in slots if slot is not None]
-        block[begin + at.POINTERS], block[begin + at.VALUES] = len(own), arguments
-        for place, words in (
-            (at.PLACES, [slot.place for slot in own]),
-            (at.MASKS, [15 if slot.wide else 0 for slot in own]),
-        ):
-            block[begin + place : begin + place + len(words)] = array("q", words)
-
-    def take_words(self, begin: int, words: Sequence[int]) -> None:
-        """What formulas have."""
-        block = self._block
-        block[at.FORMS + begin : at.FORMS + begin + len(words)] = array("q", words)
+    def take_form(self, index: int, words: Sequence[int], sources: Sequence[int]) -> None:
+        """A form's numbers, and which of the values known at the call they are instead."""
+        pad = [0] * (at.MAX_FORM_NUMBERS - len(words))
+        form, begin = [len(words), *words, *pad, *sources], at.FORMS + index * at.FORM_SLOTS
+        self._block[begin : begin + len(form)] = array("q", form)
 
     def ready(self, step: int, key_of: KeyOf, floats: Sequence[bool]) -> Ready:
         """What enters compiled variants of a step, which are found by a key. `floats` says which arguments are FLOATs."""
-        block, begin = self._block, at.HEADER + step * at.STEP_SLOTS
 
         def enter(constexprs: tuple[Any, ...], warps: int, kernel: Any, misaligned: int) -> None:
-            key = array("q", key_of(constexprs, warps, misaligned))
-            with self._lock:  # another thread may be entering one
-                entered = block[begin + at.ENTERED]
-                places = [
-                    begin + at.VARIANTS + own * at.VARIANT_SLOTS for own in range(entered + 1)
-                ]
-                keys = [block[own + at.KEY : own + at.CONFIG] for own in places[:-1]]
-                unknown = kernel.hidden > at.MAX_HIDDEN or kernel.floats() != [*floats]
-                if unknown or entered == at.MAX_VARIANTS or key in keys:
-                    return
-                place = places[-1]
-                block[place + at.KEY : place + at.CONFIG] = key
-                native.write_config(block, place + at.CONFIG, kernel, 1, self._attribute)
-                # Last: this makes it ready.
-                publish(block.buffer_info()[0] + 8 * (place + at.FUNCTION), kernel.function)
-                block[begin + at.ENTERED] = entered + 1
+            if kernel.floats() == [*floats]:
+                self.enter(step, kernel, key_of(constexprs, warps, misaligned), at.MAX_VARIANTS)
 
         return enter
 
-    def function(self, fallback: SizedRunner) -> SizedRunner:
-        """The builtin itself, which keeps this object; `fallback` takes calls that it is not ready for."""
-        self._block[at.FALLBACK] = id(fallback)
-        self._held.append(fallback)
-        made: SizedRunner = builtin(
-            f"gpu.{self._launcher.name}",
-            _emitter(self._launcher),
-            self._block.buffer_info()[0],
-            self,
-        )
-        return made
-
     def without_objects(self) -> tuple[int, int]:
         """The same as a function for machine code that does not hold the interpreter's lock, and its block; 0 for a function where there is none."""
-        return words_of(self._launcher, locked=False), self._block.buffer_info()[0]
+        return _words_of(self._pattern_entry, locked=False), self._block.buffer_info()[0]
 
     def with_lock(self) -> tuple[int, int]:
         """The same for callers that hold it."""
-        return words_of(self._launcher, locked=True), self._block.buffer_info()[0]
+        return _words_of(self._pattern_entry, locked=True), self._block.buffer_info()[0]
 
 
-def takes(slots: Sequence[PointerArg | None], values: int, numbers: Sequence[str]) -> bool:
-    """Whether a block has room for a launch, and for the numbers of a call."""
-    room = MAX_POINTERS, at.MAX_VALUES, at.MAX_NUMBERS
-    return all(n <= most for n, most in zip((len(slots), values, len(numbers)), room, strict=True))
+def _words_of(entry: type[PatternEntry], locked: bool) -> int:
+    """`run(block, addresses, how many, shape, axes, numbers, how many, stream)`: 0, or -1 where the builtin has to be called;
+    0 in place of a function for builtins that take more than that. Numbers are integers, or the bits of floats. `locked`, for callers that hold
+    the lock.
+    """
+    if entry.more != PatternEntry.more:
+        return 0
+    name = f"gpu.{entry.name}.words{'.locked' if locked else ''}"
+    return compiled(name, functools.partial(_emit, entry, locked), TAKING_WORDS)
 
 
-def _emitter(launcher: type[Launcher]) -> EmitBuiltin:
-    def emit(code: Code, control: Array, given: Array, number: Value) -> None:
-        launcher(code, control).write(given, number)
+def _emit(entry: type[PatternEntry], locked: bool, code: Code, arguments: Sequence[Value]) -> None:
+    base = _Locked if locked else _Unlocked
+    own: type[_OfWords] = type(f"{entry.__name__}OfWords", (base, entry), {})
+    block, addresses, operands, shape, axes, numbers, count, stream = arguments
+    written = own(code, code.slots(block))
+    written.take(code.slots(addresses), operands, code.slots(numbers), count)
+    written.write_words(code.slots(shape), axes, stream)
 
-    return emit
+
+class _OfWords(PatternEntry):
+    """The function being written."""
+
+    def size(self, axis: Value | int) -> Value:
+        return self.shape.read(axis)
+
+    def take(self, addresses: Array, operands: Value, numbers: Array, count: Value) -> None:
+        code, control, own = self.code, self.control, self.control.read(NUMBERS)
+        self.expect(operands == control.read(ADDRESSES))
+        self.expect((count == 0) | (count == own))
+        for place in range(MAX_NUMBERS):
+            self.numbers.write(place, control.read(OWN_NUMBERS + place))
+        with self.when_fit():
+            with code.loop(0, count) as index:
+                self.numbers.write(index, numbers.read(index))
+            with code.loop(0, operands) as index:
+                self.addresses.write(index, addresses.read(index))
+
+    def write_words(self, shape: Array, axes: Value, stream: Value) -> None:
+        self.shape, self.axes = shape, axes
+        with self.when_fit():
+            self.fit_all()
+        with self.when_fit():
+            self.launch(stream)
+            with self.when_fit():
+                self.code.leave(self.code.integer(0))
+        self.code.leave(self.code.integer(-1))
+
+    def launch(self, stream: Value) -> None:
+        """All that launches, if that is possible here."""
+        raise NotImplementedError
 
 
-@functools.cache
-def _more_functions() -> tuple[int, ...]:
-    api = ctypes.pythonapi
-    return tuple(map(address_of_function, (api.PyErr_Occurred, api.PyErr_Clear, api.Py_DecRef)))
+class _Unlocked(_OfWords):
+    """Memory is taken with Python's functions, which cannot be called."""
+
+    def launch(self, stream: Value) -> None:
+        self.expect(self.scratch.get() == 0)
+        with self.when_fit():
+            self.start(stream)
+
+
+class _Locked(_OfWords):
+    """What Python raises is left to the builtin, which meets it again; once the work is queued, there is nothing left to do."""
+
+    def __init__(self, code: Code, control: Array) -> None:
+        super().__init__(code, control)
+        self.held = code.variable(code.integer(0))  # the stream as a Python integer
+
+    def launch(self, stream: Value) -> None:
+        with self.when_scratch():
+            self.held.set(self.control.call(FROM_INT64, "i64", stream))
+            with self.code.when(self.held.get() == 0):
+                self.fail(queued=False)
+        self.queue_all(stream, self.held.get())
+        self.drop_held()
+
+    def fail(self, queued: bool) -> None:
+        self.control.call(CLEAR, None)
+        self.drop_held()
+        self.code.leave(self.code.integer(0 if queued else -1))
+
+    def drop_held(self) -> None:
+        with self.code.when(self.held.get() != 0):
+            self.control.call(DECREF, None, self.held.get())

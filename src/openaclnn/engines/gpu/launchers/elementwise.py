@@ -11,8 +11,7 @@ from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.formulas.compiled import precision
 from openaclnn.engines.gpu.formulas.tuned import Form, form_of
-from openaclnn.engines.gpu.kernels.elementwise import flat_kernel
-from openaclnn.engines.gpu.kernels.tiles import AXES, tiled_kernel
+from openaclnn.engines.gpu.kernels.elementwise import AXES, flat_kernel, tiled_kernel
 from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
     STRIDES_ARGS,
@@ -24,24 +23,23 @@ from openaclnn.engines.gpu.launchers.geometry import (
     ceil_div,
     inverse,
     power_of_two_divisor,
-)  # fmt: skip
-from openaclnn.engines.gpu.launchers.launcher import (  # fmt: skip
+)
+from openaclnn.engines.gpu.launchers.launcher import (
+    DynamicStrides,
     Launcher,
-    StridedRunner,
     any_elements,
     bound_elements,
     offers_strides,
 )
-from openaclnn.engines.gpu.launching.launch import (  # fmt: skip
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
     VECTOR_BYTES,
     KernelSpec,
     Launch,
+    elementwise_slots,
     next_power_of_two,
 )
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, elementwise_slots
-from openaclnn.engines.gpu.launching.queues import SizedRunner, remembered
-from openaclnn.engines.gpu.launching.runners import runner_of
-from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner, remembered, runner_of
 
 __all__ = ["Elementwise"]
 
@@ -257,25 +255,25 @@ class Elementwise(Launcher):
         g = Elements(count, _static(plan, specs[FLAT]), numbers=form.numbers)
         return bound_elements(launch, g, specs, len(plan.operands))
 
-    def sized(self, plan: Plan) -> SizedRunner | None:
+    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
         # One element is no pattern: it may lie for one or for all.
         if not is_flat(plan) or plan.shape == (1,) or any(own.offset for own in plan.operands):
             return None
-        return remembered(plan, self._sized)
+        return remembered(plan, self._any_shape)
 
-    def laid(self, plan: Plan) -> tuple[StridedRunner, int] | None:
+    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
         if not offers_strides(plan, LAID, INLINE_AXES):
             return None
-        return remembered(plan, self._laid, strided=True), LAID
+        return remembered(plan, self._any_strides, strided=True), LAID
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
         return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= FEW else None
 
-    def _sized(self, plan: Plan) -> SizedRunner:
+    def _any_shape(self, plan: Plan) -> DynamicShapes:
         static = _static(plan, _specs(plan, form_of(plan))[FLAT])
         return any_elements(_ANY_SIZE, plan, lambda form: _specs(plan, form), static)
 
-    def _laid(self, plan: Plan) -> StridedRunner:
+    def _any_strides(self, plan: Plan) -> DynamicStrides:
         operands = len(plan.operands)
         steps = (2, 2) * operands  # known at run time only
         slots = elementwise_slots(plan, [False] * operands, [0] * operands)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from openaclnn.engines.gpu.formulas.tuned import as_float
 
 __all__ = [
-    "FLOATS", "FORM", "KEY_WORDS", "MISSING", "NUMBERS_ARGS", "STRIDES_ARGS", "Elements", "Geometry", "LaunchParams", "Launches",
+    "FLOATS", "FORM", "MISSING", "NUMBERS_ARGS", "STRIDES_ARGS", "Elements", "Geometry", "LaunchParams", "Launches",
     "Launching", "Layout", "Number", "Pattern", "Targets", "Truth", "all_of", "any_of", "ceil_div", "clamp", "flag", "inverse", "least",
     "most", "padded", "power_of_two_above", "power_of_two_divisor", "single", "where", "where_all",
 ]  # fmt: skip
@@ -122,7 +122,6 @@ def single(number: Number) -> Number:
     return as_float(number) if number.__class__ is float else number
 
 
-KEY_WORDS = 6  # of what tells the kernels of a launch apart
 MISSING = 16
 """The place of an operand that a plan lacks, behind all others: its strides are 0."""
 

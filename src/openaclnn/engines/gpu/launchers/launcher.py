@@ -20,7 +20,6 @@ from openaclnn.engines.gpu.formulas.tuned import CHOICES, TUNED, Form, as_float,
 from openaclnn.engines.gpu.launchers.geometry import (
     FLOATS,
     FORM,
-    KEY_WORDS,
     MISSING,
     NUMBERS_ARGS,
     STRIDES_ARGS,
@@ -34,32 +33,35 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Pattern,
     Targets,
     padded,
-)  # fmt: skip
+)
 from openaclnn.engines.gpu.launching import scratch
-from openaclnn.engines.gpu.launching.launch import (  # fmt: skip
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
+    KEY_WORDS,
     VECTOR_BYTES,
     KernelSpec,
     Launch,
     PointerArg,
+    ignored,
+    table_of,
     unaligned,
 )
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, ignored, table_of
-from openaclnn.engines.gpu.launching.queues import (  # fmt: skip
+from openaclnn.engines.gpu.launching.runners import (
     NOT_SERVED,
+    DynamicShapes,
     Queue,
-    SizedRunner,
+    Runner,
     queue_of,
     remembered,
+    runner_of,
 )
-from openaclnn.engines.gpu.launching.runners import runner_of
-from openaclnn.engines.gpu.launching.steps import Runner
 
 __all__ = [
-    "ClassLauncher", "Launcher", "StridedRunner", "any_elements", "bound", "bound_elements", "can_be_emitted", "in_order",
+    "ClassLauncher", "Launcher", "DynamicStrides", "any_elements", "bound", "bound_elements", "can_be_emitted", "in_order",
     "lies_row_major", "offers_strides",
 ]  # fmt: skip
 
-StridedRunner = Callable[..., int]
+DynamicStrides = Callable[..., int]
 """Of addresses, a stream, the sizes of all axes, each operand's strides along them one after the other and, with a class axis, which is the
 last then, the plan's free numbers; without these, the plan's own hold. Not 0: it does not serve so many axes."""
 
@@ -77,16 +79,16 @@ class Launcher:
         """What queues the plan on a stream."""
         raise NotImplementedError
 
-    def sized(self, plan: Plan) -> SizedRunner | None:
+    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
         """What queues the plan's kernel over row-major operands and any sizes."""
         return None
 
-    def laid(self, plan: Plan) -> tuple[StridedRunner, int] | None:
+    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
         """What queues the plan's kernel over operands of any sizes and strides, and up to how many elements."""
         return None
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
-        """The shape for the plan's sized runner, if that is as good as launches of its own."""
+        """The shape for the plan's runner of dynamic shapes, if that is as good as launches of its own."""
         return None
 
 
@@ -236,34 +238,30 @@ def _queue_all(
     launches: Launches, queues: Mapping[tuple[str, bool], Queue], in_order_of: Callable[[LaunchParams], ArgsInOrder],
     addresses: Sequence[int], stream: int,
 ) -> int:  # fmt: skip
-    with scratch.lent(launches.scratch, stream) as memory:
+    size = launches.scratch
+    memory = scratch.allocate(size, stream) if size else 0
+    try:
         pointers = (*addresses, *[memory + at for at in launches.places], 0)
         for step in launches.steps:
             if step.when:
                 queues[step.kernel, bool(step.aligned)](pointers, stream, *in_order_of(step))
+    finally:
+        if size:
+            scratch.release(memory)
     return 0
 
 
 def _queues_of(
-    specs: Mapping[str, KernelSpec], ready: Mapping[Any, Any], *form: int
+    specs: Mapping[str, KernelSpec], ready: Mapping[Any, Any], form: int
 ) -> dict[tuple[str, bool], Queue]:
     """By the kernel's name, and whether its addresses may be aligned."""
     return {
         (name, aligned): queue_of(
-            spec if aligned else unaligned(spec), ready.get((*form, name, aligned))
+            spec if aligned else unaligned(spec), ready.get((form, name, aligned))
         )
         for name, spec in specs.items()
         for aligned in (False, True)
     }
-
-
-def key_of(constexprs: Mapping[str, Any], warps: int, aligned: bool, astray: int) -> list[int]:
-    """What tells the kernels of a launch apart, as words of machine code: four constexprs each, then a bit for each address that is off a
-    vector's bounds."""
-    several = [*(int(constexprs[name]) for name in sorted(constexprs)), warps, int(aligned)]
-    several += [0] * (4 * (KEY_WORDS - 1) - len(several))
-    words = [several[at : at + 4] for at in range(0, len(several), 4)]
-    return [*(sum(own << 16 * n for n, own in enumerate(word)) for word in words), astray]
 
 
 # Kernels with a class axis.
@@ -294,7 +292,7 @@ class ClassLauncher(Launcher):
     row_major: Callable[[Sequence[Number], Number, Mapping[str, Number]], Layout]
     lies_so: Callable[[Plan], bool]  # whether a plan lies as `row_major` says
     limit: int = 0  # elements of any strides; 0: they are not served
-    sized_when_few: int = 0  # elements for which a plan needs no launches of its own
+    few_elements: int = 0  # elements for which a plan needs no launches of its own
     reduces: bool = False
     axes: int = 8
 
@@ -310,27 +308,27 @@ class ClassLauncher(Launcher):
             len(plan.operands),
         )
 
-    def sized(self, plan: Plan) -> SizedRunner | None:
-        return remembered(plan, self._sized) if self.lies_so(plan) else None
+    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
+        return remembered(plan, self._any_shape) if self.lies_so(plan) else None
 
-    def laid(self, plan: Plan) -> tuple[StridedRunner, int] | None:
+    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
         if not self.limit or not offers_strides(plan, self.limit, self.positions):
             return None
-        return remembered(plan, self._laid), self.limit
+        return remembered(plan, self._any_strides), self.limit
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
-        if len(plan.shape) > min(self.positions, 2) or covered_elements(plan) > self.sized_when_few:
+        if len(plan.shape) > min(self.positions, 2) or covered_elements(plan) > self.few_elements:
             return None
         if self.positions == 1:
             return *plan.shape, plan.classes
         images, area = (1, *plan.shape)[-2:]
         return images, plan.classes, 1, area
 
-    def _sized(self, plan: Plan) -> SizedRunner:
-        return self._any_layout(plan, strided=False)
+    def _any_shape(self, plan: Plan) -> DynamicShapes:
+        return self._dynamic(plan, strided=False)
 
-    def _laid(self, plan: Plan) -> StridedRunner:
-        return self._any_layout(plan, strided=True)
+    def _any_strides(self, plan: Plan) -> DynamicStrides:
+        return self._dynamic(plan, strided=True)
 
     def _numbers_of(self, plan: Plan) -> tuple[int | float, ...]:
         return _rounded([plan.numbers[name] for name in self.numbers])
@@ -367,14 +365,14 @@ class ClassLauncher(Launcher):
         axes = 2 if self.positions == 1 else 0
         return Pattern(*known, axes, operands=self.operands, row_major=self.row_major)
 
-    def _any_layout(self, plan: Plan, strided: bool) -> Callable[..., int]:
+    def _dynamic(self, plan: Plan, strided: bool) -> Callable[..., int]:
         """What runs a plan's kernels at any size, or with any strides: a builtin, where there can be one."""
         own, specs, static = self._numbers_of(plan), self.specs(plan), self.static(plan)
         pattern = self._pattern(static, strided)
         walked = {name: _walked(plan, place, strided) for name, place in self._places(plan).items()}
-        facts = [*(walked[name] for name in pattern.operands), *static.values()]
-        block, ready = _emit(pattern, plan, specs, facts, self.numbers)
-        queues = _queues_of(specs, ready)
+        known = [*(walked[name] for name in pattern.operands), *static.values()]
+        block, ready = _emit(pattern, plan, specs, known, self.numbers)
+        queues = _queues_of(specs, ready, 0)
         count, axes = len(plan.operands), pattern.axes
         placed = [(name, place) for name, place in walked.items() if place < count]
         absent = {name: (0,) * axes for name, place in walked.items() if place >= count}
@@ -426,37 +424,58 @@ def _emit(
     """The block of a pattern's builtin, and what is told each kernel of it; None where there can be no builtin."""
     if not can_be_emitted():
         return None, {}
-    from openaclnn.engines.gpu.launchers import blocks
-    from openaclnn.engines.gpu.launchers.code import code_of
+    from openaclnn.engines.gpu.launchers.blocks import LauncherBlock
+    from openaclnn.engines.gpu.launchers.code import entry_of
 
-    block = blocks.LauncherBlock(code_of(pattern), len(plan.operands), static)
+    block = LauncherBlock(entry_of(pattern), len(plan.operands), static)
     first, *others = (plan.numbers[name] for name in numbers)
     block.take_numbers((min(ignored(first), INT32_LIMIT), *others), 1)
-    if any(
-        slot and slot.place >= len(plan.operands) for own in specs.values() for slot in own.slots
-    ):
+    if any(slot and slot.place >= len(plan.operands) for own in specs.values() for slot in own.slots):  # fmt: skip
         block.take_scratch(*scratch.functions())
+
+    def floats_of(name: str) -> list[bool]:
+        args, _ = _names(specs[name].kernel, len(specs[name].slots), 0)
+        return [own in FLOATS for own in args]
+
+    def names_of(name: str, count: int) -> Sequence[str]:
+        return _names(specs[name].kernel, len(specs[name].slots), count)[1]
+
+    ready = _enter_all(block, pattern, specs, 0, floats_of, names_of)
+    return (None, {}) if ready is None else (block, ready)
+
+
+def _enter_all(
+    block: Any, pattern: Pattern, specs: Mapping[str, KernelSpec], form: int, floats_of: Callable[[str], list[bool]],
+    names_of: Callable[[str, int], Sequence[str]],
+) -> dict[Any, Any] | None:  # fmt: skip
+    """What is told each kernel of a form, by the form, its name, and whether its addresses may be aligned. It says which arguments
+    are FLOATs, and names the constexprs that sizes decide. None where a block has no room."""
+    from openaclnn.engines.gpu.launching.blocks import takes
+
+    def key_of(name: str, aligned: bool, constexprs: tuple[Any, ...], warps: int, misaligned: int) -> list[int]:  # fmt: skip
+        known = dict(zip(names_of(name, len(constexprs)), constexprs, strict=True))
+        return _key_of({**known, FORM: form}, warps, aligned, misaligned)
+
     ready = {}
-    for index, name in enumerate(pattern.kernels):
-        if name not in specs:
-            continue
-        spec = specs[name]
-        args, _ = _names(spec.kernel, len(spec.slots), 0)
-        if not blocks.takes(spec.slots, len(args), numbers):
-            return None, {}
-        block.take_step(index, spec.slots, len(args))
-        floats = [own in FLOATS for own in args]
-        for aligned in (False, True):
-            keys = functools.partial(_key_of, spec, aligned)
-            ready[name, aligned] = block.ready(index, keys, floats)
-    return block, ready
+    for step, name in enumerate(pattern.kernels):
+        if name in specs:
+            floats = floats_of(name)
+            if not takes(specs[name].slots, len(floats)):
+                return None
+            block.take_step(step, specs[name].slots, len(floats))
+            for aligned in (False, True):
+                keys = functools.partial(key_of, name, aligned)
+                ready[form, name, aligned] = block.ready(step, keys, floats)
+    return ready
 
 
-def _key_of(
-    spec: KernelSpec, aligned: bool, constexprs: tuple[Any, ...], warps: int, astray: int
-) -> list[int]:
-    _, names = _names(spec.kernel, len(spec.slots), len(constexprs))
-    return key_of(dict(zip(names, constexprs, strict=True)), warps, aligned, astray)
+def _key_of(constexprs: Mapping[str, Any], warps: int, aligned: bool, misaligned: int) -> list[int]:
+    """What tells the kernels of a launch apart, as words of machine code: four constexprs each, then a bit for each address that is off a
+    vector's bounds."""
+    several = [*(int(constexprs[name]) for name in sorted(constexprs)), warps, int(aligned)]
+    several += [0] * (4 * (KEY_WORDS - 1) - len(several))
+    words = [several[at : at + 4] for at in range(0, len(several), 4)]
+    return [*(sum(own << 16 * n for n, own in enumerate(word)) for word in words), misaligned]
 
 
 # Kernels that are made from formulas.
@@ -480,30 +499,25 @@ def any_elements(
 
     form_with = _forms(plan, own_form, queues_of)
 
-    def elements(sizes: Sequence[int], strides: Sequence[int]) -> Elements:
-        table = table_of(strides, len(sizes))
-        in_a_row = len(sizes) == 1 and {own[0] for own in table[:-1]} == {1}
-        several = tuple([step for own in table for step in padded(own, axes, 0)])
-        return Elements(
-            math.prod(sizes), static, in_a_row=in_a_row, sizes=padded(sizes, axes, 1), strides=several
-        )  # fmt: skip
-
     def run(
         addresses: Sequence[int], stream: int, sizes: Sequence[int], given: Sequence[Any]
     ) -> int:
         if strided and len(sizes) > axes:
             return NOT_SERVED
         form, queues = form_with(() if strided else given)
-        if strided:
-            g = elements(sizes, given)
-        else:
-            off = _offsets_of(slots, lambda place: addresses[place] % VECTOR_BYTES)
-            g = Elements(math.prod(sizes), static, *off)
-        numbers = form.numbers
+        count, numbers = math.prod(sizes), form.numbers
         if plan.reciprocal:  # one over the count
             share = form.formula.numbers.index(plan.reciprocal)
-            numbers = (*numbers[:share], as_float(1.0 / g.count), *numbers[share + 1 :])
-        g = g._replace(numbers=numbers)
+            numbers = (*numbers[:share], as_float(1.0 / count), *numbers[share + 1 :])
+        if strided:
+            table = table_of(given, len(sizes))
+            g = Elements(
+                count, static, in_a_row=len(sizes) == 1 and {own[0] for own in table[:-1]} == {1}, sizes=padded(sizes, axes, 1),
+                numbers=numbers, strides=tuple([step for own in table for step in padded(own, axes, 0)]),
+            )  # fmt: skip
+        else:
+            off = _offsets_of(slots, lambda place: addresses[place] % VECTOR_BYTES)
+            g = Elements(count, static, *off, numbers=numbers)
         in_order_of = functools.partial(_in_order_of_elements, g)
         return _queue_all(pattern.launch(g), queues, in_order_of, addresses, stream)
 
@@ -568,18 +582,30 @@ def _emit_elements(
     """The same as `_emit` of a pattern of which each form has its kernels; what is told a kernel is by the form's place, too."""
     if choices is None or not can_be_emitted():
         return None, {}
-    from openaclnn.engines.gpu.launchers import blocks, code
+    from openaclnn.engines.gpu.launchers.blocks import LauncherBlock
+    from openaclnn.engines.gpu.launchers.code import MADE, SHARE, formula_entry_of
+    from openaclnn.engines.gpu.launching.code import MAX_FORM_NUMBERS, MAX_FORMS, MAX_NUMBERS
     from openaclnn.engines.gpu.launching.native import word
 
     forms, numbers, made_names = choices
-    specs = [specs_of(Form(formula, (), switches)) for formula, switches in forms]
+    longest = max(len(formula.numbers) for formula, _ in forms)
+    if longest > MAX_FORM_NUMBERS or len(forms) > MAX_FORMS or len(numbers) > MAX_NUMBERS:
+        return None, {}
     operands = len(plan.operands)
     # Any launches have the names of arguments and constexprs.
     launches = pattern.launch(Elements(1, static, sizes=(1,) * pattern.axes))
     params = {step.kernel: step for step in launches.steps}
+    block = LauncherBlock(formula_entry_of(pattern, plan.kernel), operands, [*static.values()])
+    block.take_numbers([plan.numbers[name] for name in numbers], 0)
+    if launches.places:
+        block.take_scratch(*scratch.functions())
+    known = {name: place for place, name in enumerate(numbers)}
+    known |= {name: place for place, name in enumerate(made_names, MADE)}
+    if plan.reciprocal:
+        known[plan.reciprocal] = SHARE
+    fixed = {**plan.numbers, **dict(zip(own_form.formula.numbers, own_form.numbers, strict=True))}
 
-    def floats_of(name: str, formula: Formula) -> list[bool]:
-        """Which arguments are FLOATs."""
+    def floats_of(formula: Formula, name: str) -> list[bool]:
         found: list[bool] = []
         for own, number in params[name].args.items():
             if own == NUMBERS_ARGS:
@@ -590,46 +616,19 @@ def _emit_elements(
                 found.append(False)
         return found
 
-    longest = max((formula for formula, _ in forms), key=lambda own: len(own.numbers))
-    lengths = {name: len(floats_of(name, longest)) for name in params}
-    if len(longest.numbers) > code.MAX_FORM_NUMBERS or len(forms) > code.MAX_FORMS or not all(
-        blocks.takes(spec.slots, lengths[name], numbers) for own in specs for name, spec in own.items()
-    ):  # fmt: skip
-        return None, {}
-    block = blocks.LauncherBlock(
-        code.formula_code_of(pattern, plan.kernel), operands, [*static.values()], len(forms) * code.FORM_SLOTS
-    )  # fmt: skip
-    block.take_numbers([plan.numbers[name] for name in numbers], 0)
-    if launches.places:
-        block.take_scratch(*scratch.functions())
-    known = {name: place for place, name in enumerate(numbers)}
-    known |= {name: place for place, name in enumerate(made_names, code.MADE)}
-    if plan.reciprocal:
-        known[plan.reciprocal] = code.SHARE
-    fixed = {**plan.numbers, **dict(zip(own_form.formula.numbers, own_form.numbers, strict=True))}
-    ready = {}
-    for index, ((formula, _), own) in enumerate(zip(forms, specs, strict=True)):
+    ready: dict[Any, Any] = {}
+    for index, (formula, switches) in enumerate(forms):
         sources = [known.get(name, -1) for name in formula.numbers]
         words = [
             word(as_float(fixed[name])) if source < 0 else 0
             for name, source in zip(formula.numbers, sources, strict=True)
         ]
-        pad = [0] * (code.MAX_FORM_NUMBERS - len(words))
-        block.take_words(index * code.FORM_SLOTS, [len(words), *words, *pad, *sources])
-        for place, name in enumerate(pattern.kernels):
-            if name not in own:
-                continue
-            if index == 0:
-                block.take_step(place, own[name].slots, lengths[name])
-            for aligned in (False, True):
-                names = [*params[name].constexprs]
-                keys = functools.partial(_key_of_form, index, names, aligned)
-                ready[index, name, aligned] = block.ready(place, keys, floats_of(name, formula))
+        block.take_form(index, words, sources)
+        specs = specs_of(Form(formula, (), switches))
+        more = _enter_all(
+            block, pattern, specs, index, functools.partial(floats_of, formula), lambda name, _: [*params[name].constexprs]
+        )  # fmt: skip
+        if more is None:
+            return None, {}
+        ready |= more
     return block, ready
-
-
-def _key_of_form(
-    index: int, names: Sequence[str], aligned: bool, constexprs: tuple[Any, ...], warps: int, astray: int
-) -> list[int]:  # fmt: skip
-    constexprs_by_name = {**dict(zip(names, constexprs, strict=True)), FORM: index}
-    return key_of(constexprs_by_name, warps, aligned, astray)

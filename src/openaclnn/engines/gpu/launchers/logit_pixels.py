@@ -24,11 +24,16 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_above,
     power_of_two_divisor,
     where,
-)  # fmt: skip
+)
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
 from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT, is_summed
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, PointerArg
-from openaclnn.engines.gpu.launching.operands import operand_of, pointer_type
+from openaclnn.engines.gpu.launching.launch import (
+    VECTOR_BYTES,
+    KernelSpec,
+    PointerArg,
+    operand_of,
+    pointer_type,
+)
 
 __all__ = ["GRADIENTS", "LOSSES"]
 

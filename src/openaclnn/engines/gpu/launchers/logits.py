@@ -14,8 +14,8 @@ from openaclnn.engines.gpu.kernels.logits import (
     logit_loss,
     logit_losses,
     logit_sums,
+    short_rows,
 )
-from openaclnn.engines.gpu.kernels.short_logits import short_rows
 from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
@@ -32,12 +32,17 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_divisor,
     where,
     where_all,
-)  # fmt: skip
+)
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher
 from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT, of_rows
 from openaclnn.engines.gpu.launchers.sums import loss_numbers
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, PointerArg
-from openaclnn.engines.gpu.launching.operands import pointer_type, slots_of
+from openaclnn.engines.gpu.launching.launch import (
+    VECTOR_BYTES,
+    KernelSpec,
+    PointerArg,
+    pointer_type,
+    slots_of,
+)
 
 __all__ = ["FINISHED", "LOGITS", "SUMS", "total_loss", "total_of"]
 

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from openaclnn.core.plan import Plan
-from openaclnn.engines.gpu.kernels.pixels import nll_loss2d_backward
-from openaclnn.engines.gpu.kernels.planes import nll_loss2d_backward_planes
+from openaclnn.engines.gpu.kernels.pixels import nll_loss2d_backward, nll_loss2d_backward_planes
 from openaclnn.engines.gpu.launchers import sums
 from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
@@ -35,11 +34,10 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_divisor,
     where,
     where_all,
-)  # fmt: skip
+)
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
 from openaclnn.engines.gpu.launchers.rows import of_rows
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, slots_of
+from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, VECTOR_BYTES, KernelSpec, slots_of
 
 __all__ = ["PIXELS", "ROWS"]
 
@@ -239,9 +237,7 @@ def _of_images(plan: Plan) -> bool:
 PIXELS = ClassLauncher(
     "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward},
     ("target", "gradient", "weight", "out"), 3, NUMBERS, 3, _specs, _static, _row_major, _of_images,
-    limit=FEW, sized_when_few=FEW,
+    limit=FEW, few_elements=FEW,
 )  # fmt: skip
 # Rows are images of one pixel.
-ROWS = replace(
-    PIXELS, lies_so=lambda plan: plan.class_axis == 1 and of_rows(plan), sized_when_few=0
-)
+ROWS = replace(PIXELS, lies_so=lambda plan: plan.class_axis == 1 and of_rows(plan), few_elements=0)

@@ -15,8 +15,8 @@ from openaclnn.engines.gpu.kernels.reductions import (
     finish_nll,
     finish_reduction,
     nll_losses,
+    summed_kernel,
 )
-from openaclnn.engines.gpu.kernels.summed import summed_kernel
 from openaclnn.engines.gpu.launchers import sums
 from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
@@ -36,20 +36,17 @@ from openaclnn.engines.gpu.launchers.geometry import (
     padded,
     power_of_two_above,
     where,
-)  # fmt: skip
+)
 from openaclnn.engines.gpu.launchers.launcher import (
     ClassLauncher,
+    DynamicStrides,
     Launcher,
-    StridedRunner,
     any_elements,
     bound_elements,
     offers_strides,
 )
-from openaclnn.engines.gpu.launching.launch import KernelSpec, Launch, PointerArg
-from openaclnn.engines.gpu.launching.operands import pointer_type
-from openaclnn.engines.gpu.launching.queues import SizedRunner, remembered
-from openaclnn.engines.gpu.launching.runners import runner_of
-from openaclnn.engines.gpu.launching.steps import Runner
+from openaclnn.engines.gpu.launching.launch import KernelSpec, Launch, PointerArg, pointer_type
+from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner, remembered, runner_of
 
 __all__ = ["NLL", "Filling", "Summed"]
 
@@ -67,7 +64,7 @@ NLL_AXES = 3  # of positions
 ADDING, FINISHING, WHOLE = "add", "finish", "alone"
 """What a launch does: add up parts; finish; add up and finish."""
 SHIFTED, STRIDED, WHOLE_STRIDED = "shifted", "add.strided", "alone.strided"
-"""The same for elements that begin equally far from a vector's bounds, or lie anyhow."""
+"""The same for elements that begin equally far from a vector's bounds, or are strided."""
 
 
 def slots(plan: Plan) -> list[PointerArg]:
@@ -125,7 +122,7 @@ def launch_sum(g: Elements) -> Launches:
 
 
 def launch_strided_sum(g: Elements) -> Launches:
-    """Elements that lie anyhow; those in a row after all have a kernel of their own, and its bits."""
+    """Elements that are strided; those in a row after all have a kernel of their own, and its bits."""
     parts, alone = parts_of(g.count)
     head = {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}
     tail = {**{f"size_{axis}": own for axis, own in enumerate(g.sizes)}, STRIDES_ARGS: 1}
@@ -190,7 +187,7 @@ def _strided_specs(plan: Plan, form: Form, axes: int) -> dict[str, KernelSpec]:
 
 
 def _together(plan: Plan, single: tuple[bool, ...]) -> bool:
-    """Whether inputs can be read by whole vectors that begin alike: not where their elements have different sizes."""
+    """Whether inputs can be read by whole vectors that begin equally far from their bounds: not where their elements have different sizes."""
     sizes = {own.dtype.itemsize for own, one in zip(plan.inputs, single, strict=True) if not one}
     return len(sizes) == 1
 
@@ -231,23 +228,23 @@ class Summed(Launcher):
         specs = _strided_specs(plan, form, axes)
         return bound_elements(launch_strided_sum, g, specs, len(plan.operands))
 
-    def sized(self, plan: Plan) -> SizedRunner | None:
+    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
         # One element is no pattern: it may lie for one or for all.
         if not _lies_in_a_row(plan) or plan.shape == (1,) or plan.kernel in TUNED:
             return None
-        return None if any(own.offset for own in plan.inputs) else remembered(plan, self._sized)
+        return None if any(own.offset for own in plan.inputs) else remembered(plan, self._any_shape)
 
-    def laid(self, plan: Plan) -> tuple[StridedRunner, int] | None:
+    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
         if not offers_strides(plan, LAID, AXES):
             return None
-        return remembered(plan, self._laid, strided=True), LAID
+        return remembered(plan, self._any_strides, strided=True), LAID
 
-    def _sized(self, plan: Plan) -> SizedRunner:
+    def _any_shape(self, plan: Plan) -> DynamicShapes:
         single = _single_of(plan)
         static = {**_static(plan), "together": int(_together(plan, single))}
         return any_elements(_SUM, plan, lambda form: _row_specs(plan, form, single), static)
 
-    def _laid(self, plan: Plan) -> StridedRunner:
+    def _any_strides(self, plan: Plan) -> DynamicStrides:
         def specs_of(form: Form) -> dict[str, KernelSpec]:
             in_a_row = {
                 ADDING: _add_spec(plan, form), WHOLE: _add_spec(plan, form, alone=True),
@@ -310,8 +307,8 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
 
 
 class _Likelihood(ClassLauncher):
-    def laid(self, plan: Plan) -> tuple[StridedRunner, int] | None:
-        return super().laid(plan) if plan.class_axis == 1 else None
+    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
+        return super().dynamic_strides(plan) if plan.class_axis == 1 else None
 
 
 NLL = _Likelihood(

@@ -27,10 +27,15 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_divisor,
     where,
     where_all,
-)  # fmt: skip
+)
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, operand_of, slots_of
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
+    VECTOR_BYTES,
+    KernelSpec,
+    operand_of,
+    slots_of,
+)
 
 __all__ = ["NUMBERS", "ROWS", "WEIGHT", "is_summed", "of_rows"]
 
@@ -51,9 +56,9 @@ COUNTING, MAIN = "counting", "main"
 
 
 def row_tile(
-    itemsize: Number, rows: Number, classes: Number, transposed: Truth, anywhere: Truth, logits: Truth
+    itemsize: Number, rows: Number, classes: Number, transposed: Truth, unaligned: Truth, logits: Truth
 ) -> tuple[Number, ...]:  # fmt: skip
-    """Rows and classes of a program, and warps; `anywhere` for long rows that begin there."""
+    """Rows and classes of a program, and warps; `unaligned` for long rows that begin anywhere."""
     narrow, long = itemsize < 4, classes > 1024
     # One row a program with class blocks fastest: 0.97-1.00 of a copy; rows fastest 0.91. Of 512 to
     # 8192 classes on 1 to 8 warps these were within 0.5% of the best for 4096 and 50257 classes, FLOAT.
@@ -69,7 +74,7 @@ def row_tile(
     tile = where_all(all_of(narrow, long), (1, one_row, 2), tile)
     # Where rows begin anywhere and are short, what is done once a program weighs more: half the warps, 5001 classes
     # 0.96 for 0.95 in FLOAT, 0.95 for 0.90 in BF16; 4099 0.93 for 0.85 and 0.85 for 0.78; from 50257 on 2-5% less.
-    brief = all_of(anywhere, long, classes < 1 << 14)
+    brief = all_of(unaligned, long, classes < 1 << 14)
     tile = where_all(brief, (1, 1024, where(narrow, 1, 2)), tile)
     # FLOAT 64 x 64: 0.95 of a copy (on 8 warps 0.80); BF16 128 x 32: 0.92 (64 x 64: 0.84). With
     # a thread for each row, what is common to a row is not computed several times. Several
@@ -91,10 +96,10 @@ def launch(g: Geometry) -> Launches:
     transposed = any_of(
         *(all_of(own[0] == 1, own[1] != 1) for own in (log_prob, out))
     )  # fmt: skip
-    # Rows that begin anywhere, but both alike, move whole vectors all the same.
+    # Rows that begin anywhere, but both at the same offset, move whole vectors all the same.
     off = g.offset(LOG_PROB)
     shifted = all_of(
-        not g.strided, inverse(small), static["alike"] > 0, log_prob[1] == 1, out[1] == 1,
+        not g.strided, inverse(small), static["same_itemsize"] > 0, log_prob[1] == 1, out[1] == 1,
         (abs(log_prob[0] - out[0]) % vector) == 0, classes >= SHORT_ROW * vector,
         off == g.offset(OUT), any_of(off != 0, (abs(log_prob[0]) % vector) != 0),
     )  # fmt: skip
@@ -179,7 +184,7 @@ def _static(plan: Plan) -> dict[str, int]:
     itemsize, log_prob = plan.output.dtype.itemsize, plan.inputs[2]
     summed, weighted = is_summed(plan), operand_of(plan, WEIGHT) is not None
     return {
-        "itemsize": itemsize, "vector": VECTOR_BYTES // itemsize, "alike": int(log_prob.dtype.itemsize == itemsize),
+        "itemsize": itemsize, "vector": VECTOR_BYTES // itemsize, "same_itemsize": int(log_prob.dtype.itemsize == itemsize),
         "logits": int(operand_of(plan, "top") is not None), "summed": int(summed), "sums": sums.sums_of(plan, WEIGHT),
         "weighted": int(weighted),
         "most_counted": COUNTED.value if summed and not weighted else 0,
@@ -198,5 +203,5 @@ def of_rows(plan: Plan) -> bool:
 ROWS = ClassLauncher(
     "rows", launch, {**sums.KERNELS, COUNTING: cross_entropy_loss_grad, MAIN: cross_entropy_loss_grad},
     ("target", "gradient", "log_prob", *BY_ROW[2:], WEIGHT, "out"), 3, NUMBERS, 1, _specs, _static, _row_major, of_rows,
-    limit=FEW, sized_when_few=FEW,
+    limit=FEW, few_elements=FEW,
 )  # fmt: skip

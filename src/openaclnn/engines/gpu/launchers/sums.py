@@ -17,9 +17,15 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_above,
     single,
     where,
-)  # fmt: skip
-from openaclnn.engines.gpu.launching.launch import KernelSpec, PointerArg
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT, operand_of, pointer_type, slots_of
+)
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
+    KernelSpec,
+    PointerArg,
+    operand_of,
+    pointer_type,
+    slots_of,
+)
 
 __all__ = [
     "ADD", "FINISH", "KERNELS", "gradient_numbers", "ignored_class", "loss_numbers", "specs", "sums_of", "sums_slot", "with_sums",

@@ -1,14 +1,20 @@
-"""What a launch is: a kernel with all its arguments but the addresses."""
+"""What a launch is: a kernel with all its arguments but the addresses; and which pointers and strides it takes from a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from openaclnn.core.dtypes import BOOL
+from openaclnn.core.plan import Operand, Plan
+
 __all__ = [
-    "VECTOR_BYTES", "KernelSpec", "Launch", "PointerArg", "next_power_of_two", "unaligned",
+    "INT32_LIMIT", "KEY_WORDS", "VECTOR_BYTES", "KernelSpec", "Launch", "PointerArg", "elementwise_slots", "ignored", "next_power_of_two",
+    "operand_of", "pointer_type", "slots_of", "table_of", "unaligned",
 ]  # fmt: skip
 
+INT32_LIMIT = 1 << 31
+KEY_WORDS = 6  # of what tells the variants of a launch apart in machine code
 VECTOR_BYTES = 16  # the widest load of one thread; Triton asks whether pointers are multiples of it
 
 
@@ -57,3 +63,50 @@ class Launch(NamedTuple):
 def next_power_of_two(number: int) -> int:
     """The least one that is not below; Triton's own takes 7 us, since kernels may call it."""
     return 1 << (number - 1).bit_length()
+
+
+def pointer_type(operand: Operand) -> str:
+    """The operand's type as Triton is told it; truth values are bytes."""
+    return "uint8" if operand.dtype is BOOL else operand.dtype.numpy_name
+
+
+def elementwise_slots(
+    plan: Plan, wide: Sequence[bool], shifts: Sequence[int]
+) -> tuple[PointerArg, ...]:
+    """The inputs and the output."""
+    operands = (*plan.inputs, plan.output)
+    return tuple(
+        PointerArg(
+            index, pointer_type(operand), (operand.offset + shift) * operand.dtype.itemsize, fast
+        )
+        for index, (operand, fast, shift) in enumerate(zip(operands, wide, shifts, strict=True))
+    )
+
+
+def slots_of(plan: Plan, wanted: Mapping[str, bool]) -> list[PointerArg | None]:
+    """The pointers to operands by their names, and whether they are wide; None where the plan has no such one."""
+    places = {own.parameter: (at, own) for at, own in enumerate((*plan.inputs, plan.output))}
+    slots: list[PointerArg | None] = []
+    for parameter, wide in wanted.items():
+        if parameter in places:
+            index, own = places[parameter]
+            slots.append(
+                PointerArg(index, pointer_type(own), own.offset * own.dtype.itemsize, wide)
+            )
+        else:
+            slots.append(None)
+    return slots
+
+
+def operand_of(plan: Plan, parameter: str) -> Operand | None:
+    return next((own for own in plan.inputs if own.parameter == parameter), None)
+
+
+def table_of(strides: Sequence[int], axes: int) -> list[Sequence[int]]:
+    """Each operand's strides along so many axes, of all one after the other."""
+    return [strides[at : at + axes] for at in range(0, len(strides), axes)]
+
+
+def ignored(ignore_index: int) -> int:
+    """The ignored class as kernels are told it: what names no class is ignored anyway, so all negative numbers become one, of 32 bits."""
+    return max(int(ignore_index), -1)  # True would be a number of one bit

@@ -1,9 +1,4 @@
-"""The launches of a plan as one builtin function: addresses in, the CUDA driver called, nothing between.
-
-Triton's launcher parses a kernel's arguments anew on every call. They are known here but for the
-addresses, so a control block holds them as the driver wants them, and machine code (by llvmlite, as in
-the CPU engine) puts the addresses in. Whatever this cannot be sure of is left to Triton's launcher.
-"""
+"""Compiled kernels as the CUDA driver launches them. Whatever this cannot be sure of is left to Triton's launcher."""
 
 from __future__ import annotations
 
@@ -11,39 +6,20 @@ import ctypes
 import functools
 import struct
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from openaclnn.engines.gpu.launching.native_code import (
-    CONFIG,
-    CONFIG_ATTRIBUTE_COUNT,
-    CONFIG_ATTRIBUTES,
-    CONFIG_SLOTS,
-    CONFIG_STREAM,
-    FUNCTION,
-    HEADER,
-    MASKS,
-    MAX_ADDRESSES,
-    MAX_LAUNCHES,
-    MAX_PARAMETERS,
-    MAX_POINTERS,
-    PARAMETERS,
-    PLACES,
-    POINTERS,
-    RELEASE,
-    SHIFTS,
-    STRIDE,
-    VALUES,
-    emit_entry,
-)
-from openaclnn.engines.machine.builtins import address_of_function, builtin
+from openaclnn.engines.machine.builtins import address_of_function
 
-__all__ = ["Builtin", "Kernel", "driver", "functions", "word", "write_attribute", "write_config"]
+__all__ = ["Kernel", "driver", "functions", "word", "write_attribute", "write_config"]
+
+# CUlaunchConfig: grid, block and shared memory as seven 32-bit numbers, then the rest by slots.
+CONFIG_SLOTS, CONFIG_STREAM, CONFIG_ATTRIBUTES, CONFIG_ATTRIBUTE_COUNT = 7, 4, 5, 6
 
 _OVERLAP = (6, 1)  # programmatic stream serialisation: allowed
 _CLUSTER = 4  # then its three sides, 32 bits each
 ATTRIBUTE_SLOTS = 9
-_HEADER, _GRID = struct.Struct(f"={RELEASE + 1}q"), struct.Struct("=7I")
+_GRID = struct.Struct("=7I")
 _FLOATS = ("fp32", "f32")
 SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u64": 8, "fp32": 4, "f32": 4}
 
@@ -88,7 +64,7 @@ class Kernel(NamedTuple):
         sizes = [8] * pointers + [SIZES[kind] for kind in kept]
         found_sizes = _parameter_sizes(found.function)
         hidden = len(found_sizes) - len(sizes)
-        if found_sizes != sizes + [8] * hidden or len(found_sizes) > MAX_PARAMETERS:
+        if found_sizes != sizes + [8] * hidden:
             return None
         return cls(
             found.function, 32 * metadata.num_warps, metadata.shared, tuple(kept), hidden,
@@ -112,7 +88,7 @@ class Kernel(NamedTuple):
     def launch(
         self, grid: int, stream: int, pointers: Sequence[int], numbers: Sequence[int | float]
     ) -> None:
-        """By Python, once; see `Builtin` for what is done again and again."""
+        """By Python, once; see `blocks.py` for what is done again and again."""
         block = array("q", bytes(8 * (CONFIG_SLOTS + ATTRIBUTE_SLOTS)))
         write_config(block, 0, self, grid, write_attribute(block, CONFIG_SLOTS, self.cluster))
         block[CONFIG_STREAM] = stream
@@ -175,65 +151,7 @@ def functions() -> tuple[int, ...]:
             (
                 api.PyEval_SaveThread, api.PyEval_RestoreThread,
                 api.PyObject_Vectorcall, api.PyLong_FromLongLong,
+                api.PyErr_Occurred, api.PyErr_Clear, api.Py_DecRef,
             ),
         ),
     )  # fmt: skip
-
-
-class Builtin:
-    """The builtin `run(addresses, stream)` for some launches; `fallback` takes calls it is not ready for.
-
-    A launch has its pointers as (place among the addresses, bytes to add, whether it must be aligned). With `scratch`, so many
-    bytes of memory and what takes it and gives it back, the memory's address follows the others.
-    """
-
-    def __init__(
-        self,
-        launches: Sequence[Sequence[tuple[int, int, bool]]],
-        fallback: Callable[[Sequence[int], int], int],
-        launch: int = 0,
-        scratch: tuple[int, Any, Any] | None = None,
-    ) -> None:
-        attributes = HEADER + STRIDE * len(launches)
-        words = array("q", bytes(8 * (attributes + ATTRIBUTE_SLOTS * len(launches))))
-        self._held = fallback, scratch
-        known = functions()
-        last = 0
-        for begin, pointers in zip(range(HEADER, attributes, STRIDE), launches, strict=True):
-            words[begin + POINTERS] = len(pointers)
-            for at, (place, shift, aligned) in enumerate(pointers, begin):
-                words[at + PLACES], words[at + SHIFTS] = place, shift
-                words[at + MASKS] = 15 if aligned else 0
-                last = max(last, place)
-        size, *memory = (0, None, None) if scratch is None else scratch
-        _HEADER.pack_into(
-            words, 0,
-            launch or known[0], len(launches), last + (scratch is None), id(fallback), id(tuple), *known[1:],
-            address_of_function(ctypes.pythonapi.Py_DecRef), size, *map(id, memory),
-        )  # fmt: skip
-        self._block = words
-        self._address: int = words.buffer_info()[0]
-        self._attributes = attributes
-
-    def function(self) -> Callable[[Sequence[int], int], int]:
-        """The builtin itself, which keeps this object."""
-        return builtin("gpu.launch", emit_entry, self._address, self)
-
-    @staticmethod
-    def takes(launches: Sequence[Sequence[Any]]) -> bool:
-        """Whether a block has room for these launches."""
-        last = max([place for own in launches for place, *_ in own], default=0)
-        fits = len(launches) <= MAX_LAUNCHES and all(len(p) <= MAX_POINTERS for p in launches)
-        return fits and last < MAX_ADDRESSES
-
-    def fill(self, index: int, kernel: Kernel, grid: int, numbers: Sequence[int | float]) -> None:
-        """From now on, launch this kernel for addresses that are aligned."""
-        block, begin = self._block, HEADER + index * STRIDE
-        pointers, values = block[begin + POINTERS], kernel.words(numbers)
-        place = self._attributes + index * ATTRIBUTE_SLOTS
-        attribute = write_attribute(block, place, kernel.cluster)
-        write_config(block, begin + CONFIG, kernel, grid, attribute)
-        block[begin + PARAMETERS] = pointers + len(values)
-        for place, value in enumerate(values, begin + VALUES + pointers):
-            block[place] = value
-        block[begin + FUNCTION] = kernel.function  # last: this makes it ready

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["allocate", "functions", "lent", "release"]
+__all__ = ["allocate", "functions", "release"]
 
 
 _held: dict[int, Any] = {}  # host memory by its address
@@ -54,14 +52,3 @@ def allocate(size: int, stream: int) -> int:
 def release(address: int) -> None:
     """To be called as soon as the work is queued."""
     _allocator()[1](address)
-
-
-@contextmanager
-def lent(size: int, stream: int) -> Iterator[int]:
-    """Memory for work that is queued in the block; of no bytes there is none, at 0."""
-    address = allocate(size, stream) if size else 0
-    try:
-        yield address
-    finally:
-        if size:
-            release(address)

@@ -12,8 +12,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from openaclnn.engines.gpu.launching.launch import Launch
-from openaclnn.engines.gpu.launching.operands import INT32_LIMIT
+from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, Launch
 
 __all__ = ["Pointer", "Start", "Variant", "has_clusters", "kinds_of", "variant_of"]
 

@@ -1,0 +1,530 @@
+"""Calls that change: each regime makes sequences of small problems, and says in which ways they are called.
+
+A sequence is one contender's own: ours on arrays and on tensors, and PyTorch's. Its first calls are checked, the rest are timed, in turn
+with calls that the regime is compared with. What must be new in every call is new beside the sequences of the other contenders too, since
+they share the engine's and the call cache's memory: of `Turn.of` contenders each takes its `Turn.place`.
+
+Every contender reaches its next call the same way, which costs it some 0.1 us more than a call that never changes. What the
+calls of a sample take is looked at before the clock starts, as if just made by the operation before: whatever is new about
+a call, it is not that its arrays are in no cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import openaclnn
+from openaclnn.bench.contenders import (
+    engine_choice,
+    expected_of,
+    fault_of,
+    first_line,
+    plain_call,
+    two_phases,
+    unavailable,
+)
+from openaclnn.bench.problems import (
+    Arguments,
+    Problem,
+    build,
+    empty_like,
+    first_variant,
+    is_array,
+    outer,
+    with_gaps,
+)
+from openaclnn.bench.timing import (
+    Aside,
+    Bench,
+    Call,
+    Case,
+    Contender,
+    OtherLoad,
+    Row,
+    paired_ratio,
+    time_contenders,
+)
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+from openaclnn.core.interface import Kind
+from openaclnn.core.status import AclnnError
+from openaclnn.operators import registry
+
+ALLOCATING, INTO, TWO_PHASE = "", " out=", " two-phase"  # ways to call, as contenders' names end
+ARRAYS, TENSORS, PEER = ", arrays", ", tensors", "torch"  # in contenders' names, before the way
+BESIDE = ", beside"  # ends the names of contenders that a case is compared with
+PER_TURN = 8  # calls of a sample
+QUICK_ROUNDS = 3  # in a quick run
+KINDS = 8
+MIDDLE = 250  # for `small_shape`: about the mean of the new sizes
+WIDE = 60  # and for layouts with gaps, which take more memory
+STEPS = 16  # strides of the last axis in the new layouts
+
+
+@dataclass(frozen=True)
+class Turn:
+    """For whom a sequence is made: how many calls, and which contender's of how many."""
+
+    operator: Operator
+    dtype: DType
+    device: str
+    count: int
+    place: int = 0
+    of: int = 1
+
+    def fresh(self) -> Iterator[int]:
+        """A number for each call that no other call and no other contender has, in no order."""
+        for number in np.random.default_rng(7).permutation(self.count).tolist():
+            yield number * self.of + self.place
+
+    def problem(self, shape: tuple[int, ...], **options: Any) -> Problem | None:
+        variant = first_variant(self.operator)
+        return build(self.operator, variant, self.dtype, shape, device=self.device, **options)
+
+    def contiguous(self, number: int = MIDDLE, form: int = 1, **options: Any) -> Problem:
+        problem = self.problem(small_shape(self.operator, number, form), **options)
+        assert problem is not None, "every operator takes such arguments"
+        return problem
+
+
+def small_shape(operator: Operator, number: int, form: int = 1) -> tuple[int, ...]:
+    """The shapes from 16 elements on: elementwise in three forms, with a class axis by their rows or their height."""
+    pattern = operator.workloads.PATTERN
+    if pattern == "rows":
+        return (4 + number, 4)
+    if pattern == "pixels":
+        return (1, 2, 4 + number, 2)
+    half = 8 + number
+    return ((2 * half,), (half, 2), (2, half))[form % 3]
+
+
+def _same(turn: Turn) -> Iterator[Problem]:
+    yield from itertools.repeat(turn.contiguous(), turn.count)
+
+
+def _new_sizes(turn: Turn) -> Iterator[Problem]:
+    for form, number in enumerate(turn.fresh()):
+        yield turn.contiguous(number, form)
+
+
+def _new_numbers(turn: Turn) -> Iterator[Problem]:
+    """All numbers that the operator lets vary by themselves, at once: what is neither a tensor nor a choice among names."""
+    kinds = (Kind.SCALAR, Kind.FLOAT, Kind.DOUBLE, Kind.INT64)
+    numbers = [p.python_name for p in turn.operator.parameters if p.kind in kinds and not p.choices]
+
+    def change(names: Sequence[str], number: int, values: Arguments, read: Any) -> Arguments:
+        step = number + 1, turn.count * turn.of
+        for name in names:
+            values = values | _with_number(turn.operator, values, name, step)
+        return values
+
+    shape = small_shape(turn.operator, MIDDLE)
+    alone = [
+        name
+        for name in numbers
+        if turn.problem(shape, change=functools.partial(change, [name], 0)) is not None
+    ]
+    for number in turn.fresh() if alone else ():
+        yield turn.contiguous(change=functools.partial(change, alone, number))
+
+
+def _with_number(
+    operator: Operator, values: Arguments, name: str, step: tuple[int, int]
+) -> Arguments:
+    """Another value of a number: a fraction above a float, below an integer, which changes in integer arrays too."""
+    number, limit = step
+    old = values.get(name, operator.plain_defaults[name])
+    if isinstance(old, float):
+        return {name: old + number / (1 << limit.bit_length())}  # exact in float32, by less than 1
+    arrays = {key: value for key, value in values.items() if is_array(value) and _integral(value)}
+    for array in arrays.values():
+        array[array == old] = old - number
+    return {name: old - number, **arrays}
+
+
+def _integral(array: Any) -> bool:
+    if isinstance(array, np.ndarray):
+        return array.dtype.kind in "iu"
+    return not array.is_floating_point()
+
+
+def _in_place(turn: Turn) -> Iterator[Problem]:
+    """The output is the last input of its shape and dtype, of several outputs the first; every call has arrays of its own, since
+    it overwrites one."""
+    for _ in range(turn.count):
+        problem = turn.contiguous()
+        first, *others = problem.outputs_of(problem.out)
+        fitting = [
+            value
+            for value in problem.arguments.values()
+            if is_array(value) and (value.shape, value.dtype) == (first.shape, first.dtype)
+        ]
+        if not fitting:
+            return
+        yield replace(problem, out=(fitting[-1], *others) if others else fitting[-1])
+
+
+def _new_layout(turn: Turn) -> Iterator[Problem]:
+    """Operands of two axes and more with gaps along both of the last, or vectors where there are no others; every second call has
+    one row for all, if it may."""
+    shape = small_shape(turn.operator, WIDE)
+    rows = turn.problem(shape, layout="broadcast") if len(shape) == 2 else None
+    layouts = ("contiguous", "contiguous" if rows is None else "broadcast")
+
+    def change(number: int, values: Arguments, read: list[str]) -> Arguments:
+        step, behind = 1 + number % STEPS, 1 + number // STEPS
+        wide = [name for name in read if values[name].ndim >= 2]
+        if wide:
+            return values | {name: with_gaps(values[name], step, behind) for name in wide}
+        first, *others = [name for name in read if math.prod(values[name].shape) > 1]
+        gaps = {name: with_gaps(values[name], behind) for name in others}
+        return values | gaps | {first: with_gaps(values[first], step)}
+
+    for place, number in enumerate(turn.fresh()):
+        changed = functools.partial(change, number)
+        problem = turn.problem(shape, layout=layouts[place % 2], change=changed)
+        if problem is None:
+            return
+        yield problem
+
+
+def _outer(turn: Turn) -> Iterator[Problem]:
+    """The last operand of two axes is a row and the others are columns, each of another length in every call."""
+
+    def change(values: Arguments, read: list[str]) -> Arguments | None:
+        return outer(values, [name for name in read if values[name].ndim >= 2])
+
+    elementwise = turn.operator.workloads.PATTERN == "elementwise"
+    for form, number in enumerate(turn.fresh() if elementwise else ()):
+        problem = turn.problem(small_shape(turn.operator, number, 1 + form % 2), change=change)
+        if problem is None:
+            return
+        shapes = [tuple(each.shape) for each in problem.arguments.values() if is_array(each)]
+        if np.broadcast_shapes(*shapes) in shapes:  # an input has the shape that all stretch to
+            return
+        yield problem
+
+
+def _eight_kinds(turn: Turn) -> list[Problem]:
+    """Eight kinds: variants and dtypes, then, where those are fewer, again with operands that lie otherwise."""
+    kinds = itertools.product(
+        ("contiguous", "transposed", "sliced"), turn.operator.workloads.VARIANTS, FLOATS
+    )
+    shape = small_shape(turn.operator, MIDDLE)
+    problems = (
+        build(turn.operator, variant, dtype, shape, layout, turn.device)
+        for layout, variant, dtype in kinds
+    )
+    return list(itertools.islice((each for each in problems if each is not None), KINDS))
+
+
+def _kinds_in_turn(turn: Turn) -> Iterator[Problem]:
+    yield from itertools.islice(itertools.cycle(_eight_kinds(turn)), turn.count)
+
+
+def _kinds_in_a_row(turn: Turn) -> Iterator[Problem]:
+    """The same calls as in turn, each kind eight times in a row; those that are checked are each kind's."""
+    kinds = _eight_kinds(turn)
+    rows = itertools.chain.from_iterable([kind] * KINDS for kind in itertools.cycle(kinds))
+    yield from itertools.islice(itertools.chain(kinds, kinds, rows), turn.count)
+
+
+def _refused(turn: Turn) -> Iterator[Problem]:
+    """One array too long: the last that the operator minds."""
+    sound = turn.contiguous()
+    for name, value in reversed(sound.arguments.items()):
+        if not is_array(value) or math.prod(value.shape) < 2:
+            continue
+        longer = empty_like(value, (*value.shape[:-1], value.shape[-1] + 1))
+        longer[..., :-1], longer[..., -1] = value, value[..., -1]
+        wrong = sound.arguments | {name: longer}
+        if turn.problem(sound.shape, change=lambda values, read, wrong=wrong: wrong) is None:
+            yield from itertools.repeat(replace(sound, arguments=wrong), turn.count)
+            return
+
+
+@dataclass(frozen=True)
+class CallRegime:
+    """One way for calls to change. `sequence` makes a contender's problems; none where the operator has no such change."""
+
+    name: str
+    reason: str
+    sequence: Callable[[Turn], Iterator[Problem]]
+    ways: tuple[str, ...] = (ALLOCATING, INTO)
+    refused: bool = False
+    mixed: bool = False  # of all variants and dtypes
+    times: int = 1  # a sample has so many times the calls of other regimes'
+    forgotten: bool = False  # before a call all kinds are forgotten
+    beside: str = "same"  # the regime that it is compared with
+    waits: bool = False  # calls wait until the work is done, PyTorch's too
+
+    @property
+    def checked(self) -> int:
+        """The first calls of a sequence, which are not timed: of several kinds each as it is first seen, and again."""
+        return 2 * KINDS if self.mixed else KINDS
+
+    def calls(self, usual: int) -> int:
+        """How many calls a sample has, where most regimes' have `usual`."""
+        return min(usual, KINDS) if self.forgotten else usual * self.times
+
+    def ways_of(self, operator: Operator) -> tuple[str, ...]:
+        """An operator that writes over its input has no `out=`: its plain call is one."""
+        if not operator.output.in_place:
+            return self.ways
+        return tuple(dict.fromkeys([ALLOCATING if way == INTO else way for way in self.ways]))
+
+    def peers_of(self, operator: Operator) -> tuple[str, ...]:
+        """PyTorch's ways beside ours: one phase beside two."""
+        alone = tuple([way for way in self.ways_of(operator) if way != TWO_PHASE])
+        return alone or (ALLOCATING, INTO)
+
+
+_MIXED: dict[str, Any] = {"mixed": True, "beside": "kinds in a row"}
+CHANGES = (
+    CallRegime("same", "nothing changes", _same, (ALLOCATING, INTO, TWO_PHASE)),
+    CallRegime("new sizes", "a size that was not seen before, each call", _new_sizes),
+    CallRegime("new numbers", "every number of the call another one, each call", _new_numbers),
+    CallRegime("in place", "`out=` is an input", _in_place, (INTO,)),
+    CallRegime("new layout", "strides that were not seen before, each call", _new_layout),
+    CallRegime("outer", "a column beside a row, another shape each call", _outer),
+    CallRegime(
+        "kinds in a row", "eight kinds of calls, each eight times in a row", _kinds_in_a_row, times=KINDS, **_MIXED,
+    ),
+    CallRegime("kinds in turn", "the same eight, one after the other", _kinds_in_turn, times=KINDS, **_MIXED),
+    CallRegime(
+        "first of a kind", "each of the same eight as if for the first time, by the full way; its kernel is compiled",
+        _kinds_in_turn, forgotten=True, **_MIXED,
+    ),
+    CallRegime("refusal", "an array of the wrong shape", _refused, (ALLOCATING,), refused=True),
+    CallRegime(
+        "two-phase", "both phases and the wait, a new size each call; PyTorch's call and the wait", _new_sizes,
+        (TWO_PHASE,), waits=True,
+    ),
+)  # fmt: skip
+"""The regimes, each after the one that it is compared with."""
+
+
+Sequences = Iterator[tuple[list[Problem], Contender]]
+
+
+def sequences(
+    regime: CallRegime, turn: Turn, engines: Sequence[str], torch: Any, peers: bool = True
+) -> Sequences:
+    """Each contender with the problems of its calls: ours by engine, way and library, then PyTorch's, of problems as large as ours."""
+    arrays = [ARRAYS] if turn.device == "cpu" else []
+    libraries = [*arrays, *([TENSORS] if torch is not None else [])]
+    ways = itertools.product(engines, regime.ways_of(turn.operator), libraries)
+    entries = [(engine, library, way) for engine, way, library in ways]
+    for place, (engine, library, way) in enumerate(entries):
+        problems = list(regime.sequence(replace(turn, place=place, of=len(entries))))
+        name = f"{engine}{library}{way}"
+        try:
+            choice = engine_choice(problems[0], engine)
+        except AclnnError as error:
+            yield problems, unavailable(name, str(error), ours=True, engine=engine)
+            continue
+        called = _all_in_torch(problems, torch) if library == TENSORS else problems
+        calls = [_our_call(problem, way) for problem in called]
+        refusal = AclnnError if regime.refused else None
+        contender = _in_sequence(name, called, calls, regime.checked, refusal, regime.forgotten)
+        into = way != ALLOCATING
+        yield problems, replace(contender, ours=True, engine=engine, writes_out=into, inside=choice)
+    for way in regime.peers_of(turn.operator) if torch is not None and peers else ():
+        name = PEER + way
+        problems = list(regime.sequence(replace(turn, of=max(len(entries), 1))))
+        try:
+            called = _all_in_torch(problems, torch)
+            peer_calls = [_peer_calls(problem, torch, regime.waits).get(name) for problem in called]
+        except Exception as error:  # whatever torch objects to is a line in the table
+            yield problems, unavailable(name, error)
+            continue
+        calls = [call for call in peer_calls if call is not None]
+        if len(calls) == len(problems):  # else PyTorch has no such way
+            refused = Exception if regime.refused else None
+            contender = _in_sequence(name, called, calls, regime.checked, refused)
+            yield problems, replace(contender, writes_out=way == INTO)
+
+
+def _in_sequence(
+    name: str,
+    problems: Sequence[Problem],
+    calls: Sequence[Call],
+    checked: int,
+    refusal: type[Exception] | None,
+    forgotten: bool = False,
+) -> Contender:
+    """One that makes the calls in turn; with `refusal`, each must raise that. If `forgotten`, no call before it is remembered, and
+    what that takes is not counted."""
+    known = {id(problem) for problem in problems[:checked]}
+    ahead = [
+        functools.partial(_look_at, problem, call)
+        for problem, call in zip(problems[checked:], calls[checked:], strict=True)
+        if id(problem) not in known
+    ]
+    aside = None
+    if refusal is not None:
+        calls = [functools.partial(_must_refuse, call, refusal) for call in calls]
+    if forgotten:
+        # Kinds of an operator's plain calls are new again; engines keep what they compiled.
+        aside = Aside(getattr(openaclnn, problems[0].operator.python_name).road.forget)
+        calls = [functools.partial(_after, aside, call) for call in calls]
+    # There is a call of warming up for each that is timed after it; those that come again are warm by being made.
+    steps = [*([_in_turn(ahead)] if ahead else []), _in_turn(itertools.cycle(calls[:checked]))]
+    return Contender(name, _in_turn(calls), warm_up=lambda: [step() for step in steps], aside=aside)
+
+
+def _in_turn(calls: Iterable[Call]) -> Call:
+    following = iter(calls).__next__
+    return lambda: following()()
+
+
+def _after(first: Call, second: Call) -> Any:
+    first()
+    return second()
+
+
+def _must_refuse(call: Call, error: type[Exception]) -> None:
+    try:
+        call()
+    except error:
+        return
+    raise RuntimeError("a wrong shape was not refused")
+
+
+def _look_at(problem: Problem, call: Call) -> None:
+    """What a call takes comes into the processor's caches: its objects, and the elements of arrays on the host."""
+    gc.get_referents(*[cell.cell_contents for cell in getattr(call, "__closure__", None) or ()])
+    for value in (*problem.arguments.values(), *problem.fresh):
+        if isinstance(value, np.ndarray):
+            np.count_nonzero(value)
+        elif is_array(value) and value.data_ptr() and not value.is_cuda:
+            value.count_nonzero()
+
+
+def _all_in_torch(problems: Sequence[Problem], torch: Any) -> list[Problem]:
+    """The same on PyTorch's tensors; a problem that comes again is the same again."""
+    known: dict[int, Problem] = {}
+    for problem in problems:
+        if id(problem) not in known:
+            arguments, out = problem.for_torch(torch)
+            known[id(problem)] = replace(problem, arguments=arguments, out=out)
+    return [known[id(problem)] for problem in problems]
+
+
+def _our_call(problem: Problem, way: str) -> Call:
+    if way == TWO_PHASE:
+        return two_phases(problem, repeated=False)
+    out = {"out": problem.out} if way == INTO else {}
+    return plain_call(problem.operator, problem.arguments, **out)
+
+
+def _peer_calls(problem: Problem, torch: Any, waits: bool) -> dict[str, Call]:
+    """PyTorch's calls by name; on the host they have waited when they return."""
+    workloads = problem.operator.workloads
+    peers: dict[str, Call] = workloads.torch_peers(torch, problem.arguments, problem.out)
+    if not waits or problem.device == "cpu":
+        return peers
+    wait = torch.cuda.current_stream().synchronize
+
+    def waited(call: Call) -> Any:
+        result = call()
+        wait()
+        return result
+
+    return {name: functools.partial(waited, call) for name, call in peers.items()}
+
+
+def call_cases(dtypes: Sequence[DType]) -> list[Case]:
+    """The cases of these dtypes, where the operator has such calls."""
+    return [
+        call_case(operator, dtype, regime)
+        for operator in registry()
+        for regime in CHANGES
+        for dtype in ((FLOAT,) if regime.mixed else dtypes)
+        if any(True for _ in regime.sequence(Turn(operator, dtype, "cpu", 1)))
+    ]
+
+
+def call_case(operator: Operator, dtype: DType, regime: CallRegime) -> Case:
+    runner = functools.partial(_run, operator, dtype, regime)
+    variant, values = ("all", "all") if regime.mixed else (first_variant(operator), dtype.name)
+    return Case(operator.python_name, variant, regime.name, (), values, runner)
+
+
+def _run(
+    operator: Operator,
+    dtype: DType,
+    regime: CallRegime,
+    case: Case,
+    bench: Bench,
+    per_turn: int = PER_TURN,
+) -> list[Row]:
+    """In turn with the calls that it is compared with; without engines asked for, of the one that calls get by themselves."""
+    rounds = min(bench.rounds, QUICK_ROUNDS) if bench.quick else bench.rounds
+    engines = bench.engines if bench.named else bench.engines[:1]
+    faults: dict[str, str] = {}
+    shape: tuple[int, ...] = ()
+
+    def checked(regime: CallRegime, ending: str = "") -> Iterator[Contender]:
+        nonlocal shape
+        calls = regime.calls(per_turn)
+        turn = Turn(operator, dtype, bench.device, regime.checked + rounds * calls)
+        for problems, contender in sequences(regime, turn, engines, bench.torch, not ending):
+            each = replace(contender, name=contender.name + ending, calls=calls)
+            shape = shape or problems[0].shape
+            try:
+                fault = "" if each.unavailable else find_fault(regime, problems, each, bench.torch)
+            except (
+                Exception
+            ) as error:  # PyTorch may object; from ours it is as wrong as a wrong number
+                fault = first_line(error)
+                if not each.ours:
+                    each, fault = replace(each, unavailable=fault), ""
+            if fault:
+                faults[each.name] = fault
+            yield each
+
+    # Ticks of 10 ms count the work of others, and a case is timed for some: what is made and checked before it counts, too.
+    load = OtherLoad()
+    contenders, beside = list(checked(regime)), list[Contender]()
+    compared = regime.beside != regime.name
+    if compared:
+        usual = next(each for each in CHANGES if each.name == regime.beside)
+        comparable = checked(replace(usual, ways=regime.ways), BESIDE)
+        beside = [c for c in comparable if not c.unavailable and c.name not in faults]
+    about = case.about | {"shape": list(shape), "reason": regime.reason, "of_same": None}
+    rows, timings = time_contenders(
+        about, contenders, faults, replace(bench, rounds=rounds, threads=openaclnn.get_num_threads()),
+        beside=beside, measuring=True, load=load,
+    )  # fmt: skip
+    for row in rows:
+        ours = timings.get(row["contender"]) if row["ours"] else None
+        same = timings.get(row["contender"] + BESIDE) if compared else ours
+        if ours is not None and same is not None:
+            row["of_same"] = paired_ratio(ours, same)
+    return rows
+
+
+def find_fault(
+    regime: CallRegime, problems: Sequence[Problem], contender: Contender, torch: Any
+) -> str:
+    """What is wrong with the first calls of a sequence, which are all made; "" if nothing is."""
+    fault, known = "", dict[int, Any]()
+    for problem in problems[: regime.checked]:
+        if regime.refused:
+            with contender.inside():
+                contender.call()
+            continue
+        if id(problem) not in known or not problem.apart:
+            known[id(problem)] = expected_of(problem)
+        different = fault_of(problem, contender, known[id(problem)], torch)
+        fault = fault or (different and f"{different}, shape {problem.shape}")
+    return fault

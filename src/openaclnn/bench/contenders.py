@@ -1,0 +1,382 @@
+"""Who computes a problem: our engines by each way to call them, PyTorch's ways, and a copy of the same bytes; and whether that is right.
+
+No speed without right results: every contender is checked before anything is timed. Small problems are checked against the float64
+oracle. Of large ones a smaller sibling is (the same variant, dtype, layout and engine), and at full size contenders must agree with
+PyTorch, or, where torch is missing, with the first engine of ours that passed. Ours is not timed if it fails; PyTorch's is, and marked.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import openaclnn
+from openaclnn.bench.problems import Arguments, Problem, build, to_torch
+from openaclnn.bench.regimes import shrink
+from openaclnn.bench.timing import COPY, Call, Contender
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOAT, DType
+from openaclnn.core.interface import Kind
+from openaclnn.core.status import AclnnError
+from openaclnn.engines.dispatch import ENGINES, choose_engine, use_engine
+
+COPY_GRAIN = 1 << 20  # bytes: below that, waking a thread of Python's costs more than it gains
+ORACLE_LIMIT = 1 << 20  # elements that the float64 reference computes in about a tenth of a second
+_CHUNK = 1 << 20  # elements that stay in the caches while they are compared
+Factory = Callable[[Problem], list[Contender]]
+Results = tuple[Any, ...]  # an operator's outputs
+
+
+def engine_states(device: str) -> dict[str, str]:
+    """Each registered engine with why it cannot serve this device; "" if it can."""
+    states = {}
+    for name, package in ENGINES.items():
+        try:
+            engine = importlib.import_module(package)
+        except ImportError as error:
+            states[name] = f"not importable: {error}"
+            continue
+        if device not in engine.DEVICES:
+            states[name] = f"serves {' and '.join(engine.DEVICES)} memory"
+        else:
+            states[name] = engine.unavailable() or ""
+    return states
+
+
+def build_contenders(
+    problem: Problem,
+    engines: Sequence[str],
+    torch: Any = None,
+    *,
+    two_phase: bool = False,
+    compiled: bool = False,
+    bare: bool = False,
+) -> list[Contender]:
+    """All contenders of a problem: ours first, then torch's if torch is given, then the copy.
+
+    Torch's are run once to see whether they work here; `bare` leaves that and the copy out.
+    """
+    contenders = [each for engine in engines for each in _ours(problem, engine, two_phase)]
+    if torch is not None:
+        contenders += _peers(problem, torch, not bare)
+        if compiled:
+            contenders += _compiled(problem, torch)
+    return contenders if bare else [*contenders, _copy(problem, torch)]
+
+
+def unavailable(name: str, error: Exception | str, **options: Any) -> Contender:
+    """A contender that cannot be had, with the reason."""
+    return Contender(name, _no_call, unavailable=first_line(error), **options)
+
+
+def _no_call() -> None:
+    raise RuntimeError("an unavailable contender has no call")
+
+
+def first_line(error: Exception | str) -> str:
+    """An error as a line of a table."""
+    if isinstance(error, str):
+        return error
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:160]
+
+
+def engine_choice(problem: Problem, engine: str) -> Callable[[], AbstractContextManager[Any]]:
+    """What calls run inside of to be served by an engine: nothing where they get it by themselves, since inside a block that names an
+    engine every call takes the slow path (docs/calls.md). Raises why it does not serve the problem."""
+    choice = functools.partial(use_engine, engine)
+    with choice():
+        choose_engine(problem.plan, problem.device)
+    alone = choose_engine(problem.plan, problem.device).engine == engine
+    return nullcontext if alone else choice
+
+
+def _ours(problem: Problem, engine: str, two_phase: bool) -> Iterator[Contender]:
+    try:
+        choice = engine_choice(problem, engine)
+    except AclnnError as error:
+        yield unavailable(engine, str(error), ours=True, engine=engine)
+        return
+    ours = functools.partial(Contender, ours=True, engine=engine, inside=choice)
+    yield ours(engine, plain_call(problem.operator, problem.arguments))
+    into = plain_call(problem.operator, problem.arguments, out=problem.out)
+    yield ours(f"{engine} out=", into, writes_out=True)
+    if two_phase:
+        with use_engine(engine):
+            second = two_phases(problem, repeated=True)
+        yield ours(f"{engine} two-phase", second, writes_out=True)
+
+
+def plain_call(operator: Operator, arguments: Arguments, **out: Any) -> Call:
+    """The plain call, perhaps with `out=`."""
+    positional, keywords = operator.plain_parameters
+    values = {**arguments, **out}
+    ordered = [values[p.python_name] for p in positional]
+    names = tuple([p.python_name for p in keywords if p.python_name in values])
+    function = getattr(openaclnn, operator.python_name)
+    return _written(len(ordered), names)(function, *ordered, *[values[name] for name in names])
+
+
+@functools.cache
+def _written(positional: int, names: tuple[str, ...]) -> Callable[..., Call]:
+    """What makes a call, written out as a program has it: `functools.partial` takes 0.2 us more to pass keywords."""
+    ordered = [f"_{place}" for place in range(positional)]
+    taken = ", ".join(["_function", *ordered, *names])
+    passed = ", ".join([*ordered, *[f"{name}={name}" for name in names]])
+    make: Callable[..., Call] = eval(f"lambda {taken}: lambda: _function({passed})", {})
+    return make
+
+
+def two_phases(problem: Problem, repeated: bool) -> Call:
+    """Both phases and the wait for them, or, `repeated`, phase two alone of an executor that phase one has made here.
+
+    Phase two alone waits on the CPU, since torch's calls there return when they are done; on a GPU it does not,
+    since torch's do not wait either, and the clock's events follow the runtime's streams.
+    """
+    from openaclnn import acl, aclnn
+
+    operator, outputs = problem.operator, iter(problem.outputs_of(problem.out))
+    arguments = [
+        next(outputs)
+        if p.kind is Kind.OUTPUT
+        else problem.arguments.get(p.python_name, None if p.is_tensor else p.default)
+        for p in operator.parameters
+    ]
+    first = getattr(aclnn, f"{operator.name}GetWorkspaceSize")
+    second = getattr(aclnn, operator.name)
+
+    def check(status: int) -> None:
+        if status:
+            raise RuntimeError(f"{operator.name}: {aclnn.aclGetRecentErrMsg()}")
+
+    def both() -> None:
+        status, size, executor = first(*arguments)
+        if status or second(None, size, executor, None) or acl.aclrtSynchronizeStream(None):
+            check(1)
+
+    if not repeated:
+        return both
+    status, size, executor = first(*arguments)
+    check(status or aclnn.aclSetAclOpExecutorRepeatable(executor))
+
+    def queue() -> None:
+        if second(None, size, executor, None):
+            check(1)
+
+    def run() -> None:
+        if second(None, size, executor, None) or acl.aclrtSynchronizeStream(None):
+            check(1)
+
+    return run if problem.device == "cpu" else queue
+
+
+def _peers(problem: Problem, torch: Any, probe: bool) -> Iterator[Contender]:
+    arguments, out = problem.for_torch(torch)
+    try:
+        peers = problem.operator.workloads.torch_peers(torch, arguments, out)
+    except Exception as error:  # whatever torch objects to is a line in the table
+        yield unavailable("torch", error)
+        return
+    for name, call in peers.items():
+        yield _tried(name, call, probe, writes_out=name.endswith("out="))
+
+
+def _tried(name: str, call: Call, probe: bool = True, **options: Any) -> Contender:
+    """The contender, if its call works."""
+    try:
+        if probe:
+            call()
+    except Exception as error:
+        return unavailable(name, error)
+    return Contender(name, call, **options)
+
+
+def _compiled(problem: Problem, torch: Any) -> Iterator[Contender]:
+    """torch.compile of the formula, and of the operators that autograd would run where those are several.
+
+    It needs a C++ compiler (or Triton), and may refuse for other reasons.
+    """
+    arguments, out = problem.for_torch(torch)
+    workloads = problem.operator.workloads
+    formula = functools.partial(workloads.torch_formula, torch)
+    functions: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]
+    functions = {"torch.compile": (formula, (arguments,))}
+    if getattr(workloads, "COMPOSITE", False):
+        operators = workloads.torch_peers(torch, arguments, out)["torch"]
+        functions["torch.compile ops"] = (operators, ())
+    for name, (function, values) in functions.items():
+        try:
+            torch.compiler.reset()  # else the ninth shape falls back to eager without a word
+            compiled = torch.compile(function, dynamic=False, fullgraph=True)
+        except Exception as error:
+            yield unavailable(name, error)
+        else:
+            yield _tried(name, functools.partial(compiled, *values))
+
+
+def _copy(problem: Problem, torch: Any) -> Contender:
+    """A plain copy that reads half the bytes that the problem touches and writes the other half."""
+    half = max(problem.touched // 2, 4)
+    if torch is None:
+        return Contender(COPY, _shared_copy(np.ones(half, np.uint8), np.zeros(half, np.uint8)))
+    options = {"dtype": torch.float32, "device": problem.device}
+    source, target = torch.ones(half // 4, **options), torch.zeros(half // 4, **options)
+    return Contender(COPY, functools.partial(target.copy_, source))
+
+
+def _shared_copy(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Call:
+    """NumPy's copy; of much memory on as many threads as ours may use, as PyTorch's is."""
+    count = min(openaclnn.get_num_threads(), source.nbytes // COPY_GRAIN)
+    if count < 2:
+        return functools.partial(np.copyto, target, source)
+    pieces = list(zip(np.array_split(target, count), np.array_split(source, count), strict=True))
+    share = _copiers(count - 1).map
+
+    def copy() -> None:
+        others = share(lambda piece: np.copyto(*piece), pieces[1:])
+        np.copyto(*pieces[0])
+        for _ in others:
+            pass
+
+    return copy
+
+
+@functools.cache
+def _copiers(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count)
+
+
+def find_faults(
+    problem: Problem, contenders: list[Contender], factory: Factory, torch: Any
+) -> dict[str, str]:
+    """What is wrong with each contender's result, by name; `factory` makes contenders for the smaller sibling."""
+    if math.prod(problem.shape) <= ORACLE_LIMIT:
+        return _against_oracle(problem, contenders, torch)
+    shape = shrink(problem.operator.workloads.PATTERN, problem.shape, ORACLE_LIMIT)
+    about = problem.operator, problem.variant, problem.dtype, shape, problem.layout, problem.device
+    small = build(*about)
+    assert small is not None, "the layout was accepted at full size"
+    faults = _against_oracle(small, factory(small), torch)
+    right = [each for each in contenders if _computes(each) and each.name not in faults]
+    right.sort(key=lambda each: each.ours)  # stable: torch's come first
+    if right:
+        expected = last = _keep(_results(problem, right[0]))
+        fault = ""
+        for each in right[1:]:
+            got = _results(problem, each)
+            if not _alike(got, last, torch):  # ways of one engine mostly are
+                fault = _first_fault(got, expected, problem.dtype, torch, slack=4)
+                last = _keep(got)
+            if fault:
+                faults[each.name] = f"{fault} of {right[0].name}"
+    return faults
+
+
+def _computes(contender: Contender) -> bool:
+    return not contender.unavailable and contender.name != COPY
+
+
+def _against_oracle(problem: Problem, contenders: list[Contender], torch: Any) -> dict[str, str]:
+    expected = expected_of(problem)
+    checked = [each for each in contenders if _computes(each)]
+    faults = {each.name: fault_of(problem, each, expected, torch) for each in checked}
+    return {name: fault for name, fault in faults.items() if fault}
+
+
+def expected_of(problem: Problem) -> Results:
+    """The oracle's results as the problem's dtype has them."""
+    with np.errstate(over="ignore"):
+        dtype = problem.dtype.numpy
+        return tuple([each if each is None else each.astype(dtype) for each in problem.oracle()])
+
+
+def fault_of(problem: Problem, contender: Contender, expected: Results, torch: Any) -> str:
+    """What is wrong with a contender's result beside the float64 oracle's; "" if nothing is."""
+    # PyTorch rounds between the steps of a composite; its own error is no fault of the comparison.
+    slack = 1.0 if contender.ours else 4.0
+    fault = _first_fault(_results(problem, contender), expected, problem.dtype, torch, slack)
+    return fault and f"{fault} of the float64 oracle"
+
+
+def _first_fault(got: Results, expected: Results, dtype: DType, torch: Any, slack: float) -> str:
+    """How the first output that differs does; those that are not expected are nobody's business."""
+    for place, wanted in enumerate(expected):  # PyTorch has no more outputs than are expected
+        fault = "" if wanted is None else disagreement(got[place], wanted, dtype, torch, slack)
+        if fault:
+            return fault
+    return ""
+
+
+def _results(problem: Problem, contender: Contender) -> Results:
+    """What a contender computes; places for results are filled with NaN first, so that a gap shows."""
+    for output in problem.fresh:
+        output[...] = math.nan
+    with contender.inside():
+        result = contender.call()
+    return problem.outputs_of(problem.out if contender.writes_out else result)
+
+
+def _alike(results: Results, others: Results, torch: Any) -> bool:
+    """Whether all numbers are the same; NaN never is."""
+    pairs = zip(results, others, strict=True)
+    if torch is None:
+        return all(np.array_equal(left, right) for left, right in pairs)
+    return all(torch.equal(to_torch(torch, left), to_torch(torch, right)) for left, right in pairs)
+
+
+def _keep(results: Results) -> Results:
+    """Copies that later contenders cannot overwrite."""
+    return tuple(
+        [each.copy() if isinstance(each, np.ndarray) else each.clone() for each in results]
+    )
+
+
+def further_off(ours: Any, theirs: Any, exact: Any, eps: float) -> str:
+    """How far our tensor is from the float64 one, where that is further than PyTorch's by more than a rounding; else ""."""
+    off, allowed = ((each.double() - exact).abs().max().item() for each in (ours, theirs))
+    if off <= allowed + eps * exact.abs().max().item() and not math.isnan(allowed):
+        return ""
+    return f"{off:.3g} off float64, PyTorch's {allowed:.3g}"
+
+
+def disagreement(got: Any, expected: Any, dtype: DType, torch: Any, slack: float = 1.0) -> str:
+    """How `got` differs from `expected` beyond rounding; "" if it does not.
+
+    Two measures: the largest error against the largest value, and the mean error against the mean
+    magnitude; the second catches small values that are wrong everywhere.
+    """
+    if tuple(got.shape) != tuple(expected.shape):
+        return f"shape {tuple(got.shape)} instead of {tuple(expected.shape)}"
+    worst = largest = total = magnitude = 0.0
+    ours, theirs = _wide_chunks(got, torch), _wide_chunks(expected, torch)
+    for mine, other in zip(ours, theirs, strict=True):
+        beside = other if torch is None else other.to(mine.device)
+        error, size = abs(mine - beside), abs(beside)
+        worst = float(np.maximum(worst, float(error.max())))  # NaN stays
+        largest = max(largest, float(size.max()))
+        total, magnitude = total + float(error.sum()), magnitude + float(size.sum())
+    finfo: Any = ml_dtypes.finfo
+    unit, smallest = float(finfo(dtype.numpy).eps), float(finfo(dtype.numpy).smallest_subnormal)
+    allowed = slack * unit * (32 if dtype is FLOAT else 4)
+    count = math.prod(got.shape)
+    if not worst <= allowed * largest + 2 * smallest:
+        return f"error {worst:.3g} beside a largest value {largest:.3g}"
+    if not total <= allowed * magnitude + 2 * smallest * count:
+        return f"mean error {total / count:.3g} beside a mean magnitude {magnitude / count:.3g}"
+    return ""
+
+
+def _wide_chunks(array: Any, torch: Any) -> Iterator[Any]:
+    """The values in float64, piece by piece; in torch if it is there, which uses all cores or the GPU."""
+    flat = (array if torch is None else to_torch(torch, array)).reshape(-1)
+    for start in range(0, math.prod(flat.shape), _CHUNK):
+        piece = flat[start : start + _CHUNK]
+        yield piece.astype(np.float64) if torch is None else piece.double()

@@ -1,0 +1,304 @@
+"""One benchmark problem: an operator's arguments in a layout, on a device, with their plan."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.call import bind_plain, product_of
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import DType
+from openaclnn.core.interop import as_tensor
+from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.status import AclnnError
+from openaclnn.operators import registry
+
+_BLOCK = 1 << 22
+LINE_BYTES = {"cpu": 64, "cuda": 32}
+"""The least that memory moves at once: a cache line, or a sector of one on a GPU."""
+
+Arguments = dict[str, Any]
+Change = Callable[[Arguments, list[str]], Arguments | None]
+"""Other arguments made of these, with the names of those that the plan reads; None where that cannot be."""
+
+
+class TiledGenerator(np.random.Generator):
+    """Normal numbers that repeat after 4 M of them: drawing 2^28 would take longer than timing them."""
+
+    def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
+        count = math.prod(np.atleast_1d(size).tolist()) if size is not None else 1
+        if count <= _BLOCK:
+            return super().standard_normal(size, dtype, out)
+        return np.resize(super().standard_normal(_BLOCK, dtype), size)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Arguments of the plain call (NumPy arrays on the CPU, torch tensors on a GPU), a place for the result, the plan.
+
+    Of several outputs `out` is a tuple, as the plain call takes it; where an operator writes over its input, it is that.
+    """
+
+    operator: Operator
+    variant: str
+    dtype: DType
+    shape: tuple[int, ...]
+    layout: str
+    device: str
+    arguments: Arguments
+    out: Any
+    plan: Plan
+
+    @property
+    def moved(self) -> int:
+        return bytes_moved(self.plan)
+
+    @property
+    def touched(self) -> int:
+        """Like `moved`, with what lies between elements that do not lie side by side: memory moves whole lines."""
+        return bytes_moved(self.plan, LINE_BYTES[self.device])
+
+    def outputs_of(self, result: Any) -> tuple[Any, ...]:
+        """Each output of a result, or of what `out=` takes."""
+        return (result,) if self.operator.result_type is None else tuple(result)
+
+    @property
+    def fresh(self) -> list[Any]:
+        """The outputs that are no inputs."""
+        inputs = [id(value) for value in self.arguments.values()]
+        return [output for output in self.outputs_of(self.out) if id(output) not in inputs]
+
+    @property
+    def apart(self) -> bool:
+        """Whether a run leaves the inputs as they are."""
+        return len(self.fresh) == len(self.operator.outputs)
+
+    def oracle(self) -> tuple[np.ndarray[Any, Any] | None, ...]:
+        """The float64 results; None for what the call does not write."""
+        host = {
+            name: value.cpu() if hasattr(value, "cpu") else value
+            for name, value in self.arguments.items()
+        }
+        return self.outputs_of(self.operator.oracle(**host))
+
+    def for_torch(self, torch: Any) -> tuple[Arguments, Any]:
+        """The same memory as torch tensors: the arguments, and the place for the result."""
+        arguments = {name: to_torch(torch, value) for name, value in self.arguments.items()}
+        outputs = [to_torch(torch, output) for output in self.outputs_of(self.out)]
+        return arguments, _as_out(self.operator, outputs)
+
+
+def measured() -> list[Operator]:
+    """The operators whose kernels are measured: those with one output and kernels of their own for any size. One that
+    writes over its input has another problem at every run; its kernel is that of the operator beside it."""
+    return [
+        operator
+        for operator in registry()
+        if operator.result_type is None
+        and not operator.output.in_place
+        and getattr(operator.workloads, "ANY_SIZE", True)
+    ]
+
+
+def first_variant(operator: Operator) -> str:
+    """The most important one."""
+    variant: str = next(iter(operator.workloads.VARIANTS))
+    return variant
+
+
+def build(
+    operator: Operator,
+    variant: str,
+    dtype: DType,
+    shape: tuple[int, ...],
+    layout: str = "contiguous",
+    device: str = "cpu",
+    change: Change | None = None,
+) -> Problem | None:
+    """The problem, always with the same numbers; None where the operator refuses the layout or the change."""
+    rng = TiledGenerator(np.random.PCG64(7))
+    with np.errstate(over="ignore"):  # a total over many elements may be inf in FLOAT16
+        drawn = operator.workloads.make(rng, dtype, shape, variant)
+    if device != "cpu":
+        torch = load_torch()
+        drawn = {
+            name: to_torch(torch, value).to(device) if is_array(value) else value
+            for name, value in drawn.items()
+        }
+    arguments = drawn
+    for step in (LAYOUTS[layout], change):
+        if step is not None:
+            arguments = step(arguments, _read(operator, variant, drawn))
+            if arguments is None:
+                return None
+    try:
+        out, plan = _planned(operator, arguments, layout)
+    except AclnnError:
+        if arguments is drawn:
+            raise
+        return None
+    return Problem(operator, variant, dtype, shape, layout, device, arguments, out, plan)
+
+
+_known_reads: dict[tuple[str, str], list[str]] = {}
+
+
+def _read(operator: Operator, variant: str, arguments: Arguments) -> list[str]:
+    """The arguments that the plan of a variant reads, at any size."""
+    key = operator.name, variant
+    if key not in _known_reads:
+        _, plan = _planned(operator, arguments, "contiguous")
+        read = {operator[operand.parameter].python_name for operand in plan.inputs}
+        _known_reads[key] = [name for name in arguments if name in read]
+    return _known_reads[key]
+
+
+def _planned(operator: Operator, arguments: Arguments, layout: str) -> tuple[Any, Plan]:
+    """A place for the result, and the plan that writes there; raises what the operator refuses."""
+    call = bind_plain(operator, operator.plain_defaults | arguments, product_of(operator, None))
+    error = operator.first_violation(call)
+    if error is not None:
+        raise error
+    if operator.output.in_place:
+        return arguments[operator.output.python_name], operator.plan(call)
+    outputs = []
+    model = next(value for value in arguments.values() if is_array(value))
+    for parameter, (shape, dtype) in zip(operator.outputs, operator.results(call), strict=True):
+        if isinstance(model, np.ndarray):
+            output = np.zeros(shape, dtype.numpy)
+        else:
+            output = model.new_zeros(shape, dtype=getattr(load_torch(), dtype.torch_name))
+        outputs.append(_one_in(output) if layout == "shifted" else output)
+        call.values[parameter.name] = as_tensor(outputs[-1])
+    return _as_out(operator, outputs), operator.plan(call)
+
+
+def _as_out(operator: Operator, outputs: Sequence[Any]) -> Any:
+    """Outputs as `out=` takes them."""
+    return outputs[0] if operator.result_type is None else tuple(outputs)
+
+
+def bytes_moved(plan: Plan, line: int = 1) -> int:
+    """What any implementation must move: each input's distinct bytes once, and the output's."""
+    return sum(_distinct(plan, operand, line) for operand in plan.operands)
+
+
+def _distinct(plan: Plan, operand: Operand, line: int) -> int:
+    axes = [*zip(plan.shape, operand.strides, strict=True), (plan.classes, operand.class_stride)]
+    walked = [(size, abs(stride)) for size, stride in axes if stride and size > 1]
+    nearest = min((stride for _, stride in walked), default=1) * operand.dtype.itemsize
+    each = max(min(nearest, line), operand.dtype.itemsize)
+    return math.prod(size for size, _ in walked) * each
+
+
+def _wide(arguments: Arguments, read: list[str]) -> list[str]:
+    """The operands of two axes or more."""
+    return [name for name in read if arguments[name].ndim >= 2]
+
+
+def _transposed(arguments: Arguments, read: list[str]) -> Arguments | None:
+    """The last operand of two axes or more lies with its last two axes swapped in memory."""
+    wide = _wide(arguments, read)
+    if not wide:
+        return None
+    array = arguments[wide[-1]]
+    view = empty_like(array, (*array.shape[:-2], array.shape[-1], array.shape[-2]))
+    return arguments | {wide[-1]: _filled(view.swapaxes(-1, -2), array)}
+
+
+def _sliced(arguments: Arguments, read: list[str]) -> Arguments:
+    """Every operand is every second element of memory twice as large."""
+    long = [name for name in read if arguments[name].ndim and math.prod(arguments[name].shape) > 1]
+    return arguments | {name: with_gaps(arguments[name], 2) for name in long}
+
+
+def _shifted(arguments: Arguments, read: list[str]) -> Arguments:
+    """Every operand starts one element into its memory; so does the output."""
+    long = [name for name in read if math.prod(arguments[name].shape) > 1]
+    return arguments | {name: _one_in(arguments[name]) for name in long}
+
+
+def _broadcast(arguments: Arguments, read: list[str]) -> Arguments | None:
+    """The last operand is one row, stretched over the others."""
+    rows = _wide(arguments, read)[-1:]
+    return arguments | {name: arguments[name][:1] for name in rows} if rows else None
+
+
+def outer(arguments: Arguments, names: Sequence[str]) -> Arguments | None:
+    """The last of these operands is a row and the others are columns."""
+    if not names:
+        return None
+    *columns, row = names
+    return (
+        arguments | {name: arguments[name][:, :1] for name in columns} | {row: arguments[row][:1]}
+    )
+
+
+LAYOUTS: dict[str, Change | None] = {
+    "contiguous": None,
+    "transposed": _transposed,
+    "sliced": _sliced,
+    "broadcast": _broadcast,
+    "outer": lambda arguments, read: outer(arguments, _wide(arguments, read)[-2:]),
+    "shifted": _shifted,
+}
+
+
+def with_gaps(array: Any, step: int, behind: int = 0) -> Any:
+    """The array in larger memory: a step along the last axis, and more behind each row."""
+    length = array.shape[-1] * step
+    view = empty_like(array, (*array.shape[:-1], length + behind))[..., :length:step]
+    return _filled(view, array)
+
+
+def _one_in(array: Any) -> Any:
+    view = empty_like(array, (math.prod(array.shape) + 1,))[1:].reshape(array.shape)
+    return _filled(view, array)
+
+
+def _filled(view: Any, array: Any) -> Any:
+    view[...] = array
+    return view
+
+
+def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
+    """Memory of the same kind and dtype, every page touched."""
+    if isinstance(array, np.ndarray):
+        return np.ones(shape, array.dtype)
+    return array.new_ones(shape)
+
+
+def is_array(value: Any) -> bool:
+    """Whether an argument is a tensor, of NumPy or of torch."""
+    return hasattr(value, "shape") and hasattr(value, "ndim")
+
+
+def load_torch() -> Any:
+    """torch, or None where it is not installed: the runner then times ours and a copy."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        return None
+
+
+def torch_objection() -> str:
+    """Why `openaclnn.torch` cannot be timed; "" where it can."""
+    try:
+        importlib.import_module("openaclnn.torch")
+    except ImportError as error:
+        return str(error)
+    return ""
+
+
+def to_torch(torch: Any, value: Any) -> Any:
+    """An array's memory as a torch tensor, anything else as it is; NumPy's bfloat16 goes through int16, as torch does not know it."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.name == "bfloat16":
+        return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(value)

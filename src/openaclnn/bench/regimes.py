@@ -1,0 +1,175 @@
+"""The sizes that are timed, regime by regime, each with its reason; keyed by the workloads' `PATTERN`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+FREE_AXES = {"elementwise": (0, 1), "rows": (0,), "pixels": (0, 2, 3)}
+"""The axes that may shrink without changing what kind of problem it is: never the classes."""
+
+
+@dataclass(frozen=True)
+class Regime:
+    """One size and layout, and how much of the table of variants and dtypes it is worth."""
+
+    name: str
+    shape: tuple[int, ...]
+    reason: str
+    layout: str = "contiguous"
+    family: str = ""  # under which short tables count it; else its name
+    near: tuple[int, ...] = ()  # the round size that it is compared with, in the same rounds
+    headline: bool = False  # the one that --headline shows
+    all_variants: bool = False  # else the first variant, the most important one
+    all_dtypes: bool = True  # else FLOAT
+    quick: bool = False  # part of --quick
+    two_phase: bool = False  # time a repeatable executor too
+    compiled: bool = False  # time torch.compile too: seconds of compilation each
+    # Engines without threads only where they are asked for: they take a second a call.
+    threaded: bool = False
+
+
+_CALL = "16 elements: nothing but the cost of a call"
+_CACHE = "operands fit a second-level cache: neither call nor memory decides"
+_SCALING = "where call cost ends and bandwidth begins"
+_MIDDLE = "tens of microseconds: waking threads costs as much as the work"
+_LARGE = "far beyond every cache, twice the headline's"
+_ODD = "rows and planes that begin anywhere in a cache line, as people's sizes have it"
+_START = "views that start one element into their memory"
+
+
+_LAYOUTS = {
+    "transposed": "one operand lies transposed: two walks through memory that disagree",
+    "sliced": "every second element: half of every cache line is wasted",
+    "broadcast": "one row stretched over all others: stride 0",
+    "outer": "a column against a row: two operands that are hardly read",
+}
+
+
+def _layouts(shape: tuple[int, ...], *names: str) -> list[Regime]:
+    return [Regime(name, shape, _LAYOUTS[name], name) for name in names]
+
+
+def _tiny(shape: tuple[int, ...]) -> Regime:
+    return Regime("call", shape, _CALL, quick=True, two_phase=True)
+
+
+def _large(name: str, shape: tuple[int, ...]) -> Regime:
+    return Regime(f"large {name}", shape, _LARGE, family="large", all_variants=True, threaded=True)
+
+
+def _headline(name: str, shape: tuple[int, ...], reason: str) -> Regime:
+    return Regime(name, shape, reason, headline=True, all_variants=True, quick=True, compiled=True)
+
+
+def _odd(name: str, shape: tuple[int, ...], near: tuple[int, ...]) -> Regime:
+    return Regime(f"odd {name}", shape, _ODD, family="odd", near=near)
+
+
+_ODD_LENGTH = (
+    _odd("length", ((1 << 24) + 1,), (1 << 24,)),
+    Regime("odd start", (1 << 24,), _START, "shifted", "odd", (1 << 24,)),
+)
+
+
+def _square(power: int) -> tuple[int, ...]:
+    """So many elements as an image of 16 classes."""
+    return 1, 16, 1 << (power // 2 - 2), 1 << ((power + 1) // 2 - 2)
+
+
+def _sizes(shape_of: Callable[[int], tuple[int, ...]]) -> tuple[Regime, ...]:
+    """By powers of two: those across all sizes, and those of tens of microseconds."""
+    scaling = [
+        Regime(f"scaling 2^{power}", shape_of(power), _SCALING, family="scaling", all_dtypes=False)
+        for power in range(10, 27, 2)
+    ]
+    middle = [
+        Regime(f"middle 2^{power}", shape_of(power), _MIDDLE, family="middle", all_variants=True)
+        for power in range(17, 21)
+    ]
+    return (*scaling, *middle)
+
+
+_CPU: dict[str, tuple[Regime, ...]] = {
+    "elementwise": (
+        _tiny((16,)),
+        Regime("cache", (1 << 16,), _CACHE, quick=True, two_phase=True),
+        _headline("bandwidth", (1 << 24,), "far beyond every cache: memory decides"),
+        *_layouts((4096, 4096), *_LAYOUTS),
+        *_sizes(lambda power: (1 << power,)),
+        _large("2^25", (1 << 25,)),
+        *_ODD_LENGTH,
+    ),
+    "rows": (
+        _tiny((2, 8)),
+        Regime("cache", (16, 4096), _CACHE, quick=True, two_phase=True),
+        Regime("square", (4096, 4096), "as many rows as classes"),
+        _headline("vocabulary 32k", (512, 32000), "the vocabulary of many language models"),
+        Regime("vocabulary 128k", (128, 128256), "a large vocabulary: few, long rows"),
+        *_layouts((4096, 4096), "transposed"),
+        *_layouts((512, 32000), "sliced"),
+        *_sizes(lambda power: (1 << (power - 10), 1 << 10)),
+        _large("32k", (1024, 32000)),
+        _odd("5001", (2048, 5001), (2048, 5120)),
+        _odd("50257", (256, 50257), (256, 50304)),
+        _odd("151643", (96, 151643), (96, 151936)),
+    ),
+    "pixels": (
+        _tiny((1, 4, 2, 2)),
+        Regime("cache", (1, 16, 64, 64), _CACHE, quick=True, two_phase=True),
+        _headline("21 classes", (8, 21, 512, 512), "segmentation of everyday scenes"),
+        Regime("150 classes", (2, 150, 512, 512), "segmentation with many classes", compiled=True),
+        Regime("2 classes", (16, 2, 1024, 1024), "foreground and background: targets dominate"),
+        *_layouts((8, 21, 512, 512), "transposed", "sliced"),
+        *_sizes(_square),
+        _odd("769", (2, 19, 769, 769), (2, 19, 768, 768)),
+        _odd("513", (4, 21, 513, 513), (4, 21, 512, 512)),
+        _odd("1025", (1, 19, 1025, 2049), (1, 19, 1024, 2048)),
+    ),
+}
+
+_CUDA: dict[str, tuple[Regime, ...]] = {
+    "elementwise": (
+        _tiny((16,)),
+        Regime("cache", (1 << 20,), _CACHE, quick=True, two_phase=True),
+        _headline("bandwidth", (1 << 28,), "milliseconds of traffic: launch cost vanishes"),
+        *_layouts((16384, 8192), *_LAYOUTS),
+        *_ODD_LENGTH,
+    ),
+    "rows": (
+        _tiny((2, 8)),
+        Regime("square", (16384, 4096), "many short rows"),
+        _headline("vocabulary 32k", (8192, 32000), "the vocabulary of many language models"),
+        Regime("vocabulary 128k", (4096, 128256), "a large vocabulary: long rows", compiled=True),
+        *_layouts((16384, 4096), "transposed"),
+        *_layouts((8192, 16000), "sliced"),
+        _odd("5001", (30000, 5001), (30000, 5120)),
+        _odd("50257", (1000, 50257), (1000, 50304)),
+        _odd("151643", (1000, 151643), (1000, 151936)),
+    ),
+    "pixels": (
+        _tiny((1, 4, 2, 2)),
+        _headline("21 classes", (32, 21, 512, 1024), "segmentation of street scenes"),
+        Regime("150 classes", (8, 150, 512, 512), "segmentation with many classes", compiled=True),
+        *_layouts((32, 21, 512, 512), "transposed", "sliced"),
+        _odd("769", (16, 19, 769, 769), (16, 19, 768, 768)),
+        _odd("513", (16, 21, 513, 513), (16, 21, 512, 512)),
+        _odd("1025", (4, 19, 1025, 2049), (4, 19, 1024, 2048)),
+    ),
+}
+
+REGIMES: dict[str, dict[str, tuple[Regime, ...]]] = {"cpu": _CPU, "cuda": _CUDA}
+"""Regimes by device, then by pattern."""
+
+
+def shrink(pattern: str, shape: tuple[int, ...], limit: int) -> tuple[int, ...]:
+    """A shape of the same kind with at most `limit` elements, if its free axes allow; odd lengths stay odd."""
+    small = list(shape)
+    axes = [axis for axis in FREE_AXES[pattern] if axis < len(small)]
+    while math.prod(small) > limit:
+        widest = max(axes, key=lambda axis: small[axis])
+        if small[widest] == 1:
+            break
+        small[widest] = small[widest] // 2 | small[widest] & 1
+    return tuple(small)

@@ -1,0 +1,209 @@
+"""The run: which cases the settings ask for, section by section, and the results of all of them as one plain dict."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import gc
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from openaclnn.bench.calls import call_cases
+from openaclnn.bench.contenders import engine_states
+from openaclnn.bench.machine import (
+    describe_machine,
+    describe_threads,
+    set_threads,
+    threaded,
+    versions,
+)
+from openaclnn.bench.problems import first_variant, load_torch, measured, torch_objection
+from openaclnn.bench.processes import first_calls, peak_memory
+from openaclnn.bench.regimes import REGIMES, Regime
+from openaclnn.bench.speed import speed_cases
+from openaclnn.bench.timing import COPY, Bench, Case, Clock, CudaClock, Progress, Row, Steady
+from openaclnn.bench.training import MODULE, module_cases, override_cases, step_cases
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+
+SECTIONS = ("speed", "calls", "training", "overrides", "first-call", "memory")
+_OF_TORCH = ("training", "overrides")  # these time openaclnn.torch
+BESIDE, ALONE = "beside PyTorch", "alone"
+
+
+class SelectionError(ValueError):
+    """The settings ask for nothing that there is; the message is a sentence."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to run, as the command line says it."""
+
+    device: str = "cpu"
+    quick: bool = False
+    headline: bool = False
+    only: tuple[str, ...] = ()
+    dtypes: tuple[DType, ...] = ()
+    engines: tuple[str, ...] = ()
+    threads: tuple[int, ...] = ()  # each side's own number where there is none
+    rounds: int = 15
+    budget_seconds: float = 0.5
+    # For calls that met a slow machine; None: as long as their section took.
+    again_seconds: float | None = None
+    sections: tuple[str, ...] = SECTIONS
+    use_torch: bool = True
+    command: str = ""
+    regimes: dict[str, tuple[Regime, ...]] = field(default_factory=dict)  # {}: the table's
+
+
+def matching(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
+    """The cases in whose title one of the texts begins with a word; of a text that is a title, that one alone."""
+    titles = [case.title.lower() for case in cases]
+    wanted = [text.lower().lstrip() for text in only]
+    exact = set(wanted) & set(titles)
+
+    def fits(title: str) -> bool:
+        return any(
+            title == text or (text not in exact and f" {text}" in f" {title}") for text in wanted
+        )
+
+    return [case for case, title in zip(cases, titles, strict=True) if not wanted or fits(title)]
+
+
+def choose(settings: Settings) -> dict[str, list[Case]]:
+    """The cases of each section, none for those not asked for; a filter that matches nothing at all is an error."""
+    missing = left_out(settings)
+    if missing and set(settings.sections) <= set(_OF_TORCH):
+        raise SelectionError(missing)
+    left = _OF_TORCH if missing else ()
+    chosen = {
+        section: matching(list(_cases(section, settings)), settings.only)
+        if section in settings.sections and section not in left
+        else []
+        for section in SECTIONS
+    }
+    if not any(chosen.values()):
+        asked = ", ".join(settings.sections)
+        filters = f"--only {' or '.join(map(repr, settings.only))} matches"
+        fewer = " of --headline" if settings.headline else " of --quick" if settings.quick else ""
+        raise SelectionError(
+            f"{filters if settings.only else 'there is'} no case of {asked}{fewer}; --list names them"
+        )
+    return chosen
+
+
+def _cases(section: str, settings: Settings) -> Iterator[Case]:
+    regimes, dtypes, quick = settings.regimes or REGIMES[settings.device], settings.dtypes, settings.quick  # fmt: skip
+    if section == "speed":
+        yield from speed_cases(regimes, dtypes, quick, settings.headline)
+    elif section == "calls":
+        yield from call_cases(dtypes or ((FLOAT,) if quick else FLOATS))
+    elif section == "training":
+        yield from (*step_cases(settings.device, dtypes), *module_cases(dtypes))
+    elif section == "overrides":
+        yield from override_cases(dtypes)
+    else:
+        run = _run_first_calls if section == "first-call" else _run_memory
+        for operator in measured():
+            # Its first variant in FLOAT, at its cache-sized and headline shapes.
+            shapes = regimes[operator.workloads.PATTERN]
+            headline = next((each for each in shapes if each.headline), shapes[-1])
+            name, variant = operator.python_name, first_variant(operator)
+            runner = functools.partial(run, shapes[min(1, len(shapes) - 1)].shape)
+            yield Case(name, variant, section, headline.shape, FLOAT.name, runner)
+
+
+def _spec(case: Case, bench: Bench) -> Row:
+    spec = {key: value for key, value in case.about.items() if key != "regime"}
+    return spec | {"section": case.regime, "device": bench.device}
+
+
+def _sides(bench: Bench) -> list[str]:
+    return [*bench.engines, *(["torch"] if bench.torch is not None else [])]
+
+
+def _run_first_calls(warm_shape: tuple[int, ...], case: Case, bench: Bench) -> list[Row]:
+    spec = _spec(case, bench) | {"shape": list(warm_shape)}
+    return [row for name in _sides(bench) for row in first_calls(spec, name)]
+
+
+def _run_memory(warm_shape: tuple[int, ...], case: Case, bench: Bench) -> list[Row]:
+    spec = _spec(case, bench) | {"warm_shape": list(warm_shape)}
+    return [peak_memory(spec, name + form) for name in _sides(bench) for form in ("", " out=")]
+
+
+def left_out(settings: Settings) -> str:
+    """Which sections that were asked for are not run without PyTorch, and why; "" where none is left out."""
+    named = " and ".join(section for section in settings.sections if section in _OF_TORCH)
+    if not named:
+        return ""
+    if not settings.use_torch:
+        return f"{named}: openaclnn.torch needs PyTorch, and --alone is without it"
+    objection = torch_objection()
+    return objection and f"{named}: {objection}"
+
+
+def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
+    """Run everything and return what the JSON file holds."""
+    chosen = choose(settings)
+    torch = load_torch() if settings.use_torch else None
+    if settings.device == "cuda" and (torch is None or not torch.cuda.is_available()):
+        raise SelectionError("--device cuda needs torch with a GPU that it can use")
+    if settings.device != "cpu":
+        os.environ["OPENACLNN_DEVICE"] = settings.device  # for two-phase calls
+    states = engine_states(settings.device)
+    able = [name for name, objection in states.items() if not objection]
+    engines = [name for name in able if not settings.engines or name in settings.engines]
+    if settings.engines and not engines:
+        said = "; ".join(f"--engine {name}: {states[name]}" for name in settings.engines)
+        raise SelectionError(f"no engine of ours is left ({said})")
+    most = max(settings.threads, default=None)
+    set_threads(most, torch)
+    results: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": settings.command,
+        "mode": ALONE if torch is None else BESIDE,
+        "device": settings.device,
+        "machine": describe_machine(torch, settings.device),
+        "versions": versions(),
+        "threads": describe_threads(torch),
+        "engines": {name: objection or "available" for name, objection in states.items()},
+    }
+    bench = Bench(
+        settings.device, engines, torch, Clock() if settings.device == "cpu" else CudaClock(torch),
+        settings.rounds, settings.budget_seconds, quick=settings.quick, named=bool(settings.engines),
+    )  # fmt: skip
+    follow = progress or (lambda items, label: iter(items))
+    steady = Steady(follow, settings.again_seconds)
+
+    def rows(cases: Sequence[Case], label: str, run_one: Callable[[Case], list[Row]]) -> list[Row]:
+        return [row for case in follow(cases, label) for row in run_one(case)]
+
+    def once(case: Case) -> list[Row]:
+        return case.run(bench)
+
+    def by_threads(case: Case) -> list[Row]:
+        rows = []
+        for place, count in enumerate(settings.threads or (None,)):
+            used, threads = threaded(engines) if place else engines, set_threads(count, torch)
+            rows += case.run(replace(bench, engines=used, threads=threads))
+        return rows
+
+    gc.freeze()  # what is imported: collections before each case would take a tenth of a second
+    results["rows"] = rows(chosen["speed"], "timing", by_threads)
+    copies = [row["gbps"] for row in results["rows"] if row["contender"] == COPY and row["gbps"]]
+    results["copy_gbps"] = max(copies, default=None)
+    calls = steady.rows(chosen["calls"], once, "calls that change")
+    large = [case for case in chosen["training"] if case.regime != MODULE]
+    steps = rows(large, "training", by_threads)
+    small = [case for case in chosen["training"] if case.regime == MODULE]
+    modules = steady.rows(small, by_threads, "modules")
+    overrides = steady.rows(chosen["overrides"], by_threads, "operators replaced")
+    steady.mark([*calls, *modules, *overrides])
+    set_threads(most, torch)
+    results |= {"calls": calls, "training": [*steps, *modules], "overrides": overrides}
+    results["first_calls"] = rows(chosen["first-call"], "first calls", once)
+    results["memory"] = rows(chosen["memory"], "memory", once)
+    gc.unfreeze()
+    return results

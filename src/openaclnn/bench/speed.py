@@ -1,0 +1,125 @@
+"""The large table: each problem built, checked, and timed by each number of threads; an odd size beside its round neighbour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from openaclnn.bench.contenders import build_contenders, find_faults
+from openaclnn.bench.machine import team_of, threaded
+from openaclnn.bench.problems import Problem, build, measured
+from openaclnn.bench.regimes import Regime, shrink
+from openaclnn.bench.timing import (
+    COPY,
+    Bench,
+    Case,
+    Contender,
+    Row,
+    Timing,
+    paired_ratio,
+    time_contenders,
+)
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+
+ATTEMPTS = 3  # a case is timed again while other processes disturb it
+ROUND = ", round"  # ends the names of contenders at the round size beside an odd one
+_PROBE = 1 << 8  # elements of a problem that shows whether an operator takes a layout
+
+
+def speed_cases(
+    regimes: Mapping[str, Sequence[Regime]], dtypes: Sequence[DType], quick: bool, headline: bool
+) -> Iterator[Case]:
+    """The cases of these regimes, operator by operator; none of a layout that an operator refuses."""
+    taken: dict[tuple[str, str, str], bool] = {}
+    for operator in measured():
+        for regime in regimes.get(operator.workloads.PATTERN, ()):
+            if (quick and not regime.quick) or (headline and not regime.headline):
+                continue
+            names = list(operator.workloads.VARIANTS)
+            default = FLOATS if regime.all_dtypes and not quick else (FLOAT,)
+            for variant in names if regime.all_variants and not quick else names[:1]:
+                key = operator.name, variant, regime.layout
+                if key not in taken:
+                    taken[key] = _takes(operator, variant, regime)
+                for dtype in (dtypes or default) if taken[key] else ():
+                    yield speed_case(operator, variant, dtype, regime)
+
+
+def speed_case(operator: Operator, variant: str, dtype: DType, regime: Regime) -> Case:
+    runner = partial(_run, operator, dtype, regime)
+    return Case(operator.python_name, variant, regime.name, regime.shape, dtype.name, runner)
+
+
+def _takes(operator: Operator, variant: str, regime: Regime) -> bool:
+    """Whether the operator has problems of this layout."""
+    small = shrink(operator.workloads.PATTERN, regime.shape, _PROBE)
+    return build(operator, variant, FLOAT, small, regime.layout) is not None
+
+
+def _run(
+    operator: Operator,
+    dtype: DType,
+    regime: Regime,
+    case: Case,
+    bench: Bench,
+    factory: Callable[..., list[Contender]] = build_contenders,
+) -> list[Row]:
+    """None where the operator refuses the layout."""
+    problem = build(operator, case.variant, dtype, regime.shape, regime.layout, bench.device)
+    if problem is None:
+        return []
+    near = None
+    if regime.near:
+        near = build(operator, case.variant, dtype, regime.near, "contiguous", bench.device)
+    about = case.about | {
+        "family": regime.family or regime.name, "reason": regime.reason, "layout": problem.layout,
+        "near": list(regime.near), "bytes": problem.moved, "touched": problem.touched,
+    }  # fmt: skip
+    engines = bench.engines if bench.named or not regime.threaded else threaded(bench.engines)
+
+    def contenders_of(given: Problem, compiled: bool = False) -> list[Contender]:
+        return factory(given, engines, bench.torch, two_phase=regime.two_phase, compiled=compiled)
+
+    contenders = contenders_of(problem, regime.compiled and not bench.quick)
+    faults = find_faults(problem, contenders, contenders_of, bench.torch)
+    beside = []
+    if near is not None:
+        neighbours = contenders_of(near)
+        at_round = find_faults(near, neighbours, contenders_of, bench.torch)
+        wrong = {each.name for each in neighbours if each.ours} & at_round.keys()
+        faults |= {name: f"{at_round[name]}, at the round size" for name in wrong}
+        # Ours into `out=` alone: two sizes of fresh results would take memory from each other.
+        beside = [
+            replace(each, name=each.name + ROUND)
+            for each in neighbours
+            if each.ours and each.writes_out and not each.unavailable and each.name not in faults
+        ]
+    for _ in range(ATTEMPTS):
+        rows, timings = time_contenders(about, contenders, faults, bench, beside=beside)
+        if not rows[0]["disturbed"]:
+            break
+    inexact = [name for name in timings if name in faults]
+    for row, contender in zip(rows, contenders, strict=True):
+        timed = contender.name in timings
+        row["team"] = team_of(contender, bench.device, bench.torch) if timed else ""
+        row |= _compared(row, problem, near, timings) | {"inexact": inexact}
+    return rows
+
+
+def _compared(row: Row, problem: Problem, near: Problem | None, timings: dict[str, Timing]) -> Row:
+    """Bytes a second, beside those of a copy and of the round neighbour."""
+    name = row["contender"]
+    timing = timings.get(name)
+    compared: Row = {"gbps": None, "of_copy": None, "of_round": None}
+    if timing is None:
+        return compared
+    moved = problem.touched if name == COPY else problem.moved
+    compared["gbps"] = moved / timing.median * 1e-9
+    if COPY in timings:
+        compared["of_copy"] = paired_ratio(timings[COPY], timing)
+    if near is not None and name + ROUND in timings:
+        ratio = paired_ratio(timings[name + ROUND], timing)
+        compared["of_round"] = ratio and ratio * problem.moved / near.moved
+    return compared

@@ -1,0 +1,425 @@
+"""How long contenders take: in turns round by round in one process, in an order that rotates; and what else a time depends on.
+
+Before a sample a contender runs untimed if that is cheap, so that it is timed warm: on a CPU for some milliseconds, since one call does not
+bring back what others drove out of sixteen cores' caches, on a GPU once. Nothing rests in between: on x86-64
+OpenMP's threads spin for milliseconds after each of PyTorch's operators, and whoever is next meets them, as in training.
+A GPU is still at that run when its clock starts: the host is ahead of it, as in training, unless it is what a call waits for.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+COPY = "copy"
+SAMPLE_SECONDS = 1e-3  # a sample repeats its call until it lasts this long
+CHEAP_SECONDS = 10e-3  # calls below this are warmed up before each sample
+MINIMUM_ROUNDS = 3
+MAXIMUM_INNER = 20_000
+WARM_CALLS = 16  # at most, where calls are counted
+
+Row = dict[str, Any]
+"""A contender's line of results, as the JSON file holds it."""
+Call = Callable[[], Any]
+
+
+class Aside:
+    """What is done before each call and is no part of it, with the seconds that it took."""
+
+    def __init__(self, do: Callable[[], None]) -> None:
+        self._do, self._seconds = do, 0.0
+
+    def __call__(self) -> None:
+        start = time.perf_counter()
+        self._do()
+        self._seconds += time.perf_counter() - start
+
+    def taken(self) -> float:
+        """The seconds since this was last asked."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to the result. `unavailable` says why there is nothing to call."""
+
+    name: str
+    call: Call
+    ours: bool = False
+    engine: str = ""
+    writes_out: bool = False  # the result is in the problem's `out`, else it is returned
+    unavailable: str = ""
+    warm_up: Call | None = None  # before a sample, where it is not the call itself
+    calls: int = 0  # of a sample, where they are counted; else as many as last long enough
+    aside: Aside | None = None  # what its calls do that a sample does not count
+    # What its calls run inside of, entered before the clock starts: the choice of an engine that calls do not get by themselves.
+    inside: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+class Sample(NamedTuple):
+    """Seconds per call: until the work is done, and until the call returned."""
+
+    seconds: float
+    host: float
+
+
+def nothing() -> None:
+    """Before a sample that is taken cold."""
+
+
+class Clock:
+    """Wall time of `inner` calls as one sample, right after what is done before."""
+
+    warm_seconds = 4e-3  # how long calls that are cheap run before a sample, and once at least
+
+    def sample(self, call: Call, inner: int, before: Call = nothing) -> Sample:
+        before()
+        start = time.perf_counter()
+        for _ in range(inner):
+            call()
+        each = (time.perf_counter() - start) / inner
+        return Sample(each, each)
+
+
+class CudaClock(Clock):
+    """CUDA events on torch's current stream; the host's share is wall time before the synchronisation."""
+
+    warm_seconds = 0.0
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+
+    def sample(self, call: Call, inner: int, before: Call = nothing) -> Sample:
+        event = self.torch.cuda.Event
+        first, last = event(enable_timing=True), event(enable_timing=True)
+        self.torch.cuda.synchronize()
+        before()
+        start = time.perf_counter()
+        first.record()
+        for _ in range(inner):
+            call()
+        last.record()
+        host = time.perf_counter() - start
+        last.synchronize()
+        return Sample(first.elapsed_time(last) * 1e-3 / inner, host / inner)
+
+
+@dataclass
+class Timing:
+    """One contender's samples by round; a slow contender sits later rounds out."""
+
+    inner: int
+    turns: int
+    warm_up: int  # untimed calls before each sample
+    samples: dict[int, Sample] = field(default_factory=dict)
+
+    @property
+    def median(self) -> float:
+        return float(np.median([sample.seconds for sample in self.samples.values()]))
+
+    def summary(self) -> Row:
+        """Microseconds per call: median, quartiles, minimum, host; and how they were sampled."""
+        seconds = np.array([sample.seconds for sample in self.samples.values()]) * 1e6
+        low, middle, high = (float(value) for value in np.percentile(seconds, (25, 50, 75)))
+        host = float(np.median([sample.host for sample in self.samples.values()])) * 1e6
+        return {
+            "median_us": middle, "q1_us": low, "q3_us": high, "minimum_us": float(seconds.min()),
+            "host_us": host, "rounds": len(seconds), "inner": self.inner,
+        }  # fmt: skip
+
+
+def paired_ratio(peer: Timing, ours: Timing, what: str = "seconds") -> float | None:
+    """Median over the rounds that both took part in of peer's time / ours, or of what else a sample has."""
+    common = peer.samples.keys() & ours.samples.keys()
+    if not common:
+        return None
+    ratios = [getattr(peer.samples[n], what) / getattr(ours.samples[n], what) for n in common]
+    return float(np.median(ratios))
+
+
+def rotated(items: Sequence[Contender], turn: int) -> list[Contender]:
+    """The order of one round: each contender comes first in turn."""
+    shift = turn % len(items) if items else 0
+    return [*items[shift:], *items[:shift]]
+
+
+def interleave(
+    contenders: Sequence[Contender],
+    clock: Clock,
+    rounds: int,
+    budget_seconds: float = 0.5,
+    sample_seconds: float = SAMPLE_SECONDS,
+) -> dict[str, Timing]:
+    """Time contenders against each other; `budget_seconds` bounds what one slow contender may take.
+
+    A contender whose calls are counted has none to calibrate with: each sample is its `calls`, after as many to warm up, or some.
+    """
+    timings = {
+        each.name: Timing(each.calls, rounds, min(each.calls, WARM_CALLS))
+        if each.calls
+        else _calibrated(each, clock, rounds, budget_seconds, sample_seconds)
+        for each in contenders
+    }
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(rounds):
+            for contender in rotated(contenders, turn):
+                timing = timings[contender.name]
+                if turn < timing.turns:
+                    with contender.inside():
+                        timing.samples[turn] = _sampled(contender, clock, timing)
+    finally:
+        if collecting:
+            gc.enable()
+    return timings
+
+
+def _sampled(contender: Contender, clock: Clock, timing: Timing) -> Sample:
+    """A sample of what counts of the contender's calls, after warming up."""
+    aside, warm_up = contender.aside, contender.warm_up or contender.call
+
+    def before() -> None:
+        for _ in range(timing.warm_up):
+            warm_up()
+        if aside is not None:
+            aside.taken()
+
+    sample = clock.sample(contender.call, timing.inner, before)
+    if aside is None:
+        return sample
+    # A GPU waited for it, too: calls that do something aside take the host longest.
+    uncounted = aside.taken() / timing.inner
+    return Sample(sample.seconds - uncounted, sample.host - uncounted)
+
+
+def _calibrated(
+    contender: Contender, clock: Clock, rounds: int, budget_seconds: float, sample_seconds: float
+) -> Timing:
+    """How often to repeat the call in a sample, and in how many rounds."""
+    with contender.inside():
+        # It ran before, when it was checked: of a call that takes long, one tells enough.
+        once = clock.sample(contender.call, 1).seconds
+        if once < CHEAP_SECONDS:
+            once = clock.sample(contender.call, 1).seconds
+        if once < SAMPLE_SECONDS:
+            once = max(clock.sample(contender.call, 5).seconds, 1e-9)
+    inner = min(max(1, math.ceil(sample_seconds / once)), MAXIMUM_INNER)
+    turns = min(rounds, max(MINIMUM_ROUNDS, int(budget_seconds / (once * inner))))
+    warm_up = max(1, min(round(clock.warm_seconds / once), MAXIMUM_INNER))
+    return Timing(inner, turns, warm_up if once < CHEAP_SECONDS else 0)
+
+
+class OtherLoad:
+    """How many cores other processes used until it was stopped; `cores` stays None where Linux's /proc is missing.
+
+    PyTorch's threads spin at barriers: with one of two cores taken by another process, a call of 17 us was
+    measured at 505 us and one of 152 us at 750 us. Ratios taken then are not ours to report.
+    """
+
+    def __init__(self) -> None:
+        self.cores: float | None = None
+        self._start = time.perf_counter(), _busy_cores(), sum(os.times()[:4])
+
+    def stop(self) -> None:
+        start, busy, this_process = self._start
+        now = _busy_cores()
+        if busy is not None and now is not None:
+            others = (now - busy) - (sum(os.times()[:4]) - this_process)
+            self.cores = max(others / (time.perf_counter() - start), 0.0)
+
+    def disturbs(self, threads: int) -> bool:
+        """Whether they took more than the cores that the benchmark leaves free; 0.2 is noise of the ticks."""
+        spare = max((os.cpu_count() or 1) - threads, 0)
+        return self.cores is not None and self.cores > spare + 0.2
+
+
+def _busy_cores() -> float | None:
+    """Seconds that all cores together have worked since the machine started."""
+    statistics = Path("/proc/stat")
+    if not statistics.exists():
+        return None
+    ticks = [int(number) for number in statistics.read_text().split("\n", 1)[0].split()[1:8]]
+    user, nice, system, _, _, interrupts, soft = ticks  # idle and waiting are left out
+    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every case of a run is timed with."""
+
+    device: str
+    engines: Sequence[str]  # ours, the one that calls get by themselves first
+    torch: Any
+    clock: Clock
+    rounds: int
+    budget_seconds: float = 0.5  # of one contender that is slow; it takes three turns at least
+    threads: int = 1  # that ours may use now
+    quick: bool = False
+    named: bool = False  # the engines were asked for
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a line of a table tells of, and what runs it: the operator, function or module as the table calls it."""
+
+    name: str
+    variant: str
+    regime: str
+    shape: tuple[int, ...]
+    dtype: str
+    runner: Callable[[Case, Bench], list[Row]] = field(repr=False, compare=False)
+    kind: str = ""  # in its title, where that does not name variant and regime
+
+    def run(self, bench: Bench) -> list[Row]:
+        """Check and time it: a row for each contender."""
+        return self.runner(self, bench)
+
+    @property
+    def title(self) -> str:
+        """By which it is selected."""
+        return f"{self.name} {self.kind or f'{self.variant} {self.regime}'} {self.dtype}"
+
+    @property
+    def about(self) -> Row:
+        """What all its rows say."""
+        return {
+            "operator": self.name, "variant": self.variant, "regime": self.regime, "shape": list(self.shape),
+            "dtype": self.dtype,
+        }  # fmt: skip
+
+
+def time_contenders(
+    about: Row,
+    contenders: Sequence[Contender],
+    faults: Mapping[str, str],
+    bench: Bench,
+    *,
+    beside: Sequence[Contender] = (),
+    measuring: bool = False,
+    sample_seconds: float = SAMPLE_SECONDS,
+    load: OtherLoad | None = None,
+) -> tuple[list[Row], dict[str, Timing]]:
+    """A row for each contender, and their timings with those of what is timed `beside` them and has no row.
+
+    Ours is not timed where its result has a fault; that of others is, and marked. With `measuring`, each round has the
+    yardstick. `load` counts what other processes did since before the call.
+    """
+    timed = [c for c in contenders if not c.unavailable and not (c.ours and c.name in faults)]
+    everyone = [*timed, *beside, *([Contender(YARDSTICK, _work, calls=4)] if measuring else [])]
+    load = load or OtherLoad()
+    timings = interleave(everyone, bench.clock, bench.rounds, bench.budget_seconds, sample_seconds)
+    load.stop()
+    common = about | {"others_cores": load.cores, "disturbed": load.disturbs(bench.threads)}
+    if measuring:
+        common["yardstick_us"] = timings.pop(YARDSTICK).summary()["host_us"]
+    common["threads"] = bench.threads if bench.device == "cpu" else None
+    peers = [c.name for c in timed if not c.ours and c.name != COPY]
+    rows = []
+    for each in contenders:
+        timing, fault = timings.get(each.name), faults.get(each.name, "")
+        row = common | {
+            "contender": each.name, "ours": each.ours, "engine": each.engine, "ratios": {},
+            "status": _status(fault, timing), "note": fault or each.unavailable,
+        }  # fmt: skip
+        if timing is not None:
+            row |= timing.summary()
+            if each.ours:
+                row["ratios"] = {peer: paired_ratio(timings[peer], timing) for peer in peers}
+        rows.append(row)
+    return rows, timings
+
+
+def _status(fault: str, timing: Timing | None) -> str:
+    """How a contender stands: one of ours that failed was not timed."""
+    if timing is None:
+        return "WRONG" if fault else "unavailable"
+    return "inexact" if fault else "ok"
+
+
+# Cores run at two speeds, 1.5 to 1.7 apart, for seconds at a time. Each round of a case on few elements therefore times a yardstick too, and
+# a case that met a slow machine is timed again later. Of the attempts at a case that one is kept during which other processes took no
+# cores and the yardstick was the quickest: the contenders' own times have no say in it. One that found a wrong result is always kept.
+AGAIN = 4  # times that a case is timed again, at most
+TOLERATED = 1.15  # a yardstick over the quickest of the run
+YARDSTICK = "yardstick"
+
+Progress = Callable[[Sequence[Any], str], Iterator[Any]]
+
+
+def _work() -> int:
+    """Some tens of microseconds of work, which nothing but the machine's speed makes longer."""
+    total = 0
+    for number in range(1000):
+        total ^= number
+    return total
+
+
+class Steady:
+    """Runs cases, and those again that met a slow machine; knows the quickest yardstick of the run.
+
+    A case's rows have `status`, `yardstick_us` and `disturbed`. `seconds` bounds what timing again may take in a section; None is as
+    long as the section took.
+    """
+
+    def __init__(
+        self,
+        follow: Progress,
+        seconds: float | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.follow, self.seconds, self.clock = follow, seconds, clock
+        self.quickest = math.inf
+
+    def rows(
+        self, cases: Sequence[Any], run_one: Callable[[Any], list[Row]], label: str
+    ) -> list[Row]:
+        """All rows of the cases, in their order."""
+        start = self.clock()
+        kept = [self._noted(run_one(case)) for case in self.follow(cases, label)]
+        now = self.clock()
+        limit = now + (now - start if self.seconds is None else self.seconds)
+        attempts = [1] * len(kept)
+        for _ in range(AGAIN):
+            unsteady = [place for place, rows in enumerate(kept) if self._unsteady(rows)]
+            if not unsteady or self.clock() >= limit:
+                break
+            again = self.follow([cases[place] for place in unsteady], f"{label}, again")
+            for place, case in zip(unsteady, again, strict=True):
+                if self.clock() >= limit:
+                    break
+                kept[place] = min(kept[place], self._noted(run_one(case)), key=_badness)
+                attempts[place] += 1
+        counted = zip(kept, attempts, strict=True)
+        return [row | {"attempts": count} for rows, count in counted for row in rows]
+
+    def mark(self, rows: Iterable[Row]) -> None:
+        """Enter which rows stayed slow, when the quickest yardstick of all sections is known."""
+        for row in rows:
+            row["slow"] = row["yardstick_us"] > TOLERATED * self.quickest
+
+    def _noted(self, rows: list[Row]) -> list[Row]:
+        self.quickest = min([self.quickest, *(row["yardstick_us"] for row in rows)])
+        return rows
+
+    def _unsteady(self, rows: Sequence[Row]) -> bool:
+        right, disturbed, slowest = _badness(rows)
+        return right and (disturbed or slowest > TOLERATED * self.quickest)
+
+
+def _badness(rows: Sequence[Row]) -> tuple[bool, bool, float]:
+    """What attempts are compared by; the least is kept. A wrong result is told before all, and a disturbed attempt is worse than any slow one."""
+    right = all(row["status"] != "WRONG" for row in rows)
+    disturbed = any(row["disturbed"] for row in rows)
+    return right, disturbed, max((row["yardstick_us"] for row in rows), default=0.0)

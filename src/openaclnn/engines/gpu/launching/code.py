@@ -1,0 +1,288 @@
+"""The machine code of builtins that launch: it reads addresses and a control block, and calls the CUDA driver.
+
+What it is not ready for goes to the builtin's fallback in Python. `BoundEntry` is the builtin of one plan's launches; for any sizes and
+strides, `launchers/code.py` adds how launches follow from these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from openaclnn.engines.gpu.launching.launch import KEY_WORDS
+from openaclnn.engines.gpu.launching.native import CONFIG_SLOTS, CONFIG_STREAM
+from openaclnn.engines.machine.builtins import integer_of
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
+from openaclnn.engines.machine.values import Value
+
+# The control block, one int64 a slot: functions and objects by address, then what a plan decides.
+(
+    LAUNCH, SAVE, RESTORE, VECTORCALL, FROM_INT64, ERROR, CLEAR, DECREF, TUPLE, FLOAT, INTEGER, FALLBACK,
+    ALLOCATE, RELEASE, ADDRESSES, STEPS, SCRATCH, NUMBERS, WHOLE,
+) = range(19)  # fmt: skip
+OWN_NUMBERS, MAX_NUMBERS = 19, 4  # integers where WHOLE has a bit, else float64 by their bits
+STATIC, MAX_STATIC = 23, 32  # what a launch function is told of the plan
+FORMS = STATIC + MAX_STATIC  # of formulas
+MAX_FORM_NUMBERS, MAX_FORMS = 12, 5
+# Of each form: how many numbers, then each one's word, and which of the values known at the call it is instead, or -1.
+FORM_WORDS, FORM_SOURCES, FORM_SLOTS = 1, 1 + MAX_FORM_NUMBERS, 1 + 2 * MAX_FORM_NUMBERS
+HEADER = FORMS + MAX_FORMS * FORM_SLOTS
+
+_ONE_ROW = 1 << 32  # of a grid, whose second number is in the upper half
+
+# Of each launch: which addresses it takes, how many bytes to add, how they must be aligned, how many arguments, and the variants that it
+# chooses from, one after the other as they were ENTERED.
+POINTERS, VALUES, ENTERED, PLACES = range(4)
+MAX_POINTERS, MAX_VALUES, MAX_VARIANTS, MAX_HIDDEN = 16, 64, 40, 4
+SHIFTS, MASKS, VARIANTS = (
+    PLACES + MAX_POINTERS,
+    PLACES + 2 * MAX_POINTERS,
+    PLACES + 3 * MAX_POINTERS,
+)
+MAX_STEPS, MAX_SCRATCH, MAX_ADDRESSES = 5, 4, 24  # MAX_SCRATCH: addresses behind those of a call
+FUNCTION, KEY, CONFIG = 0, 1, 1 + KEY_WORDS  # FUNCTION: 0 until it is compiled
+VARIANT_SLOTS = CONFIG + CONFIG_SLOTS
+STEP_SLOTS = VARIANTS + MAX_VARIANTS * VARIANT_SLOTS
+# A launch of one plan has one variant, its grid and its arguments.
+BOUND_GRID = VARIANTS + VARIANT_SLOTS
+BOUND_VALUES, BOUND_SLOTS = BOUND_GRID + 1, BOUND_GRID + 1 + MAX_VALUES
+
+# What a call has of each launch: whether there is one, its variant, the grid, the variant's key, then pointers, arguments and hidden ones.
+WANTED_AT, VARIANT_AT, GRID_AT, KEY_AT = range(4)
+VALUES_AT = KEY_AT + KEY_WORDS
+MAX_PARAMETERS = MAX_POINTERS + MAX_VALUES + MAX_HIDDEN
+CALL_SLOTS = VALUES_AT + MAX_PARAMETERS
+
+
+class Cell:
+    """One number of a frame."""
+
+    def __init__(self, frame: Array, place: int) -> None:
+        self.frame, self.place = frame, place
+
+    def get(self) -> Value:
+        return self.frame.read(self.place)
+
+    def set(self, value: Value | int) -> None:
+        self.frame.write(self.place, value)
+
+
+class Step:
+    """A launch being written: its part of the control block, and of the call's frame."""
+
+    def __init__(self, code: Code, block: Array, frame: Array) -> None:
+        self.code, self.block = code, block
+        self.wanted, self.variant, self.grid = (
+            Cell(frame, place) for place in (WANTED_AT, VARIANT_AT, GRID_AT)
+        )
+        self.key, self.values = frame.at(KEY_AT), frame.at(VALUES_AT)
+        self.pointers, self.count = self.block.read(POINTERS), self.block.read(VALUES)
+        self.arguments = self.values.at(self.pointers)
+
+    def search(self) -> None:
+        """The variant that has the key; the first where none has."""
+        self.variant.set(0)
+        with self.code.loop(0, self.block.read(ENTERED)) as index:
+            own = self.block.at(index * VARIANT_SLOTS + VARIANTS)
+            with self.code.when(self.has_key(own)):
+                self.variant.set(index)
+
+    def has_key(self, variant: Array) -> Value:
+        """Whether a variant is the one that the key says."""
+        apart = self.code.integer(0)
+        for place in range(KEY_WORDS):
+            apart = apart | (variant.read(KEY + place) ^ self.key.read(place))
+        return apart == 0
+
+    def chosen(self) -> Array:
+        """The kernel that launches."""
+        return self.block.at(self.variant.get() * VARIANT_SLOTS + VARIANTS)
+
+    def point(self, addresses: Array) -> Value:
+        """Pointers in their places; a bit for each that is off a vector's bounds."""
+        misaligned = self.code.variable(self.code.integer(0))
+        with self.code.loop(0, self.pointers) as index:
+            address = addresses.read(self.block.at(PLACES).read(index))
+            address = address + self.block.at(SHIFTS).read(index)
+            self.values.write(index, address)
+            off = ((address & self.block.at(MASKS).read(index)) != 0).to("i64")
+            misaligned.set(misaligned.get() | off << index)
+        return misaligned.get()
+
+    def hide(self, count: Value | int) -> None:
+        """Null for the parameters behind so many arguments."""
+        for hidden in range(MAX_HIDDEN):
+            self.arguments.write(count + hidden, 0)
+
+    def start(self, control: Array, stream: Value) -> Value:
+        """The driver's code as an int64."""
+        code, chosen = self.code, self.chosen()
+        config = code.frame("i64", CONFIG_SLOTS)
+        places = code.frame("i64", MAX_PARAMETERS)
+        for slot in range(CONFIG_SLOTS):
+            config.write(slot, chosen.read(CONFIG + slot))
+        config.write(0, self.grid.get() + _ONE_ROW)
+        config.write(CONFIG_STREAM, stream)
+        with code.loop(0, self.pointers + self.count + MAX_HIDDEN) as index:
+            places.write(index, self.values.address(index))
+        function = chosen.read(FUNCTION)
+        return control.call(LAUNCH, "i32", config, function, places, 0).unsigned("i64")
+
+
+class Entry:
+    """A builtin being written that launches, or leaves the call to its fallback: `run(addresses, stream)`, and what it takes `more`."""
+
+    name = ""
+    more: tuple[str, ...] = ()
+    step_slots = STEP_SLOTS
+
+    def __init__(self, code: Code, control: Array) -> None:
+        self.code, self.control = code, control
+        self.state = code.variable(code.integer(0))  # not 0: nothing was launched, or not all of it
+        self.frame = code.frame("i64", MAX_STEPS * CALL_SLOTS)
+        for index in range(MAX_STEPS):
+            self.frame.write(index * CALL_SLOTS + WANTED_AT, 0)
+        self.addresses = code.frame("i64", MAX_ADDRESSES + MAX_SCRATCH)
+        # Bytes between launches, and where in them pointers begin.
+        self.scratch, *self.places = (code.variable(code.integer(0)) for _ in range(1 + MAX_SCRATCH))  # fmt: skip
+
+    def mark(self, bits: Value) -> None:
+        self.state.set(self.state.get() | bits)
+
+    def expect(self, condition: Value) -> None:
+        self.mark((~condition).to("i64"))
+
+    def when_fit(self) -> AbstractContextManager[None]:
+        return self.code.when(self.state.get() == 0)
+
+    def when_scratch(self) -> AbstractContextManager[None]:
+        return self.code.when(self.scratch.get() != 0)
+
+    def step(self, index: Value | int) -> Step:
+        block = self.control.at(index * self.step_slots + HEADER)
+        return Step(self.code, block, self.frame.at(index * CALL_SLOTS))
+
+    @contextmanager
+    def each_step(self) -> Iterator[Step]:
+        """Those that a call has, in order."""
+        with self.code.loop(0, self.control.read(STEPS)) as index:
+            step = self.step(index)
+            with self.code.when(step.wanted.get() != 0):
+                yield step
+
+    def write(self, given: Array, number: Value) -> None:
+        code, control = self.code, self.control
+        # Whoever calls differently from a runner's protocol meets the fallback.
+        self.expect(number == 2 + len(self.more))
+        with self.when_fit():
+            places = 0, *range(2, 2 + len(self.more))
+            addresses, *others = (code.slots(given.read(index)) for index in places)
+            for one in (addresses, *others):
+                self.expect(one.read(OBJECT_TYPE) == control.read(TUPLE))
+            with self.when_fit():
+                count = control.read(ADDRESSES)
+                self.expect(self.are_enough(addresses.read(TUPLE_LENGTH), count))
+                for name, one in zip(self.more, others, strict=True):
+                    with self.when_fit():
+                        getattr(self, f"take_{name}")(one)
+                with self.when_fit():
+                    with code.loop(0, count) as index:
+                        item = addresses.read(index + TUPLE_ITEMS)
+                        self.addresses.write(index, integer_of(code, item))
+                    self.fit_all()
+        with self.when_fit():
+            self.queue_all(integer_of(code, given.read(1)), given.read(1))
+            with self.when_fit():
+                code.leave(control.call(FROM_INT64, "i64", 0))
+        code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
+
+    def are_enough(self, addresses: Value, count: Value) -> Value:
+        return addresses == count
+
+    def fit(self) -> None:
+        """What launches, its grid, its arguments and its variant's key, if this call is one that the builtin serves."""
+        raise NotImplementedError
+
+    def fit_all(self) -> None:
+        """The kernels that launch, if all are there."""
+        self.fit()
+        with self.when_fit(), self.each_step() as step:
+            misaligned = step.point(self.addresses)
+            step.key.write(KEY_WORDS - 1, step.key.read(KEY_WORDS - 1) & misaligned)
+            step.search()
+            chosen = step.chosen()
+            self.expect(self.code.read_shared(chosen, FUNCTION) != 0)
+            self.expect(step.has_key(chosen))
+
+    def start(self, queue: Value) -> None:
+        """All launches, as long as none fails."""
+        with self.each_step() as step, self.when_fit():
+            self.mark(step.start(self.control, queue))
+
+    def queue_all(self, queue: Value, stream: Value) -> None:
+        """All launches, with scratch memory that is given back as soon as they are queued. `stream` is the queue as a Python integer, where
+        there is such memory."""
+        code, control = self.code, self.control
+        memory = code.variable(code.integer(0))
+        with self.when_scratch():
+            memory.set(self.take_memory(self.scratch.get(), stream))
+            own, begin = self.addresses.at(control.read(ADDRESSES)), integer_of(code, memory.get())
+            for place, at in enumerate(self.places):
+                own.write(place, begin + at.get())
+            with self.each_step() as step:
+                step.point(self.addresses)
+        # A full queue makes the driver wait, perhaps for a host function that needs the interpreter.
+        saved = control.call(SAVE, "i64")
+        self.start(queue)
+        control.call(RESTORE, None, saved)
+        with code.when(memory.get() != 0):
+            self.give_back(memory.get())
+
+    def take_memory(self, size: Value, stream: Value) -> Value:
+        """Allocate scratch memory for work on a stream; its address, as a Python integer. What that raises is raised."""
+        control, items = self.control, self.code.frame("i64", 2)
+        items.write(0, control.call(FROM_INT64, "i64", size))
+        items.write(1, stream)
+        memory = control.call(VECTORCALL, "i64", control.read(ALLOCATE), items, 2, 0)
+        control.call(DECREF, None, items.read(0))
+        with self.code.when(memory == 0):
+            self.fail(queued=False)
+        return memory
+
+    def give_back(self, memory: Value) -> None:
+        """Give scratch memory back, as soon as the work is queued."""
+        control, items = self.control, self.code.frame("i64", 1)
+        items.write(0, memory)
+        done = control.call(VECTORCALL, "i64", control.read(RELEASE), items, 1, 0)
+        control.call(DECREF, None, memory)
+        with self.code.when(done == 0):
+            self.fail(queued=True)
+        control.call(DECREF, None, done)
+
+    def fail(self, queued: bool) -> None:
+        """Raise what Python raised, when the work is queued or before."""
+        self.code.leave(self.code.integer(0))
+
+
+class BoundEntry(Entry):
+    """The launches of one plan: all is known but the addresses, which must be aligned where that matters."""
+
+    name = "bound"
+    step_slots = BOUND_SLOTS
+
+    def are_enough(self, addresses: Value, count: Value) -> Value:
+        return addresses >= count
+
+    def fit(self) -> None:
+        code, control = self.code, self.control
+        self.scratch.set(control.read(SCRATCH))
+        with code.loop(0, control.read(STEPS)) as index:
+            step = self.step(index)
+            step.wanted.set(1)
+            step.grid.set(step.block.read(BOUND_GRID))
+            for word in range(KEY_WORDS):
+                step.key.write(word, 0 if word < KEY_WORDS - 1 else -1)
+            with code.loop(0, step.count) as place:
+                step.arguments.write(place, step.block.read(place + BOUND_VALUES))
+            step.hide(step.count)
