@@ -1,7 +1,7 @@
 """The CPU engine: vector code written for the machine at hand and compiled by LLVM, on threads of its own.
 
-Here is its door. `registry.py` has the kernels by name: formulas are served by themselves, those with a class axis by what `classes/` enters. Each
-of these rooms imports from those below it:
+This file is its interface. `registry.py` has the kernels by name: formulas are served by themselves, those with a class axis by what `classes/`
+enters. Each of these packages imports from those below it:
 
     classes/      kernels with a class axis          tuned/        forms of formulas that are faster than the plain one
     formulas/     kernels that compute a formula

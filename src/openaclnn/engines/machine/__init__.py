@@ -1,6 +1,6 @@
 """Machine code made at run time, through llvmlite: written in a small language of its own, compiled once, called as builtins.
 
-The CPU engine's kernels, the GPU engine's launches and the short road of repeated calls are made with this. Its modules import llvmlite, so
+The CPU engine's kernels, the GPU engine's launches and the fast path of repeated calls are written in it. Its modules import llvmlite, so
 they are imported where they are needed and not before.
 """
 
