@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 Graph = Mapping[str, set[str]]
-Floors = Sequence[Sequence[str]]
+Layers = Sequence[Sequence[str]]
 
 
 def read_graph(package: Path) -> dict[str, set[str]]:
@@ -50,26 +50,26 @@ def circle(graph: Graph) -> list[str]:
     return []
 
 
-def room_of(module: str, rooms: Iterable[str]) -> str | None:
-    """The room a module is in; the package's own face is a room without anything inside."""
-    inside = (room for room in rooms if module == room or module.startswith(f"{room}."))
-    return max((room for room in inside if "." in room or room == module), key=len, default=None)
+def package_of(module: str, names: Iterable[str]) -> str | None:
+    """The package a module is in; the root is a package without anything inside."""
+    inside = (name for name in names if module == name or module.startswith(f"{name}."))
+    return max((name for name in inside if "." in name or name == module), key=len, default=None)
 
 
-def arrows(graph: Graph, floors: Floors) -> set[tuple[str, str]]:
-    """Which room imports from which other."""
-    rooms = [room for floor in floors for room in floor]
+def arrows(graph: Graph, layers: Layers) -> set[tuple[str, str]]:
+    """Which package imports from which other."""
+    names = [name for layer in layers for name in layer]
     pairs = {
-        (room_of(module, rooms), room_of(other, rooms))
+        (package_of(module, names), package_of(other, names))
         for module, others in graph.items()
         for other in others
     }
     return {(one, other) for one, other in pairs if one and other and one != other}
 
 
-def upward(graph: Graph, floors: Floors) -> list[tuple[str, str]]:
-    """Rooms that import from their own floor, or from one above."""
-    level = {room: number for number, floor in enumerate(floors) for room in floor}
+def upward(graph: Graph, layers: Layers) -> list[tuple[str, str]]:
+    """Packages that import from their own layer, or from one above."""
+    level = {name: number for number, layer in enumerate(layers) for name in layer}
     return sorted(
-        (one, other) for one, other in arrows(graph, floors) if level[other] <= level[one]
+        (one, other) for one, other in arrows(graph, layers) if level[other] <= level[one]
     )

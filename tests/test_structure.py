@@ -1,4 +1,4 @@
-"""The rules that keep the code a house: floors, names in their place, light imports, generated files fresh."""
+"""The rules of the structure: layers, names in their place, light imports, generated files fresh."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tools.stubs import stubs
 
 import openaclnn
 from conftest import OPERATORS
-from import_graph import arrows, circle, read_graph, room_of, upward
+from import_graph import arrows, circle, package_of, read_graph, upward
 from openaclnn import acl, aclnn
 
 ROOT = Path(openaclnn.__file__).parent
 PROJECT = Path(__file__).parent.parent
 
-# A room imports from lower floors alone; rooms of one floor know nothing of each other.
-FLOORS = (
+# A package imports from lower layers alone; packages of one layer know nothing of each other.
+LAYERS = (
     ("openaclnn.__main__",),
     ("openaclnn.cli", "openaclnn.pyacl"),
     ("openaclnn.bench", "openaclnn.explorer"),
@@ -35,21 +35,21 @@ FLOORS = (
     ("openaclnn.engines",),
     ("openaclnn.core",),
 )
-ENGINE_FLOORS = (
+ENGINE_LAYERS = (
     ("openaclnn.engines.dispatch",),
     ("openaclnn.engines.cpu", "openaclnn.engines.gpu", "openaclnn.engines.numpy"),
     ("openaclnn.engines.formulas",),
     ("openaclnn.engines.machine", "openaclnn.engines.threads"),
     ("openaclnn.engines.openmp",),
 )
-CPU_FLOORS = (
+CPU_LAYERS = (
     ("openaclnn.engines.cpu.classes", "openaclnn.engines.cpu.tuned"),
     ("openaclnn.engines.cpu.formulas",),
     ("openaclnn.engines.cpu.layouts",),
     ("openaclnn.engines.cpu.arithmetic", "openaclnn.engines.cpu.launching"),
     ("openaclnn.engines.cpu.registry",),
 )
-CLASSES_FLOORS = (
+CLASSES_LAYERS = (
     (
         "openaclnn.engines.cpu.classes.log_prob_gradient",
         "openaclnn.engines.cpu.classes.logit_gradient",
@@ -63,26 +63,26 @@ CLASSES_FLOORS = (
     ("openaclnn.engines.cpu.classes.totals",),
     ("openaclnn.engines.cpu.classes.parameters",),
 )
-GPU_FLOORS = (
+GPU_LAYERS = (
     ("openaclnn.engines.gpu.registry",),
     ("openaclnn.engines.gpu.launchers",),
     ("openaclnn.engines.gpu.kernels", "openaclnn.engines.gpu.launching"),
     ("openaclnn.engines.gpu.formulas",),
 )
-REPEAT_FLOORS = (
+REPEAT_LAYERS = (
     ("openaclnn.repeat.cache", "openaclnn.repeat.phases"),
     ("openaclnn.repeat.specialize",),
     ("openaclnn.repeat.code",),
     ("openaclnn.repeat.words",),
 )
-TESTING_FLOORS = (
+TESTING_LAYERS = (
     ("openaclnn.testing.programs", "openaclnn.testing.running"),
     ("openaclnn.testing.cases",),
     ("openaclnn.testing.data",),
     ("openaclnn.testing.files", "openaclnn.testing.judging"),
     ("openaclnn.testing.extras",),
 )
-BENCH_FLOORS = (
+BENCH_LAYERS = (
     ("openaclnn.bench.accuracy",),
     ("openaclnn.bench.plots", "openaclnn.bench.reports"),
     ("openaclnn.bench.runner", "openaclnn.bench.tables"),
@@ -90,54 +90,50 @@ BENCH_FLOORS = (
     ("openaclnn.bench.contenders", "openaclnn.bench.machine"),
     ("openaclnn.bench.problems", "openaclnn.bench.regimes", "openaclnn.bench.timing"),
 )  # fmt: skip
-DIVIDED = (  # each room says what is in it
-    *CPU_FLOORS, *CLASSES_FLOORS, *GPU_FLOORS, *REPEAT_FLOORS, *TESTING_FLOORS, *BENCH_FLOORS,
-)  # fmt: skip
 graph = functools.cache(lambda: read_graph(ROOT))
 
 every_table = pytest.mark.parametrize(
-    ("package", "floors"),
+    ("package", "layers"),
     [
-        ("openaclnn", FLOORS),
-        ("openaclnn.engines", ENGINE_FLOORS),
-        ("openaclnn.engines.cpu", CPU_FLOORS),
-        ("openaclnn.engines.cpu.classes", CLASSES_FLOORS),
-        ("openaclnn.engines.gpu", GPU_FLOORS),
-        ("openaclnn.repeat", REPEAT_FLOORS),
-        ("openaclnn.testing", TESTING_FLOORS),
-        ("openaclnn.bench", BENCH_FLOORS),
+        ("openaclnn", LAYERS),
+        ("openaclnn.engines", ENGINE_LAYERS),
+        ("openaclnn.engines.cpu", CPU_LAYERS),
+        ("openaclnn.engines.cpu.classes", CLASSES_LAYERS),
+        ("openaclnn.engines.gpu", GPU_LAYERS),
+        ("openaclnn.repeat", REPEAT_LAYERS),
+        ("openaclnn.testing", TESTING_LAYERS),
+        ("openaclnn.bench", BENCH_LAYERS),
     ],
     ids=["house", "engines", "cpu", "classes", "gpu", "repeat", "testing", "bench"],
 )
 
 
 @every_table
-def test_every_module_is_in_a_room(package: str, floors: tuple[tuple[str, ...], ...]) -> None:
-    rooms = [room for floor in floors for room in floor]
+def test_every_module_is_in_a_package(package: str, layers: tuple[tuple[str, ...], ...]) -> None:
+    names = [package for layer in layers for package in layer]
     inside = [module for module in graph() if module.startswith(f"{package}.")]
-    assert [module for module in inside if room_of(module, rooms) is None] == []
+    assert [module for module in inside if package_of(module, names) is None] == []
 
 
 @every_table
-def test_rooms_import_from_lower_floors_alone(
-    package: str, floors: tuple[tuple[str, ...], ...]
+def test_namesimport_from_lower_layers_alone(
+    package: str, layers: tuple[tuple[str, ...], ...]
 ) -> None:
-    assert upward(graph(), floors) == []
+    assert upward(graph(), layers) == []
 
 
-def folder_of(room: str) -> Path:
-    return ROOT.parent.joinpath(*room.split("."))
+def packages() -> list[Path]:
+    """Those whose files are not named after the operators."""
+    folders = {path.parent for path in ROOT.rglob("__init__.py")}
+    return sorted(folders - {ROOT, ROOT / "operators", ROOT / "operators" / "workloads"})
 
 
-@pytest.mark.parametrize(
-    "room", [room for floor in DIVIDED for room in floor if folder_of(room).is_dir()]
-)
-def test_a_room_names_its_files(room: str) -> None:
+@pytest.mark.parametrize("folder", packages(), ids=lambda own: str(own.relative_to(ROOT)))
+def test_a_package_names_its_files(folder: Path) -> None:
     """In its docstring, which is where a reader begins."""
-    folder = folder_of(room)
     text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
     files = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
-    assert sorted(set(re.findall(r"`(\w+\.py)`", text))) == sorted(files)
+    assert sorted(set(re.findall(r"\b(\w+\.py)\b", text)) & files) == sorted(files)
 
 
 def test_no_modules_import_each_other_in_a_ring() -> None:
@@ -166,18 +162,18 @@ def test_wrong_imports_are_seen(tmp_path: Path) -> None:
         "house.low": set(),
         "house.low.base": set(),
     }
-    floors = (("house",), ("house.top",), ("house.middle",), ("house.low",))
+    layers = (("house",), ("house.top",), ("house.middle",), ("house.low",))
     assert circle(graph) == []
-    assert upward(graph, floors) == []
-    assert len(arrows(graph, floors)) == 4
+    assert upward(graph, layers) == []
+    assert len(arrows(graph, layers)) == 4
     graph["house.low.base"] = {"house.middle"}
     assert set(circle(graph)) == {"house.low.base", "house.middle", "house.middle.inner"}
-    assert upward(graph, floors) == [("house.low", "house.middle")]
-    assert upward(graph, (*floors[:2], ("house.middle", "house.low"))) == [
+    assert upward(graph, layers) == [("house.low", "house.middle")]
+    assert upward(graph, (*layers[:2], ("house.middle", "house.low"))) == [
         ("house.low", "house.middle"), ("house.middle", "house.low"),
     ]  # fmt: skip
     graph["house.attic"] = set()
-    assert room_of("house.attic", [room for floor in floors for room in floor]) is None
+    assert package_of("house.attic", [package for layer in layers for package in layer]) is None
 
 
 @functools.cache

@@ -1,4 +1,8 @@
-"""The `openaclnn` command: subcommands are imported when they are asked for, errors become one sentence and an exit status."""
+"""The `openaclnn` command: subcommands are imported when they are asked for, errors become one sentence and an exit status.
+
+`operators.py`, `check.py`, `run.py`, `compare.py`, `golden.py`, `cases.py`, `bench.py`, `demo.py` and `doctor.py` have the subcommands (`COMMANDS`), `say.py`
+prints.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""The explorer: a page on this machine that shows what a call is told, its checks, its code and its values."""
+"""The explorer: a page on this machine that shows what a call is told, its checks, its code and its values.
+
+`server.py` serves it, `answers.py` answers; `page/` is what the browser gets.
+"""

@@ -1,7 +1,8 @@
 """What stands in for the NPU: memory (padded, tracked), streams and events (asynchronous), copies.
 
 `config.py`, `device.py`, `memory.py`, `stream.py` and `context.py` are the mechanism, `errors.py` and `enums.py` what they say;
-`api_*.py`, and `context.py` for devices, have the functions under their C names, which `openaclnn.acl` offers. Importing this
+`api_init.py`, `api_memory.py`, `api_stream.py` and `api_tensor.py`, and `context.py` for devices, have the functions under their C names,
+which `openaclnn.acl` offers. Importing this
 starts no thread.
 """
 

@@ -1,4 +1,7 @@
-"""The NumPy engine: float32 kernels that are right for every plan and need nothing but NumPy."""
+"""The NumPy engine: float32 kernels that are right for every plan and need nothing but NumPy.
+
+`elementwise.py` walks formulas, `classes.py` has the kernels with a class axis.
+"""
 
 from __future__ import annotations
 
