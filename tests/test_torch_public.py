@@ -87,7 +87,7 @@ def test_no_symbol_of_cpp_is_asked_for() -> None:
 def test_no_version_is_listed() -> None:
     """What PyTorch has is seen by asking for it."""
     found = {name for name, tree in sources("torch", "repeat") if "__version__" in words(tree)}
-    assert found == {"torch/needed.py"}  # which names it in an error
+    assert found == {"torch/refusals.py"}  # which names it in an error
 
 
 class Recording:
