@@ -285,9 +285,8 @@ class ClassLauncher(Launcher):
     inputs: int  # how many of these go by their places
     numbers: tuple[str, ...]
     positions: int  # axes of positions: 1 for rows, 3 for images
-    specs: Callable[
-        ..., Mapping[str, KernelSpec]
-    ]  # of a plan, and how many elements off its targets begin
+    specs: Callable[..., Mapping[str, KernelSpec]]
+    """Of a plan, and how many elements off its targets begin."""
     static: Callable[[Plan], Mapping[str, int]]
     row_major: Callable[[Sequence[Number], Number, Mapping[str, Number]], Layout]
     lies_so: Callable[[Plan], bool]  # whether a plan lies as `row_major` says
@@ -297,14 +296,14 @@ class ClassLauncher(Launcher):
     axes: int = 8
 
     def runner(self, plan: Plan) -> Runner:
-        targets, offset = self._targets_of(plan)
+        targets, begin = self._targets_of(plan)
         static, numbers = self.static(plan), self._numbers_of(plan)
         layout = self._as_planned(plan)
         return bound(
             self.launch,
             lambda offset: Geometry(layout, targets, static, numbers, offset, few=False),
             lambda g, spec, step: in_order(spec, step),
-            self.specs(plan, offset),
+            self.specs(plan, begin),
             len(plan.operands),
         )
 
