@@ -31,7 +31,7 @@ from openaclnn import acl, aclnn
 from openaclnn.calls import planned
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import FLOAT, FLOATS
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Tensor
 from openaclnn.runtime import memory
@@ -121,7 +121,7 @@ SHAPES = {
 
 
 @names
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
 def test_other_sizes_have_the_bits_of_the_full_way(
     operator: Operator, dtype: Any, full_ways: list[str]
 ) -> None:
