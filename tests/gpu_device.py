@@ -477,7 +477,7 @@ def with_output(
 def sized_of(operator: Operator, dtype: DType, variant: str) -> Callable[..., int]:
     small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}
     arguments = with_output(operator, dtype, small[operator.workloads.PATTERN], variant)
-    run = gpu.sized(plan_of(operator, arguments)[0])
+    run = gpu.dynamic_shapes(plan_of(operator, arguments)[0])
     assert run is not None
     return run
 
@@ -530,8 +530,8 @@ OTHER_NUMBERS: dict[str, list[dict[str, Any]]] = {
 
 @names
 @dtypes
-def test_any_numbers_have_the_bits_of_the_full_way(operator: Operator, dtype: DType) -> None:
-    """What the short road makes of other numbers; printed (pytest -s), not asserted, is the host's time for one."""
+def test_any_numbers_have_the_bits_of_the_slow_path(operator: Operator, dtype: DType) -> None:
+    """What the fast path makes of other numbers; printed (pytest -s), not asserted, is the host's time for one."""
     shape = {"elementwise": (40, 25), "rows": (60, 13), "pixels": (2, 5, 9, 11)}[
         operator.workloads.PATTERN
     ]
@@ -591,7 +591,7 @@ def test_a_new_size_is_captured(operator: Operator) -> None:
 
 
 @dtypes
-def test_any_layout_has_the_bits_of_the_full_way(dtype: DType) -> None:
+def test_any_layout_has_the_bits_of_the_slow_path(dtype: DType) -> None:
     """Transposed, with gaps and stretched, each seen for the first time but the first of a kind."""
     kind = torch_dtype(dtype)
 

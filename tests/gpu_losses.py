@@ -120,7 +120,7 @@ def turned(value: torch.Tensor, draw: Any) -> torch.Tensor:
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("lying", ["dense", "large", "shifted", "anyhow"])
 def test_losses_of_any_size_numbers_and_layout(name: str, dtype: DType, lying: str) -> None:
-    """The short road gives the full way's bits, and what the oracle says."""
+    """The fast path gives the slow path's bits, and what the oracle says."""
     operator, draw = openaclnn.find_operator(name), np.random.default_rng(len(name))
     call = getattr(openaclnn, name)
     for turn in range(8 if lying == "large" else 24):
@@ -144,9 +144,9 @@ def test_losses_of_any_size_numbers_and_layout(name: str, dtype: DType, lying: s
 @dtypes
 @pytest.mark.parametrize("number", [3, 4, 9])
 def test_images_of_any_size(number: int, dtype: DType) -> None:
-    """They are of one kind for each number of axes, and the short road gives the full way's bits."""
+    """They are of one kind for each number of axes, and the fast path gives the slow path's bits."""
     for function in (loss_of, gradient_of):
-        function.road.forget()
+        function.cache.forget()
     for shape in (
         (2, 5, 3, 4), (1, 19, 130, 77), (3, 5, 16, 48), (4, 6, 1, 1), (2, 7, 300), (5, 33, 256), (3, 1, 40), (2, 4, 1024, 1024),
         (4, 3, 16, 48),
@@ -161,7 +161,7 @@ def test_images_of_any_size(number: int, dtype: DType) -> None:
                 for own, known in zip(each(function(**moved)), each(expected), strict=True):
                     bits, others = (one.reshape(-1).view(torch.uint8) for one in (own, known))
                     assert torch.equal(bits, others), shape
-    assert loss_of.road._next == gradient_of.road._next == 2
+    assert loss_of.cache._next == gradient_of.cache._next == 2
 
 
 @dtypes

@@ -994,7 +994,7 @@ def test_calls_are_looked_at_before_they_are_timed() -> None:
 
 
 @pytest.mark.parametrize("name", ["elu_backward", "elu"])  # whose eight kinds are eight, and three
-def test_the_first_of_a_kind_goes_the_full_way(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_of_a_kind_goes_the_slow_path(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call that is timed, and none of those that are no first ones; the kernels were there before."""
     operator = openaclnn.find_operator(name)
     scope = getattr(openaclnn, operator.python_name).__globals__
@@ -1055,7 +1055,7 @@ def test_calls_that_change_have_tables(calls: dict[str, Any]) -> None:
 
 
 def test_the_engine_that_calls_get_by_themselves_is_not_asked_for() -> None:
-    """A block around a call keeps it from the short road."""
+    """A block around a call keeps it from the fast path."""
     problem = build(first_of("elementwise"), tiny_case().variant, FLOAT, (16,))
     assert problem is not None
     names = [name for name, objection in engine_states("cpu").items() if not objection]

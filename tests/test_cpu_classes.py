@@ -239,7 +239,7 @@ def test_planes_give_numpys_bits_compared_or_scattered(
             case["target"] = np.abs(case["target"]) % count
             wanted, out = expected(NLL, case, dtype), fresh(shape, dtype.numpy)
             plan, addresses = planned(NLL, out, case)
-            for run, more in (kernel.runner(plan), ()), (kernel.sized(plan), (shape, ())):
+            for run, more in (kernel.runner(plan), ()), (kernel.dynamic_shapes(plan), (shape, ())):
                 out[...] = 7
                 assert run(tuple(addresses), 0, *more) == 0
                 assert_same_bits(out, wanted)

@@ -102,7 +102,7 @@ def test_plain_calls(engine: str, dtype: Any, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_short_road(mode: str) -> None:
+def test_the_fast_path(mode: str) -> None:
     """Kinds that are known already, with the size and the numbers changing from call to call."""
     rng = np.random.default_rng(3)
     x = rng.uniform(-3, 3, 4096).astype(np.float32)

@@ -77,7 +77,7 @@ if MODE == "interpret":
             dtype = (FLOAT, BFLOAT16)[(number + many) % 2]
             several = [kinds(own, dtype, 5, number % 5) for own in (SMALL, shape)]
             for (operator, first), (_, given) in zip(*several, strict=True):
-                run = gpu.sized(bound(operator, first)[0])
+                run = gpu.dynamic_shapes(bound(operator, first)[0])
                 if operator is CROSS_ENTROPY_GRAD:
                     given |= {"ignore_index": number}
                 plan, addresses, outputs = bound(operator, given)
@@ -88,20 +88,20 @@ if MODE == "interpret":
         for first in SHAPES[1:]:
             several = [kinds(own, FLOAT, 9) for own in (first, SMALL)]
             for (operator, one), (_, given) in zip(*several, strict=True):
-                run = gpu.sized(bound(operator, one)[0])
+                run = gpu.dynamic_shapes(bound(operator, one)[0])
                 plan, addresses, outputs = bound(operator, given)
                 same_bits(run, plan, addresses, outputs, SMALL, ())
 
     def test_images_that_lie_otherwise_are_declined() -> None:
         for operator, given in kinds(SMALL, FLOAT, 4):
-            assert gpu.sized(bound(operator, given)[0]) is not None
+            assert gpu.dynamic_shapes(bound(operator, given)[0]) is not None
             x, target = given["input"], given["target"]
             for turned in (
                 {"input": np.repeat(x, 2, axis=-1)[..., ::2]},
                 {"input": x[..., ::-1]},
                 {"target": np.ascontiguousarray(target.T).T},
             ):
-                assert gpu.sized(bound(operator, given | turned)[0]) is None
+                assert gpu.dynamic_shapes(bound(operator, given | turned)[0]) is None
 
     def test_more_axes_than_the_kernels_walk_are_refused() -> None:
         for operator, given in kinds((2, 3, 2, 2, 2), FLOAT, 4):
@@ -180,7 +180,7 @@ if MODE == "compile":
         # Of one class, or one pixel in all, the sums have a stride that nobody takes.
         sizes = [own for own in (*SHAPES, *large) if math.prod(own) > own[1] > 1]
         for operator, first in kinds(SMALL, FLOAT, 3):
-            run = gpu.sized(bound(operator, first)[0])
+            run = gpu.dynamic_shapes(bound(operator, first)[0])
             for shape in sizes:
                 plan = plan_at(operator, first, shape)
                 call = addresses_of(plan, off), 5
@@ -200,7 +200,7 @@ if MODE == "compile":
         monkeypatch.setattr(variants, "_known", {})
         for operator, given in kinds(SMALL, BFLOAT16, 12):
             plan = bound(operator, given)[0]
-            run = gpu.sized(plan)
+            run = gpu.dynamic_shapes(plan)
             launches_of(run, addresses_of(plan), 5, first, ())
             with monkeypatch.context() as patched:
                 patched.setattr(variants, "_compiled", None)
@@ -221,7 +221,7 @@ if MODE == "compile":
             for operator, given in kinds(SMALL, dtype, 3, dtype is FLOAT):
                 driver, natively = Pretended(monkeypatch), 0
                 plan = bound(operator, given)[0]
-                run = gpu.sized(plan)
+                run = gpu.dynamic_shapes(plan)
                 for turn in range(60):
                     off = 2 * draw.integers(0, 8, len(plan.operands)) * (turn % 8 == 3)
                     numbers = tuple(
@@ -252,7 +252,7 @@ if MODE == "compile":
         for operator, given in kinds(SMALL, FLOAT, 4):
             driver = Pretended(monkeypatch)
             plan = bound(operator, given)[0]
-            run, places = gpu.sized(plan), addresses_of(plan)
+            run, places = gpu.dynamic_shapes(plan), addresses_of(plan)
             assert run is not None
             for shape in ((4, 4, 4), *strange):
                 with contextlib.suppress(ArithmeticError, ValueError, IndexError):  # Python's
@@ -263,11 +263,11 @@ if MODE == "compile":
 
     @pytest.mark.usefixtures("on_host_memory")
     def test_images_of_a_kind_reach_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-        """From the short road: new sizes take no full way, and no kind is made for them."""
+        """From the fast path: new sizes take no slow path, and no kind is made for them."""
         draw = np.random.default_rng(6)
         for number, function in product(range(0, 12, 4), (loss_of, gradient_of)):
             driver, natively = Pretended(monkeypatch), 0
-            function.road.forget()
+            function.cache.forget()
             for _ in range(24):
                 shape = tuple(int(own) for own in draw.integers((1, 2, 16, 16), (4, 9, 30, 30)))
                 (_, case), (_, gradient) = [*kinds(shape, FLOAT)][2 * number : 2 * number + 2]
@@ -278,7 +278,7 @@ if MODE == "compile":
                 results = found if isinstance(found, tuple) else (found,)
                 assert all(own.ctypes.data in written for own in results)
                 driver.launched()
-            assert function.road._next == 1
+            assert function.cache._next == 1
             assert natively > 8
 
     @pytest.mark.usefixtures("on_host_memory")
@@ -287,7 +287,7 @@ if MODE == "compile":
     ) -> None:
         """Their plans are alike: it is the road that tells them apart."""
         draw, driver = np.random.default_rng(7), Pretended(monkeypatch)
-        loss_of.road.forget()
+        loss_of.cache.forget()
         for shape in ((42, 5, 1), (2, 5, 21), (42, 5, 1), (3, 5, 21)):
             rows = draw.normal(size=(shape[0] * shape[2], 5)).astype(np.float32)
             given = {
@@ -302,4 +302,4 @@ if MODE == "compile":
             ((_, *expected, known),) = driver.by_driver or driver.by_python
             driver.launched()
             assert (got, words[5:]) == (expected, known[5:]), "but for the addresses"
-        assert loss_of.road._next == 3, "images, and of channels that come last each size"
+        assert loss_of.cache._next == 3, "images, and of channels that come last each size"

@@ -361,7 +361,7 @@ if MODE == "interpret":
         operator = openaclnn.find_operator(name)
         shapes = SIZES[operator.workloads.PATTERN]
         for reduction in ("mean", "sum") + ("none",) * bool(operator.result_type):
-            run = gpu.sized(planned(operator, shapes[0][0], reduction, FLOAT, 1)[0])
+            run = gpu.dynamic_shapes(planned(operator, shapes[0][0], reduction, FLOAT, 1)[0])
             assert run is not None
             for shape, number in shapes:
                 plan, addresses, (outputs, _), numbers = planned(
@@ -397,7 +397,7 @@ if MODE == "interpret":
                 logit_cases((5, 6), dtype, 11), logit_cases(shape, dtype, 11), strict=True
             )
             for (operator, first), (_, given) in several:
-                run = gpu.sized(bound(operator, first)[0])
+                run = gpu.dynamic_shapes(bound(operator, first)[0])
                 plan, addresses, outputs = bound(operator, numbered(operator, given, number))
                 same_bits(run, plan, addresses, outputs, shape, free_of(plan))
 
@@ -428,8 +428,8 @@ if MODE == "interpret":
                 }
                 plan, addresses, outputs = bound(operator, numbered(operator, turned, number))
                 if any(own.offset for own in plan.operands):
-                    continue  # backwards: the full way
-                offered = gpu.laid(bound(operator, given)[0])
+                    continue  # backwards: the slow path
+                offered = gpu.dynamic_strides(bound(operator, given)[0])
                 assert offered is not None
                 same_bits(offered[0], plan, addresses, outputs, *strides_of(plan), free_of(plan))
         assert offered[0]((), 0, (1, 2, 3), (), ()) == 1, "more axes than rows have"
@@ -455,7 +455,7 @@ if MODE == "interpret":
                     given[key] = memory[by:][:count]
                     given[key][...] = own
             plan, addresses, outputs = bound(operator, given)
-            same_bits(gpu.sized(plan), plan, addresses, outputs, (count,), ())
+            same_bits(gpu.dynamic_shapes(plan), plan, addresses, outputs, (count,), ())
             assert_matches_oracle(operator, given, outputs[0])
 
     @pytest.mark.parametrize("name", SUMMED)
@@ -466,7 +466,9 @@ if MODE == "interpret":
         for reduction in ("mean", "sum") + ("none",) * bool(operator.result_type):
             options = operator.plain_defaults | {"reduction": reduction}
             first = operator.workloads.make(draw, FLOAT, SIZES[pattern][0][0], variant)
-            offered = gpu.laid(bound(operator, options | first | {"reduction": reduction})[0])
+            offered = gpu.dynamic_strides(
+                bound(operator, options | first | {"reduction": reduction})[0]
+            )
             assert offered is not None
             for turn, (shape, _) in enumerate((*SIZES[pattern], SIZES[pattern][0])):
                 given = options | operator.workloads.make(draw, FLOAT, shape, variant)
@@ -638,7 +640,7 @@ if MODE == "compile":
             driver, natively = Pretended(monkeypatch), 0
             (shape, number), *_ = SIZES[pattern]
             plan, addresses, _, _ = planned(operator, shape, reduction, FLOAT, number)
-            run = gpu.sized(plan)
+            run = gpu.dynamic_shapes(plan)
             for turn in range(120):
                 most = 40 if turn % 8 else 4000
                 shape = tuple(int(own) for own in draw.integers(1, most, len(shape)))
@@ -670,9 +672,9 @@ if MODE == "compile":
             for operator, given in logit_cases((5, 6), dtype, 3):
                 driver, natively = Pretended(monkeypatch), 0
                 plan = bound(operator, given)[0]
-                offered = gpu.laid(plan)
+                offered = gpu.dynamic_strides(plan)
                 assert offered is not None
-                run = offered[0] if strided else gpu.sized(plan)
+                run = offered[0] if strided else gpu.dynamic_shapes(plan)
                 for turn in range(60):
                     off = 2 * draw.integers(0, 8, len(plan.operands)) * (turn % 4 == 3)
                     places = tuple([((2 + k) << 20) + int(by) for k, by in enumerate(off)])
@@ -697,9 +699,12 @@ if MODE == "compile":
         for strided, shape in product((False, True), ((0, 5), (5, 0), (1 << 40, 3), (3, 1 << 40))):
             driver = Pretended(monkeypatch)
             plan = bound(WHOLE, next(own for _, own in [*logit_cases((5, 6), FLOAT)][-1:]))[0]
-            offered = gpu.laid(plan)
+            offered = gpu.dynamic_strides(plan)
             assert offered is not None
-            run, more = offered[0] if strided else gpu.sized(plan), ((1,) * 2 * len(plan.operands),)
+            run, more = (
+                offered[0] if strided else gpu.dynamic_shapes(plan),
+                ((1,) * 2 * len(plan.operands),),
+            )
             assert run is not None
             places = tuple((2 + k) << 20 for k in range(len(plan.operands)))
             for own in ((4, 4), shape):
@@ -719,7 +724,7 @@ if MODE == "compile":
         for reduction in ("mean", "sum") + ("none",) * bool(operator.result_type):
             driver, natively = Pretended(monkeypatch), 0
             plan = planned(operator, SIZES[pattern][0][0], reduction, FLOAT, 1)[0]
-            offered = gpu.laid(plan)
+            offered = gpu.dynamic_strides(plan)
             assert offered is not None
             for turn in range(120):
                 axes = int(draw.integers(1, 6)) if turn % 3 else 1 + of_classes
@@ -767,7 +772,7 @@ if MODE == "compile":
 
     @pytest.mark.usefixtures("on_host_memory")
     def test_logits_of_a_kind_reach_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-        """Any size and, of few elements, any strides: from the short road, which makes two results or four."""
+        """Any size and, of few elements, any strides: from the fast path, which makes two results or four."""
         draw, driver, natively = np.random.default_rng(6), Pretended(monkeypatch), 0
         for turn in range(40):
             shape = tuple(int(own) for own in draw.integers(2, 40, 2))
@@ -792,7 +797,7 @@ if MODE == "compile":
     @pytest.mark.usefixtures("on_host_memory")
     @pytest.mark.parametrize("name", SUMMED)
     def test_losses_of_a_kind_reach_the_driver(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """From the short road, which makes the results, to the launch that adds up and finishes: it needs no memory."""
+        """From the fast path, which makes the results, to the launch that adds up and finishes: it needs no memory."""
         operator, draw = openaclnn.find_operator(name), np.random.default_rng(4)
         monkeypatch.setattr(scratch, "_allocator", lambda: (None, None))
         driver, rank = Pretended(monkeypatch), len(SIZES[operator.workloads.PATTERN][0][0])

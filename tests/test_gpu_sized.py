@@ -172,7 +172,9 @@ if MODE == "interpret":
             monkeypatch.setattr(module, "FEW", module.FEW if few else 0)
         shapes = SHAPES[operator.workloads.PATTERN]
         for place, variant in enumerate(variants_of(operator)):
-            run = gpu.sized(planned(operator, made(operator, dtype, shapes[0], variant))[0])
+            run = gpu.dynamic_shapes(
+                planned(operator, made(operator, dtype, shapes[0], variant))[0]
+            )
             assert run is not None
             # Each of two ways has every other pair of a shape and a variant.
             for shape in shapes if single else shapes[(place + few) % 2 :: 2]:
@@ -187,7 +189,9 @@ if MODE == "interpret":
         first = {"rows": [(1, 13), (9, 1), (1, 1)], "pixels": [(1, 5, 2, 3), (3, 1, 2, 2)]}[pattern]
         for shape in first:
             for variant in variants_of(operator):
-                run = gpu.sized(planned(operator, made(operator, FLOAT, shape, variant))[0])
+                run = gpu.dynamic_shapes(
+                    planned(operator, made(operator, FLOAT, shape, variant))[0]
+                )
                 assert run is not None
                 run_both(operator, made(operator, FLOAT, SHAPES[pattern][0], variant), run)
 
@@ -196,7 +200,7 @@ if MODE == "interpret":
         for shape in ((5, 13), (30, 3)):
             arguments = made(operator, FLOAT, shape, "mean, z-loss")
             arguments |= {"grad_zloss": np.float32([0.75]), "label_smoothing": 0.25}
-            run_both(operator, arguments, gpu.sized(planned(operator, arguments)[0]))
+            run_both(operator, arguments, gpu.dynamic_shapes(planned(operator, arguments)[0]))
 
     @dtypes
     @pytest.mark.parametrize("off", OFFSETS)
@@ -208,7 +212,9 @@ if MODE == "interpret":
 
         monkeypatch.setattr(rows, "FEW", 0)
         (operator,) = (own for own in GRADIENTS if own.workloads.PATTERN == "rows")
-        run = gpu.sized(planned(operator, made(operator, dtype, (5, 13), "mean, weight"))[0])
+        run = gpu.dynamic_shapes(
+            planned(operator, made(operator, dtype, (5, 13), "mean, weight"))[0]
+        )
         for shape in ((4, 257), (3, 512)):
             for apart in (0, 1):
                 arguments = made(operator, dtype, shape, "mean, weight")
@@ -253,7 +259,10 @@ if MODE == "interpret":
                             moved[name] = memory[32 + by :][:count]
                             moved[name][...] = own
                     plan, addresses = planned(operator, moved)
-                    for run, more in ((gpu.prepare(plan), ()), (gpu.sized(plan), ((count,), ()))):
+                    for run, more in (
+                        (gpu.prepare(plan), ()),
+                        (gpu.dynamic_shapes(plan), ((count,), ())),
+                    ):
                         assert run(addresses, 0, *more) == 0  # type: ignore[misc]
                         found.append(memory[24 + by :][: count + 16].tobytes())
                 assert len(set(found)) == 1, (variant, off, place)
@@ -266,7 +275,7 @@ if MODE == "interpret":
             return  # see below
         for variant in variants_of(operator):
             first = laid_out(made(operator, dtype, (4, 6), variant), (1, 0), 1)
-            offered = gpu.laid(planned(operator, first)[0])
+            offered = gpu.dynamic_strides(planned(operator, first)[0])
             assert offered is not None
             run, most = offered
             assert most >= 4096
@@ -292,7 +301,7 @@ if MODE == "interpret":
             return
         draw, shapes = np.random.default_rng(2), itertools.cycle(SHAPES[pattern][:5])
         for variant in variants_of(operator):
-            offered = gpu.laid(
+            offered = gpu.dynamic_strides(
                 planned(operator, made(operator, dtype, SHAPES[pattern][0], variant))[0]
             )
             assert offered is not None
@@ -336,7 +345,7 @@ if MODE == "interpret":
         operator = openaclnn.find_operator("nll_loss_backward")
         for variant in operator.workloads.VARIANTS:
             arguments = made(operator, FLOAT, (5, 13), variant)
-            run = gpu.sized(planned(operator, arguments)[0])
+            run = gpu.dynamic_shapes(planned(operator, arguments)[0])
             assert run is not None
             monkeypatch.setattr(pixels, "FEW", pixels.FEW if few else 0)
             for shape in ((5, 13), (1, 7), (9, 1), (300, 4), (2, 300)):
@@ -344,7 +353,7 @@ if MODE == "interpret":
                 for number in (-100, 3):
                     run_both(operator, arguments | {"ignore_index": number}, run, (number,))
         classes_alone = replace(planned(operator, arguments)[0], class_axis=0)
-        assert gpu.sized(classes_alone) is None
+        assert gpu.dynamic_shapes(classes_alone) is None
 
     @dtypes
     @pytest.mark.parametrize("off", OFFSETS)
@@ -371,7 +380,7 @@ if MODE == "interpret":
                 found = []
                 for few in (1 << 40, 4):
                     monkeypatch.setattr(pixels, "FEW_PIXELS", few)
-                    for run in (gpu.prepare(plan), gpu.sized(plan)):
+                    for run in (gpu.prepare(plan), gpu.dynamic_shapes(plan)):
                         memory.fill(7)
                         more = () if len(found) % 2 == 0 else (shape, ())
                         assert run(addresses, 0, *more) == 0  # type: ignore[misc]
@@ -382,19 +391,19 @@ if MODE == "interpret":
     def test_other_patterns_are_declined(operator: Operator) -> None:
         pattern, variant = operator.workloads.PATTERN, variants_of(operator)[0]
         arguments = made(operator, FLOAT, SHAPES[pattern][0], variant)
-        assert gpu.sized(planned(operator, arguments)[0]) is not None
+        assert gpu.dynamic_shapes(planned(operator, arguments)[0]) is not None
         shape = arguments["out"].shape
         turned = np.zeros(shape[::-1], np.float32).T
         spread = np.zeros((*shape[:-1], 2 * shape[-1]), np.float32)[..., ::2]
         backwards = np.zeros(shape, np.float32)[..., ::-1]
         for out in (turned, spread, backwards):
-            assert gpu.sized(planned(operator, arguments | {"out": out})[0]) is None
+            assert gpu.dynamic_shapes(planned(operator, arguments | {"out": out})[0]) is None
         if pattern == "elementwise":
             one = made(operator, FLOAT, (1,), variant)
-            assert gpu.sized(planned(operator, one)[0]) is None
+            assert gpu.dynamic_shapes(planned(operator, one)[0]) is None
         else:
             wide = np.repeat(arguments["target"], 2, axis=-1)[..., ::2]
-            assert gpu.sized(planned(operator, arguments | {"target": wide})[0]) is None
+            assert gpu.dynamic_shapes(planned(operator, arguments | {"target": wide})[0]) is None
 
 
 if MODE == "compile":
@@ -457,7 +466,7 @@ if MODE == "compile":
         monkeypatch.setattr(variants, "_compiled", named)
         for variant in variants_of(operator):
             first = made(operator, FLOAT, small, variant)
-            run = gpu.sized(planned(operator, first)[0])
+            run = gpu.dynamic_shapes(planned(operator, first)[0])
             assert run is not None
             for shape in SIZES[pattern]:
                 plan = planned(operator, stretched(operator, first, small, shape))[0]
@@ -499,7 +508,7 @@ if MODE == "compile":
         monkeypatch.setattr(variants, "_compiled", named)
         for variant in variants_of(operator):
             plan = planned(operator, made(operator, BFLOAT16, small, variant))[0]
-            run = gpu.sized(plan)
+            run = gpu.dynamic_shapes(plan)
             assert run is not None
             addresses = ALIGNED[: len(plan.inputs) + 1]
             run(addresses, 5, first, ())
@@ -508,7 +517,7 @@ if MODE == "compile":
                 for shape in others:
                     assert run(addresses, 5, shape, ()) == 0
                 runners._remembered.clear()
-                again = gpu.sized(plan)
+                again = gpu.dynamic_shapes(plan)
                 assert again is not None
                 assert again(addresses, 5, first, ()) == 0, "another call's variants serve"
 
@@ -527,7 +536,7 @@ if MODE == "compile":
         for variant in variants_of(operator):
             first = made(operator, FLOAT, shape, variant)
             plan = planned(operator, first)[0]
-            run = gpu.sized(plan)
+            run = gpu.dynamic_shapes(plan)
             assert run is not None
             addresses = ALIGNED[: len(plan.inputs) + 1]
             for numbers in numbers_for(operator):
@@ -551,7 +560,7 @@ if MODE == "compile":
             ("mean", 1024, 1), ("mean", 1025, 2), ("mean, weight", 5, 2), ("none", 5, 1),
         ):  # fmt: skip
             plan = planned(operator, made(operator, FLOAT, (5, 13), variant))[0]
-            run = gpu.sized(plan)
+            run = gpu.dynamic_shapes(plan)
             COMPILED.clear()
             assert run is not None
             assert run(ALIGNED[: len(plan.inputs) + 1], 5, (rows, 13), ()) == 0
@@ -582,7 +591,7 @@ if MODE == "compile":
 
     def test_several_devices_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(runners, "device_library", TwoDevices)
-        assert gpu.sized(plans(FLOAT)["flat"]) is None
+        assert gpu.dynamic_shapes(plans(FLOAT)["flat"]) is None
 
     TYPES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
 
@@ -715,7 +724,7 @@ if MODE == "compile":
                 driver = Pretended(monkeypatch)
                 first = made(operator, dtype, small, variant)
                 plan = planned(operator, first)[0]
-                run, natively = gpu.sized(plan), 0
+                run, natively = gpu.dynamic_shapes(plan), 0
                 for turn in range(100):
                     shape = tuple(map(int, DRAWN[pattern](draw)))
                     numbers = numbered(operator, first, several[turn % len(several)])[1]
@@ -760,7 +769,7 @@ if MODE == "compile":
         for dtype in (FLOAT, BFLOAT16):
             for variant, plan in enumerate(kinds_of(operator, dtype)):
                 driver = Pretended(monkeypatch)
-                run, natively = gpu.sized(plan), 0
+                run, natively = gpu.dynamic_shapes(plan), 0
                 for turn in range(60):
                     off = 2 * draw.integers(0, 8, len(plan.inputs) + 1) * (turn % 4 == 3)
                     off = (off if turn % 8 == 3 else off[:1].repeat(off.size)).tolist()
@@ -778,7 +787,7 @@ if MODE == "compile":
         driver = Pretended(monkeypatch)
         monkeypatch.setattr(fit_code, "MAX_VARIANTS", 2)
         plan = planned(operator, made(operator, FLOAT, (2, 5, 3, 7), variants_of(operator)[0]))[0]
-        run = gpu.sized(plan)
+        run = gpu.dynamic_shapes(plan)
         assert run is not None
         addresses, natively = ALIGNED[: len(plan.inputs) + 1], []
         # 16, 8 and 4 divide their pixels: a kernel each.
@@ -802,7 +811,7 @@ if MODE == "compile":
             driver, natively = Pretended(monkeypatch), 0
             first = made(operator, FLOAT, small, variant)
             plan = planned(operator, first)[0]
-            offered = gpu.laid(plan)
+            offered = gpu.dynamic_strides(plan)
             assert offered is not None
             run, operands = offered[0], len(plan.inputs) + 1
             for turn in range(80):
@@ -835,7 +844,7 @@ if MODE == "compile":
             driver = Pretended(monkeypatch)
             first = planned(operator, made(operator, BFLOAT16, small, variant))[0]
             addresses = ALIGNED[: len(first.inputs) + 1]
-            python = python_of(gpu.sized(first))
+            python = python_of(gpu.dynamic_shapes(first))
             for shape in (small, *others):
                 plan = planned(operator, made(operator, BFLOAT16, shape, variant))[0]
                 python(addresses, 5, shape, ())
@@ -861,14 +870,14 @@ if MODE == "compile":
                 ]
                 more = ((),) if plan.classes else ()
                 strides = tuple(step for own in steps for step in own)
-                python_of(gpu.laid(plan)[0])(addresses, 5, sizes, strides, *more)  # type: ignore[index]
+                python_of(gpu.dynamic_strides(plan)[0])(addresses, 5, sizes, strides, *more)  # type: ignore[index]
                 expected = driver.launched()
                 run = gpu.prepare(plan)
                 run(addresses, 5)
                 assert turn < 2 or driver.by_driver
                 assert driver.launched() == expected, (variant, turn)
         wide = planned(operator, made(operator, FLOAT, small, variant))[0]
-        for name in ("sized", "laid"):  # nobody asks for it
+        for name in ("dynamic_shapes", "dynamic_strides"):  # nobody asks for it
             monkeypatch.setattr(gpu, name, lambda plan: None)
         assert gpu.prepare(replace(wide, shape=(*wide.shape[:-1], 1 << 20))) is not None
 
@@ -878,7 +887,7 @@ if MODE == "compile":
         engine = types.ModuleType("pretended_triton")
         engine.__dict__.update(
             DEVICES=("cpu",), unavailable=lambda: None, declines=gpu.declines, prepare=gpu.prepare,
-            sized=lambda plan: gpu.sized(plan), laid=lambda plan: gpu.laid(plan),
+            sized=lambda plan: gpu.dynamic_shapes(plan), laid=lambda plan: gpu.dynamic_strides(plan),
         )  # fmt: skip
         monkeypatch.setitem(sys.modules, engine.__name__, engine)
         monkeypatch.setattr(
@@ -893,7 +902,7 @@ if MODE == "compile":
     def test_calls_of_a_kind_reach_the_driver(
         operator: Operator, on_host_memory: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """From the short road's reading of arrays and numbers to the parameters of a launch."""
+        """From the fast path's reading of arrays and numbers to the parameters of a launch."""
         pattern, draw = operator.workloads.PATTERN, np.random.default_rng(4)
         several, driver = numbers_for(operator), Pretended(monkeypatch)
         for variant in variants_of(operator)[:3]:
@@ -909,7 +918,7 @@ if MODE == "compile":
                 natively = bool(driver.by_driver)
                 driver.launched()
                 plan, addresses = planned(operator, arguments)
-                python_of(gpu.sized(plan))(addresses, 0, shape, ())
+                python_of(gpu.dynamic_shapes(plan))(addresses, 0, shape, ())
                 assert str(got) == driver.launched(), (variant, shape)
                 seen += natively
             assert seen > 5, variant
@@ -944,7 +953,7 @@ if MODE == "compile":
         operator = next(own for own in GRADIENTS if "cross_entropy" in own.python_name)
         driver = Pretended(monkeypatch)
         plan = planned(operator, made(operator, FLOAT, (5, 13), "mean, weight"))[0]
-        run = gpu.sized(plan)
+        run = gpu.dynamic_shapes(plan)
         call = ALIGNED[: len(plan.inputs) + 1], 5, (6, 7), (-100, 0.0, 0.0)
         assert run is not None
         assert run(*call) == run(*call) == 0

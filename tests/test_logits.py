@@ -242,17 +242,17 @@ PIXELS = (
 def test_other_sizes_are_of_the_same_kind_and_have_the_same_bits(
     dtype: DType, shapes: tuple[tuple[int, ...], ...]
 ) -> None:
-    """The short road has one kernel for all sizes; a chosen engine is given the plan of each."""
+    """The fast path has one kernel for all sizes; a chosen engine is given the plan of each."""
     for number in range(0, 12, 4):  # a reduction each
         for function in (loss_of, gradient_of):
-            function.road.forget()
+            function.cache.forget()
         for shape in shapes:
             case, gradient = next(islice(drawn(dtype, shape), number, None))
             with openaclnn.use_engine("cpu"):
                 expected = (*loss_of(**case), gradient_of(**gradient))
             assert_same_bits((*loss_of(**case), gradient_of(**gradient)), expected)
         kinds = len({len(shape) for shape in shapes})  # the number of axes is part of a kind
-        assert loss_of.road._next == gradient_of.road._next == kinds
+        assert loss_of.cache._next == gradient_of.cache._next == kinds
 
 
 @forms
@@ -441,7 +441,7 @@ def test_wrong_arguments_are_refused() -> None:
 
 @dtypes
 def test_torch_tensors(dtype: DType) -> None:
-    """The same bits as NumPy's, call after call: the second takes the short road."""
+    """The same bits as NumPy's, call after call: the second takes the fast path."""
     kinds = {FLOAT: torch.float32, FLOAT16: torch.float16, BFLOAT16: torch.bfloat16}
     for case, gradient in drawn(dtype, (6, 40)):
         expected, expected_gradient = loss_of(**case), gradient_of(**gradient)

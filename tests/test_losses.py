@@ -53,7 +53,7 @@ def through_phases(operator: Operator, given: dict[str, Any], outputs: list[Any]
 @names
 @dtypes
 def test_repeated_calls_have_the_same_bits_by_every_way(operator: Operator, dtype: DType) -> None:
-    """No engine is named: a repeated call takes the short road where the operator has one."""
+    """No engine is named: a repeated call takes the fast path where the operator has one."""
     for _ in range(3):
         for given in cases_of(operator, np.random.default_rng(3), dtype):
             first = plain(operator)(**given)

@@ -24,10 +24,10 @@ from openaclnn.calls import plain as plain_calls
 from openaclnn.core import results
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat.cache import Road
+from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.words import slots as at
 from openaclnn.torch import kernels, use
-from test_road import counted_roads, road_of
+from test_fast_path import cache_of, counted_roads
 from test_torch_override import has_natives
 
 ELU = openaclnn.find_operator("elu_backward")
@@ -76,7 +76,7 @@ def take_away(array: Any) -> None:
     else:
         with contextlib.suppress(
             ValueError
-        ):  # the full way has it already, and keeps it where it is
+        ):  # the slow path has it already, and keeps it where it is
             array.resize(1, refcheck=False)
 
 
@@ -115,7 +115,7 @@ def test_memory_that_goes_while_results_are_made(
         "a runner": lambda x: openaclnn.nll_loss(x, target, weight),
     }
     call = calls.get(way, openaclnn.elu)
-    road_of(openaclnn.find_operator("elu")).forget()
+    cache_of(openaclnn.find_operator("elu")).forget()
     x = convert(np.full((100, 7), 2, np.float32))
     for _ in range(3):
         known = values(call(x))
@@ -139,7 +139,7 @@ def test_memory_that_goes_while_results_are_made(
             gc.collect()
         if got.shape == known.shape:  # else it was gone before the call began
             np.testing.assert_array_equal(got, known)
-    road_of(openaclnn.find_operator("elu")).forget()
+    cache_of(openaclnn.find_operator("elu")).forget()
 
 
 def frees(array: Any) -> Any:
@@ -191,7 +191,7 @@ STRIDES = pytest.mark.parametrize("step", [1, 2], ids=["dense", "strided"])
 @STRIDES
 @pytest.mark.parametrize("size", [0, 16, 4096])
 def test_a_storage_that_is_resized_between_the_phases(step: int, size: int) -> None:
-    for _ in range(3):  # by the full way, and where the kind is known
+    for _ in range(3):  # by the slow path, and where the kind is known
         x, out = torch.ones(200)[::step], torch.zeros(200)[::step]
         executor = phase_one(x, out)
         out.untyped_storage().resize_(size)
@@ -318,12 +318,12 @@ def held_by(kept: Any) -> Iterator[int]:
 @pytest.mark.parametrize("line", range(24))
 def test_a_record_never_outlives_what_it_relies_on(line: int) -> None:
     """Wherever a signal's handler raises while a kind is remembered."""
-    road, x = road_of(ELU), np.ones(9, np.float32)
+    road, x = cache_of(ELU), np.ones(9, np.float32)
     openaclnn.elu_backward(x, x)
     for dtype in (np.float32, np.float16):
         road.forget()
         openaclnn.elu_backward(x, x)
-        sys.settrace(stopped_at(Road._enter, line))
+        sys.settrace(stopped_at(CallCache._enter, line))
         try:
             openaclnn.elu_backward(x.astype(dtype), x.astype(dtype), out=np.ones(9, np.float32))
         except InterruptedError:
@@ -332,7 +332,7 @@ def test_a_record_never_outlives_what_it_relies_on(line: int) -> None:
             sys.settrace(None)
         openaclnn.elu_backward(x, x, alpha=2)
         held = {own for kept in road._kept for own in held_by(kept)}
-        for record in road._table[: road._control[at.KINDS]]:
+        for record in road._table[: road._control[at.ENTRIES]]:
             assert not record[at.KEEP] or int(record[at.KEEP]) in held
     road.forget()
 
@@ -358,7 +358,7 @@ def test_what_is_raised_below_pytorch_reaches_the_caller(
     monkeypatch.setattr(kernels, "call_plain", interrupted)
     with use():
         for function in (theirs.elu, theirs.elu_):
-            kernels.KERNELS["elu"].road.forget()
+            kernels.KERNELS["elu"].cache.forget()
             with pytest.raises(kind) as raised:
                 function(x)
             assert raised.value is error

@@ -1,4 +1,4 @@
-"""Repeated phase two: the short road gives what the full way gives, and ends when something it relied on does."""
+"""Repeated phase two: the fast path gives what the slow path gives, and ends when something it relied on does."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 
 import openaclnn
 from openaclnn.core import results
-from openaclnn.core.plan import Kept
+from openaclnn.core.plan import BoundedCache
 
 MEGABYTE = 1 << 20
 
@@ -193,7 +193,7 @@ def test_many_threads_never_share_a_block() -> None:
 def test_tensors_of_pytorch_lend_their_memory_too() -> None:
     torch = pytest.importorskip("torch")
     x = torch.linspace(-1, 1, 1 << 21)
-    for _ in range(3):  # the full way, then the short road
+    for _ in range(3):  # the slow path, then the fast path
         openaclnn.elu_backward(x, x)
     first = openaclnn.elu_backward(x, x)
     assert first.data_ptr() % results.LINE == 0
@@ -218,7 +218,7 @@ def test_tensors_of_pytorch_lend_their_memory_too() -> None:
 
 
 def test_a_cache_with_one_entry_too_many_begins_anew() -> None:
-    kept: Kept[int, str] = Kept(2)
+    kept: BoundedCache[int, str] = BoundedCache(2)
     kept[1], kept[2] = "one", "two"
     assert kept == {1: "one", 2: "two"}
     kept[3] = "three"

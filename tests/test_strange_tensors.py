@@ -163,7 +163,7 @@ def test_strange_arrays_are_refused_by_name(name: str) -> None:
 @pytest.mark.parametrize("sizes", [(4,), (2, 3), (1,), (0,)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_a_view_past_its_storage_is_refused(sizes: tuple[int, ...], dtype: Any) -> None:
-    """On the full way, and on the road that was open before the storage was made shorter."""
+    """On the slow path, and on the road that was open before the storage was made shorter."""
     good, item = torch.ones(sizes, dtype=dtype), dtype.itemsize
     views: list[Callable[[Any], Any]] = [
         lambda base: base[: good.numel()].view(sizes),
@@ -362,7 +362,7 @@ BETWEEN: dict[str, Callable[[Callable[[], Any]], Any]] = {
 
 @pytest.mark.parametrize("name", BETWEEN)
 def test_results_are_memory_whoever_stands_between(name: str) -> None:
-    """On the full way, in memory that is kept, and again."""
+    """On the slow path, in memory that is kept, and again."""
     for shape in ((4,), (3, 5), (1 << 21,)):
         x = torch.full(shape, 2.0)
         for _ in range(2):

@@ -327,7 +327,7 @@ TAKEN: dict[type, tuple[str, ...]] = {
 @pytest.mark.parametrize("name", SOUND)
 @pytest.mark.parametrize("wrong", NO_TENSORS, ids=lambda own: type(own).__name__)
 def test_wrong_types_are_refused_in_pytorchs_words(name: str, wrong: Any) -> None:
-    """Before a call of the kind was made and after, when the short road would have it."""
+    """Before a call of the kind was made and after, when the fast path would have it."""
     ours, other, sound = getattr(functional, name), getattr(theirs, name), SOUND[name]
     for _ in range(2):
         for parameter in sound:

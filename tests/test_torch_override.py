@@ -19,9 +19,9 @@ from openaclnn.core import results
 from openaclnn.torch import disable, enable, override, served, use
 from openaclnn.torch import native as native_kernels
 from openaclnn.torch.composites import COMPOSITES
-from openaclnn.torch.dispatcher import stable_interface
 from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.override import OVERRIDES, Served
+from openaclnn.torch.stable_abi import stable_interface
 
 
 @pytest.fixture(autouse=True)
@@ -476,7 +476,7 @@ def test_calls_leave_no_tensor_behind() -> None:
 def test_a_gradient_without_memory_is_refused_in_pytorchs_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By the short road and by the full way, and there is no kernel of PyTorch's to hand it to."""
+    """By the fast path and by the slow path, and there is no kernel of PyTorch's to hand it to."""
     logits, target = torch.randn(4, 8, requires_grad=True), torch.tensor([1, 2, 3, 4])
     kernel = KERNELS["cross_entropy_logits_grad"]
 
@@ -490,7 +490,7 @@ def test_a_gradient_without_memory_is_refused_in_pytorchs_words(
         for road in (none_left, unknown):
             loss = theirs.cross_entropy(logits, target)
             with monkeypatch.context() as patched:
-                patched.setitem(kernel._scope, "_road", road)
+                patched.setitem(kernel._scope, "_cache", road)
                 patched.setattr(kernel, "whole", none_left)
                 with pytest.raises(RuntimeError, match="can't allocate memory"):
                     loss.backward()

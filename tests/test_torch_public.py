@@ -13,7 +13,7 @@ import torch
 
 import openaclnn
 from openaclnn.cli import doctor
-from openaclnn.torch import dispatcher
+from openaclnn.torch import stable_abi as dispatcher
 
 SOURCE = Path(openaclnn.__file__).parent
 
@@ -24,7 +24,7 @@ READING = {
     "engines/machine/ending.py": "words of our own libraries",
     "engines/machine/objects.py": "NumPy's arrays",
     "pyacl.py": "memory that the caller names",
-    "repeat/code/published.py": "words of ours",
+    "repeat/code/read_copy_update.py": "words of ours",
     "repeat/words/readers.py": "the table of DLPack's exchange interface",
 }
 """Files that read memory by address, and what."""

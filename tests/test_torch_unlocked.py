@@ -20,8 +20,8 @@ import torch.nn.functional as theirs
 import openaclnn
 from openaclnn.core import products
 from openaclnn.torch import disable, enable, override, served, use
-from openaclnn.torch.dispatcher import stable_interface
 from openaclnn.torch.kernels import KERNELS
+from openaclnn.torch.stable_abi import stable_interface
 
 pytestmark = pytest.mark.skipif(stable_interface() is None, reason="kernels are Python's here")
 
@@ -140,7 +140,7 @@ def test_kinds_come_and_go_beside_threads() -> None:
             rounds += 1
         return rounds
 
-    road = KERNELS["smooth_l1_loss_backward"].road
+    road = KERNELS["smooth_l1_loss_backward"].cache
     assert road is not None
     with ThreadPoolExecutor(3) as pool:
         enable()
@@ -170,7 +170,7 @@ def test_many_calls_leave_nothing_behind() -> None:
     with use():
         for _ in range(100):
             theirs.nll_loss(x, target)
-        road = KERNELS["nll_loss"].road
+        road = KERNELS["nll_loss"].cache
         assert road is not None
         lists, blocks = len(road.published()._lists), sys.getallocatedblocks()
         for _ in range(20_000):
@@ -181,7 +181,7 @@ def test_many_calls_leave_nothing_behind() -> None:
 
 
 def test_a_list_lives_as_long_as_somebody_may_read_it() -> None:
-    from openaclnn.repeat.code.published import Published, Readers
+    from openaclnn.repeat.code.read_copy_update import Published, Readers
 
     class Held:
         pass

@@ -35,8 +35,8 @@ from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Tensor
 from openaclnn.runtime import memory
+from test_fast_path import CLASS_NUMBERS, NUMBERS
 from test_interop import to_torch
-from test_road import CLASS_NUMBERS, NUMBERS
 from workloads import data_of
 from workloads.mistakes import Mistake
 
@@ -52,7 +52,7 @@ def forget() -> None:
 
 
 @pytest.fixture
-def full_ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def slow_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The operators of phase ones that were bound, checked and planned from here on; nothing is known at first."""
     made: list[str] = []
     bind = planned.bind_arguments
@@ -122,8 +122,8 @@ SHAPES = {
 
 @names
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
-def test_other_sizes_have_the_bits_of_the_full_way(
-    operator: Operator, dtype: Any, full_ways: list[str]
+def test_other_sizes_have_the_bits_of_the_slow_path(
+    operator: Operator, dtype: Any, slow_paths: list[str]
 ) -> None:
     rng = np.random.default_rng(5)
     for variant in operator.workloads.VARIANTS:
@@ -133,12 +133,12 @@ def test_other_sizes_have_the_bits_of_the_full_way(
             out = np.empty_like(plain(operator)(**given))
             problems.append((given, out))
             expected.append(anew(computed, operator, given, out))
-        full_ways.clear()
+        slow_paths.clear()
         for (given, out), wanted in zip(problems, expected, strict=True):
             out.view(np.uint8)[...] = 0xA5
             assert computed(operator, given, out) == wanted
         # Where a form serves some counts only, each range is a kind.
-        assert len(full_ways) <= 2
+        assert len(slow_paths) <= 2
         assert_matches_oracle(operator, problems[0][0], problems[0][1])
 
 
@@ -154,7 +154,7 @@ FEW = {
 )
 @every
 def test_calls_of_one_size_are_known_when_they_come_again(
-    operator: Operator, convert: Any, full_ways: list[str]
+    operator: Operator, convert: Any, slow_paths: list[str]
 ) -> None:
     """One element, none, and axes that lie otherwise; at other addresses and with other values each time."""
     rng = np.random.default_rng(3)
@@ -172,10 +172,10 @@ def test_calls_of_one_size_are_known_when_they_come_again(
                 given = {n: convert(v) if isinstance(v, np.ndarray) else v for n, v in made.items()}
                 places = list(places_for(operator, made))
                 outputs: Any = list(map(convert, places))
-                full_ways.clear()
+                slow_paths.clear()
                 out = outputs[0] if operator.result_type is None else outputs
                 assert both(operator, in_c_order(operator, given, out)) == (0, "")
-                assert not (full_ways and number), (shape, variant)
+                assert not (slow_paths and number), (shape, variant)
                 expected, exact = plain(operator)(**made), operator.oracle(**made)
                 if operator.result_type is None:
                     expected, exact = (expected,), (exact,)
@@ -186,7 +186,7 @@ def test_calls_of_one_size_are_known_when_they_come_again(
 
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["arrays", "tensors"])
-def test_overlap_where_strides_are_part_of_the_kind(convert: Any, full_ways: list[str]) -> None:
+def test_overlap_where_strides_are_part_of_the_kind(convert: Any, slow_paths: list[str]) -> None:
     """Apart, in place and interleaved; half over each other is refused, however often the kind was seen."""
     for _ in range(4):
         for start, wanted in ((20, 0), (0, 0), (1, 0), (2, 161002)):
@@ -198,10 +198,10 @@ def test_overlap_where_strides_are_part_of_the_kind(convert: Any, full_ways: lis
             )
             assert (status, "partial overlap" in message) == (wanted, wanted != 0)
             np.testing.assert_array_equal(out, expected)
-    assert len(full_ways) == 1
+    assert len(slow_paths) == 1
 
 
-def test_a_mean_follows_the_size(full_ways: list[str]) -> None:
+def test_a_mean_follows_the_size(slow_paths: list[str]) -> None:
     for name in ("l1_loss_backward", "smooth_l1_loss_backward"):
         operator = openaclnn.find_operator(name)
         first = operator.tensors[0].python_name
@@ -212,12 +212,12 @@ def test_a_mean_follows_the_size(full_ways: list[str]) -> None:
             got = computed(operator, given, out)
             with openaclnn.use_engine("cpu"):
                 assert got == plain(operator)(**given).tobytes()
-    assert full_ways == ["l1_loss_backward", "smooth_l1_loss_backward"]
+    assert slow_paths == ["l1_loss_backward", "smooth_l1_loss_backward"]
 
 
 @every
 def test_what_is_wrong_is_told_alike_after_a_good_call(
-    operator: Operator, full_ways: list[str]
+    operator: Operator, slow_paths: list[str]
 ) -> None:
     """Every mistake: the same status and message whether or not the kind of the sound call is known."""
     sound, mistakes = table_of(operator)
@@ -249,16 +249,16 @@ def descriptor(shape: tuple[int, ...], address: int, offset: int = 0) -> Any:
 
 
 @pytest.fixture
-def known(stream: Any, full_ways: list[str]) -> Any:
+def known(stream: Any, slow_paths: list[str]) -> Any:
     """ELU on row-major FLOAT of two axes is known; gives the stream."""
     x, _ = device_tensor(np.ones((3, 4), np.float32))
     out, _ = device_tensor(np.zeros((3, 4), np.float32))
     assert both(ELU, elu_on(x, out), stream) == (0, "")
-    full_ways.clear()
+    slow_paths.clear()
     return stream
 
 
-def test_memory_of_other_sizes_is_checked(known: Any, full_ways: list[str]) -> None:
+def test_memory_of_other_sizes_is_checked(known: Any, slow_paths: list[str]) -> None:
     x, address = device_tensor(np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8))
     out, out_address = device_tensor(np.zeros((8, 8), np.float32))
     for rows in (8, 5, 2):
@@ -266,7 +266,7 @@ def test_memory_of_other_sizes_is_checked(known: Any, full_ways: list[str]) -> N
         assert both(ELU, elu_on(view, result), known) == (0, "")
     half, rest = descriptor((4, 8), address, 32), descriptor((4, 8), out_address, 32)
     assert both(ELU, elu_on(half, rest), known) == (0, "")
-    assert full_ways == []
+    assert slow_paths == []
     x_back = read_back(address, np.empty((8, 8), np.float32))
     np.testing.assert_array_equal(
         read_back(out_address, x_back), openaclnn.elu_backward(x_back, x_back)
@@ -295,7 +295,7 @@ def test_memory_of_other_sizes_is_checked(known: Any, full_ways: list[str]) -> N
     assert "null" in found[1]
 
 
-def test_memory_freed_between_the_phases(known: Any, full_ways: list[str]) -> None:
+def test_memory_freed_between_the_phases(known: Any, slow_paths: list[str]) -> None:
     x, address = device_tensor(np.ones((5, 7), np.float32))
     out, _ = device_tensor(np.zeros((5, 7), np.float32))
     _, other = device_tensor(np.zeros(3, np.float32))
@@ -308,10 +308,10 @@ def test_memory_freed_between_the_phases(known: Any, full_ways: list[str]) -> No
     assert acl.aclrtFree(address) == 0
     assert aclnn.aclnnEluBackward(None, size, executor, known) == 161002
     assert "unknown memory" in (acl.aclGetRecentErrMsg() or "")
-    assert full_ways == []
+    assert slow_paths == []
 
 
-def test_a_descriptor_that_changes_between_the_phases(known: Any, full_ways: list[str]) -> None:
+def test_a_descriptor_that_changes_between_the_phases(known: Any, slow_paths: list[str]) -> None:
     """What was planned is what is done: the memory has to do for the shape of phase one."""
     values = np.linspace(-1, 1, 35, dtype=np.float32).reshape(5, 7)
     x, _ = device_tensor(values)
@@ -326,17 +326,17 @@ def test_a_descriptor_that_changes_between_the_phases(known: Any, full_ways: lis
         assert acl.aclInitTensor(out, (5, 7), acl.ACL_FLOAT, (7, 1), 0, 2, (5, 7), roomy) == 0
     assert acl.aclrtSynchronizeStream(known) == 0
     np.testing.assert_array_equal(read_back(roomy, values), openaclnn.elu_backward(values, values))
-    assert full_ways == []
+    assert slow_paths == []
 
 
-def test_overlap_of_other_sizes_is_refused(known: Any, full_ways: list[str]) -> None:
+def test_overlap_of_other_sizes_is_refused(known: Any, slow_paths: list[str]) -> None:
     values = np.linspace(-1, 1, 60, dtype=np.float32)
     _, address = device_tensor(values)
     same = descriptor((6, 5), address)
     assert both(ELU, elu_on(same, descriptor((6, 5), address)), known) == (0, "")  # in place
     expected = openaclnn.elu_backward(values[:30], values[:30])
     np.testing.assert_array_equal(read_back(address, values[:30]), expected)
-    assert full_ways == []
+    assert slow_paths == []
     apart = elu_on(same, descriptor((6, 5), address, 30))
     assert both(ELU, apart, known) == (0, "")
     shifted = elu_on(same, descriptor((6, 5), address, 29))
@@ -347,7 +347,7 @@ def test_overlap_of_other_sizes_is_refused(known: Any, full_ways: list[str]) -> 
     assert anew(both, ELU, shifted, known) == found
 
 
-def test_one_element_inside_the_output_is_refused(stream: Any, full_ways: list[str]) -> None:
+def test_one_element_inside_the_output_is_refused(stream: Any, slow_paths: list[str]) -> None:
     operator = openaclnn.find_operator("l1_loss_backward")
     _, address = device_tensor(np.ones(64, np.float32))
     _, place = device_tensor(np.ones(64, np.float32))
@@ -360,10 +360,10 @@ def test_one_element_inside_the_output_is_refused(stream: Any, full_ways: list[s
             status, message = both(operator, in_c_order(operator, given, out), stream)
             assert status == wanted
             assert ("partial overlap" in message) == (wanted != 0)
-    assert len(full_ways) == 1
+    assert len(slow_paths) == 1
 
 
-def test_shapes_that_are_not_of_the_kind(known: Any, full_ways: list[str]) -> None:
+def test_shapes_that_are_not_of_the_kind(known: Any, slow_paths: list[str]) -> None:
     """Empty, one element, more axes, other layouts, formats and dtypes: each as if nothing were known."""
     _, address = device_tensor(np.ones(64, np.float32))
     _, place = device_tensor(np.zeros(64, np.float32))
@@ -390,7 +390,7 @@ def test_shapes_that_are_not_of_the_kind(known: Any, full_ways: list[str]) -> No
     assert both(ELU, elu_on(gone, out), known)[0] == 161002
 
 
-def test_axes_of_one_element_may_have_any_stride(known: Any, full_ways: list[str]) -> None:
+def test_axes_of_one_element_may_have_any_stride(known: Any, slow_paths: list[str]) -> None:
     values = np.linspace(-1, 1, 5, dtype=np.float32)
     _, address = device_tensor(values)
     _, place = device_tensor(np.zeros_like(values))
@@ -400,10 +400,10 @@ def test_axes_of_one_element_may_have_any_stride(known: Any, full_ways: list[str
         np.testing.assert_array_equal(
             read_back(place, values), openaclnn.elu_backward(values, values)
         )
-    assert full_ways == []
+    assert slow_paths == []
 
 
-def test_repeatable_executors_of_other_sizes(known: Any, full_ways: list[str]) -> None:
+def test_repeatable_executors_of_other_sizes(known: Any, slow_paths: list[str]) -> None:
     executors = []
     for rows in (2, 30, 20_000):
         values = np.random.default_rng(rows).normal(size=(rows, 6)).astype(np.float32)
@@ -412,7 +412,7 @@ def test_repeatable_executors_of_other_sizes(known: Any, full_ways: list[str]) -
         assert status == 0
         assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
         executors.append((executor, values, place))
-    assert full_ways == []
+    assert slow_paths == []
     for executor, values, place in executors * 2:
         assert aclnn.aclnnEluBackward(None, 0, executor, known) == 0
         assert acl.aclrtSynchronizeStream(known) == 0
@@ -422,7 +422,7 @@ def test_repeatable_executors_of_other_sizes(known: Any, full_ways: list[str]) -
         assert acl.aclrtMemset(place, values.nbytes, 0, values.nbytes) == 0
 
 
-def test_a_large_size_waits_for_its_turn(known: Any, full_ways: list[str]) -> None:
+def test_a_large_size_waits_for_its_turn(known: Any, slow_paths: list[str]) -> None:
     values = np.random.default_rng(1).normal(size=(300, 400)).astype(np.float32)
     out = np.zeros_like(values)
     go = threading.Event()
@@ -435,10 +435,10 @@ def test_a_large_size_waits_for_its_turn(known: Any, full_ways: list[str]) -> No
     go.set()
     assert acl.aclrtSynchronizeStream(known) == 0
     np.testing.assert_array_equal(out, openaclnn.elu_backward(values, values))
-    assert full_ways == []
+    assert slow_paths == []
 
 
-def test_many_threads_with_sizes_of_their_own(full_ways: list[str]) -> None:
+def test_many_threads_with_sizes_of_their_own(slow_paths: list[str]) -> None:
     failures: list[Any] = []
 
     def work(seed: int) -> None:
@@ -520,20 +520,20 @@ def test_sequences_of_calls(data: st.DataObject) -> None:
         assert memory.tobytes() == outside.tobytes()
 
 
-def test_a_first_size_is_any_size(full_ways: list[str]) -> None:
+def test_a_first_size_is_any_size(slow_paths: list[str]) -> None:
     """Whichever comes first, the others follow it."""
     for first in SHAPES["elementwise"]:
         forget()
-        full_ways.clear()
+        slow_paths.clear()
         for shape in (first, (4, 9), (30, 7)):
             x = np.random.default_rng(3).normal(size=shape).astype(FLOAT.numpy)
             out = np.empty_like(x)
             got = computed(ELU, {"grad_output": x, "self_or_result": x}, out)
             assert got == openaclnn.elu_backward(x, x).tobytes()
-        assert len(full_ways) == 1
+        assert len(slow_paths) == 1
 
 
-def test_descriptors_are_compared(full_ways: list[str], stream: Any) -> None:
+def test_descriptors_are_compared(slow_paths: list[str], stream: Any) -> None:
     """Scalars by value and dtype; an end, other bits, another dtype or format are seen."""
     values = np.linspace(-2, 2, 64, dtype=np.float32)
     _, address = device_tensor(values)
@@ -541,7 +541,7 @@ def test_descriptors_are_compared(full_ways: list[str], stream: Any) -> None:
 
     def give(shape: tuple[int, ...], scale: Any, form: int = 2) -> tuple[int, str]:
         x = acl.aclCreateTensor(shape, 0, None, 0, form, shape, address)
-        full_ways.clear()
+        slow_paths.clear()
         return both(ELU, elu_on(x, descriptor(shape, place), scale=scale), stream)
 
     def scalar(value: float, code: int = acl.ACL_FLOAT) -> Any:
@@ -551,20 +551,20 @@ def test_descriptors_are_compared(full_ways: list[str], stream: Any) -> None:
     assert give((8, 8), kept) == (0, "")
     for shape in ((8, 8), (3, 4), (64,), (2, 2, 2, 2, 2, 2), (1, 7)):
         assert give(shape, scalar(0.5)) == give(shape, kept) == (0, "")
-        assert not full_ways
+        assert not slow_paths
         x = values[: np.prod(shape)]
         np.testing.assert_array_equal(read_back(place, x), openaclnn.elu_backward(x, x, scale=0.5))
     # Another number or another dtype is another entry.
     for other in (scalar(0.0), scalar(-0.0), scalar(2.0), scalar(0.5, acl.ACL_DOUBLE), 0.5):
         assert give((8, 8), other) == (0, "")
-        assert full_ways
+        assert slow_paths
         number = other if isinstance(other, float) else float(other.value)
         expected = openaclnn.elu_backward(values, values, scale=number)
         assert read_back(place, values).tobytes() == expected.tobytes()
         assert give((5, 3), other) == (0, "")
-        assert not full_ways
+        assert not slow_paths
     assert give((8, 8), scalar(0.5), form=0) == (0, "")
-    assert full_ways
+    assert slow_paths
     assert acl.aclDestroyScalar(kept) == 0
     assert give((8, 8), kept)[0] != 0
 
@@ -621,27 +621,27 @@ def test_other_numbers_of_arrays_have_the_bits_of_plain_calls(
             assert not expected or out.tobytes() == expected, (name, number)
 
 
-def test_memory_that_is_freed_though_somebody_keeps_it(full_ways: list[str], stream: Any) -> None:
+def test_memory_that_is_freed_though_somebody_keeps_it(slow_paths: list[str], stream: Any) -> None:
     x, address = device_tensor(np.ones((5, 7), np.float32))
     out, _ = device_tensor(np.zeros((5, 7), np.float32))
     for _ in range(2):
         assert both(ELU, elu_on(x, out), stream) == (0, "")
     kept = memory.find_allocation(address)
     assert acl.aclrtFree(address) == 0
-    full_ways.clear()
+    slow_paths.clear()
     status, message = both(ELU, elu_on(x, out), stream)
     assert kept is not None
     assert (status, "unknown memory" in message) == (161002, True)
-    assert not full_ways
+    assert not slow_paths
     _, other = device_tensor(np.ones((5, 7), np.float32))
     assert acl.aclSetRawTensorAddr(x, other) == 0
     assert both(ELU, elu_on(x, out), stream) == (0, "")
-    assert not full_ways
+    assert not slow_paths
 
 
 @pytest.mark.parametrize("operator", [op for op in OPERATORS if op not in APART], ids=str)
 def test_what_is_written_over_its_input_has_any_size(
-    operator: Operator, full_ways: list[str], stream: Any
+    operator: Operator, slow_paths: list[str], stream: Any
 ) -> None:
     rng = np.random.default_rng(4)
     for number, shape in enumerate(((5, 7), (64,), (3, 1, 9))):
@@ -654,21 +654,21 @@ def test_what_is_written_over_its_input_has_any_size(
         values[operator.output_place] = tensor
         assert both(operator, values, stream) == (0, "")
         assert read_back(place, np.empty_like(expected)).tobytes() == expected.tobytes()
-        assert len(full_ways) == 1, number
+        assert len(slow_paths) == 1, number
 
 
-def test_a_product_s_calls_are_nobody_else_s(full_ways: list[str], stream: Any) -> None:
+def test_a_product_s_calls_are_nobody_else_s(slow_paths: list[str], stream: Any) -> None:
     x, out = (device_tensor(np.ones((5, 7), np.float32))[0] for _ in range(2))
     with openaclnn.use_product(products.FAMILIES[0].tag):
         assert both(ELU, elu_on(x, out), stream) == (0, "")
     assert both(ELU, elu_on(x, out), stream) == (0, "")
-    assert len(full_ways) == 2
+    assert len(slow_paths) == 2
 
 
 @pytest.mark.parametrize("convert", [lambda array: array, to_torch], ids=["numpy", "torch"])
 @every
 def test_arrays_of_other_sizes_are_known(
-    operator: Operator, convert: Any, full_ways: list[str]
+    operator: Operator, convert: Any, slow_paths: list[str]
 ) -> None:
     rng = np.random.default_rng(8)
     whole = getattr(data_of(operator), "WHOLE", {})
@@ -680,40 +680,40 @@ def test_arrays_of_other_sizes_are_known(
             arguments = {name: convert(value) for name, value in given.items()}
             out = [convert(own) for own in places_for(operator, given)]
             passed = out[0] if operator.result_type is None else out
-            full_ways.clear()
+            slow_paths.clear()
             assert both(operator, in_c_order(operator, arguments, passed)) == (0, "")
             assert_same_bits(
                 tuple(map(np.asarray, out))[: len(each(expected))], tuple(each(expected))
             )
             # Where a form serves some counts only, each range is a kind.
             if number == 2 or (number > 2 and operator is not ELU):
-                assert not full_ways, (variant, shape)
+                assert not slow_paths, (variant, shape)
 
 
-def test_what_is_known_is_compared_and_checked(full_ways: list[str]) -> None:
+def test_what_is_known_is_compared_and_checked(slow_paths: list[str]) -> None:
     x = np.linspace(-2, 2, 40, dtype=np.float32)
 
     def give(x: Any, out: Any, **options: Any) -> tuple[int, str]:
-        full_ways.clear()
+        slow_paths.clear()
         return both(ELU, elu_on(x, out, **options))
 
     out = np.empty_like(x)
     for _ in range(3):
         assert give(x, out) == (0, "")
-    assert not full_ways
+    assert not slow_paths
     # In place, and beside each other in one memory.
     same, both_of = x.copy(), np.concatenate([x, x])
     assert give(same, same) == give(both_of[:40], both_of[40:]) == (0, "")
-    assert not full_ways
+    assert not slow_paths
     np.testing.assert_array_equal(same, out)
     np.testing.assert_array_equal(both_of[40:], out)
     # Another number, dtype or layout is another kind.
     assert give(x, out, alpha=2.0) == (0, "")
     np.testing.assert_array_equal(out, openaclnn.elu_backward(x, x, alpha=2.0))
-    assert full_ways
+    assert slow_paths
     assert give(x[::2], out[::2]) == (0, "")
     np.testing.assert_array_equal(out[::2], openaclnn.elu_backward(x[::2], x[::2]))
-    assert full_ways
+    assert slow_paths
     frozen = x.copy()
     frozen.flags.writeable = False
     for wrong, says in (
@@ -725,10 +725,10 @@ def test_what_is_known_is_compared_and_checked(full_ways: list[str]) -> None:
         assert says in message
     with openaclnn.use_engine("numpy"):
         assert give(x, out) == (0, "")
-    assert full_ways
+    assert slow_paths
 
 
-def test_an_executor_has_tensors_when_asked(full_ways: list[str], stream: Any) -> None:
+def test_an_executor_has_tensors_when_asked(slow_paths: list[str], stream: Any) -> None:
     x, out = np.linspace(-2, 2, 40, dtype=np.float32), np.empty(40, np.float32)
     for _ in range(3):
         status, _, executor = phase_one(ELU, elu_on(x, out))
@@ -752,7 +752,7 @@ def test_an_executor_has_tensors_when_asked(full_ways: list[str], stream: Any) -
     assert acl.aclDestroyTensor(other) == 0
 
 
-def test_known_tensors_are_pytorch_s(full_ways: list[str]) -> None:
+def test_known_tensors_are_pytorch_s(slow_paths: list[str]) -> None:
     """Autograd is told of writes and asked before; memory that is exchanged between the phases is not written."""
     x, out = torch.linspace(-2, 2, 40), torch.empty(40)
     for _ in range(3):  # NumPy's arrays and PyTorch's tensors are of one kind
@@ -760,9 +760,9 @@ def test_known_tensors_are_pytorch_s(full_ways: list[str]) -> None:
     for _ in range(2):
         assert both(ELU, elu_on(x, out)) == (0, "")
     expected, version = out.clone(), out._version
-    full_ways.clear()
+    slow_paths.clear()
     assert both(ELU, elu_on(x, out)) == (0, "")
-    assert not full_ways
+    assert not slow_paths
     assert out._version == version + 1
     status, message = both(ELU, elu_on(x, torch.empty(40, requires_grad=True)))
     assert (status, "requires grad" in message) == (161002, True)

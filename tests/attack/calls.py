@@ -262,7 +262,7 @@ class Attack:
         function = getattr(openaclnn, operator.python_name)
         whole = inspect.signature(function).bind(**made)
         whole.apply_defaults()
-        road = function.__globals__["_road"]
+        road = function.__globals__["_cache"]
         given = *road._arrays_of(whole.arguments), *road._options_of(whole.arguments), None
         if operator.output.in_place or road.call(*given) is NotImplemented:
             return

@@ -300,7 +300,7 @@ CHANGES = (
     ),
     CallRegime("kinds in turn", "the same eight, one after the other", _kinds_in_turn, times=KINDS, **_MIXED),
     CallRegime(
-        "first of a kind", "each of the same eight as if for the first time, by the full way; its kernel is compiled",
+        "first of a kind", "each of the same eight as if for the first time, by the slow path; its kernel is compiled",
         _kinds_in_turn, forgotten=True, **_MIXED,
     ),
     CallRegime("refusal", "an array of the wrong shape", _refused, (ALLOCATING,), refused=True),
@@ -374,7 +374,7 @@ def _in_sequence(
         calls = [functools.partial(_must_refuse, call, refusal) for call in calls]
     if forgotten:
         # Kinds of an operator's plain calls are new again; engines keep what they compiled.
-        aside = Aside(getattr(openaclnn, problems[0].operator.python_name).road.forget)
+        aside = Aside(getattr(openaclnn, problems[0].operator.python_name).cache.forget)
         calls = [functools.partial(_after, aside, call) for call in calls]
     # There is a call of warming up for each that is timed after it; those that come again are warm by being made.
     steps = [*([_in_turn(ahead)] if ahead else []), _in_turn(itertools.cycle(calls[:checked]))]

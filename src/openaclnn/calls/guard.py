@@ -15,7 +15,7 @@ import numpy as np
 from openaclnn.core.call import Call
 from openaclnn.core.interface import Interface
 from openaclnn.core.interop import (
-    Held,
+    HeldStorage,
     check_recorder,
     is_tracked_leaf,
     mark_written,
@@ -103,7 +103,7 @@ def check_storages(
 ) -> None:
     """Refuse a PyTorch tensor whose storage was resized since it was viewed."""
     for number, owner in enumerate(owners):
-        if type(owner) is Held and not owner.stays():
+        if type(owner) is HeldStorage and not owner.stays():
             name = operator.parameters[places[number]].name
             raise AclnnError(
                 Status.ACLNN_ERR_PARAM_INVALID, operator.name, name,
@@ -116,7 +116,7 @@ def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:
     written = []  # of PyTorch's
     for place in operator.output_places:
         output = arguments[place]
-        if output is not None and type(output.owner) is Held:
+        if output is not None and type(output.owner) is HeldStorage:
             written.append((place, output.owner.tensor))
     if not written:
         return

@@ -29,7 +29,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Choice, choose_engine
-from openaclnn.repeat.cache import Road, nothing_chosen
+from openaclnn.repeat.cache import CallCache, nothing_chosen
 from openaclnn.runtime.device import device_named
 
 __all__ = ["call_plain", "make_plain_function"]
@@ -37,7 +37,10 @@ __all__ = ["call_plain", "make_plain_function"]
 
 @undivided
 def call_plain(
-    operator: Operator, arguments: Mapping[str, Any], product: Any = None, road: Road | None = None
+    operator: Operator,
+    arguments: Mapping[str, Any],
+    product: Any = None,
+    road: CallCache | None = None,
 ) -> Any:
     """Bind, check, plan and run one plain call.
 
@@ -178,8 +181,8 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
     scope: dict[str, Any] = {"_call": call_plain, "_operator": operator}
     if operator.output.in_place:
         arrays.append(operator.output.python_name)
-    road = Road(operator)
-    scope |= {"_road": road, "_tuple": tuple.__new__, "_type": operator.result_type}
+    road = CallCache(operator)
+    scope |= {"_cache": road, "_tuple": tuple.__new__, "_type": operator.result_type}
     result, again = "result", ""
     if operator.result_type is not None:
         # A list may change while the call runs: what it has now is taken.
@@ -189,17 +192,17 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
         again = f"if type(out) is list: {again}"
     source = f"""
 def {operator.signature()}:
-    result = _road.call({", ".join([*arrays, *options])}, product)
+    result = _cache.call({", ".join([*arrays, *options])}, product)
     if result is NotImplemented:
         {again}
-        return _call(_operator, {{{given}}}, product, _road)
+        return _call(_operator, {{{given}}}, product, _cache)
     return {result}
 """
     exec(source, scope)
     function: Callable[..., Any] = scope[operator.python_name]
     function.__module__ = "openaclnn"
     function.__doc__ = _docstring(operator)
-    function.operator, function.road = operator, road  # type: ignore[attr-defined]
+    function.operator, function.cache = operator, road  # type: ignore[attr-defined]
     return function
 
 

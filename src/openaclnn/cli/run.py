@@ -20,7 +20,7 @@ from openaclnn.cli.operators import (
 )
 from openaclnn.cli.say import command_options, keep_apart, progress, say, say_json
 from openaclnn.core.call import product_of
-from openaclnn.core.declare import Made, Operator
+from openaclnn.core.declare import Operator, OutputSpec
 from openaclnn.core.interface import REQUIRED
 from openaclnn.core.products import find_product
 from openaclnn.core.writing import replacing
@@ -139,7 +139,7 @@ def _run(
 
 
 def _compute(
-    operator: Operator, arguments: dict[str, Any], made: dict[str, Made], parts: dict[str, BinaryIO],
+    operator: Operator, arguments: dict[str, Any], made: dict[str, OutputSpec], parts: dict[str, BinaryIO],
     files: dict[str, Path], product: str | None, chunk: int,
 ) -> bool:  # fmt: skip
     """Fill the files, in place those that can be mapped; whether it went in pieces."""
@@ -158,7 +158,11 @@ def _compute(
 
 
 def _show(
-    operator: Operator, files: dict[str, Path], made: dict[str, Made], pieces: bool, as_json: bool
+    operator: Operator,
+    files: dict[str, Path],
+    made: dict[str, OutputSpec],
+    pieces: bool,
+    as_json: bool,
 ) -> None:
     told = {
         name: {"out": str(out), "dtype": made[name][1].name, "shape": made[name][0]}

@@ -26,14 +26,14 @@ from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Scalar, Tensor
 
 __all__ = [
-    "Made", "Operator", "Sample", "SupportTable", "find_operator", "like", "operators_by_kernel", "register", "registry", "stray_target",
+    "OutputSpec", "Operator", "Sample", "SupportTable", "find_operator", "like", "operators_by_kernel", "register", "registry", "stray_target",
 ]  # fmt: skip
 
-Made = tuple[tuple[int, ...], DType]
+OutputSpec = tuple[tuple[int, ...], DType]
 """The shape and dtype of an output that is made for the caller."""
 
 
-def like(name: str) -> Callable[[Call], Made]:
+def like(name: str) -> Callable[[Call], OutputSpec]:
     """For an operator whose output has the shape and dtype of one of its tensors."""
     return lambda call: (call.tensor(name).shape, call.tensor(name).dtype)
 
@@ -64,7 +64,9 @@ class Operator(Interface):
     """One operator: an interface with ordered checks, plan and float64 reference."""
 
     checks: tuple[Check, ...]
-    result: Callable[[Call], Any]  # a `Made` for an omitted output; of several, a tuple of those
+    result: Callable[
+        [Call], Any
+    ]  # an `OutputSpec` for an omitted output; of several, a tuple of those
     plan: Callable[[Call], Plan]
     reference: Callable[..., Any]  # the output in float64; of several, a tuple
     samples: tuple[Sample, ...] = ()
@@ -137,7 +139,7 @@ class Operator(Interface):
                 raise error
         return arguments
 
-    def results(self, call: Call) -> tuple[Made, ...]:
+    def results(self, call: Call) -> tuple[OutputSpec, ...]:
         """Shape and dtype of each output where the caller gives none."""
         outputs = self.result(call)
         return (outputs,) if self.result_type is None else outputs

@@ -18,7 +18,7 @@ from openaclnn.core.dtypes import DType, dtype_of_dlpack, dtype_of_torch
 from openaclnn.core.tensor import Tensor, array_address, contiguous_strides, extent
 
 __all__ = [
-    "PRODUCER_ERRORS", "Held", "address_of", "allocate_like", "as_tensor", "check_recorder", "device_name", "from_dlpack", "held",
+    "PRODUCER_ERRORS", "HeldStorage", "address_of", "allocate_like", "as_tensor", "check_recorder", "device_name", "from_dlpack", "held",
     "is_number", "is_tracked_leaf", "mark_written", "stream_of", "to_numpy", "torch_dtype", "torch_tensor", "torch_tensor_of",
     "view_memory", "view_torch", "viewers", "viewers_now",
 ]  # fmt: skip
@@ -68,7 +68,7 @@ def mark_written(*values: Any) -> None:
             sys.modules["torch"].autograd.graph.increment_version(value)
 
 
-class Held(NamedTuple):
+class HeldStorage(NamedTuple):
     """What a view of a PyTorch tensor keeps: its storage, which stays if `.data` is replaced, and itself; and where the
     storage's memory was, and how much, since `resize_` of a storage may change that."""
 
@@ -85,13 +85,13 @@ class Held(NamedTuple):
 
 def torch_tensor_of(tensor: Tensor) -> Any:
     """The PyTorch tensor that this is a view of, or None."""
-    return tensor.owner.tensor if type(tensor.owner) is Held else None
+    return tensor.owner.tensor if type(tensor.owner) is HeldStorage else None
 
 
-def held(tensor: Any) -> Held:
+def held(tensor: Any) -> HeldStorage:
     """What holds the memory of a PyTorch tensor."""
     storage = tensor.untyped_storage()
-    return _new_held(Held, (storage, tensor, storage.data_ptr(), storage.nbytes()))
+    return _new_held(HeldStorage, (storage, tensor, storage.data_ptr(), storage.nbytes()))
 
 
 _new_held = tuple.__new__  # a third of the time
@@ -214,7 +214,7 @@ def view_torch(value: Any) -> Tensor:
         kind = type(value).__name__
         raise TypeError(f"a tensor with memory of its own, got a {kind}: {said}") from None
     device = "cpu" if on_host else _name_of_device(value.device)
-    owner = _new_held(Held, (storage, value, address - start, size))
+    owner = _new_held(HeldStorage, (storage, value, address - start, size))
     view = Tensor.view(shape, dtype, strides, address, owner, device)
     if 0 not in shape:
         whole = strides is None and type(value) is torch.Tensor  # a class may say anything

@@ -22,7 +22,7 @@ from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor, element_count, extent
 
 __all__ = [
-    "ANY_COUNT", "Free", "Kept", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
+    "ANY_COUNT", "Free", "BoundedCache", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
     "exactly", "filling_plan", "reduced_plan", "row_major_walks", "told_of", "walks_alike",
 ]  # fmt: skip
 
@@ -119,7 +119,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Kept(dict[Key, Value]):
+class BoundedCache(dict[Key, Value]):
     """A cache of so many entries at most: with one more it begins anew, which costs looking up nothing."""
 
     def __init__(self, most: int) -> None:

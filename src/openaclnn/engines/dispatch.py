@@ -36,8 +36,8 @@ class Choice(NamedTuple):
     flat: Any = None  # the plan's `cpu.formulas.forms.Flat`, or None
     refused: tuple[str, ...] = ()
     # What runs a plan for other sizes too, and for other strides too with up to how many elements; each may give None.
-    sized: Callable[[Plan], Any] | None = None
-    laid: Callable[[Plan], Any] | None = None
+    dynamic_shapes: Callable[[Plan], Any] | None = None
+    dynamic_strides: Callable[[Plan], Any] | None = None
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -85,8 +85,10 @@ def use_engine(name: str) -> Iterator[None]:
 def _engine(name: str) -> tuple[Any, Any, Any, Any]:
     """An engine, and what only some have; None for what this one has not."""
     engine: Any = importlib.import_module(ENGINES[name])
-    offer, sized, laid = (getattr(engine, ability, None) for ability in ("offer", "sized", "laid"))
-    return engine, offer, sized, laid
+    offer, dynamic_shapes, dynamic_strides = (
+        getattr(engine, ability, None) for ability in ("offer", "dynamic_shapes", "dynamic_strides")
+    )
+    return engine, offer, dynamic_shapes, dynamic_strides
 
 
 @functools.cache
@@ -103,11 +105,13 @@ def choose_engine(plan: Plan, device: str) -> Choice:
     asked = current_engine()
     refused: tuple[str, ...] = ()
     for name in (asked,) if asked else ENGINES:
-        engine, offer, sized, laid = _engine(name)
+        engine, offer, dynamic_shapes, dynamic_strides = _engine(name)
         objection = _elsewhere(name, device) or engine.unavailable() or engine.declines(plan)
         if objection is None:
             prepare, flat = offer(plan) if offer else (partial(engine.prepare, plan), None)
-            return _new_choice(Choice, (name, prepare, flat, refused, sized, laid))
+            return _new_choice(
+                Choice, (name, prepare, flat, refused, dynamic_shapes, dynamic_strides)
+            )
         refused += (f"{name}: {objection}",)
     raise AclnnError(
         Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR, plan.operator, "engine",

@@ -10,7 +10,7 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import INVALID, TILING, Check, Violation
-from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.declare import Operator, OutputSpec, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
@@ -143,7 +143,7 @@ def _returns_zloss(call: Call) -> bool:
     return bool(call.product.is_default and call["returnZloss"])
 
 
-def _results(call: Call) -> tuple[Made, ...]:
+def _results(call: Call) -> tuple[OutputSpec, ...]:
     shape, dtype = call.tensor("input").shape, call.tensor("input").dtype
     loss = (shape[:1] if call.reduction == "none" else (), dtype)
     return loss, (shape, dtype), loss, (shape[:1], dtype)

@@ -10,7 +10,7 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import Check, Violation
-from openaclnn.core.declare import Made
+from openaclnn.core.declare import OutputSpec
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
@@ -102,7 +102,7 @@ def pixels_match(call: Call) -> Violation | None:
     return None
 
 
-def results(call: Call) -> tuple[Made, Made]:
+def results(call: Call) -> tuple[OutputSpec, OutputSpec]:
     """Shapes and dtypes of the loss and of the total weight where they are left to us."""
     target, dtype = call.tensor("target"), call.tensor("self").dtype
     return (target.shape if call.reduction == "none" else (), dtype), ((), dtype)

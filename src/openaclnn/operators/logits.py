@@ -18,7 +18,7 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import INVALID, Check, Violation
-from openaclnn.core.declare import Made, Operator, Sample, like
+from openaclnn.core.declare import Operator, OutputSpec, Sample, like
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
@@ -107,7 +107,7 @@ def _inputs(call: Call, *between: tuple[str, str]) -> list[tuple[str, Any, str]]
     return [(name, call.tensor(name), role) for name, role in named]
 
 
-def _results(call: Call) -> tuple[Made, ...]:
+def _results(call: Call) -> tuple[OutputSpec, ...]:
     rows, dtype = _rows_shape(call), call.tensor("input").dtype
     return (rows if call.reduction == "none" else (), dtype), (rows, FLOAT), (rows, FLOAT)
 

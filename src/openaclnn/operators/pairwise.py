@@ -11,7 +11,7 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import INVALID, Check, Violation
-from openaclnn.core.declare import Made
+from openaclnn.core.declare import OutputSpec
 from openaclnn.core.dtypes import FLOATS, DType, dtype_of_numpy, float_of, promote
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.plan import (
@@ -98,7 +98,7 @@ def gradient_parameters(gradient: str, *options: Parameter) -> tuple[Parameter, 
     )  # fmt: skip
 
 
-def broadcast_result(call: Call) -> Made:
+def broadcast_result(call: Call) -> OutputSpec:
     """The shape and dtype of an omitted output."""
     values, inputs = call.values, call.operator.input_names
     shape = broadcast_shapes(*[values[name].shape for name in inputs])
@@ -108,7 +108,7 @@ def broadcast_result(call: Call) -> Made:
     return shape, dtype
 
 
-def loss_result(call: Call) -> Made:
+def loss_result(call: Call) -> OutputSpec:
     """The shape and dtype of a loss that is left to us: one element, unless nothing is reduced."""
     shape, dtype = broadcast_result(call)
     return shape if call.reduction == "none" else (), dtype

@@ -29,9 +29,9 @@ from openaclnn.repeat.words import slots as at
 from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
 
 if TYPE_CHECKING:
-    from openaclnn.repeat.code.published import Published
+    from openaclnn.repeat.code.read_copy_update import Published
 
-__all__ = ["Road", "nothing_chosen"]
+__all__ = ["CallCache", "nothing_chosen"]
 
 _SLOT = 8  # bytes
 
@@ -39,7 +39,7 @@ _BY_VALUE = frozenset((float, int, bool, str, type(None)))
 """Types of options that cannot change."""
 
 
-class Road:
+class CallCache:
     """The fast path of an operator's plain calls: `call(*arrays, *options, product)`, or NotImplemented.
 
     Several results are a tuple. An `ordered` one makes no result of inputs whose axes lie in another order than row-major.
@@ -65,12 +65,12 @@ class Road:
         taken = len(self._arrays), len(self._options), len(self._outputs)
         self._fits = all(count <= most for count, most in zip(taken, room, strict=True))
         self._control: Any = None
-        self._kept: list[Any] = [None] * at.MAX_KINDS  # what each entry relies on
+        self._kept: list[Any] = [None] * at.MAX_ENTRIES  # what each entry relies on
         self._next = 0
         self._lock = threading.RLock()  # a finaliser may come in between
         # The same for callers that are not Python, if there are any.
         self._published: Published | None = None
-        self._builtin: Callable[..., Any] = _no_road
+        self._builtin: Callable[..., Any] = _no_fast_path
         self.call = self._builtin
         products.listeners.append(self.forget)
 
@@ -79,10 +79,10 @@ class Road:
         """No entry is known any more."""
         with self._lock:
             if self._control is not None:
-                self._control[at.KINDS] = 0
+                self._control[at.ENTRIES] = 0
                 # No words are left that an entry cut short by a signal's handler would show again.
                 self._table[: self._next + 1] = 0
-            self._kept = [None] * at.MAX_KINDS
+            self._kept = [None] * at.MAX_ENTRIES
             self._next = 0
             if self._published is not None:
                 self._published.forget()
@@ -136,19 +136,19 @@ class Road:
             self._open()
         if library == at.TORCH and not self._control[at.TENSOR]:
             self._admit_torch()
-        if self._builtin is _no_road:
+        if self._builtin is _no_fast_path:
             self.call = self._builtin = self._callable()
         held = [kept]  # one object, whose address is the entry's
         entry[at.KEEP] = id(held)
         with self._lock:
-            index = self._next % at.MAX_KINDS
+            index = self._next % at.MAX_ENTRIES
             self._next += 1
             # In one step, as others may be reading; both are held meanwhile, since a signal's handler may raise here.
             self._kept[index] = held, self._kept[index]
-            layout.pack_into(self._words, index * _SLOT * at.RECORD_SLOTS, *entry)
+            layout.pack_into(self._words, index * _SLOT * at.ENTRY_SLOTS, *entry)
             self._kept[index] = held
-            if self._next <= at.MAX_KINDS:
-                self._control[at.KINDS] = self._next
+            if self._next <= at.MAX_ENTRIES:
+                self._control[at.ENTRIES] = self._next
             if self._published is not None:
                 self._published.enter(index, self._table[index].tobytes(), held)
             return self._next
@@ -179,7 +179,7 @@ class Road:
         control[at.COLLECTS] = sys.version_info < (3, 12)
         if numpy_is_readable():
             control[at.NDARRAY] = id(np.ndarray)
-        self._table = np.zeros((at.MAX_KINDS, at.RECORD_SLOTS), np.int64)
+        self._table = np.zeros((at.MAX_ENTRIES, at.ENTRY_SLOTS), np.int64)
         control[at.POOL], control[at.ORDERED] = pool.control_address(), self._ordered
         control[at.TABLE] = self._table.ctypes.data
         control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
@@ -198,7 +198,7 @@ class Road:
     @undivided
     def published(self) -> Published:
         """Its entries for callers that are not Python; those that there are they do not know."""
-        from openaclnn.repeat.code.published import Published
+        from openaclnn.repeat.code.read_copy_update import Published
 
         with self._lock:
             if self._published is None:
@@ -224,7 +224,7 @@ class Road:
         control[at.HAS_MODE : at.COUNT_WRITE + 1] = [id(own) for own in functions[2:]]
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR] = id(tensor)
-        self._builtin = _no_road  # one that reads tensors is to be made
+        self._builtin = _no_fast_path  # one that reads tensors is to be made
         from openaclnn.engines.cpu.launching import pool
 
         pool.reconsider()
@@ -242,5 +242,5 @@ def nothing_chosen() -> bool:
     return products.chosen_product() is None and dispatch.chosen_engine() is None
 
 
-def _no_road(*arguments: Any) -> Any:
+def _no_fast_path(*arguments: Any) -> Any:
     return NotImplemented

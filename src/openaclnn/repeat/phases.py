@@ -14,7 +14,7 @@ from math import prod
 from typing import Any
 
 from openaclnn.core.declare import Operator
-from openaclnn.core.plan import Kept, Plan, covered_elements
+from openaclnn.core.plan import BoundedCache, Plan, covered_elements
 from openaclnn.core.products import chosen_product, listeners
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice, Runner, chosen_engine
@@ -159,8 +159,8 @@ class AnySize(Specialization):
 
 
 _MOST = 1024  # a training loop has a handful, a test suite thousands
-_any_size: Kept[Hashable, tuple[AnySize, ...]] = Kept(_MOST)
-_one_size: Kept[Hashable, OneSize] = Kept(_MOST)
+_any_size: BoundedCache[Hashable, tuple[AnySize, ...]] = BoundedCache(_MOST)
+_one_size: BoundedCache[Hashable, OneSize] = BoundedCache(_MOST)
 listeners += (_any_size.clear, _one_size.clear)
 
 

@@ -412,7 +412,7 @@ def work_of(plan: Plan, choice: Choice, source: int, strided: bool) -> Work | No
     if flat is not None:
         kernel, grain, constants, reciprocal, served, *_ = flat
         return Work(source, served, kernel, grain, reciprocal, constants, flat=flat)
-    sized = None if choice.sized is None else choice.sized(plan)
+    sized = None if choice.dynamic_shapes is None else choice.dynamic_shapes(plan)
     return sized and Work(source, counts, takes=at.BY_SHAPE, runner=sized)
 
 
@@ -434,7 +434,7 @@ def _gathered(plan: Plan, flat: Any, source: int, count: int) -> Work | None:
 
 def _strided(plan: Plan, choice: Choice, source: int) -> Work | None:
     """A runner that is told sizes and strides."""
-    offer = None if choice.laid is None else choice.laid(plan)
+    offer = None if choice.dynamic_strides is None else choice.dynamic_strides(plan)
     if offer is None:
         return None
     runner, most = offer

@@ -1,6 +1,6 @@
 """Kernels for PyTorch's operators as machine code, in the form of its stable C interface: `kernel(stack, arguments, results)`.
 
-What the short road serves is computed by `repeat.native`, without Python. For the rest the kernel calls the operator's fallback by the
+What the fast path serves is computed by `repeat.native`, without Python. For the rest the kernel calls the operator's fallback by the
 dispatcher, which is a function in Python (`native.py`).
 """
 

@@ -21,9 +21,7 @@ from torch.overrides import (
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.results import undisturbed
-from openaclnn.torch.ahead import LEAST, loss_ahead
-from openaclnn.torch.counts import FUNCTIONS, Count
-from openaclnn.torch.direct import (
+from openaclnn.torch.autograd import (
     L1,
     CrossEntropy,
     CrossEntropyOverLogits,
@@ -32,10 +30,8 @@ from openaclnn.torch.direct import (
     Likelihood,
     SmoothL1,
 )
-from openaclnn.torch.gradients import Formula
-from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
-from openaclnn.torch.refusals import UnservedError, reduction_of
-from openaclnn.torch.roads import (
+from openaclnn.torch.counts import FUNCTIONS, Count
+from openaclnn.torch.dispatch import (
     FLOATS,
     is_cast_alone,
     is_index,
@@ -50,6 +46,10 @@ from openaclnn.torch.roads import (
     parallel_for,
     why_not,
 )
+from openaclnn.torch.fused_backward import LEAST, loss_ahead
+from openaclnn.torch.gradients import Formula
+from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
+from openaclnn.torch.refusals import UnservedError, reduction_of
 
 __all__ = ["check_targets", "cross_entropy", "elu", "l1_loss", "nll_loss", "smooth_l1_loss"]
 
@@ -544,7 +544,7 @@ INDICES = frozenset((_INT64, torch.uint8))
 
 
 def _are_torchs(target: Any, weight: Any) -> bool:
-    """Whether PyTorch takes these, as tensors that the short road took: class indices of its dtypes, and weights that do not learn."""
+    """Whether PyTorch takes these, as tensors that the fast path took: class indices of its dtypes, and weights that do not learn."""
     dtype = target.dtype
     return (dtype is _INT64 or dtype in INDICES) and (weight is None or not weight.requires_grad)
 

@@ -16,7 +16,7 @@ from openaclnn.core.interface import REQUIRED
 from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
-from openaclnn.repeat.cache import Road
+from openaclnn.repeat.cache import CallCache
 from openaclnn.torch.layouts import FOLLOWING, place_for
 from openaclnn.torch.private import (
     BEHIND,
@@ -53,10 +53,10 @@ class Kernel:
         self.defaults = [p.default for p in self.parameters]
         self.tensors = [n for n, p in enumerate(self.parameters) if p.is_tensor]
         self._several = operator.result_type is not None
-        self.road = (
+        self.cache = (
             None
             if operator.output.in_place
-            else Road(operator, ordered=operator.python_name in FOLLOWING)
+            else CallCache(operator, ordered=operator.python_name in FOLLOWING)
         )
         self.op: Any = None  # the operator of `torch.ops`, once `library` has defined it
         self.plain = _plain_function(operator)
@@ -75,7 +75,7 @@ class Kernel:
             f"type({self.names[n]}) not in _plain{'' if self.defaults[n] is REQUIRED else '_or_none'}"
             for n in self.tensors
         )
-        road = f"_road({', '.join([*tensors, 'None', *options, 'None'])})"
+        road = f"_cache({', '.join([*tensors, 'None', *options, 'None'])})"
         has = {
             self.names[n]: ""
             if self.defaults[n] is REQUIRED
@@ -124,7 +124,7 @@ def gradient({given}):
     return call({given}) if result is NotImplemented else result
 """
         self._scope |= {
-            "_own": self, "_road": _no_road, "_double": torch.float64, "_plain": PLAIN,
+            "_own": self, "_cache": _no_fast_path, "_double": torch.float64, "_plain": PLAIN,
             "_plain_or_none": PLAIN | {type(None)}, "_included": included, "_errors": (AclnnError, MemoryError), "_wide": in_float64,
             "_translated": in_torch_words, "_resolved": _resolved, "_grad_enabled": torch.is_grad_enabled, "_forward_mode": forward_mode,
             "_is_zero": is_zero_tensor,
@@ -151,7 +151,7 @@ def gradient({given}):
         return self.compute(*arguments)
 
     def whole(self, arguments: tuple[Any, ...]) -> Any:
-        """Bind, check, plan, run; the next call of the kind takes the short road."""
+        """Bind, check, plan, run; the next call of the kind takes the fast path."""
         operator = self.operator
         given = dict(zip(self.names, arguments, strict=True))
         if operator.output.in_place:
@@ -160,9 +160,9 @@ def gradient({given}):
         place = place_for(operator, self.tensors, arguments)
         if place is not None:
             return self.over(place, *arguments)
-        results = call_plain(operator, {**given, "out": None}, None, self.road)
-        if self.road is not None:
-            self._scope["_road"] = self.road.call  # open now, if it ever is
+        results = call_plain(operator, {**given, "out": None}, None, self.cache)
+        if self.cache is not None:
+            self._scope["_cache"] = self.cache.call  # open now, if it ever is
         return self.filled(results, arguments) if self._several else results
 
     def filled(self, several: Sequence[Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -177,17 +177,17 @@ def gradient({given}):
         ])  # fmt: skip
 
     def over(self, place: Any, *arguments: Any) -> Any:
-        """Into one place of the caller's, by the short road of this kernel."""
-        if double_among((*arguments, place)) or self.road is None:
+        """Into one place of the caller's, by the fast path of this kernel."""
+        if double_among((*arguments, place)) or self.cache is None:
             return self.into(place, *arguments)
         arrays = [arguments[n] for n in self.tensors]
         options = [own for n, own in enumerate(arguments) if n not in self.tensors]
-        found = self.road.call(*arrays, place, *options, None)
+        found = self.cache.call(*arrays, place, *options, None)
         if found is not NotImplemented:
             return found
         given = dict(zip(self.names, arguments, strict=True))
         try:
-            return call_plain(self.operator, {**given, "out": place}, None, self.road)
+            return call_plain(self.operator, {**given, "out": place}, None, self.cache)
         except AclnnError as error:
             raise in_torch_words(error) from None
 
@@ -206,7 +206,7 @@ def gradient({given}):
             raise in_torch_words(error) from None
 
 
-def _no_road(*arguments: Any) -> Any:
+def _no_fast_path(*arguments: Any) -> Any:
     return NotImplemented
 
 

@@ -17,12 +17,12 @@ import torch
 
 from openaclnn.core import results
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.repeat.cache import Road
+from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.words import native as at
 from openaclnn.repeat.words import slots
 from openaclnn.repeat.words.readers import described, torch_functions
-from openaclnn.torch.dispatcher import StableInterface, address, stable_interface, stream_function
 from openaclnn.torch.signatures import FLOAT, INTEGER, Signature
+from openaclnn.torch.stable_abi import StableInterface, address, stable_interface, stream_function
 
 __all__ = ["Native", "as_raised", "native_for"]
 
@@ -31,7 +31,7 @@ _FALLBACKS = "openaclnn_fallback"  # the namespace of operators in PyTorch's dis
 
 
 def native_for(
-    name: str, device: str, road: Road | None, signature: Signature, original: Any
+    name: str, device: str, road: CallCache | None, signature: Signature, original: Any
 ) -> Native | None:
     """None where a kernel in Python has to do."""
     stable = stable_interface()
@@ -57,24 +57,24 @@ class Native:
     """The machine code of one of PyTorch's operators on a device. It enters the dispatcher and leaves it; its block stays."""
 
     def __init__(
-        self, stable: StableInterface, name: str, device: str, road: Road, signature: Signature, original: Any
+        self, stable: StableInterface, name: str, device: str, road: CallCache, signature: Signature, original: Any
     ) -> None:  # fmt: skip
         from openaclnn.engines.machine.foreign import name_block
-        from openaclnn.repeat.code.native import Arguments, native_road
-        from openaclnn.repeat.code.published import Readers
+        from openaclnn.repeat.code.native import Arguments, native_fast_path
+        from openaclnn.repeat.code.read_copy_update import Readers
         from openaclnn.torch.entries import stable_kernel
 
-        self._stable, self._name, self._device, self._road = stable, name, device, road
+        self._stable, self._name, self._device, self._cache = stable, name, device, road
         self._original, self._overload = original, getattr(torch.ops.aten, name).default
         self._block = block = (ctypes.c_int64 * at.BLOCK_SLOTS)()
         # C++ may hold it to the very end.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
         self._ones: list[Any] = []
         records = road.published()
-        block[at.RECORDS] = records.address
+        block[at.ENTRY_LIST] = records.address
         self._readers = Readers(self._slot(at.COUNT))
         records.admit(self._readers)
-        block[at.CORE] = native_road(Arguments(*signature.words))
+        block[at.CORE] = native_fast_path(Arguments(*signature.words))
         self._write_functions()
         self._write_dtypes()
         for place, source in enumerate(signature.order[signature.arrays :]):
@@ -185,11 +185,11 @@ class Native:
         self.leave = self._stable.enter(self._name, self._device, self._kernel)
 
     def learn(self, ones: Any) -> None:
-        """What may have come with a call: the short road, which opens with its first, and ones for so many classes."""
+        """What may have come with a call: the fast path, which opens with its first, and ones for so many classes."""
         from openaclnn.engines.machine.shared import publish
 
         block = self._block
-        publish(self._slot(at.ROAD), self._road.control_for_tensors())
+        publish(self._slot(at.CACHE), self._cache.control_for_tensors())
         many = len(self._ones)
         if ones is None or many == at.MAX_ONES or any(own is ones for own in self._ones):
             return
@@ -205,7 +205,7 @@ class Native:
 
     @property
     def served(self) -> int:
-        """Calls since it entered that took the short road."""
+        """Calls since it entered that took the fast path."""
         return self._readers.served - self._served_before
 
 

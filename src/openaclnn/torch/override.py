@@ -39,7 +39,7 @@ class DeclinedError(Exception):
 
 
 Run = Callable[..., Any]
-"""An operator of ours: by any means, or by its short road alone, which says NotImplemented where it does not lead."""
+"""An operator of ours: by any means, or by its fast path alone, which says NotImplemented where it does not lead."""
 
 
 def _finite(*numbers: Any) -> list[float]:
@@ -101,7 +101,7 @@ def _likelihood_backward(
 class Override(NamedTuple):
     """What replaces an operator of PyTorch's."""
 
-    short: Run  # the kernel's short road alone
+    short: Run  # the kernel's fast path alone
     compute: Run  # the kernel by any means
     own: Callable[..., Any]  # calls either of the two with PyTorch's arguments
     kernel: Kernel
@@ -340,7 +340,7 @@ def _native(name: str, device: str) -> Native | None:
     if key not in _machine_code:
         own = OVERRIDES[name]
         _machine_code[key] = native_for(
-            name, device, own.kernel.road, own.signature, _original(name, device)
+            name, device, own.kernel.cache, own.signature, _original(name, device)
         )
     return _machine_code[key]
 
@@ -372,7 +372,7 @@ def _attempt(name: str) -> Callable[..., Any]:
 
 
 def _computing(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """By any means, and by the short road alone, where it is one of ours that decides."""
+    """By any means, and by the fast path alone, where it is one of ours that decides."""
     if name in COMPOSITES:
         return COMPOSITES[name], _nowhere_short
     own = OVERRIDES[name]
@@ -382,7 +382,7 @@ def _computing(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callable[..., Any], bool]:
     """A kernel in Python for the dispatcher, and whether it is to be given the dispatcher's keys.
 
-    Its first step is the short road itself: each function in between would take 0.1 us and more of 4.
+    Its first step is the fast path itself: each function in between would take 0.1 us and more of 4.
     """
     own, keys = OVERRIDES[name], keys_of(device)
     _, *parameters = inspect.signature(own.own).parameters.values()
@@ -395,7 +395,7 @@ def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callabl
     try:
         {", ".join(numbers)} = {", ".join(f"float({one})" for one in numbers)}
         if _isfinite({" + ".join(numbers)}):
-            found = _road.call({", ".join(taken)}, False)
+            found = _cache.call({", ".join(taken)}, False)
             if found is not NotImplemented:
                 _count.ours += 1
                 return {written or "found"}
@@ -408,7 +408,7 @@ def tried({", ".join(told)}):{quick if numbers else ""}
     return _call_boxed(keys, {", ".join(names)}) if found is NotImplemented else found
 """
     scope = {
-        "_isfinite": isfinite, "_road": own.kernel.road, "_count": _counts[name], "_attempt": attempt,
+        "_isfinite": isfinite, "_cache": own.kernel.cache, "_count": _counts[name], "_attempt": attempt,
         "_unserved": (MemoryError, TypeError, OverflowError), "_call_boxed": _original(name, device).call_boxed, "keys": keys,
     }  # fmt: skip
     exec(source, scope)

@@ -21,7 +21,7 @@ which PyTorch's stable C interface lacks."""
 
 
 class Signature(NamedTuple):
-    """The arguments of an operator of PyTorch's, and what the short road takes of them."""
+    """The arguments of an operator of PyTorch's, and what the fast path takes of them."""
 
     kinds: str  # of all arguments
     order: tuple[int, ...]  # those that the road takes, arrays first
@@ -30,7 +30,7 @@ class Signature(NamedTuple):
 
     @property
     def words(self) -> tuple[int, int, int]:
-        """Arrays that are read, outputs and options, as the short road takes them."""
+        """Arrays that are read, outputs and options, as the fast path takes them."""
         return self.arrays, max(self.results, 1), len(self.order) - self.arrays
 
     @property

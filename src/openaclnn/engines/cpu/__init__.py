@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from openaclnn.core.forks import undivided
-from openaclnn.core.plan import Kept, Plan, covered_elements, exactly, told_of
+from openaclnn.core.plan import BoundedCache, Plan, covered_elements, exactly, told_of
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.machine import unusable
@@ -85,24 +85,28 @@ def offer(plan: Plan) -> tuple[Callable[[], Callable[[Sequence[int], int], int]]
     return offered
 
 
-def sized(plan: Plan) -> Any:
+def dynamic_shapes(plan: Plan) -> Any:
     """What runs row-major operands of any size: a function of addresses, stream and shape; None where there is none."""
-    find = getattr(kernel_named(plan.kernel), "sized", None)
-    return None if find is None else _shared("sized", find, plan)
+    find = getattr(kernel_named(plan.kernel), "dynamic_shapes", None)
+    return None if find is None else _shared("dynamic_shapes", find, plan)
 
 
-def laid(plan: Plan) -> tuple[Any, int] | None:
+def dynamic_strides(plan: Plan) -> tuple[Any, int] | None:
     """What runs operands of any sizes and strides besides, with a class axis, and up to how many elements.
 
     A function of addresses, stream, the sizes of the axes, classes last, every operand's strides along them, in elements,
     and the plan's free numbers; axes are in the output's order.
     """
-    find = getattr(kernel_named(plan.kernel), "laid", None)
-    run = None if find is None or covered_elements(plan) > FEW else _shared("laid", find, plan)
+    find = getattr(kernel_named(plan.kernel), "dynamic_strides", None)
+    run = (
+        None
+        if find is None or covered_elements(plan) > FEW
+        else _shared("dynamic_strides", find, plan)
+    )
     return run and (run, FEW)
 
 
-_runners: Kept[tuple[Any, ...], Any] = Kept(256)
+_runners: BoundedCache[tuple[Any, ...], Any] = BoundedCache(256)
 
 
 def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:

@@ -18,7 +18,7 @@ out of range. Without numbers, those of the plan hold."""
 
 
 class Kernel(Protocol):
-    """What serves plans of one kernel name. Some have `offer`, `sized` or `laid`, too, which the engine's functions of these names ask."""
+    """What serves plans of one kernel name. Some have `offer`, `dynamic_shapes` or `dynamic_strides`, too, which the engine's functions of these names ask."""
 
     def declines(self, plan: Plan) -> str | None:
         """Why it does not serve a plan; None if it does."""

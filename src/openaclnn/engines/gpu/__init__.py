@@ -34,7 +34,7 @@ from openaclnn.core.dtypes import (
     UINT8,
     DType,
 )  # fmt: skip
-from openaclnn.core.plan import Kept, Plan, exactly
+from openaclnn.core.plan import BoundedCache, Plan, exactly
 from openaclnn.core.trust import warn_of, why_untrusted
 
 DEVICES = ("cuda",)
@@ -132,10 +132,10 @@ def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], 
 
     if not can_be_emitted():
         return None
-    run: Any = None if shape is None else sized(plan)
+    run: Any = None if shape is None else dynamic_shapes(plan)
     more: tuple[Any, ...] = (shape, ())
     if run is None:
-        offer = laid(plan)
+        offer = dynamic_strides(plan)
         run = offer and offer[0]
         of_classes = bool(plan.classes)
         strides = [(*own.strides, *(own.class_stride,) * of_classes) for own in plan.operands]
@@ -151,7 +151,7 @@ def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], 
     return run_few
 
 
-_runners: Kept[tuple[Any, ...], Callable[[Sequence[int], int], int]] = Kept(256)
+_runners: BoundedCache[tuple[Any, ...], Callable[[Sequence[int], int], int]] = BoundedCache(256)
 
 
 def _signature(plan: Plan) -> tuple[Any, ...]:
@@ -165,7 +165,9 @@ def _signature(plan: Plan) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int], Sequence[Any]], int] | None:
+def dynamic_shapes(
+    plan: Plan,
+) -> Callable[[Sequence[int], int, Sequence[int], Sequence[Any]], int] | None:
     """What runs the plan's kernel at any size, with any numbers.
 
     A function of addresses, a raw stream, the output's shape and the plan's free numbers (none: as in the plan).
@@ -184,7 +186,7 @@ def sized(plan: Plan) -> Callable[[Sequence[int], int, Sequence[int], Sequence[A
     return launcher.dynamic_shapes(plan) if can_be_queued() else None
 
 
-def laid(plan: Plan) -> tuple[Callable[..., int], int] | None:
+def dynamic_strides(plan: Plan) -> tuple[Callable[..., int], int] | None:
     """What runs the plan's kernel for operands of any sizes and strides, and up to how many elements.
 
     A function of addresses, a raw stream, the axes' sizes and the operands' strides along them, in elements, one

@@ -2,6 +2,6 @@
 
 It is one class, of which each file has a part, in the order to read: `recognise.py` has guards, reads the arguments and finds the entry, `outputs.py` sees where elements
 lie and takes or makes outputs, `torch_arguments.py` does what PyTorch's tensors need besides (`tensors.py` reads one), and `fast_path.py` puts these together
-and runs. `native.py` is the same for PyTorch's dispatcher, and `published.py` has entries that it reads without a lock. All know entries as words in
+and runs. `native.py` is the same for PyTorch's dispatcher, and `read_copy_update.py` has entries that it reads without a lock. All know entries as words in
 memory, not who wrote them.
 """

@@ -62,7 +62,7 @@ class FastPath(Outputs):
         # What gathers elements takes their geometry first, then what the kernel takes.
         arguments = launch.arguments.at((entry.read(at.GATHERING) != 0).to("i64"))
         operands = self.write_arguments(entry, arguments)
-        fresh, library = entry.read(at.FRESH) != 0, entry.read(at.OWN_LIBRARY)
+        fresh, library = entry.read(at.FRESH) != 0, entry.read(at.ENTRY_LIBRARY)
         stream = code.frame("i64", 1)
         stream.write(0, 0)
         self.ask_stream(library, self.array_of(entry, self.inputs).read(at.FIRST), stream)
@@ -96,7 +96,9 @@ class FastPath(Outputs):
             known, other = entry.at(at.CONSTANT).read(index), self.derived.read(index)
             arguments.write(index, self.moved.get().choose(other, known))
         with code.when(entry.read(at.RECIPROCAL) >= 0):
-            share = code.double(1.0) / self.view(entry.read(at.LEAD)).read(at.SIZE).to("f64")
+            share = code.double(1.0) / self.view(entry.read(at.SHAPE_SOURCE)).read(at.SIZE).to(
+                "f64"
+            )
             bits = share.to("f32").bits_as("i32").unsigned("i64")
             arguments.write(entry.read(at.RECIPROCAL), bits)
         operands = arguments.at(constants)
@@ -108,7 +110,11 @@ class FastPath(Outputs):
 
     def execute(self, entry: Array, launch: Launch, operands: Array, stream: Array) -> None:
         """Launch the kernel, or call the runner."""
-        code, source, sized = self.code, self.view(entry.read(at.LEAD)), entry.read(at.SIZED)
+        code, source, sized = (
+            self.code,
+            self.view(entry.read(at.SHAPE_SOURCE)),
+            entry.read(at.SIZED),
+        )
         kernel, gathering, words = (
             entry.read(own) for own in (at.KERNEL, at.GATHERING, self.words_slot)
         )
@@ -158,7 +164,7 @@ class FastPath(Outputs):
     def call_with_words(self, entry: Array, words: Value, operands: Array, stream: Array) -> Value:
         """What a runner says that takes words; less than 0 where it lacks something yet."""
         code, count = self.code, entry.read(at.DERIVED)
-        numbers, source = code.frame("i64", at.MAX_DERIVED), self.view(entry.read(at.LEAD))
+        numbers, source = code.frame("i64", at.MAX_DERIVED), self.view(entry.read(at.SHAPE_SOURCE))
         with code.loop(0, count) as index:
             numbers.write(index, self.word(entry.at(at.SOURCE).read(index)))
         return code.call(
@@ -172,7 +178,7 @@ class FastPath(Outputs):
         self.push(self.pack(operands, many))
         self.push(self.control.call(at.FROM_INT64, "i64", stream.read(0)))
         with code.when(sized == at.BY_SHAPE):
-            source = self.view(entry.read(at.LEAD))
+            source = self.view(entry.read(at.SHAPE_SOURCE))
             self.push(self.pack(code.slots(source.read(at.SHAPE_AT)), self.axes(source)))
         with code.when((sized == at.BY_LAYOUT) | (sized == at.BY_CLASSES)):
             axes, items = geometry.read(gathered.AXES), geometry.at(gathered.ITEMS)

@@ -1,7 +1,7 @@
 """The fast path for C++: the same cache entries, looked for by a function that is given handles of PyTorch's tensors and
 plain numbers, and makes tensors. PyTorch's dispatcher calls it, by way of `openaclnn.torch.entries`.
 
-It does without the interpreter's lock: what it reads never changes (`published.py`), or is this call's alone. It takes the lock for
+It does without the interpreter's lock: what it reads never changes (`read_copy_update.py`), or is this call's alone. It takes the lock for
 a runner that is a function of Python's, and for a context that may have something chosen.
 """
 
@@ -19,13 +19,13 @@ from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.modes import is_standard, read_mode
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.code.fast_path import TensorFastPath
-from openaclnn.repeat.code.published import arrive, depart
+from openaclnn.repeat.code.read_copy_update import arrive, depart
 from openaclnn.repeat.code.recognise import Guard, guarded
 from openaclnn.repeat.code.tensors import NativeTensor
 from openaclnn.repeat.words import native as block_at
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["Arguments", "native_road"]
+__all__ = ["Arguments", "native_fast_path"]
 
 
 class Arguments(NamedTuple):
@@ -36,7 +36,7 @@ class Arguments(NamedTuple):
     options: int
 
 
-def native_road(many: Arguments) -> int:
+def native_fast_path(many: Arguments) -> int:
     """`core(block, words, results)`: 0 if the call was served, and tensors made."""
     emit = functools.partial(_emit, many)
     name = ".".join(map(str, ("road.native", *many)))
@@ -45,7 +45,7 @@ def native_road(many: Arguments) -> int:
 
 def _emit(many: Arguments, code: Code, arguments: Sequence[Value]) -> None:
     block, words, results = (code.slots(own) for own in arguments)
-    road = block.read(block_at.ROAD)
+    road = block.read(block_at.CACHE)
     # No road yet, or another mode than IEEE 754's: the way through Python knows what to do.
     with code.when((road == 0) | ~is_standard(read_mode(code))):
         code.leave(code.integer(1))
@@ -75,7 +75,7 @@ class NativeCode(TensorFastPath):
         with guarded(code) as self.guard:
             self.expect_nothing_chosen()
             self.turn = arrive(code, self.readers)
-            records = self.block.read(block_at.RECORDS)
+            records = self.block.read(block_at.ENTRY_LIST)
             self.list = code.slots(code.read_shared(code.slots(records), 0))
             with guarded(code) as self.guard:
                 self.serve()
@@ -162,7 +162,7 @@ class NativeCode(TensorFastPath):
         view.write(at.OFFSET, 0)
         view.write(at.LIBRARY, at.TORCH)
         view.write(at.WRITABLE, 1)
-        view.write(at.DENSELY, self.measure(view).to("i64"))
+        view.write(at.IS_CONTIGUOUS, self.measure(view).to("i64"))
         self.expect_in_storage(view, offset, size)
         guard.expect(view.read(at.SIZE) != 0)
 

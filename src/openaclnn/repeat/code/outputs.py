@@ -263,7 +263,7 @@ class Outputs(Geometry):
 
     def take_outputs(self, entry: Array) -> None:
         """Autograd is told what is written; where nothing was made, what was given for outputs is the result."""
-        self.count_writes(entry.read(at.OWN_LIBRARY))
+        self.count_writes(entry.read(at.ENTRY_LIBRARY))
         with self.code.when(entry.read(at.FRESH) == 0):
             self.control.call(at.INCREF, None, self.out.get())
             self.result.set(self.out.get())
@@ -293,7 +293,7 @@ class Outputs(Geometry):
         """Make fresh outputs, and enter their addresses among the operands. Several are a tuple, which has those that were given too,
         and None for one that is neither given nor written.
         """
-        code, control, library = self.code, self.control, entry.read(at.OWN_LIBRARY)
+        code, control, library = self.code, self.control, entry.read(at.ENTRY_LIBRARY)
         many, dtypes = entry.read(at.RESULTS), code.slots(entry.read(at.MAKE_DTYPE))
         with code.when(many != 1):
             self.result.set(self.new_tuple(many))
@@ -329,7 +329,7 @@ class Outputs(Geometry):
         # On the host small ones are made by a function of C.
         self.note_python(large | (make_large == make))
         shape, chosen = self.pack(sizes, axes), large.choose(make_large, make)
-        fresh = self.made_of(entry.read(at.OWN_LIBRARY), chosen, shape, (strides, axes), dtype)
+        fresh = self.made_of(entry.read(at.ENTRY_LIBRARY), chosen, shape, (strides, axes), dtype)
         self.drop(shape)
         return fresh
 
@@ -349,10 +349,10 @@ class Outputs(Geometry):
     ) -> tuple[Array, Array, Value, Value]:
         """Sizes and row-major strides of a fresh output, how many axes and how many elements. It has some of the source's axes, or where the
         entry serves one size the shape that stands there."""
-        code, source = self.code, self.view(entry.read(at.LEAD))
+        code, source = self.code, self.view(entry.read(at.SHAPE_SOURCE))
         sizes, strides = (code.frame("i64", at.MAX_AXES) for _ in range(2))
         axes, count = code.variable(0), code.variable(1)
-        with code.either(entry.read(at.LEAD) == self.inputs) as (one_size, any_size):
+        with code.either(entry.read(at.SHAPE_SOURCE) == self.inputs) as (one_size, any_size):
             with one_size:
                 axes.set(array.read(at.SECOND) & LOW_HALF)
                 with code.loop(0, axes.get()) as axis:

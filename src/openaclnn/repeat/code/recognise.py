@@ -127,7 +127,7 @@ class Reader:
         view.write(at.WRITABLE, flags & objects.WRITEABLE)
         self.guard.expect((flags & objects.ALIGNED) != 0)
         self.measure(view)
-        view.write(at.DENSELY, flags & objects.C_CONTIGUOUS)
+        view.write(at.IS_CONTIGUOUS, flags & objects.C_CONTIGUOUS)
 
     def measure(self, view: Array) -> Value:
         """The number of elements into the view, and a copy of sizes and strides; whether elements lie row-major, by strides that count
@@ -234,10 +234,10 @@ class Search(Reader):
         self.derived = code.frame("i64", at.MAX_CONSTANTS)
 
     def entries(self) -> Value:
-        return self.control.read(at.KINDS)
+        return self.control.read(at.ENTRIES)
 
     def entry(self, index: Value) -> Array:
-        return self.code.slots(self.control.read(at.TABLE)).at(index * at.RECORD_SLOTS)
+        return self.code.slots(self.control.read(at.TABLE)).at(index * at.ENTRY_SLOTS)
 
     def array_of(self, entry: Array, index: Value) -> Array:
         """What an entry says of an array."""
@@ -250,7 +250,7 @@ class Search(Reader):
             with code.loop(0, self.entries()) as index, guarded(code) as guard:
                 entry = self.entry(index)
                 self.moved.set(False)
-                with code.when(entry.read(at.LEAD) == self.arrays, likely=False):
+                with code.when(entry.read(at.SHAPE_SOURCE) == self.arrays, likely=False):
                     self.broadcast(guard, self.view(self.arrays))
                 with code.loop(0, self.arrays) as array:
                     self.compare(guard, entry, self.array_of(entry, array), self.view(array))
@@ -269,7 +269,7 @@ class Search(Reader):
             with missing:
                 guard.expect(library == at.ABSENT)
             with present:
-                guard.expect(library == entry.read(at.OWN_LIBRARY))
+                guard.expect(library == entry.read(at.ENTRY_LIBRARY))
                 guard.expect(expected.read(at.FIRST) == view.read(at.DEVICE))
                 guard.expect((expected.read(at.SECOND) >> 32) == view.read(at.KIND) >> 32)
                 with code.either(pattern == at.SAME) as (same, follows):
@@ -287,9 +287,17 @@ class Search(Reader):
 
     def compare_with_source(self, guard: Guard, entry: Array, expected: Array, view: Array) -> None:
         """A shape that follows from the shape source's, of a size that the entry serves."""
-        code, source, pattern = self.code, self.view(entry.read(at.LEAD)), expected.read(at.PATTERN)
+        code, source, pattern = (
+            self.code,
+            self.view(entry.read(at.SHAPE_SOURCE)),
+            expected.read(at.PATTERN),
+        )
         count, rank = source.read(at.SIZE), self.axes(source)
-        axes, dense, classes = self.axes(view), view.flag(at.DENSELY), entry.read(at.LEAD_AXES)
+        axes, dense, classes = (
+            self.axes(view),
+            view.flag(at.IS_CONTIGUOUS),
+            entry.read(at.SOURCE_AXES),
+        )
         guard.expect((count >= entry.read(at.COUNT_FROM)) & (count < entry.read(at.COUNT_BELOW)))
         guard.expect((classes == 0) | (classes == rank))
         known_axes = (pattern == at.DENSE).choose(rank, expected.read(at.SECOND) & LOW_HALF)

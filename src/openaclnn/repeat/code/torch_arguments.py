@@ -63,7 +63,7 @@ class TorchArguments(Outputs):
         self.guard.expect(view.read(at.STRIDES_AT) != 0)
         view.write(at.LIBRARY, at.TORCH)
         view.write(at.WRITABLE, 1)
-        view.write(at.DENSELY, self.measure(view).to("i64"))
+        view.write(at.IS_CONTIGUOUS, self.measure(view).to("i64"))
         if self.asks:
             self.expect_in_storage(view, storage.read(0), storage.read(1))
 
@@ -92,7 +92,7 @@ class TorchArguments(Outputs):
     def expect_in_storage(self, view: Array, offset: Value, size: Value) -> None:
         """A tensor lies inside its storage, by where it begins there and how many bytes that has, and the storage in memory."""
         code, beyond = self.code, self.code.variable(view.read(at.SIZE))
-        with code.when(view.read(at.DENSELY) == 0):
+        with code.when(view.read(at.IS_CONTIGUOUS) == 0):
             beyond.set(code.integer(1))  # elements from the first to beyond the last
             with code.loop(0, self.axes(view)) as axis:
                 reach = (view.at(at.SIZES).read(axis) - 1) * view.at(at.STEPS).read(axis)

@@ -1,4 +1,4 @@
-"""Where the short road's words lie: an operator's control block, the records of its kinds of calls, and what is read of
+"""Where the fast path's words lie: an operator's control block, the records of its kinds of calls, and what is read of
 an array. One int64 a slot; Python fills them, `code/` reads them.
 """
 
@@ -6,26 +6,26 @@ from __future__ import annotations
 
 MAX_ARRAYS, MAX_OPTIONS, MAX_AXES, MAX_CONSTANTS = 12, 8, 8, 16
 MAX_DTYPES = 64  # PyTorch's have smaller numbers
-MAX_KINDS = 32  # a training loop has a handful; the oldest makes room
+MAX_ENTRIES = 32  # a training loop has a handful; the oldest makes room
 
 # The control block: functions, objects and tables by address, then numbers.
 (
     FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE, GET_ATTRIBUTE,
     AS_INT64, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
-    PRODUCT, ENGINE, POOL, TABLE, KINDS, ARRAYS, OPTIONS, ERROR,
+    PRODUCT, ENGINE, POOL, TABLE, ENTRIES, ARRAYS, OPTIONS, ERROR,
     HAS_MODE, IS_NEGATED, STORAGE, STORAGE_BYTES, STORAGE_OFFSET, IS_TRACING, MODES, REQUIRES_GRAD, COUNT_WRITE,
     OUTPUTS, TUPLE, RESULT_TYPE, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, CONTROL_SLOTS,
 ) = range(44)  # fmt: skip
 # From HAS_MODE to COUNT_WRITE: the objects of `readers.TorchFunctions`.
 # COLLECTS: whether the interpreter collects garbage, whose finalisers are Python code, when an object is made.
-# ORDERED: whether a fresh output is left to the full way if an input's axes lie in memory in another order than row-major.
+# ORDERED: whether a fresh output is left to the slow path if an input's axes lie in memory in another order than row-major.
 # Of ARRAYS the last are the OUTPUTS. A plain call has one argument for several: None, a tuple or a RESULT_TYPE.
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
 # offset), of a NumPy array data, dtype object, axes, shape, strides, 0.
 # The call has its own copy of sizes and strides, SIZES and STEPS: theirs may be others once Python code has run.
 (
-    DATA, DEVICE, KIND, SHAPE_AT, STRIDES_AT, OFFSET, LIBRARY, SIZE, DENSELY, WRITABLE, SIZES,
+    DATA, DEVICE, KIND, SHAPE_AT, STRIDES_AT, OFFSET, LIBRARY, SIZE, IS_CONTIGUOUS, WRITABLE, SIZES,
 ) = range(11)  # fmt: skip
 STEPS = SIZES + MAX_AXES
 VIEW_SLOTS = STEPS + MAX_AXES
@@ -33,11 +33,11 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 
 # A record: what a kind of call is told by, and what runs it.
 (
-    KEEP, OWN_LIBRARY, LEAD, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
-    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, LEAD_AXES, CLASS_AXIS, GATHERING, RESULTS, SHAPES,
+    KEEP, ENTRY_LIBRARY, SHAPE_SOURCE, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
+    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, SOURCE_AXES, CLASS_AXIS, GATHERING, RESULTS, SHAPES,
     WORDS, LOCKED_WORDS, WORDS_BLOCK, DERIVE, DERIVED, SOURCE,
 ) = range(28)  # fmt: skip
-# LEAD is the array that sizes are read of; ARRAYS: what the inputs stretch to; the first of the outputs: they are part of the kind.
+# SHAPE_SOURCE is the array that sizes are read of; ARRAYS: what the inputs stretch to; the first of the outputs: they are part of the kind.
 # SHAPES has RESULT_BITS for each of the results: which of the lead's axes it has, and whether the road makes it. FRESH: it
 # makes one at least.
 # WORDS is what a sized runner is for callers that have no Python objects, given its block, and LOCKED_WORDS for those that hold the
@@ -66,4 +66,4 @@ FIRST_OPTION = FIRST_ARRAY + MAX_ARRAYS * ARRAY_SLOTS
 OBJECT, TYPE, BITS, FREE, LEAST, MOST, OPTION_SLOTS = range(7)
 FIXED, ANOTHER, ANOTHER_BUT_ZERO = range(3)
 """FREE: not; any number within the bounds; the same, but a zero stays one and others stay others."""
-RECORD_SLOTS = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS
+ENTRY_SLOTS = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from openaclnn.core.call import Call, bind_plain
-from openaclnn.core.declare import Made, Operator
+from openaclnn.core.declare import Operator, OutputSpec
 from openaclnn.core.dtypes import dtype_of_numpy
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import PRODUCTS, Product, current_product
@@ -78,12 +78,12 @@ def plan_of(
 
 def results_of(
     operator: Operator, arguments: Mapping[str, Any], product: Product = PRODUCTS[0]
-) -> dict[str, Made]:
+) -> dict[str, OutputSpec]:
     """The shape and dtype of each output that a plain call computes, by C name, once its checks have passed."""
     return computed_by(operator, _checked(operator, arguments, product))
 
 
-def computed_by(operator: Operator, call: Call) -> dict[str, Made]:
+def computed_by(operator: Operator, call: Call) -> dict[str, OutputSpec]:
     """The shape and dtype of each output that a sound call computes, by C name."""
     places = _places(operator, call)
     plan = operator.plan(call)
@@ -93,12 +93,12 @@ def computed_by(operator: Operator, call: Call) -> dict[str, Made]:
 
 def places_of(
     operator: Operator, arguments: Mapping[str, Any], product: Product = PRODUCTS[0]
-) -> dict[str, Made]:
+) -> dict[str, OutputSpec]:
     """The shape and dtype of every output, which both phases must be given whether they compute it or not."""
     return _places(operator, _checked(operator, arguments, product))
 
 
-def _places(operator: Operator, call: Call) -> dict[str, Made]:
+def _places(operator: Operator, call: Call) -> dict[str, OutputSpec]:
     """Every output's shape and dtype; those that are left to us are described in the call from here on."""
     operator.outline(call)
     tensors = {output.name: call.tensor(output.name) for output in operator.outputs}

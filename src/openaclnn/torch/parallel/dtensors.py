@@ -16,11 +16,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.nn import functional as torch_functional
 
+from openaclnn.torch.dispatch import FLOATS
 from openaclnn.torch.parallel.collectives import Groups, Options, check_classes
 from openaclnn.torch.parallel.cross_entropy import cross_entropy_of_positions
 from openaclnn.torch.parallel.groups import difference_of_elements, nll_of_positions
 from openaclnn.torch.private import uncompiled
-from openaclnn.torch.roads import FLOATS
 
 __all__ = ["cross_entropy", "l1_loss", "nll_loss", "smooth_l1_loss"]
 

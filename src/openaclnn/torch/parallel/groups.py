@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.distributed import ProcessGroup
 
+from openaclnn.torch.dispatch import FLOATS
 from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.parallel.collectives import (
     Groups,
@@ -29,7 +30,6 @@ from openaclnn.torch.parallel.collectives import (
 )
 from openaclnn.torch.parallel.cross_entropy import cross_entropy_of_positions
 from openaclnn.torch.private import uncompiled
-from openaclnn.torch.roads import FLOATS
 
 __all__ = [
     "batch_parallel_cross_entropy",

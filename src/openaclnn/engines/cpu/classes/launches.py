@@ -183,7 +183,7 @@ class ClassKernel:
         launches = self.cut(Problem(_Ints(words), self.slots, plan=plan))
         return _runner_of(words, launches, self.kernels(plan, launches.variant), len(plan.operands))
 
-    def sized(self, plan: Plan) -> SizedRunner | None:
+    def dynamic_shapes(self, plan: Plan) -> SizedRunner | None:
         """What runs row-major operands of any size."""
         if plan.class_axis != 1:
             return None
@@ -197,7 +197,7 @@ class ClassKernel:
                 template[first + CLASS_STEP] = item
         return _builtin_of(self, plan, template)
 
-    def laid(self, plan: Plan) -> LaidRunner | None:
+    def dynamic_strides(self, plan: Plan) -> LaidRunner | None:
         """What runs few elements of any sizes and strides."""
         if not self.strided:
             return None
@@ -428,7 +428,7 @@ class _BuiltinCode:
 
     def __init__(self, kernel: ClassKernel, strided: bool) -> None:
         self.kernel, self.strided = kernel, strided
-        self.name = f"{kernel.name}.{'laid' if strided else 'sized'}"
+        self.name = f"{kernel.name}.{'dynamic_strides' if strided else 'dynamic_shapes'}"
         self.arguments = 5 if strided else 4
 
     def emit(self, code: Code, state: Array, passed: Array, number: Value) -> None:

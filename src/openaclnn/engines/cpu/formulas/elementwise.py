@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, DType
-from openaclnn.core.plan import Kept, Operand, Plan, covered_elements, exactly
+from openaclnn.core.plan import BoundedCache, Operand, Plan, covered_elements, exactly
 from openaclnn.engines.cpu.formulas import sums
 from openaclnn.engines.cpu.formulas.forms import (
     TUNED,
@@ -60,7 +60,9 @@ class Elementwise:
 
     def __init__(self, formula: Formula) -> None:
         self.formula = formula
-        self._flats: Kept[tuple[Any, ...], Flat | None] = Kept(256)  # by all that they follow from
+        self._flats: BoundedCache[tuple[Any, ...], Flat | None] = BoundedCache(
+            256
+        )  # by all that they follow from
 
     def declines(self, plan: Plan) -> str | None:
         """Why it does not serve a plan; None if it does."""
@@ -100,9 +102,9 @@ class Elementwise:
         run = sums.runner if plan.reduction else runner_of
         return run(plan, form_of(plan) if form is None else form)
 
-    def sized(self, plan: Plan) -> SizedRunner | None:
+    def dynamic_shapes(self, plan: Plan) -> SizedRunner | None:
         """What adds up more row-major elements than a flat kernel does."""
-        return sums.sized(plan, form_of) if plan.reduction else None
+        return sums.dynamic_shapes(plan, form_of) if plan.reduction else None
 
     def variants(self) -> Iterator[Plan]:
         """Plans of one dtype throughout, dense and with one first value, by all forms; and strided ones."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from openaclnn.core.dtypes import FLOAT, DType
 from openaclnn.core.interop import strided_view
-from openaclnn.core.plan import Kept, Operand, Plan
+from openaclnn.core.plan import BoundedCache, Operand, Plan
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.cpu.formulas.forms import (
     Flat,
@@ -37,7 +37,7 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.values import Shape, Value
 
-__all__ = ["Filling", "flat", "runner", "sized", "write_one"]
+__all__ = ["Filling", "flat", "runner", "dynamic_shapes", "write_one"]
 
 SLAB = 1 << 18  # elements that are computed before they are added up where they have to be gathered
 BLOCK = 4096  # elements
@@ -117,10 +117,10 @@ def flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat | None:
     )  # fmt: skip
 
 
-def sized(plan: Plan, form_of: Callable[[Plan], Form]) -> SizedRunner:
+def dynamic_shapes(plan: Plan, form_of: Callable[[Plan], Form]) -> SizedRunner:
     """What runs more elements in a row than few blocks have, with any numbers; a size that comes again has its runner."""
     names = [changed.option for changed in plan.free]
-    known: Kept[tuple[Any, ...], Runner] = Kept(64)
+    known: BoundedCache[tuple[Any, ...], Runner] = BoundedCache(64)
 
     def run(
         addresses: Sequence[int], stream: int, shape: Sequence[int], numbers: Sequence[float]

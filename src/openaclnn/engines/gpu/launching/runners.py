@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import triton
 
-from openaclnn.core.plan import Kept, Plan, exactly, told_of
+from openaclnn.core.plan import BoundedCache, Plan, exactly, told_of
 from openaclnn.engines.gpu.launching import scratch
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
@@ -314,7 +314,7 @@ def _interpreted_queue(spec: KernelSpec) -> Queue:
     return queue
 
 
-_remembered: Kept[tuple[Any, ...], Any] = Kept(256)
+_remembered: BoundedCache[tuple[Any, ...], Any] = BoundedCache(256)
 Made = TypeVar("Made")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Made, Operator, Sample, register
+from openaclnn.core.declare import Operator, OutputSpec, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, Plan, elementwise_plan, empty_plan
@@ -37,7 +37,7 @@ CHECKS = (
 )
 
 
-def _result(call: Call) -> Made:
+def _result(call: Call) -> OutputSpec:
     gradient = call.tensor("gradOutput")
     return gradient.shape, gradient.dtype
 

@@ -1,4 +1,4 @@
-"""What the full way of a call relies on: addresses read from arrays, rounding to FLOAT, kernels by count, geometry."""
+"""What the slow path of a call relies on: addresses read from arrays, rounding to FLOAT, kernels by count, geometry."""
 
 from __future__ import annotations
 
@@ -188,9 +188,9 @@ def test_a_record_has_every_word_in_its_slot() -> None:
     options = specialize.option_words((1.5, 3), (specialize.FreeNumber(),) * 2)
     layout = specialize._layout(2, 2, 0b10, 2)
     words: list[Any] = [1] * (at.CONSTANT + 2 + at.SHAPE + at.ARRAY_SLOTS)
-    room = np.full(at.RECORD_SLOTS, 7, np.int64)
+    room = np.full(at.ENTRY_SLOTS, 7, np.int64)
     layout.pack_into(room.data, 0, *words, *options)
-    wanted = np.zeros(at.RECORD_SLOTS, np.int64)
+    wanted = np.zeros(at.ENTRY_SLOTS, np.int64)
     second, beyond = at.FIRST_ARRAY + at.ARRAY_SLOTS, at.FIRST_OPTION + 2 * at.OPTION_SLOTS
     wanted[: at.CONSTANT + 2] = 1
     wanted[at.FIRST_ARRAY : at.FIRST_ARRAY + at.SHAPE] = 1

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from openaclnn.core.dtypes import DType
-from openaclnn.engines.gpu.kernels.ahead import ROUND, at_targets, expect, gradient_late, loss_ahead
+from openaclnn.engines.gpu.kernels.fused_backward import (
+    ROUND,
+    at_targets,
+    expect,
+    gradient_late,
+    loss_ahead,
+)
 from openaclnn.engines.gpu.kernels.logits import logit_losses
 from openaclnn.engines.gpu.launchers.geometry import LaunchParams, Number, power_of_two_divisor
 from openaclnn.engines.gpu.launchers.launcher import in_order

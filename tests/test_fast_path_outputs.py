@@ -1,4 +1,4 @@
-"""The short road of operators with several outputs that a caller gives: each is written where it may be, and nothing else."""
+"""The fast path of operators with several outputs that a caller gives: each is written where it may be, and nothing else."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.status import AclnnError
-from test_road import counted_roads, road_of
-from test_road_layouts import SHAPES, as_it_lies, spread
-from test_road_losses import NUMBERS, data_of, libraries
+from test_fast_path import cache_of, counted_roads
+from test_fast_path_layouts import SHAPES, as_it_lies, spread
+from test_fast_path_losses import NUMBERS, data_of, libraries
 from test_two_phase_kinds import anew, both, descriptor, forget, in_c_order, phase_one
-from test_two_phase_kinds import full_ways as full_ways
+from test_two_phase_kinds import slow_paths as slow_paths
 
 SEVERAL = [op for op in APART if op.result_type is not None]
 names = pytest.mark.parametrize("operator", SEVERAL, ids=lambda op: op.python_name)
@@ -83,7 +83,7 @@ def test_outputs_of_any_size_are_written_on_the_road(
     operator: Operator, dtype: DType, convert: Any, taken: list[bool]
 ) -> None:
     for options in options_of(operator):
-        road_of(operator).forget()
+        cache_of(operator).forget()
         for number, size in enumerate((6, 9, 200, 31)):
             made = problem(operator, size, dtype, **options)
             out, own = tuple(map(convert, empty(operator, made))), converted(convert, made)
@@ -170,7 +170,7 @@ def test_a_list_of_outputs_is_as_good_as_a_tuple(operator: Operator, taken: list
 
 
 @names
-def test_what_is_no_tuple_takes_the_full_way(operator: Operator, taken: list[bool]) -> None:
+def test_what_is_no_tuple_takes_the_slow_path(operator: Operator, taken: list[bool]) -> None:
     made = problem(operator, 6, reduction="none")
     expected = plain(operator)(**made)
 
@@ -273,7 +273,7 @@ def test_what_is_wrong_with_an_output_is_told_alike(
     refused = 0
     for out in memory.faults():
         forget()
-        road_of(operator).forget()
+        cache_of(operator).forget()
         cold = outcome(out)
         for _ in range(2):
             assert not outcome(memory.sound)[0]
@@ -291,11 +291,11 @@ def test_what_is_wrong_with_an_output_is_told_alike(
 )
 @names
 def test_two_phases_of_any_size(
-    operator: Operator, convert: Any, full_ways: list[str], stream: Any
+    operator: Operator, convert: Any, slow_paths: list[str], stream: Any
 ) -> None:
     for options in options_of(operator):
         forget()
-        full_ways.clear()
+        slow_paths.clear()
         for size in (6, 9, 200, 31, 5):
             made = problem(operator, size, **options)
             expected = plain(operator)(**made)
@@ -312,12 +312,12 @@ def test_two_phases_of_any_size(
                     got.tobytes()
                     == (np.full_like(own, FILL) if wanted is None else wanted).tobytes()
                 )
-        assert len(full_ways) == 1, options
+        assert len(slow_paths) == 1, options
 
 
 @names
 def test_descriptors_of_outputs_keep_the_rules_of_memory(
-    operator: Operator, full_ways: list[str], stream: Any
+    operator: Operator, slow_paths: list[str], stream: Any
 ) -> None:
     """Wherever one of them lies: as if nothing were known, in the phase that says so."""
     memory = Memory(operator, np.asarray, 1)
@@ -343,10 +343,10 @@ def test_descriptors_of_outputs_keep_the_rules_of_memory(
         wanted = anew(outcome, starts)
         refused += wanted[0] != 0
         assert outcome(sound) == (0, "")
-        full_ways.clear()
+        slow_paths.clear()
         assert outcome(starts) == wanted
         assert outcome(starts) == wanted
-        assert not full_ways
+        assert not slow_paths
     assert refused > len(sound) ** 2
     for base, number in itertools.product((tight, 0, 64), range(len(sound))):
         starts = [start * (place != number) for place, start in enumerate(sound)]
@@ -356,7 +356,7 @@ def test_descriptors_of_outputs_keep_the_rules_of_memory(
         assert wanted[0] != 0 or base == tight
 
 
-def test_a_located_executor_has_its_outputs_when_asked(full_ways: list[str], stream: Any) -> None:
+def test_a_located_executor_has_its_outputs_when_asked(slow_paths: list[str], stream: Any) -> None:
     operator = openaclnn.find_operator("nll_loss")
     made = problem(operator, 6, reduction="none")
     out = empty(operator, made)
@@ -404,7 +404,7 @@ def test_losses_are_not_written_over_one_class(phases: int) -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_sequences_of_calls_with_given_outputs(data: st.DataObject) -> None:
-    """Sizes, numbers, layouts, dtypes of the outputs, some given, in one phase or two: the full way's bits, the oracle's numbers."""
+    """Sizes, numbers, layouts, dtypes of the outputs, some given, in one phase or two: the slow path's bits, the oracle's numbers."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     operator = data.draw(st.sampled_from(SEVERAL))
     dtype, convert = (data.draw(st.sampled_from(one)) for one in (FLOATS, [np.asarray, as_it_lies]))

@@ -16,10 +16,10 @@ from openaclnn.core.dtypes import FLOATS, dtype_of_torch
 from openaclnn.core.interop import stream_of
 from openaclnn.engines import gpu
 from openaclnn.engines.dispatch import current_engine
-from openaclnn.torch.direct import CrossEntropy
+from openaclnn.torch.autograd import CrossEntropy
+from openaclnn.torch.dispatch import is_tracked
 from openaclnn.torch.gradients import quick
 from openaclnn.torch.kernels import PLAIN, disturbed
-from openaclnn.torch.roads import is_tracked
 
 __all__ = ["LEAST", "loss_ahead"]
 
@@ -41,7 +41,7 @@ def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -
         or gpu.unavailable() is not None
     ):
         return None
-    from openaclnn.engines.gpu.launchers import ahead
+    from openaclnn.engines.gpu.launchers import fused_backward as ahead
 
     rows, classes = input.shape
     if not ahead.serves(input.element_size(), rows, classes):
@@ -103,7 +103,7 @@ class CrossEntropyAhead(CrossEntropy):
             rows = kind[1]
             ctx.kept = *kept[: 2 * rows].split(rows), ctx.options
             return CrossEntropy.backward(ctx, gradient)
-        from openaclnn.engines.gpu.launchers import ahead
+        from openaclnn.engines.gpu.launchers import fused_backward as ahead
 
         x, target, _ = ctx.saved_tensors
         if found is None:  # it was handed out before: in other memory nothing is written yet

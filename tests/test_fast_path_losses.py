@@ -1,4 +1,4 @@
-"""The short road of losses: sums over arrays of any size, numbers and strides, and several outputs, which it makes."""
+"""The fast path of losses: sums over arrays of any size, numbers and strides, and several outputs, which it makes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.cpu.formulas.sums import BLOCK
 from openaclnn.repeat.words import slots as at
-from test_road import bits, counted_roads, road_of
-from test_road_layouts import SHAPES, as_it_lies, spread
+from test_fast_path import bits, cache_of, counted_roads
+from test_fast_path_layouts import SHAPES, as_it_lies, spread
 
 LOSSES = [
     op for op in APART if op not in SIZED and not (op.result_type is None and op.workloads.PATTERN != "elementwise")
@@ -55,7 +55,7 @@ def data_of(result: Any) -> list[bytes]:
     ]
 
 
-def assert_same_as_the_full_way(operator: Operator, arguments: dict[str, Any], got: Any) -> Any:
+def assert_same_as_the_slow_path(operator: Operator, arguments: dict[str, Any], got: Any) -> Any:
     with openaclnn.use_engine("cpu"):
         expected = plain(operator)(**arguments)
     assert data_of(got) == data_of(expected)
@@ -66,7 +66,7 @@ def assert_same_as_the_full_way(operator: Operator, arguments: dict[str, Any], g
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_sequences_of_losses(data: st.DataObject) -> None:
-    """Sizes, numbers, layouts, stretched or not, in any order: the full way's bits, and the oracle's numbers."""
+    """Sizes, numbers, layouts, stretched or not, in any order: the slow path's bits, and the oracle's numbers."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     operator = data.draw(st.sampled_from(LOSSES))
     pattern, dtype = operator.workloads.PATTERN, data.draw(st.sampled_from(FLOATS))
@@ -102,7 +102,7 @@ def test_sequences_of_losses(data: st.DataObject) -> None:
             if given_out:
                 options["out"] = plain(operator)(**own)
             got = plain(operator)(**own, **options)
-            expected = assert_same_as_the_full_way(operator, own, got)
+            expected = assert_same_as_the_slow_path(operator, own, got)
             if convert is np.asarray:
                 assert_matches_oracle(operator, made, expected)
 
@@ -123,7 +123,7 @@ def test_what_changes_from_call_to_call_takes_the_road(
         if name in operator.signature()
     }
     for turned in (False, True):
-        road_of(operator).forget()
+        cache_of(operator).forget()
         seen = []
         for number, size in enumerate((6, 9, 200, 31)):
             pixels = operator.workloads.PATTERN == "pixels"
@@ -142,13 +142,13 @@ def test_what_changes_from_call_to_call_takes_the_road(
             taken.clear()
             got = plain(operator)(**own)
             seen += taken
-            assert_same_as_the_full_way(operator, own, got)
+            assert_same_as_the_slow_path(operator, own, got)
         assert seen == [False, True, True, True]
 
 
 @libraries
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_sums_of_any_length_have_the_bits_of_the_full_way(
+def test_sums_of_any_length_have_the_bits_of_the_slow_path(
     dtype: DType, convert: Any, taken: list[bool]
 ) -> None:
     """Around every bound at which they are added up otherwise: in rows, in pairs, in blocks; with gaps, and stretched."""
@@ -186,7 +186,7 @@ def test_sums_of_any_length_have_the_bits_of_the_full_way(
                     "self": convert(arrays[0]), "target": convert(arrays[1]), "reduction": reduction, "beta": count / 64,
                 }  # fmt: skip
                 operator = openaclnn.find_operator("smooth_l1_loss")
-                assert_same_as_the_full_way(operator, own, plain(operator)(**own))
+                assert_same_as_the_slow_path(operator, own, plain(operator)(**own))
     assert taken.count(True) > 200
 
 
@@ -247,7 +247,7 @@ def test_a_stray_target_is_refused_and_nothing_is_lost(
 def test_what_a_road_knows_may_go_while_results_are_made(taken: list[bool]) -> None:
     """A finaliser may run in an allocation, and call what it likes."""
     x, target, weight = -np.ones((5, 3), np.float32), np.arange(5) % 3, np.ones(3, np.float32)
-    road = road_of(openaclnn.find_operator("nll_loss"))
+    road = cache_of(openaclnn.find_operator("nll_loss"))
 
     def make(shape: Any, dtype: Any) -> Any:
         road.forget()

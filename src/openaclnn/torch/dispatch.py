@@ -1,4 +1,4 @@
-"""Which way a functional loss goes: straight to the kernels as a rule, by the short road where a call of its kind was
+"""Which way a functional loss goes: straight to the kernels as a rule, by the fast path where a call of its kind was
 made before, and by PyTorch's dispatcher where somebody records operations, transforms or casts them.
 """
 
@@ -39,7 +39,7 @@ _is_compiling, _grad_enabled = torch.compiler.is_compiling, torch.is_grad_enable
 
 
 def may_be_short(tensor: Any) -> bool:
-    """Whether all that is left to ask is what the short road asks itself: of the other arguments, whether they are plain tensors."""
+    """Whether all that is left to ask is what the fast path asks itself: of the other arguments, whether they are plain tensors."""
     return type(tensor) in PLAIN and not (
         has_torch_function_unary(tensor) or transformed() or any_autocast() or forward_mode()
     )

@@ -23,9 +23,9 @@ if MODE:
     import torch
 
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, DType, dtype_of_numpy
-    from openaclnn.engines.gpu.launchers import ahead
+    from openaclnn.engines.gpu.launchers import fused_backward as ahead
     from openaclnn.operators.logits import reference, reference_grad
-    from openaclnn.torch import ahead as torch_ahead
+    from openaclnn.torch import fused_backward as torch_ahead
 
     ROWS = 5
     nan, inf = np.nan, np.inf

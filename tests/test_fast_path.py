@@ -1,4 +1,4 @@
-"""The short road: which calls take it, which are left to the full way, what it keeps, and that bits are the same."""
+"""The fast path: which calls take it, which are left to the slow path, what it keeps, and that bits are the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from openaclnn.core.status import AclnnError
 from openaclnn.engines import dispatch
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.machine import objects
-from openaclnn.repeat.cache import Road
+from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.words import slots as at
 from test_interop import to_torch
 from workloads import cases_of
@@ -46,8 +46,8 @@ def bits(tensor: Any) -> bytes:
     return data
 
 
-def road_of(operator: Operator) -> Road:
-    road: Road = plain(operator).__globals__["_road"]
+def cache_of(operator: Operator) -> CallCache:
+    road: CallCache = plain(operator).__globals__["_cache"]
     return road
 
 
@@ -55,7 +55,7 @@ def road_of(operator: Operator) -> Road:
 def counted_roads(operators: list[Operator]) -> Iterator[list[bool]]:
     """Whether each call of these operators took the road; nothing is known at first, nor after."""
     counted: list[bool] = []
-    roads = [road_of(operator) for operator in operators]
+    roads = [cache_of(operator) for operator in operators]
     for operator, road in zip(operators, roads, strict=True):
         sample = operator.samples[0].arrays()
         plain(operator)(**sample)  # has it open
@@ -93,7 +93,7 @@ def test_every_case_has_the_same_bits(operator: Operator, dtype: Any, taken: lis
     rng = np.random.default_rng(9)
     for case in cases_of(operator, rng, dtype):
         arguments = {name: to_torch(value) for name, value in case.items()}
-        with openaclnn.use_engine("cpu"):  # the full way alone
+        with openaclnn.use_engine("cpu"):  # the slow path alone
             first = plain(operator)(**arguments)
         assert bits(plain(operator)(**arguments)) == bits(first)
         taken.clear()
@@ -125,14 +125,14 @@ def test_several_outputs_are_made_on_the_road(
 
         return counted
 
-    rng, road, function = np.random.default_rng(9), road_of(operator), plain(operator)
+    rng, road, function = np.random.default_rng(9), cache_of(operator), plain(operator)
     road.forget()
     for case in cases_of(operator, rng, FLOAT):
         arguments = {
             name: convert(value) if isinstance(value, np.ndarray) else value
             for name, value in case.items()
         }
-        with openaclnn.use_engine("cpu"):  # the full way alone
+        with openaclnn.use_engine("cpu"):  # the slow path alone
             first = function(**arguments)
         function(**arguments)
         with monkeypatch.context() as patch:
@@ -179,7 +179,7 @@ def test_any_size_takes_the_road_any_other_kind_does_not(taken: list[bool]) -> N
         (g.numpy(), x.numpy()),
     ]  # fmt: skip
     for a, b in others:
-        road_of(openaclnn.find_operator("elu_backward")).forget()
+        cache_of(openaclnn.find_operator("elu_backward")).forget()
         warm(g, x)
         taken.clear()
         got = openaclnn.elu_backward(a, b)
@@ -231,14 +231,14 @@ with_classes = pytest.mark.parametrize(
 def test_classes_and_positions_of_any_number(
     operator: Operator, library: str, dtype: Any, taken: list[bool]
 ) -> None:
-    """Each size has the bits of the full way, whichever size the kind was remembered with."""
+    """Each size has the bits of the slow path, whichever size the kind was remembered with."""
     rng = np.random.default_rng(31)
     pixels = operator.workloads.PATTERN == "pixels"
     variants = [
         (variant, summed) for variant in operator.workloads.VARIANTS for summed in {False, pixels}
     ]
     for variant, summed in variants:
-        road_of(operator).forget()
+        cache_of(operator).forget()
         for shape in CLASS_SHAPES[operator.workloads.PATTERN]:
             given = operator.workloads.make(rng, dtype, shape, variant)
             if summed:
@@ -257,7 +257,7 @@ def test_classes_and_positions_of_any_number(
 
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
-def test_more_axes_than_a_record_has_take_the_full_way(convert: Any, taken: list[bool]) -> None:
+def test_more_axes_than_a_record_has_take_the_slow_path(convert: Any, taken: list[bool]) -> None:
     """Weights are asked for their number of elements alone, so that they may have any number of axes."""
     given = {
         "grad_output": np.ones((2, 2, 2), np.float32), "self": np.zeros((2, 3, 2, 2), np.float32),
@@ -348,7 +348,7 @@ def test_a_target_out_of_range_is_refused_every_time(taken: list[bool]) -> None:
     # No number of refusals pushes other kinds out.
     arrays = [own.numpy() for own in (gradient, log_prob, target)]
     openaclnn.cross_entropy_loss_grad(*arrays)
-    for _ in range(at.MAX_KINDS + 1):
+    for _ in range(at.MAX_ENTRIES + 1):
         with pytest.raises(AclnnError):
             openaclnn.cross_entropy_loss_grad(gradient, log_prob, stray)
     taken.clear()
@@ -397,7 +397,7 @@ def test_what_an_allocation_raises_is_raised(taken: list[bool], monkeypatch: Any
     def refuse(shape: Any, dtype: Any) -> Any:
         raise MemoryError(f"no room for {shape} of {dtype}")
 
-    road_of(operator)._table[0][[at.MAKE, at.MAKE_LARGE]] = id(refuse)
+    cache_of(operator)._table[0][[at.MAKE, at.MAKE_LARGE]] = id(refuse)
     before = [sys.getrefcount(value) for value in (g, x)]
     for _ in range(5):
         with pytest.raises(MemoryError, match=r"no room for \(16,\) of float32"):
@@ -408,7 +408,7 @@ def test_what_an_allocation_raises_is_raised(taken: list[bool], monkeypatch: Any
 def test_what_is_no_call_of_its_own_is_left_alone(taken: list[bool]) -> None:
     g, x = elu()
     warm(g, x)
-    call = road_of(openaclnn.find_operator("elu_backward")).call
+    call = cache_of(openaclnn.find_operator("elu_backward")).call
     for arguments in ((), (g, x), (g, x, None), (g, 5, None, 1.0, 1.0, 1.0, False, None)):
         assert call(*arguments) is NotImplemented
 
@@ -526,24 +526,24 @@ def test_more_kinds_than_there_is_room_for(taken: list[bool]) -> None:
     g, x = elu()
     results = {}
     for _ in range(2):
-        for number in range(2 * at.MAX_KINDS + 3):
+        for number in range(2 * at.MAX_ENTRIES + 3):
             got = bits(openaclnn.elu_backward(g, x, alpha=1.0 + number))
             assert results.setdefault(number, got) == got
-    last = 1.0 + 2 * at.MAX_KINDS + 2
+    last = 1.0 + 2 * at.MAX_ENTRIES + 2
     taken.clear()
     openaclnn.elu_backward(g, x, alpha=last)
     assert taken == [True]
 
 
-def test_an_unknown_numpy_has_no_road(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where arrays lie otherwise than the probe expects, the full way serves every call."""
+def test_an_unknown_numpy_has_no_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where arrays lie otherwise than the probe expects, the slow path serves every call."""
     program = (
         "import numpy as np, openaclnn\n"
         "from openaclnn.engines.machine import objects\n"
         "objects.ARRAY_DTYPE -= 1\n"
         "x = np.float32([-1, 2])\n"
         "for _ in range(3): result = openaclnn.elu_backward(x, x)\n"
-        "road = openaclnn.elu_backward.__globals__['_road']\n"
+        "road = openaclnn.elu_backward.__globals__['_cache']\n"
         "print(result.round(3).tolist(), road._control is None)\n"
     )
     done = subprocess.run(
@@ -568,7 +568,7 @@ def test_a_compiled_caller_is_served(taken: list[bool]) -> None:
     compiled = torch.compile(caller, backend="eager")
     for _ in range(2):
         assert bits(compiled(g, x)) == expected
-    builtin = road_of(openaclnn.find_operator("elu_backward")).call.call  # type: ignore[attr-defined]
+    builtin = cache_of(openaclnn.find_operator("elu_backward")).call.call  # type: ignore[attr-defined]
     assert isinstance(builtin.__module__, str)
 
 
@@ -638,7 +638,7 @@ def test_threads_that_call_beside_each_other(taken: list[bool]) -> None:
             if openaclnn.elu_backward(g, x, alpha=alpha).tobytes() != expected[size, alpha]:
                 failures.append((size, alpha))
             if rng.random() < 0.02:
-                road_of(openaclnn.find_operator("elu_backward")).forget()
+                cache_of(openaclnn.find_operator("elu_backward")).forget()
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
     for thread in threads:
@@ -656,7 +656,7 @@ NUMBERS = [
 
 
 def both_ways(function: Any, *arrays: Any, **options: Any) -> Any:
-    """The same bits, or the same refusal, from the road if it serves the call and from the full way."""
+    """The same bits, or the same refusal, from the road if it serves the call and from the slow path."""
     results: list[Any] = []
     for way in (contextlib.nullcontext(), dispatch.use_engine("cpu")):
         with way:
@@ -677,8 +677,8 @@ def both_ways(function: Any, *arrays: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
-def test_any_numbers_have_the_bits_of_the_full_way(dtype: Any, taken: list[bool]) -> None:
-    """What a kind derives from other numbers is what the full way makes of them, refusals included."""
+def test_any_numbers_have_the_bits_of_the_slow_path(dtype: Any, taken: list[bool]) -> None:
+    """What a kind derives from other numbers is what the slow path makes of them, refusals included."""
     rng = np.random.default_rng(37)
     g, x, y = ((3 * rng.normal(size=200)).astype(dtype.numpy) for _ in range(3))
 
@@ -712,7 +712,7 @@ def test_elu_has_a_kind_for_all_numbers(taken: list[bool]) -> None:
             both_ways(function, *arrays, **{k: float(v) for k, v in given.items()}, **more)
         taken.clear()
         both_ways(function, *arrays, alpha=1.5, scale=1.25, input_scale=1.125, **more)
-        assert taken == [True, False]  # and on the full way
+        assert taken == [True, False]  # and on the slow path
 
 
 CLASS_NUMBERS: dict[str, list[Any]] = {
@@ -741,7 +741,7 @@ def class_call(
 def test_any_numbers_and_sizes_of_classes(
     operator: Operator, library: str, dtype: Any, taken: list[bool]
 ) -> None:
-    """In any order, hitting targets or not, zero or not, refused or not: the full way's bits, and the oracle's numbers."""
+    """In any order, hitting targets or not, zero or not, refused or not: the slow path's bits, and the oracle's numbers."""
     rng = np.random.default_rng(41)
     names = [name for name in CLASS_NUMBERS if name in operator.signature()]
     shapes = {
@@ -835,7 +835,7 @@ def test_a_sized_runner_serves_whatever_calls_it(taken: list[bool]) -> None:
     operator = openaclnn.find_operator("cross_entropy_loss_grad")
     given = operator.workloads.make(np.random.default_rng(3), FLOAT, (5000, 33), "mean")
     expected = openaclnn.cross_entropy_loss_grad(**given)
-    record = road_of(operator)._kept[0][0]
+    record = cache_of(operator)._kept[0][0]
     run = next(kept for kept in record if callable(kept) and kept not in (np.empty, results.empty))
     out = np.empty_like(given["log_prob"])
     places = [given[name].ctypes.data for name in ("target", "grad_loss", "log_prob")]
@@ -861,15 +861,15 @@ def test_a_road_reads_tensors_once_one_came() -> None:
     expected = openaclnn.elu_backward(x, x)
 
     def on_the_road(array: Any) -> Any:
-        return function.road.call(array, array, None, 1.0, 1.0, 1.0, False, None)
+        return function.cache.call(array, array, None, 1.0, 1.0, 1.0, False, None)
 
     assert on_the_road(x) is NotImplemented
     function(x, x)
-    short = function.road.call
+    short = function.cache.call
     np.testing.assert_array_equal(on_the_road(x), expected)
     assert on_the_road(own) is NotImplemented
     function(own, own)
-    assert function.road.call is not short
+    assert function.cache.call is not short
     for array in (x, own, x[:1], own[:1]):
         np.testing.assert_array_equal(np.asarray(on_the_road(array)), expected[: len(array)])
     assert short(own, own, None, 1.0, 1.0, 1.0, False, None) is NotImplemented
@@ -880,10 +880,10 @@ def test_dtypes_are_told_by_their_objects() -> None:
     x = np.linspace(-2, 2, 12, dtype=np.float32)
     other = x.view(np.dtype("float32", metadata={"of": "another"}))
     assert other.dtype is not x.dtype
-    openaclnn.elu.road.forget()
+    openaclnn.elu.cache.forget()
     for array in (x, other, x, other, x, x, other, other):
         np.testing.assert_array_equal(openaclnn.elu(array), openaclnn.elu(x))
-    assert openaclnn.elu.road._next == 2
+    assert openaclnn.elu.cache._next == 2
 
 
 @pytest.mark.parametrize("on_road", [True, False])
@@ -893,7 +893,7 @@ def test_options_that_are_equal_may_be_others(on_road: bool) -> None:
     for first, second in ((0.0, -0.0), (-0.0, 0.0), (1, 1.0), (True, 1)):
         for scale in (first, first, first, second, second, second, first, second):
             if not on_road:
-                openaclnn.elu.road.forget()
+                openaclnn.elu.cache.forget()
             with np.errstate(all="ignore"):
                 wanted = openaclnn.elu.operator.oracle(x, scale=scale).astype(np.float32)
             found = openaclnn.elu(x, scale=scale)
@@ -901,7 +901,7 @@ def test_options_that_are_equal_may_be_others(on_road: bool) -> None:
             np.testing.assert_allclose(found, wanted, rtol=1e-6)
     for is_result in (False, False, 0, 0, 0.0, 0.0, True, True, 1, 1, 1.0, 1.0, False, True):
         if not on_road:
-            openaclnn.elu_backward.road.forget()
+            openaclnn.elu_backward.cache.forget()
         found = openaclnn.elu_backward(x, x, is_result=is_result)
         wanted = openaclnn.elu_backward(x, x, is_result=bool(is_result))
         np.testing.assert_array_equal(found, wanted)

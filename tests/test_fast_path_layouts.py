@@ -1,4 +1,4 @@
-"""The short road with arrays that are not row-major: layouts that were not seen before, and which are left to the full way."""
+"""The fast path with arrays that are not row-major: layouts that were not seen before, and which are left to the slow path."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.cpu import FEW
 from openaclnn.engines.cpu.layouts import gathered
+from test_fast_path import ROADS, taken
 from test_interop import to_torch
-from test_road import ROADS, taken
 
 __all__ = ["taken"]
 
@@ -52,7 +52,7 @@ def narrowed(data: st.DataObject, shape: tuple[int, ...]) -> tuple[int, ...]:
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_any_layout_has_the_bits_of_the_full_way(dtype: DType, data: st.DataObject) -> None:
+def test_any_layout_has_the_bits_of_the_slow_path(dtype: DType, data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     reduction = data.draw(st.sampled_from(["none", "sum", "mean"]))
     axes = data.draw(st.integers(1, 6))
@@ -172,7 +172,7 @@ def test_shapes_that_do_not_stretch_to_one_are_refused(taken: list[bool]) -> Non
     assert taken == [False] * len(taken)
 
 
-def test_many_elements_take_the_full_way(taken: list[bool]) -> None:
+def test_many_elements_take_the_slow_path(taken: list[bool]) -> None:
     for n in (100, 101, gathered.MOST // 10 + 1):
         g, x = (torch.randn(n, 20)[:, ::2] for _ in range(2))
         taken.clear()
@@ -228,11 +228,11 @@ def spread(data: st.DataObject, name: str, values: Any) -> Any:
     """An argument where it lies, elsewhere, or stretched if all its elements may be one."""
     if not isinstance(values, np.ndarray) or not values.ndim:
         return values
-    way = data.draw(st.sampled_from(["dense", "laid", "laid", "stretched"]))
+    way = data.draw(st.sampled_from(["dense", "dynamic_strides", "dynamic_strides", "stretched"]))
     if way == "stretched" and name in ("grad_output", "grad_loss", "weight"):
         steps = (*values.strides[:-1], 0)
         return np.lib.stride_tricks.as_strided(values, values.shape, steps)
-    return laid(data, values) if way == "laid" else values
+    return laid(data, values) if way == "dynamic_strides" else values
 
 
 def as_it_lies(values: Any) -> Any:
@@ -247,7 +247,7 @@ def as_it_lies(values: Any) -> Any:
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_sequences_of_calls_with_classes(data: st.DataObject) -> None:
-    """Sizes, numbers, layouts, dtypes, libraries, in place or not, in any order: the full way's bits, the oracle's numbers."""
+    """Sizes, numbers, layouts, dtypes, libraries, in place or not, in any order: the slow path's bits, the oracle's numbers."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     operator = WITH_CLASSES[data.draw(st.integers(0, len(WITH_CLASSES) - 1))]
     dtype = data.draw(st.sampled_from(FLOATS))
@@ -265,9 +265,9 @@ def test_sequences_of_calls_with_classes(data: st.DataObject) -> None:
             name: values.copy() if isinstance(values, np.ndarray) else values
             for name, values in arrays.items()
         }
-        place = data.draw(st.sampled_from(["fresh", "given", "laid", "in place"]))
+        place = data.draw(st.sampled_from(["fresh", "given", "dynamic_strides", "in place"]))
         out = np.full(shape, 7, dtype.numpy) if place == "given" else None
-        if place == "laid":
+        if place == "dynamic_strides":
             out = laid(data, np.full(shape, 7, dtype.numpy))
         elif place == "in place":
             out = arrays.get("log_prob")
@@ -324,7 +324,7 @@ def test_a_layout_of_classes_that_was_not_seen_takes_the_road(
 
 
 def test_wrong_calls_with_classes_that_lie_anyhow(taken: list[bool]) -> None:
-    """A target out of range, an output over an input, another shape: refused as the full way refuses."""
+    """A target out of range, an output over an input, another shape: refused as the slow path refuses."""
     for n in (6, 7, 8):
         base = np.zeros((n, 12), np.float32)
         log_prob, target = base[:, 1:8:2], np.arange(3 * n)[::3] % 4
@@ -345,7 +345,7 @@ def test_wrong_calls_with_classes_that_lie_anyhow(taken: list[bool]) -> None:
     assert taken.count(True) == 3 * 3 - 2
 
 
-def test_many_positions_that_lie_anyhow_take_the_full_way(taken: list[bool]) -> None:
+def test_many_positions_that_lie_anyhow_take_the_slow_path(taken: list[bool]) -> None:
     for n in (100, 101, FEW // 8 + 1):
         log_prob = torch.randn(n, 16)[:, ::2]
         taken.clear()
@@ -365,7 +365,7 @@ def test_many_positions_that_lie_anyhow_take_the_full_way(taken: list[bool]) -> 
 )
 def test_what_is_written_over_its_input_takes_the_road(operator: Operator, convert: Any) -> None:
     function = getattr(openaclnn, operator.python_name)
-    road = function.__globals__["_road"]
+    road = function.__globals__["_cache"]
     road.forget()
     for number, n in enumerate((5, 9, 64, 300)):
         name, variant = operator.output.python_name, next(iter(operator.workloads.VARIANTS))
