@@ -11,6 +11,7 @@ import atexit
 import inspect
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -164,6 +165,8 @@ _natives: dict[str, list[Native]] = {}  # those of the libraries, as machine cod
 _counts: dict[str, Count] = {}
 _originals: dict[tuple[str, str], Any] = {}
 _machine_code: dict[tuple[str, str], Native | None] = {}
+_lately: deque[Any] = deque(maxlen=256)
+"""Kernels that were entered last: a thread may have found one in the dispatcher, and call it when it is taken out."""
 
 
 def enable(only: Iterable[str] | None = None, exclude: Iterable[str] = ()) -> None:
@@ -309,6 +312,7 @@ def _entered(name: str) -> Any:
             else:
                 native.enter(_asked(attempt, native, OVERRIDES[name]))
                 _natives[name].append(native)
+            _lately.append(torch.library.get_kernel(f"aten::{name}", device))
     return library
 
 
