@@ -887,7 +887,7 @@ if MODE == "compile":
         engine = types.ModuleType("pretended_triton")
         engine.__dict__.update(
             DEVICES=("cpu",), unavailable=lambda: None, declines=gpu.declines, prepare=gpu.prepare,
-            sized=lambda plan: gpu.dynamic_shapes(plan), laid=lambda plan: gpu.dynamic_strides(plan),
+            dynamic_shapes=lambda plan: gpu.dynamic_shapes(plan), dynamic_strides=lambda plan: gpu.dynamic_strides(plan),
         )  # fmt: skip
         monkeypatch.setitem(sys.modules, engine.__name__, engine)
         monkeypatch.setattr(
