@@ -119,6 +119,7 @@ def test_memory_that_goes_while_results_are_made(
     x = convert(np.full((100, 7), 2, np.float32))
     for _ in range(3):
         known = values(call(x))
+    gc.freeze()  # garbage is collected at every step below, among few objects
     for turn in range(12):
         x = convert(np.full((100, 7), 2, np.float32))
         gc.disable()

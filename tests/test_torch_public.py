@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,14 +31,24 @@ READING = {
 """Files that read memory by address, and what."""
 
 
-def sources(*folders: str) -> Iterator[tuple[str, ast.Module]]:
-    for folder in folders or ("",):
-        for path in sorted((SOURCE / folder).rglob("*.py")):
-            yield str(path.relative_to(SOURCE)), ast.parse(path.read_text())
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """The source files."""
+    files = sorted(SOURCE.rglob("*.py"))
+    return {str(path.relative_to(SOURCE)): ast.parse(path.read_text()) for path in files}
+
+
+@functools.cache
+def words_of_files() -> dict[str, frozenset[str]]:
+    return {name: frozenset(words(tree)) for name, tree in trees().items()}
+
+
+def files_with(word: str) -> set[str]:
+    return {name for name, known in words_of_files().items() if word in known}
 
 
 def words(tree: ast.AST) -> Iterator[str]:
-    """Names, attributes and texts, but for docstrings and comments."""
+    """Names, attributes and texts, but for comments."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             yield node.attr
@@ -48,8 +59,7 @@ def words(tree: ast.AST) -> Iterator[str]:
 
 
 def test_memory_is_read_by_address_where_it_is_known_whose_it_is() -> None:
-    found = {name for name, tree in sources() if "from_address" in words(tree)}
-    assert found == READING.keys()
+    assert files_with("from_address") == READING.keys()
 
 
 def places_inside_objects(tree: ast.AST) -> list[str]:
@@ -66,27 +76,26 @@ def places_inside_objects(tree: ast.AST) -> list[str]:
 
 def test_no_address_inside_an_object_is_computed() -> None:
     assert places_inside_objects(ast.parse("id(tensor) + 16")) == ["id(tensor) + 16"]
-    found = {name for name, tree in sources() if places_inside_objects(tree)}
+    found = {name for name, tree in trees().items() if places_inside_objects(tree)}
     assert found == {"core/tensor.py"}  # where NumPy's arrays have their data
 
 
 @pytest.mark.parametrize("word", ["_cdata", "__basicsize__"])
 def test_nobody_looks_for_pytorchs_objects(word: str) -> None:
     allowed = {"core/tensor.py", "engines/machine/objects.py"} if word == "__basicsize__" else set()
-    assert {name for name, tree in sources() if word in words(tree)} <= allowed
+    assert files_with(word) <= allowed
 
 
 def test_no_symbol_of_cpp_is_asked_for() -> None:
     mangled = re.compile(r"\b_Z(N|K|S|T|\d)")
     assert mangled.match("_ZN2at6native6is_negERKNS_6TensorE")
-    assert not [
-        (name, word) for name, tree in sources() for word in words(tree) if mangled.search(word)
-    ]
+    found = words_of_files().items()
+    assert not [(name, word) for name, known in found for word in known if mangled.search(word)]
 
 
 def test_no_version_is_listed() -> None:
     """What PyTorch has is seen by asking for it."""
-    found = {name for name, tree in sources("torch", "repeat") if "__version__" in words(tree)}
+    found = {name for name in files_with("__version__") if name.startswith(("torch/", "repeat/"))}
     assert found == {"torch/refusals.py"}  # which names it in an error
 
 
