@@ -39,7 +39,7 @@ SIZED = [
 ]
 """Of those, the ones with one output of the inputs' shape, and kernels for any size."""
 GRADIENTS = [op for op in SIZED if not hasattr(op.workloads, "TRAINED")]
-"""Of those, the gradients: where a road is the same for all and trying it takes long, they stand for the forwards too."""
+"""Of those, the gradients: where a fast path is the same for all and trying it takes long, they stand for the forwards too."""
 INTERPRETED = (FLOAT, BFLOAT16)
 """Dtypes for kernels under Triton's interpreter, which takes long: FLOAT16 goes BFLOAT16's way, and devices try all."""
 CPU_ENGINES = [

@@ -52,8 +52,8 @@ def cache_of(operator: Operator) -> CallCache:
 
 
 @contextmanager
-def counted_roads(operators: list[Operator]) -> Iterator[list[bool]]:
-    """Whether each call of these operators took the road; nothing is known at first, nor after."""
+def counted_fast_paths(operators: list[Operator]) -> Iterator[list[bool]]:
+    """Whether each call of these operators took the fast path; nothing is known at first, nor after."""
     counted: list[bool] = []
     roads = [cache_of(operator) for operator in operators]
     for operator, road in zip(operators, roads, strict=True):
@@ -82,8 +82,8 @@ def counted_roads(operators: list[Operator]) -> Iterator[list[bool]]:
 
 @pytest.fixture
 def taken() -> Iterator[list[bool]]:
-    """Whether each call from here on took the road."""
-    with counted_roads(ROADS) as counted:
+    """Whether each call from here on took the fast path."""
+    with counted_fast_paths(ROADS) as counted:
         yield counted
 
 
@@ -656,7 +656,7 @@ NUMBERS = [
 
 
 def both_ways(function: Any, *arrays: Any, **options: Any) -> Any:
-    """The same bits, or the same refusal, from the road if it serves the call and from the slow path."""
+    """The same bits, or the same refusal, from the fast path if it serves the call and from the slow path."""
     results: list[Any] = []
     for way in (contextlib.nullcontext(), dispatch.use_engine("cpu")):
         with way:
@@ -876,7 +876,7 @@ def test_a_road_reads_tensors_once_one_came() -> None:
 
 
 def test_dtypes_are_told_by_their_objects() -> None:
-    """Two that are equal are two kinds, and both have a road."""
+    """Two that are equal are two kinds, and both have a fast path."""
     x = np.linspace(-2, 2, 12, dtype=np.float32)
     other = x.view(np.dtype("float32", metadata={"of": "another"}))
     assert other.dtype is not x.dtype

@@ -20,7 +20,7 @@ from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.cpu.formulas.sums import BLOCK
 from openaclnn.repeat.words import slots as at
-from test_fast_path import bits, cache_of, counted_roads
+from test_fast_path import bits, cache_of, counted_fast_paths
 from test_fast_path_layouts import SHAPES, as_it_lies, spread
 
 LOSSES = [
@@ -42,8 +42,8 @@ NUMBERS: dict[str, list[Any]] = {
 
 @pytest.fixture
 def taken() -> Iterator[list[bool]]:
-    """Whether each call from here on took the road; nothing is known at first."""
-    with counted_roads(LOSSES) as counted:
+    """Whether each call from here on took the fast path; nothing is known at first."""
+    with counted_fast_paths(LOSSES) as counted:
         yield counted
 
 

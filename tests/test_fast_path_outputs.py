@@ -29,7 +29,7 @@ from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.status import AclnnError
-from test_fast_path import cache_of, counted_roads
+from test_fast_path import cache_of, counted_fast_paths
 from test_fast_path_layouts import SHAPES, as_it_lies, spread
 from test_fast_path_losses import NUMBERS, data_of, libraries
 from test_two_phase_kinds import anew, both, descriptor, forget, in_c_order, phase_one
@@ -43,8 +43,8 @@ LAYOUTS = ("contiguous", "contiguous", "transposed", "sliced", "reversed")
 
 @pytest.fixture
 def taken() -> Iterator[list[bool]]:
-    """Whether each call from here on took the road; nothing is known at first."""
-    with counted_roads(SEVERAL) as counted:
+    """Whether each call from here on took the fast path; nothing is known at first."""
+    with counted_fast_paths(SEVERAL) as counted:
         yield counted
 
 

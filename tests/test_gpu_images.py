@@ -285,7 +285,7 @@ if MODE == "compile":
     def test_channels_that_come_last_are_no_images_of_one_pixel(
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """Their plans are alike: it is the road that tells them apart."""
+        """Their plans are alike: it is the fast path that tells them apart."""
         draw, driver = np.random.default_rng(7), Pretended(monkeypatch)
         loss_of.cache.forget()
         for shape in ((42, 5, 1), (2, 5, 21), (42, 5, 1), (3, 5, 21)):

@@ -747,7 +747,7 @@ if MODE == "compile":
     def test_losses_of_any_layout_reach_the_driver(
         name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The road merges axes as plans do: the kernels get the same strides."""
+        """The fast path merges axes as plans do: the kernels get the same strides."""
         operator, draw = openaclnn.find_operator(name), np.random.default_rng(4)
         driver, rank = Pretended(monkeypatch), len(SIZES[operator.workloads.PATTERN][0][0])
         variant, natively = next(iter(operator.workloads.VARIANTS)), 0

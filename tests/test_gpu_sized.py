@@ -680,7 +680,7 @@ if MODE == "compile":
     def in_words(
         run: Any, addresses: Any, stream: int, shape: Any, *more: Any, locked: bool = False
     ) -> bool:
-        """Whether a builtin's function for callers without Python's objects launches; numbers are as a road has them."""
+        """Whether a builtin's function for callers without Python's objects launches; numbers are as a fast path has them."""
         keep = run.__self__.keep
         function, block = keep.with_lock() if locked else keep.without_objects()
         kind = (ctypes.PYFUNCTYPE if locked else ctypes.CFUNCTYPE)(*WORDS)
@@ -927,7 +927,7 @@ if MODE == "compile":
     def test_calls_of_any_layout_reach_the_driver(
         operator: Operator, on_host_memory: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The road merges axes as plans do: the kernel gets the same strides."""
+        """The fast path merges axes as plans do: the kernel gets the same strides."""
         pattern, draw = operator.workloads.PATTERN, np.random.default_rng(8)
         driver, seen = Pretended(monkeypatch), 0
         for variant in variants_of(operator)[:2]:

@@ -27,7 +27,7 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.words import slots as at
 from openaclnn.torch import kernels, use
-from test_fast_path import cache_of, counted_roads
+from test_fast_path import cache_of, counted_fast_paths
 from test_torch_override import has_natives
 
 ELU = openaclnn.find_operator("elu_backward")
@@ -58,9 +58,9 @@ class Taking(TorchFunctionMode):
 
 
 def test_no_mode_runs_while_the_road_reads_tensors() -> None:
-    """The road asks tensors nothing that a mode's code would hear: the slow path does, and finds the memory gone."""
+    """The fast path asks tensors nothing that a mode's code would hear: the slow path does, and finds the memory gone."""
     x, out = torch.randn(50), torch.empty(50)
-    with counted_roads([ELU]) as taken:
+    with counted_fast_paths([ELU]) as taken:
         openaclnn.elu_backward(x, x, out=out)
         taken[:] = []
         with Taking(x) as mode, pytest.raises(AclnnError, match="memory of its own"):
@@ -105,7 +105,7 @@ def entering(function: Any, act: Callable[[], None]) -> Callable[..., Any]:
 def test_memory_that_goes_while_results_are_made(
     convert: Any, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Making them runs Python code, at times: what the road has read before is read again."""
+    """Making them runs Python code, at times: what the fast path has read before is read again."""
     if way == "large":  # in memory that is kept, by a function in Python
         monkeypatch.setattr(results, "LARGE", 0)
     make = results.empty if convert is np.array else results.empty_tensor

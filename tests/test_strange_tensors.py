@@ -1,4 +1,4 @@
-"""Tensors and arrays that are not what they seem: refused by name, on both roads and in both phases; never read."""
+"""Tensors and arrays that are not what they seem: refused by name, on both paths and in both phases; never read."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_strange_arrays_are_refused_by_name(name: str) -> None:
     make, said = STRANGE[name]
     good = torch.ones(4)
     for _ in range(3):
-        openaclnn.elu_backward(good, good)  # so that a road is open
+        openaclnn.elu_backward(good, good)  # so that a fast path is open
     for _ in range(2):
         with pytest.raises(openaclnn.AclnnError, match=said) as caught:
             openaclnn.elu_backward(good, make())
@@ -163,7 +163,7 @@ def test_strange_arrays_are_refused_by_name(name: str) -> None:
 @pytest.mark.parametrize("sizes", [(4,), (2, 3), (1,), (0,)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_a_view_past_its_storage_is_refused(sizes: tuple[int, ...], dtype: Any) -> None:
-    """On the slow path, and on the road that was open before the storage was made shorter."""
+    """On the slow path, and on the fast path that was open before the storage was made shorter."""
     good, item = torch.ones(sizes, dtype=dtype), dtype.itemsize
     views: list[Callable[[Any], Any]] = [
         lambda base: base[: good.numel()].view(sizes),
@@ -284,7 +284,7 @@ def test_odd_products_and_numbers_are_refused_with_all_four_words() -> None:
 
 
 def test_autograd_hears_of_what_is_written() -> None:
-    """A tensor saved for backward and then written: PyTorch must say so, on both roads."""
+    """A tensor saved for backward and then written: PyTorch must say so, on both paths."""
     gradient, x = torch.ones(4), torch.ones(4)
     for turn in range(4):
         weight = torch.ones(4, requires_grad=True)
@@ -314,7 +314,7 @@ def test_a_leaf_that_requires_grad_is_not_written() -> None:
     gradient, x = torch.ones(4), torch.ones(4)
     leaf = torch.zeros(4, requires_grad=True)
     for _ in range(3):
-        openaclnn.elu_backward(gradient, x, out=torch.empty(4))  # so that a road is open
+        openaclnn.elu_backward(gradient, x, out=torch.empty(4))  # so that a fast path is open
         with pytest.raises(openaclnn.AclnnError, match="a leaf that requires grad"):
             openaclnn.elu_backward(gradient, x, out=leaf)
         with torch.no_grad():

@@ -1,5 +1,5 @@
 """Graphs of PyTorch: ours is no operation of PyTorch's, so what records those must be refused, or be right; never a
-graph that leaves our work out. Before and after a road is open, with and without `out=`.
+graph that leaves our work out. Before and after a fast path is open, with and without `out=`.
 """
 
 from __future__ import annotations

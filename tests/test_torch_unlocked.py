@@ -125,7 +125,7 @@ def test_what_is_chosen_in_a_context_that_outlives_its_block() -> None:
 
 
 def test_kinds_come_and_go_beside_threads() -> None:
-    """More kinds than a road keeps, a configuration that forgets them all, and PyTorch's own kernels back in between."""
+    """More kinds than a fast path keeps, a configuration that forgets them all, and PyTorch's own kernels back in between."""
     x = torch.linspace(-2, 2, 16).requires_grad_()
     zeros = torch.zeros(16)
     values = [theirs.smooth_l1_loss(x, zeros, beta=beta) for beta in (0.5, 1.0, 2.0)]

@@ -255,7 +255,7 @@ class Attack:
         self.counts["overridden"] += 1
 
     def short_of_memory(self, scarce: Scarce) -> None:
-        """The last call again, on the road alone, with too little memory for one of Python's objects: NumPy does not stand
+        """The last call again, on the fast path alone, with too little memory for one of Python's objects: NumPy does not stand
         that everywhere."""
         assert self.last is not None
         operator, made, memory = self.last

@@ -40,16 +40,16 @@ def call_plain(
     operator: Operator,
     arguments: Mapping[str, Any],
     product: Any = None,
-    road: CallCache | None = None,
+    cache: CallCache | None = None,
 ) -> Any:
     """Bind, check, plan and run one plain call.
 
-    With a cache (`road`) the next call like it may take the fast path, and so may this one from there on: that makes the outputs
+    With a cache the next call like it may take the fast path, and so may this one from there on: that makes the outputs
     that the caller did not give, sees that none lies over something, and runs.
     """
     if not rounding.is_standard():
         with rounding.standard():
-            return call_plain(operator, arguments, product, road)
+            return call_plain(operator, arguments, product, cache)
     call = bind_plain(operator, arguments, product_of(operator, product))
     error = operator.first_violation(call)
     if error is not None:
@@ -57,8 +57,8 @@ def call_plain(
     device, fresh = _outline_outputs(operator, call)
     plan = operator.plan(call)
     choice = None if plan.empty else choose_engine(plan, device)
-    if choice is not None and road is not None and product is None and nothing_chosen():
-        result = road.make(plan, choice, arguments, call.values)
+    if choice is not None and cache is not None and product is None and nothing_chosen():
+        result = cache.make(plan, choice, arguments, call.values)
         if result is not NotImplemented:
             return result
     results = _make_outputs(operator, call, arguments, fresh)
@@ -181,8 +181,8 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
     scope: dict[str, Any] = {"_call": call_plain, "_operator": operator}
     if operator.output.in_place:
         arrays.append(operator.output.python_name)
-    road = CallCache(operator)
-    scope |= {"_cache": road, "_tuple": tuple.__new__, "_type": operator.result_type}
+    cache = CallCache(operator)
+    scope |= {"_cache": cache, "_tuple": tuple.__new__, "_type": operator.result_type}
     result, again = "result", ""
     if operator.result_type is not None:
         # A list may change while the call runs: what it has now is taken.
@@ -202,7 +202,7 @@ def {operator.signature()}:
     function: Callable[..., Any] = scope[operator.python_name]
     function.__module__ = "openaclnn"
     function.__doc__ = _docstring(operator)
-    function.operator, function.cache = operator, road  # type: ignore[attr-defined]
+    function.operator, function.cache = operator, cache  # type: ignore[attr-defined]
     return function
 
 

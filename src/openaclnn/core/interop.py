@@ -19,7 +19,7 @@ from openaclnn.core.tensor import Tensor, array_address, contiguous_strides, ext
 
 __all__ = [
     "PRODUCER_ERRORS", "HeldStorage", "address_of", "allocate_like", "as_tensor", "check_recorder", "device_name", "from_dlpack", "held",
-    "is_number", "is_tracked_leaf", "mark_written", "stream_of", "to_numpy", "torch_dtype", "torch_tensor", "torch_tensor_of",
+    "is_number", "is_tracked_leaf", "mark_written", "stream_of", "to_numpy", "torch_dtype", "torch_tensor",
     "view_memory", "view_torch", "viewers", "viewers_now",
 ]  # fmt: skip
 
@@ -81,11 +81,6 @@ class HeldStorage(NamedTuple):
         """Whether the storage has its memory still."""
         storage = self.storage
         return bool(storage.data_ptr() == self.start and storage.nbytes() == self.size)
-
-
-def torch_tensor_of(tensor: Tensor) -> Any:
-    """The PyTorch tensor that this is a view of, or None."""
-    return tensor.owner.tensor if type(tensor.owner) is HeldStorage else None
 
 
 def held(tensor: Any) -> HeldStorage:

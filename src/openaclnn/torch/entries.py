@@ -76,7 +76,7 @@ class _Kernel:
         code.leave()
 
     def write_words(self, words: Array, plain: Variable) -> None:
-        """The road's arguments: its arrays, no output, its options."""
+        """The fast path's arguments: its arrays, no output, its options."""
         inputs, outputs, _ = self.own.words
         for place in range(outputs):
             words.write(inputs + place, 0)

@@ -75,7 +75,7 @@ class Kernel:
             f"type({self.names[n]}) not in _plain{'' if self.defaults[n] is REQUIRED else '_or_none'}"
             for n in self.tensors
         )
-        road = f"_cache({', '.join([*tensors, 'None', *options, 'None'])})"
+        fast_call = f"_cache({', '.join([*tensors, 'None', *options, 'None'])})"
         has = {
             self.names[n]: ""
             if self.defaults[n] is REQUIRED
@@ -92,11 +92,11 @@ class Kernel:
             made = f"_own.filled(result, ({given},)) if {left} else result"
         source = f"""
 def short({given}):
-    return {road}
+    return {fast_call}
 
 def compute({given}):
     try:
-        result = {road}
+        result = {fast_call}
         if result is not NotImplemented:
             return {made}
         if {bare}:
@@ -118,7 +118,7 @@ def gradient({given}):
     if _grad_enabled() or _forward_mode():
         return _own.op({given})
     try:
-        result = {road}
+        result = {fast_call}
     except MemoryError as error:
         raise _translated(error) from None
     return call({given}) if result is NotImplemented else result

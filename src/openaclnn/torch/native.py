@@ -31,15 +31,15 @@ _FALLBACKS = "openaclnn_fallback"  # the namespace of operators in PyTorch's dis
 
 
 def native_for(
-    name: str, device: str, road: CallCache | None, signature: Signature, original: Any
+    name: str, device: str, cache: CallCache | None, signature: Signature, original: Any
 ) -> Native | None:
     """None where a kernel in Python has to do."""
     stable = stable_interface()
-    if stable is None or road is None or not signature.is_stable or torch_functions() is None:
+    if stable is None or cache is None or not signature.is_stable or torch_functions() is None:
         return None
     if stream_function(device) is None:
         return None
-    return Native(stable, name, device, road, signature, original)
+    return Native(stable, name, device, cache, signature, original)
 
 
 class _Raised(threading.local):
@@ -57,20 +57,20 @@ class Native:
     """The machine code of one of PyTorch's operators on a device. It enters the dispatcher and leaves it; its block stays."""
 
     def __init__(
-        self, stable: StableInterface, name: str, device: str, road: CallCache, signature: Signature, original: Any
+        self, stable: StableInterface, name: str, device: str, cache: CallCache, signature: Signature, original: Any
     ) -> None:  # fmt: skip
         from openaclnn.engines.machine.foreign import name_block
         from openaclnn.repeat.code.native import Arguments, native_fast_path
         from openaclnn.repeat.code.read_copy_update import Readers
         from openaclnn.torch.entries import stable_kernel
 
-        self._stable, self._name, self._device, self._cache = stable, name, device, road
+        self._stable, self._name, self._device, self._cache = stable, name, device, cache
         self._original, self._overload = original, getattr(torch.ops.aten, name).default
         self._block = block = (ctypes.c_int64 * at.BLOCK_SLOTS)()
         # C++ may hold it to the very end.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
         self._ones: list[Any] = []
-        records = road.published()
+        records = cache.published()
         block[at.ENTRY_LIST] = records.address
         self._readers = Readers(self._slot(at.COUNT))
         records.admit(self._readers)

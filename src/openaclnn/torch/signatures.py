@@ -24,7 +24,7 @@ class Signature(NamedTuple):
     """The arguments of an operator of PyTorch's, and what the fast path takes of them."""
 
     kinds: str  # of all arguments
-    order: tuple[int, ...]  # those that the road takes, arrays first
+    order: tuple[int, ...]  # those that the fast path takes, arrays first
     arrays: int  # how many of these are arrays
     results: int  # 0: it writes over its first argument, and returns that
 

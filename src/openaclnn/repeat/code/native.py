@@ -39,17 +39,17 @@ class Arguments(NamedTuple):
 def native_fast_path(many: Arguments) -> int:
     """`core(block, words, results)`: 0 if the call was served, and tensors made."""
     emit = functools.partial(_emit, many)
-    name = ".".join(map(str, ("road.native", *many)))
+    name = ".".join(map(str, ("fast_path.native", *many)))
     return compiled(name, emit, signature("i64", "i64", "i64", "i64"))
 
 
 def _emit(many: Arguments, code: Code, arguments: Sequence[Value]) -> None:
     block, words, results = (code.slots(own) for own in arguments)
-    road = block.read(block_at.CACHE)
-    # No road yet, or another mode than IEEE 754's: the way through Python knows what to do.
-    with code.when((road == 0) | ~is_standard(read_mode(code))):
+    cache = block.read(block_at.CACHE)
+    # No cache yet, or another mode than IEEE 754's: the way through Python knows what to do.
+    with code.when((cache == 0) | ~is_standard(read_mode(code))):
         code.leave(code.integer(1))
-    NativeCode(code, block, code.slots(road), words, results, many).write_native()
+    NativeCode(code, block, code.slots(cache), words, results, many).write_native()
 
 
 class NativeCode(TensorFastPath):

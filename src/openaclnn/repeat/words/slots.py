@@ -38,7 +38,7 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
     WORDS, LOCKED_WORDS, WORDS_BLOCK, DERIVE, DERIVED, SOURCE,
 ) = range(28)  # fmt: skip
 # SHAPE_SOURCE is the array that sizes are read of; ARRAYS: what the inputs stretch to; the first of the outputs: they are part of the kind.
-# SHAPES has RESULT_BITS for each of the results: which of the lead's axes it has, and whether the road makes it. FRESH: it
+# SHAPES has RESULT_BITS for each of the results: which of the shape source's axes it has, and whether the fast path makes it. FRESH: it
 # makes one at least.
 # WORDS is what a sized runner is for callers that have no Python objects, given its block, and LOCKED_WORDS for those that hold the
 # interpreter's lock; 0: nothing.

@@ -38,21 +38,3 @@ class Bound(NamedTuple):
     words: Sequence[int]
     run: Any
     keep: Any
-
-
-class BoundKernel(NamedTuple):
-    """A kernel with its constants, and over how much it runs."""
-
-    kernel: int
-    units: int
-    grain: int
-    constants: tuple[int, ...]
-
-
-def bound_kernel(runner: Any) -> BoundKernel | None:
-    """What `pool.bind` was given; None for runners of other kinds."""
-    kept = getattr(getattr(runner, "__self__", None), "keep", None)
-    if not isinstance(kept, Bound):
-        return None
-    kernel, units, grain = kept.words[BOUND_KERNEL:BOUND_CONSTANTS]
-    return BoundKernel(kernel, units, grain, tuple(kept.words[BOUND_VALUES:]))

@@ -206,7 +206,7 @@ class PatternEntry(Entry):
         return layout, Targets((1, 1, sizes[0] * area.get()), (0, 0, 1), 1)
 
     def take_strides(self, given: Array) -> None:
-        """Every operand's strides along the self.axes, as 32 bits; the missing self.axes come before the others."""
+        """Every operand's strides along the axes, as 32 bits; the missing axes come before the others."""
         code, count, depth = self.code, self.control.read(ADDRESSES), self.pattern.axes
         fewest = 2 if self.pattern.operands else 1
         self.expect(
@@ -226,7 +226,7 @@ class PatternEntry(Entry):
                 self.table.write(operand * depth + missing + place, stride)
 
     def sizes(self) -> tuple[Value, ...]:
-        """Of all self.axes that a pattern of strides has; up to its limit of elements."""
+        """Of all axes that a pattern of strides has; up to its limit of elements."""
         code, depth = self.code, self.pattern.axes
         found = code.frame("i64", depth)
         for axis in range(depth):
