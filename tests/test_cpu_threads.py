@@ -266,7 +266,7 @@ print(time.monotonic() <= deadline and (call() == 1).all())
 """
 
 
-@pytest.mark.parametrize("delay", [1, 2, 5, 10, 20, 50, 100])
+@pytest.mark.parametrize("delay", [1, 5, 20, 100])
 def test_fork_while_another_thread_makes_its_first_call(tmp_path: Path, delay: int) -> None:
     """It imports and compiles; then the same with code that is on disk."""
     environment = {**os.environ, "PYTHONPATH": SOURCE, "OPENACLNN_CACHE_DIR": str(tmp_path)}
