@@ -16,22 +16,24 @@ if sys.platform != "linux":
 
 pytest.importorskip("triton")
 from openaclnn.engines.gpu.launchers.geometry import (
+    clamp,
+    power_of_two_above,
+    power_of_two_divisor,
+    where_all,
+)
+from openaclnn.engines.machine.cache import compiled
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.kinds import signature
+from openaclnn.engines.machine.numbers import (
     all_of,
     any_of,
     ceil_div,
-    clamp,
     flag,
     inverse,
     least,
     most,
-    power_of_two_above,
-    power_of_two_divisor,
     where,
-    where_all,
-)  # fmt: skip
-from openaclnn.engines.machine.cache import compiled
-from openaclnn.engines.machine.code import Code
-from openaclnn.engines.machine.kinds import signature
+)
 from openaclnn.engines.machine.values import Value
 
 WORDS: dict[str, Callable[[Any, Any, Any], Any]] = {

@@ -12,17 +12,11 @@ from typing import Any
 
 import openaclnn
 from openaclnn.bench.timing import Contender
+from openaclnn.core.results import usable_cores
 from openaclnn.engines import threads
 
 _PACKAGES = ("numpy", "ml_dtypes", "numba", "llvmlite", "torch", "triton")
 THREADED = "cpu"  # the engine that has threads
-
-
-def usable_cores() -> int:
-    """Cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def set_threads(count: int | None, torch: Any) -> int:

@@ -38,8 +38,8 @@ def peak_memory(spec: dict[str, Any], contender: str) -> dict[str, Any]:
 
 
 def _child(spec: dict[str, Any], cache: str) -> dict[str, Any]:
-    from openaclnn.bench.machine import usable_cores
     from openaclnn.bench.timing import OtherLoad
+    from openaclnn.core.results import usable_cores
 
     program = inspect.getsource(sys.modules[__name__])  # from an archive, too
     environment = os.environ | dict.fromkeys(_CACHES, cache)

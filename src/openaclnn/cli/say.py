@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import os
 import stat
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 
 import click
 
-from openaclnn.core.writing import neutral
+from openaclnn.core.writing import neutral, without_nan
 
 __all__ = [
     "command_options", "counted", "keep_apart", "open_streams", "progress", "rendered", "say", "say_json", "say_rows",
@@ -54,19 +53,7 @@ def counted(count: int, thing: str) -> str:
 
 def say_json(value: Any) -> None:
     """Print JSON; NaN and infinities, which it lacks, as strings."""
-    say(json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return str(value)
+    say(json.dumps(without_nan(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -64,9 +64,8 @@ class Operator(Interface):
     """One operator: an interface with ordered checks, plan and float64 reference."""
 
     checks: tuple[Check, ...]
-    result: Callable[
-        [Call], Any
-    ]  # an `OutputSpec` for an omitted output; of several, a tuple of those
+    # An `OutputSpec` for an omitted output; of several, a tuple of those.
+    result: Callable[[Call], Any]
     plan: Callable[[Call], Plan]
     reference: Callable[..., Any]  # the output in float64; of several, a tuple
     samples: tuple[Sample, ...] = ()

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "clear_results", "empty", "empty_tensor", "kept_bytes", "set_result_memory", "undisturbed", "usable_memory",
+    "clear_results", "empty", "empty_tensor", "kept_bytes", "set_result_memory", "undisturbed", "usable_cores",
+    "usable_memory",
 ]  # fmt: skip
 
 LARGE = 1 << 20
@@ -172,6 +173,13 @@ def kept_bytes() -> int:
 
 _GROUPS = Path("/proc/self/cgroup")
 _MOUNT = Path("/sys/fs/cgroup")
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def usable_memory() -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import os
 import re
 import secrets
@@ -14,11 +15,11 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 __all__ = [
     "HIDDEN", "beside", "cell_of", "neutral", "remove_unfinished", "replacing", "replacing_text", "reserve", "temporary_folder",
-    "write_bytes", "write_text",
+    "without_nan", "write_bytes", "write_text",
 ]  # fmt: skip
 
 HIDDEN = ".openaclnn-"
@@ -181,6 +182,17 @@ _CONTROLS = re.compile(
 def neutral(text: str) -> str:
     r"""The text with control characters as `\u001b`, which inside JSON's strings is the same character."""
     return _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
+
+
+def without_nan(value: Any) -> Any:
+    """A value for JSON: NaN and infinities, which it lacks, as text, and so is what JSON has no form for."""
+    if isinstance(value, dict):
+        return {str(key): without_nan(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_nan(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def cell_of(value: object) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from openaclnn.core.results import usable_cores
 from openaclnn.engines import openmp
 
 __all__ = ["blocks_of", "get_num_threads", "map_in_order", "set_num_threads", "use_threads_of"]
@@ -46,9 +47,7 @@ def get_num_threads() -> int:
     team = team_in_use()
     if team is not None:
         return team.max_threads()
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return usable_cores()
 
 
 def set_num_threads(count: int) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from openaclnn.core.writing import neutral
+from openaclnn.core.writing import neutral, without_nan
 from openaclnn.explorer.answers import (
     KINDS,
     Refused,
@@ -321,16 +321,5 @@ class _Handler(BaseHTTPRequestHandler):
 
 def as_json(value: Any) -> tuple[bytes, str]:
     """A body and its type."""
-    text = json.dumps(_plain(value), allow_nan=False, separators=(",", ":"))
+    text = json.dumps(without_nan(value), allow_nan=False, separators=(",", ":"))
     return text.encode(), "application/json"
-
-
-def _plain(value: Any) -> Any:
-    """NaN and infinities, which JSON lacks, as text."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

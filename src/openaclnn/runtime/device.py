@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from openaclnn.core.interop import device_name
-from openaclnn.core.results import usable_memory
+from openaclnn.core.results import usable_cores, usable_memory
 from openaclnn.core.status import AclError
 from openaclnn.runtime import config
 from openaclnn.runtime.errors import refuse
@@ -79,9 +79,7 @@ class HostDevice:
         return _usable_memory()
 
     def cores(self) -> int:
-        if hasattr(os, "sched_getaffinity"):
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
+        return usable_cores()
 
     def cache_size(self) -> int:
         name = "SC_LEVEL2_CACHE_SIZE"

@@ -14,6 +14,7 @@ __all__ = [
     "Number",
     "Truth",
     "all_of",
+    "any_of",
     "ceil_div",
     "flag",
     "inverse",
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 Number: TypeAlias = Any
-"""An int, or an int64 of machine code."""
+"""An int, or an int64 of machine code; a float or an f32 where a function says so."""
 Truth: TypeAlias = Any
 """A bool, or a truth value of machine code."""
 
@@ -33,7 +34,7 @@ def where(condition: Truth, yes: Number, no: Number) -> Number:
     """One of two; what Python knows already is not written."""
     if condition.__class__ is bool:
         return yes if condition else no
-    return condition.choose(yes, no)
+    return yes if yes is no else condition.choose(yes, no)
 
 
 def all_of(*conditions: Truth) -> Truth:
@@ -45,6 +46,17 @@ def all_of(*conditions: Truth) -> Truth:
         if condition is not True:
             every = condition if every is True else every & condition
     return every
+
+
+def any_of(*conditions: Truth) -> Truth:
+    """The same for `or`."""
+    some: Truth = False
+    for condition in conditions:
+        if condition is True:
+            return True
+        if condition is not False:
+            some = condition if some is False else some | condition
+    return some
 
 
 def inverse(condition: Truth) -> Truth:

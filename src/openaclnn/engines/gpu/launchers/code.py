@@ -20,7 +20,6 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     LaunchParams,
     Layout,
-    Number,
     Pattern,
     Targets,
     padded,
@@ -38,6 +37,7 @@ from openaclnn.engines.gpu.launching.code import (
 from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, KEY_WORDS, VECTOR_BYTES
 from openaclnn.engines.machine.builtins import integer_of
 from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.numbers import Number
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 

@@ -19,9 +19,6 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     Pattern,
-    all_of,
-    ceil_div,
-    inverse,
     power_of_two_divisor,
 )
 from openaclnn.engines.gpu.launchers.launcher import (
@@ -40,6 +37,7 @@ from openaclnn.engines.gpu.launching.launch import (
     next_power_of_two,
 )
 from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner, remembered, runner_of
+from openaclnn.engines.machine.numbers import all_of, ceil_div, inverse
 
 __all__ = ["Elementwise"]
 

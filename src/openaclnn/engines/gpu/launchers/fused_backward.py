@@ -15,7 +15,7 @@ from openaclnn.engines.gpu.kernels.fused_backward import (
     loss_ahead,
 )
 from openaclnn.engines.gpu.kernels.logits import logit_losses
-from openaclnn.engines.gpu.launchers.geometry import LaunchParams, Number, power_of_two_divisor
+from openaclnn.engines.gpu.launchers.geometry import LaunchParams, power_of_two_divisor
 from openaclnn.engines.gpu.launchers.launcher import in_order
 from openaclnn.engines.gpu.launchers.logits import FINISHED, SUMS, total_loss, total_of
 from openaclnn.engines.gpu.launching.launch import (
@@ -29,6 +29,7 @@ from openaclnn.engines.gpu.launching.launch import (
 )
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.gpu.launching.variants import has_clusters
+from openaclnn.engines.machine.numbers import Number
 
 __all__ = [
     "MEMORY",

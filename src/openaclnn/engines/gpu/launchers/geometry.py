@@ -9,33 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
-from openaclnn.engines.gpu.formulas.tuned import as_float
+from openaclnn.core.dtypes import float_of
+from openaclnn.engines.machine.numbers import Number, Truth, least, most, where
 
 __all__ = [
     "FLOATS", "FORM", "MISSING", "NUMBERS_ARGS", "STRIDES_ARGS", "Elements", "Geometry", "LaunchParams", "Launches",
-    "Launching", "Layout", "Number", "Pattern", "Targets", "Truth", "all_of", "any_of", "ceil_div", "clamp", "flag", "inverse", "least",
-    "most", "padded", "power_of_two_above", "power_of_two_divisor", "single", "where", "where_all",
+    "Launching", "Layout", "Pattern", "Targets", "clamp",
+    "padded", "power_of_two_above", "power_of_two_divisor", "single", "where_all",
 ]  # fmt: skip
 
-Number: TypeAlias = Any
-"""An int, or an i64 of machine code; a float or an f32 where a function says so."""
-Truth: TypeAlias = Any
-"""A bool, or an i1 of machine code."""
-
 DIVISOR = 16  # the largest power of two that is looked for
-
-
-def where(condition: Truth, yes: Number, no: Number) -> Number:
-    """One of two; what Python knows already is not written."""
-    if condition is True:
-        return yes
-    if condition is False:
-        return no
-    if yes is no:
-        return yes
-    return condition.choose(yes, no)
 
 
 def where_all(
@@ -47,49 +32,8 @@ def where_all(
     return tuple([where(condition, own, other) for own, other in zip(yes, no, strict=True)])
 
 
-def all_of(*conditions: Truth) -> Truth:
-    found: Truth = True
-    for own in conditions:
-        if own is False:
-            return False
-        if own is not True:
-            found = own if found is True else found & own
-    return found
-
-
-def any_of(*conditions: Truth) -> Truth:
-    found: Truth = False
-    for own in conditions:
-        if own is True:
-            return True
-        if own is not False:
-            found = own if found is False else found | own
-    return found
-
-
-def inverse(condition: Truth) -> Truth:
-    return not condition if condition.__class__ is bool else ~condition
-
-
-def flag(condition: Truth) -> Number:
-    """1 or 0."""
-    return int(condition) if condition.__class__ is bool else condition.to("i64")
-
-
-def least(first: Number, second: Number) -> Number:
-    return where(first < second, first, second)
-
-
-def most(first: Number, second: Number) -> Number:
-    return where(first > second, first, second)
-
-
 def clamp(number: Number, low: Number, high: Number) -> Number:
     return most(least(number, high), low)
-
-
-def ceil_div(number: Number, divisor: Number) -> Number:
-    return (number + divisor - 1) // divisor
 
 
 def power_of_two_divisor(*numbers: Number) -> Number:
@@ -119,7 +63,7 @@ def power_of_two_above(number: Number, limit: int) -> Number:
 
 def single(number: Number) -> Number:
     """A float rounded to FLOAT; machine code has it so."""
-    return as_float(number) if number.__class__ is float else number
+    return float_of(number) if number.__class__ is float else number
 
 
 MISSING = 16

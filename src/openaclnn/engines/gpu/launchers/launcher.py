@@ -14,9 +14,10 @@ from typing import Any
 
 import triton
 
+from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan, collapse, covered_elements, row_major_walks
 from openaclnn.engines.formulas import FORMULAS, Formula
-from openaclnn.engines.gpu.formulas.tuned import CHOICES, TUNED, Form, as_float, as_floats, form_of
+from openaclnn.engines.gpu.formulas.tuned import CHOICES, TUNED, Form, as_floats, form_of
 from openaclnn.engines.gpu.launchers.geometry import (
     FLOATS,
     FORM,
@@ -29,7 +30,6 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launching,
     LaunchParams,
     Layout,
-    Number,
     Pattern,
     Targets,
     padded,
@@ -55,6 +55,7 @@ from openaclnn.engines.gpu.launching.runners import (
     remembered,
     runner_of,
 )
+from openaclnn.engines.machine.numbers import Number
 
 __all__ = [
     "ClassLauncher", "Launcher", "DynamicStrides", "any_elements", "bound", "bound_elements", "can_be_emitted", "in_order",
@@ -270,7 +271,7 @@ def _queues_of(
 def _rounded(numbers: Sequence[Any]) -> tuple[int | float, ...]:
     """A call's numbers as launch functions are told them."""
     first, *others = numbers
-    return (int(first), *map(as_float, others))
+    return (int(first), *map(float_of, others))
 
 
 @dataclass(frozen=True, eq=False)
@@ -507,7 +508,7 @@ def any_elements(
         count, numbers = math.prod(sizes), form.numbers
         if plan.reciprocal:  # one over the count
             share = form.formula.numbers.index(plan.reciprocal)
-            numbers = (*numbers[:share], as_float(1.0 / count), *numbers[share + 1 :])
+            numbers = (*numbers[:share], float_of(1.0 / count), *numbers[share + 1 :])
         if strided:
             table = table_of(given, len(sizes))
             g = Elements(
@@ -619,7 +620,7 @@ def _emit_elements(
     for index, (formula, switches) in enumerate(forms):
         sources = [known.get(name, -1) for name in formula.numbers]
         words = [
-            word(as_float(fixed[name])) if source < 0 else 0
+            word(float_of(fixed[name])) if source < 0 else 0
             for name, source in zip(formula.numbers, sources, strict=True)
         ]
         block.take_form(index, words, sources)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from openaclnn.core.dtypes import FLOAT
+from openaclnn.core.dtypes import FLOAT, float_of
 from openaclnn.core.plan import Plan
-from openaclnn.engines.gpu.formulas.tuned import as_float
 from openaclnn.engines.gpu.kernels.logit_pixels import pixel_gradients, pixel_losses
 from openaclnn.engines.gpu.kernels.logits import logit_loss
 from openaclnn.engines.gpu.launchers import sums
@@ -15,15 +14,8 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     Layout,
-    Number,
-    all_of,
-    any_of,
-    ceil_div,
-    flag,
-    least,
     power_of_two_above,
     power_of_two_divisor,
-    where,
 )
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
 from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT, is_summed
@@ -34,6 +26,7 @@ from openaclnn.engines.gpu.launching.launch import (
     operand_of,
     pointer_type,
 )
+from openaclnn.engines.machine.numbers import Number, all_of, any_of, ceil_div, flag, least, where
 
 __all__ = ["GRADIENTS", "LOSSES"]
 
@@ -134,7 +127,7 @@ def _slots(plan: Plan) -> dict[str, PointerArg]:
 
 
 def _squares(plan: Plan) -> bool:
-    return as_float(plan.numbers["zloss_scale"]) != 0
+    return float_of(plan.numbers["zloss_scale"]) != 0
 
 
 def _specs_of_losses(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
@@ -146,7 +139,7 @@ def _specs_of_losses(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
             slots["target"], slots["input"], slots.get(WEIGHT), slots["lossOut"] if each else None, slots["topOut"],
             slots["restOut"], None if each else scratch,
         ),
-        (each, as_float(plan.numbers["label_smoothing"]) != 0, _squares(plan)),
+        (each, float_of(plan.numbers["label_smoothing"]) != 0, _squares(plan)),
         overlapped=True,
     )  # fmt: skip
     if each:
@@ -169,7 +162,7 @@ def _specs_of_gradients(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
             slots.get(WEIGHT), sums.sums_slot(plan) if summed else None, slots["out"],
         ),
         (
-            single, numbers["mean"], as_float(numbers["label_smoothing"]) != 0, plan.compute is FLOAT,
+            single, numbers["mean"], float_of(numbers["label_smoothing"]) != 0, plan.compute is FLOAT,
             _squares(plan),
         ),
         overlapped=summed,

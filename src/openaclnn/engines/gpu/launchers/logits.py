@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
-from openaclnn.engines.gpu.formulas.tuned import as_float
 from openaclnn.engines.gpu.kernels.logits import (
     log_probabilities,
     logit_loss,
@@ -21,16 +21,9 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     Layout,
-    Number,
-    all_of,
-    ceil_div,
     clamp,
-    inverse,
-    least,
-    most,
     power_of_two_above,
     power_of_two_divisor,
-    where,
     where_all,
 )
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher
@@ -43,6 +36,7 @@ from openaclnn.engines.gpu.launching.launch import (
     pointer_type,
     slots_of,
 )
+from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, inverse, least, most, where
 
 __all__ = ["FINISHED", "LOGITS", "SUMS", "total_loss", "total_of"]
 
@@ -236,7 +230,7 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     largest logit, and the rest."""
     numbers, each, whole = plan.numbers, not plan.reduction, _is_whole(plan)
     sums, parts, *sides = (PointerArg(len(plan.operands) + n, own) for n, own in enumerate(SCRATCH))
-    smooths, squares = (as_float(numbers[name]) != 0 for name in ("label_smoothing", "zloss_scale"))
+    smooths, squares = (float_of(numbers[name]) != 0 for name in ("label_smoothing", "zloss_scale"))
     target, x, weight = slots_of(plan, {"target": False, "input": True, WEIGHT: False})
     assert x is not None
     slots = {

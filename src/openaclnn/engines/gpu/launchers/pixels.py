@@ -21,23 +21,25 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     Layout,
-    Number,
-    Truth,
-    all_of,
-    any_of,
-    ceil_div,
     clamp,
-    inverse,
-    least,
-    most,
     power_of_two_above,
     power_of_two_divisor,
-    where,
     where_all,
 )
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
 from openaclnn.engines.gpu.launchers.rows import of_rows
 from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, VECTOR_BYTES, KernelSpec, slots_of
+from openaclnn.engines.machine.numbers import (
+    Number,
+    Truth,
+    all_of,
+    any_of,
+    ceil_div,
+    inverse,
+    least,
+    most,
+    where,
+)
 
 __all__ = ["PIXELS", "ROWS"]
 

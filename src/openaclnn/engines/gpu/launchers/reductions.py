@@ -26,16 +26,9 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     Layout,
-    Number,
     Pattern,
-    Truth,
-    all_of,
-    ceil_div,
-    inverse,
-    least,
     padded,
     power_of_two_above,
-    where,
 )
 from openaclnn.engines.gpu.launchers.launcher import (
     ClassLauncher,
@@ -47,6 +40,7 @@ from openaclnn.engines.gpu.launchers.launcher import (
 )
 from openaclnn.engines.gpu.launching.launch import KernelSpec, Launch, PointerArg, pointer_type
 from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner, remembered, runner_of
+from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, inverse, least, where
 
 __all__ = ["NLL", "Filling", "Summed"]
 

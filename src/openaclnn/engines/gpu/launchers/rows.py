@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from openaclnn.core.dtypes import FLOAT
+from openaclnn.core.dtypes import FLOAT, float_of
 from openaclnn.core.plan import Plan
-from openaclnn.engines.gpu.formulas.tuned import as_float
 from openaclnn.engines.gpu.kernels.rows import COUNTED, cross_entropy_loss_grad
 from openaclnn.engines.gpu.launchers import sums
 from openaclnn.engines.gpu.launchers.geometry import (
@@ -14,18 +13,9 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     Layout,
-    Number,
-    Truth,
-    all_of,
-    any_of,
-    ceil_div,
     clamp,
-    inverse,
-    least,
-    most,
     power_of_two_above,
     power_of_two_divisor,
-    where,
     where_all,
 )
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
@@ -35,6 +25,17 @@ from openaclnn.engines.gpu.launching.launch import (
     KernelSpec,
     operand_of,
     slots_of,
+)
+from openaclnn.engines.machine.numbers import (
+    Number,
+    Truth,
+    all_of,
+    any_of,
+    ceil_div,
+    inverse,
+    least,
+    most,
+    where,
 )
 
 __all__ = ["NUMBERS", "ROWS", "WEIGHT", "is_summed", "of_rows"]
@@ -158,7 +159,7 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     """The kernels of a plan, with targets that begin so many elements off."""
     numbers, output = plan.numbers, plan.output
     target, gradient, log_prob = plan.inputs[:3]
-    smooths = as_float(numbers["label_smoothing"]) != 0
+    smooths = float_of(numbers["label_smoothing"]) != 0
     *slots, out = slots_of(
         plan,
         {
@@ -167,7 +168,7 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
             "rest": False, output.parameter: True,
         },
     )  # fmt: skip
-    known = numbers["mean"], smooths, plan.compute is FLOAT, as_float(numbers["zloss_scale"]) != 0
+    known = numbers["mean"], smooths, plan.compute is FLOAT, float_of(numbers["zloss_scale"]) != 0
     counting = KernelSpec(
         cross_entropy_loss_grad, (*slots, None, out), known, overlapped=False, follows=False
     )

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
-from openaclnn.engines.gpu.formulas.tuned import as_float
 from openaclnn.engines.gpu.kernels import sums as kernels
 from openaclnn.engines.gpu.kernels.sums import add_up, finish_sums
 from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
-    Number,
-    all_of,
-    ceil_div,
-    most,
     power_of_two_above,
     single,
-    where,
 )
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
@@ -26,6 +21,7 @@ from openaclnn.engines.gpu.launching.launch import (
     pointer_type,
     slots_of,
 )
+from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, most, where
 
 __all__ = [
     "ADD", "FINISH", "KERNELS", "gradient_numbers", "ignored_class", "loss_numbers", "specs", "sums_of", "sums_slot", "with_sums",
@@ -48,7 +44,7 @@ def sums_of(plan: Plan, weight: str) -> int:
     factor of them."""
     if operand_of(plan, weight) is None or "label_smoothing" not in plan.numbers:
         return 2
-    return 4 if as_float(plan.numbers["label_smoothing"]) != 0 else 3
+    return 4 if float_of(plan.numbers["label_smoothing"]) != 0 else 3
 
 
 def specs(plan: Plan, weight: str, offset: int = 0) -> dict[str, KernelSpec]:
