@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -45,6 +45,8 @@ def definitions(
 
 class Reader(ast.NodeTransformer):
     """Of one function. Whatever has no method here is no part of the language; who compiles sources writes some anew."""
+
+    words: Mapping[str, Callable[..., Any]] = WORDS
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -166,14 +168,15 @@ class Reader(ast.NodeTransformer):
         function = None if name in self.local else self.function.__globals__.get(name)
         arguments = [self.visit(each) for each in node.args]
         word = getattr(function, "__name__", "")
-        if WORDS.get(word) is function and function is not None and not node.keywords:
+        if self.words.get(word) is function and function is not None and not node.keywords:
             return self.word(word, arguments)
         if (
             not isinstance(function, FunctionType)
             or function.__module__ != self.function.__module__
         ):
             self.refuse(
-                node, f"`{ast.unparse(node.func)}` (it calls {', '.join(WORDS)}, and its own file)"
+                node,
+                f"`{ast.unparse(node.func)}` (it calls {', '.join(self.words)}, and its own file)",
             )
         self.helpers.append(function)
         named = [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords]

@@ -1,0 +1,240 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+"""Row formulas as Triton's source: one kernel for each formula, traversal and number of axes.
+
+A program holds a tile: some positions and all their classes (`held`), or a chunk of these at a time (`streamed`: a loop for each
+level of the formula, then one that writes; loops alternate their direction, so that each begins with what the cache still has).
+`BY_CLASS` puts the classes along the tile's last axis, where they lie side by side in memory; otherwise positions are there. Sizes and strides are the
+kernel's arguments, so that one kernel serves all of them. Classes beyond the last give each reduction its neutral element:
+formulas never see them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
+from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, define, widen
+from openaclnn.engines.gpu.formulas.words import WORDS, divide
+
+__all__ = ["Traversal", "parameters_of", "row_kernel"]
+
+
+class Traversal(NamedTuple):
+    """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions."""
+
+    by_class: bool
+    streamed: bool
+    axes: int
+
+
+NEUTRAL = {"total": "0.0", "largest": "float('-inf')"}
+LOWEST = "-3.4028234663852886e38"  # of a maximum that rescales: -inf less -inf would be NaN
+
+
+@triton.jit
+def largest_of(x, y):
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+class _Writer:
+    """The lines of one kernel."""
+
+    def __init__(self, formula: RowFormula, graph: Graph, traversal: Traversal) -> None:
+        self.formula, self.graph, self.traversal = formula, graph, traversal
+        self.axis = "1" if traversal.by_class else "0"
+        self.tile = "[POSITIONS, CHUNK]" if traversal.by_class else "[CHUNK, POSITIONS]"
+        self.row, self.column = ("[:, None]", "[None, :]") if traversal.by_class else ("[None, :]", "[:, None]")  # fmt: skip
+
+    def name(self, node: Node) -> str:
+        return repr(node.name) if node.what == "constant" else f"v{node.index}"
+
+    def line(self, node: Node) -> str:
+        """What computes a value from those before it."""
+        operands = [self.name(each) for each in node.of]
+        match node.what:
+            case "input":
+                text = self.load(node)
+            case "number":
+                text = f"tl.full([], number_{node.name}, tl.float32)"
+            case "is_target":
+                text = f"c == {operands[0]}"
+            case "is_counted":
+                text = f"({operands[0]} >= 0) & ({operands[0]} < classes) & ({operands[0]} != ignore_index)"
+            case "at":
+                x = node.of[0].name
+                hit = f"inside & ({operands[1]} >= 0) & ({operands[1]} < classes)"
+                text = f"widen(tl.load(from_{x} + first_{x} + {operands[1]} * step_{x}, mask={hit}, other=0), COMPUTE)"
+            case "total" | "largest":
+                inner = node.of[0]
+                value = f"tl.where(c < classes, {operands[0]}, {NEUTRAL[node.what]})"
+                if "c" not in inner.axes:
+                    value = f"tl.broadcast_to({value}, {self.tile})"
+                text = self.reduced(node.what, value)
+            case "/":
+                text = f"divide({', '.join(operands)})"
+            case "neg":
+                text = f"{operands[0]} * -1.0"
+            case "~":
+                text = f"{operands[0]} == 0"
+            case word if word in WORDS:
+                precise = ["PRECISE"] if word in PRECISE_WORDS else []
+                text = f"{word}({', '.join(operands + precise)})"
+            case sign:
+                text = f"{operands[0]} {sign} {operands[1]}"
+        return f"v{node.index} = {text}"
+
+    def reduced(self, what: str, value: str) -> str:
+        if what == "total":
+            return f"tl.sum({value}, {self.axis}, keep_dims=True)"
+        return f"tl.reduce({value}, {self.axis}, largest_of, keep_dims=True)"
+
+    def load(self, node: Node, policy: str = "") -> str:
+        name, more = node.name, f", eviction_policy='{policy}'" if policy else ""
+        if node.kind == "Target":
+            return f"tl.load(from_{name} + first_{name}, mask=inside, other=-1).to(tl.int64)"
+        place, mask = {
+            "Row": (f"first_{name} + c * step_{name}", "inside & (c < classes)"),
+            "PerClass": (f"c * step_{name}", "c < classes"),
+            "PerRow": (f"first_{name}", "inside"),
+        }[node.kind]
+        return f"widen(tl.load((from_{name} + {place}), mask={mask}, other=0{more}), COMPUTE)"
+
+    def lines(self, nodes: Iterable[Node], policy: str = "") -> list[str]:
+        made = []
+        for node in nodes:
+            if node.what == "input" and policy:
+                made.append(f"v{node.index} = {self.load(node, policy)}")
+            elif node.what != "constant":
+                made.append(self.line(node))
+        return made
+
+    def stores(self, by_class: bool) -> list[str]:
+        made = []
+        for place, result in enumerate(self.graph.results):
+            if ("c" in result.axes) == by_class:
+                at = f"to_{place} + first_{place}" + (f" + c * step_{place}" if by_class else "")
+                mask = "inside & (c < classes)" if by_class else "inside"
+                value = f"{self.name(result)}.to(COMPUTE).to(to_{place}.dtype.element_ty)"
+                made.append(f"tl.store({at}, {value}, mask={mask})")
+        return made
+
+    # Traversals.
+
+    def head(self) -> list[str]:
+        """Where the program's positions lie. The last axis is cut into blocks; a program's place along the others is a number."""
+        last = self.traversal.axes - 1
+        text = [
+            f"blocks = tl.cdiv(size_{last}, POSITIONS)",
+            "program = tl.program_id(0)",
+            f"at_{last} = ((program % blocks) * POSITIONS + tl.arange(0, POSITIONS).to(tl.int64)){self.row}",
+            f"inside = at_{last} < size_{last}",
+            "rest = (program // blocks).to(tl.int64)",
+        ]
+        for axis in reversed(range(last)):
+            text += [f"at_{axis} = rest % size_{axis}", f"rest = rest // size_{axis}"]
+        for name in self.placed():
+            terms = [f"at_{axis} * stride_{name}_{axis}" for axis in range(self.traversal.axes)]
+            text.append(f"first_{name} = {' + '.join(terms)}")
+        return [
+            *text,
+            f"lane = tl.arange(0, CHUNK).to(tl.int64 if WIDE else tl.int32){self.column}",
+        ]
+
+    def placed(self) -> list[str]:
+        """The operands that have a place for each position."""
+        inputs = [name for name, kind in self.formula.operands if kind != "PerClass"]
+        return [*inputs, *map(str, range(len(self.graph.results)))]
+
+    def held(self) -> list[str]:
+        """Each reduction as early as it can be, so that registers hold less at a time."""
+        order: dict[int, Node] = {}
+        reductions = [node for node in self.graph.nodes if node.what in NEUTRAL]
+        for node in sorted(reductions, key=lambda own: (own.level, own.online is not None, own.index)):  # fmt: skip
+            order |= {own.index: own for own in self.graph.needed((node,))}
+        order |= {own.index: own for own in self.graph.needed(self.graph.results)}
+        return ["c = lane", *self.lines(order.values()), *self.stores(True), *self.stores(False)]
+
+    def loop(self, turn: int, nodes: tuple[Node, ...], policy: str, last: list[str]) -> list[str]:
+        forward = "c = lane + turn"
+        backward = "c = lane + ((classes - 1) // CHUNK * CHUNK - turn)"
+        inside = self.graph.needed(nodes, "c")
+        body = [forward if turn % 2 else backward, *self.lines(inside, policy), *last]
+        return ["for turn in range(0, classes, CHUNK):", *(f"    {line}" for line in body)]
+
+    def ready(self, level: int) -> list[str]:
+        """What is known of positions when a level's loop has ended, beside its reductions."""
+        nodes = [
+            node for node in self.graph.nodes
+            if node.level == level and "c" not in node.axes and node.what not in NEUTRAL
+        ]  # fmt: skip
+        return self.lines(nodes)
+
+    def streamed(self) -> list[str]:
+        text = self.ready(0)
+        for level in range(1, self.graph.levels + 1):
+            own = [n for n in self.graph.nodes if n.what in NEUTRAL and n.level == level]
+            rescaled = {n.online.index: n for n in own if n.online is not None}
+            alone, last = [n for n in own if n.online is None], []
+            for node in own:
+                start = LOWEST if node.index in rescaled else NEUTRAL[node.what]
+                text.append(f"lanes{node.index} = tl.full({self.tile}, {start}, tl.float32)")
+            for node in alone:
+                lanes, value = f"lanes{node.index}", self.name(node.of[0])
+                last.append(f"own = tl.where(c < classes, {value}, {NEUTRAL[node.what]})")
+                if (
+                    node.index in rescaled
+                ):  # one exp: of the sum where the element is above the maximum, else of the element
+                    total = f"lanes{rescaled[node.index].index}"
+                    last += [
+                        f"ratio = exp(tl.abs(own - {lanes}) * -1.0, PRECISE)",
+                        f"{total} = tl.where(own > {lanes}, {total} * ratio + 1.0, {total} + ratio)",
+                    ]
+                step = f"{lanes} + own" if node.what == "total" else f"largest_of({lanes}, own)"
+                last.append(f"{lanes} = {step}")
+            text += self.loop(level, tuple(n.of[0] for n in alone), "evict_last", last)
+            for node in own:
+                lanes = f"lanes{node.index}"
+                if node.online is not None:
+                    top = node.online.index
+                    lanes = f"{lanes} * exp(lanes{top} - v{top}, PRECISE)"
+                text.append(f"v{node.index} = {self.reduced(node.what, lanes)}")
+            text += self.ready(level)
+        writing = self.stores(True)
+        if writing:
+            text += self.loop(self.graph.levels + 1, self.graph.results, "evict_first", writing)
+        return text + self.stores(False)
+
+    def source(self) -> str:
+        runtime, constexprs = parameters_of(self.formula, len(self.graph.results), self.traversal)
+        names = [*runtime, *(f"{name}: tl.constexpr" for name in constexprs)]
+        body = self.head() + (self.streamed() if self.traversal.streamed else self.held())
+        lines = "".join(f"    {line}\n" for line in body)
+        return f"def {self.formula.name}({', '.join(names)}):\n{lines}"
+
+
+def parameters_of(
+    formula: RowFormula, results: int, traversal: Traversal
+) -> tuple[list[str], list[str]]:
+    """A kernel's parameters: pointers, then numbers; and those that are known when its code is made."""
+    inputs = [name for name, _ in formula.operands]
+    outputs = [str(place) for place in range(results)]
+    pointers = [*(f"from_{name}" for name in inputs), *(f"to_{place}" for place in outputs)]
+    axes = range(traversal.axes)
+    numbers = ["classes", "ignore_index", *(f"size_{axis}" for axis in axes)]
+    for name in (*inputs, *outputs):
+        numbers += [f"step_{name}", *(f"stride_{name}_{axis}" for axis in axes)]
+    numbers += [f"number_{name}" for name in formula.numbers]
+    return [*pointers, *numbers], ["COMPUTE", "PRECISE", "WIDE", "POSITIONS", "CHUNK"]
+
+
+@functools.cache
+def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Traversal) -> Any:
+    """The kernel, for these values of the formula's switches."""
+    graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
+    scope = {**WORDS, "divide": divide, "widen": widen, "largest_of": largest_of}
+    return define(_Writer(formula, graph, traversal).source(), scope)
