@@ -23,6 +23,7 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
+from openaclnn.testing.data.goldens import plan_of
 from workloads import data_of
 from workloads.mistakes import Mistake
 
@@ -165,6 +166,23 @@ def call_on(engine: str, operator: Operator, arguments: dict[str, Any]) -> Any:
         return plain(operator)(**arguments)
 
 
+def lacks(operator: Operator, engine: str = "cpu", ability: str = "") -> str | None:
+    """Why an engine does not serve the operator's first sample, or not with an ability (`dynamic_shapes`, `dynamic_strides`)."""
+    module = importlib.import_module(ENGINES[engine])
+    plan = plan_of(operator, operator.samples[0].arrays())
+    reason: str | None = module.declines(plan)
+    if reason is None and ability and getattr(module, ability, lambda plan: None)(plan) is None:
+        reason = f"{engine} has no {ability} for {plan.kernel}"
+    return reason
+
+
+def needs(operator: Operator, engine: str = "cpu", ability: str = "") -> None:
+    """Skip the test, and say why, where the engine lacks what it tries."""
+    reason = lacks(operator, engine, ability)
+    if reason is not None:
+        pytest.skip(reason)
+
+
 def table_of(operator: Operator) -> tuple[Callable[[], dict[str, Any]], list[Mistake]]:
     """The operator's sound call and its mistakes."""
     data = data_of(operator)
@@ -272,7 +290,7 @@ def _terms(operator: Operator, arguments: dict[str, Any]) -> float:
 
     Where they cancel exactly, the naive formula may lose nothing by luck, and its error says too little.
     """
-    if operator.workloads.PATTERN != "rows":
+    if operator.workloads.PATTERN != "rows" or operator.reduction is None:
         return 0.0
     gradient = arguments[operator.plain_parameters[0][0].python_name]
     sizes = [

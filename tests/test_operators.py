@@ -127,7 +127,7 @@ def test_output_layouts_keep_their_gaps(
         before = memory.copy()
         for _ in range(3):  # a repeated call takes a shorter way
             view[...] = np.nan
-            got = plain(operator)(**arguments, out=view)
+            got = call_on(engine, operator, {**arguments, "out": view})
             assert got is view
             assert_matches_oracle(operator, arguments, view.copy())
         gaps = ~touched.reshape(-1)
@@ -151,7 +151,12 @@ def elementwise() -> list[Operator]:
     return [op for op in OPERATORS if op.workloads.PATTERN == "elementwise"]
 
 
-@pytest.mark.parametrize("operator", elementwise(), ids=lambda op: op.python_name)
+def of_any_rank() -> list[Operator]:
+    """Elementwise, or of rows along any axis."""
+    return [*elementwise(), *[op for op in OPERATORS if op.axis is not None]]
+
+
+@pytest.mark.parametrize("operator", of_any_rank(), ids=lambda op: op.python_name)
 @dtypes
 @pytest.mark.parametrize("rank", range(9))
 def test_ranks_0_to_8(operator: Operator, dtype: DType, rank: int, engine: str) -> None:
@@ -161,9 +166,11 @@ def test_ranks_0_to_8(operator: Operator, dtype: DType, rank: int, engine: str) 
         name: np.asarray(rng.normal(size=shape)).astype(dtype.numpy)
         for name in tensor_names(operator)
     } | whole(operator)
-    got = plain(operator)(**arguments)
-    assert got.shape == shape
-    assert_matches_oracle(operator, arguments, got)
+    for axis in range(-max(rank, 1), max(rank, 1)) if operator.axis is not None else (None,):
+        given = arguments if axis is None else {**arguments, "dim": axis}
+        got = call_on(engine, operator, given)
+        assert got.shape == shape
+        assert_matches_oracle(operator, given, got)
 
 
 def lists_outputs(operator: Operator) -> bool:
@@ -257,16 +264,16 @@ def test_empty_tensors_succeed_and_write_nothing(
 
 
 @dtypes
-@pytest.mark.parametrize("operator", elementwise(), ids=lambda op: op.python_name)
+@pytest.mark.parametrize("operator", of_any_rank(), ids=lambda op: op.python_name)
 def test_in_place(operator: Operator, dtype: DType, engine: str) -> None:
     rng = np.random.default_rng(17)
     for position in range(len(tensor_names(operator))):
         arguments = {
             name: rng.normal(size=(13, 70)).astype(dtype.numpy) for name in tensor_names(operator)
         } | whole(operator)
-        separate = plain(operator)(**arguments)
+        separate = call_on(engine, operator, arguments)
         target = arguments[tensor_names(operator)[position]]
-        got = plain(operator)(**arguments, out=target)
+        got = call_on(engine, operator, {**arguments, "out": target})
         assert got is target
         assert_same_bits(got, separate)
 
@@ -329,7 +336,7 @@ def test_canary_helper_fills() -> None:
 
 
 @dtypes
-@pytest.mark.parametrize("operator", elementwise(), ids=lambda op: op.python_name)
+@pytest.mark.parametrize("operator", of_any_rank(), ids=lambda op: op.python_name)
 def test_everything_backwards_and_repeated(operator: Operator, dtype: DType, engine: str) -> None:
     """All operands run downwards: walked upwards from their other end, also on the shorter way."""
     rng = np.random.default_rng(53)
@@ -339,5 +346,5 @@ def test_everything_backwards_and_repeated(operator: Operator, dtype: DType, eng
             for name in tensor_names(operator)
         } | whole(operator)
         out = np.full((5, 40), np.nan, dtype.numpy)[::-1, ::-1]
-        assert plain(operator)(**arguments, out=out) is out
+        assert call_on(engine, operator, {**arguments, "out": out}) is out
         assert_matches_oracle(operator, arguments, out.copy())

@@ -70,8 +70,8 @@ class Operator(Interface):
     reference: Callable[..., Any]  # the output in float64; of several, a tuple
     samples: tuple[Sample, ...] = ()
     generated: bool = False  # the vendor generates this interface: its phase two is stricter
-    # What a product accepts without effect, as the reference is to see it.
-    unheeded: Callable[[Call], dict[str, Any]] = lambda call: {}
+    # Arguments as the reference is to see them: what a product accepts without effect, what is converted first.
+    seen_by_reference: Callable[[Call], dict[str, Any]] = lambda call: {}
     module: str = ""  # where it is declared; "": where its reference is
 
     @cached_property
@@ -129,7 +129,7 @@ class Operator(Interface):
         error = self.first_violation(call)
         if error is not None:
             raise error
-        arguments = _reference_arguments(call, {} if copied else named) | self.unheeded(call)
+        arguments = _reference_arguments(call, {} if copied else named) | self.seen_by_reference(call)
         self.outline(call)
         plan = self.plan(call)
         if plan.targets >= 0:

@@ -9,12 +9,17 @@ from openaclnn.operators import (  # noqa: F401
     inplace_elu,
     l1_loss,
     l1_loss_backward,
+    log_softmax,
+    log_softmax_backward,
     nll_loss,
     nll_loss2d,
     nll_loss2d_backward,
     nll_loss_backward,
     smooth_l1_loss,
     smooth_l1_loss_backward,
+    softmax,
+    softmax_backward,
+    softmax_cross_entropy_with_logits,
 )
 
 __all__ = ["find_operator", "operators_by_kernel", "registry", "support_table"]

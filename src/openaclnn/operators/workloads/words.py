@@ -53,11 +53,11 @@ def normal(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> An
 
 
 def allocating_and_into(
-    operator: Any, arguments: tuple[Any, ...], out: Any, overload: str = "grad_input"
+    operator: Any, arguments: tuple[Any, ...], out: Any, overload: str = "grad_input", name: str = ""
 ) -> Peers:
-    """aten's own operator, allocating, and writing into `out`, which is named as the overload that takes it."""
+    """aten's own operator, allocating, and writing into `out`, which is named as the overload that takes it, or otherwise."""
     into = getattr(operator, overload)
     return {
         "torch": lambda: operator(*arguments),
-        "torch out=": lambda: into(*arguments, **{overload: out}),
+        "torch out=": lambda: into(*arguments, **{name or overload: out}),
     }
