@@ -40,6 +40,7 @@ from test_interop import to_torch
 from workloads import data_of
 from workloads.mistakes import Mistake
 
+pytestmark = pytest.mark.usefixtures("any_size")
 names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
 every = pytest.mark.parametrize("operator", APART, ids=lambda op: op.python_name)
 ELU = openaclnn.find_operator("elu_backward")

@@ -117,6 +117,25 @@ def l1_loss_backward(
 ) -> Any:
     """Gradient of the mean absolute error with respect to the predictions."""
 
+def log_softmax(
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The logarithms of softmax's shares along an axis."""
+
+def log_softmax_backward(
+    grad_output: ArrayLike,
+    output: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of log-softmax with respect to its input, from its result."""
+
 class NLLLossResult(NamedTuple):
     out: Any
     total_weight: Any
@@ -199,3 +218,35 @@ def smooth_l1_loss_backward(
     product: str | None = None,
 ) -> Any:
     """Gradient of the smooth L1 (Huber-like) loss with respect to the predictions."""
+
+def softmax(
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The exponentials along an axis, as shares of their sum."""
+
+def softmax_backward(
+    grad_output: ArrayLike,
+    output: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of softmax with respect to its input, from its result."""
+
+class SoftmaxCrossEntropyWithLogitsResult(NamedTuple):
+    loss: Any
+    backprop: Any
+
+def softmax_cross_entropy_with_logits(
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> SoftmaxCrossEntropyWithLogitsResult:
+    """Cross entropy of logits against shares of classes, and its gradient."""

@@ -132,6 +132,31 @@ def aclnnL1LossBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnLogSoftmaxGetWorkspaceSize(
+    self: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnLogSoftmax(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnLogSoftmaxBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    output: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnLogSoftmaxBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnNLLLossGetWorkspaceSize(
     self: Any,
     target: Any,
@@ -224,5 +249,43 @@ def aclnnSmoothL1LossBackwardGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnSmoothL1LossBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSoftmaxGetWorkspaceSize(
+    self: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSoftmax(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSoftmaxBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    output: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSoftmaxBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSoftmaxCrossEntropyWithLogitsGetWorkspaceSize(
+    features: Any,
+    labels: Any,
+    loss: Any,
+    backprop: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSoftmaxCrossEntropyWithLogits(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...

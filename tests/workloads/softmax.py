@@ -10,7 +10,14 @@ import numpy as np
 from openaclnn.core.dtypes import COMPLEX64, DOUBLE, INT32, DType
 from workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
 
-SHAPES = (((9, 7), -1), ((7, 5, 9), 1), ((4, 301), 0), ((3, 1, 2, 2, 1, 4), -4), ((2, 1500), 1), ((), 0))
+SHAPES = (
+    ((9, 7), -1),
+    ((7, 5, 9), 1),
+    ((4, 301), 0),
+    ((3, 1, 2, 2, 1, 4), -4),
+    ((2, 1500), 1),
+    ((), 0),
+)
 """Rows, axes in between and in front, one class, more than a block, one element."""
 
 
@@ -21,7 +28,6 @@ def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
 
 def sound() -> dict[str, Any]:
     return {"self": t((2, 3)), "dim": 1, "out": t((2, 3))}
-
 
 
 def axes(row: str) -> list[Mistake]:

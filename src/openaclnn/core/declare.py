@@ -129,7 +129,9 @@ class Operator(Interface):
         error = self.first_violation(call)
         if error is not None:
             raise error
-        arguments = _reference_arguments(call, {} if copied else named) | self.seen_by_reference(call)
+        arguments = _reference_arguments(call, {} if copied else named) | self.seen_by_reference(
+            call
+        )
         self.outline(call)
         plan = self.plan(call)
         if plan.targets >= 0:
@@ -354,6 +356,11 @@ def _faults_of_parameters(operator: Operator) -> Iterator[str]:
             yield f"{where}: kind: expected a Kind, got {parameter.kind!r}"
         elif parameter.is_tensor and not parameter.dtypes:
             yield f"{where}: dtypes: expected those that its document lists, got none"
+        axis = operator.places.keys() & {parameter.axis}
+        if parameter.axis and not (axis and operator[parameter.axis].is_tensor):
+            yield f"{where}: axis: expected the name of a tensor, got {parameter.axis}"
+        elif parameter.axis and (parameter.kind is not Kind.INT64 or choices):
+            yield f"{where}: axis: expected an INT64 without choices, got {parameter.kind}"
         if choices and default is not REQUIRED and default not in choices:
             yield f"{where}: default: expected one of {', '.join(choices)}, got {default!r}"
     if not any(parameter.kind is Kind.OUTPUT for parameter in operator.parameters):

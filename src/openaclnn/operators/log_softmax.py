@@ -14,7 +14,7 @@ from openaclnn.core.interop import view_memory
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.softmax import log_softmax
-from openaclnn.operators.softmax import FAMILIES, PARAMETERS, rows_plan
+from openaclnn.operators.softmaxes import FAMILIES, PARAMETERS, row_arrays, rows_plan
 
 # Whatever dtypes are listed convert to each other: the document's row on that breaks for none.
 CHECKS = (
@@ -30,7 +30,7 @@ CHECKS = (
 
 def _plan(call: Call) -> Plan:
     """Computed in the dtype of out: self is converted to it first."""
-    return rows_plan(call, log_softmax.name, call.tensor("out").dtype, ["self"])
+    return rows_plan(call, log_softmax.name, call.tensor("out").dtype, "self")
 
 
 def _converted(call: Call) -> dict[str, Any]:
@@ -47,9 +47,9 @@ def reference(
     self: np.ndarray[Any, Any], dim: int = -1, work: Any = np.float64
 ) -> np.ndarray[Any, Any]:
     """The document's formula in float64 (or in `work`)."""
-    if not self.size:
-        return self.astype(work)
-    x = self.astype(work).reshape(self.shape or (1,))
+    (x,) = row_arrays(work, self)
+    if not x.size:
+        return x
     with np.errstate(all="ignore"):
         shifted = x - x.max(axis=dim, keepdims=True)
         out = shifted - np.log(np.exp(shifted).sum(axis=dim, keepdims=True))

@@ -6,35 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.declare import Operator, Sample, like, register
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas.softmax import log_softmax_backward
-from openaclnn.operators.softmax import FAMILIES, rows_plan
-from openaclnn.operators.softmax_backward import (
-    CASTABLE,
-    DTYPE_CHECKS,
+from openaclnn.operators.softmaxes import (
+    FAMILIES,
+    GRADIENT_PARAMETERS,
     INPUTS,
-    PARAMETERS,
-    PRODUCT,
-    axis_checks,
-    shape_checks,
+    gradient_checks,
+    row_arrays,
+    rows_plan,
 )
 
-CHECKS = (
-    checks.result_pointers("0"),
-    checks.not_null("1", "output", "gradOutput", "out"),
-    *checks.unless_empty(
-        INPUTS, *DTYPE_CHECKS, *shape_checks(4), *axis_checks("7"), CASTABLE, heeded_on=("950",)
-    ),
-    PRODUCT,
-)
+CHECKS = gradient_checks(("output", "gradOutput", "out"), axis="7", rank=4)
 
 
 def _plan(call: Call) -> Plan:
-    return rows_plan(call, log_softmax_backward.name, call.tensor("gradOutput").dtype, INPUTS)
+    return rows_plan(call, log_softmax_backward.name, call.tensor("gradOutput").dtype, *INPUTS)
 
 
 # Forward: y = x - log(sum of e^x). The derivative of y_i by x_j is (i = j) - e^y_j, so that row j of the gradient is
@@ -46,10 +36,9 @@ def reference(
     work: Any = np.float64,
 ) -> np.ndarray[Any, Any]:
     """The document's formula in float64 (or in `work`)."""
-    if not (grad_output.size and output.size):
-        return grad_output.astype(work)
-    shape = grad_output.shape or (1,)
-    g, y = (own.astype(work).reshape(shape) for own in (grad_output, output))
+    g, y = row_arrays(work, grad_output, output)
+    if not (g.size and y.size):
+        return g
     with np.errstate(all="ignore"):
         out = g - np.exp(y) * g.sum(axis=dim, keepdims=True)
     return np.asarray(out.reshape(grad_output.shape))
@@ -60,7 +49,7 @@ register(
         name="aclnnLogSoftmaxBackward",
         summary="Gradient of log-softmax with respect to its input, from its result.",
         formula="out = gradOutput - exp(output) * (sum over the row of gradOutput); rows lie along dim",
-        parameters=PARAMETERS,
+        parameters=GRADIENT_PARAMETERS,
         families=FAMILIES,
         header_name="logsoftmax_backward",
         checks=CHECKS,

@@ -1,8 +1,7 @@
-"""aclnnSoftmax: a row's shares of the sum of its exponentials; what its relatives have in common with it stands here too."""
+"""aclnnSoftmax: a row's exponentials as shares of their sum."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,19 +9,11 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.declare import Operator, Sample, like, register
-from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS, DType
-from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Plan, class_plan, empty_plan
+from openaclnn.core.dtypes import DOUBLE, FLOAT
+from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.softmax import softmax
-
-DTYPES = (*FLOATS, DOUBLE)
-FAMILIES = frozenset({"950", "a3", "a2", "310p", "910"})
-PARAMETERS = (
-    Parameter("self", Kind.TENSOR, "what it is applied to", "0 to 8 dimensions", DTYPES),
-    Parameter("dim", Kind.INT64, "the axis that a row lies along", default=-1, axis="self"),
-    Parameter("out", Kind.OUTPUT, "the result", "that of self", DTYPES),
-)
+from openaclnn.operators.softmaxes import FAMILIES, PARAMETERS, row_arrays, rows_plan
 
 CHECKS = (
     checks.result_pointers("0"),
@@ -38,21 +29,8 @@ CHECKS = (
 )
 
 
-def rows_plan(call: Call, kernel: str, compute: DType, inputs: Sequence[str]) -> Plan:
-    """The plan of a row formula from tensors of one shape to `out`, along `dim`."""
-    values = call.values
-    tensors, out = [(name, values[name], "full") for name in inputs], values["out"]
-    if any(tensor.empty for _, tensor, _ in tensors):
-        return empty_plan(call.operator.name, ("out", out))
-    axis = call.axis("dim")
-    assert axis is not None
-    return class_plan(
-        call.operator.name, kernel, compute, tensors, [("out", out, "full")], out.shape or (1,), axis, -1, {}
-    )  # fmt: skip
-
-
 def _plan(call: Call) -> Plan:
-    return rows_plan(call, softmax.name, call.tensor("self").dtype, ["self"])
+    return rows_plan(call, softmax.name, call.tensor("self").dtype, "self")
 
 
 # e^(x - max) / sum: the largest value is subtracted from all, which changes no share, so that no power overflows.
@@ -61,9 +39,9 @@ def reference(
     self: np.ndarray[Any, Any], dim: int = -1, work: Any = np.float64
 ) -> np.ndarray[Any, Any]:
     """The document's formula in float64 (or in `work`)."""
-    if not self.size:
-        return self.astype(work)
-    x = self.astype(work).reshape(self.shape or (1,))
+    (x,) = row_arrays(work, self)
+    if not x.size:
+        return x
     with np.errstate(all="ignore"):
         powers = np.exp(x - x.max(axis=dim, keepdims=True))
         return np.asarray((powers / powers.sum(axis=dim, keepdims=True)).reshape(self.shape))

@@ -3,7 +3,7 @@
 Each operator has the module of its declaration's name here; `pairwise.py` and `likelihood.py` have what families of losses share,
 `words.py` what all modules are written in. Each module has the same names:
 
-- `PATTERN`: which shapes the operator takes: "elementwise", "rows" (N, C) or "pixels" (N, C, H, W);
+- `PATTERN`: which shapes the operator takes: "elementwise", "rows" (N, C), whose axis may be any where a parameter numbers it, or "pixels" (N, C, H, W);
 - `VARIANTS`: option sets worth timing, by name, the first one first in importance;
 - `make(rng, dtype, shape, variant)`: arguments of the plain call for a benchmark;
 - `torch_peers(torch, arguments, out)`: PyTorch's ways to the same result, on the same memory, by name;

@@ -29,7 +29,15 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
     """aten's own operator, in both ways."""
     operator = torch.ops.aten._log_softmax_backward_data
-    return allocating_and_into(operator, peer_arguments(given), out, "out")
+    peers = allocating_and_into(operator, peer_arguments(given), out, "out")
+    if given["grad_output"].shape == given["output"].shape:
+        return peers
+    return dict.fromkeys(peers, _refuse)
+
+
+def _refuse() -> None:
+    """In PyTorch's place, which does not compare the shapes and reads what lies behind the smaller tensor."""
+    raise RuntimeError("grad_output and output have different shapes")
 
 
 def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:

@@ -16,7 +16,7 @@ KERNELS = (
     KernelForm("softmax_cross_entropy_with_logits", {"features": "features", "labels": "labels"}),
 )  # fmt: skip
 VARIANTS: Variants = {"shares": {}}
-DOMAINS = {"labels": (0.0, 1.0)}
+DOMAINS = {"features": (float("-inf"), 1e37), "labels": (0.0, 1.0)}  # whose differences FLOAT holds
 
 
 def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str) -> Arguments:
@@ -33,7 +33,7 @@ def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
     functional, x, labels = torch.nn.functional, given["features"], given["labels"]
 
     def both() -> Any:
-        loss = functional.cross_entropy(x, labels, reduction="none")
+        loss = functional.cross_entropy(x, labels.expand_as(x), reduction="none")
         return loss, functional.softmax(x, 1) - labels
 
     return {"torch": both}

@@ -53,7 +53,11 @@ def normal(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> An
 
 
 def allocating_and_into(
-    operator: Any, arguments: tuple[Any, ...], out: Any, overload: str = "grad_input", name: str = ""
+    operator: Any,
+    arguments: tuple[Any, ...],
+    out: Any,
+    overload: str = "grad_input",
+    name: str = "",
 ) -> Peers:
     """aten's own operator, allocating, and writing into `out`, which is named as the overload that takes it, or otherwise."""
     into = getattr(operator, overload)
