@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from io import StringIO
 from types import FunctionType
@@ -26,7 +26,7 @@ from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Scalar, Tensor
 
 __all__ = [
-    "OutputSpec", "Operator", "Sample", "SupportTable", "find_operator", "like", "operators_by_kernel", "register", "registry", "stray_target",
+    "Gradient", "OutputSpec", "Operator", "Sample", "SupportTable", "find_operator", "like", "operators_by_kernel", "register", "registry", "stray_target",
 ]  # fmt: skip
 
 OutputSpec = tuple[tuple[int, ...], DType]
@@ -59,6 +59,17 @@ class Sample:
         }
 
 
+@dataclass(frozen=True)
+class Gradient:
+    """The operator that computes another's derivative by its first tensor; its own first tensor is the gradient of the result.
+
+    Its other parameters are what is called so in the forward, or what `sources` says: an input, or the output.
+    """
+
+    operator: str  # its C name
+    sources: Mapping[str, str] = field(default_factory=dict)  # C names of the forward's by its own
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Operator(Interface):
     """One operator: an interface with ordered checks, plan and float64 reference."""
@@ -72,6 +83,7 @@ class Operator(Interface):
     generated: bool = False  # the vendor generates this interface: its phase two is stricter
     # Arguments as the reference is to see them: what a product accepts without effect, what is converted first.
     seen_by_reference: Callable[[Call], dict[str, Any]] = lambda call: {}
+    gradient: Gradient | None = None  # where one operator of the interface computes its derivative
     module: str = ""  # where it is declared; "": where its reference is
 
     @cached_property

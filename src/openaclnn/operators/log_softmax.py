@@ -8,7 +8,7 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Operator, Sample, like, register
+from openaclnn.core.declare import Gradient, Operator, Sample, like, register
 from openaclnn.core.dtypes import DOUBLE, FLOAT
 from openaclnn.core.interop import view_memory
 from openaclnn.core.plan import Plan
@@ -68,6 +68,7 @@ register(
         result=like("self"),
         plan=_plan,
         reference=reference,
+        gradient=Gradient("aclnnLogSoftmaxBackward", {"output": "out"}),
         seen_by_reference=_converted,
         samples=(
             Sample(

@@ -8,7 +8,7 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Operator, Sample, like, register
+from openaclnn.core.declare import Gradient, Operator, Sample, like, register
 from openaclnn.core.dtypes import DOUBLE, FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
@@ -58,6 +58,7 @@ register(
         result=like("self"),
         plan=_plan,
         reference=reference,
+        gradient=Gradient("aclnnSoftmaxBackward", {"output": "out"}),
         samples=(
             Sample(
                 "a row",
