@@ -42,7 +42,7 @@ names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name
 
 def bits(tensor: Any) -> bytes:
     # A copy: of one element any stride is contiguous, and not to be viewed as bytes.
-    own = tensor.clone(memory_format=torch.contiguous_format)
+    own = tensor.clone(memory_format=torch.contiguous_format).reshape(-1)
     data: bytes = own.view(torch.uint8).numpy().tobytes()
     return data
 
