@@ -196,12 +196,12 @@ def test_a_name_is_one_formula_s(known: Any) -> None:
     with pytest.raises(ValueError, match="softmax is a row formula of openaclnn"):
         known(softmax)
 
-    def scaled(x: Row, *, scale: float) -> Row:
-        return x * scale
+    def turned(x: Row, *, negative: bool) -> Row:
+        return -x if negative else x
 
-    assert known(scaled) is ROW_FORMULAS["scaled"]
-    with pytest.raises(TypeError, match="scaled takes scale: the plan's numbers are other"):
-        ROW_FORMULAS["scaled"].graph({"other": 1.0})
+    assert known(turned) is ROW_FORMULAS["turned"]
+    with pytest.raises(TypeError, match="turned takes negative: the plan's numbers are other"):
+        ROW_FORMULAS["turned"].graph({"other": 1.0})
 
 
 def test_elementwise_words_mean_the_same() -> None:

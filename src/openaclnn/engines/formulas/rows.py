@@ -312,7 +312,7 @@ class RowFormula(NamedTuple):
 
     def graph(self, plan_numbers: Mapping[str, Any]) -> Graph:
         """Its values, for the switches among a plan's numbers."""
-        for name in (*self.numbers, *self.switches):
+        for name in self.switches:
             if name not in plan_numbers:
                 known = ", ".join(plan_numbers) or "none"
                 raise TypeError(
