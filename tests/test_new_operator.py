@@ -1,4 +1,5 @@
-"""The guide of CONTRIBUTING.md is true: what it lists, laid into a copy of the project, makes a new operator.
+"""The guide of CONTRIBUTING.md is true: what it lists, laid into a copy of the project, makes new operators: an elementwise one, and one of
+rows along an axis.
 
 Nothing but what the guide lists is laid: a step that it forgets fails here.
 """
@@ -35,11 +36,11 @@ def lay(project: Path, files: list[str]) -> None:
             shutil.copy(path, project)
     for name in files:
         shutil.copy(GIVEN / name, project / name)
-    [(place, line)] = re.findall(r"^\d\. \*\*One line\*\* in `(\S+)`.*: `(\w+,)`$", GUIDE, re.M)
-    head, *names = re.split(r"\n(?=    \w+,\n)", (project / place).read_text())
-    last, _, tail = names[-1].partition("\n")
-    ordered = "\n".join(sorted([*names[:-1], last, f"    {line}"]))
-    (project / place).write_text(f"{head}\n{ordered}\n{tail}")
+    for place, line in re.findall(r"^\d\. \*\*One line\*\* in `(\S+)`.*: `(\w+,)`$", GUIDE, re.M):
+        head, *names = re.split(r"\n(?=    \w+,\n)", (project / place).read_text())
+        last, _, tail = names[-1].partition("\n")
+        ordered = "\n".join(sorted([*names[:-1], last, f"    {line}"]))
+        (project / place).write_text(f"{head}\n{ordered}\n{tail}")
 
 
 class Copy:
@@ -82,10 +83,10 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     return made
 
 
-def test_the_guide_lists_four_files_and_they_are_all_there_is() -> None:
+def test_the_guide_lists_four_files_each_and_they_are_all_there_is() -> None:
     given = {str(path.relative_to(GIVEN)) for path in GIVEN.rglob("*.py")}
     assert set(FILES) == given
-    assert len(FILES) == 4
+    assert len(FILES) == 8
     assert not any((PROJECT / name).exists() for name in FILES)
 
 
@@ -135,20 +136,40 @@ assert acl.aclrtSynchronizeStream(None) == 0
 assert (out == [2, -1, 0, 0]).all()
 assert aclnn.aclnnHardtanhBackwardGetWorkspaceSize(gradient, x[:3], -3.0, 1.0, out)[0] == 161002
 print(aclnn.aclGetRecentErrMsg())
+
+rows = np.float32([[0, 2], [4, 2], [0, 2]])
+for scale, axis, known in (
+    (0.0, 0, [[1 / 3] * 2] * 3), (64.0, 0, [[0, 1 / 3], [1, 1 / 3], [0, 1 / 3]]), (64.0, -1, [[0, 1], [1, 0], [0, 1]]), (0.0, 1, [[0.5] * 2] * 3),
+):
+    assert np.allclose(openaclnn.scaled_softmax(rows, scale=scale, dim=axis), known)
+    found = openaclnn.explain(openaclnn.scaled_softmax, rows, scale=scale, dim=axis)
+    assert "classes along axis" in str(found) and "kernel scaled_softmax" in str(found)
+out = np.zeros((3, 2), np.float32)
+status, size, executor = aclnn.aclnnScaledSoftmaxGetWorkspaceSize(rows, 64.0, 1, out)
+assert (status, size) == (0, 0)
+assert aclnn.aclnnScaledSoftmax(None, size, executor, None) == acl.aclrtSynchronizeStream(None) == 0
+assert (out == [[0, 1], [1, 0], [0, 1]]).all()
+assert aclnn.aclnnScaledSoftmaxGetWorkspaceSize(rows, 64.0, 2, out)[0] == 161002
+print(aclnn.aclGetRecentErrMsg())
 """
 
 
 def test_python_calls(copy: Copy) -> None:
     told = copy.python("-c", CALLS)
     assert "aclnnHardtanhBackward: self: expected shape (4,), the shape of gradOutput" in told
+    assert "aclnnScaledSoftmax: dim: expected an axis of self, -2 to 1, got 2" in told
 
 
 def test_stubs_and_table_name_it(copy: Copy) -> None:
     package = copy.folder / "src" / "openaclnn"
-    assert "def hardtanh_backward(" in (package / "__init__.pyi").read_text()
-    assert "def aclnnHardtanhBackwardGetWorkspaceSize(" in (package / "aclnn.pyi").read_text()
-    assert "`aclnnHardtanhBackward`" in (copy.folder / "README.md").read_text()
-    assert "| aclnnHardtanhBackward " in (copy.folder / "docs" / "products.md").read_text()
+    for plain, name in (
+        ("hardtanh_backward", "aclnnHardtanhBackward"),
+        ("scaled_softmax", "aclnnScaledSoftmax"),
+    ):
+        assert f"def {plain}(" in (package / "__init__.pyi").read_text()
+        assert f"def {name}GetWorkspaceSize(" in (package / "aclnn.pyi").read_text()
+        assert f"`{name}`" in (copy.folder / "README.md").read_text()
+        assert f"| {name} " in (copy.folder / "docs" / "products.md").read_text()
 
 
 PROGRAM = r"""
@@ -210,6 +231,8 @@ operator = openaclnn.find_operator("hardtanh_backward")
 for dtype in FLOATS:
     row = accuracy.measure(operator, "unit", dtype)
     assert float(row[3]) <= (2.5 if dtype is FLOATS[0] else 0.51), row
+    row = accuracy.measure(openaclnn.find_operator("scaled_softmax"), "columns", dtype)
+    assert float(row[3]) <= (4 if dtype is FLOATS[0] else 0.52), row
 only = ["--quick", "--only", "hardtanh_backward unit call", "--rounds", "1"]
 raise SystemExit(main(["bench", *only]))
 """
@@ -227,11 +250,21 @@ def suites() -> dict[str, tuple[str, list[str]]]:
     return {
         "the operators": (
             "",
-            ["-k", f"hardtanh or {whole}", "--ignore", f"tests/{Path(__file__).name}"],
+            [
+                "-k",
+                f"hardtanh or scaled_softmax or {whole}",
+                "--ignore",
+                f"tests/{Path(__file__).name}",
+            ],
         ),
-        "its Triton kernel": (
+        "their Triton kernels": (
             "interpret",
-            ["-k", "hardtanh", "tests/test_gpu_kernels.py", "tests/test_gpu_sized.py"],
+            [
+                "-k",
+                "hardtanh or scaled_softmax",
+                "tests/test_gpu_kernels.py",
+                "tests/test_gpu_sized.py",
+            ],
         ),
     }
 
