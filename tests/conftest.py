@@ -40,7 +40,9 @@ SIZED = [
     and getattr(op.workloads, "ANY_SIZE", True)
 ]
 """Of those, the ones with one output of the inputs' shape, and kernels for any size."""
-GRADIENTS = [op for op in SIZED if not hasattr(op.workloads, "TRAINED")]
+WITHOUT_AXIS = [op for op in SIZED if op.axis is None]
+"""Of those, the ones that are no rows along any axis: tests of the GPU try those by their formulas (test_gpu_row_operators.py)."""
+GRADIENTS = [op for op in WITHOUT_AXIS if not hasattr(op.workloads, "TRAINED")]
 """Of those, the gradients: where a fast path is the same for all and trying it takes long, they stand for the forwards too."""
 INTERPRETED = (FLOAT, BFLOAT16)
 """Dtypes for kernels under Triton's interpreter, which takes long: FLOAT16 goes BFLOAT16's way, and devices try all."""

@@ -264,6 +264,7 @@ def suites() -> dict[str, tuple[str, list[str]]]:
                 "hardtanh or scaled_softmax",
                 "tests/test_gpu_kernels.py",
                 "tests/test_gpu_sized.py",
+                "tests/test_gpu_row_operators.py",
             ],
         ),
     }
