@@ -215,7 +215,7 @@ def test_support_table_lists_what_is_declared() -> None:
         for tag, cell in zip(table.header[2:], row[2:], strict=True):
             assert (cell != "-") == (tag in operator.families)
             assert ("BF16" in cell) == (tag in operator.families & BFLOAT16_FAMILIES)
-        wide = operator.name in ("aclnnElu", "aclnnInplaceElu")
+        wide = operator.name in ("aclnnElu", "aclnnInplaceElu", "aclnnSoftmax", "aclnnLogSoftmax")
         assert row[1] == ("F32 F16 BF16 F64" if wide else "F32 F16 BF16")
     assert "aclnnEluBackward" in str(table)
     assert table.markdown().startswith("| operator")

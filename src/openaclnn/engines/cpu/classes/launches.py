@@ -185,7 +185,7 @@ class ClassKernel:
 
     def dynamic_shapes(self, plan: Plan) -> SizedRunner | None:
         """What runs row-major operands of any size."""
-        if plan.class_axis != 1 and self.axes != IMAGES:
+        if plan.class_axis != 1:
             return None
         template = self._block(plan)
         template[self.slots["size0"]] = 1
@@ -290,14 +290,14 @@ def _builtin_of(
     ) -> int:
         """What runs until the builtin has all that it needs."""
         pool.ensure_started()
-        variant = _variant_of(kernel, template, tuple(shape), plan.class_axis, bool(operands))
+        variant = _variant_of(kernel, template, tuple(shape), bool(operands))
         write, *others = kernel.kernels(plan, variant)
         state[SUMS : SUMS + len(others)] = array("q", others)
         publish(state.buffer_info()[0] + state.itemsize * (VARIANTS + variant), write)
         told = [tuple(one) for one in (*more, ())[: code.arguments - 3]]
         return run(tuple(addresses), stream, tuple(shape), *told)
 
-    code = _BuiltinCode(kernel, plan.class_axis, bool(operands))
+    code = _BuiltinCode(kernel, bool(operands))
     first = pool.control_address(), id(fallback), id(float), *_memory_functions()
     words = (*first, template.buffer_info()[0], *[0] * (OPERANDS - SUMS), *operands)
     state = array("q", words)
@@ -307,11 +307,7 @@ def _builtin_of(
 
 
 def _variant_of(
-    kernel: ClassKernel,
-    template: array[int],
-    shape: tuple[int, ...],
-    class_axis: int,
-    strided: bool,
+    kernel: ClassKernel, template: array[int], shape: tuple[int, ...], strided: bool
 ) -> int:
     """Which kernels sizes choose, whatever the strides."""
     words = template[:]
@@ -319,8 +315,7 @@ def _variant_of(
         problem = Problem(_Ints(words), kernel.slots)
         problem.put(classes=shape[-1], positions=math.prod(shape[:-1]))
     else:
-        before, behind = math.prod(shape[:class_axis]), math.prod(shape[class_axis + 1 :])
-        three = before, shape[class_axis], behind
+        three = (*shape[:2], math.prod(shape[2:]))
         problem = Problem(_Ints(words), kernel.slots, three)
         kernel.place_row_major(problem)
     variant: int = kernel.cut(problem).variant
@@ -431,11 +426,9 @@ class _Words:
 class _BuiltinCode:
     """Writes the builtin of a kernel, and the function for callers without Python's objects."""
 
-    def __init__(self, kernel: ClassKernel, class_axis: int, strided: bool) -> None:
-        self.kernel, self.class_axis, self.strided = kernel, class_axis, strided
+    def __init__(self, kernel: ClassKernel, strided: bool) -> None:
+        self.kernel, self.strided = kernel, strided
         self.name = f"{kernel.name}.{'dynamic_strides' if strided else 'dynamic_shapes'}"
-        if not strided and class_axis != 1:
-            self.name += f".axis{class_axis}"
         self.arguments = 5 if strided else 4
 
     def emit(self, code: Code, state: Array, passed: Array, number: Value) -> None:
@@ -446,9 +439,9 @@ class _BuiltinCode:
             for one in tuples:
                 known = known & (one.read(OBJECT_TYPE) == control.read(at.TUPLE))
             length = tuples[1].read(TUPLE_LENGTH)
-            fits = length > self.class_axis
+            fits = length > 1
             if self.strided:
-                fits = (length > 1) & (length <= AXES + 1)
+                fits = fits & (length <= AXES + 1)
             elif axes != IMAGES:
                 fits = length == axes
             with code.when(known & fits):
@@ -464,7 +457,7 @@ class _BuiltinCode:
     def emit_words(self, locked: bool, code: Code, arguments: Sequence[Value]) -> None:
         state, *rest, _ = arguments
         passed, axes = _Words(code, locked, *rest), self.kernel.axes
-        with code.when(passed.axes > self.class_axis if axes == IMAGES else passed.axes == axes):
+        with code.when(passed.axes > 1 if axes == IMAGES else passed.axes == axes):
             self._run(code, code.slots(state), passed, (), code.leave)
         code.leave(code.integer(-1))
 
@@ -501,18 +494,14 @@ class _BuiltinCode:
             leave(self._launch(code, state, passed, launch, write, launches))
 
     def _shape(self, code: Code, passed: _Objects | _Words) -> tuple[Number, ...]:
-        """Images, classes, pixels: what is before the class axis, and behind it; of rows, one pixel."""
-        classes = passed.size(code.integer(self.class_axis))
+        """Images, classes, pixels; of rows, one pixel."""
+        images, classes = (passed.size(code.integer(axis)) for axis in range(2))
         if self.kernel.axes != IMAGES:
-            return passed.size(code.integer(0)), classes, 1
-        images, pixels = code.variable(1), code.variable(1)
-        for count, start, stop in (
-            (images, 0, code.integer(self.class_axis)),
-            (pixels, self.class_axis + 1, passed.axes),
-        ):
-            with code.loop(start, stop) as axis:
-                count.set(count.get() * passed.size(axis))
-        return images.get(), classes, pixels.get()
+            return images, classes, 1
+        pixels = code.variable(1)
+        with code.loop(2, passed.axes) as axis:
+            pixels.set(pixels.get() * passed.size(axis))
+        return images, classes, pixels.get()
 
     def _launch(
         self, code: Code, state: Array, passed: _Objects | _Words, launch: Launch, write: Value, launches: Launches
