@@ -1,7 +1,7 @@
 """The words of formulas as vector code: polynomials and selections on every lane, no branches and no calls.
 
-An exponential is (high + low) 2^n until it is used, so that what follows rounds once; 2^n is two factors, since one FLOAT does not
-hold it everywhere. What two words of a formula share (the exponential and the quotient of x and of -x) is written once.
+An exponential is (high + low) 2^n until it is used, so that what follows rounds once. What two words of a formula share, the
+exponential and the quotient of x and of -x, LLVM computes once. `ShortWords` are for results of 16 bits.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from openaclnn.engines.cpu.arithmetic.functions import LN2_HIGH, LN2_LOW, LOG2_E, ROUNDER
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value, fma, intrinsic, maximum, minimum
 
-__all__ = ["HEAVY", "Words"]
+__all__ = ["HEAVY", "ShortWords", "Words"]
 
 HEAVY = frozenset(
     {
@@ -26,7 +24,7 @@ HEAVY = frozenset(
 )  # fmt: skip
 """Words that take longer than the memory does."""
 
-# Minimax polynomials with FLOAT coefficients, the highest power first.
+# Minimax polynomials with FLOAT coefficients, the highest power first. Where the last is a pair, its second number is what rounding left of it.
 # exp(r) = 1 + r + r^2 P(r) on +-ln(2)/2, to 2^-28.
 EXP = (0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982, 0.4999999403953552)  # fmt: skip
 # log(1 + f) = f - f^2 / 2 + f^3 P(f) for f between sqrt(1/2) - 1 and sqrt(2) - 1, to 2^-30.
@@ -34,36 +32,54 @@ LOG = (
     0.06750279664993286, -0.11673499643802643, 0.11884847283363342, -0.12405844032764435, 0.1422017514705658,
     -0.1666799932718277, 0.20002077519893646, -0.25000008940696716, 0.3333331346511841,
 )  # fmt: skip
-# log(1 + e) = e - e^2 / 2 + e^3 P(e) for e up to 1, to 2^-29.
-LOG1P = (
-    0.002276314189657569, -0.014681964181363583, 0.04429808259010315, -0.08591856062412262, 0.12679627537727356,
-    -0.1622842699289322, 0.19926351308822632, -0.2499331384897232, 0.3333309292793274,
-)  # fmt: skip
+# log(1 + e) = s + s^3 P(s^2), s = e / (1 + e / 2), for e up to 1, to 2^-27.
+LOG1P = (0.0005470188916660845, 0.0021877295803278685, 0.012506700120866299, 0.08333302289247513)
 # erf(x) = x + x P(x^2) up to 1, to 2^-29.
 ERF = (
     7.806903886375949e-05, -0.0007997853099368513, 0.005187162198126316, -0.026853347197175026, 0.11283578723669052,
     -0.3761262595653534, 0.12837916612625122,
 )  # fmt: skip
-# exp(t^2 / 2) normal_cdf(-t) = u P(u - MILLS_CENTRE), u = 1 / (t + MILLS_SHIFT), for t up to 14.5.
+# exp(t^2 / 2) normal_cdf(-t) = u P(u - 3/16), u = 1 / (t + 5/2), for t up to 14.5, to 2^-27; its slope to a third.
 MILLS = (
-    -474.4321594238281, 344.1152038574219, -36.064945220947266, -69.83251953125, 30.537601470947266, 9.040574073791504,
-    -9.568663597106934, -1.9002856016159058, 3.2134969234466553, 2.2907142639160156, 0.7484664916992188,
+    -222.28692626953125, 398.83209228515625, -157.1022186279297, -42.95497131347656, 43.745948791503906,
+    1.926801085472107, -10.461153984069824, -0.6363947987556458, 3.333294630050659, 2.085507869720459,
 )  # fmt: skip
-MILLS_SHIFT, MILLS_CENTRE = 2.5, 0.21875
-# erfinv(x) / x in w = -log(1 - x^2): of w - 2.5 below 5, else of sqrt(w) - 3 (M. Giles, 2010).
-INVERSE_CENTRAL = (
-    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
-    0.246640727, 1.50140941,
+MILLS_LAST = 0.6800684928894043, -1.155546414111086e-08
+MILLS_SLOPE = 5.36, 1.97
+# erfinv(x) / x in w = -log(1 - x^2): of w - 5/2 below 5, to 2^-27, else of sqrt(w) - 3, to 2^-26.
+INVERSE = (
+    -8.83206041635276e-09, 2.3177625152470682e-08, 4.6682100673933746e-07, -3.4619886264408706e-06, -4.966972028341843e-06,
+    0.00021834151993971318, -0.0012527336366474628, -0.00417738314718008, 0.24664027988910675,
 )  # fmt: skip
+INVERSE_LAST = 1.5014094114303589, -5.214786824581097e-08
 INVERSE_TAIL = (
-    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047,
-    1.00167406, 2.83297682,
+    0.00011633839312708005, -0.00030996353598311543, -5.8121215261053294e-05, 0.001485646702349186, -0.0035963007248938084,
+    0.0056867157109081745, -0.0076376707293093204, 0.00944532360881567, 1.001675009727478,
 )  # fmt: skip
+INVERSE_TAIL_LAST = 2.832976818084717, -1.709165786678568e-08
+HALF_EXP = tuple(coefficient / 2 for coefficient in EXP)
+DENSITY, DENSITY_LEFT = 0.3989422917366028, -1.133517e-08  # 1 / sqrt(2 pi)
+ROOT_2, ROOT_2_LEFT = 1.4142135381698608, 2.420323427e-08
+LOWEST = -110.9  # the least number of `_falling`, whose power of two is 0 from -104.4 on, and 2^32 times as much from here on
 LOG_LN2_HIGH, LOG_LN2_LOW = 0.693359375, -2.12194440e-4
 HALF_ROOT_BITS = 0x3F3504F3  # of sqrt(1/2)
-ROOT_2_HIGH = float(np.float32(math.sqrt(2)))
-BIAS = 254  # of the two powers of two together
 LARGE = 3e38  # what is larger leaves no rest
+# For 16 bits: exp(r) to 2^-23, log1p(e) = e + e^2 P(e) to 2^-22, log as above to 2^-22, MILLS to 2^-21.
+SHORT_EXP = (0.008290749974548817, 0.041902314871549606, 0.16667649149894714, 0.49999117851257324, 0.9999997019767761, 1.0)  # fmt: skip
+SHORT_EXPM1 = (0.008312140591442585, 0.041894543915987015, 0.16667132079601288, 0.4999920129776001)
+SHORT_LOG1P = (
+    -0.008777273818850517, 0.04498090222477913, -0.10901524871587753, 0.1784670501947403, -0.24536699056625366,
+    0.3328403830528259, -0.4999817907810211,
+)  # fmt: skip
+SHORT_LOG = (
+    -0.10191823542118073, 0.16028398275375366, -0.17138394713401794, 0.1992415487766266, -0.24983185529708862,
+    0.3333425223827362,
+)  # fmt: skip
+SHORT_MILLS = (
+    -48.35702133178711, 80.4916000366211, -42.109745025634766, 0.36358508467674255, 3.0253658294677734, 2.7230851650238037,
+    1.2980502843856812, 0.4702676236629486,
+)  # fmt: skip
+LN2 = 0.6931471824645996
 
 
 class Term(Value):
@@ -78,16 +94,12 @@ class Term(Value):
 
 
 class Power(NamedTuple):
-    """An exponential: (high + low) * first * second, the last two being powers of two."""
+    """An exponential: (high + low) * scale, high between 0.35 and 0.71, the scale a power of two or 0; 2^32 times as much is never 0."""
 
     high: Any
     low: Any
-    first: Any
-    second: Any
-
-    @property
-    def value(self) -> Any:
-        return self.high * self.first * self.second
+    scale: Any
+    raised: Any
 
 
 class Words:
@@ -96,7 +108,6 @@ class Words:
     def __init__(self, code: Code, zero: Callable[[int], Value | float]) -> None:
         self.code, self.zero = code, zero
         self._term = type("Term", (Term,), {"__slots__": (), "words": self})
-        self._written: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
     def term(self, value: Value) -> Any:
         """A value for a formula of this code."""
@@ -104,13 +115,6 @@ class Words:
 
     def _value(self, number: Any) -> Any:
         return number if isinstance(number, Value) else self.term(self.code.single(number))
-
-    def _once(self, what: str, x: Any, rest: Any, write: Callable[[], Any]) -> Any:
-        """What is written once for a value and its rest; they are kept, so that no others have their identities."""
-        key = what, *map(id, x.parts), *(map(id, rest.parts) if isinstance(rest, Value) else ())
-        if key not in self._written:
-            self._written[key] = (x, rest), write()
-        return self._written[key][1]
 
     def where(self, condition: Any, yes: Any, no: Any) -> Any:
         return condition.choose(self._value(yes), self._value(no))
@@ -139,44 +143,45 @@ class Words:
 
     def _rest(self, x: Any, rest: Any) -> Any:
         """What a rounding left of x; nothing where that is infinite."""
-        return (self.abs(x) < LARGE).choose(rest, self._value(0.0))
+        return None if rest is None else (self.abs(x) < LARGE).choose(rest, self._value(0.0))
 
     def _reduced(self, x: Any, rest: Any, bias: int) -> tuple[Any, Any, Any]:
-        """x + rest = n ln 2 + r: n + bias in the low bits of an integer, r, and exp(r) - 1 - r."""
+        """x + rest = n ln 2 + r: n + bias in the low bits of an integer, r, and what rounding left of that."""
         shifted = fma(x, LOG2_E, ROUNDER + bias)
         n = shifted - (ROUNDER + bias)
-        # x less n times the head of ln 2 is exact; what rounding leaves of the tail is added to the polynomial.
-        head = fma(n, -LN2_HIGH, x)
+        head = fma(n, -LN2_HIGH, x)  # exact
         tail = n * -LN2_LOW if rest is None else fma(n, -LN2_LOW, rest)
         r = head + tail
-        return (
-            shifted.bits_as("i32"),
-            r,
-            fma(r * r, self._polynomial(EXP, r), tail - (r - head)),
-        )
-
-    def _power(self, x: Any, rest: Any = None) -> Power:
-        """exp(x + rest), x between -174 and 174."""
-        bits, r, curve = self._reduced(x, rest, BIAS)
-        one = r + 1.0
-        curve = curve + (r - (one - 1.0))
-        high = one + curve
-        whole = bits << 23
-        first = (bits << 22) & 0x7F800000
-        second = whole - first
-        return Power(high, curve - (high - one), first.bits_as("f32"), second.bits_as("f32"))
+        return shifted.bits_as("i32"), r, tail - (r - head)
 
     def exp(self, x: Any, rest: Any = None) -> Any:
-        if rest is not None:
-            rest = self._rest(x, rest)
-        return self._power(minimum(maximum(x, -174.0), 174.0), rest).value
+        within = minimum(maximum(x, -174.0), 174.0)
+        bits, r, left = self._reduced(within, self._rest(x, rest), 254)
+        value = fma(r * r, self._polynomial(EXP, r), r + left) + 1.0
+        return self._scaled(value, bits)
+
+    def _scaled(self, value: Any, bits: Any) -> Any:
+        """value * 2^n with n + 254 in the low bits: in two factors, since one FLOAT does not hold it everywhere."""
+        half = (bits << 22) & 0x7F800000
+        return value * half.bits_as("f32") * ((bits << 23) - half).bits_as("f32")
+
+    def _falling(self, x: Any, rest: Any = None) -> Power:
+        """exp(x + rest), x between LOWEST and 0."""
+        bits, r, left = self._reduced(x, rest, 160)
+        curve = fma(r * r, self._polynomial(HALF_EXP, r), left * 0.5)
+        base = fma(r, 0.5, 0.5)
+        curve = curve + fma(r, 0.5, 0.5 - base)
+        high = base + curve
+        raised = (bits << 23).bits_as("f32")
+        return Power(high, curve - (high - base), raised * 2.0**-32, raised)
 
     def _half_expm1(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
         """Half of exp(x) - 1, and what rounding left of it; x between -60 and 89."""
         # With x = n ln 2 + r it is 2^n (exp(r) - 1) + (2^n - 1), whose two terms have no digits to lose; half of it
         # fits where 2^n does not.
-        bits, r, curve = self._reduced(x, rest, 126)
+        bits, r, left = self._reduced(x, rest, 126)
         half = (bits << 23).bits_as("f32")
+        curve = fma(r * r, self._polynomial(EXP, r), left)
         base, grown = half - 0.5, half * r
         back = base - half
         lost = (half - (base - back)) - (back + 0.5)  # nothing but beyond n = 24 and -24
@@ -186,72 +191,56 @@ class Words:
         return result, small - (result - value)
 
     def expm1(self, x: Any, rest: Any = None) -> Any:
-        if rest is not None:
-            rest = self._rest(x, rest)
         # Beyond the bounds it is -1 and infinite.
-        value, _ = self._half_expm1(minimum(maximum(x, -60.0), 89.0), rest)
+        value, _ = self._half_expm1(minimum(maximum(x, -60.0), 89.0), self._rest(x, rest))
         # So small a number is its own result: -0 and the smallest ones stay what they are.
         return (self.abs(x) < 2.0**-26).choose(x, value * 2.0)
 
-    def _quotient(self, v: Any, rest: Any) -> tuple[Power, Any, Any, Any]:
-        """Of the size of v: its power e = exp(-|v|), 1 / (1 + e), 1 + e, and what rounding left of that."""
-
-        def write() -> tuple[Power, Any, Any, Any]:
-            power = self._power(maximum(-self.abs(v), -174.0), rest)
-            e = power.value
-            below = e + 1.0
-            return power, 1.0 / below, below, e - (below - 1.0)
-
-        return self._once("quotient", v, rest, write)  # type: ignore[no-any-return]
-
     def _sigmoid(self, v: Any, rest: Any) -> tuple[Any, Any, Any]:
-        """sigmoid(v + rest) as a number near 1 and two powers of two, the last of them 0 where FLOAT has nothing of it."""
-        base, negated = v, False
+        """sigmoid(v + rest) as a number up to 1 and a power of two, which may be 0, and 2^32 times that where v is far below 0."""
+        positive, one, nothing = v >= 0.0, self._value(1.0), self._value(0.0)
         if rest is not None:
             rest = self._rest(v, rest)
-            rest = (v < 0.0).choose(rest, -rest)
-        elif (positive := v.negative_of()) is not None:
-            base, negated = positive, True
-        power, inverse, below, left = self._quotient(base, rest)
-        one = self._value(1.0)
-        positive = (base <= 0.0) if negated else (base >= 0.0)
+            rest = positive.choose(-rest, rest)
+        power = self._falling(maximum(-self.abs(v), LOWEST), rest)
+        e = power.high * power.scale
+        below = e + 1.0
+        left = e - (below - 1.0)
+        inverse = 1.0 / below
         numerator = positive.choose(one, power.high)
         value = numerator * inverse
         error = fma(-value, left, fma(-value, below, numerator))
-        error = error + positive.choose(self._value(0.0), power.low)
+        error = error + positive.choose(nothing, power.low)
         value = fma(error, inverse, value)
-        second = positive.choose(one, power.second)
-        vanished = (base > 150.0) if negated else (base < -150.0)
-        return value, positive.choose(one, power.first), vanished.choose(self._value(0.0), second)
+        return value, positive.choose(one, power.scale), power.raised
 
     def sigmoid(self, x: Any, rest: Any = None) -> Any:
-        value, first, second = self._sigmoid(x, rest)
-        return value * first * second
+        value, scale, _ = self._sigmoid(x, rest)
+        return value * scale
 
     def gate(self, x: Any, v: Any, rest: Any = None) -> Any:
-        value, first, second = self._sigmoid(v, rest)
-        return (value * first * x) * second
+        v = self._value(v)
+        value, scale, raised = self._sigmoid(v, rest)
+        far = v < -80.0
+        result = (value * x) * far.choose(raised, scale)
+        return far.choose(result * 2.0**-32, result)
 
     def _softened(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
         """log1p(exp(-|x|)), and what rounding left of it."""
-        power = self._power(maximum(-self.abs(x), -174.0), rest)
-        e = power.value
-        half = e * -0.5
-        # e - e^2 / 2, what rounding left of it, and the rest of the series.
-        value = fma(half, e, e)
-        left = fma(half, e, e - value)
-        lost = power.low * power.first * power.second
-        left = fma(lost, half, lost) + left
-        return value, fma(e * e * e, self._polynomial(LOG1P, e), left)
+        power = self._falling(maximum(-self.abs(x), LOWEST), rest)
+        e, lost = power.high * power.scale, power.low * power.scale
+        below = fma(e, 0.5, 1.0)
+        inverse = 1.0 / below
+        s = e * inverse
+        error = fma(-s, fma(e, 0.5, 1.0 - below), fma(-s, below, e)) + lost
+        square = s * s
+        return s, fma(error, inverse, s * square * self._polynomial(LOG1P, square))
 
     def softplus(self, x: Any, rest: Any = None) -> Any:
-        above = x > 0.0
+        above, rest = x > 0.0, self._rest(x, rest)
+        value, left = self._softened(x, None if rest is None else above.choose(-rest, rest))
         if rest is not None:
-            rest = self._rest(x, rest)
-            value, left = self._softened(x, above.choose(-rest, rest))
             left = above.choose(left + rest, left)
-        else:
-            value, left = self._softened(x)
         return self._sum(maximum(x, 0.0), value, left)
 
     def log_sigmoid(self, x: Any) -> Any:
@@ -266,7 +255,7 @@ class Words:
         return (self.abs(total) < math.inf).choose(total + left, total)
 
     def tanh(self, x: Any) -> Any:
-        # -m / (1 + m) with 2 m = exp(-2 |x|) - 1, which has all its digits near 0 as well.
+        # m / (1 + m) with 2 m = exp(-2 |x|) - 1, which has all its digits near 0 as well.
         m, lost = self._half_expm1(maximum(self.abs(x) * -2.0, -60.0))
         below = m + 1.0
         inverse = 1.0 / below
@@ -282,15 +271,16 @@ class Words:
 
     # Logarithms.
 
-    def _log(self, x: Any, left: Any = None) -> Any:
-        """log(x + left) of positive normal numbers, where left is less than an ulp of x."""
+    def _mantissa(self, x: Any) -> tuple[Any, Any]:
+        """x = 2^n (1 + f) of a positive normal number: n as an integer, f between sqrt(1/2) - 1 and sqrt(2) - 1."""
         bits = x.bits_as("i32") - HALF_ROOT_BITS
-        n = bits.shifted_down(23).to("f32")
-        f = ((bits & 0x7FFFFF) + HALF_ROOT_BITS).bits_as("f32") - 1.0
+        return bits.shifted_down(23), ((bits & 0x7FFFFF) + HALF_ROOT_BITS).bits_as("f32") - 1.0
+
+    def _log(self, n: Any, f: Any, left: Any = 0.0) -> Any:
+        """n ln 2 + log(1 + f) + left."""
+        n = n.to("f32")
         square = f * f
-        small = fma(n, LOG_LN2_LOW, square * f * self._polynomial(LOG, f))
-        if left is not None:
-            small = small + left
+        small = fma(n, LOG_LN2_LOW, fma(square * f, self._polynomial(LOG, f), left))
         small = fma(square, -0.5, small)
         whole = n * LOG_LN2_HIGH
         large = whole + f
@@ -298,27 +288,30 @@ class Words:
 
     def _defined(self, x: Any, value: Any) -> Any:
         """A logarithm of x also where x is 0, infinite or negative."""
-        value = (x == math.inf).choose(x, value)
-        value = (x == 0.0).choose(self._value(-math.inf), value)
+        value = (x == 0.0).choose(self._value(-math.inf), (x == math.inf).choose(x, value))
         return (x >= 0.0).choose(value, self._value(math.nan))
 
     def log(self, x: Any) -> Any:
         tiny = x < 2.0**-126
-        value = self._log(tiny.choose(x * 2.0**23, x))
-        lower = value - 23 * math.log(2)
-        return self._defined(x, tiny.choose(lower, value))
+        n, f = self._mantissa(tiny.choose(x * 2.0**23, x))
+        return self._defined(x, self._log(tiny.choose(n - 23, n), f))
 
     def log1p(self, x: Any) -> Any:
         above = x + 1.0
-        left = (x - (above - 1.0)) / above
-        value = self._defined(above, self._log(above, left))
+        n, f = self._mantissa(above)
+        # What the sum lost, in units of 2^n: where n is 0, f becomes x again.
+        unit = intrinsic("umin", 127 - n, 254) << 23  # 2^-n, whatever it is where nothing is lost
+        lost = (x - (above - 1.0)) * unit.bits_as("f32")
+        whole = f + lost
+        value = self._defined(above, self._log(n, whole, lost - (whole - f)))
         return (self.abs(x) < 2.0**-26).choose(x, value)
 
     def logit(self, x: Any) -> Any:
         below = 1.0 - x
         ratio = x / below
         left = fma(-ratio, below, x) - ratio * ((1.0 - below) - x)
-        value = self._log(maximum(ratio, 2.0**-126), left / x)
+        n, f = self._mantissa(maximum(ratio, 2.0**-126))
+        value = self._log(n, f, left / x)
         value = (x < 2.0**-126).choose(self.log(x), value)
         value = (x == 1.0).choose(self._value(math.inf), value)
         return ((x >= 0.0) & (x <= 1.0)).choose(value, self._value(math.nan))
@@ -327,77 +320,140 @@ class Words:
 
     def _gaussian(self, x: Any) -> Power:
         """exp(-x^2 / 2)."""
+        size = minimum(self.abs(x), 14.46)
+        square = size * size
+        return self._falling(square * -0.5, fma(size, size, -square) * -0.5)
 
-        def write() -> Power:
-            size = self.abs(x)
-            within = minimum(size, 18.0)
-            square = within * within
-            power = self._power(square * -0.5, fma(within, within, -square) * -0.5)
-            second = (size > 17.0).choose(self._value(0.0), power.second)
-            return power._replace(second=second)
-
-        return self._once("gaussian", x, None, write)  # type: ignore[no-any-return]
-
-    def _mills(self, size: Any) -> Any:
-        """exp(t^2 / 2) normal_cdf(-t) of t from 0 to 18."""
-        u = 1.0 / (size + MILLS_SHIFT)
-        return u * self._polynomial(MILLS, u - MILLS_CENTRE)
-
-    def _tail(self, x: Any) -> tuple[Any, Any, Any]:
-        """normal_cdf(-|x|) as a number near 1 and two powers of two."""
-
-        def write() -> tuple[Any, Any, Any]:
-            power = self._gaussian(x)
-            ratio = self._mills(minimum(self.abs(x), 18.0))
-            return fma(ratio, power.high, ratio * power.low), power.first, power.second
-
-        return self._once("tail", x, None, write)  # type: ignore[no-any-return]
+    def _tail(self, power: Power, t: Any, rest: Any = 0.0) -> tuple[Any, Any]:
+        """exp(t^2 / 2) normal_cdf(-t) for t + rest from 0 to 14.5, times a power but for its scale, and what rounding left of it."""
+        below = t + 2.5
+        u = 1.0 / below
+        lost = u * fma(-u, (t - (below - 2.5)) + rest, fma(-u, below, 1.0))
+        centred = u - 0.1875
+        v = centred + lost
+        polynomial, (last, more) = self._polynomial(MILLS, v), MILLS_LAST
+        curve = v * polynomial
+        ratio = curve + last
+        left = fma(lost - (v - centred), fma(v, *MILLS_SLOPE), fma(v, polynomial, -curve))
+        left = left + ((curve - (ratio - last)) + more)
+        value = u * ratio
+        left = fma(u, ratio, -value) + fma(u, left, lost * ratio)
+        result = value * power.high
+        return result, fma(value, power.high, -result) + fma(value, power.low, left * power.high)
 
     def normal_cdf(self, x: Any) -> Any:
-        value, first, second = self._tail(x)
-        value = value * first * second
+        power = self._gaussian(x)
+        value, left = self._tail(power, minimum(self.abs(x), 14.46))
+        value = (value + left) * power.scale
         return (x > 0.0).choose(1.0 - value, value)
 
     def normal_pdf(self, x: Any) -> Any:
-        power = self._gaussian(x)
-        scale = 1 / math.sqrt(2 * math.pi)
-        value = fma(power.high, scale, power.low * scale)
-        return value * power.first * power.second
+        high, low, scale, _ = self._gaussian(x)
+        return fma(high, DENSITY, fma(high, DENSITY_LEFT, low * DENSITY)) * scale
 
     def gelu(self, x: Any) -> Any:
-        value, first, second = self._tail(x)
-        low = (value * first * minimum(x, 18.0)) * second
-        return (x > 0.0).choose(x - low, low)
+        power = self._gaussian(x)
+        value, left = self._tail(power, minimum(self.abs(x), 14.46))
+        size = self.abs(minimum(x, 14.46))  # infinity times nothing is NaN, but only below 0
+        below = fma(value, size, left * size) * power.scale
+        return (x >= 0.0).choose(x - below, -below)
 
-    def _erfc_tail(self, size: Any) -> tuple[Any, Any, Any]:
+    def _erfc(self, size: Any) -> Any:
+        """Of numbers from 0 to 10.225."""
         square = size * size
-        power = self._power(-square, -fma(size, size, -square))
-        ratio = self._mills(size * ROOT_2_HIGH) * 2.0
-        return fma(ratio, power.high, ratio * power.low), power.first, power.second
+        power = self._falling(-square, -fma(size, size, -square))
+        t = size * ROOT_2
+        value, left = self._tail(power, t, fma(size, ROOT_2_LEFT, fma(size, ROOT_2, -t)))
+        return (value + left) * 2.0 * power.scale
 
     def erf(self, x: Any) -> Any:
         size = self.abs(x)
         near = fma(self._polynomial(ERF, x * x), x, x)
-        value, first, second = self._erfc_tail(minimum(size, 11.0))
-        far = 1.0 - value * first * second
-        far = (x < 0.0).choose(-far, far)
-        return (size < 1.0).choose(near, far)
+        far = 1.0 - self._erfc(minimum(size, 10.225))
+        return (size < 1.0).choose(near, self._signed(far, x))
 
     def erfc(self, x: Any) -> Any:
-        value, first, second = self._erfc_tail(minimum(self.abs(x), 11.0))
-        tail = value * first * second
+        tail = self._erfc(minimum(self.abs(x), 10.225))
         return (x < 0.0).choose(2.0 - tail, tail)
 
     def erfinv(self, x: Any) -> Any:
-        size = self.abs(x)
         w = -self.log(fma(-x, x, 1.0))
-        central = self._polynomial(INVERSE_CENTRAL, w - 2.5)
-        tail = self._polynomial(INVERSE_TAIL, self.sqrt(w) - 3.0)
-        value = x * (w < 5.0).choose(central, tail)
-        return (size == 1.0).choose(x * math.inf, value)
+        central = w < 5.0
+        v = central.choose(w - 2.5, self.sqrt(w) - 3.0)
+        value = self._polynomial(INVERSE, v)
+        tail = self._polynomial(INVERSE_TAIL, v)
+        (last, left), (tail_last, tail_left) = INVERSE_LAST, INVERSE_TAIL_LAST
+        value = fma(v, value, left) + last
+        tail = fma(v, tail, tail_left) + tail_last
+        return (self.abs(x) == 1.0).choose(x * math.inf, x * central.choose(value, tail))
 
     def _polynomial(self, coefficients: tuple[float, ...], x: Any) -> Any:
         value = fma(x, coefficients[0], coefficients[1])
         for coefficient in coefficients[2:]:
             value = fma(value, x, coefficient)
         return value
+
+
+class ShortWords(Words):
+    """Words whose results are rounded to 16 bits: right to 2^-20, in half the operations."""
+
+    def _with(self, x: Any, rest: Any) -> Any:
+        return x if rest is None else x + self._rest(x, rest)
+
+    def _short_exp(self, x: Any, factor: float, bias: int) -> tuple[Any, Any]:
+        """exp(factor * x), the factor 1 or -1: a number near 1, and n + bias in the low bits of an integer."""
+        shifted = fma(x, factor * LOG2_E, ROUNDER + bias)
+        n = shifted - (ROUNDER + bias)
+        r = fma(n, -factor * LN2, x)
+        coefficients = [c * factor**power for power, c in enumerate(SHORT_EXP[::-1])][::-1]
+        return self._polynomial(tuple(coefficients), r), shifted.bits_as("i32")
+
+    def exp(self, x: Any, rest: Any = None) -> Any:
+        x = self._with(x, rest)
+        value, bits = self._short_exp(minimum(maximum(x, -174.0), 174.0), 1.0, 254)
+        return self._scaled(value, bits)
+
+    def _falling(self, x: Any, rest: Any = None) -> Power:
+        value, bits = self._short_exp(x, 1.0, 160)
+        raised = (bits << 23).bits_as("f32")
+        return Power(value, self._value(0.0), raised * 2.0**-33, raised)
+
+    def _half_expm1(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
+        x = self._with(x, rest)
+        shifted = fma(x, LOG2_E, ROUNDER + 126)
+        n = shifted - (ROUNDER + 126)
+        r = fma(n, -LN2, x)
+        half = (shifted.bits_as("i32") << 23).bits_as("f32")
+        value = fma(r * r, self._polynomial(SHORT_EXPM1, r), r)
+        return fma(half, value, half - 0.5), self._value(0.0)
+
+    def sigmoid(self, x: Any, rest: Any = None) -> Any:
+        # 1 / (1 + exp(-v)) with both of its terms lowered by 2^24, so that the larger is finite where the quotient is not 0.
+        x = minimum(maximum(self._with(x, rest), -104.66), 70.0)
+        value, bits = self._short_exp(x, -1.0, 103)
+        lowered = self._value(2.0**-24)
+        return lowered / fma(value, (bits << 23).bits_as("f32"), lowered)
+
+    def gate(self, x: Any, v: Any, rest: Any = None) -> Any:
+        return self.sigmoid(self._value(v), rest) * x
+
+    def _softened(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
+        power = self._falling(maximum(-self.abs(self._with(x, rest)), LOWEST))
+        e = power.high * power.scale
+        return fma(e * e, self._polynomial(SHORT_LOG1P, e), e), self._value(0.0)
+
+    def _sum(self, x: Any, y: Any, left: Any) -> Any:
+        return x + y
+
+    def tanh(self, x: Any) -> Any:
+        m, _ = self._half_expm1(maximum(self.abs(x) * -2.0, -60.0))
+        return self._signed(m / (m + 1.0), x)
+
+    def _log(self, n: Any, f: Any, left: Any = 0.0) -> Any:
+        square = f * f
+        small = fma(square * f, self._polynomial(SHORT_LOG, f), left)
+        return fma(n.to("f32"), LN2, fma(square, -0.5, small) + f)
+
+    def _tail(self, power: Power, t: Any, rest: Any = 0.0) -> tuple[Any, Any]:
+        u = 1.0 / (t + 2.5)
+        return u * self._polynomial(SHORT_MILLS, u - 0.0625) * power.high, self._value(0.0)
