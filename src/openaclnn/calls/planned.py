@@ -37,7 +37,7 @@ def planned(
         passed, arguments = arguments, _with_views(arguments)
         signature = signature_of(operator, arguments)
         if signature is not None:
-            known = look_up(signature)
+            known = look_up(signature, operator, passed, arguments)
             if known is not None:
                 return *known, arguments
             return _plan(operator, arguments, workspace_size, executor, (signature, passed))

@@ -109,7 +109,7 @@ class CallCache:
         library = self._library(arrays, options)
         if not library:
             return NotImplemented
-        places = places_of(plan, self._names[: self._inputs], self._outputs)
+        places = self._places(plan)
         operands = range(len(plan.operands))
         seen = [
             None if array is None and place not in operands else view
@@ -127,6 +127,10 @@ class CallCache:
         if self._result_type is None:
             return result
         return self._result_type._make(result)
+
+    def _places(self, plan: Plan) -> list[int]:
+        """Where each array stands among a plan's operands."""
+        return places_of(plan, self._names[: self._inputs], self._outputs)
 
     def _library(self, arrays: Sequence[Any], options: Sequence[Any]) -> int:
         """Of a call's arrays; 0 where an entry cannot say what the arguments are."""

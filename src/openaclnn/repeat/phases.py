@@ -28,7 +28,6 @@ from openaclnn.repeat.specialize import (
     Work,
     entry_of,
     patterns_of,
-    places_of,
     work_of,
 )
 from openaclnn.repeat.words import slots as at
@@ -98,12 +97,13 @@ class AnySize(Specialization):
     """An entry that serves every size: all tensors are row-major. `patterns` say by parameter how each has its shape from the source's."""
 
     def __init__(
-        self, operator: Operator, plan: Plan, device: str, work: Work, arguments: Sequence[Any],
+        self, operator: Operator, plan: Plan, device: str, choice: Choice, work: Work, arguments: Sequence[Any],
         patterns: Mapping[str, tuple[int, int]], source: str,
     ) -> None:  # fmt: skip
         super().__init__(operator, plan, device)
         self._flat, self._runner, self._counts = work.flat, work.runner, work.counts
-        self.constants = len(work.constants)
+        self.work, self.choice = work, choice
+        self.learned: set[frozenset[type]] = set()  # the types of arguments that machine code knows
         if work.flat is not None:
             from openaclnn.engines.cpu.launching import pool
 
@@ -199,15 +199,7 @@ def signature_of(operator: Operator, arguments: tuple[Any, ...]) -> Signature | 
         if kind is Tensor:
             if not value.alive:
                 return None
-            # Whose memory it is decides whether machine code learns the call.
-            key += (
-                value.dtype,
-                value.format,
-                value.device,
-                value.writable,
-                value.contiguous,
-                type(value.owner),
-            )
+            key += (value.dtype, value.format, value.device, value.writable, value.contiguous)
             tensors.append(value)
         elif kind in _BY_VALUE:
             key += (kind, value or repr(value))  # 0.0 and -0.0 are two
@@ -218,8 +210,10 @@ def signature_of(operator: Operator, arguments: tuple[Any, ...]) -> Signature | 
     return tuple(key), tensors
 
 
-def look_up(signature: Signature) -> tuple[Specialization, Launch] | None:
-    """The entry that serves a call, and what runs it; None where the call is the first of its kind."""
+def look_up(
+    signature: Signature, operator: Operator, passed: Sequence[Any], arguments: Sequence[Any]
+) -> tuple[Specialization, Launch] | None:
+    """The entry that serves a call, and what runs it; None where the call is the first of its kind. `passed` are its arguments as the caller has them."""
     key, tensors = signature
     known = _any_size.get(key)
     if known is not None:
@@ -227,6 +221,7 @@ def look_up(signature: Signature) -> tuple[Specialization, Launch] | None:
         for entry in known:
             launch = entry.served(shapes)
             if launch is not None:
+                _phase_cache(operator).learn(entry, passed, arguments)
                 return entry, launch
     one = _one_size.get((key, *_layouts(tensors)))
     return None if one is None else (one, one.launch)
@@ -235,12 +230,14 @@ def look_up(signature: Signature) -> tuple[Specialization, Launch] | None:
 def remember(
     signature: Signature, passed: Sequence[Any], operator: Operator, arguments: Sequence[Any], one: OneSize, choice: Choice | None
 ) -> None:  # fmt: skip
-    """Let the next call like this one be found, of any size where that can be. `passed` are its arguments as the caller has them."""
+    """Let the next call like this one be found, of any size where that can be."""
     key, tensors = signature
-    entry = None if choice is None else _phase_cache(operator).learn(passed, arguments, one, choice)
+    cache = _phase_cache(operator)
+    entry = None if choice is None else cache.any_size(arguments, one, choice)
     if entry is None:
         _one_size[key, *_layouts(tensors)] = one
     else:
+        cache.learn(entry, passed, arguments)
         _any_size[key] = (entry, *_any_size.get(key, ())[: _MAX_ENTRIES - 1])
 
 
@@ -270,14 +267,10 @@ class PhaseCache(CallCache):
         self.call = self._builtin = builtin("fast_path.phase_one", emit_phase_one, control, self)
         return self.call(*arguments)
 
-    def learn(
-        self, passed: Sequence[Any], arguments: Sequence[Any], one: OneSize, choice: Choice
-    ) -> AnySize | None:
-        """The entry for every size, where shapes and strides need not be part of the key; if all arrays are of one library, machine code finds it, too."""
-        plan, count = one.plan, len(self._arrays)
-        tensors = self.ordered(arguments)[:count]
-        places = places_of(plan, self._names[: self._inputs], self._outputs)
-        patterns, source, _ = patterns_of(plan, places, tensors)
+    def any_size(self, arguments: Sequence[Any], one: OneSize, choice: Choice) -> AnySize | None:
+        """The entry for every size, where shapes and strides need not be part of the key."""
+        plan, tensors = one.plan, self.ordered(arguments)[: len(self._arrays)]
+        patterns, source, _ = patterns_of(plan, self._places(plan), tensors)
         if source < 0 or not all(own is None or own.contiguous for own in tensors):
             return None
         if not _SERVED.issuperset(pattern for pattern, _ in patterns):
@@ -286,17 +279,25 @@ class PhaseCache(CallCache):
         if work is None:
             return None
         by_name = dict(zip(self._names, patterns, strict=True))
-        entry = AnySize(
-            self._declared, plan, one.device, work, arguments, by_name, self._names[source]
+        return AnySize(
+            self._declared, plan, one.device, choice, work, arguments, by_name, self._names[source]
         )
+
+    def learn(self, entry: AnySize, passed: Sequence[Any], arguments: Sequence[Any]) -> None:
+        """Let machine code find an entry for arrays like these, if it can; `arguments` has their views."""
+        types, count = frozenset(map(type, passed)), len(self._arrays)
+        if types in entry.learned or not nothing_chosen():
+            return
+        entry.learned.add(types)
         given = self.ordered(passed)
         arrays, options = given[:count], given[count:]
-        library = self._library(arrays, options) if nothing_chosen() else 0
+        library = self._library(arrays, options)
         if library:
-            call = CallArguments(library, arrays, places, options, self._options)
-            layout, words, kept = entry_of(call, plan, choice, tensors, work=work)
+            plan, work = entry.plan, entry.work
+            call = CallArguments(library, arrays, self._places(plan), options, self._options)
+            views = self.ordered(arguments)[:count]
+            layout, words, kept = entry_of(call, plan, entry.choice, views, work=work)
             self._enter(layout, words, (entry, library, kept), library)
-        return entry
 
 
 @functools.cache
@@ -318,7 +319,7 @@ def locate(
         owners = [
             _new_held(HeldStorage, owners[first : first + 4]) for first in range(0, len(owners), 4)
         ]
-    first = entry.constants
+    first = len(entry.work.constants)
     launch = entry.launch(shape, prod(shape), words[:first], numbers)
     return entry, launch, (words[first:], owners)
 
