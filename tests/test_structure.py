@@ -70,7 +70,8 @@ GPU_LAYERS = (
     ("openaclnn.engines.gpu.formulas",),
 )
 REPEAT_LAYERS = (
-    ("openaclnn.repeat.cache", "openaclnn.repeat.phases"),
+    ("openaclnn.repeat.phases",),
+    ("openaclnn.repeat.cache",),
     ("openaclnn.repeat.specialize",),
     ("openaclnn.repeat.code",),
     ("openaclnn.repeat.words",),

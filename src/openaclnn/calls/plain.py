@@ -113,9 +113,8 @@ def _run(
             if output.name not in fresh:
                 mark_written(own)
     stream, runner = stream_of(first), choice.prepare()
-    places = [call.operator.places[operand.parameter] for operand in plan.operands]
     # An option's own conversion may have taken memory away since arrays were bound, or a finaliser, or what was compiled.
-    check_storages(call.operator, places, owners, "that the call began with")
+    check_storages(call.operator, tuple(call.values.values()), owners, "that the call began with")
     if runner(addresses, stream):
         raise stray_target(plan, tensors[plan.targets]) or _mended_since(plan)
     device = tensors[-1].device
