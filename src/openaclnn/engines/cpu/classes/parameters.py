@@ -121,9 +121,16 @@ class Parameters:
 
     def position(self, operand: str, index: Value) -> Value:
         """The address of an operand's element at a position."""
+        return self.place(operand, self.split(index))
+
+    def split(self, index: Value) -> tuple[Value, ...]:
+        """A position along each axis."""
         rest = index.unsigned_div(self["size2"])
         first = rest.unsigned_div(self["size1"])
-        at = (first, rest - first * self["size1"], index - rest * self["size2"])
+        return first, rest - first * self["size1"], index - rest * self["size2"]
+
+    def place(self, operand: str, at: Sequence[Value]) -> Value:
+        """The address of an operand's element at a position along each axis."""
         place = self.address(operand)
         for axis, where in enumerate(at):
             place = place + where * self[f"{operand}.step{axis}"]

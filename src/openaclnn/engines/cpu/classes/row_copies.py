@@ -33,19 +33,22 @@ def copier(kind: str, inwards: bool, compute: str = "f32") -> int:
 def _emit(kind: str, inwards: bool, compute: str, code: Code, arguments: Sequence[Value]) -> None:
     copy = (_In if inwards else _Out)(code, kind, compute, arguments)
     lanes, beside = code.lanes, arguments[-1] != 0
-    whole = copy.positions.unsigned_div(lanes)
+    # The last vector ends with the last position, and begins among those of the one before.
+    many = (copy.positions + (lanes - 1)).unsigned_div(lanes)
     with code.first_of() as done:
         with code.when(beside):
-            copy.dense(whole)
+            copy.dense(many)
+            done()
+        with code.when(copy.positions < lanes):
+            with code.loop(0, copy.padded) as lane:
+                copy.position(lane)
             done()
         with code.when((copy.step == copy.size) & (copy.classes >= lanes)):
-            with code.loop(0, whole) as vector:
+            with code.loop(0, many) as vector:
                 copy.turned(vector)
             done()
-        with code.loop(0, whole) as vector:
+        with code.loop(0, many) as vector:
             copy.gathered(vector)
-    with code.loop(whole * lanes, copy.padded(whole)) as lane:
-        copy.position(lane)
 
 
 class _Copy:
@@ -74,29 +77,34 @@ class _Copy:
             values = numerics.widen(narrowed, self.compute)
         return numerics.narrow(values, self.kind, self.opaque, True)
 
-    def padded(self, whole: Value) -> Value:
-        """Positions that are copied."""
+    @property
+    def padded(self) -> Value:
+        """Positions that are copied, of less than a vector has."""
         raise NotImplementedError
 
-    def dense(self, whole: Value) -> None:
+    def first(self, vector: Value) -> Value:
+        """The first lane of a vector."""
+        return (vector * self.lanes).least(self.positions - self.lanes)
+
+    def dense(self, many: Value) -> None:
         """Vectors of positions that lie side by side, a class of all after another."""
         code, first = self.code, self.place(self.zero)
         with code.loop(0, self.classes) as label:
             line = self.memory(first + label * self.step)
-            with code.loop(0, whole) as vector:
-                self.line(line, vector * self.lanes, self.vectors(vector), label * self.lanes)
+            with code.loop(0, many) as vector:
+                self.line(line, self.first(vector), self.vectors(vector), label * self.lanes)
 
     def turned(self, vector: Value) -> None:
         """Squares; the last one ends with the classes, and begins among those of the one before."""
         code, lanes, frame = self.code, self.lanes, self.vectors(vector)
-        places = [self.place(vector * lanes + lane) for lane in range(lanes)]
+        places = [self.place(self.first(vector) + lane) for lane in range(lanes)]
         with code.loop(0, self.classes, lanes) as start:
             label = start.least(self.classes - lanes)
             self.square([self.memory(place + label * self.size) for place in places], frame, label)
 
     def gathered(self, vector: Value) -> None:
         code, lanes, frame = self.code, self.lanes, self.vectors(vector)
-        places = [self.place(vector * lanes + lane) for lane in range(lanes)]
+        places = [self.place(self.first(vector) + lane) for lane in range(lanes)]
         with code.loop(0, self.classes) as label:
             distance = label * self.step
             self.lane_by_lane([self.memory(place + distance) for place in places], frame, label * lanes)  # fmt: skip
@@ -111,21 +119,20 @@ class _Copy:
         raise NotImplementedError
 
     def position(self, lane: Value) -> None:
-        """One position that is not part of a whole vector."""
-        code, vector = self.code, lane.unsigned_div(self.lanes)
-        frame, place = self.vectors(vector), self.place(lane)
-        column = lane - vector * self.lanes
-        with code.loop(0, self.classes) as label:
-            self.element(place + label * self.step, frame, label * self.lanes + column)
+        """One position of less than a vector has."""
+        frame, place = self.vectors(self.zero), self.place(lane)
+        with self.code.loop(0, self.classes) as label:
+            self.element(place + label * self.step, frame, label * self.lanes + lane)
 
     def element(self, place: Value, frame: Array, index: Value) -> None:
         raise NotImplementedError
 
 
 class _In(_Copy):
-    def padded(self, whole: Value) -> Value:
+    @property
+    def padded(self) -> Value:
         """Lanes past the end have numbers, too: those of the last position, which their places name."""
-        return (self.positions + (self.lanes - 1)).unsigned_div(self.lanes) * self.lanes
+        return self.code.integer(self.lanes)
 
     def line(self, line: Array, at: Value, frame: Array, index: Value) -> None:
         frame.store(numerics.load(line, at, self.one), index)
@@ -144,7 +151,8 @@ class _In(_Copy):
 
 
 class _Out(_Copy):
-    def padded(self, whole: Value) -> Value:
+    @property
+    def padded(self) -> Value:
         return self.positions
 
     def line(self, line: Array, at: Value, frame: Array, index: Value) -> None:

@@ -59,7 +59,7 @@ ROOM = 1 << 14  # FLOATs in the frame for what is copied or kept
 AT_ONCE = 1 << 12  # elements of the rows that are one piece of work, if they are short
 PIECE = 1 << 14  # elements of the positions that are one piece of work
 SUBS = 4  # vectors of positions that are copied together, at the most
-SHORT = 48  # classes of a row that is better off beside others
+SHORT = 6  # vectors of classes of a row that is better off beside others
 
 
 def streams() -> int:
@@ -153,9 +153,10 @@ class RowLines(_Lines):
             each: k for k, each in enumerate((*self.schedule.saved, *order))
         }
 
-    def begin(self, position: Value) -> None:
+    def begin(self, at: Sequence[Value]) -> None:
+        """A row, by its position along each axis."""
         parameters = self.parameters
-        self.place = {name: parameters.position(name, position) for name in self.names.all}
+        self.place = {name: parameters.place(name, at) for name in self.names.all}
         self.read: set[str] = set()  # by a pass before
         for name, kind in self.names.inputs.items():
             if kind == "Target":
@@ -269,10 +270,18 @@ def emit_rows(schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str
         line = RowLines(code, parameters, schedule, names, kinds)
         passes = Passes(code, schedule)
         tile = parameters["tile"]
-        stop = (last * tile).least(parameters["positions"])
-        with code.loop(first * tile, stop) as position:
-            line.begin(position)
+        start, stop = first * tile, (last * tile).least(parameters["positions"])
+        # Positions are counted along their axes, since divisions would take as long as a short row.
+        at = [code.variable(index) for index in parameters.split(start)]
+        with code.loop(start, stop):
+            line.begin([index.get() for index in at])
             passes.over(line)
+            carried = code.integer(1)
+            for axis in reversed(range(AXES)):
+                index = at[axis].get() + carried
+                past = index == parameters[f"size{axis}"]
+                at[axis].set(past.choose(0, index))
+                carried = past.to("i64")
 
     return emit
 
@@ -285,44 +294,41 @@ class PositionLines(_Lines):
         code, parameters = self.code, self.parameters
         self.lanes, self.subs = code.lanes, parameters["subs"]
         self.one = Shape(1, self.lanes)
-        # Slots: what is kept takes the place of an operand that no later phase reads; results that of anything.
-        self.slot: dict[Any, int] = {name: k for k, name in enumerate(self.full)}
-        self.slots = len(self.full)
-        phases = self.schedule.phases
-        for place, phase in enumerate(phases):
-            roots = [root for later in phases[place + 1 :] for root in later.roots]
-            used = {
-                node.name for node in self.schedule.reached(roots, self.schedule.saved.values())
-            }
-            idle = [self.slot[name] for name in self.full if name not in used]
-            for node in phase.saves:
-                taken = {self.slot[one] for one in self.schedule.saved if one in self.slot}
-                spare = [slot for slot in idle if slot not in taken]
-                self.slot[node.index] = spare[0] if spare else self.slots
-                self.slots += not spare
-        for k, name in enumerate(self.written.values()):
-            self.slot[name] = k
-            self.slots = max(self.slots, k + 1)
-        # Where each lane's position lies, for each operand that has positions.
-        self.walked = list(names_with_positions(self.names, self.graph))
+        self.slot, _ = self.schedule.slots()
+        self.slot |= {name: place for place, name in enumerate(self.written.values())}
+        # Where each lane's position lies, for each operand that has positions, unless all follow from the first.
+        self.walked = [name for name, kind in self.names.inputs.items() if kind != "PerClass"]
+        self.walked += self.names.outputs
         self.places = {name: code.frame("i64", SUBS * self.lanes) for name in self.walked}
+
+    def stretch(self, first: Value, stop: Value) -> Value:
+        """How many positions are taken together: those of one stretch, if that is long enough to fill a vector."""
+        size = self.parameters["size2"]
+        many = (stop - first).least(self.subs * self.lanes)
+        alone = many.least(size - first.unsigned_rem(size))
+        return (size < self.lanes).choose(many, alone)
 
     def group(self, first: Value, many: Value) -> None:
         """Have the places of some neighbouring positions, and all that is copied of them at once."""
         code, parameters = self.code, self.parameters
         self.many = many
         size = parameters["size2"]
-        inside = (first.unsigned_rem(size) + many) <= size
-        self.inside = inside
-        whole = self.subs * self.lanes
+        self.inside = (size >= self.lanes) | (first.unsigned_rem(size) + many <= size)
+        # The last vector of some ends with the last position.
+        self.end = (many > self.lanes).choose(many - self.lanes, 0)
+        self.origin, self.beside = {}, {}
         for name in self.walked:
-            origin, step = parameters.position(name, first), parameters[f"{name}.step2"]
-            with code.either(inside) as (here, across):
-                with here, code.loop(0, whole) as lane:
+            self.origin[name] = origin = parameters.position(name, first)
+            step, item = parameters[f"{name}.step2"], SIZE[self.kinds.of[name]]
+            self.beside[name] = self.inside & (step == item) & (many >= self.lanes)
+            with code.when(~self.beside[name]), code.either(self.inside) as (here, across):
+                with here, code.loop(0, most(many, self.lanes)) as lane:
                     self.places[name].write(lane, origin + lane.least(many - 1) * step)
-                with across, code.loop(0, whole) as lane:
+                with across, code.loop(0, most(many, self.lanes)) as lane:
                     place = parameters.position(name, first + lane.least(many - 1))
                     self.places[name].write(lane, place)
+            with code.when(self.beside[name]):
+                self.places[name].write(0, origin)
         with code.when(~self.several):
             for name in self.full:
                 self._copy(name, code.integer(0), self.classes)
@@ -336,7 +342,7 @@ class PositionLines(_Lines):
     def begin(self, sub: Value) -> None:
         code = self.code
         self.sub = sub
-        self.first_lane = sub * self.lanes
+        self.first_lane = (sub * self.lanes).least(self.end)
         for name, kind in self.names.inputs.items():
             if kind == "Target":
                 labels = code.lanes_of([code.load(place, self.kinds.of[name]) for place in self._lanes(name)])  # fmt: skip
@@ -347,7 +353,9 @@ class PositionLines(_Lines):
                 self.labels[name] = target
 
     def _lanes(self, name: str) -> list[Value]:
-        return [self.places[name].read(self.first_lane + lane) for lane in range(self.lanes)]
+        beside, origin, size = self.beside[name], self.origin[name], SIZE[self.kinds.of[name]]
+        lanes = [self.first_lane + lane for lane in range(self.lanes)]
+        return [beside.choose(origin + lane * size, self.places[name].read(lane)) for lane in lanes]
 
     def _gathered(self, places: list[Value], kind: str) -> Value:
         code = self.code
@@ -381,11 +389,10 @@ class PositionLines(_Lines):
 
     def _copy(self, name: str, start: Value, count: Value) -> None:
         """Some classes of an operand, into its slot or from there."""
-        size, step = SIZE[self.kinds.of[name]], self.parameters[f"{name}.class_step"]
-        beside = (self.parameters[f"{name}.step2"] == size) & self.inside
+        step = self.parameters[f"{name}.class_step"]
         self.code.call(
             self.parameters[f"{name}.copy"], None, self._array(self.slot[name], self.code.integer(0)), self._length() * 4,
-            self.places[name], self.many, start * step, step, count, beside.to("i64"),
+            self.places[name], self.many, start * step, step, count, self.beside[name].to("i64"),
         )  # fmt: skip
 
     def _used(self) -> Value:
@@ -465,11 +472,6 @@ def _unmasked(body: Callable[..., None], shape: Shape, index: Value) -> None:
     body(shape, index, None, None)
 
 
-def names_with_positions(names: Names, graph: Graph) -> list[str]:
-    """Operands that differ between positions."""
-    return [name for name, kind in names.inputs.items() if kind != "PerClass"] + names.outputs
-
-
 def emit_positions(schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int]) -> Emit:  # fmt: skip
     """The kernel over vectors of positions: pieces of work are some vectors each."""
 
@@ -479,18 +481,17 @@ def emit_positions(schedule: Schedule, names: Names, kinds: Kinds, slots: Mappin
         line = PositionLines(code, parameters, schedule, names, kinds)
         passes = Passes(code, schedule)
         tile, positions = parameters["tile"], parameters["positions"]
-        width = parameters["subs"] * code.lanes
         with code.loop(first, last) as piece:
             stop = ((piece + 1) * tile).least(positions)
             start = code.variable(piece * tile)
             with code.repeat_while(lambda: start.get() < stop):
-                many = (stop - start.get()).least(width)
+                many = line.stretch(start.get(), stop)
                 line.group(start.get(), many)
                 with code.loop(0, line._used()) as sub:
                     line.begin(sub)
                     passes.over(line)
                 line.finish()
-                start.set(start.get() + width)
+                start.set(start.get() + many)
 
     return emit
 
@@ -563,14 +564,14 @@ class RowKernel(ClassKernel):
             beside.append(along == problem[f"{name}.item"])
         for name in self.per_class:
             beside.append(problem[f"{name}.class_step"] == problem[f"{name}.item"])
-        by_rows = all_of(classes >= SHORT, any_of(all_of(*near), positions < lanes))
+        by_rows = all_of(classes >= SHORT * lanes, any_of(all_of(*near), positions < lanes))
         staged = inverse(all_of(*beside))
         schedule = _scheduled(self.graphs)
         saved = len(schedule.saved)
         # Of rows: half of the room that a slot has, so that the last block has at least as many classes.
         slots = where(staged, saved + len(self.full) + len(self.per_class), max(saved, 1))
         half = ROOM // (2 * slots)
-        room = ROOM // (lanes * _position_slots(self, schedule))
+        room = ROOM // (lanes * schedule.slots()[1])
         subs = least(most(room // classes, 1), SUBS)
         blocks = where(by_rows, most(classes // half, 1), ceil_div(classes, room))
         problem.put(
@@ -606,11 +607,6 @@ class RowKernel(ClassKernel):
 @functools.cache
 def _scheduled(graph: Graph) -> Schedule:
     return Schedule(graph)
-
-
-def _position_slots(kernel: RowKernel, schedule: Schedule) -> int:
-    """Slots of a vector of positions: see `PositionLines`."""
-    return len(kernel.full) + len(schedule.saved)
 
 
 def _digest(graph: Graph) -> str:

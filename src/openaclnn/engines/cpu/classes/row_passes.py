@@ -112,6 +112,24 @@ class Schedule:
             saved |= {node.index: node for node in phase.saves}
         self.saved = saved
 
+    def slots(self) -> tuple[dict[Any, int], int]:
+        """Where operands with classes lie if all of them are copied, by their names, and saved values, by their indices; and how many places that
+        takes. A saved value takes the place of an operand that no later phase reads, where there is one, results those of operands.
+        """
+        rows = [node.name for node in self.graph.nodes if node.kind == "Row"]
+        places: dict[Any, int] = {name: place for place, name in enumerate(rows)}
+        many = len(rows)
+        for number, phase in enumerate(self.phases):
+            roots = [root for later in self.phases[number + 1 :] for root in later.roots]
+            used = {node.name for node in self.reached(roots, self.saved.values())}
+            taken = {places[index] for index in self.saved if index in places}
+            spare = [places[name] for name in rows if name not in used and places[name] not in taken]
+            for node in phase.saves:
+                places[node.index] = spare.pop(0) if spare else many
+                many = max(many, places[node.index] + 1)
+        written = sum("c" in node.axes for node in self.graph.results)
+        return places, max(many, written)
+
     def inputs(self, phases: list[Phase]) -> list[Node]:
         """The operands with classes that some phases read, where nothing is kept."""
         roots = tuple(root for phase in phases for root in phase.roots)
