@@ -335,7 +335,11 @@ class Value:
     def is_nan(self) -> Self:
         if not self.floating:
             raise TypeError(f"is_nan takes floats, not {self!r}")
-        return self.each(lambda one: self.builder.fcmp_unordered("uno", one, one))
+        return self.unordered(self)
+
+    def unordered(self, other: Any) -> Self:
+        """Whether either is NaN."""
+        return self.each(lambda a, b: self.builder.fcmp_unordered("uno", a, b), other)
 
     def choose(self, yes: Any, no: Any) -> Self:
         """One of two by this truth value. Of two Python numbers, integers are int64 and `bool`s truth values."""
