@@ -3,9 +3,10 @@
 
 A program holds a tile: some positions and all their classes (`held`), or a chunk of these at a time (`streamed`: a loop for each
 level of the formula, then one that writes; loops alternate their direction, so that each begins with what the cache still has).
-`BY_CLASS` puts the classes along the tile's last axis, where they lie side by side in memory; otherwise positions are there. Sizes and strides are the
-kernel's arguments, so that one kernel serves all of them. Classes beyond the last give each reduction its neutral element:
-formulas never see them.
+`by_class` puts the classes along the tile's last axis, where they lie side by side in memory; otherwise positions are there. Positions are
+numbered through all their axes. Sizes and strides are the kernel's arguments, so that one kernel serves all of them; what the compiler must
+know of them for vectors are constexprs: UNIT divides the strides of rows and the size along the tile's last axis, NEAR_x says that neighbours along it
+are neighbours in memory. Classes beyond the last give each reduction its neutral element: formulas never see them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, define, widen
 from openaclnn.engines.gpu.formulas.words import WORDS, divide
 
-__all__ = ["Traversal", "parameters_of", "row_kernel"]
+__all__ = ["Traversal", "is_divided", "parameters_of", "row_kernel"]
 
 
 class Traversal(NamedTuple):
@@ -32,13 +33,40 @@ class Traversal(NamedTuple):
     axes: int
 
 
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 NEUTRAL = {"total": "0.0", "largest": "float('-inf')"}
-LOWEST = "-3.4028234663852886e38"  # of a maximum that rescales: -inf less -inf would be NaN
 
 
 @triton.jit
 def largest_of(x, y):
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def largest(x, AXIS: tl.constexpr):
+    """NaN where one is. Interpreted, a reduction by a function would take seconds for each program."""
+    if INTERPRETED:
+        unknown = tl.sum((x != x).to(tl.int32), AXIS, keep_dims=True) > 0
+        result = tl.where(unknown, float("nan"), tl.max(x, AXIS, keep_dims=True))
+    else:
+        result = tl.reduce(x, AXIS, largest_of, keep_dims=True)
+    return result
+
+
+@triton.jit
+def apart(x, y):
+    """-|x - y|, and 0 for two infinities of one sign, or NaN: the largest of all is what they make it."""
+    return tl.minimum(tl.abs(x - y) * -1.0, 0.0, propagate_nan=tl.PropagateNan.NONE)
+
+
+@triton.jit
+def share(x, whole, PRECISE: tl.constexpr):
+    """x / whole for a number of each row from 1 on, or NaN: a product, made better by its remainder where that shows."""
+    inverse = tl.div_rn(1.0, whole)
+    quotient = x * inverse
+    if PRECISE:
+        quotient = tl.fma(tl.fma(quotient * -1.0, whole, x), inverse, quotient)
+    return quotient
 
 
 class _Writer:
@@ -68,13 +96,15 @@ class _Writer:
             case "at":
                 x = node.of[0].name
                 hit = f"inside & ({operands[1]} >= 0) & ({operands[1]} < classes)"
-                text = f"widen(tl.load(from_{x} + first_{x} + {operands[1]} * step_{x}, mask={hit}, other=0), COMPUTE)"
+                text = f"widen(tl.load(from_{x} + first_{x} + {operands[1]} * {self.step(x)}, mask={hit}, other=0), COMPUTE)"
             case "total" | "largest":
                 inner = node.of[0]
                 value = f"tl.where(c < classes, {operands[0]}, {NEUTRAL[node.what]})"
                 if "c" not in inner.axes:
                     value = f"tl.broadcast_to({value}, {self.tile})"
                 text = self.reduced(node.what, value)
+            case "/" if node.of[1].online is not None:
+                text = f"share({', '.join(operands)}, PRECISE)"
             case "/":
                 text = f"divide({', '.join(operands)})"
             case "neg":
@@ -91,15 +121,15 @@ class _Writer:
     def reduced(self, what: str, value: str) -> str:
         if what == "total":
             return f"tl.sum({value}, {self.axis}, keep_dims=True)"
-        return f"tl.reduce({value}, {self.axis}, largest_of, keep_dims=True)"
+        return f"largest({value}, {self.axis})"
 
     def load(self, node: Node, policy: str = "") -> str:
         name, more = node.name, f", eviction_policy='{policy}'" if policy else ""
         if node.kind == "Target":
             return f"tl.load(from_{name} + first_{name}, mask=inside, other=-1).to(tl.int64)"
         place, mask = {
-            "Row": (f"first_{name} + c * step_{name}", "inside & (c < classes)"),
-            "PerClass": (f"c * step_{name}", "c < classes"),
+            "Row": (f"first_{name} + c * {self.step(name)}", "inside & (c < classes)"),
+            "PerClass": (f"c * {self.step(name)}", "c < classes"),
             "PerRow": (f"first_{name}", "inside"),
         }[node.kind]
         return f"widen(tl.load((from_{name} + {place}), mask={mask}, other=0{more}), COMPUTE)"
@@ -117,7 +147,7 @@ class _Writer:
         made = []
         for place, result in enumerate(self.graph.results):
             if ("c" in result.axes) == by_class:
-                at = f"to_{place} + first_{place}" + (f" + c * step_{place}" if by_class else "")
+                at = f"to_{place} + first_{place}" + (f" + c * {self.step(str(place))}" if by_class else "")
                 mask = "inside & (c < classes)" if by_class else "inside"
                 value = f"{self.name(result)}.to(COMPUTE).to(to_{place}.dtype.element_ty)"
                 made.append(f"tl.store({at}, {value}, mask={mask})")
@@ -125,25 +155,40 @@ class _Writer:
 
     # Traversals.
 
+    def step(self, name: str) -> str:
+        """An operand's stride along the classes."""
+        if self.traversal.by_class:
+            return f"(1 if NEAR_{name} else step_{name})"
+        return f"step_{name}"
+
+    def stride(self, name: str, axis: int) -> str:
+        stride = f"stride_{name}_{axis}"
+        if self.traversal.by_class or axis < self.traversal.axes - 1:
+            return stride
+        return f"(1 if NEAR_{name} else {stride})"
+
     def head(self) -> list[str]:
-        """Where the program's positions lie. The last axis is cut into blocks; a program's place along the others is a number."""
-        last = self.traversal.axes - 1
-        text = [
-            f"blocks = tl.cdiv(size_{last}, POSITIONS)",
-            "program = tl.program_id(0)",
-            f"at_{last} = ((program % blocks) * POSITIONS + tl.arange(0, POSITIONS).to(tl.int64)){self.row}",
-            f"inside = at_{last} < size_{last}",
-            "rest = (program // blocks).to(tl.int64)",
-        ]
-        for axis in reversed(range(last)):
+        """Where the program's positions lie."""
+        by_class, axes = self.traversal.by_class, self.traversal.axes
+        text = ["INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32"]
+        results = [(str(place), "Row" if "c" in own.axes else "PerRow") for place, own in enumerate(self.graph.results)]  # fmt: skip
+        last = "classes" if by_class else f"size_{axes - 1}"
+        divided = [last]
+        for name, kind in (*self.formula.operands, *results):
+            own = [f"step_{name}", *(f"stride_{name}_{axis}" for axis in range(axes))]
+            text += [f"{number} = {number}.to(INDEX)" for number in own]
+            if is_divided(kind, by_class):
+                divided += own
+        text += [f"{number} = {number}.to(INDEX)" for number in ("classes", *(f"size_{axis}" for axis in range(axes)))]  # fmt: skip
+        text += [f"{number} = {number} * UNIT" for number in divided]
+        text.append(f"rest = (tl.program_id(0).to(INDEX) * POSITIONS + tl.arange(0, POSITIONS)){self.row}")  # fmt: skip
+        for axis in reversed(range(1, axes)):
             text += [f"at_{axis} = rest % size_{axis}", f"rest = rest // size_{axis}"]
+        text += ["at_0 = rest", "inside = at_0 < size_0"]
         for name in self.placed():
-            terms = [f"at_{axis} * stride_{name}_{axis}" for axis in range(self.traversal.axes)]
+            terms = [f"at_{axis} * {self.stride(name, axis)}" for axis in range(axes)]
             text.append(f"first_{name} = {' + '.join(terms)}")
-        return [
-            *text,
-            f"lane = tl.arange(0, CHUNK).to(tl.int64 if WIDE else tl.int32){self.column}",
-        ]
+        return [*text, f"lane = tl.arange(0, CHUNK).to(INDEX){self.column}"]
 
     def placed(self) -> list[str]:
         """The operands that have a place for each position."""
@@ -181,17 +226,15 @@ class _Writer:
             rescaled = {n.online.index: n for n in own if n.online is not None}
             alone, last = [n for n in own if n.online is None], []
             for node in own:
-                start = LOWEST if node.index in rescaled else NEUTRAL[node.what]
-                text.append(f"lanes{node.index} = tl.full({self.tile}, {start}, tl.float32)")
+                text.append(f"lanes{node.index} = tl.full({self.tile}, {NEUTRAL[node.what]}, tl.float32)")
             for node in alone:
                 lanes, value = f"lanes{node.index}", self.name(node.of[0])
                 last.append(f"own = tl.where(c < classes, {value}, {NEUTRAL[node.what]})")
-                if (
-                    node.index in rescaled
-                ):  # one exp: of the sum where the element is above the maximum, else of the element
+                if node.index in rescaled:
+                    # One exp: of the sum where the element is above the maximum, else of the element.
                     total = f"lanes{rescaled[node.index].index}"
                     last += [
-                        f"ratio = exp(tl.abs(own - {lanes}) * -1.0, PRECISE)",
+                        f"ratio = exp(apart(own, {lanes}), PRECISE)",
                         f"{total} = tl.where(own > {lanes}, {total} * ratio + 1.0, {total} + ratio)",
                     ]
                 step = f"{lanes} + own" if node.what == "total" else f"largest_of({lanes}, own)"
@@ -217,6 +260,11 @@ class _Writer:
         return f"def {self.formula.name}({', '.join(names)}):\n{lines}"
 
 
+def is_divided(kind: str, by_class: bool) -> bool:
+    """Whether a kernel is told strides of such an operand divided by UNIT."""
+    return kind == "Row" or (kind in ("PerRow", "Target") and not by_class)
+
+
 def parameters_of(
     formula: RowFormula, results: int, traversal: Traversal
 ) -> tuple[list[str], list[str]]:
@@ -225,16 +273,24 @@ def parameters_of(
     outputs = [str(place) for place in range(results)]
     pointers = [*(f"from_{name}" for name in inputs), *(f"to_{place}" for place in outputs)]
     axes = range(traversal.axes)
-    numbers = ["classes", "ignore_index", *(f"size_{axis}" for axis in axes)]
+    numbers = ["classes", *(f"size_{axis}" for axis in axes)]
+    if formula.targets:
+        numbers.append("ignore_index")
     for name in (*inputs, *outputs):
         numbers += [f"step_{name}", *(f"stride_{name}_{axis}" for axis in axes)]
     numbers += [f"number_{name}" for name in formula.numbers]
-    return [*pointers, *numbers], ["COMPUTE", "PRECISE", "WIDE", "POSITIONS", "CHUNK"]
+    near = [f"NEAR_{name}" for name in (*inputs, *outputs)]
+    return [*pointers, *numbers], ["COMPUTE", "PRECISE", "UNIT", "WIDE", *near, "POSITIONS", "CHUNK"]
 
 
 @functools.cache
 def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Traversal) -> Any:
     """The kernel, for these values of the formula's switches."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
-    scope = {**WORDS, "divide": divide, "widen": widen, "largest_of": largest_of}
-    return define(_Writer(formula, graph, traversal).source(), scope)
+    scope = {
+        **WORDS, "divide": divide, "widen": widen, "largest": largest, "largest_of": largest_of, "apart": apart, "share": share,
+    }  # fmt: skip
+    runtime, _ = parameters_of(formula, len(graph.results), traversal)
+    # Numbers are no part of a variant.
+    numbers = [place for place, name in enumerate(runtime) if not name.startswith(("from_", "to_"))]
+    return define(_Writer(formula, graph, traversal).source(), scope, do_not_specialize=numbers)

@@ -322,7 +322,7 @@ def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) 
     """What `make` gives for a plan, or gave for another of its kind: one that differs in sizes, or in strides, alone."""
     strides = () if plan.classes or strided else map(_strides_of, plan.operands)
     key = (
-        make, plan.kernel, plan.compute, plan.reduction, plan.reciprocal, plan.free,
+        make, plan.kernel, plan.compute, plan.class_axis, plan.reduction, plan.reciprocal, plan.free,
         exactly(plan.numbers, plan.reciprocal), *map(told_of, plan.operands), *strides,
     )  # fmt: skip
     found: Made | None = _remembered.get(key)
