@@ -20,7 +20,7 @@ import triton.language as tl
 
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, define, widen
-from openaclnn.engines.gpu.formulas.words import WORDS, divide
+from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide
 
 __all__ = ["Traversal", "is_divided", "parameters_of", "row_kernel"]
 
@@ -54,12 +54,6 @@ def largest(x, AXIS: tl.constexpr):
 
 
 @triton.jit
-def apart(x, y):
-    """-|x - y|, and 0 for two infinities of one sign, or NaN: the largest of all is what they make it."""
-    return tl.minimum(tl.abs(x - y) * -1.0, 0.0, propagate_nan=tl.PropagateNan.NONE)
-
-
-@triton.jit
 def share(x, whole, PRECISE: tl.constexpr):
     """x / whole for a number of each row from 1 on, or NaN: a product, made better by its remainder where that shows."""
     inverse = tl.div_rn(1.0, whole)
@@ -69,6 +63,47 @@ def share(x, whole, PRECISE: tl.constexpr):
     return quotient
 
 
+MINUS_LN2 = tl.constexpr(-0.6931471805599453)
+
+
+@triton.jit
+def power(x, top, PRECISE: tl.constexpr):
+    """exp(x - top) for the largest of its row: the hardware's power of two of a product, made better by what that lost where it shows. It is 1 where
+    both are equal, and 0 from -200 on, which FLOAT cannot tell from less.
+    """
+    shifted = x - top
+    if PRECISE:
+        shifted = tl.maximum(shifted, -200.0, propagate_nan=tl.PropagateNan.ALL)
+        exponent = shifted * LOG2_E
+        result = tl.exp2(exponent)
+        result = tl.fma(result, tl.fma(exponent, MINUS_LN2, shifted), result)
+    else:
+        result = tl.exp2(shifted * LOG2_E)
+    return result
+
+
+@triton.jit
+def ratio(x, y):
+    """exp(-|x - y|); 1 for two infinities of one sign, and for NaN: the largest of all is what they make it. It is as exact as its
+    part in a sum from 1 on needs.
+    """
+    distance = tl.minimum(tl.abs(x - y) * -1.0, 0.0, propagate_nan=tl.PropagateNan.NONE)
+    return tl.exp2(distance * LOG2_E)
+
+
+@triton.jit
+def load_row(pointer, mask, LOWEST: tl.constexpr, POLICY: tl.constexpr):
+    """Classes beyond the last are 0, or lower than all others."""
+    if not LOWEST:
+        result = tl.load(pointer, mask=mask, other=0, eviction_policy=POLICY)
+    elif pointer.dtype.scalar.element_ty.is_floating():
+        result = tl.load(pointer, mask=mask, other=float("-inf"), eviction_policy=POLICY)
+    else:
+        result = tl.load(pointer, mask=mask, other=0, eviction_policy=POLICY).to(tl.float32)
+        result = tl.where(mask, result, float("-inf"))
+    return result
+
+
 class _Writer:
     """The lines of one kernel."""
 
@@ -76,6 +111,8 @@ class _Writer:
         self.formula, self.graph, self.traversal = formula, graph, traversal
         self.axis = "1" if traversal.by_class else "0"
         self.tile = "[POSITIONS, CHUNK]" if traversal.by_class else "[CHUNK, POSITIONS]"
+        maxima = [node.of[0] for node in graph.nodes if node.what == "largest"]
+        self.lowest = {node.name for node in maxima if node.kind == "Row"}
         self.row, self.column = ("[:, None]", "[None, :]") if traversal.by_class else ("[None, :]", "[:, None]")  # fmt: skip
 
     def name(self, node: Node) -> str:
@@ -98,15 +135,13 @@ class _Writer:
                 hit = f"inside & ({operands[1]} >= 0) & ({operands[1]} < classes)"
                 text = f"widen(tl.load(from_{x} + first_{x} + {operands[1]} * {self.step(x)}, mask={hit}, other=0), COMPUTE)"
             case "total" | "largest":
-                inner = node.of[0]
-                value = f"tl.where(c < classes, {operands[0]}, {NEUTRAL[node.what]})"
-                if "c" not in inner.axes:
-                    value = f"tl.broadcast_to({value}, {self.tile})"
-                text = self.reduced(node.what, value)
+                text = self.reduced(node.what, self.masked(node))
             case "/" if node.of[1].online is not None:
                 text = f"share({', '.join(operands)}, PRECISE)"
             case "/":
                 text = f"divide({', '.join(operands)})"
+            case "exp" if _is_below_largest(node.of[0]):
+                text = f"power({', '.join(map(self.name, node.of[0].of))}, PRECISE)"
             case "neg":
                 text = f"{operands[0]} * -1.0"
             case "~":
@@ -118,13 +153,35 @@ class _Writer:
                 text = f"{operands[0]} {sign} {operands[1]}"
         return f"v{node.index} = {text}"
 
+    def masked(self, node: Node) -> str:
+        """A reduction's operand, with the neutral element for classes beyond the last."""
+        (operand,) = node.of
+        value, neutral = self.name(operand), NEUTRAL[node.what]
+        if self.beyond(operand) == neutral:
+            return value
+        value = f"tl.where(c < classes, {value}, {neutral})"
+        return value if "c" in operand.axes else f"tl.broadcast_to({value}, {self.tile})"
+
+    def beyond(self, node: Node) -> str:
+        """What a value is for classes beyond the last, if that is known. The power of the lowest one is 0 where its row's largest is finite, and all
+        that adds it up is NaN where that is not."""
+        if node.kind == "Row":
+            return NEUTRAL["largest" if node.name in self.lowest else "total"]
+        zero, of = NEUTRAL["total"], [self.beyond(operand) for operand in node.of]
+        if node.what in ("+", "-", "*") and of == [zero, zero]:
+            return zero
+        if node.what == "exp" and _is_below_largest(node.of[0]):
+            a, _ = node.of[0].of
+            return zero if self.beyond(a) == NEUTRAL["largest"] else ""
+        return ""
+
     def reduced(self, what: str, value: str) -> str:
         if what == "total":
             return f"tl.sum({value}, {self.axis}, keep_dims=True)"
         return f"largest({value}, {self.axis})"
 
     def load(self, node: Node, policy: str = "") -> str:
-        name, more = node.name, f", eviction_policy='{policy}'" if policy else ""
+        name = node.name
         if node.kind == "Target":
             return f"tl.load(from_{name} + first_{name}, mask=inside, other=-1).to(tl.int64)"
         place, mask = {
@@ -132,7 +189,8 @@ class _Writer:
             "PerClass": (f"c * {self.step(name)}", "c < classes"),
             "PerRow": (f"first_{name}", "inside"),
         }[node.kind]
-        return f"widen(tl.load((from_{name} + {place}), mask={mask}, other=0{more}), COMPUTE)"
+        lowest = name in self.lowest
+        return f"widen(load_row(from_{name} + {place}, {mask}, {lowest}, {policy!r}), COMPUTE)"
 
     def lines(self, nodes: Iterable[Node], policy: str = "") -> list[str]:
         made = []
@@ -228,14 +286,14 @@ class _Writer:
             for node in own:
                 text.append(f"lanes{node.index} = tl.full({self.tile}, {NEUTRAL[node.what]}, tl.float32)")
             for node in alone:
-                lanes, value = f"lanes{node.index}", self.name(node.of[0])
-                last.append(f"own = tl.where(c < classes, {value}, {NEUTRAL[node.what]})")
+                lanes = f"lanes{node.index}"
+                last.append(f"own = {self.masked(node)}")
                 if node.index in rescaled:
                     # One exp: of the sum where the element is above the maximum, else of the element.
                     total = f"lanes{rescaled[node.index].index}"
                     last += [
-                        f"ratio = exp(apart(own, {lanes}), PRECISE)",
-                        f"{total} = tl.where(own > {lanes}, {total} * ratio + 1.0, {total} + ratio)",
+                        f"less = ratio(own, {lanes})",
+                        f"{total} = tl.where(own > {lanes}, {total} * less + 1.0, {total} + less)",
                     ]
                 step = f"{lanes} + own" if node.what == "total" else f"largest_of({lanes}, own)"
                 last.append(f"{lanes} = {step}")
@@ -244,7 +302,7 @@ class _Writer:
                 lanes = f"lanes{node.index}"
                 if node.online is not None:
                     top = node.online.index
-                    lanes = f"{lanes} * exp(lanes{top} - v{top}, PRECISE)"
+                    lanes = f"{lanes} * power(lanes{top}, v{top}, PRECISE)"
                 text.append(f"v{node.index} = {self.reduced(node.what, lanes)}")
             text += self.ready(level)
         writing = self.stores(True)
@@ -258,6 +316,11 @@ class _Writer:
         body = self.head() + (self.streamed() if self.traversal.streamed else self.held())
         lines = "".join(f"    {line}\n" for line in body)
         return f"def {self.formula.name}({', '.join(names)}):\n{lines}"
+
+
+def _is_below_largest(node: Node) -> bool:
+    """Whether it is a row less its largest."""
+    return node.what == "-" and node.of[1].what == "largest" and node.of[1].of[0] is node.of[0]
 
 
 def is_divided(kind: str, by_class: bool) -> bool:
@@ -288,7 +351,8 @@ def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Trave
     """The kernel, for these values of the formula's switches."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
     scope = {
-        **WORDS, "divide": divide, "widen": widen, "largest": largest, "largest_of": largest_of, "apart": apart, "share": share,
+        **WORDS, "divide": divide, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power,
+        "ratio": ratio, "share": share,
     }  # fmt: skip
     runtime, _ = parameters_of(formula, len(graph.results), traversal)
     # Numbers are no part of a variant.
