@@ -26,14 +26,18 @@ __all__ = ["Traversal", "is_divided", "parameters_of", "row_kernel"]
 
 
 class Traversal(NamedTuple):
-    """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions."""
+    """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions; whether programs
+    share a row."""
 
     by_class: bool
     streamed: bool
     axes: int
+    in_pieces: bool = False
 
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+ROUND = tl.constexpr(32)
+"""Classes: pieces of a row are multiples of it, so that each begins as aligned as its row."""
 NEUTRAL = {"total": "0.0", "largest": "float('-inf')"}
 
 
@@ -104,6 +108,28 @@ def load_row(pointer, mask, LOWEST: tl.constexpr, POLICY: tl.constexpr):
     return result
 
 
+@triton.jit
+def met():
+    """Nothing but 0, when all programs of the cluster are here; what they wrote before can be read. Interpreted programs run one after the other
+    and cannot wait: they run again, and find what all left the time before."""
+    zero = tl.program_id(0) * 0
+    if not INTERPRETED:
+        zero = tl.inline_asm_elementwise(
+            "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1;",
+            "=r,r", [zero], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    return zero
+
+
+@triton.jit
+def of_all(own, parts, other, PIECES: tl.constexpr, WIDTH: tl.constexpr):
+    """What each piece of a row has, in their order; `other` behind them."""
+    each = tl.arange(0, WIDTH)[None, :]
+    piece = tl.program_id(0) % PIECES
+    tl.store(parts + tl.full([1, 1], piece, tl.int32), own)
+    return tl.load(parts + each + met(), each < PIECES, other=other, volatile=True)
+
+
 class _Writer:
     """The lines of one kernel."""
 
@@ -111,6 +137,7 @@ class _Writer:
         self.formula, self.graph, self.traversal = formula, graph, traversal
         self.axis = "1" if traversal.by_class else "0"
         self.tile = "[POSITIONS, CHUNK]" if traversal.by_class else "[CHUNK, POSITIONS]"
+        self.reductions = [node for node in graph.nodes if node.what in NEUTRAL]
         maxima = [node.of[0] for node in graph.nodes if node.what == "largest"]
         self.lowest = {node.name for node in maxima if node.kind == "Row"}
         self.row, self.column = ("[:, None]", "[None, :]") if traversal.by_class else ("[None, :]", "[:, None]")  # fmt: skip
@@ -136,6 +163,8 @@ class _Writer:
                 text = f"widen(tl.load(from_{x} + first_{x} + {operands[1]} * {self.step(x)}, mask={hit}, other=0), COMPUTE)"
             case "total" | "largest":
                 text = self.reduced(node.what, self.masked(node))
+                if self.traversal.in_pieces:
+                    text = self.of_all(node, text)
             case "/" if node.of[1].online is not None:
                 text = f"share({', '.join(operands)}, PRECISE)"
             case "/":
@@ -159,7 +188,7 @@ class _Writer:
         value, neutral = self.name(operand), NEUTRAL[node.what]
         if self.beyond(operand) == neutral:
             return value
-        value = f"tl.where(c < classes, {value}, {neutral})"
+        value = f"tl.where(c < last, {value}, {neutral})"
         return value if "c" in operand.axes else f"tl.broadcast_to({value}, {self.tile})"
 
     def beyond(self, node: Node) -> str:
@@ -180,13 +209,19 @@ class _Writer:
             return f"tl.sum({value}, {self.axis}, keep_dims=True)"
         return f"largest({value}, {self.axis})"
 
+    def of_all(self, node: Node, value: str) -> str:
+        """A reduction from those of a row's pieces."""
+        place = [own.index for own in self.reductions].index(node.index)
+        parts = f"parts + {place} * PIECES"
+        return self.reduced(node.what, f"of_all({value}, {parts}, {NEUTRAL[node.what]}, PIECES, WIDTH)")  # fmt: skip
+
     def load(self, node: Node, policy: str = "") -> str:
         name = node.name
         if node.kind == "Target":
             return f"tl.load(from_{name} + first_{name}, mask=inside, other=-1).to(tl.int64)"
         place, mask = {
-            "Row": (f"first_{name} + c * {self.step(name)}", "inside & (c < classes)"),
-            "PerClass": (f"c * {self.step(name)}", "c < classes"),
+            "Row": (f"first_{name} + c * {self.step(name)}", "inside & (c < last)"),
+            "PerClass": (f"c * {self.step(name)}", "c < last"),
             "PerRow": (f"first_{name}", "inside"),
         }[node.kind]
         lowest = name in self.lowest
@@ -206,7 +241,9 @@ class _Writer:
         for place, result in enumerate(self.graph.results):
             if ("c" in result.axes) == by_class:
                 at = f"to_{place} + first_{place}" + (f" + c * {self.step(str(place))}" if by_class else "")
-                mask = "inside & (c < classes)" if by_class else "inside"
+                mask = "inside & (c < last)" if by_class else "inside"
+                if self.traversal.in_pieces and not by_class:
+                    mask = f"{mask} & (start == 0)"
                 value = f"{self.name(result)}.to(COMPUTE).to(to_{place}.dtype.element_ty)"
                 made.append(f"tl.store({at}, {value}, mask={mask})")
         return made
@@ -230,8 +267,7 @@ class _Writer:
         by_class, axes = self.traversal.by_class, self.traversal.axes
         text = ["INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32"]
         results = [(str(place), "Row" if "c" in own.axes else "PerRow") for place, own in enumerate(self.graph.results)]  # fmt: skip
-        last = "classes" if by_class else f"size_{axes - 1}"
-        divided = [last]
+        divided = ["classes" if by_class else f"size_{axes - 1}"]
         for name, kind in (*self.formula.operands, *results):
             own = [f"step_{name}", *(f"stride_{name}_{axis}" for axis in range(axes))]
             text += [f"{number} = {number}.to(INDEX)" for number in own]
@@ -239,7 +275,8 @@ class _Writer:
                 divided += own
         text += [f"{number} = {number}.to(INDEX)" for number in ("classes", *(f"size_{axis}" for axis in range(axes)))]  # fmt: skip
         text += [f"{number} = {number} * UNIT" for number in divided]
-        text.append(f"rest = (tl.program_id(0).to(INDEX) * POSITIONS + tl.arange(0, POSITIONS)){self.row}")  # fmt: skip
+        program = "tl.program_id(0) // PIECES" if self.traversal.in_pieces else "tl.program_id(0)"
+        text.append(f"rest = (({program}).to(INDEX) * POSITIONS + tl.arange(0, POSITIONS)){self.row}")  # fmt: skip
         for axis in reversed(range(1, axes)):
             text += [f"at_{axis} = rest % size_{axis}", f"rest = rest // size_{axis}"]
         text += ["at_0 = rest", "inside = at_0 < size_0"]
@@ -256,11 +293,20 @@ class _Writer:
     def held(self) -> list[str]:
         """Each reduction as early as it can be, so that registers hold less at a time."""
         order: dict[int, Node] = {}
-        reductions = [node for node in self.graph.nodes if node.what in NEUTRAL]
-        for node in sorted(reductions, key=lambda own: (own.level, own.online is not None, own.index)):  # fmt: skip
+        for node in sorted(self.reductions, key=lambda own: (own.level, own.online is not None, own.index)):  # fmt: skip
             order |= {own.index: own for own in self.graph.needed((node,))}
         order |= {own.index: own for own in self.graph.needed(self.graph.results)}
-        return ["c = lane", *self.lines(order.values()), *self.stores(True), *self.stores(False)]
+        return [*self.first_class(), *self.lines(order.values()), *self.stores(True), *self.stores(False)]
+
+    def first_class(self) -> list[str]:
+        if not self.traversal.in_pieces:
+            return ["c = lane", "last = classes"]
+        return [
+            "start = tl.full([1, 1], tl.program_id(0) % PIECES, INDEX) * (each.to(INDEX) * ROUND)",
+            "c = lane + start",
+            "last = tl.minimum(start + each.to(INDEX) * ROUND, classes)",
+            f"parts = parts + (tl.program_id(0) // PIECES).to(tl.int64) * ({len(self.reductions)} * PIECES)",
+        ]
 
     def loop(self, turn: int, nodes: tuple[Node, ...], policy: str, last: list[str]) -> list[str]:
         forward = "c = lane + turn"
@@ -278,7 +324,7 @@ class _Writer:
         return self.lines(nodes)
 
     def streamed(self) -> list[str]:
-        text = self.ready(0)
+        text = ["last = classes", *self.ready(0)]
         for level in range(1, self.graph.levels + 1):
             own = [n for n in self.graph.nodes if n.what in NEUTRAL and n.level == level]
             rescaled = {n.online.index: n for n in own if n.online is not None}
@@ -311,8 +357,8 @@ class _Writer:
         return text + self.stores(False)
 
     def source(self) -> str:
-        runtime, constexprs = parameters_of(self.formula, len(self.graph.results), self.traversal)
-        names = [*runtime, *(f"{name}: tl.constexpr" for name in constexprs)]
+        pointers, numbers, constexprs = parameters_of(self.formula, len(self.graph.results), self.traversal)  # fmt: skip
+        names = [*pointers, *numbers, *(f"{name}: tl.constexpr" for name in constexprs)]
         body = self.head() + (self.streamed() if self.traversal.streamed else self.held())
         lines = "".join(f"    {line}\n" for line in body)
         return f"def {self.formula.name}({', '.join(names)}):\n{lines}"
@@ -330,8 +376,8 @@ def is_divided(kind: str, by_class: bool) -> bool:
 
 def parameters_of(
     formula: RowFormula, results: int, traversal: Traversal
-) -> tuple[list[str], list[str]]:
-    """A kernel's parameters: pointers, then numbers; and those that are known when its code is made."""
+) -> tuple[list[str], list[str], list[str]]:
+    """A kernel's parameters: pointers, numbers, and those that are known when its code is made."""
     inputs = [name for name, _ in formula.operands]
     outputs = [str(place) for place in range(results)]
     pointers = [*(f"from_{name}" for name in inputs), *(f"to_{place}" for place in outputs)]
@@ -343,7 +389,11 @@ def parameters_of(
         numbers += [f"step_{name}", *(f"stride_{name}_{axis}" for axis in axes)]
     numbers += [f"number_{name}" for name in formula.numbers]
     near = [f"NEAR_{name}" for name in (*inputs, *outputs)]
-    return [*pointers, *numbers], ["COMPUTE", "PRECISE", "UNIT", "WIDE", *near, "POSITIONS", "CHUNK"]
+    constexprs = ["COMPUTE", "PRECISE", "UNIT", "WIDE", *near, "POSITIONS", "CHUNK"]
+    if traversal.in_pieces:
+        pointers, numbers = [*pointers, "parts"], [*numbers, "each"]
+        constexprs += ["PIECES", "WIDTH"]
+    return pointers, numbers, constexprs
 
 
 @functools.cache
@@ -351,10 +401,9 @@ def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Trave
     """The kernel, for these values of the formula's switches."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
     scope = {
-        **WORDS, "divide": divide, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power,
-        "ratio": ratio, "share": share,
+        **WORDS, "divide": divide, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "of_all": of_all, "power": power,
+        "ratio": ratio, "share": share, "ROUND": ROUND,
     }  # fmt: skip
-    runtime, _ = parameters_of(formula, len(graph.results), traversal)
+    _, numbers, _ = parameters_of(formula, len(graph.results), traversal)
     # Numbers are no part of a variant.
-    numbers = [place for place, name in enumerate(runtime) if not name.startswith(("from_", "to_"))]
     return define(_Writer(formula, graph, traversal).source(), scope, do_not_specialize=numbers)

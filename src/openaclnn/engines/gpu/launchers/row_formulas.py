@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Plan, covered_elements
-from openaclnn.engines.formulas.rows import ROLES, ROW_FORMULAS, RowFormula
+from openaclnn.engines.formulas.rows import REDUCTIONS, ROLES, ROW_FORMULAS, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import precision
-from openaclnn.engines.gpu.formulas.row_source import Traversal, is_divided, row_kernel
+from openaclnn.engines.gpu.formulas.row_source import ROUND, Traversal, is_divided, row_kernel
 from openaclnn.engines.gpu.launchers.geometry import (
     CLASS_AXIS,
     Geometry,
@@ -42,6 +42,7 @@ from openaclnn.engines.gpu.launching.launch import (
     pointer_type,
 )
 from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner
+from openaclnn.engines.gpu.launching.variants import has_clusters
 from openaclnn.engines.machine.numbers import (
     Number,
     Truth,
@@ -58,17 +59,19 @@ __all__ = ["RowFormulas"]
 
 LIMIT = 1 << 18  # elements of any strides that one kernel serves
 STRIDED_AXES = 3  # of positions, of that kernel
+MOST_PIECES = 8  # of a row: what all devices with clusters have room for at once
 SHORT = 0  # classes: a row of so many is one thread's
 FEW = 1 << 16  # elements for which a few tiles serve all sizes, so that no size compiles anything
 
 
 class Tile(NamedTuple):
-    """What a program takes: so many positions, classes at a time, whether these are not all, and warps."""
+    """What a program takes: so many positions, classes at a time, whether it streams them, and warps; and how many programs share a row."""
 
     positions: Number
     chunk: Number
     streamed: Truth
     warps: Number
+    pieces: Number = 1
 
 
 # By the most classes: positions, classes at a time, streamed, warps.
@@ -85,41 +88,48 @@ def _few_tile(by_class: bool, classes: Number) -> tuple[Number, ...]:
     return found
 
 
-def _row_tile(rows: Number, classes: Number) -> tuple[Number, ...]:
-    """Classes lie side by side; a position has so many rows of them."""
+def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
+    """Classes lie side by side."""
+    rows, most_pieces = static["rows"], static["pieces"]
     wide = power_of_two_above(classes, 1 << 15)
-    held = wide * rows <= 1 << 15
     tall = most(2048 // wide, 1)
-    warps = clamp(tall * wide * rows // 512, 4, 16)
-    streamed = 1, 4096, 1, 8
-    return where_all(all_of(held, classes <= 1 << 15), (tall, wide, 0, warps), streamed)
+    warps = clamp(wide * rows // 512, 4, 16)
+    held = tall, wide, 0, warps, 1
+    # The longest row that one program holds: 16 KiB to 64 KiB of registers.
+    longest = where(rows > 1, 1 << 13, 1 << 14)
+    pieces = power_of_two_above(ceil_div(classes, longest), 1 << 15)
+    chunk = power_of_two_above(ceil_div(classes, pieces * ROUND.value) * ROUND.value, 1 << 15)
+    in_pieces = 1, chunk, 0, 16, pieces
+    streamed = 1, 8192, 1, 16, 1
+    tile = where_all(pieces <= most_pieces, in_pieces, streamed)
+    return where_all(classes <= longest, held, tile)
 
 
-def _image_tile(rows: Number, classes: Number) -> tuple[Number, ...]:
+def _image_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
     """Positions lie side by side."""
+    rows = static["rows"]
     high = power_of_two_above(classes, 1 << 10)
     held = all_of(classes <= 1 << 10, high * rows <= 1 << 10)
     across = clamp(4096 // high, 16, 128)
     warps = clamp(across * high // 512, 4, 16)
-    return where_all(held, (across, high, 0, warps), (64, 32, 1, 4))
+    return where_all(held, (across, high, 0, warps, 1), (64, 32, 1, 4, 1))
 
 
 def tile_of(
-    by_class: bool, rows: Number, classes: Number, positions: Number
+    by_class: bool, static: Mapping[str, Number], classes: Number, positions: Number
 ) -> Tile:
-    """Positions and classes of a program, by how many rows a position holds of each class."""
+    """Positions and classes of a program, by how many rows a position holds of each class, and their bytes."""
     choose = _row_tile if by_class else _image_tile
     few = positions * classes <= FEW
-    tile = where_all(few, _few_tile(by_class, classes), choose(rows, classes))
-    return Tile(tile[0], tile[1], tile[2] > 0, tile[3])
+    tile = where_all(few, (*_few_tile(by_class, classes), 1), choose(static, classes))
+    return Tile(tile[0], tile[1], tile[2] > 0, tile[3], tile[4])
 
 
-HELD, STREAMED = "held", "streamed"
-KERNELS = tuple((by_class, streamed) for by_class in (True, False) for streamed in (False, True))
-
-
-def _name(by_class: bool, streamed: bool) -> str:
-    return f"{'classes' if by_class else 'positions'} {STREAMED if streamed else HELD}"
+# Which axis lies along the tile, whether it is streamed, whether a row is in pieces.
+KERNELS = {
+    "rows": (True, False, False), "streamed rows": (True, True, False), "pieces": (True, False, True),
+    "images": (False, False, False), "streamed images": (False, True, False),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -129,13 +139,17 @@ class RowLaunch:
     formula: RowFormula
     kinds: tuple[tuple[str, str], ...]  # of operands and results, by the names that kernels have for them
     dense: bool
+    reductions: int
 
     def axes(self, by_class: bool, layout_axes: int) -> int:
         """Of the positions that a kernel walks."""
         return 1 if self.dense and by_class else layout_axes
 
     def __call__(self, g: Geometry) -> Launches:
-        return Launches([step for by_class in (True, False) for step in self.launches(g, by_class)])
+        steps = [step for by_class in (True, False) for step in self.launches(g, by_class)]
+        # What pieces of rows come to.
+        bytes_of = [where(own.when, own.grid * (4 * self.reductions), 0) for own in steps if own.kernel == "pieces"]  # fmt: skip
+        return Launches(steps, bytes_of[0] if bytes_of else 0, (0,))
 
     def launches(self, g: Geometry, by_class: bool) -> list[LaunchParams]:
         """Those of the kernels for one direction: held and streamed."""
@@ -153,7 +167,7 @@ class RowLaunch:
         if self.dense and by_class:
             shape, strides = shape[:1], {name: (own[0], own[2]) for name, own in strides.items()}
         positions = math.prod(shape[1:], start=shape[0])
-        tile = tile_of(by_class, g.static["rows"], classes, positions)
+        tile = tile_of(by_class, g.static, classes, positions)
         small = any_of(g.strided, positions * classes <= FEW)
 
         # What neighbours along the tile's last axis are apart.
@@ -201,18 +215,26 @@ class RowLaunch:
                     span = span + abs(step) * (size + tile.positions)
                 reach = most(reach, span)
             wide = reach >= INT32_LIMIT
-        constexprs = {
+        constexprs: dict[str, Number] = {
             "UNIT": unit, "WIDE": wide, **{f"NEAR_{name}": own for name, own in near.items()},
             "POSITIONS": tile.positions, "CHUNK": tile.chunk,
         }  # fmt: skip
-        grid = ceil_div(positions, tile.positions)
-        return [
-            LaunchParams(
-                _name(by_class, streamed), grid, args, constexprs, tile.warps,
-                all_of(chosen, tile.streamed if streamed else inverse(tile.streamed)), inverse(small),
-            )
-            for streamed in (False, True)
-        ]  # fmt: skip
+        whole = LaunchParams(
+            "rows" if by_class else "images", ceil_div(positions, tile.positions), args, constexprs, tile.warps,
+            all_of(chosen, inverse(tile.streamed), tile.pieces == 1), inverse(small),
+        )  # fmt: skip
+        streamed = whole._replace(
+            kernel=f"streamed {whole.kernel}", when=all_of(chosen, tile.streamed)
+        )
+        if not by_class:
+            return [whole, streamed]
+        pieces = whole._replace(
+            kernel="pieces", grid=positions * tile.pieces,
+            args={**args, "each": ceil_div(classes, tile.pieces * ROUND.value)},
+            constexprs={**constexprs, "PIECES": tile.pieces, "WIDTH": power_of_two_above(tile.pieces, MOST_PIECES)},
+            when=all_of(chosen, tile.pieces > 1), cluster=tile.pieces,
+        )  # fmt: skip
+        return [whole, streamed, pieces]
 
     def outermost(self, strides: Mapping[str, tuple[Number, ...]]) -> tuple[Number, ...]:
         """The strides of the last row there is: a result, if one is a row."""
@@ -242,12 +264,15 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _Ro
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
     results = [(str(place), "Row" if "c" in own.axes else "PerRow") for place, own in enumerate(graph.results)]  # fmt: skip
     kinds = (*formula.operands, *results)
-    launch = RowLaunch(formula, kinds, dense=not axes)
+    reductions = sum(own.what in REDUCTIONS for own in graph.nodes)
+    launch = RowLaunch(formula, kinds, not axes, reductions)
     layout_axes = axes or 2
     kernels = {
-        _name(*own): row_kernel(formula, switches, Traversal(*own, launch.axes(own[0], layout_axes)))
-        for own in KERNELS
-    }
+        name: row_kernel(
+            formula, switches, Traversal(by_class, streamed, launch.axes(by_class, layout_axes), in_pieces)
+        )
+        for name, (by_class, streamed, in_pieces) in KERNELS.items()
+    }  # fmt: skip
     rows = sum(kind == "Row" for _, kind in formula.operands)
 
     def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
@@ -255,11 +280,16 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _Ro
             PointerArg(place, pointer_type(own), own.offset * own.dtype.itemsize, own.role == "full")
             for place, own in enumerate(plan.operands)
         )
-        known = precision(plan)
-        return {name: KernelSpec(kernel, slots, known) for name, kernel in kernels.items()}
+        whole = KernelSpec(None, slots, precision(plan))
+        found = {name: whole._replace(kernel=kernel) for name, kernel in kernels.items()}
+        parts = PointerArg(len(slots), "float32")
+        found["pieces"] = found["pieces"]._replace(slots=(*slots, parts), meetings=reductions)
+        return found
 
     def static(plan: Plan) -> dict[str, int]:
-        return {"rows": rows, CLASS_AXIS: plan.class_axis}
+        # A row in pieces needs programs that wait for each other.
+        pieces = MOST_PIECES if has_clusters() else 1
+        return {"rows": rows, CLASS_AXIS: plan.class_axis, "pieces": pieces, "itemsize": itemsize_of(plan)}
 
     def row_major(sizes: Sequence[Number], behind: Number, each: Mapping[str, Number]) -> Layout:
         before, classes = sizes
@@ -277,6 +307,11 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _Ro
         name, launch, kernels, tuple(name for name, _ in kinds), len(formula.operands), numbers, layout_axes, specs,
         static, row_major, lambda plan: _before_and_behind(plan) is not None, limit=LIMIT, row_major_alone=not axes,
     )  # fmt: skip
+
+
+def itemsize_of(plan: Plan) -> int:
+    """Of a row's elements."""
+    return max(own.dtype.itemsize for own in plan.operands if own.role == "full")
 
 
 def _before_and_behind(plan: Plan) -> tuple[int, int] | None:
