@@ -61,7 +61,7 @@ class Data:
         elif " has the dtype of " in rule or rule.endswith("has the common dtype"):
             yield Mistake(row, INVALID, names[0], {names[0]: t((2, 3), FLOAT16)})
         elif " have a common dtype" in rule:
-            first, second = operator.read
+            second = operator.read[1]
             yield Mistake(row, INVALID, second, {second: t((2, 3), UINT16)})
         elif " converts to the dtype of " in rule:
             yield Mistake(row, INVALID, names[0], {names[0]: t((2, 3), UINT16)})
