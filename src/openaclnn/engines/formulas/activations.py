@@ -143,26 +143,26 @@ def silu_backward(gradient: Value, x: Value) -> Value:
 @formula
 def swish(x: Value, *, beta: float) -> Value:
     v = where(beta == 0.0, 0.0, beta * x)  # half of x, of infinity too
-    return gate(x, v, fma(beta, x, -v))
+    return gate(x, v, fma(x, beta, -v))
 
 
 @formula
 def swish_backward(gradient: Value, x: Value, *, beta: float) -> Value:
     v = beta * x
-    rest = fma(beta, x, -v)
+    rest = fma(x, beta, -v)
     return gradient * gate(1.0 + v * logistic(-v, -rest), v, rest)
 
 
 @formula
 def softplus(x: Value, *, beta: float, threshold: float) -> Value:
     v = beta * x
-    return where(v > threshold, x, soft_maximum(v, fma(beta, x, -v)) / beta)
+    return where(v > threshold, x, soft_maximum(v, fma(x, beta, -v)) / beta)
 
 
 @formula
 def softplus_backward(gradient: Value, x: Value, *, beta: float, threshold: float) -> Value:
     v = beta * x
-    return where(v > threshold, gradient, gradient * logistic(v, fma(beta, x, -v)))
+    return where(v > threshold, gradient, gradient * logistic(v, fma(x, beta, -v)))
 
 
 @formula
