@@ -14,7 +14,30 @@ __all__ = ["UntranslatedError", "chinese", "chinese_formula", "missing"]
 
 WORDS = Path(__file__).with_name("chinese.toml")
 SYMBOLS = frozenset(
-    "exp log sum sign lse ls nll NaN none mean scale max min tanh erf log1p sqrt pi alpha Phi phi lo".split()
+    [
+        "exp",
+        "log",
+        "sum",
+        "sign",
+        "lse",
+        "ls",
+        "nll",
+        "NaN",
+        "none",
+        "mean",
+        "scale",
+        "max",
+        "min",
+        "tanh",
+        "erf",
+        "log1p",
+        "sqrt",
+        "pi",
+        "alpha",
+        "Phi",
+        "phi",
+        "lo",
+    ]
 )
 """What formulas say in every language, beside parameters' names."""
 

@@ -51,12 +51,19 @@ declare(
     kernels=(KernelForm("selu", {"x": "self"}),), peer="selu",
 )  # fmt: skip
 
+
+def _from_result(call: Call) -> dict[str, Any]:
+    """Integers are the nearest of each result."""
+    whole = call.tensor("gradOutput").dtype.kind == "integer"
+    return {**NUMBERS, "is_result": True, **({"nearest": True} if whole else {})}
+
+
 declare(
     "SeluBackward", "Gradient of SELU, from its output.", "gradInput = result <= 0 ? gradOutput * (result + alpha * scale) : gradOutput * scale",
     elu_backward, lambda g, y: np.where(y <= 0, g * (y + y.dtype.type(ALPHA * SCALE)), g * y.dtype.type(SCALE)),
     [0.2580993408473769, 1.516198681694754, 5.274298022542131, 4.202803949421922], (not_null(), same_dtype(), dtypes("gradOutput", more=(INT32, INT8)), same_shape()),
     inputs={"gradOutput": "gradient of the output", "result": "the forward's output"}, output="gradInput", accepts=(*FLOATS, INT32, INT8),
-    numbers=lambda call: {**NUMBERS, "is_result": True}, arguments={"result": (FLOAT, [-1.5, -1.0, 0.0, 3.0])},
+    numbers=_from_result, arguments={"result": (FLOAT, [-1.5, -1.0, 0.0, 3.0])},
     kernels=(KernelForm("selu_grad", {"gradients": "gradOutput", "outputs": "result"}),),
 )  # fmt: skip
 

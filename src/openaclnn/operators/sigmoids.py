@@ -240,13 +240,13 @@ declare(
     "MishBackward", "Gradient of Mish with respect to its input.",
     "gradInput = gradOutput * (t + self * s * (1 - t^2)), t = tanh(log1p(exp(self))), s = 1 / (1 + exp(-self))",
     formulas.mish_backward, lambda g, x: g * (_half_square(x) + x * sigmoid(x) * (1 - _half_square(x) ** 2)),
-    [-0.053773209793480325, 0.1184335117547899, 2.659273126073182, 4.084427643717775],
+    [-0.053773209793480325, 2.0980724401995845, 2.659273126073182, 4.084427643717775],
     (
         not_null(), converts("self"), dtypes("gradOutput", "self", "gradInput"), rank("gradOutput", "self", "gradInput"),
         broadcast(),
     ),
     inputs=GRADIENT, output="gradInput", compute=promoted, kernels=(KernelForm("mish_grad", {"grad": "gradOutput", "x": "self"}),),
-    peer="mish_backward",
+    peer="mish_backward", arguments={"self": (FLOAT, [-4.0, 1.0, 0.5, 3.0])},
 )  # fmt: skip
 
 # The inverse of the logistic function.

@@ -226,7 +226,7 @@ def mish_backward(gradient: Value, x: Value) -> Value:
     whole = upper + where(positive, 2.0 * e * e, 2.0)
     # sigmoid(x) (1 - t^2), of t = tanh(log1p(e^x))
     slope = 4.0 * e * (1.0 + e) * where(positive, e, 1.0) / (whole * whole)
-    return gradient * (upper / whole + x * slope)
+    return gradient * fma(x, slope, upper / whole)
 
 
 # GELU.
