@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,7 +26,7 @@ if MODE:
     import openaclnn.engines.formulas.cross_entropy
     import openaclnn.engines.formulas.softmax  # noqa: F401
     from gpu_process import nothing_remembered  # noqa: F401
-    from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
+    from openaclnn.core.dtypes import FLOAT, FLOATS, DType
     from openaclnn.core.interop import as_tensor
     from openaclnn.core.plan import Plan, class_plan
     from openaclnn.engines import gpu

@@ -184,6 +184,13 @@ def test_ranks_0_to_8(operator: Operator, engine: str) -> None:
                 assert_matches_oracle(operator, given, got)
 
 
+def has_one_dtype(operator: Operator, output: DType, dtype: DType) -> bool:
+    """Whether its output has the inputs' dtype, and this is another."""
+    rules = [check.rule for check in operator.checks if operator.output.name in check.names]
+    compared = any("has the dtype of" in rule or "the common dtype" in rule for rule in rules)
+    return compared and output is not dtype
+
+
 def lists_outputs(operator: Operator) -> bool:
     """Whether its document lists the output's dtypes, not only what they convert from."""
     rules = (check.rule for check in operator.checks if operator.output.name in check.names)
@@ -198,6 +205,8 @@ def test_two_roundings(operator: Operator, engine: str) -> None:
     # Where its document lists the output's dtypes, the refusal of others is tested with its checks.
     outputs = FLOATS if lists_outputs(operator) else (*FLOATS, DOUBLE)
     for dtype, output in itertools.product(FLOATS, outputs):
+        if has_one_dtype(operator, output, dtype):
+            continue
         with told(dtype, output):
             check_two_roundings(operator, dtype, output, engine)
 
@@ -211,7 +220,8 @@ def check_two_roundings(operator: Operator, dtype: DType, output: DType, engine:
     call_on(engine, operator, {**arguments, "out": out})
     served = openaclnn.explain(operator, **arguments, out=out).error is None
     with openaclnn.use_engine(engine if served else "numpy"):
-        same = plain(operator)(**arguments)
+        same = np.empty(out.shape, openaclnn.explain(operator, **arguments).plan.compute.numpy)
+        plain(operator)(**arguments, out=same)
     np.testing.assert_array_equal(
         out.astype(np.float64), same.astype(output.numpy).astype(np.float64)
     )

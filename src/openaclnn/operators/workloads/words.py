@@ -42,6 +42,8 @@ class KernelForm:
     values: Mapping[str, Any] = field(default_factory=dict)
     # Attributes that this interface has one value of.
     only: Mapping[str, Any] = field(default_factory=dict)
+    # Attributes that have names where the interface has numbers, in their order.
+    numbered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Optional here, weights of one for the interface: each with the tensor whose classes and dtype it has.
     ones: Mapping[str, str] = field(default_factory=dict)
 

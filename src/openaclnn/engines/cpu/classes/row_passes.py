@@ -123,7 +123,9 @@ class Schedule:
             roots = [root for later in self.phases[number + 1 :] for root in later.roots]
             used = {node.name for node in self.reached(roots, self.saved.values())}
             taken = {places[index] for index in self.saved if index in places}
-            spare = [places[name] for name in rows if name not in used and places[name] not in taken]
+            spare = [
+                places[name] for name in rows if name not in used and places[name] not in taken
+            ]
             for node in phase.saves:
                 places[node.index] = spare.pop(0) if spare else many
                 many = max(many, places[node.index] + 1)

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.formulas.rows import REDUCTIONS, ROLES, ROW_FORMULAS, RowFormula
@@ -50,7 +50,6 @@ from openaclnn.engines.machine.numbers import (
     any_of,
     ceil_div,
     inverse,
-    least,
     most,
     where,
 )
@@ -137,7 +136,9 @@ class RowLaunch:
     """The launch function of a formula's kernels; `dense` for row-major operands, whose positions lie before the classes and behind."""
 
     formula: RowFormula
-    kinds: tuple[tuple[str, str], ...]  # of operands and results, by the names that kernels have for them
+    kinds: tuple[
+        tuple[str, str], ...
+    ]  # of operands and results, by the names that kernels have for them
     dense: bool
     reductions: int
 
@@ -178,7 +179,9 @@ class RowLaunch:
             for name, own in strides.items()
         }
         near = {
-            name: False if g.strided or by_class and kind in ("PerRow", "Target") else apart[name] == 1
+            name: False
+            if g.strided or (by_class and kind in ("PerRow", "Target"))
+            else apart[name] == 1
             for name, kind in self.kinds
         }
         divided = [name for name, kind in self.kinds if is_divided(kind, by_class)]
@@ -277,7 +280,9 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _Ro
 
     def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
         slots = tuple(
-            PointerArg(place, pointer_type(own), own.offset * own.dtype.itemsize, own.role == "full")
+            PointerArg(
+                place, pointer_type(own), own.offset * own.dtype.itemsize, own.role == "full"
+            )
             for place, own in enumerate(plan.operands)
         )
         whole = KernelSpec(None, slots, precision(plan))
@@ -289,7 +294,12 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _Ro
     def static(plan: Plan) -> dict[str, int]:
         # A row in pieces needs programs that wait for each other.
         pieces = MOST_PIECES if has_clusters() else 1
-        return {"rows": rows, CLASS_AXIS: plan.class_axis, "pieces": pieces, "itemsize": itemsize_of(plan)}
+        return {
+            "rows": rows,
+            CLASS_AXIS: plan.class_axis,
+            "pieces": pieces,
+            "itemsize": itemsize_of(plan),
+        }
 
     def row_major(sizes: Sequence[Number], behind: Number, each: Mapping[str, Number]) -> Layout:
         before, classes = sizes
