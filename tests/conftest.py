@@ -7,8 +7,8 @@ import gc
 import importlib
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import ml_dtypes
@@ -44,6 +44,27 @@ WITHOUT_AXIS = [op for op in SIZED if op.axis is None]
 """Of those, the ones that are no rows along any axis: tests of the GPU try those by their formulas (test_gpu_row_operators.py)."""
 GRADIENTS = [op for op in WITHOUT_AXIS if not hasattr(op.workloads, "TRAINED")]
 """Of those, the gradients: where a fast path is the same for all and trying it takes long, they stand for the forwards too."""
+
+
+def _family(operator: Operator) -> tuple[Any, ...]:
+    parameters = operator.parameters
+    if operator.workloads.PATTERN != "elementwise":
+        return (operator.name,)  # a kernel of its own
+    tensors = [p.name for p in parameters if p.is_read]
+    numbers = any(not p.is_tensor and not p.choices for p in parameters)
+    reduced = any(p.choices for p in parameters)
+    return len(tensors), numbers, reduced, operator.output.in_place, len(operator.outputs)
+
+
+def families(operators: Sequence[Operator]) -> list[Operator]:
+    """Of elementwise operators that differ in nothing but their formula, the first: for what is tried of machinery that they share.
+
+    What is true of a formula (its values, its checks, its names) is tried of every operator.
+    """
+    first = {_family(operator): operator for operator in reversed(operators)}
+    return [operator for operator in operators if operator in first.values()]
+
+
 INTERPRETED = (FLOAT, BFLOAT16)
 """Dtypes for kernels under Triton's interpreter, which takes long: FLOAT16 goes BFLOAT16's way, and devices try all."""
 CPU_ENGINES = [
@@ -398,6 +419,22 @@ def laid_out(array: Array, layout: str) -> tuple[Array, Array]:
 
 
 LAYOUTS = ("contiguous", "transposed", "sliced", "reversed", "gaps in rows")
+
+
+def in_layouts(cases: Sequence[dict[str, Any]], shift: int) -> Iterator[tuple[dict[str, Any], str]]:
+    """Every case in a layout, and every layout with a case; of another `shift`, other pairs."""
+    for place in range(max(len(cases), len(LAYOUTS))):
+        yield cases[place % len(cases)], LAYOUTS[(place + shift) % len(LAYOUTS)]
+
+
+@contextmanager
+def told(*case: Any) -> Iterator[None]:
+    """What fails says in which of a test's cases."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"with {', '.join(map(str, case))}")
+        raise
 
 
 @pytest.fixture

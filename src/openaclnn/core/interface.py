@@ -15,7 +15,7 @@ from typing import Any
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.products import Product
 
-__all__ = ["REDUCTIONS", "REQUIRED", "Interface", "Kind", "Parameter", "snake_case"]
+__all__ = ["REDUCTIONS", "REQUIRED", "Interface", "Kind", "Parameter", "python_name", "snake_case"]
 
 REDUCTIONS = ("none", "mean", "sum")
 """The reductions by their number in the integer form of the parameter."""
@@ -71,7 +71,10 @@ class Parameter:
         """The plain call's name: snake case, without the C suffix; what is written alone is `out`."""
         if self.kind is Kind.OUTPUT and not self.in_place:
             return "out"
-        return snake_case(self.name.removesuffix("Optional"))
+        name = snake_case(self.name.removesuffix("Optional"))
+        return (
+            "lambd" if name == "lambda" else name
+        )  # PyTorch's spelling of what is a keyword in Python
 
     @cached_property
     def field(self) -> str:
@@ -101,7 +104,7 @@ class Interface:
 
     @cached_property
     def python_name(self) -> str:
-        return snake_case(self.name.removeprefix("aclnn"))
+        return python_name(self.name)
 
     @property
     def header(self) -> str:
@@ -225,6 +228,11 @@ class Interface:
         ]
         parts.insert(len(self.plain_parameters[0]), "*")
         return f"{self.python_name}({', '.join([*parts, 'product=None'])})"
+
+
+def python_name(name: str) -> str:
+    """An operator's name in Python."""
+    return snake_case(name.removeprefix("aclnn"))
 
 
 def snake_case(name: str) -> str:

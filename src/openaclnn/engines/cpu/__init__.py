@@ -29,6 +29,7 @@ from openaclnn.core.plan import (
 )
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
+from openaclnn.engines.formulas.rows import ROW_FORMULAS
 from openaclnn.engines.machine import unusable
 
 DEVICES = ("cpu",)
@@ -64,6 +65,10 @@ def _entered(name: str) -> Kernel | None:
         from openaclnn.engines.cpu.formulas.sums import Filling
 
         KERNELS[name] = Filling()
+    if name in ROW_FORMULAS:
+        from openaclnn.engines.cpu.classes.row_formulas import RowKernel
+
+        KERNELS[name] = RowKernel(ROW_FORMULAS[name])
     if name not in KERNELS:
         importlib.import_module("openaclnn.engines.cpu.classes")
     return KERNELS.get(name)

@@ -324,6 +324,11 @@ class RowFormula(NamedTuple):
     def roles(self) -> tuple[str, ...]:
         return tuple(ROLES[kind] for _, kind in self.operands)
 
+    @property
+    def targets(self) -> bool:
+        """Whether it has class indices; kernels are then told which one is ignored."""
+        return any(kind == "Target" for _, kind in self.operands)
+
 
 AXES = {"Row": "rc", "PerClass": "c", "PerRow": "r", "Target": "r"}
 
