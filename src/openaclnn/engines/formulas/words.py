@@ -71,7 +71,7 @@ def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _sum(x: Any, rest: Any) -> Any:
     """x and what its rounding left, which is nothing where that is infinite or NaN."""
-    return x if rest is None else x + np.where(np.isfinite(rest), rest, 0.0)
+    return x if rest is None else np.where(np.isfinite(rest) & (rest != 0), x + rest, x)
 
 
 @_word
