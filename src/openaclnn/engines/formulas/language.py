@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -48,6 +48,8 @@ def definitions(
 
 class Reader(ast.NodeTransformer):
     """Of one function. Whatever has no method here is no part of the language; who compiles sources writes some anew."""
+
+    words: Mapping[str, Callable[..., Any]] = WORDS
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -169,10 +171,10 @@ class Reader(ast.NodeTransformer):
         function = None if name in self.local else self.function.__globals__.get(name)
         arguments = [self.visit(each) for each in node.args]
         word = getattr(function, "__name__", "")
-        if WORDS.get(word) is function and function is not None and not node.keywords:
+        if self.words.get(word) is function and function is not None and not node.keywords:
             return self.word(word, arguments)
         if not isinstance(function, FunctionType) or _home(function) != _home(self.function):
-            calls = f"it calls {', '.join(WORDS)}, and functions of its package"
+            calls = f"it calls {', '.join(self.words)}, and functions of its package"
             self.refuse(node, f"`{ast.unparse(node.func)}` ({calls})")
         self.helpers.append(function)
         named = [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords]

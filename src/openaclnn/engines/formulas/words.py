@@ -76,8 +76,10 @@ def _sum(x: Any, rest: Any) -> Any:
 
 @_word
 def where(condition: Value, yes: Value, no: Value) -> Value:
-    """One of two values by a comparison."""
-    return np.where(condition, _float(yes), _float(no))
+    """One of two values by a comparison; a number takes the dtype of the value beside it."""
+    if isinstance(yes, (int, float)) and isinstance(no, (int, float)):
+        yes = _float(yes)
+    return np.where(condition, yes, no)
 
 
 @_wide

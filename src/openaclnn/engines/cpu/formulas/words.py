@@ -10,11 +10,19 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from openaclnn.engines.cpu.arithmetic.functions import LN2_HIGH, LN2_LOW, LOG2_E, ROUNDER
+from openaclnn.engines.cpu.arithmetic.functions import (
+    HALF_ROOT_BITS_64,
+    LN2_HIGH,
+    LN2_LOW,
+    LOG2_E,
+    ROUNDER,
+    expm1_64,
+    power64,
+)
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value, fma, intrinsic, maximum, minimum
 
-__all__ = ["HEAVY", "ShortWords", "Words"]
+__all__ = ["HEAVY", "ShortWords", "Words", "Words64"]
 
 HEAVY = frozenset(
     {
@@ -469,3 +477,40 @@ class ShortWords(Words):
         u = 1.0 / (t + 2.5)
         value = u * self._polynomial(SHORT_MILLS, u - 0.0625) * power.high
         return value if factor is None else value * factor
+
+
+class Words64(Words):
+    """The same in FLOAT64, for what is computed once a row: to 1e-15, which FLOAT shows nothing of."""
+
+    def _value(self, number: Any) -> Any:
+        return number if isinstance(number, Value) else self.term(self.code.double(number))
+
+    def exp(self, x: Any, rest: Any = None) -> Any:
+        return power64(self.code, x if rest is None else x + rest)
+
+    def expm1(self, x: Any, rest: Any = None) -> Any:
+        return expm1_64(self.code, x if rest is None else x + rest, self.exp(x, rest))
+
+    def log(self, x: Any) -> Any:
+        # x = 2^n (1 + f), f between sqrt(1/2) - 1 and sqrt(2) - 1; log(1 + f) = 2 atanh(f / (2 + f)).
+        tiny = x < 2.0**-1022
+        bits = tiny.choose(x * 2.0**54, x).bits_as("i64") - HALF_ROOT_BITS_64
+        n = bits.shifted_down(52).to("f64") - tiny.choose(self._value(54.0), self._value(0.0))
+        f = ((bits & ((1 << 52) - 1)) + HALF_ROOT_BITS_64).bits_as("f64") - 1.0
+        s = f / (f + 2.0)
+        value = self._polynomial(tuple(2 / number for number in range(21, 0, -2)), s * s)
+        value = fma(n, math.log(2), value * s)
+        value = (x < math.inf).choose(value, x)
+        value = (x == 0.0).choose(self._value(-math.inf), value)
+        return (x >= 0.0).choose(value, self._value(math.nan))
+
+    def tanh(self, x: Any) -> Any:
+        twice = self.expm1(minimum(maximum(x, -20.0), 20.0) * 2.0)
+        return twice / (twice + 2.0)
+
+    def log1p(self, x: Any) -> Any:
+        above = x + 1.0
+        kept = above - 1.0
+        # What the sum lost, to first order; nothing for -1 and infinity, whose quotient would be NaN.
+        lost = (kept == x).choose(self._value(0.0), (x - kept) / above)
+        return (above == 1.0).choose(x, self.log(above) + lost)
