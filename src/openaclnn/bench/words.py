@@ -26,7 +26,7 @@ from openaclnn.core.writing import write_text
 from openaclnn.engines import cpu
 from openaclnn.engines import numpy as numpy_engine
 from openaclnn.engines.formulas import FORMULAS, described
-from openaclnn.engines.formulas.words import WORDS
+from openaclnn.engines.formulas.words import BOUNDS, WORDS
 
 __all__ = [
     "BOUNDS",
@@ -43,13 +43,8 @@ __all__ = [
 Array = np.ndarray[Any, Any]
 Prepare = Callable[[Plan], Callable[[Sequence[int], int], int]]
 
-BOUNDS = {
-    "exp": 0.9, "expm1": 1.0, "log": 0.8, "log1p": 0.9, "logit": 0.8, "tanh": 0.9, "sigmoid": 0.9, "gate": 1.7, "softplus": 0.9,
-    "log_sigmoid": 0.9, "erf": 1.0, "erfc": 1.0, "erfinv": 2.0, "normal_cdf": 1.0, "normal_pdf": 0.9, "gelu": 1.01,
-}  # fmt: skip
-"""The words that round, and the largest error in ulp of FLOAT that the engine `cpu` may have; NumPy's are all within 0.501."""
 SHORT_BOUND = 0.502
-"""Of FLOAT16 and BFLOAT16."""
+"""The largest error that FLOAT16 and BFLOAT16 may have, in ulp."""
 BENDS = (
     0.0, 2.0**-126, 2.0**-26, 0.35, 0.4, 0.5, 2**-0.5, 0.7, 0.9965, 1.0, 2**0.5, 2.236, 3.0, 4.0, 5.0, 8.66, 9.01, 10.05, 10.225, 13.0,
     14.17, 14.46, 16.64, 60.0, 70.0, 80.0, 87.34, 88.73, 103.98, 104.66, 110.9, 150.0, 174.0, 3.4e38,
