@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
@@ -23,6 +24,7 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
+from openaclnn.testing.data.goldens import plan_of
 from workloads import data_of
 from workloads.mistakes import Mistake
 
@@ -186,6 +188,33 @@ def call_on(engine: str, operator: Operator, arguments: dict[str, Any]) -> Any:
         return plain(operator)(**arguments)
 
 
+def has_targets(operator: Operator) -> bool:
+    """Whether a tensor of its is one of class indices."""
+    return plan_of(operator, operator.samples[0].arrays()).targets >= 0
+
+
+@functools.cache
+def lacks(operator: Operator, engine: str = "cpu", ability: str = "") -> str | None:
+    """Why an engine does not serve the operator's first sample, or, with a class axis, not with an ability (`dynamic_shapes`,
+    `dynamic_strides`)."""
+    module = importlib.import_module(ENGINES[engine])
+    plan = plan_of(operator, operator.samples[0].arrays())
+    reason: str | None = module.declines(plan)
+    if reason is None and plan.classes and ability and getattr(module, ability)(plan) is None:
+        reason = f"{engine} has no {ability} for {plan.kernel}"
+    return reason
+
+
+@pytest.fixture
+def any_size(request: pytest.FixtureRequest) -> None:
+    """Skips tests of an operator, and says why, where the CPU engine has no kernel for it that runs any size and strides."""
+    operator = getattr(request.node, "callspec", None) and request.node.callspec.params.get("operator")  # fmt: skip
+    if isinstance(operator, Operator):
+        for ability in ("dynamic_shapes", "dynamic_strides"):
+            if reason := lacks(operator, "cpu", ability):
+                pytest.skip(reason)
+
+
 def table_of(operator: Operator) -> tuple[Callable[[], dict[str, Any]], list[Mistake]]:
     """The operator's sound call and its mistakes."""
     data = data_of(operator)
@@ -293,7 +322,7 @@ def _terms(operator: Operator, arguments: dict[str, Any]) -> float:
 
     Where they cancel exactly, the naive formula may lose nothing by luck, and its error says too little.
     """
-    if operator.workloads.PATTERN != "rows":
+    if operator.workloads.PATTERN != "rows" or operator.reduction is None:
         return 0.0
     gradient = arguments[operator.plain_parameters[0][0].python_name]
     sizes = [

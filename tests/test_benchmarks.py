@@ -832,9 +832,9 @@ def test_what_lies_between_elements_counts_as_touched() -> None:
 
 
 def numbers_of(operator: Operator) -> list[str]:
-    """What the signature has beside tensors: floats, and integers that are no truth values."""
+    """What the signature has beside tensors: floats, and integers that are no truth values, nor axes."""
     defaults = operator.plain_defaults
-    tensors = {p.python_name for p in operator.tensors}
+    tensors = {p.python_name for p in operator.parameters if p.is_tensor or p.axis}
     return [
         name
         for name, value in defaults.items()
