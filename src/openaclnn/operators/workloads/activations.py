@@ -10,7 +10,6 @@ import numpy as np
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import Kind
-from openaclnn.operators.activations import Activation
 from openaclnn.operators.workloads.words import Arguments, KernelForm, Peers, Variants, normal
 
 __all__ = ["workload_of"]
@@ -21,7 +20,7 @@ class Workload:
 
     PATTERN = "elementwise"
 
-    def __init__(self, operator: Activation) -> None:
+    def __init__(self, operator: Any) -> None:
         self.operator = operator
         self.VARIANTS: Variants = {name: dict(own) for name, own in operator.variants.items()}
         self.KERNELS: tuple[KernelForm, ...] = operator.kernels
@@ -63,5 +62,5 @@ class Workload:
 
 
 @functools.cache
-def workload_of(operator: Activation) -> Workload:
+def workload_of(operator: Any) -> Workload:
     return Workload(operator)
