@@ -19,7 +19,7 @@ import openaclnn
 from openaclnn import acl
 from openaclnn.core.call import bind_plain
 from openaclnn.core.declare import Operator, Sample
-from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType, dtype_of_numpy
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType, dtype_of_numpy
 from openaclnn.core.interface import Kind
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
@@ -101,16 +101,20 @@ def pytest_configure() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _takes_part(item: Any) -> bool:
+def _dtypes_of_width(item: Any) -> tuple[DType, ...]:
     """Of vectors that neither this machine has nor the narrowest ones are, FLOAT alone is tried: compiling takes long."""
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     name = str(chosen.get("engine_of_any_width", ""))
     if not name.startswith("cpu"):
-        return True
+        return FLOATS
     from openaclnn.engines.machine.host import machine
 
-    widths = {f"cpu{WIDTHS[0]}", f"cpu{machine().lanes}"}
-    return name in widths or chosen.get("dtype", FLOAT) is FLOAT
+    return FLOATS if name in (f"cpu{WIDTHS[0]}", f"cpu{machine().lanes}") else (FLOAT,)
+
+
+def _takes_part(item: Any) -> bool:
+    chosen = item.callspec.params if hasattr(item, "callspec") else {}
+    return chosen.get("dtype") not in FLOATS or chosen["dtype"] in _dtypes_of_width(item)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -158,6 +162,12 @@ def engine_of_any_width(request: pytest.FixtureRequest) -> Iterator[str]:
             stack.enter_context(vectors_of(int(request.param.removeprefix(name))))
         stack.enter_context(openaclnn.use_engine(name))
         yield name
+
+
+@pytest.fixture
+def dtypes_of_width(request: pytest.FixtureRequest) -> tuple[DType, ...]:
+    """The dtypes to try with `engine_of_any_width`, for tests that go through them by themselves."""
+    return _dtypes_of_width(request.node)
 
 
 def plain(operator: Operator) -> Any:

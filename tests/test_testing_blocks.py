@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import OPERATORS, each
+from conftest import OPERATORS, each, families
 from openaclnn.cli import main
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, INT64, DType
@@ -31,7 +31,7 @@ from openaclnn.testing.running.build import build
 from openaclnn.testing.running.chunks import oracle_in_chunks
 from openaclnn.testing.running.run import memory_of
 
-names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+names = pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
 SHAPES = {"rows": (700, 111), "pixels": (3, 7, 61, 67)}
 
 
