@@ -324,7 +324,7 @@ def inplace_add_relu(
 def threshold(
     self: ArrayLike,
     *,
-    threshold: Number = 1.0,
+    threshold: Number = 0.0,
     value: Number = 0.0,
     out: Any = None,
     product: str | None = None,
@@ -334,7 +334,7 @@ def threshold(
 def inplace_threshold(
     self_ref: Any,
     *,
-    threshold: Number = 1.0,
+    threshold: Number = 0.0,
     value: Number = 0.0,
     product: str | None = None,
 ) -> Any:
@@ -344,7 +344,7 @@ def threshold_backward(
     grad_output: ArrayLike,
     self: ArrayLike,
     *,
-    threshold: Number = 1.0,
+    threshold: Number = 0.0,
     out: Any = None,
     product: str | None = None,
 ) -> Any:

@@ -318,7 +318,7 @@ def declare(
         _operator(
             f"aclnnInplace{name}", f"{summary.removesuffix('.')}, written over its input.", _in_place_formula(formula, first.name, output, in_place),
             kernel, reference, (ref, *others, *options), rules, families, compute, numbers,
-            samples=(Sample("worked values", samples, list(expected)),), **{**more, "kernels": (), "peer": ""},
+            samples=(Sample("worked values", samples, list(expected)),), **{**more, "kernels": (), "peer": "", "gradient": None},
         )  # fmt: skip
     return operator
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import Call
+from openaclnn.core.declare import Gradient
 from openaclnn.core.dtypes import (
     BOOL,
     FLOAT,
@@ -49,6 +50,7 @@ declare(
     (not_null(), dtypes("self", "out", more=(INT32, INT8)), same_shape()), accepts=(*FLOATS, INT32, INT8),
     families=frozenset({"a3", "a2", "910"}), in_place="selfRef", numbers=lambda call: {**NUMBERS, "limit": False},
     kernels=(KernelForm("selu", {"x": "self"}),), peer="selu",
+    gradient=Gradient("aclnnSeluBackward", {"result": "out"}),
 )  # fmt: skip
 
 

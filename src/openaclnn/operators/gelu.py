@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from openaclnn.core.declare import Gradient
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.engines.formulas import activations as formulas
 from openaclnn.operators.activations import (
@@ -76,6 +77,7 @@ declare(
     "Gelu", "The Gaussian error linear unit, by the hyperbolic tangent.", f"out = {TANH}", formulas.gelu, _tanh, TANH_VALUES,
     (not_null(), dtypes("self"), same_dtype(), rank("self"), same_shape()), numbers=lambda call: dict(TANH_ALONE),
     kernels=(KernelForm("gelu", {"x": "self"}),),
+    gradient=Gradient("aclnnGeluBackward"),
 )  # fmt: skip
 
 declare(

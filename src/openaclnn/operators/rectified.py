@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import Call
+from openaclnn.core.declare import Gradient
 from openaclnn.core.dtypes import (
     DOUBLE,
     FLOAT,
@@ -49,6 +50,7 @@ declare(
     (not_null(), dtypes("self", more=(INT8, UINT8, INT32, INT64)), same_dtype(), rank("self", "out"), same_shape()),
     accepts=(*FLOATS, INT8, UINT8, INT32, INT64), families=NOT_310P, in_place="selfRef", const_output=True,
     kernels=(KernelForm("relu", {"x": "self"}),), peer="relu",
+    gradient=Gradient("aclnnThresholdBackward"),
 )  # fmt: skip
 
 declare(
@@ -59,6 +61,7 @@ declare(
     options=(SLOPE,), accepts=(*FLOATS, DOUBLE), families=NOT_310P, in_place="selfRef", arguments={"negative_slope": 0.1},
     kernels=(KernelForm("leaky_relu", {"x": "self"}, {"negative_slope": "negativeSlope"}),), peer="leaky_relu",
     variants={"slope 0.01": {}, "slope -0.5": {"negative_slope": -0.5}},
+    gradient=Gradient("aclnnLeakyReluBackward"),
 )  # fmt: skip
 
 declare(
@@ -112,7 +115,7 @@ declare(
 )  # fmt: skip
 
 LIMITS = (
-    number("threshold", "up to which values are replaced", 1.0),
+    number("threshold", "up to which values are replaced", 0.0),
     number("value", "what takes their place", 0.0),
 )
 
@@ -132,6 +135,7 @@ declare(
     (not_null("self", "out", "threshold", "value"), dtypes("self", more=INTEGERS), converts("self"), rank("self"), same_shape()),
     options=LIMITS, accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", numbers=_in_dtype,
     arguments={"threshold": 0.5, "value": 9.0}, peer="threshold",
+    gradient=Gradient("aclnnThresholdBackward"),
 )  # fmt: skip
 
 declare(
@@ -146,7 +150,7 @@ declare(
     arguments={"threshold": 0.5}, peer="threshold_backward",
     kernels=(
         KernelForm("relu_grad", {"gradients": "gradOutput", "features": "self"}, values={"threshold": 0.0}),
-        KernelForm("threshold_grad_v2_d", {"gradOutput": "gradOutput", "self": "self"}),
+        KernelForm("threshold_grad_v2_d", {"gradOutput": "gradOutput", "self": "self"}, values={"threshold": 1.0}),
     ),
 )  # fmt: skip
 

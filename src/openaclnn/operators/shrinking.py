@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import Call
+from openaclnn.core.declare import Gradient
 from openaclnn.core.dtypes import FLOAT, FLOAT16
 from openaclnn.engines.formulas import activations as formulas
 from openaclnn.operators.activations import (
@@ -49,6 +50,7 @@ declare(
     "out = |self| <= lambd ? 0 : self; a lambd below 0 counts as 0", formulas.hardshrink, _hard, [-4, -1, 0, 3],
     (not_null(), dtypes("self", "out"), same_shape(), rank("self")), options=(WIDTH,), families=NOT_950,
     kernels=(KernelForm("hard_shrink", {"input_x": "self"}),), peer="hardshrink",
+    gradient=Gradient("aclnnHardshrinkBackward"),
 )  # fmt: skip
 
 declare(
@@ -65,6 +67,7 @@ declare(
     [-3.5, -0.5, 0, 2.5], (not_null(), dtypes("self", "out"), same_shape(), rank("self"), in_bounds("lambd")), options=(WIDTH,),
     families=ALL, numbers=lambda call: {"lambd": call["lambd"].float32(), "bias": call["lambd"].float32()}, bounds=POSITIVE,
     kernels=(KernelForm("soft_shrink", {"input_x": "self"}),), peer="softshrink",
+    gradient=Gradient("aclnnSoftshrinkBackward", {"lambda": "lambd"}),
 )  # fmt: skip
 
 

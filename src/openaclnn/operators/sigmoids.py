@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import Call
+from openaclnn.core.declare import Gradient
 from openaclnn.core.dtypes import (
     BOOL,
     COMPLEX64,
@@ -77,6 +78,7 @@ declare(
     [0.01798620996209156, 0.2689414213699951, 0.6224593312018546, 0.9525741268224333],
     (not_null(), dtypes("self", more=(*WIDE, *WHOLE), apart=True), dtypes("out", more=WIDE), same_shape(), rank("self")),
     accepts=(*FLOATS, *WIDE), in_place="selfRef", compute=_computed, kernels=(KernelForm("sigmoid", {"x": "self"}),), peer="sigmoid",
+    gradient=Gradient("aclnnSigmoidBackward", {"output": "out"}),
 )  # fmt: skip
 
 declare(
@@ -94,6 +96,7 @@ declare(
     "Silu", "x times its logistic function.", "out = self / (1 + exp(-self))", formulas.silu, _swish,
     [-0.07194483984836623, -0.2689414213699951, 0.3112296656009273, 2.8577223804672998],
     (not_null(), dtypes("self", "out"), same_dtype(), same_shape()), peer="silu",
+    gradient=Gradient("aclnnSiluBackward"),
 )  # fmt: skip
 
 declare(
@@ -117,6 +120,7 @@ declare(
     (not_null("self", "out"), dtypes("self", "out"), same_dtype(), scalars("betaOptional"), rank("self", "out"), same_shape()),
     options=(BETA,), numbers=_beta, arguments={"beta": 2.0}, variants={"beta 1": {}, "beta 2": {"beta": 2.0}},
     kernels=(KernelForm("swish", {"x": "self"}, {"scale": "betaOptional"}),),
+    gradient=Gradient("aclnnSwishBackward"),
 )  # fmt: skip
 
 declare(
@@ -138,6 +142,7 @@ declare(
     lambda x: _swish(x, x.dtype.type(1.702)), [-0.004414724139581062, -0.1542042340671787, 0.35038843660638014, 2.981928690292214],
     (not_null(), same_dtype(), dtypes("self"), same_shape(), rank("self")), families=NEWEST, numbers=lambda call: {"beta": FAST},
     kernels=(KernelForm("fast_gelu", {"x": "self"}),),
+    gradient=Gradient("aclnnFastGeluBackward"),
 )  # fmt: skip
 
 declare(
@@ -162,6 +167,7 @@ LOG_SIGMOID = (
 declare(
     "LogSigmoid", *LOG_SIGMOID, (not_null(), dtypes("self", "out"), same_dtype(), same_shape()), families=NOT_310P,
     header_name="logsigmoid", kernels=(KernelForm("log_sigmoid", {"x": "self"}),), peer="log_sigmoid",
+    gradient=Gradient("aclnnLogSigmoidBackward", {"buffer": "self"}),
 )  # fmt: skip
 
 BUFFER = Parameter(
@@ -199,6 +205,7 @@ declare(
     (not_null(), dtypes("self"), scalars("beta", "threshold"), converts("self"), rank("self"), same_shape()), options=STEEP,
     families=NOT_950, arguments=BENT, kernels=(KernelForm("softplus_v2", {"x": "self"}),), peer="softplus",
     variants={"beta 1": {}, "beta 2": BENT},
+    gradient=Gradient("aclnnSoftplusBackward"),
 )  # fmt: skip
 
 
@@ -234,6 +241,7 @@ declare(
     lambda x: x * _half_square(x), [-0.07259174079202536, -0.3034014613741089, 0.37524521130489513, 2.9865350049679575],
     (not_null(), dtypes("self", "out"), same_dtype(), rank("self", "out"), same_shape()), families=NOT_310P, in_place="selfRef",
     kernels=(KernelForm("mish", {"x": "self"}),), peer="mish",
+    gradient=Gradient("aclnnMishBackward"),
 )  # fmt: skip
 
 declare(
@@ -303,6 +311,7 @@ declare(
     formulas.hardsigmoid, lambda x: np.minimum(np.maximum(x / 6 + 0.5, 0), 1), [0, 0.3333333333333333, 0.5833333333333334, 1],
     (not_null(), dtypes("self", more=(INT32,)), rank("self"), same_shape(), same_dtype()), accepts=(*FLOATS, INT32), families=NOT_310P,
     in_place="self", const_output=True, kernels=(KernelForm("hard_sigmoid", {"input_x": "self"}),), peer="hardsigmoid",
+    gradient=Gradient("aclnnHardsigmoidBackward"),
 )  # fmt: skip
 
 declare(
@@ -318,6 +327,7 @@ declare(
     formulas.hardswish, lambda x: np.where(x <= -3, 0.0, np.where(x >= 3, x, x * (x + 3) / 6)),
     [0, -0.3333333333333333, 0.2916666666666667, 3], (not_null(), dtypes("self", "out"), same_shape()), families=NOT_310P,
     in_place="self", const_output=True, kernels=(KernelForm("hard_swish", {"x": "self"}),), peer="hardswish",
+    gradient=Gradient("aclnnHardswishBackwardV2"),
 )  # fmt: skip
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator as python
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Plan
@@ -17,14 +19,25 @@ from openaclnn.torch.schema import arguments_of, made_by, plan_of
 
 __all__ = ["expression", "has_expression"]
 
+
+def _sum(x: Any, rest: Any = None) -> Any:
+    """A value and what its rounding left, which is nothing where that is no number."""
+    return x if rest is None else x + torch.nan_to_num(rest, 0.0, 0.0, 0.0)
+
+
 WORDS: dict[str, Callable[..., Any]] = {
     "+": python.add, "-": python.sub, "*": python.mul, "/": python.truediv, "neg": python.neg,
     "<": python.lt, "<=": python.le, ">": python.gt, ">=": python.ge, "==": python.eq, "!=": python.ne,
     "&": python.and_, "|": python.or_, "~": python.invert, "fma": lambda x, y, z: x * y + z,
     **{
         name: getattr(torch, name)
-        for name in ("where", "exp", "expm1", "log", "log1p", "sqrt", "tanh", "abs", "sign", "minimum", "maximum")
+        for name in ("where", "log", "log1p", "logit", "sqrt", "tanh", "abs", "sign", "minimum", "maximum", "erf", "erfc", "erfinv")
     },
+    "log_sigmoid": functional.logsigmoid, "gelu": functional.gelu, "normal_cdf": torch.special.ndtr,
+    "normal_pdf": lambda x: torch.exp(-x * x / 2) * (0.5 / math.pi) ** 0.5,
+    "exp": lambda *x: torch.exp(_sum(*x)), "expm1": lambda *x: torch.expm1(_sum(*x)),
+    "sigmoid": lambda *x: torch.sigmoid(_sum(*x)), "softplus": lambda *x: functional.softplus(_sum(*x)),
+    "gate": lambda x, *v: x * torch.sigmoid(_sum(*v)),
 }  # fmt: skip
 """What a value of a graph is called, and computes; sums over classes stand in `_value`."""
 

@@ -211,7 +211,7 @@ class RowLaunch:
         wide: Truth = True
         if not g.strided:
             reach = positions + tile.positions
-            for name, kind in self.kinds:
+            for name, _ in self.kinds:
                 own = strides[name]
                 span = abs(own[-1]) * (classes + tile.chunk)
                 for size, step in zip(shape, own, strict=False):
