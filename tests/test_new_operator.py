@@ -126,22 +126,22 @@ gradient = np.float32([2, -1, 4, 8])
 
 def try_numbers():  # of one kind, whose first call is remembered
     for high, known in ((1.0, [0, -1, 0, 0]), (6.0, [0, -1, 4, 0]), (8.0, [0, -1, 4, 8]), (0.5, [0] * 4)):
-        assert (openaclnn.hardtanh_backward(gradient, x, max=high) == known).all()
+        assert (openaclnn.band_backward(gradient, x, max=high) == known).all()
 
 try_numbers()
 for engine in ("cpu", "numpy"):
     with openaclnn.use_engine(engine):
-        found = openaclnn.explain(openaclnn.hardtanh_backward, gradient, x)
+        found = openaclnn.explain(openaclnn.band_backward, gradient, x)
         assert found.ok and found.engine == engine, found
-        assert "kernel hardtanh_backward" in str(found)
+        assert "kernel band_backward" in str(found)
         try_numbers()
 out = np.zeros(4, np.float32)
-status, size, executor = aclnn.aclnnHardtanhBackwardGetWorkspaceSize(gradient, x, -3.0, 1.0, out)
+status, size, executor = aclnn.aclnnBandBackwardGetWorkspaceSize(gradient, x, -3.0, 1.0, out)
 assert (status, size) == (0, 0)
-assert aclnn.aclnnHardtanhBackward(None, size, executor, None) == 0
+assert aclnn.aclnnBandBackward(None, size, executor, None) == 0
 assert acl.aclrtSynchronizeStream(None) == 0
 assert (out == [2, -1, 0, 0]).all()
-assert aclnn.aclnnHardtanhBackwardGetWorkspaceSize(gradient, x[:3], -3.0, 1.0, out)[0] == 161002
+assert aclnn.aclnnBandBackwardGetWorkspaceSize(gradient, x[:3], -3.0, 1.0, out)[0] == 161002
 print(aclnn.aclGetRecentErrMsg())
 
 rows = np.float32([[0, 2], [4, 2], [0, 2]])
@@ -163,14 +163,14 @@ print(aclnn.aclGetRecentErrMsg())
 
 def test_python_calls(copy: Copy) -> None:
     told = copy.python("-c", CALLS)
-    assert "aclnnHardtanhBackward: self: expected shape (4,), the shape of gradOutput" in told
+    assert "aclnnBandBackward: self: expected shape (4,), the shape of gradOutput" in told
     assert "aclnnScaledSoftmax: dim: expected an axis of self, -2 to 1, got 2" in told
 
 
 def test_stubs_and_table_name_it(copy: Copy) -> None:
     package = copy.folder / "src" / "openaclnn"
     for plain, name in (
-        ("hardtanh_backward", "aclnnHardtanhBackward"),
+        ("band_backward", "aclnnBandBackward"),
         ("scaled_softmax", "aclnnScaledSoftmax"),
     ):
         assert f"def {plain}(" in (package / "__init__.pyi").read_text()
@@ -180,7 +180,7 @@ def test_stubs_and_table_name_it(copy: Copy) -> None:
 
 
 PROGRAM = r"""
-#include "aclnnop/aclnn_hardtanh_backward.h"
+#include "aclnnop/aclnn_band_backward.h"
 #include "support.h"
 
 int main(void)
@@ -195,8 +195,8 @@ int main(void)
     aclTensor *self = tensor(inputs, sizeof inputs, ACL_FLOAT, shape, 1);
     aclTensor *out = tensor(inputs, sizeof inputs, ACL_FLOAT, shape, 1);
     aclScalar *min = aclCreateScalar(&low, ACL_FLOAT), *max = aclCreateScalar(&high, ACL_FLOAT);
-    CHECK(aclnnHardtanhBackwardGetWorkspaceSize(gradOutput, self, min, max, out, &size, &executor));
-    CHECK(aclnnHardtanhBackward(workspace_of(size), size, executor, stream));
+    CHECK(aclnnBandBackwardGetWorkspaceSize(gradOutput, self, min, max, out, &size, &executor));
+    CHECK(aclnnBandBackward(workspace_of(size), size, executor, stream));
     CHECK(aclrtSynchronizeStream(stream));
     print_floats("gradient", out, 4);
     release(gradOutput);
@@ -234,13 +234,13 @@ from openaclnn.cli import main
 from openaclnn.core.dtypes import FLOATS
 
 speed.ATTEMPTS = 1
-operator = openaclnn.find_operator("hardtanh_backward")
+operator = openaclnn.find_operator("band_backward")
 for dtype in FLOATS:
     row = accuracy.measure(operator, "unit", dtype)
     assert float(row[3]) <= (2.5 if dtype is FLOATS[0] else 0.51), row
     row = accuracy.measure(openaclnn.find_operator("scaled_softmax"), "columns", dtype)
     assert float(row[3]) <= (4 if dtype is FLOATS[0] else 0.52), row
-only = ["--quick", "--only", "hardtanh_backward unit call", "--rounds", "1"]
+only = ["--quick", "--only", "band_backward unit call", "--rounds", "1"]
 raise SystemExit(main(["bench", *only]))
 """
 
@@ -262,12 +262,12 @@ def suites() -> dict[str, tuple[str, list[str]]]:
     lists = re.compile(r"OPERATORS|APART|SIZED|registry\(\)")
     files = [f"tests/{path.name}" for path in tests if lists.search(path.read_text())]
     return {
-        "the operators": ("", ["-k", f"hardtanh or scaled_softmax or {whole}", *files]),
+        "the operators": ("", ["-k", f"band or scaled_softmax or {whole}", *files]),
         "their Triton kernels": (
             "interpret",
             [
                 "-k",
-                "hardtanh or scaled_softmax",
+                "band or scaled_softmax",
                 "tests/test_gpu_kernels.py",
                 "tests/test_gpu_sized.py",
                 "tests/test_gpu_row_operators.py",
@@ -306,14 +306,14 @@ def test_a_missing_formula_is_told(tmp_path: Path) -> None:
     done = Copy(tmp_path).run("-c", "import openaclnn; openaclnn.registry()")
     assert done.returncode == 1
     told = done.stderr.splitlines()[-1]
-    assert told == "ModuleNotFoundError: No module named 'openaclnn.engines.formulas.hardtanh'"
+    assert told == "ModuleNotFoundError: No module named 'openaclnn.engines.formulas.band'"
 
 
 def test_a_missing_table_of_mistakes_is_told(tmp_path: Path) -> None:
     lay(tmp_path, FILES)
-    path = tmp_path / "tests/workloads/hardtanh_backward.py"
+    path = tmp_path / "tests/workloads/band_backward.py"
     path.write_text(path.read_text().partition("\n\ndef sound()")[0])
-    done = Copy(tmp_path).run("-m", "pytest", "-x", "-k", "hardtanh", "tests/test_checks.py")
+    done = Copy(tmp_path).run("-m", "pytest", "-x", "-k", "band_backward", "tests/test_checks.py")
     assert done.returncode == 1
-    place = "tests/workloads/hardtanh_backward.py wants sound(), MISTAKES"
-    assert f"aclnnHardtanhBackward has no table of mistakes: {place}" in done.stdout
+    place = "tests/workloads/band_backward.py wants sound(), MISTAKES"
+    assert f"aclnnBandBackward has no table of mistakes: {place}" in done.stdout
