@@ -56,8 +56,13 @@ CLASSES_LAYERS = (
         "openaclnn.engines.cpu.classes.loss_pixels",
         "openaclnn.engines.cpu.classes.nll_gradient",
         "openaclnn.engines.cpu.classes.nll_loss",
+        "openaclnn.engines.cpu.classes.row_formulas",
     ),
-    ("openaclnn.engines.cpu.classes.loss_rows",),
+    (
+        "openaclnn.engines.cpu.classes.loss_rows",
+        "openaclnn.engines.cpu.classes.row_copies",
+        "openaclnn.engines.cpu.classes.row_passes",
+    ),
     ("openaclnn.engines.cpu.classes.pixel_groups", "openaclnn.engines.cpu.classes.row_tiles"),
     ("openaclnn.engines.cpu.classes.launches",),
     ("openaclnn.engines.cpu.classes.totals",),
@@ -210,7 +215,7 @@ def test_an_operator_is_named_in_operators_and_kernels_only(
 
 def test_every_operator_has_a_module_of_its_name_imported_by_one_line() -> None:
     text = (ROOT / "operators" / "__init__.py").read_text()
-    shared = {"__init__", "likelihood", "logits", "pairwise"}
+    shared = {"__init__", "likelihood", "logits", "pairwise", "softmaxes"}
     modules = sorted({p.stem for p in (ROOT / "operators").glob("*.py")} - shared)
     assert modules == re.findall(r"^    (\w+),$", text, re.M)
     assert modules == [operator.python_name for operator in OPERATORS]

@@ -21,6 +21,7 @@ from conftest import (
     assert_same_bits,
     device_tensor,
     each,
+    families,
     laid_out,
     places_for,
     plain,
@@ -40,8 +41,9 @@ from test_interop import to_torch
 from workloads import data_of
 from workloads.mistakes import Mistake
 
-names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
-every = pytest.mark.parametrize("operator", APART, ids=lambda op: op.python_name)
+pytestmark = pytest.mark.usefixtures("any_size")
+names = pytest.mark.parametrize("operator", families(SIZED), ids=lambda op: op.python_name)
+every = pytest.mark.parametrize("operator", families(APART), ids=lambda op: op.python_name)
 ELU = openaclnn.find_operator("elu_backward")
 
 

@@ -1,6 +1,6 @@
 """The NumPy engine: float32 kernels that are right for every plan and need nothing but NumPy.
 
-`elementwise.py` walks formulas, `classes.py` has the kernels with a class axis.
+`elementwise.py` walks formulas, `rows.py` row formulas, `classes.py` has the other kernels with a class axis.
 """
 
 from __future__ import annotations
@@ -21,21 +21,26 @@ def unavailable() -> str | None:
 def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
     from openaclnn.engines.formulas import FORMULAS
+    from openaclnn.engines.formulas.rows import ROW_FORMULAS
     from openaclnn.engines.numpy import classes
 
-    if plan.kernel in (classes.KERNELS if plan.classes else FORMULAS) or plan.kernel == "fill":
+    of_classes = plan.kernel in classes.KERNELS or plan.kernel in ROW_FORMULAS
+    if of_classes if plan.classes else plan.kernel in FORMULAS or plan.kernel == "fill":
         return None
     return f"no NumPy kernel is called {plan.kernel}"
 
 
 def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     """What runs the plan: a function of the operands' addresses (the output's last) and a stream."""
-    from openaclnn.engines.numpy import classes, elementwise
+    from openaclnn.engines.numpy import classes, elementwise, rows
 
     if plan.kernel == "fill":
         return elementwise.filling(plan)
-    make = elementwise.reducer if plan.reduction else elementwise.runner
-    run_plan = classes.runner(plan) if plan.classes else make(plan)
+    if plan.classes:
+        make = classes.runner if plan.kernel in classes.KERNELS else rows.runner
+    else:
+        make = elementwise.reducer if plan.reduction else elementwise.runner
+    run_plan = make(plan)
 
     def run(addresses: Sequence[int], stream: int = 0) -> int:
         if rounding.is_standard():

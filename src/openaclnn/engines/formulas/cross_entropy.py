@@ -1,0 +1,36 @@
+"""Cross entropy of class indices as row formulas; `operators/logits.py` has the derivation."""
+
+from __future__ import annotations
+
+from openaclnn.engines.formulas.rows import (
+    PerRow,
+    Row,
+    Target,
+    at,
+    is_counted,
+    is_target,
+    largest,
+    row_formula,
+    total,
+)
+from openaclnn.engines.formulas.words import exp, log1p, where
+
+
+@row_formula
+def cross_entropy_step(x: Row, target: Target, share: PerRow) -> tuple[Row, PerRow]:
+    """The gradient for a share of the loss's gradient, and the loss of each row.
+
+    The largest class's own 1 is never added to what the others have, beside which small ones would lose their digits: near
+    a loss of 0 all digits are theirs.
+    """
+    top = largest(x)
+    powers = exp(x - top)
+    equal = total(where(x == top, 1.0, 0.0))
+    others = total(where(x == top, 0.0, powers)) + (equal - 1.0)
+    # A row with NaN or an infinite largest class has no probabilities.
+    factor = share / (1.0 + others) + (top - top)
+    hit = at(x, target)
+    less_one = where(hit == top, -others, exp(hit - top) - (1.0 + others))
+    gradient = where(is_target(target), less_one, powers) * factor
+    loss = log1p(others) - (hit - top)
+    return where(is_counted(target), gradient, 0.0), where(is_counted(target), loss, 0.0)

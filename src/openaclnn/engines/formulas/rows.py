@@ -1,0 +1,385 @@
+"""Row formulas: what becomes of one row of classes, written once for every engine.
+
+A row formula is a Python function of rows (`Row`), numbers a class (`PerClass`), numbers a row (`PerRow`) and class indices
+(`Target`), with the operators and words of elementwise formulas and a few of its own: `total` and `largest` over the classes,
+`at(x, target)`, the value at the target's class, `is_target(target)`, a comparison for each class, and `is_counted(target)`. It returns a row, a number for the row, or several
+of these, and says nothing of layouts, lanes, tiles or loops.
+
+Calling it once with symbols gives its `Graph`: values, the same computation once, each behind those it needs. A value has a level:
+how many passes over the row must end before it is known. A reduction's is one more than its operand's, except the total
+of exp(x - largest(x)), which has the level of largest(x): one pass can keep both and rescale. Engines walk the graph: NumPy
+computes value by value, the others write a loop a level, or hold the row in registers and write none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn
+
+from openaclnn.engines.formulas.language import Reader, definitions
+from openaclnn.engines.formulas.words import WORDS, Value
+
+__all__ = [
+    "ROW_FORMULAS", "Graph", "Node", "PerClass", "PerRow", "Row", "RowFormula", "Target", "at", "is_counted", "is_target", "largest",
+    "row_formula", "total", "traced",
+]  # fmt: skip
+
+Row = PerClass = PerRow = Target = Value
+"""What an operand is: a number for each row and class, for each class, for each row; the index of a row's class."""
+
+ROLES = {"Row": "full", "PerClass": "classes", "PerRow": "positions", "Target": "positions"}
+"""The role of each kind of operand in a plan."""
+
+REDUCTIONS = ("total", "largest")
+ROW_WORDS: dict[str, Callable[..., Any]] = {}
+
+
+def _row_word(function: Callable[..., Any]) -> Callable[..., Any]:
+    name = function.__name__
+
+    @functools.wraps(function)
+    def word(*operands: Value) -> Value:
+        function(*operands)  # the number of operands
+        for operand in operands:
+            if isinstance(operand, Node):
+                return getattr(operand.graph, name)(*operands)
+        raise TypeError(f"`{name}` is a word of row formulas: it takes their values")
+
+    ROW_WORDS[name] = word
+    return word
+
+
+@_row_word
+def total(x: Value) -> Value:
+    """The sum over the classes."""
+
+
+@_row_word
+def largest(x: Value) -> Value:
+    """The largest over the classes; NaN where one is."""
+
+
+@_row_word
+def at(x: Value, target: Value) -> Value:
+    """The value at the target's class; 0 where that is none of the row's."""
+
+
+@_row_word
+def is_target(target: Value) -> Value:
+    """For each class, whether it is the target's."""
+
+
+@_row_word
+def is_counted(target: Value) -> Value:
+    """For each row, whether its target is one of its classes, and not the one that is ignored."""
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One value of a graph."""
+
+    graph: Graph
+    index: int
+    what: str  # "input", "number", "constant", an operator's sign, a word, a reduction, "is_target" or "at"
+    of: tuple[Node, ...]
+    name: Any  # of an input or a number; a constant's value
+    axes: str  # "rc": differs between rows and classes; "r", "c", ""
+    level: int
+    truth: bool  # a comparison
+    kind: str = ""  # of an input: "Row", "PerClass", "PerRow", "Target"
+    online: Node | None = None  # of total(exp(a - largest(a))): largest(a)
+
+    __hash__ = object.__hash__
+    __array_ufunc__ = None  # NumPy's functions refuse it
+
+    @property
+    def words(self) -> Graph:
+        return self.graph
+
+    def _with(self, sign: str, left: Any, right: Any) -> Node:
+        return self.graph.operator(sign, left, right)
+
+    def __add__(self, other: Any) -> Node:
+        return self._with("+", self, other)
+
+    def __radd__(self, other: Any) -> Node:
+        return self._with("+", other, self)
+
+    def __sub__(self, other: Any) -> Node:
+        return self._with("-", self, other)
+
+    def __rsub__(self, other: Any) -> Node:
+        return self._with("-", other, self)
+
+    def __mul__(self, other: Any) -> Node:
+        return self._with("*", self, other)
+
+    def __rmul__(self, other: Any) -> Node:
+        return self._with("*", other, self)
+
+    def __truediv__(self, other: Any) -> Node:
+        return self._with("/", self, other)
+
+    def __rtruediv__(self, other: Any) -> Node:
+        return self._with("/", other, self)
+
+    def __neg__(self) -> Node:
+        return self.graph.word("neg", self)
+
+    def __lt__(self, other: Any) -> Node:
+        return self._with("<", self, other)
+
+    def __le__(self, other: Any) -> Node:
+        return self._with("<=", self, other)
+
+    def __gt__(self, other: Any) -> Node:
+        return self._with(">", self, other)
+
+    def __ge__(self, other: Any) -> Node:
+        return self._with(">=", self, other)
+
+    def __eq__(self, other: Any) -> Node:  # type: ignore[override]
+        return self._with("==", self, other)
+
+    def __ne__(self, other: Any) -> Node:  # type: ignore[override]
+        return self._with("!=", self, other)
+
+    def __and__(self, other: Any) -> Node:
+        return self._with("&", self, other)
+
+    def __or__(self, other: Any) -> Node:
+        return self._with("|", self, other)
+
+    def __invert__(self) -> Node:
+        return self.graph.word("~", self)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a row formula has no decision by its values (write `where`)")
+
+
+COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+
+
+@dataclass(eq=False)
+class Graph:
+    """The values of a row formula, in an order in which each stands behind those it needs."""
+
+    nodes: list[Node] = field(default_factory=list)
+    results: tuple[Node, ...] = ()
+    _known: dict[tuple[Any, ...], Node] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Callable[..., Node]:
+        if name not in WORDS:
+            raise AttributeError(f"a row formula's values have no `{name}`")
+        return functools.partial(self.word, name)
+
+    def node(
+        self, what: str, of: tuple[Node, ...] = (), name: Any = None, kind: str = "", **more: Any
+    ) -> Node:
+        """The value, once for the same computation."""
+        key = (what, *(each.index for each in of), repr(name), kind)
+        if key not in self._known:
+            axes = "".join(axis for axis in "rc" if any(axis in each.axes for each in of))
+            level = max((each.level for each in of), default=0)
+            given = {"axes": axes, "level": level, "truth": False, "kind": kind, **more}
+            self._known[key] = Node(self, len(self.nodes), what, of, name, **given)
+            self.nodes.append(self._known[key])
+        return self._known[key]
+
+    def value(self, operand: Any, truth: bool = False) -> Node:
+        """An operand as a value, which is no comparison unless that is asked for."""
+        if isinstance(operand, (int, float)) and not isinstance(operand, bool):
+            operand = self.node("constant", name=float(operand))
+        if not isinstance(operand, Node) or operand.graph is not self:
+            raise TypeError(f"a row formula computes with values and numbers, not {operand!r}")
+        if operand.kind == "Target":
+            raise TypeError(f"{operand.name} is a class index: write `is_target` or `at`")
+        if operand.truth and not truth:
+            raise TypeError(
+                "a row formula has no number that is a comparison (write `where(x > y, 1.0, 0.0)`)"
+            )
+        if truth and not operand.truth:
+            raise TypeError("a row formula has `&`, `|` and `~` for comparisons alone")
+        return operand
+
+    def operator(self, sign: str, left: Any, right: Any) -> Node:
+        logical = sign in "&|"
+        pair = self.value(left, logical), self.value(right, logical)
+        return self.node(sign, pair, truth=logical or sign in COMPARISONS)
+
+    def word(self, name: str, *operands: Any) -> Node:
+        if name == "~":
+            return self.node(name, (self.value(operands[0], truth=True),), truth=True)
+        if name == "where":
+            condition, *values = operands
+            if not (isinstance(condition, Node) and condition.truth):
+                raise TypeError("a row formula chooses by a comparison: `where(x > y, ...)`")
+            return self.node(name, (condition, *map(self.value, values)))
+        return self.node(name, tuple(map(self.value, operands)))
+
+    def _reduction(self, name: str, x: Any) -> Node:
+        operand = self.value(x)
+        online = _rescaled_by(operand) if name == "total" else None
+        level = operand.level + (online is None)
+        axes = operand.axes.replace("c", "")
+        return self.node(name, (operand,), axes=axes, level=level, online=online)
+
+    def total(self, x: Any) -> Node:
+        return self._reduction("total", x)
+
+    def largest(self, x: Any) -> Node:
+        return self._reduction("largest", x)
+
+    def is_target(self, target: Any) -> Node:
+        return self.node("is_target", (_target(target),), axes="rc", truth=True)
+
+    def is_counted(self, target: Any) -> Node:
+        return self.node("is_counted", (_target(target),), axes="r", truth=True)
+
+    def at(self, x: Any, target: Any) -> Node:
+        """Of a row that is an operand it is loaded, at any time."""
+        operand = self.value(x)
+        if operand.kind == "Row":
+            return self.node("at", (operand, _target(target)), axes="r")
+        return self.total(self.word("where", self.is_target(target), operand, 0.0))
+
+    @property
+    def levels(self) -> int:
+        return max(node.level for node in self.nodes)
+
+    def needed(self, nodes: tuple[Node, ...], axis: str = "") -> list[Node]:
+        """These values and those that they need, in order; with an axis, as far as they differ along it."""
+        seen: set[int] = set()
+        waiting = list(nodes)
+        while waiting:
+            node = waiting.pop()
+            if node.index not in seen and axis in node.axes:
+                seen.add(node.index)
+                waiting += node.of
+        return [self.nodes[index] for index in sorted(seen)]
+
+
+def _target(target: Any) -> Node:
+    if not isinstance(target, Node) or target.kind != "Target":
+        raise TypeError("`at` and `is_target` take an operand that is declared `Target`")
+    return target
+
+
+def _rescaled_by(operand: Node) -> Node | None:
+    """Of exp(a - largest(a)): largest(a)."""
+    if operand.what == "exp" and operand.of[0].what == "-":
+        a, top = operand.of[0].of
+        if top.what == "largest" and top.of[0] is a:
+            return top
+    return None
+
+
+class RowReader(Reader):
+    """The language of row formulas: that of elementwise ones, more words, and several results."""
+
+    words = WORDS | ROW_WORDS
+
+    def visit_Tuple(self, node: Any) -> Any:
+        node.elts = [self.visit(each) for each in node.elts]
+        return node
+
+
+class RowFormula(NamedTuple):
+    """A row formula by its kernel's name, and what it takes."""
+
+    name: str
+    function: Callable[..., Any]
+    operands: tuple[tuple[str, str], ...]  # name and kind of each input of the plan, in its order
+    numbers: tuple[str, ...]  # FLOATs, known when the kernel runs
+    switches: tuple[str, ...]  # truth values, known when its code is written
+
+    def graph(self, plan_numbers: Mapping[str, Any]) -> Graph:
+        """Its values, for the switches among a plan's numbers."""
+        return _traced(self, tuple(bool(plan_numbers[name]) for name in self.switches))
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return tuple(ROLES[kind] for _, kind in self.operands)
+
+    @property
+    def targets(self) -> bool:
+        """Whether it has class indices; kernels are then told which one is ignored."""
+        return any(kind == "Target" for _, kind in self.operands)
+
+
+AXES = {"Row": "rc", "PerClass": "c", "PerRow": "r", "Target": "r"}
+
+
+def traced(
+    function: Callable[..., Any], operands: Sequence[tuple[str, str]], numbers: Sequence[str], switches: Mapping[str, bool]
+) -> Graph:  # fmt: skip
+    """What a function computes of operands by name and kind: elementwise formulas are such functions, too."""
+    graph = Graph()
+    inputs = [graph.node("input", name=name, kind=kind, axes=AXES[kind]) for name, kind in operands]
+    given = {name: graph.node("number", name=name) for name in numbers}
+    results = function(*inputs, **given, **switches)
+    results = results if isinstance(results, tuple) else (results,)
+    graph.results = tuple(graph.value(result) for result in results)
+    return graph
+
+
+@functools.cache
+def _traced(formula: RowFormula, switches: tuple[bool, ...]) -> Graph:
+    chosen = dict(zip(formula.switches, switches, strict=True))
+    graph = traced(formula.function, formula.operands, formula.numbers, chosen)
+    for result in graph.results:
+        if "r" not in result.axes:
+            raise TypeError(f"{formula.name} returns what is the same for every row")
+    return graph
+
+
+ROW_FORMULAS: dict[str, RowFormula] = {}
+"""Every row formula by the name of its kernel."""
+
+
+def described(function: Callable[..., Any]) -> RowFormula:
+    """What a function takes, by its annotations. Its source is read, and it is tried out both ways of each switch."""
+    operands: list[tuple[str, str]] = []
+    options: dict[str, list[str]] = {"float": [], "bool": []}
+    for parameter in inspect.signature(function).parameters.values():
+        kind = getattr(parameter.annotation, "__name__", str(parameter.annotation))
+        keyword = parameter.kind is parameter.KEYWORD_ONLY
+        if keyword and kind in options:
+            options[kind].append(parameter.name)
+        elif not keyword and kind in ROLES:
+            operands.append((parameter.name, kind))
+        else:
+            expected = "a float or a bool" if keyword else f"one of {', '.join(ROLES)}"
+            raise TypeError(
+                f"{function.__name__}: {parameter.name}: expected {expected}, got {kind}"
+            )
+    if "Row" not in dict(operands).values():
+        raise TypeError(f"{function.__name__}: expected a Row among its operands")
+    with contextlib.suppress(OSError):  # there is no source, as in some packed applications
+        definitions(function, RowReader)
+    made = RowFormula(
+        function.__name__, function, tuple(operands), tuple(options["float"]), tuple(options["bool"])
+    )  # fmt: skip
+    for switches in _each_way(len(made.switches)):
+        _traced(made, switches)
+    return made
+
+
+def _each_way(switches: int) -> Iterator[tuple[bool, ...]]:
+    import itertools
+
+    return itertools.product((False, True), repeat=switches)
+
+
+def row_formula(function: Callable[..., Any]) -> RowFormula:
+    """Make a function the row formula of the kernel of its name."""
+    made = described(function)
+    known = ROW_FORMULAS.setdefault(made.name, made)
+    if known.function.__module__ != function.__module__:
+        raise ValueError(f"{made.name} is a row formula of {known.function.__module__} already")
+    ROW_FORMULAS[made.name] = made
+    return made
