@@ -17,6 +17,7 @@ from typing import Any
 from weakref import ref
 
 from openaclnn.core.declare import Operator
+from openaclnn.core.forks import undivided
 from openaclnn.core.interop import HeldStorage
 from openaclnn.core.plan import BoundedCache, Plan, covered_elements
 from openaclnn.core.products import chosen_product, listeners
@@ -263,6 +264,7 @@ class PhaseCache(CallCache):
     def _callable(self) -> Callable[..., Any]:
         return self._begin
 
+    @undivided
     def _begin(self, *arguments: Any) -> Any:
         """The second call: a program that makes one need not wait for machine code."""
         from openaclnn.engines.machine.builtins import builtin
@@ -288,6 +290,7 @@ class PhaseCache(CallCache):
             self._declared, plan, one.device, choice, work, arguments, by_name, self._names[source]
         )
 
+    @undivided
     def learn(self, entry: AnySize, passed: Sequence[Any], arguments: Sequence[Any]) -> None:
         """Let machine code find an entry for arrays like these, if it can; `arguments` has their views."""
         types, count = frozenset(map(type, passed)), len(self._arrays)
