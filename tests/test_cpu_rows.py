@@ -159,7 +159,7 @@ FORMULAS = [*ROW_FORMULAS.values(), EVERYTHING]
 # Rows; short ones; planes; rows of several blocks and planes of several; planes smaller than a vector; other axes.
 SHAPES = [
     ((5, 100), 1), ((70, 3), 1), ((40, 17), 1), ((2, 30, 40), 1), ((3, 20000), 1), ((2, 2500, 19), 1),
-    ((9, 60, 5), 1), ((21, 4, 5), 0), ((2, 3, 4, 50), -1), ((1, 1), 1), ((130,), 0), ((64, 1, 3), 1),
+    ((9, 60, 5), 1), ((2, 300, 20), 1), ((21, 4, 5), 0), ((2, 3, 4, 50), -1), ((1, 1), 1), ((130,), 0), ((64, 1, 3), 1),
 ]  # fmt: skip
 
 

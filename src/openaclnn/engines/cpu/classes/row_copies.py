@@ -40,7 +40,8 @@ def _emit(kind: str, inwards: bool, compute: str, code: Code, arguments: Sequenc
             copy.dense(many)
             done()
         with code.when(copy.positions < lanes):
-            with code.loop(0, copy.padded) as lane:
+            copy.pad()
+            with code.loop(0, copy.positions) as lane:
                 copy.position(lane)
             done()
         with code.when((copy.step == copy.size) & (copy.classes >= lanes)):
@@ -77,10 +78,8 @@ class _Copy:
             values = numerics.widen(narrowed, self.compute)
         return numerics.narrow(values, self.kind, self.opaque, True)
 
-    @property
-    def padded(self) -> Value:
-        """Positions that are copied, of less than a vector has."""
-        raise NotImplementedError
+    def pad(self) -> None:
+        """Have numbers in lanes past the end."""
 
     def first(self, vector: Value) -> Value:
         """The first lane of a vector."""
@@ -129,12 +128,12 @@ class _Copy:
 
 
 class _In(_Copy):
-    @property
-    def padded(self) -> Value:
-        """Lanes past the end have numbers, too: those of the last position, which their places name."""
-        return self.code.integer(self.lanes)
+    def pad(self) -> None:
+        self.code.clear(self.frame, self.classes * (4 * self.lanes))
 
     def line(self, line: Array, at: Value, frame: Array, index: Value) -> None:
+        # What follows is asked for meanwhile: planes are more than a processor foresees.
+        self.code.prefetch(line.address(at + self.positions))
         frame.store(numerics.load(line, at, self.one), index)
 
     def square(self, rows: list[Array], frame: Array, label: Value) -> None:
@@ -151,10 +150,6 @@ class _In(_Copy):
 
 
 class _Out(_Copy):
-    @property
-    def padded(self) -> Value:
-        return self.positions
-
     def line(self, line: Array, at: Value, frame: Array, index: Value) -> None:
         numerics.write(self.narrow(frame.load(index, self.one)), line, at)
 

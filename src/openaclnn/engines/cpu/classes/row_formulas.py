@@ -9,6 +9,7 @@ between passes.
 from __future__ import annotations
 
 import functools
+import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -58,8 +59,7 @@ __all__ = ["RowKernel"]
 ROOM = 1 << 14  # FLOATs in the frame for what is copied or kept
 AT_ONCE = 1 << 12  # elements of the rows that are one piece of work, if they are short
 PIECE = 1 << 14  # elements of the positions that are one piece of work
-SUBS = 4  # vectors of positions that are copied together, at the most
-SHORT = 6  # vectors of classes of a row that is better off beside others
+SUBS = 16  # vectors of positions that are copied together, at the most
 
 
 def streams() -> int:
@@ -300,13 +300,22 @@ class PositionLines(_Lines):
         self.walked = [name for name, kind in self.names.inputs.items() if kind != "PerClass"]
         self.walked += self.names.outputs
         self.places = {name: code.frame("i64", SUBS * self.lanes) for name in self.walked}
+        # Whether no result takes the place of an operand, so that positions may be computed twice.
+        self.apart = code.integer(0) == 0
+        for name, one in itertools.product(self.full, self.written.values()):
+            self.apart = self.apart & (parameters.address(name) != parameters.address(one))
 
-    def stretch(self, first: Value, stop: Value) -> Value:
-        """How many positions are taken together: those of one stretch, if that is long enough to fill a vector."""
+    def stretch(self, first: Value, stop: Value) -> tuple[Value, Value]:
+        """The positions from one on that are taken together, and how many: those of one stretch, if that is long enough to fill a vector."""
         size = self.parameters["size2"]
         many = (stop - first).least(self.subs * self.lanes)
-        alone = many.least(size - first.unsigned_rem(size))
-        return (size < self.lanes).choose(many, alone)
+        before = first.unsigned_rem(size)
+        alone = many.least(size - before)
+        missing = self.lanes - alone
+        again = (alone < self.lanes) & (before >= missing) & self.apart
+        alone, start = again.choose(self.lanes, alone), again.choose(first - missing, first)
+        short = size < self.lanes
+        return short.choose(first, start), short.choose(many, alone)
 
     def group(self, first: Value, many: Value) -> None:
         """Have the places of some neighbouring positions, and all that is copied of them at once."""
@@ -329,19 +338,22 @@ class PositionLines(_Lines):
                     self.places[name].write(lane, place)
             with code.when(self.beside[name]):
                 self.places[name].write(0, origin)
-        with code.when(~self.several):
-            for name in self.full:
+        # Of one vector that lies side by side, classes are read by the first pass that wants them, and kept.
+        self.direct = {name: self.beside[name] & (self.subs == 1) for name in self.full}
+        for name in self.full:
+            with code.when(~self.several & ~self.direct[name]):
                 self._copy(name, code.integer(0), self.classes)
 
     def finish(self) -> None:
-        """Copy the results of a group."""
-        with self.code.when(~self.several):
-            for name in self.written.values():
+        """Copy the results of a group that were not written where they belong."""
+        for name in self.written.values():
+            with self.code.when(~self.several & ~self.beside[name]):
                 self._copy(name, self.code.integer(0), self.classes)
 
     def begin(self, sub: Value) -> None:
         code = self.code
         self.sub = sub
+        self.read: set[str] = set()  # by a pass before
         self.first_lane = (sub * self.lanes).least(self.end)
         for name, kind in self.names.inputs.items():
             if kind == "Target":
@@ -407,18 +419,26 @@ class PositionLines(_Lines):
 
         def one(number: Value, start: Value, count: Value) -> None:
             self.start = start
-            with code.when(self.several):
-                for name in names:
+            self.fresh: dict[str, Value] = {}
+            self.fetched: dict[str, Phase] = {}
+            for name in names:
+                with code.when(self.several & ~self.direct[name]):
                     self._copy(name, start, count)
+                again = self.several if name in self.read else code.integer(0) == 0
+                self.fresh[name] = self.direct[name] & again
+            self.read |= {*names}
             body(number, count)
-            with code.when(self.several):
-                for name in writes:
+            for name in writes:
+                with code.when(self.several & ~self.beside[name]):
                     self._copy(name, start, count)
 
         self.each_block(one)
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         code, done = self.code, self.code.integer(0)
+        # What a phase before has read and kept; a phase may be written twice.
+        self.fresh = {name: new for name, new in self.fresh.items() if self.fetched.get(name, phase) is phase}  # fmt: skip
+        self.phase = phase
         for many in dict.fromkeys((self.streams, 1)):
             shape = Shape(many, self.lanes)
             done = code.strides(
@@ -433,7 +453,25 @@ class PositionLines(_Lines):
             kind = self.kinds.of[node.name]
             numbers = [code.load(first + (self.start + index + k) * step, kind) for k in range(shape.streams)]  # fmt: skip
             return code.joined([number.splat(self.lanes) for number in numbers])
-        return self._array(self.slot[node.name], self.sub).load(index * self.lanes, shape)
+        array, place = self._array(self.slot[node.name], self.sub), index * self.lanes
+        fresh = self.fresh.get(node.name)
+        if fresh is None:
+            return array.load(place, shape)
+        self.fetched[node.name] = self.phase
+        values = [code.variable(code.constant("f32", 0.0, self.lanes)) for _ in range(shape.streams)]
+        with code.either(fresh) as (direct, copied):
+            with direct:
+                kind, step = self.kinds.of[node.name], self.parameters[f"{node.name}.class_step"]
+                first = self.origin[node.name] + self.first_lane * SIZE[kind]
+                for k, value in enumerate(values):
+                    line = code.array(first + (self.start + index + k) * step, kind)
+                    code.prefetch(line.address(self.many))
+                    value.set(numerics.load(line, code.integer(0), self.one))
+                    array.store(value.get(), place + k * self.lanes)
+            with copied:
+                for value, loaded in zip(values, array.load(place, shape).streams(), strict=True):
+                    value.set(loaded)
+        return code.joined([value.get() for value in values])
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
         label = self.labels[node.name]
@@ -451,7 +489,16 @@ class PositionLines(_Lines):
         return self._array(self.slot[slot], self.sub)
 
     def write(self, result: int, index: Value, values: Value) -> None:
-        self._array(self.slot[self.written[result]], self.sub).store(values, index * self.lanes)
+        code, name = self.code, self.written[result]
+        kind, step = self.kinds.of[name], self.parameters[f"{name}.class_step"]
+        with code.either(self.beside[name]) as (beside, elsewhere):
+            with beside:
+                place = self.origin[name] + self.first_lane * SIZE[kind]
+                for k, vector in enumerate(values.streams()):
+                    line = code.array(place + (self.start + index + k) * step, kind)
+                    self.store(vector, line, code.integer(0), name)
+            with elsewhere:
+                self._array(self.slot[name], self.sub).store(values, index * self.lanes)
 
     def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
         return vector
@@ -485,13 +532,13 @@ def emit_positions(schedule: Schedule, names: Names, kinds: Kinds, slots: Mappin
             stop = ((piece + 1) * tile).least(positions)
             start = code.variable(piece * tile)
             with code.repeat_while(lambda: start.get() < stop):
-                many = line.stretch(start.get(), stop)
-                line.group(start.get(), many)
+                begin, many = line.stretch(start.get(), stop)
+                line.group(begin, many)
                 with code.loop(0, line._used()) as sub:
                     line.begin(sub)
                     passes.over(line)
                 line.finish()
-                start.set(start.get() + many)
+                start.set(begin + many)
 
     return emit
 
@@ -557,6 +604,7 @@ class RowKernel(ClassKernel):
 
     def cut(self, problem: Problem) -> Launches:
         classes, positions, lanes = problem["classes"], problem["positions"], machine().lanes
+        schedule = _scheduled(self.graphs)
         near, beside = [], []
         for name in self.full:
             step, along = problem[f"{name}.step2"], problem[f"{name}.class_step"]
@@ -564,9 +612,8 @@ class RowKernel(ClassKernel):
             beside.append(along == problem[f"{name}.item"])
         for name in self.per_class:
             beside.append(problem[f"{name}.class_step"] == problem[f"{name}.item"])
-        by_rows = all_of(classes >= SHORT * lanes, any_of(all_of(*near), positions < lanes))
+        by_rows = all_of(classes >= schedule.short * lanes, any_of(all_of(*near), positions < lanes))
         staged = inverse(all_of(*beside))
-        schedule = _scheduled(self.graphs)
         saved = len(schedule.saved)
         # Of rows: half of the room that a slot has, so that the last block has at least as many classes.
         slots = where(staged, saved + len(self.full) + len(self.per_class), max(saved, 1))

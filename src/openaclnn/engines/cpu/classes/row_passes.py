@@ -112,6 +112,12 @@ class Schedule:
             saved |= {node.index: node for node in phase.saves}
         self.saved = saved
 
+    @property
+    def short(self) -> int:
+        """Vectors of classes up to which rows are better off beside others: what is computed once a row would take longest."""
+        heavy = any(node.what in HEAVY for node in self.rows)
+        return 3 + 3 * any(phase.online for phase in self.phases) + 4 * heavy
+
     def slots(self) -> tuple[dict[Any, int], int]:
         """Where operands with classes lie if all of them are copied, by their names, and saved values, by their indices; and how many places that
         takes. A saved value takes the place of an operand that no later phase reads, where there is one, results those of operands.
