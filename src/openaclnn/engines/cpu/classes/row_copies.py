@@ -94,9 +94,9 @@ class _Copy:
             line, frame = self.memory(first + label * self.step), self.frame + label * (4 * self.lanes)  # fmt: skip
 
             def some(shape: Shape, at: Value) -> None:
-                vector = at.unsigned_div(self.lanes)  # noqa: B023
-                places = [frame + (vector + k) * self.pitch for k in range(shape.streams)]  # noqa: B023
-                self.line(line, at, shape, [code.array(place, "f32") for place in places])  # noqa: B023
+                vector = at.unsigned_div(self.lanes)
+                places = [frame + (vector + k) * self.pitch for k in range(shape.streams)]
+                self.line(line, at, shape, [code.array(place, "f32") for place in places])
 
             done = self.zero
             for shape in (wide, self.one):

@@ -8,6 +8,7 @@ between passes.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import zlib
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from openaclnn.core.dtypes import FLOAT16, FLOATS, INT64
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.classes.launches import (
     IMAGES,
@@ -25,10 +26,12 @@ from openaclnn.engines.cpu.classes.launches import (
     Problem,
     cut_tiles,
     example,
+    outer_places,
 )
 from openaclnn.engines.cpu.classes.parameters import (
     AXES,
     Parameters,
+    ParametersOnce,
     Target,
     Targets,
     double,
@@ -37,6 +40,7 @@ from openaclnn.engines.cpu.classes.parameters import (
 )
 from openaclnn.engines.cpu.classes.row_copies import copier
 from openaclnn.engines.cpu.classes.row_passes import Passes, Phase, Schedule
+from openaclnn.engines.cpu.registry import Runner
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Array, Code
@@ -52,13 +56,14 @@ from openaclnn.engines.machine.numbers import (
     most,
     where,
 )
-from openaclnn.engines.machine.values import Shape, Value
+from openaclnn.engines.machine.values import Shape, Value, Variable
 
 __all__ = ["RowKernel"]
 
 ROOM = 1 << 14  # FLOATs in the frame for what is copied or kept
 AT_ONCE = 1 << 12  # elements of the rows that are one piece of work, if they are short
-PIECE = 1 << 14  # elements of the positions that are one piece of work
+PIECE = 1 << 12  # elements of the positions that are one piece of work
+PARTS = 32  # of the positions, at the least
 SUBS = 16  # vectors of positions that are copied together, at the most
 
 
@@ -153,10 +158,10 @@ class RowLines(_Lines):
             each: k for k, each in enumerate((*self.schedule.saved, *order))
         }
 
-    def begin(self, at: Sequence[Value]) -> None:
-        """A row, by its position along each axis."""
+    def begin(self, places: Mapping[str, Variable]) -> None:
+        """A row that lies at these places."""
         parameters = self.parameters
-        self.place = {name: parameters.place(name, at) for name in self.names.all}
+        self.place = {name: place.get() for name, place in places.items()}
         self.read: set[str] = set()  # by a pass before
         for name, kind in self.names.inputs.items():
             if kind == "Target":
@@ -266,22 +271,24 @@ def emit_rows(schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, first, last = arguments
-        parameters = Parameters(code, block, slots)
+        parameters = ParametersOnce(code, block, slots)
         line = RowLines(code, parameters, schedule, names, kinds)
         passes = Passes(code, schedule)
         tile = parameters["tile"]
         start, stop = first * tile, (last * tile).least(parameters["positions"])
-        # Positions are counted along their axes, since divisions would take as long as a short row.
-        at = [code.variable(index) for index in parameters.split(start)]
-        with code.loop(start, stop):
-            line.begin([index.get() for index in at])
+        # Positions are counted along the last axis, since divisions would take as long as a short row.
+        last_axis, size = code.variable(parameters.split(start)[-1]), parameters["size2"]
+        places = {name: code.variable(parameters.position(name, start)) for name in names.all}
+        with code.loop(start, stop) as position:
+            line.begin(places)
             passes.over(line)
-            carried = code.integer(1)
-            for axis in reversed(range(AXES)):
-                index = at[axis].get() + carried
-                past = index == parameters[f"size{axis}"]
-                at[axis].set(past.choose(0, index))
-                carried = past.to("i64")
+            last_axis.set(last_axis.get() + 1)
+            for name, place in places.items():
+                place.set(place.get() + parameters[f"{name}.step2"])
+            with code.when(last_axis.get() == size, likely=False):
+                last_axis.set(0)
+                for name, place in places.items():
+                    place.set(parameters.position(name, position + 1))
 
     return emit
 
@@ -458,7 +465,9 @@ class PositionLines(_Lines):
         if fresh is None:
             return array.load(place, shape)
         self.fetched[node.name] = self.phase
-        values = [code.variable(code.constant("f32", 0.0, self.lanes)) for _ in range(shape.streams)]
+        values = [
+            code.variable(code.constant("f32", 0.0, self.lanes)) for _ in range(shape.streams)
+        ]
         with code.either(fresh) as (direct, copied):
             with direct:
                 kind, step = self.kinds.of[node.name], self.parameters[f"{node.name}.class_step"]
@@ -524,7 +533,7 @@ def emit_positions(schedule: Schedule, names: Names, kinds: Kinds, slots: Mappin
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, first, last = arguments
-        parameters = Parameters(code, block, slots)
+        parameters = ParametersOnce(code, block, slots)
         line = PositionLines(code, parameters, schedule, names, kinds)
         passes = Passes(code, schedule)
         tile, positions = parameters["tile"], parameters["positions"]
@@ -546,7 +555,7 @@ def emit_positions(schedule: Schedule, names: Names, kinds: Kinds, slots: Mappin
 class RowKernel(ClassKernel):
     """The kernels of a row formula."""
 
-    axes, strided = IMAGES, True
+    axes, any_axis, strided, by_strides = IMAGES, True, True, True
 
     def __init__(self, formula: RowFormula) -> None:
         self.formula = formula
@@ -564,14 +573,13 @@ class RowKernel(ClassKernel):
             self.named.all,
             (*items, *formula.numbers, "tile", "staged", "block", "blocks", "subs"),
         )
-        super().__init__(f"rows.{formula.name}", slots, {name: name for name in self.named.all})
+        name = f"rows.{formula.name}.{_digest(self.graphs)}"
+        super().__init__(name, slots, {each: each for each in self.named.all})
 
     def first_slots(self, plan: Plan) -> Sequence[int]:
         return [self.slots[f"{name}.at"] for name in self.named.all]
 
     def declines(self, plan: Plan) -> str | None:
-        if len(plan.shape) > AXES:
-            return f"its positions have {len(plan.shape)} axes"
         floats = [operand.dtype for place, operand in enumerate(plan.operands) if place != plan.targets]  # fmt: skip
         strange = [dtype for dtype in (*floats, plan.compute) if dtype not in FLOATS]
         if strange:
@@ -579,6 +587,35 @@ class RowKernel(ClassKernel):
         if FLOAT16 in floats and not machine().half:
             return "this CPU does not convert FLOAT16"
         return None
+
+    def runner(self, plan: Plan) -> Runner:
+        outer = len(plan.shape) - AXES
+        if outer <= 0:
+            return super().runner(plan)
+
+        def cut(operand: Operand) -> Operand:
+            return operand._replace(strides=operand.strides[outer:])
+
+        inner = dataclasses.replace(
+            plan, shape=plan.shape[outer:], inputs=tuple(map(cut, plan.inputs)), output=cut(plan.output),
+            more=tuple(map(cut, plan.more)),
+        )  # fmt: skip
+        run = super().runner(inner)
+        steps = [
+            [step * operand.dtype.itemsize for step in operand.strides[:outer]]
+            for operand in plan.operands
+        ]
+
+        def run_each(addresses: Sequence[int], stream: int = 0) -> int:
+            status = 0
+            for moved in outer_places(addresses, plan.shape[:outer], steps):
+                status |= run(moved, stream)
+            return status
+
+        return run_each
+
+    def free_numbers(self, plan: Plan) -> Sequence[tuple[str, str, float]]:
+        return tuple((one.option, "i64" if one.whole else "f64", 1) for one in plan.free)
 
     def schedule(self, plan: Plan) -> Schedule:
         return _scheduled(self.formula.graph(plan.numbers))
@@ -612,14 +649,17 @@ class RowKernel(ClassKernel):
             beside.append(along == problem[f"{name}.item"])
         for name in self.per_class:
             beside.append(problem[f"{name}.class_step"] == problem[f"{name}.item"])
-        by_rows = all_of(classes >= schedule.short * lanes, any_of(all_of(*near), positions < lanes))
+        by_rows = all_of(
+            classes >= schedule.short * lanes, any_of(all_of(*near), positions < lanes)
+        )
         staged = inverse(all_of(*beside))
         saved = len(schedule.saved)
         # Of rows: half of the room that a slot has, so that the last block has at least as many classes.
         slots = where(staged, saved + len(self.full) + len(self.per_class), max(saved, 1))
         half = ROOM // (2 * slots)
         room = ROOM // (lanes * schedule.slots()[1])
-        subs = least(most(room // classes, 1), SUBS)
+        # Few positions are cut into enough pieces for many threads.
+        subs = most(least(least(room // classes, SUBS), positions // (lanes * PARTS)), 1)
         blocks = where(by_rows, most(classes // half, 1), ceil_div(classes, room))
         problem.put(
             staged=flag(staged), block=where(by_rows, half, room), blocks=blocks,
@@ -640,15 +680,17 @@ class RowKernel(ClassKernel):
         return Kernels(compiled(name, emit))
 
     def variants(self) -> Iterator[Plan]:
-        results = zip(self.named.outputs, self.graphs.results, strict=True)
-        for dtype in FLOATS:
-            inputs = [
-                (name, INT64 if kind == "Target" else dtype, {"Row": "full", "PerClass": "classes"}.get(kind, "positions"))
-                for name, kind in self.formula.operands
-            ]  # fmt: skip
+        results = list(zip(self.named.outputs, self.graphs.results, strict=True))
+        numbers = {"ignore_index": -100, **dict.fromkeys(self.formula.numbers, 1.0)}
+        numbers |= dict.fromkeys(self.formula.switches, False)
+        kinds = [kind for _, kind in self.formula.operands]
+        targets = kinds.index("Target") if "Target" in kinds else -1
+        described = list(zip(self.formula.operands, self.formula.roles, strict=True))
+        for dtype, classes in itertools.product(FLOATS, (2, 1 << 10)):
+            inputs = [(name, INT64 if kind == "Target" else dtype, role) for (name, kind), role in described]  # fmt: skip
             outputs = [(name, dtype, "full" if "c" in node.axes else "positions") for name, node in results]  # fmt: skip
-            for classes in (2, 1 << 10):
-                yield example(self.formula.name, dtype, classes, inputs, outputs)
+            plan = example(self.formula.name, dtype, classes, inputs, outputs)
+            yield dataclasses.replace(plan, numbers=numbers, targets=targets)
 
 
 @functools.cache

@@ -116,7 +116,7 @@ class Schedule:
     def short(self) -> int:
         """Vectors of classes up to which rows are better off beside others: what is computed once a row would take longest."""
         heavy = any(node.what in HEAVY for node in self.rows)
-        return 3 + 3 * any(phase.online for phase in self.phases) + 4 * heavy
+        return 1 + 5 * any(phase.online for phase in self.phases) + 4 * heavy
 
     def slots(self) -> tuple[dict[Any, int], int]:
         """Where operands with classes lie if all of them are copied, by their names, and saved values, by their indices; and how many places that
@@ -129,7 +129,9 @@ class Schedule:
             roots = [root for later in self.phases[number + 1 :] for root in later.roots]
             used = {node.name for node in self.reached(roots, self.saved.values())}
             taken = {places[index] for index in self.saved if index in places}
-            spare = [places[name] for name in rows if name not in used and places[name] not in taken]
+            spare = [
+                places[name] for name in rows if name not in used and places[name] not in taken
+            ]
             for node in phase.saves:
                 places[node.index] = spare.pop(0) if spare else many
                 many = max(many, places[node.index] + 1)
@@ -231,8 +233,9 @@ class Passes:
     def __init__(self, code: Code, schedule: Schedule) -> None:
         self.code, self.schedule = code, schedule
         self.words, self.words64 = (kind(code, lambda lanes: 0.0) for kind in (Words, Words64))
-        with code.once():
-            self.power = Exp(code, None, "negative")
+        if any(is_power_of_largest(node) for node in schedule.graph.nodes):
+            with code.once():
+                self.power = Exp(code, None, "negative")
 
     def over(self, line: Line) -> None:
         """All of a line."""
