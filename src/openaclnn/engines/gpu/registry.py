@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS
+from openaclnn.engines.formulas.rows import ROW_FORMULAS
 from openaclnn.engines.gpu.launchers import logit_pixels, pixels
 from openaclnn.engines.gpu.launchers.elementwise import Elementwise
 from openaclnn.engines.gpu.launchers.launcher import Launcher
 from openaclnn.engines.gpu.launchers.logits import LOGITS
 from openaclnn.engines.gpu.launchers.reductions import NLL, Filling, Summed
+from openaclnn.engines.gpu.launchers.row_formulas import RowFormulas
 from openaclnn.engines.gpu.launchers.rows import ROWS
 
 __all__ = ["CLASS_KERNELS", "launcher_of"]
 
-SUMMED, FILLING, ELEMENTWISE = Summed(), Filling(), Elementwise()
+SUMMED, FILLING, ELEMENTWISE, ROW_KERNELS = Summed(), Filling(), Elementwise(), RowFormulas()
 CLASS_KERNELS: dict[str, Launcher] = {
     "nll_loss": NLL,
     "nll_loss2d_backward": pixels.PIXELS,
@@ -30,7 +32,8 @@ CLASS_KERNELS: dict[str, Launcher] = {
 def launcher_of(plan: Plan) -> Launcher | None:
     """What launches the plan's kernel; None where no kernel has the name."""
     if plan.classes:
-        return CLASS_KERNELS.get(plan.kernel)
+        by_formula = ROW_KERNELS if plan.kernel in ROW_FORMULAS else None
+        return CLASS_KERNELS.get(plan.kernel, by_formula)
     if plan.kernel == "fill":
         return FILLING
     if plan.kernel not in FORMULAS:

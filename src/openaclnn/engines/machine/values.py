@@ -551,7 +551,9 @@ def intrinsic(name: str, lead: V, *others: Any) -> V:
 
 
 def _called(name: str, lead: V, *others: Any, result: Any = None) -> V:
-    """An intrinsic, named by the first operand's kind."""
+    """An intrinsic, named by the operands' kind."""
+    lanes = max([lead.lanes, *(other.lanes for other in others if isinstance(other, Value))])
+    lead = _spread(lead, lanes).become(type(lead))
     builder, kind = lead.builder, lead.parts[0].type
     letter = "f" if lead.floating else "i"
     full = f"llvm.{name}.{f'v{lead.lanes}' if lead.lanes else ''}{letter}{_width(lead.element)}"

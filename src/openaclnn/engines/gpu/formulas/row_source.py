@@ -3,9 +3,10 @@
 
 A program holds a tile: some positions and all their classes (`held`), or a chunk of these at a time (`streamed`: a loop for each
 level of the formula, then one that writes; loops alternate their direction, so that each begins with what the cache still has).
-`BY_CLASS` puts the classes along the tile's last axis, where they lie side by side in memory; otherwise positions are there. Sizes and strides are the
-kernel's arguments, so that one kernel serves all of them. Classes beyond the last give each reduction its neutral element:
-formulas never see them.
+`by_class` puts the classes along the tile's last axis, where they lie side by side in memory; otherwise positions are there. Positions are
+numbered through all their axes. Sizes and strides are the kernel's arguments, so that one kernel serves all of them; what the compiler must
+know of them for vectors are constexprs: UNIT divides the strides of rows and the size along the tile's last axis, NEAR_x says that neighbours along it
+are neighbours in memory. Classes beyond the last give each reduction its neutral element: formulas never see them.
 """
 
 from __future__ import annotations
@@ -19,26 +20,114 @@ import triton.language as tl
 
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, define, widen
-from openaclnn.engines.gpu.formulas.words import WORDS, divide
+from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide
 
-__all__ = ["Traversal", "parameters_of", "row_kernel"]
+__all__ = ["Traversal", "is_divided", "parameters_of", "row_kernel"]
 
 
 class Traversal(NamedTuple):
-    """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions."""
+    """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions; whether programs
+    share a row."""
 
     by_class: bool
     streamed: bool
     axes: int
+    in_pieces: bool = False
 
 
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+ROUND = tl.constexpr(32)
+"""Classes: pieces of a row are multiples of it, so that each begins as aligned as its row."""
 NEUTRAL = {"total": "0.0", "largest": "float('-inf')"}
-LOWEST = "-3.4028234663852886e38"  # of a maximum that rescales: -inf less -inf would be NaN
 
 
 @triton.jit
 def largest_of(x, y):
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def largest(x, AXIS: tl.constexpr):
+    """NaN where one is. Interpreted, a reduction by a function would take seconds for each program."""
+    if INTERPRETED:
+        unknown = tl.sum((x != x).to(tl.int32), AXIS, keep_dims=True) > 0
+        result = tl.where(unknown, float("nan"), tl.max(x, AXIS, keep_dims=True))
+    else:
+        result = tl.reduce(x, AXIS, largest_of, keep_dims=True)
+    return result
+
+
+@triton.jit
+def share(x, whole, PRECISE: tl.constexpr):
+    """x / whole for a number of each row from 1 on, or NaN: a product, made better by its remainder where that shows."""
+    inverse = tl.div_rn(1.0, whole)
+    quotient = x * inverse
+    if PRECISE:
+        quotient = tl.fma(tl.fma(quotient * -1.0, whole, x), inverse, quotient)
+    return quotient
+
+
+MINUS_LN2 = tl.constexpr(-0.6931471805599453)
+
+
+@triton.jit
+def power(x, top, PRECISE: tl.constexpr):
+    """exp(x - top) for the largest of its row: the hardware's power of two of a product, made better by what that lost where it shows. It is 1 where
+    both are equal, and 0 from -200 on, which FLOAT cannot tell from less.
+    """
+    shifted = x - top
+    if PRECISE:
+        shifted = tl.maximum(shifted, -200.0, propagate_nan=tl.PropagateNan.ALL)
+        exponent = shifted * LOG2_E
+        result = tl.exp2(exponent)
+        result = tl.fma(result, tl.fma(exponent, MINUS_LN2, shifted), result)
+    else:
+        result = tl.exp2(shifted * LOG2_E)
+    return result
+
+
+@triton.jit
+def ratio(x, y):
+    """exp(-|x - y|); 1 for two infinities of one sign, and for NaN: the largest of all is what they make it. It is as exact as its
+    part in a sum from 1 on needs.
+    """
+    distance = tl.minimum(tl.abs(x - y) * -1.0, 0.0, propagate_nan=tl.PropagateNan.NONE)
+    return tl.exp2(distance * LOG2_E)
+
+
+@triton.jit
+def load_row(pointer, mask, LOWEST: tl.constexpr, POLICY: tl.constexpr):
+    """Classes beyond the last are 0, or lower than all others."""
+    if not LOWEST:
+        result = tl.load(pointer, mask=mask, other=0, eviction_policy=POLICY)
+    elif pointer.dtype.scalar.element_ty.is_floating():
+        result = tl.load(pointer, mask=mask, other=float("-inf"), eviction_policy=POLICY)
+    else:
+        result = tl.load(pointer, mask=mask, other=0, eviction_policy=POLICY).to(tl.float32)
+        result = tl.where(mask, result, float("-inf"))
+    return result
+
+
+@triton.jit
+def met():
+    """Nothing but 0, when all programs of the cluster are here; what they wrote before can be read. Interpreted programs run one after the other
+    and cannot wait: they run again, and find what all left the time before."""
+    zero = tl.program_id(0) * 0
+    if not INTERPRETED:
+        zero = tl.inline_asm_elementwise(
+            "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1;",
+            "=r,r", [zero], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    return zero
+
+
+@triton.jit
+def of_all(own, parts, other, PIECES: tl.constexpr, WIDTH: tl.constexpr):
+    """What each piece of a row has, in their order; `other` behind them."""
+    each = tl.arange(0, WIDTH)[None, :]
+    piece = tl.program_id(0) % PIECES
+    tl.store(parts + tl.full([1, 1], piece, tl.int32), own)
+    return tl.load(parts + each + met(), each < PIECES, other=other, volatile=True)
 
 
 class _Writer:
@@ -48,6 +137,9 @@ class _Writer:
         self.formula, self.graph, self.traversal = formula, graph, traversal
         self.axis = "1" if traversal.by_class else "0"
         self.tile = "[POSITIONS, CHUNK]" if traversal.by_class else "[CHUNK, POSITIONS]"
+        self.reductions = [node for node in graph.nodes if node.what in NEUTRAL]
+        maxima = [node.of[0] for node in graph.nodes if node.what == "largest"]
+        self.lowest = {node.name for node in maxima if node.kind == "Row"}
         self.row, self.column = ("[:, None]", "[None, :]") if traversal.by_class else ("[None, :]", "[:, None]")  # fmt: skip
 
     def name(self, node: Node) -> str:
@@ -68,15 +160,17 @@ class _Writer:
             case "at":
                 x = node.of[0].name
                 hit = f"inside & ({operands[1]} >= 0) & ({operands[1]} < classes)"
-                text = f"widen(tl.load(from_{x} + first_{x} + {operands[1]} * step_{x}, mask={hit}, other=0), COMPUTE)"
+                text = f"widen(tl.load(from_{x} + first_{x} + {operands[1]} * {self.step(x)}, mask={hit}, other=0), COMPUTE)"
             case "total" | "largest":
-                inner = node.of[0]
-                value = f"tl.where(c < classes, {operands[0]}, {NEUTRAL[node.what]})"
-                if "c" not in inner.axes:
-                    value = f"tl.broadcast_to({value}, {self.tile})"
-                text = self.reduced(node.what, value)
+                text = self.reduced(node.what, self.masked(node))
+                if self.traversal.in_pieces:
+                    text = self.of_all(node, text)
+            case "/" if node.of[1].online is not None:
+                text = f"share({', '.join(operands)}, PRECISE)"
             case "/":
                 text = f"divide({', '.join(operands)})"
+            case "exp" if _is_below_largest(node.of[0]):
+                text = f"power({', '.join(map(self.name, node.of[0].of))}, PRECISE)"
             case "neg":
                 text = f"{operands[0]} * -1.0"
             case "~":
@@ -88,21 +182,50 @@ class _Writer:
                 text = f"{operands[0]} {sign} {operands[1]}"
         return f"v{node.index} = {text}"
 
+    def masked(self, node: Node) -> str:
+        """A reduction's operand, with the neutral element for classes beyond the last."""
+        (operand,) = node.of
+        value, neutral = self.name(operand), NEUTRAL[node.what]
+        if self.beyond(operand) == neutral:
+            return value
+        value = f"tl.where(c < last, {value}, {neutral})"
+        return value if "c" in operand.axes else f"tl.broadcast_to({value}, {self.tile})"
+
+    def beyond(self, node: Node) -> str:
+        """What a value is for classes beyond the last, if that is known. The power of the lowest one is 0 where its row's largest is finite, and all
+        that adds it up is NaN where that is not."""
+        if node.kind == "Row":
+            return NEUTRAL["largest" if node.name in self.lowest else "total"]
+        zero, of = NEUTRAL["total"], [self.beyond(operand) for operand in node.of]
+        if node.what in ("+", "-", "*") and of == [zero, zero]:
+            return zero
+        if node.what == "exp" and _is_below_largest(node.of[0]):
+            a, _ = node.of[0].of
+            return zero if self.beyond(a) == NEUTRAL["largest"] else ""
+        return ""
+
     def reduced(self, what: str, value: str) -> str:
         if what == "total":
             return f"tl.sum({value}, {self.axis}, keep_dims=True)"
-        return f"tl.reduce({value}, {self.axis}, largest_of, keep_dims=True)"
+        return f"largest({value}, {self.axis})"
+
+    def of_all(self, node: Node, value: str) -> str:
+        """A reduction from those of a row's pieces."""
+        place = [own.index for own in self.reductions].index(node.index)
+        parts = f"parts + {place} * PIECES"
+        return self.reduced(node.what, f"of_all({value}, {parts}, {NEUTRAL[node.what]}, PIECES, WIDTH)")  # fmt: skip
 
     def load(self, node: Node, policy: str = "") -> str:
-        name, more = node.name, f", eviction_policy='{policy}'" if policy else ""
+        name = node.name
         if node.kind == "Target":
             return f"tl.load(from_{name} + first_{name}, mask=inside, other=-1).to(tl.int64)"
         place, mask = {
-            "Row": (f"first_{name} + c * step_{name}", "inside & (c < classes)"),
-            "PerClass": (f"c * step_{name}", "c < classes"),
+            "Row": (f"first_{name} + c * {self.step(name)}", "inside & (c < last)"),
+            "PerClass": (f"c * {self.step(name)}", "c < last"),
             "PerRow": (f"first_{name}", "inside"),
         }[node.kind]
-        return f"widen(tl.load((from_{name} + {place}), mask={mask}, other=0{more}), COMPUTE)"
+        lowest = name in self.lowest
+        return f"widen(load_row(from_{name} + {place}, {mask}, {lowest}, {policy!r}), COMPUTE)"
 
     def lines(self, nodes: Iterable[Node], policy: str = "") -> list[str]:
         made = []
@@ -117,33 +240,52 @@ class _Writer:
         made = []
         for place, result in enumerate(self.graph.results):
             if ("c" in result.axes) == by_class:
-                at = f"to_{place} + first_{place}" + (f" + c * step_{place}" if by_class else "")
-                mask = "inside & (c < classes)" if by_class else "inside"
+                at = f"to_{place} + first_{place}" + (
+                    f" + c * {self.step(str(place))}" if by_class else ""
+                )
+                mask = "inside & (c < last)" if by_class else "inside"
+                if self.traversal.in_pieces and not by_class:
+                    mask = f"{mask} & (start == 0)"
                 value = f"{self.name(result)}.to(COMPUTE).to(to_{place}.dtype.element_ty)"
                 made.append(f"tl.store({at}, {value}, mask={mask})")
         return made
 
     # Traversals.
 
+    def step(self, name: str) -> str:
+        """An operand's stride along the classes."""
+        if self.traversal.by_class:
+            return f"(1 if NEAR_{name} else step_{name})"
+        return f"step_{name}"
+
+    def stride(self, name: str, axis: int) -> str:
+        stride = f"stride_{name}_{axis}"
+        if self.traversal.by_class or axis < self.traversal.axes - 1:
+            return stride
+        return f"(1 if NEAR_{name} else {stride})"
+
     def head(self) -> list[str]:
-        """Where the program's positions lie. The last axis is cut into blocks; a program's place along the others is a number."""
-        last = self.traversal.axes - 1
-        text = [
-            f"blocks = tl.cdiv(size_{last}, POSITIONS)",
-            "program = tl.program_id(0)",
-            f"at_{last} = ((program % blocks) * POSITIONS + tl.arange(0, POSITIONS).to(tl.int64)){self.row}",
-            f"inside = at_{last} < size_{last}",
-            "rest = (program // blocks).to(tl.int64)",
-        ]
-        for axis in reversed(range(last)):
+        """Where the program's positions lie."""
+        by_class, axes = self.traversal.by_class, self.traversal.axes
+        text = ["INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32"]
+        results = [(str(place), "Row" if "c" in own.axes else "PerRow") for place, own in enumerate(self.graph.results)]  # fmt: skip
+        divided = ["classes" if by_class else f"size_{axes - 1}"]
+        for name, kind in (*self.formula.operands, *results):
+            own = [f"step_{name}", *(f"stride_{name}_{axis}" for axis in range(axes))]
+            text += [f"{number} = {number}.to(INDEX)" for number in own]
+            if is_divided(kind, by_class):
+                divided += own
+        text += [f"{number} = {number}.to(INDEX)" for number in ("classes", *(f"size_{axis}" for axis in range(axes)))]  # fmt: skip
+        text += [f"{number} = {number} * UNIT" for number in divided]
+        program = "tl.program_id(0) // PIECES" if self.traversal.in_pieces else "tl.program_id(0)"
+        text.append(f"rest = (({program}).to(INDEX) * POSITIONS + tl.arange(0, POSITIONS)){self.row}")  # fmt: skip
+        for axis in reversed(range(1, axes)):
             text += [f"at_{axis} = rest % size_{axis}", f"rest = rest // size_{axis}"]
+        text += ["at_0 = rest", "inside = at_0 < size_0"]
         for name in self.placed():
-            terms = [f"at_{axis} * stride_{name}_{axis}" for axis in range(self.traversal.axes)]
+            terms = [f"at_{axis} * {self.stride(name, axis)}" for axis in range(axes)]
             text.append(f"first_{name} = {' + '.join(terms)}")
-        return [
-            *text,
-            f"lane = tl.arange(0, CHUNK).to(tl.int64 if WIDE else tl.int32){self.column}",
-        ]
+        return [*text, f"lane = tl.arange(0, CHUNK).to(INDEX){self.column}"]
 
     def placed(self) -> list[str]:
         """The operands that have a place for each position."""
@@ -153,11 +295,25 @@ class _Writer:
     def held(self) -> list[str]:
         """Each reduction as early as it can be, so that registers hold less at a time."""
         order: dict[int, Node] = {}
-        reductions = [node for node in self.graph.nodes if node.what in NEUTRAL]
-        for node in sorted(reductions, key=lambda own: (own.level, own.online is not None, own.index)):  # fmt: skip
+        for node in sorted(self.reductions, key=lambda own: (own.level, own.online is not None, own.index)):  # fmt: skip
             order |= {own.index: own for own in self.graph.needed((node,))}
         order |= {own.index: own for own in self.graph.needed(self.graph.results)}
-        return ["c = lane", *self.lines(order.values()), *self.stores(True), *self.stores(False)]
+        return [
+            *self.first_class(),
+            *self.lines(order.values()),
+            *self.stores(True),
+            *self.stores(False),
+        ]
+
+    def first_class(self) -> list[str]:
+        if not self.traversal.in_pieces:
+            return ["c = lane", "last = classes"]
+        return [
+            "start = tl.full([1, 1], tl.program_id(0) % PIECES, INDEX) * (each.to(INDEX) * ROUND)",
+            "c = lane + start",
+            "last = tl.minimum(start + each.to(INDEX) * ROUND, classes)",
+            f"parts = parts + (tl.program_id(0) // PIECES).to(tl.int64) * ({len(self.reductions)} * PIECES)",
+        ]
 
     def loop(self, turn: int, nodes: tuple[Node, ...], policy: str, last: list[str]) -> list[str]:
         forward = "c = lane + turn"
@@ -175,24 +331,24 @@ class _Writer:
         return self.lines(nodes)
 
     def streamed(self) -> list[str]:
-        text = self.ready(0)
+        text = ["last = classes", *self.ready(0)]
         for level in range(1, self.graph.levels + 1):
             own = [n for n in self.graph.nodes if n.what in NEUTRAL and n.level == level]
             rescaled = {n.online.index: n for n in own if n.online is not None}
             alone, last = [n for n in own if n.online is None], []
             for node in own:
-                start = LOWEST if node.index in rescaled else NEUTRAL[node.what]
-                text.append(f"lanes{node.index} = tl.full({self.tile}, {start}, tl.float32)")
+                text.append(
+                    f"lanes{node.index} = tl.full({self.tile}, {NEUTRAL[node.what]}, tl.float32)"
+                )
             for node in alone:
-                lanes, value = f"lanes{node.index}", self.name(node.of[0])
-                last.append(f"own = tl.where(c < classes, {value}, {NEUTRAL[node.what]})")
-                if (
-                    node.index in rescaled
-                ):  # one exp: of the sum where the element is above the maximum, else of the element
+                lanes = f"lanes{node.index}"
+                last.append(f"own = {self.masked(node)}")
+                if node.index in rescaled:
+                    # One exp: of the sum where the element is above the maximum, else of the element.
                     total = f"lanes{rescaled[node.index].index}"
                     last += [
-                        f"ratio = exp(tl.abs(own - {lanes}) * -1.0, PRECISE)",
-                        f"{total} = tl.where(own > {lanes}, {total} * ratio + 1.0, {total} + ratio)",
+                        f"less = ratio(own, {lanes})",
+                        f"{total} = tl.where(own > {lanes}, {total} * less + 1.0, {total} + less)",
                     ]
                 step = f"{lanes} + own" if node.what == "total" else f"largest_of({lanes}, own)"
                 last.append(f"{lanes} = {step}")
@@ -201,7 +357,7 @@ class _Writer:
                 lanes = f"lanes{node.index}"
                 if node.online is not None:
                     top = node.online.index
-                    lanes = f"{lanes} * exp(lanes{top} - v{top}, PRECISE)"
+                    lanes = f"{lanes} * power(lanes{top}, v{top}, PRECISE)"
                 text.append(f"v{node.index} = {self.reduced(node.what, lanes)}")
             text += self.ready(level)
         writing = self.stores(True)
@@ -210,31 +366,53 @@ class _Writer:
         return text + self.stores(False)
 
     def source(self) -> str:
-        runtime, constexprs = parameters_of(self.formula, len(self.graph.results), self.traversal)
-        names = [*runtime, *(f"{name}: tl.constexpr" for name in constexprs)]
+        pointers, numbers, constexprs = parameters_of(self.formula, len(self.graph.results), self.traversal)  # fmt: skip
+        names = [*pointers, *numbers, *(f"{name}: tl.constexpr" for name in constexprs)]
         body = self.head() + (self.streamed() if self.traversal.streamed else self.held())
         lines = "".join(f"    {line}\n" for line in body)
         return f"def {self.formula.name}({', '.join(names)}):\n{lines}"
 
 
+def _is_below_largest(node: Node) -> bool:
+    """Whether it is a row less its largest."""
+    return node.what == "-" and node.of[1].what == "largest" and node.of[1].of[0] is node.of[0]
+
+
+def is_divided(kind: str, by_class: bool) -> bool:
+    """Whether a kernel is told strides of such an operand divided by UNIT."""
+    return kind == "Row" or (kind in ("PerRow", "Target") and not by_class)
+
+
 def parameters_of(
     formula: RowFormula, results: int, traversal: Traversal
-) -> tuple[list[str], list[str]]:
-    """A kernel's parameters: pointers, then numbers; and those that are known when its code is made."""
+) -> tuple[list[str], list[str], list[str]]:
+    """A kernel's parameters: pointers, numbers, and those that are known when its code is made."""
     inputs = [name for name, _ in formula.operands]
     outputs = [str(place) for place in range(results)]
     pointers = [*(f"from_{name}" for name in inputs), *(f"to_{place}" for place in outputs)]
     axes = range(traversal.axes)
-    numbers = ["classes", "ignore_index", *(f"size_{axis}" for axis in axes)]
+    numbers = ["classes", *(f"size_{axis}" for axis in axes)]
+    if formula.targets:
+        numbers.append("ignore_index")
     for name in (*inputs, *outputs):
         numbers += [f"step_{name}", *(f"stride_{name}_{axis}" for axis in axes)]
     numbers += [f"number_{name}" for name in formula.numbers]
-    return [*pointers, *numbers], ["COMPUTE", "PRECISE", "WIDE", "POSITIONS", "CHUNK"]
+    near = [f"NEAR_{name}" for name in (*inputs, *outputs)]
+    constexprs = ["COMPUTE", "PRECISE", "UNIT", "WIDE", *near, "POSITIONS", "CHUNK"]
+    if traversal.in_pieces:
+        pointers, numbers = [*pointers, "parts"], [*numbers, "each"]
+        constexprs += ["PIECES", "WIDTH"]
+    return pointers, numbers, constexprs
 
 
 @functools.cache
 def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Traversal) -> Any:
     """The kernel, for these values of the formula's switches."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
-    scope = {**WORDS, "divide": divide, "widen": widen, "largest_of": largest_of}
-    return define(_Writer(formula, graph, traversal).source(), scope)
+    scope = {
+        **WORDS, "divide": divide, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "of_all": of_all, "power": power,
+        "ratio": ratio, "share": share, "ROUND": ROUND,
+    }  # fmt: skip
+    _, numbers, _ = parameters_of(formula, len(graph.results), traversal)
+    # Numbers are no part of a variant.
+    return define(_Writer(formula, graph, traversal).source(), scope, do_not_specialize=numbers)

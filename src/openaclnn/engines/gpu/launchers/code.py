@@ -11,7 +11,7 @@ from typing import Any
 
 from openaclnn.engines.gpu.formulas.tuned import CHOICES
 from openaclnn.engines.gpu.launchers.geometry import (
-    FLOATS,
+    CLASS_AXIS,
     FORM,
     MISSING,
     NUMBERS_ARGS,
@@ -22,6 +22,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Layout,
     Pattern,
     Targets,
+    is_float,
     padded,
 )
 from openaclnn.engines.gpu.launching import code as at
@@ -115,7 +116,10 @@ class PatternEntry(Entry):
         """What the launch function gets."""
         pattern = self.pattern
         layout, targets = self.strided() if pattern.limit else self.row_major()
-        numbers = self.numbers.read(0), *(self.single(place) for place in range(1, MAX_NUMBERS))
+        numbers = tuple(
+            self.numbers.read(place) if place < pattern.whole else self.single(place)
+            for place in range(MAX_NUMBERS)
+        )
         static = {name: self.known(name) for name in pattern.static}
         return Geometry(layout, targets, static, numbers, self.offset, pattern.limit > 0)
 
@@ -168,7 +172,7 @@ class PatternEntry(Entry):
 
     def argument(self, name: str, number: Number) -> Value:
         """As the driver takes it."""
-        if name in FLOATS:
+        if is_float(name):
             bits: Value = number.bits_as("i32").unsigned("i64")
             return bits
         whole = self.written(number)
@@ -188,22 +192,30 @@ class PatternEntry(Entry):
 
     def row_major(self) -> tuple[Layout, Targets]:
         pattern, code = self.pattern, self.code
-        self.expect(self.axes == pattern.axes if pattern.axes else self.axes >= 2)
-        first, second, area = (code.variable(code.integer(1)) for _ in range(3))
+        class_axis = self.known(CLASS_AXIS) if CLASS_AXIS in pattern.static else code.integer(1)
+        self.expect(self.axes == pattern.axes if pattern.axes else self.axes > class_axis)
+        before, classes, behind = (code.variable(code.integer(1)) for _ in range(3))
         with self.when_fit():
-            first.set(self.size(0))
-            second.set(self.size(1))
-            with code.loop(2, self.axes) as axis:
-                side = self.size(axis)
-                self.expect((side > 0) & (side < INT32_LIMIT))
-                area.set((area.get() * side).least(MOST_ELEMENTS + 1))
-        sizes = first.get(), second.get()
-        self.expect(area.get() <= MOST_ELEMENTS)
-        self.elements((*sizes, area.get().least(INT32_LIMIT - 1)), MOST_ELEMENTS)
+            classes.set(self.size(class_axis))
+            for sides, start, stop in (
+                (before, 0, class_axis),
+                (behind, class_axis + 1, self.axes),
+            ):
+                with code.loop(start, stop) as axis:
+                    side = self.size(axis)
+                    self.expect((side > 0) & (side < INT32_LIMIT))
+                    sides.set((sides.get() * side).least(MOST_ELEMENTS + 1))
+        sizes = before.get(), classes.get(), behind.get()
+        self.expect((sizes[1] > 0) & (sizes[1] < INT32_LIMIT))
+        total = code.integer(1)
+        for size in sizes:
+            self.expect(size <= MOST_ELEMENTS)
+            total = (total * size.least(INT32_LIMIT - 1)).least(MOST_ELEMENTS + 1)
+        self.expect(total <= MOST_ELEMENTS)
         each = {name: self.known(name) for name in pattern.operands}
         assert pattern.row_major is not None
-        layout = pattern.row_major(sizes, area.get(), each)
-        return layout, Targets((1, 1, sizes[0] * area.get()), (0, 0, 1), 1)
+        layout = pattern.row_major(sizes[:2], sizes[2], each)
+        return layout, Targets((1, 1, sizes[0] * sizes[2]), (0, 0, 1), 1)
 
     def take_strides(self, given: Array) -> None:
         """Every operand's strides along the axes, as 32 bits; the missing axes come before the others."""

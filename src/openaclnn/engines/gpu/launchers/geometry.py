@@ -15,8 +15,8 @@ from openaclnn.core.dtypes import float_of
 from openaclnn.engines.machine.numbers import Number, Truth, least, most, where
 
 __all__ = [
-    "FLOATS", "FORM", "MISSING", "NUMBERS_ARGS", "STRIDES_ARGS", "Elements", "Geometry", "LaunchParams", "Launches",
-    "Launching", "Layout", "Pattern", "Targets", "clamp",
+    "CLASS_AXIS", "FORM", "MISSING", "NO_TARGETS", "NUMBERS_ARGS", "STRIDES_ARGS", "Elements", "Geometry", "LaunchParams", "Launches",
+    "Launching", "Layout", "Pattern", "Targets", "clamp", "is_float",
     "padded", "power_of_two_above", "power_of_two_divisor", "single", "where_all",
 ]  # fmt: skip
 
@@ -78,6 +78,9 @@ class Targets(NamedTuple):
     axes: int
 
 
+NO_TARGETS = Targets((1, 1, 1), (0, 0, 0), 0)
+
+
 class Layout(NamedTuple):
     """Where elements lie: the positions' axes, how many classes there are, and each operand's strides by its name, along positions
     and then classes; 0 where it lacks an axis, or is missing."""
@@ -93,10 +96,14 @@ class Geometry(NamedTuple):
     layout: Layout
     targets: Targets
     static: Mapping[str, Number]  # what the plan decides whatever its sizes
-    numbers: tuple[Number, ...]  # of the call: the first is an integer, the others are FLOATs
+    numbers: tuple[Number, ...]  # of the call: integers, then FLOATs
     offset: Callable[[int], Number]  # how far an operand's address is off a vector's bounds
     strided: bool = False  # one kernel for all strides: nothing is chosen for a layout
     few: bool = True  # one kernel for all sizes of few elements
+
+
+CLASS_AXIS = "class_axis"
+"""What the plan decides: the classes' axis in the shape of row-major operands; without it, the second."""
 
 
 class LaunchParams(NamedTuple):
@@ -109,6 +116,7 @@ class LaunchParams(NamedTuple):
     warps: Number
     when: Truth = True  # whether there is such a launch
     aligned: Truth = True  # False: no address is taken as aligned, even if it is
+    cluster: Number = 1  # programs that run at once; the constexprs tell it, too
 
 
 class Launches(NamedTuple):
@@ -121,7 +129,11 @@ class Launches(NamedTuple):
 
 Launching = Callable[[Geometry], Launches]
 FLOATS = frozenset(("kept", "smoothing", "zloss_scale"))
-"""Arguments of kernels that are FLOATs; the others are integers."""
+
+
+def is_float(argument: str) -> bool:
+    """Whether a kernel's argument is a FLOAT, as a formula's numbers are; the others are integers."""
+    return argument in FLOATS or argument.startswith("number_")
 
 
 class Pattern(NamedTuple):
@@ -137,9 +149,10 @@ class Pattern(NamedTuple):
     limit: int = 0  # elements of any strides, which are told in the call; 0: operands are row-major
     operands: tuple[str, ...] = ()  # whose strides it asks for
     row_major: Callable[[Sequence[Number], Number, Mapping[str, Number]], Layout] | None = None
-    """The layout of row-major operands: of the first two sizes, the product of the others, and which operands have a number for each
-    position or class."""
+    """The layout of row-major operands: of how many positions are before the classes, of the classes, how many positions are behind, and
+    which operands have a number for each position or class."""
     exactly: bool = False  # strides have that many axes, not fewer
+    whole: int = 1  # so many of a call's numbers are integers, the first ones
 
 
 NUMBERS_ARGS, STRIDES_ARGS = "*numbers", "*strides"

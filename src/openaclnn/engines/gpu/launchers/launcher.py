@@ -19,9 +19,10 @@ from openaclnn.core.plan import Plan, collapse, covered_elements, row_major_walk
 from openaclnn.engines.formulas import FORMULAS, Formula
 from openaclnn.engines.gpu.formulas.tuned import CHOICES, TUNED, Form, as_floats, form_of
 from openaclnn.engines.gpu.launchers.geometry import (
-    FLOATS,
+    CLASS_AXIS,
     FORM,
     MISSING,
+    NO_TARGETS,
     NUMBERS_ARGS,
     STRIDES_ARGS,
     Elements,
@@ -32,6 +33,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Layout,
     Pattern,
     Targets,
+    is_float,
     padded,
 )
 from openaclnn.engines.gpu.launching import scratch
@@ -66,8 +68,8 @@ DynamicStrides = Callable[..., int]
 """Of addresses, a stream, the sizes of all axes, each operand's strides along them one after the other and, with a class axis, which is the
 last then, the plan's free numbers; without these, the plan's own hold. Not 0: it does not serve so many axes."""
 
-ArgsInOrder = tuple[int, tuple[int | float, ...], tuple[Any, ...], int]
-"""Grid, arguments, constexprs and warps, as a kernel takes them by place."""
+ArgsInOrder = tuple[int, tuple[int | float, ...], tuple[Any, ...], int, int]
+"""Grid, arguments, constexprs, warps and the size of a cluster, as a kernel takes them by place."""
 
 
 class Launcher:
@@ -141,6 +143,7 @@ def in_order(spec: KernelSpec, step: LaunchParams) -> ArgsInOrder:
         tuple([step.args[name] for name in args]),
         tuple([step.constexprs[name] for name in constexprs]),
         step.warps,
+        step.cluster,
     )
 
 
@@ -154,7 +157,7 @@ def _in_order_of_elements(g: Elements, step: LaunchParams) -> ArgsInOrder:
             args += g.strides[: len(g.strides) - own * len(g.sizes)]
         else:
             args.append(own)
-    return step.grid, tuple(args), tuple(step.constexprs.values()), step.warps
+    return step.grid, tuple(args), tuple(step.constexprs.values()), step.warps, step.cluster
 
 
 # The launches of one plan.
@@ -267,11 +270,12 @@ def _queues_of(
 
 # Kernels with a class axis.
 
+IGNORED = "ignore_index"
 
-def _rounded(numbers: Sequence[Any]) -> tuple[int | float, ...]:
-    """A call's numbers as launch functions are told them."""
-    first, *others = numbers
-    return (int(first), *map(float_of, others))
+
+def _rounded(numbers: Sequence[Any], whole: int) -> tuple[int | float, ...]:
+    """A call's numbers as launch functions are told them: so many integers, then FLOATs."""
+    return (*map(int, numbers[:whole]), *map(float_of, numbers[whole:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,7 +288,7 @@ class ClassLauncher(Launcher):
     operands: tuple[str, ...]
     """Whose strides the launch asks for: first inputs by their places, then others by what the plan calls them, and "out"."""
     inputs: int  # how many of these go by their places
-    numbers: tuple[str, ...]
+    numbers: tuple[str, ...]  # of which the first is an integer, if it is "ignore_index"
     positions: int  # axes of positions: 1 for rows, 3 for images
     specs: Callable[..., Mapping[str, KernelSpec]]
     """Of a plan, and how many elements off its targets begin."""
@@ -331,10 +335,16 @@ class ClassLauncher(Launcher):
         return self._dynamic(plan, strided=True)
 
     def _numbers_of(self, plan: Plan) -> tuple[int | float, ...]:
-        return _rounded([plan.numbers[name] for name in self.numbers])
+        return _rounded([plan.numbers[name] for name in self.numbers], self.whole)
+
+    @property
+    def whole(self) -> int:
+        return self.numbers[:1].count(IGNORED)
 
     def _targets_of(self, plan: Plan) -> tuple[Targets, int]:
         """The plan's own targets, and where they begin: only they are walked, so axes merge that other operands may keep apart."""
+        if plan.targets < 0:
+            return NO_TARGETS, 0
         merged, (steps,), (offset,) = collapse(plan.shape, [plan.inputs[plan.targets].strides])
         return Targets(padded(merged, 3, 1), padded(steps, 3, 0), len(merged)), offset
 
@@ -360,10 +370,17 @@ class ClassLauncher(Launcher):
         known = name, self.launch, self.kernels, tuple(static)
         if strided:
             return Pattern(
-                *known, self.positions + 1, self.limit, self.operands, exactly=self.positions == 1
+                *known,
+                self.positions + 1,
+                self.limit,
+                self.operands,
+                exactly=self.positions == 1,
+                whole=self.whole,
             )
         axes = 2 if self.positions == 1 else 0
-        return Pattern(*known, axes, operands=self.operands, row_major=self.row_major)
+        return Pattern(
+            *known, axes, operands=self.operands, row_major=self.row_major, whole=self.whole
+        )
 
     def _dynamic(self, plan: Plan, strided: bool) -> Callable[..., int]:
         """What runs a plan's kernels at any size, or with any strides: a builtin, where there can be one."""
@@ -381,14 +398,18 @@ class ClassLauncher(Launcher):
             table = table_of(strides, len(sizes))
             *shape, classes = padded(sizes, axes, 1)
             found = {name: padded(table[place], axes, 0) for name, place in placed}
+            layout = Layout(tuple(shape), classes, found | absent)
+            if plan.targets < 0:
+                return layout, NO_TARGETS
             along = padded(padded(table[plan.targets], axes, 0)[:-1], 3, 0)
-            targets = Targets(padded(shape, 3, 1), along, 3)
-            return Layout(tuple(shape), classes, found | absent), targets
+            return layout, Targets(padded(shape, 3, 1), along, 3)
+
+        axis = static.get(CLASS_AXIS, 1)
 
         def row_major(sizes: Sequence[int]) -> tuple[Layout, Targets]:
-            area = math.prod(sizes[2:])
-            layout = self.row_major(sizes[:2], area, walked)
-            return layout, Targets((1, 1, sizes[0] * area), (0, 0, 1), 1)
+            before, behind = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
+            layout = self.row_major((before, sizes[axis]), behind, walked)
+            return layout, Targets((1, 1, before * behind), (0, 0, 1), 1)
 
         def run(addresses: Sequence[int], stream: int, sizes: Sequence[int], *more: Any) -> int:
             *strides, given = more
@@ -398,7 +419,7 @@ class ClassLauncher(Launcher):
                 return NOT_SERVED
             layout, targets = laid(sizes, *strides) if strided else row_major(sizes)
             geometry = Geometry(
-                layout, targets, static, _rounded(given) if given else own,
+                layout, targets, static, _rounded(given, self.whole) if given else own,
                 lambda place: addresses[place % count] % VECTOR_BYTES, strided,
             )  # fmt: skip
             launches = self.launch(geometry)
@@ -428,14 +449,16 @@ def _emit(
     from openaclnn.engines.gpu.launchers.code import entry_of
 
     block = LauncherBlock(entry_of(pattern), len(plan.operands), static)
-    first, *others = (plan.numbers[name] for name in numbers)
-    block.take_numbers((min(ignored(first), INT32_LIMIT), *others), 1)
+    several = [plan.numbers[name] for name in numbers]
+    for place in range(pattern.whole):
+        several[place] = min(ignored(several[place]), INT32_LIMIT)
+    block.take_numbers(several, pattern.whole)
     if any(slot and slot.place >= len(plan.operands) for own in specs.values() for slot in own.slots):  # fmt: skip
         block.take_scratch(*scratch.functions())
 
     def floats_of(name: str) -> list[bool]:
         args, _ = _names(specs[name].kernel, len(specs[name].slots), 0)
-        return [own in FLOATS for own in args]
+        return [is_float(own) for own in args]
 
     def names_of(name: str, count: int) -> Sequence[str]:
         return _names(specs[name].kernel, len(specs[name].slots), count)[1]

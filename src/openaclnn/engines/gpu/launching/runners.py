@@ -126,8 +126,8 @@ def _interpreted_step(launch: Launch) -> Step:
         constexprs = (*spec.constexprs, *own.constexprs)
         if spec.overlapped is not None:
             constexprs = (False, *constexprs)
-        # What programs of a cluster would wait for is there the second time.
-        for _ in range(min(own.cluster, 2)):
+        # What programs of a cluster would wait for is there the next time.
+        for _ in range(1 if own.cluster == 1 else 1 + spec.meetings):
             spec.kernel[(own.grid,)](*pointers, *own.numbers, *constexprs)
 
     return step
@@ -283,6 +283,7 @@ def queue_of(spec: KernelSpec, ready: Ready | None = None) -> Queue:
         numbers: Any,
         constexprs: Any,
         warps: int,
+        cluster: int = 1,
     ) -> None:
         pointers = pick(addresses)
         bits = 0
@@ -295,7 +296,7 @@ def queue_of(spec: KernelSpec, ready: Ready | None = None) -> Queue:
         start = found.get(key)
         if start is None:
             offsets = offsets_of(slots, pointers)
-            launch = Launch(spec, grid, numbers, constexprs, warps)
+            launch = Launch(spec, grid, numbers, constexprs, warps, cluster)
             variant = variant_of(launch, offsets, 0)
             start = found[key] = variant.start
             if ready is not None and variant.native is not None and not large:
@@ -322,7 +323,7 @@ def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) 
     """What `make` gives for a plan, or gave for another of its kind: one that differs in sizes, or in strides, alone."""
     strides = () if plan.classes or strided else map(_strides_of, plan.operands)
     key = (
-        make, plan.kernel, plan.compute, plan.reduction, plan.reciprocal, plan.free,
+        make, plan.kernel, plan.compute, plan.class_axis, plan.reduction, plan.reciprocal, plan.free,
         exactly(plan.numbers, plan.reciprocal), *map(told_of, plan.operands), *strides,
     )  # fmt: skip
     found: Made | None = _remembered.get(key)

@@ -1,0 +1,373 @@
+"""Row formulas: how many positions and classes a program takes, by which traversal.
+
+Rows are held in registers while they fit, and streamed beyond that. Row-major operands have their positions on two axes, before the classes and
+behind them: rows have none behind, images have. Operands of any strides have up to eight axes; up to `LIMIT` elements one kernel serves all.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from openaclnn.core.plan import Plan, covered_elements
+from openaclnn.engines.formulas.rows import REDUCTIONS, ROLES, ROW_FORMULAS, RowFormula
+from openaclnn.engines.gpu.formulas.compiled import precision
+from openaclnn.engines.gpu.formulas.row_source import ROUND, Traversal, is_divided, row_kernel
+from openaclnn.engines.gpu.launchers.geometry import (
+    CLASS_AXIS,
+    Geometry,
+    Launches,
+    LaunchParams,
+    Layout,
+    clamp,
+    power_of_two_above,
+    power_of_two_divisor,
+    where_all,
+)
+from openaclnn.engines.gpu.launchers.launcher import (
+    IGNORED,
+    ClassLauncher,
+    DynamicStrides,
+    Launcher,
+    lies_row_major,
+)
+from openaclnn.engines.gpu.launchers.sums import ignored_class
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
+    KernelSpec,
+    PointerArg,
+    pointer_type,
+)
+from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner
+from openaclnn.engines.gpu.launching.variants import has_clusters
+from openaclnn.engines.machine.numbers import (
+    Number,
+    Truth,
+    all_of,
+    any_of,
+    ceil_div,
+    inverse,
+    most,
+    where,
+)
+
+__all__ = ["RowFormulas"]
+
+LIMIT = 1 << 18  # elements of any strides that one kernel serves
+STRIDED_AXES = 3  # of positions, of that kernel
+MOST_PIECES = 8  # of a row: what all devices with clusters have room for at once
+SHORT = 0  # classes: a row of so many is one thread's
+FEW = 1 << 16  # elements for which a few tiles serve all sizes, so that no size compiles anything
+
+
+class Tile(NamedTuple):
+    """What a program takes: so many positions, classes at a time, whether it streams them, and warps; and how many programs share a row."""
+
+    positions: Number
+    chunk: Number
+    streamed: Truth
+    warps: Number
+    pieces: Number = 1
+
+
+# By the most classes: positions, classes at a time, streamed, warps.
+FEW_ROWS = ((32, (32, 32, 0, 4)), (128, (8, 128, 0, 4)), (1024, (1, 1024, 0, 4)))
+FEW_LONG_ROWS = 1, 2048, 1, 8
+FEW_IMAGES = ((32, (32, 32, 0, 4)), (128, (16, 128, 0, 4)))
+FEW_LONG_IMAGES = 16, 64, 1, 4
+
+
+def _few_tile(by_class: bool, classes: Number) -> tuple[Number, ...]:
+    known, found = (FEW_ROWS, FEW_LONG_ROWS) if by_class else (FEW_IMAGES, FEW_LONG_IMAGES)
+    for limit, tile in reversed(known):
+        found = where_all(classes <= limit, tile, found)
+    return found
+
+
+def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
+    """Classes lie side by side."""
+    rows, most_pieces = static["rows"], static["pieces"]
+    wide = power_of_two_above(classes, 1 << 15)
+    tall = most(2048 // wide, 1)
+    warps = clamp(wide * rows // 512, 4, 16)
+    held = tall, wide, 0, warps, 1
+    # The longest row that one program holds: 16 KiB to 64 KiB of registers.
+    longest = where(rows > 1, 1 << 13, 1 << 14)
+    pieces = power_of_two_above(ceil_div(classes, longest), 1 << 15)
+    chunk = power_of_two_above(ceil_div(classes, pieces * ROUND.value) * ROUND.value, 1 << 15)
+    in_pieces = 1, chunk, 0, 16, pieces
+    streamed = 1, 8192, 1, 16, 1
+    tile = where_all(pieces <= most_pieces, in_pieces, streamed)
+    return where_all(classes <= longest, held, tile)
+
+
+def _image_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
+    """Positions lie side by side."""
+    rows = static["rows"]
+    high = power_of_two_above(classes, 1 << 10)
+    held = all_of(classes <= 1 << 10, high * rows <= 1 << 10)
+    across = clamp(4096 // high, 16, 128)
+    warps = clamp(across * high // 512, 4, 16)
+    return where_all(held, (across, high, 0, warps, 1), (64, 32, 1, 4, 1))
+
+
+def tile_of(
+    by_class: bool, static: Mapping[str, Number], classes: Number, positions: Number
+) -> Tile:
+    """Positions and classes of a program, by how many rows a position holds of each class, and their bytes."""
+    choose = _row_tile if by_class else _image_tile
+    few = positions * classes <= FEW
+    tile = where_all(few, (*_few_tile(by_class, classes), 1), choose(static, classes))
+    return Tile(tile[0], tile[1], tile[2] > 0, tile[3], tile[4])
+
+
+# Which axis lies along the tile, whether it is streamed, whether a row is in pieces.
+KERNELS = {
+    "rows": (True, False, False), "streamed rows": (True, True, False), "pieces": (True, False, True),
+    "images": (False, False, False), "streamed images": (False, True, False),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RowLaunch:
+    """The launch function of a formula's kernels; `dense` for row-major operands, whose positions lie before the classes and behind."""
+
+    formula: RowFormula
+    kinds: tuple[
+        tuple[str, str], ...
+    ]  # of operands and results, by the names that kernels have for them
+    dense: bool
+    reductions: int
+
+    def axes(self, by_class: bool, layout_axes: int) -> int:
+        """Of the positions that a kernel walks."""
+        return 1 if self.dense and by_class else layout_axes
+
+    def __call__(self, g: Geometry) -> Launches:
+        steps = [step for by_class in (True, False) for step in self.launches(g, by_class)]
+        # What pieces of rows come to.
+        bytes_of = [where(own.when, own.grid * (4 * self.reductions), 0) for own in steps if own.kernel == "pieces"]  # fmt: skip
+        return Launches(steps, bytes_of[0] if bytes_of else 0, (0,))
+
+    def launches(self, g: Geometry, by_class: bool) -> list[LaunchParams]:
+        """Those of the kernels for one direction: held and streamed."""
+        layout, classes = g.layout, g.layout.classes
+        shape, strides = layout.shape, dict(layout.strides)
+        if self.dense:
+            side_by_side = all_of(shape[1] == 1, classes > SHORT)
+            chosen = side_by_side if by_class else inverse(side_by_side)
+        else:
+            along_last, along_classes = (abs(own) for own in self.outermost(strides)[-2:])
+            sideways = all_of(along_classes != 0, any_of(along_last == 0, along_classes <= along_last))  # fmt: skip
+            chosen = sideways if by_class else inverse(sideways)
+        if chosen is False:
+            return []
+        if self.dense and by_class:
+            shape, strides = shape[:1], {name: (own[0], own[2]) for name, own in strides.items()}
+        positions = math.prod(shape[1:], start=shape[0])
+        tile = tile_of(by_class, g.static, classes, positions)
+        small = any_of(g.strided, positions * classes <= FEW)
+
+        # What neighbours along the tile's last axis are apart.
+        axis = -1 if by_class else -2
+        # A row of one class is no step long: as good as 1.
+        apart = {
+            name: where(classes > 1, own[-1], 1) if by_class else own[-2]
+            for name, own in strides.items()
+        }
+        near = {
+            name: False
+            if g.strided or (by_class and kind in ("PerRow", "Target"))
+            else apart[name] == 1
+            for name, kind in self.kinds
+        }
+        divided = [name for name, kind in self.kinds if is_divided(kind, by_class)]
+        last = classes if by_class else shape[-1]
+        numbers = [last]
+        for name in divided:
+            own = list(strides[name])
+            own[axis] = where(near[name], 0, own[axis])
+            numbers += own
+        unit = where(small, 1, power_of_two_divisor(*numbers))
+
+        def told(name: str, number: Number) -> Number:
+            return number // unit if name in divided else number
+
+        args: dict[str, Number] = {"classes": classes // unit if by_class else classes}
+        for place, size in enumerate(shape):
+            whole = by_class or place < len(shape) - 1
+            args[f"size_{place}"] = size if whole else size // unit
+        for name, _ in self.kinds:
+            *along, step = [told(name, own) for own in strides[name]]
+            args[f"step_{name}"] = step
+            args |= {f"stride_{name}_{place}": own for place, own in enumerate(along)}
+        if self.formula.targets:
+            args[IGNORED] = ignored_class(g)
+        first = int(self.formula.targets)
+        args |= {f"number_{name}": g.numbers[first + at] for at, name in enumerate(self.formula.numbers)}  # fmt: skip
+        wide: Truth = True
+        if not g.strided:
+            reach = positions + tile.positions
+            for name, _ in self.kinds:
+                own = strides[name]
+                span = abs(own[-1]) * (classes + tile.chunk)
+                for size, step in zip(shape, own, strict=False):
+                    span = span + abs(step) * (size + tile.positions)
+                reach = most(reach, span)
+            wide = reach >= INT32_LIMIT
+        constexprs: dict[str, Number] = {
+            "UNIT": unit, "WIDE": wide, **{f"NEAR_{name}": own for name, own in near.items()},
+            "POSITIONS": tile.positions, "CHUNK": tile.chunk,
+        }  # fmt: skip
+        whole = LaunchParams(
+            "rows" if by_class else "images", ceil_div(positions, tile.positions), args, constexprs, tile.warps,
+            all_of(chosen, inverse(tile.streamed), tile.pieces == 1), inverse(small),
+        )  # fmt: skip
+        streamed = whole._replace(
+            kernel=f"streamed {whole.kernel}", when=all_of(chosen, tile.streamed)
+        )
+        if not by_class:
+            return [whole, streamed]
+        pieces = whole._replace(
+            kernel="pieces", grid=positions * tile.pieces,
+            args={**args, "each": ceil_div(classes, tile.pieces * ROUND.value)},
+            constexprs={**constexprs, "PIECES": tile.pieces, "WIDTH": power_of_two_above(tile.pieces, MOST_PIECES)},
+            when=all_of(chosen, tile.pieces > 1), cluster=tile.pieces,
+        )  # fmt: skip
+        return [whole, streamed, pieces]
+
+    def outermost(self, strides: Mapping[str, tuple[Number, ...]]) -> tuple[Number, ...]:
+        """The strides of the last row there is: a result, if one is a row."""
+        return [strides[name] for name, kind in self.kinds if kind == "Row"][-1]
+
+
+@dataclass(frozen=True, eq=False)
+class _RowLauncher(ClassLauncher):
+    """The runners of a formula with its switches."""
+
+    row_major_alone: bool = True
+
+    def _places(self, plan: Plan) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.operands)}
+
+    def _as_planned(self, plan: Plan) -> Layout:
+        sizes = _before_and_behind(plan) if self.row_major_alone else None
+        if sizes is None:
+            return super()._as_planned(plan)
+        each = {name: int(plan.operands[place].role != "single") for name, place in self._places(plan).items()}  # fmt: skip
+        return self.row_major((sizes[0], plan.classes), sizes[1], each)
+
+
+@functools.cache
+def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _RowLauncher:
+    """For row-major operands, or for so many axes of any strides."""
+    graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
+    results = [(str(place), "Row" if "c" in own.axes else "PerRow") for place, own in enumerate(graph.results)]  # fmt: skip
+    kinds = (*formula.operands, *results)
+    reductions = sum(own.what in REDUCTIONS for own in graph.nodes)
+    launch = RowLaunch(formula, kinds, not axes, reductions)
+    layout_axes = axes or 2
+    kernels = {
+        name: row_kernel(
+            formula, switches, Traversal(by_class, streamed, launch.axes(by_class, layout_axes), in_pieces)
+        )
+        for name, (by_class, streamed, in_pieces) in KERNELS.items()
+    }  # fmt: skip
+    rows = sum(kind == "Row" for _, kind in formula.operands)
+
+    def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
+        slots = tuple(
+            PointerArg(
+                place, pointer_type(own), own.offset * own.dtype.itemsize, own.role == "full"
+            )
+            for place, own in enumerate(plan.operands)
+        )
+        whole = KernelSpec(None, slots, precision(plan))
+        found = {name: whole._replace(kernel=kernel) for name, kernel in kernels.items()}
+        parts = PointerArg(len(slots), "float32")
+        found["pieces"] = found["pieces"]._replace(slots=(*slots, parts), meetings=reductions)
+        return found
+
+    def static(plan: Plan) -> dict[str, int]:
+        # A row in pieces needs programs that wait for each other.
+        pieces = MOST_PIECES if has_clusters() else 1
+        return {
+            "rows": rows,
+            CLASS_AXIS: plan.class_axis,
+            "pieces": pieces,
+            "itemsize": itemsize_of(plan),
+        }
+
+    def row_major(sizes: Sequence[Number], behind: Number, each: Mapping[str, Number]) -> Layout:
+        before, classes = sizes
+        walks = {
+            "full": (classes * behind, 1, behind), "positions": (behind, 1, 0), "classes": (0, 0, 1),
+        }  # fmt: skip
+        strides = {
+            name: tuple(own * each[name] for own in walks[ROLES[kind]]) for name, kind in kinds
+        }
+        return Layout((before, behind), classes, strides)
+
+    name = ".".join(["row", formula.name, *(str(int(own)) for own in switches)])
+    numbers = (*([IGNORED] if formula.targets else []), *formula.numbers)
+    return _RowLauncher(
+        name, launch, kernels, tuple(name for name, _ in kinds), len(formula.operands), numbers, layout_axes, specs,
+        static, row_major, lambda plan: _before_and_behind(plan) is not None, limit=LIMIT, row_major_alone=not axes,
+    )  # fmt: skip
+
+
+def itemsize_of(plan: Plan) -> int:
+    """Of a row's elements."""
+    return max(own.dtype.itemsize for own in plan.operands if own.role == "full")
+
+
+def _before_and_behind(plan: Plan) -> tuple[int, int] | None:
+    """How many positions are before the classes and behind them, where all operands lie row-major; None where they do not."""
+    if len(plan.shape) > 2:
+        return None
+    (size,) = plan.shape if len(plan.shape) == 1 else (0,)
+    for sizes in [(size, 1), (1, size)] if size else [plan.shape]:
+        before, behind = sizes
+        if (before == 1 or plan.class_axis > 0) and lies_row_major(plan, before, behind):
+            return before, behind
+    return None
+
+
+class RowFormulas(Launcher):
+    """The kernels of all row formulas."""
+
+    def _launcher(self, plan: Plan, axes: int) -> _RowLauncher:
+        formula = ROW_FORMULAS[plan.kernel]
+        switches = tuple([bool(plan.numbers[name]) for name in formula.switches])
+        return _launcher(formula, switches, axes)
+
+    def runner(self, plan: Plan) -> Runner:
+        axes = 0 if _before_and_behind(plan) else len(plan.shape)
+        return self._launcher(plan, axes).runner(plan)
+
+    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
+        return self._launcher(plan, 0).dynamic_shapes(plan) if _serves_numbers(plan) else None
+
+    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
+        if not _serves_numbers(plan):
+            return None
+        return self._launcher(plan, STRIDED_AXES).dynamic_strides(plan)
+
+    def few(self, plan: Plan) -> tuple[int, ...] | None:
+        sizes = _before_and_behind(plan)
+        if sizes is None or covered_elements(plan) > FEW:
+            return None
+        before, behind = sizes
+        if plan.class_axis == 0:
+            return plan.classes, behind
+        return *(1,) * (plan.class_axis - 1), before, plan.classes, behind
+
+
+def _serves_numbers(plan: Plan) -> bool:
+    """Whether the numbers that calls may change are those that kernels are told, in their order."""
+    formula = ROW_FORMULAS[plan.kernel]
+    told = [*([IGNORED] if formula.targets else []), *formula.numbers]
+    return [own.option for own in plan.free] in ([], told)

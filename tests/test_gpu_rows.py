@@ -1,0 +1,309 @@
+"""Row formulas on the Triton engine: every traversal and layout, interpreted on host memory; launches, and kernels compiled (not run) for an
+H200. To look at one alone: OPENACLNN_GPU_TESTS=interpret pytest tests/test_gpu_rows.py
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu_process import run_in_a_process_of_its_own
+
+if sys.platform != "linux":
+    pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
+
+MODE = os.environ.get("OPENACLNN_GPU_TESTS", "")
+if MODE == "interpret":
+    import interpreted  # noqa: F401
+
+if MODE:
+    import openaclnn.engines.formulas.cross_entropy
+    import openaclnn.engines.formulas.softmax  # noqa: F401
+    from gpu_process import nothing_remembered  # noqa: F401
+    from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+    from openaclnn.core.interop import as_tensor
+    from openaclnn.core.plan import Plan, class_plan
+    from openaclnn.engines import gpu
+    from openaclnn.engines.formulas.rows import (
+        ROLES,
+        ROW_FORMULAS,
+        PerClass,
+        PerRow,
+        Row,
+        largest,
+        row_formula,
+        total,
+    )
+    from openaclnn.engines.formulas.words import exp, sqrt
+    from openaclnn.engines.gpu.launchers import row_formulas
+    from openaclnn.engines.gpu.launching import runners
+    from openaclnn.engines.numpy.rows import evaluate
+
+    Array = np.ndarray[Any, Any]
+    Laid = Callable[[str, Array], Array]
+
+    @row_formula
+    def scaled_norm(x: Row, weight: PerClass, share: PerRow, *, eps: float, centred: bool) -> Row:
+        """All kinds of operands but targets, a number, and a switch that makes another graph of it."""
+        if centred:
+            x = x - total(x) * 0.05
+        return x / sqrt(total(x * x) + eps) * weight * share
+
+    @row_formula
+    def peaks(x: Row) -> tuple[PerRow, PerRow]:
+        """Numbers of rows alone, and a maximum that rescales nothing."""
+        return largest(x * -1.0), total(exp(x - largest(x)))
+
+    SOFTMAX = ("softmax", "log_softmax", "softmax_backward", "log_softmax_backward")
+    formulas = pytest.mark.parametrize(
+        "name", [*SOFTMAX, "softmax_cross_entropy", "cross_entropy_step", "scaled_norm", "peaks"]
+    )
+    NUMBERS: dict[str, dict[str, Any]] = {
+        "scaled_norm": {"eps": 0.25, "centred": True},
+        "cross_entropy_step": {"ignore_index": 2},
+    }
+
+    def as_it_is(name: str, array: Array) -> Array:
+        return array
+
+    class Case:
+        """A formula's operands and, by their places, results that are full of sevens, laid out anew by a function of name and array."""
+
+        def __init__(
+            self, name: str, dtype: DType, shape: tuple[int, ...], axis: int, laid: Laid = as_it_is
+        ) -> None:
+            draw, self.formula = np.random.default_rng(1), ROW_FORMULAS[name]
+            self.dtype, self.axis, self.numbers = dtype, axis, NUMBERS.get(name, {})
+            self.graph = self.formula.graph(self.numbers)
+            classes, positions = shape[axis], shape[:axis] + shape[axis + 1 :]
+            self.sizes = {"full": shape, "positions": positions, "classes": (classes,)}
+            self.roles = {own: ROLES[kind] for own, kind in self.formula.operands}
+            self.arrays: dict[str, Array] = {}
+            for own, kind in self.formula.operands:
+                if kind == "Target":
+                    values = np.asarray(draw.integers(-1, classes + 1, positions))
+                else:
+                    values = draw.standard_normal(self.sizes[ROLES[kind]]) * 2
+                    values = np.array(values, dtype.numpy)
+                self.arrays[own] = laid(own, values)
+            for place, result in enumerate(self.graph.results):
+                role = self.roles[str(place)] = "full" if "c" in result.axes else "positions"
+                self.arrays[str(place)] = laid(str(place), np.full(self.sizes[role], 7, dtype.numpy))  # fmt: skip
+
+        def plan(self) -> tuple[Plan, tuple[int, ...]]:
+            """The plan, and the addresses of its operands."""
+            tensors = {own: as_tensor(array) for own, array in self.arrays.items()}
+            operands = [(own, tensor, self.roles[own]) for own, tensor in tensors.items()]
+            kinds = [kind for _, kind in self.formula.operands]
+            plan = class_plan(
+                "aclnn", self.formula.name, self.dtype, operands[: len(kinds)], operands[len(kinds) :], self.sizes["full"],
+                self.axis, kinds.index("Target") if "Target" in kinds else -1, self.numbers,
+            )  # fmt: skip
+            assert gpu.declines(plan) is None
+            return plan, tuple(tensor.address for tensor in tensors.values())
+
+        def results(self) -> list[Array]:
+            return [self.arrays[str(place)] for place in range(len(self.graph.results))]
+
+        def in_rows(self, own: str) -> Array:
+            """An array as (positions, classes), (1, classes) or (positions, 1)."""
+            array, role = self.arrays[own], self.roles[own]
+            if role == "full":
+                return np.moveaxis(array, self.axis, -1).reshape(-1, array.shape[self.axis])
+            return array.reshape(1, -1) if role == "classes" else array.reshape(-1, 1)
+
+        def evaluated(self, work: Any, draw: Any = None) -> list[Array]:
+            """The results in another precision, as `in_rows` gives them; of other operands, if it is asked to draw them."""
+            inputs = {own: self.in_rows(own) for own, _ in self.formula.operands}
+            for own, array in inputs.items():
+                if array.dtype != np.int64:
+                    by = 0.0 if draw is None else draw.uniform(-(2.0**-21), 2.0**-21, array.shape)
+                    inputs[own] = (array.astype(np.float64) * (1.0 + by)).astype(work)
+            return evaluate(self.graph, inputs, self.numbers, work)
+
+        def expected(self) -> Callable[[], None]:
+            """What compares results with float64: they are no further off than all of some operands together that differ in the 21st bit, in
+            the worst class of a row, and 16 bits are rounded once. To be called before results may lie where operands do."""
+            draw, half = np.random.default_rng(2), {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # fmt: skip
+            with np.errstate(all="ignore"):
+                exact, rough = self.evaluated(np.float64), self.evaluated(np.float32)
+                moved = [self.evaluated(np.float64, draw) for _ in range(8)]
+
+            def check() -> None:
+                for place, (wanted, single) in enumerate(zip(exact, rough, strict=True)):
+                    got = self.in_rows(str(place)).astype(np.float64)
+                    finite = np.isfinite(single)
+                    np.testing.assert_array_equal(got[~finite], single[~finite])
+                    apart = [np.where(finite, np.abs(own[place] - wanted), 0.0) for own in moved]
+                    error = np.sum(apart, axis=0).max(1, keepdims=True)
+                    size = np.where(finite, np.abs(wanted), 0.0)
+                    bound = error + (size + 2.0**-14) * (2.0**-22 + half[self.dtype.numpy_name])
+                    assert (np.abs(got - wanted) <= bound)[finite].all(), place
+
+            return check
+
+
+if not MODE:
+
+    @pytest.mark.parametrize("mode", ["interpret", "compile"])
+    def test_in_a_process_of_its_own(mode: str) -> None:
+        run_in_a_process_of_its_own(__file__, mode)
+
+
+if MODE == "interpret":
+
+    @pytest.fixture(autouse=True)
+    def as_on_a_device() -> Iterator[None]:
+        with np.errstate(all="ignore"):
+            yield
+
+    def run_checked(case: Case) -> tuple[Plan, tuple[int, ...]]:
+        check = case.expected()
+        plan, addresses = case.plan()
+        assert gpu.prepare(plan)(addresses, 0) == 0
+        check()
+        return plan, addresses
+
+    def same_bits(case: Case, run: Callable[[], int]) -> None:
+        """The results that are there already, from another runner."""
+        before = [own.tobytes() for own in case.results()]
+        for own in case.results():
+            own[...] = 7
+        assert run() == 0
+        assert [own.tobytes() for own in case.results()] == before
+
+    HELD, STREAMED = (2, 64, False, 4), (4, 8, True, 4)
+
+    @formulas
+    @pytest.mark.parametrize("tile", [HELD, STREAMED])
+    def test_every_traversal(name: str, tile: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Rows and images, of sizes that fill no tile, by every dtype in turn."""
+        monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(*tile))
+        for dtype, (shape, axis) in itertools.product(FLOATS, (((5, 37), 1), ((3, 21, 5), 1))):
+            run_checked(Case(name, dtype, shape, axis))
+
+    @pytest.mark.parametrize("tile", [HELD, STREAMED, None])
+    @pytest.mark.parametrize("name", [*SOFTMAX, "peaks"])
+    def test_special_values(name: str, tile: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """NaN and infinities, alone, together, and as all there is; numbers so far apart that powers vanish."""
+        if tile is not None:
+            monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(*tile))
+        nan, inf, most = np.nan, np.inf, np.finfo(np.float32).max
+        rows: list[dict[int, float]] = [
+            {3: nan}, {0: inf}, {5: -inf}, {1: inf, 2: inf}, {4: inf, 17: -inf}, {6: nan, 9: inf},
+            dict.fromkeys(range(19), -inf), dict.fromkeys(range(19), inf), dict.fromkeys(range(18), -inf),
+            dict.fromkeys(range(8), -inf), {0: 1e-42, 1: -1e-42}, {4: 1e30}, {4: 1e30, 5: 1e30, 6: -1e30},
+        ]  # fmt: skip
+        if not name.endswith("backward"):  # whose sums may leave the range
+            rows += dict.fromkeys(range(19), most), dict.fromkeys(range(19), -most), {2: most}, {7: -most}  # fmt: skip
+        for axis, own in itertools.product((0, 1), ROW_FORMULAS[name].operands):
+            case = Case(name, FLOAT, (19, len(rows))[:: 1 if axis == 0 else -1], axis)
+            for place, row in enumerate(rows):
+                for at, value in row.items():
+                    case.arrays[own[0]][(at, place) if axis == 0 else (place, at)] = value
+            run_checked(case)
+
+    def turned(name: str, array: Array) -> Array:
+        """Last axis first in memory, backwards, with gaps; results are not backwards."""
+        if array.ndim < 2:
+            return array
+        order = [array.ndim - 1, *range(array.ndim - 1)]
+        memory = np.zeros([2 * array.shape[axis] for axis in order], array.dtype)
+        step = 2 if name.isdigit() else -2
+        view = memory[(slice(None, None, step),) * array.ndim].transpose(np.argsort(order))
+        view[...] = array
+        return view
+
+    def stretched(name: str, array: Array) -> Array:
+        """The first position's values for all; results stay."""
+        if name.isdigit() or array.ndim < 2:
+            return array
+        return np.broadcast_to(array[:1], array.shape)
+
+    def off_bounds(name: str, array: Array) -> Array:
+        """One element off any vector."""
+        memory = np.zeros(array.size + 1, array.dtype)
+        view = memory[1:].reshape(array.shape)
+        view[...] = array
+        return view
+
+    @formulas
+    @pytest.mark.parametrize("laid", [turned, stretched, off_bounds])
+    def test_any_layout(name: str, laid: Laid) -> None:
+        """By one runner for all strides, too, which has the same bits."""
+        for turn, (shape, axis) in enumerate((((4, 9), 1), ((3, 5, 2, 4), 1), ((3, 4, 6), 2))):
+            case = Case(name, FLOATS[turn], shape, axis, laid)
+            plan, addresses = run_checked(case)
+            if any(own.offset for own in plan.operands):
+                continue
+            offered = gpu.dynamic_strides(plan)
+            assert offered is not None
+            sizes = (*plan.shape, plan.classes)
+            strides = [step for own in plan.operands for step in (*own.strides, own.class_stride)]
+            same_bits(case, lambda: offered[0](addresses, 0, sizes, strides, ()))  # noqa: B023
+
+    def test_eight_axes_that_do_not_merge() -> None:
+        def sliced(name: str, array: Array) -> Array:
+            memory = np.zeros([2 * size for size in array.shape], array.dtype)
+            view = memory[(slice(None, None, 2),) * array.ndim]
+            view[...] = array
+            return view
+
+        case = Case("softmax", FLOAT, (2, 1, 3, 2, 2, 5, 2, 2), 5, sliced)
+        plan, _ = run_checked(case)
+        assert len(plan.shape) == 6
+        assert gpu.dynamic_strides(plan) is None
+        plan, _ = run_checked(Case("log_softmax_backward", FLOAT, (2,) * 8, 0, sliced))
+        assert len(plan.shape) == 7
+
+    @formulas
+    def test_any_size_has_the_bits_of_its_own_plan(name: str) -> None:
+        """One runner for each axis of classes; positions before them, behind, both or neither."""
+        for axis in (0, 1, 2):
+            sizes = [(3, 4, 5), (2, 1, 6), (1, 1, 1), (2, 40, 3), (1, 130, 1), (7, 2, 33)]
+            run = gpu.dynamic_shapes(Case(name, FLOAT, sizes[axis], axis).plan()[0])
+            assert run is not None
+            for shape in (*sizes[axis % 2 :: 2], (4, 3, 2, 3)):
+                case = Case(name, FLOAT, shape, axis)
+                plan, addresses = run_checked(case)
+                same_bits(case, lambda: run(addresses, 0, shape, ()))  # type: ignore[misc]  # noqa: B023
+        case = Case(name, FLOAT, (6,), 0)
+        plan, addresses = run_checked(case)
+        same_bits(case, lambda: gpu.dynamic_shapes(plan)(addresses, 0, (6,), ()))  # type: ignore[misc]
+
+    def test_other_layouts_have_no_runner_of_row_major_sizes() -> None:
+        assert gpu.dynamic_shapes(Case("softmax", FLOAT, (3, 4, 5), 1, turned).plan()[0]) is None
+
+    def test_more_axes_than_the_strided_kernel_takes() -> None:
+        offered = gpu.dynamic_strides(Case("softmax", FLOAT, (3, 4), 1).plan()[0])
+        assert offered is not None
+        assert offered[0]((0, 0), 0, (2,) * 5, (2,) * 10, ()) == runners.NOT_SERVED
+
+    @pytest.mark.parametrize("tile", [HELD, STREAMED])
+    def test_in_place(tile: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(*tile))
+        for name, shape in itertools.product(SOFTMAX, ((5, 37), (3, 21, 5))):
+            case = Case(name, FLOAT, shape, 1)
+            check = case.expected()
+            case.arrays["0"] = case.arrays[case.formula.operands[0][0]]
+            plan, addresses = case.plan()
+            assert gpu.prepare(plan)(addresses, 0) == 0
+            check()
+
+    def test_nothing_else_is_written() -> None:
+        """Beside results with gaps, and behind them."""
+        memory = np.full((6, 50), 7, np.float32)
+
+        def inside(name: str, array: Array) -> Array:
+            view = memory[1:5, 3:40]
+            return view if name == "0" else array
+
+        run_checked(Case("softmax", FLOAT, (4, 37), 1, inside))
+        memory[1:5, 3:40] = 7
+        assert (memory == 7).all()
