@@ -156,7 +156,7 @@ def assert_close(got: Array, wanted: Array, dtype: Any, what: Any = "") -> None:
         assert (beyond | (np.abs(got.astype(np.float64) - wanted) <= bound)).all(), what
 
 
-FORMULAS = list(itertools.product(ROW_FORMULAS.values(), DTYPES)) + [(EVERYTHING, np.float32)]
+FORMULAS = [*itertools.product(ROW_FORMULAS.values(), DTYPES), (EVERYTHING, np.float32)]
 # Rows; short ones; planes; rows of several blocks and planes of several; planes smaller than a vector; other axes.
 SHAPES = [
     ((5, 100), 1), ((70, 3), 1), ((40, 17), 1), ((2, 30, 40), 1), ((3, 20000), 1), ((2, 2500, 19), 1),
@@ -380,3 +380,27 @@ def test_threads_compute_the_same_bits() -> None:
             bits.add(out.tobytes())
             out[...] = 0
         assert len(bits) == 1, shape
+
+
+@pytest.mark.parametrize("smooths", [False, True])
+def test_steps_of_cross_entropy_are_its_loss_and_gradient(smooths: bool) -> None:
+    """Against the losses' definition in float64."""
+    formula = ROW_FORMULAS["cross_entropy_weighted_step"]
+    for shape in ((12, 7), (9, 200)):
+        (x, target, weight, share), outputs, numbers = made(formula, shape, 1, np.float32)
+        weight = np.abs(weight)
+        smoothing = numbers["smoothing"] = 0.25 if smooths else 0.0
+        numbers["smooths"] = smooths
+        computed(formula, [x, target, weight, share], outputs, 1, numbers)
+        wide = x.astype(np.float64)
+        powers = np.exp(wide - wide.max(1, keepdims=True))
+        log_prob = np.log(powers / powers.sum(1, keepdims=True))
+        hit = np.arange(shape[1]) == target[:, None]
+        parts = weight * ((1 - smoothing) * hit + smoothing / shape[1])
+        counted = (target >= 0)[:, None]
+        loss = -(parts * log_prob).sum(1, keepdims=True) * counted
+        gradient = (
+            (np.exp(log_prob) * parts.sum(1, keepdims=True) - parts) * share[:, None] * counted
+        )
+        assert_close(outputs[0], gradient, np.float32, shape)
+        assert_close(outputs[1], loss[:, 0], np.float32, shape)
