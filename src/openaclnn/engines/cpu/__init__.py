@@ -142,7 +142,9 @@ def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
 def variants() -> Iterator[Plan]:
     """Plans that between them need every kernel."""
     kernel_named("")  # enters those that are not formulas
-    for kernel in dict.fromkeys(kernel_named(name) for name in {**FORMULAS, **KERNELS}):
+    for kernel in dict.fromkeys(
+        kernel_named(name) for name in {**FORMULAS, **ROW_FORMULAS, **KERNELS}
+    ):
         assert kernel is not None
         yield from kernel.variants()
 
