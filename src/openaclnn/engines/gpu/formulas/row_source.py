@@ -240,7 +240,9 @@ class _Writer:
         made = []
         for place, result in enumerate(self.graph.results):
             if ("c" in result.axes) == by_class:
-                at = f"to_{place} + first_{place}" + (f" + c * {self.step(str(place))}" if by_class else "")
+                at = f"to_{place} + first_{place}" + (
+                    f" + c * {self.step(str(place))}" if by_class else ""
+                )
                 mask = "inside & (c < last)" if by_class else "inside"
                 if self.traversal.in_pieces and not by_class:
                     mask = f"{mask} & (start == 0)"
@@ -279,6 +281,9 @@ class _Writer:
         text.append(f"rest = (({program}).to(INDEX) * POSITIONS + tl.arange(0, POSITIONS)){self.row}")  # fmt: skip
         for axis in reversed(range(1, axes)):
             text += [f"at_{axis} = rest % size_{axis}", f"rest = rest // size_{axis}"]
+            if not by_class and axis == axes - 1:
+                # Most neighbours are neighbours on this axis: threads lie along it, even where no divisor says so.
+                text.append(f"at_{axis} = tl.max_contiguous(at_{axis}, [1, POSITIONS])")
         text += ["at_0 = rest", "inside = at_0 < size_0"]
         for name in self.placed():
             terms = [f"at_{axis} * {self.stride(name, axis)}" for axis in range(axes)]
@@ -296,7 +301,12 @@ class _Writer:
         for node in sorted(self.reductions, key=lambda own: (own.level, own.online is not None, own.index)):  # fmt: skip
             order |= {own.index: own for own in self.graph.needed((node,))}
         order |= {own.index: own for own in self.graph.needed(self.graph.results)}
-        return [*self.first_class(), *self.lines(order.values()), *self.stores(True), *self.stores(False)]
+        return [
+            *self.first_class(),
+            *self.lines(order.values()),
+            *self.stores(True),
+            *self.stores(False),
+        ]
 
     def first_class(self) -> list[str]:
         if not self.traversal.in_pieces:
@@ -330,7 +340,9 @@ class _Writer:
             rescaled = {n.online.index: n for n in own if n.online is not None}
             alone, last = [n for n in own if n.online is None], []
             for node in own:
-                text.append(f"lanes{node.index} = tl.full({self.tile}, {NEUTRAL[node.what]}, tl.float32)")
+                text.append(
+                    f"lanes{node.index} = tl.full({self.tile}, {NEUTRAL[node.what]}, tl.float32)"
+                )
             for node in alone:
                 lanes = f"lanes{node.index}"
                 last.append(f"own = {self.masked(node)}")

@@ -25,6 +25,7 @@ gradient."""
 ROUND = tl.constexpr(32)
 """Classes: pieces of a row are multiples of it, so that each begins as aligned as its row."""
 
+
 @triton.jit
 def _share(gradient, total, MEAN: tl.constexpr):
     """A row's share of the loss's gradient."""

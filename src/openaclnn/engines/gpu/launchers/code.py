@@ -197,7 +197,10 @@ class PatternEntry(Entry):
         before, classes, behind = (code.variable(code.integer(1)) for _ in range(3))
         with self.when_fit():
             classes.set(self.size(class_axis))
-            for sides, start, stop in ((before, 0, class_axis), (behind, class_axis + 1, self.axes)):
+            for sides, start, stop in (
+                (before, 0, class_axis),
+                (behind, class_axis + 1, self.axes),
+            ):
                 with code.loop(start, stop) as axis:
                     side = self.size(axis)
                     self.expect((side > 0) & (side < INT32_LIMIT))

@@ -136,8 +136,6 @@ def is_float(argument: str) -> bool:
     return argument in FLOATS or argument.startswith("number_")
 
 
-
-
 class Pattern(NamedTuple):
     """A launch function with what is known of its calls: `name` tells its machine code from all other."""
 

@@ -370,10 +370,17 @@ class ClassLauncher(Launcher):
         known = name, self.launch, self.kernels, tuple(static)
         if strided:
             return Pattern(
-                *known, self.positions + 1, self.limit, self.operands, exactly=self.positions == 1, whole=self.whole
+                *known,
+                self.positions + 1,
+                self.limit,
+                self.operands,
+                exactly=self.positions == 1,
+                whole=self.whole,
             )
         axes = 2 if self.positions == 1 else 0
-        return Pattern(*known, axes, operands=self.operands, row_major=self.row_major, whole=self.whole)
+        return Pattern(
+            *known, axes, operands=self.operands, row_major=self.row_major, whole=self.whole
+        )
 
     def _dynamic(self, plan: Plan, strided: bool) -> Callable[..., int]:
         """What runs a plan's kernels at any size, or with any strides: a builtin, where there can be one."""
