@@ -60,7 +60,6 @@ __all__ = ["RowFormulas"]
 LIMIT = 1 << 18  # elements of any strides that one kernel serves
 STRIDED_AXES = 3  # of positions, of that kernel
 MOST_PIECES = 8  # of a row: what all devices with clusters have room for at once
-SHORT = 0  # classes: a row of so many is one thread's
 FEW = 1 << 16  # elements for which a few tiles serve all sizes, so that no size compiles anything
 
 
@@ -159,8 +158,7 @@ class RowLaunch:
         layout, classes = g.layout, g.layout.classes
         shape, strides = layout.shape, dict(layout.strides)
         if self.dense:
-            side_by_side = all_of(shape[1] == 1, classes > SHORT)
-            chosen = side_by_side if by_class else inverse(side_by_side)
+            chosen = shape[1] == 1 if by_class else shape[1] != 1
         else:
             along_last, along_classes = (abs(own) for own in self.outermost(strides)[-2:])
             sideways = all_of(along_classes != 0, any_of(along_last == 0, along_classes <= along_last))  # fmt: skip
