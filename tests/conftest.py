@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import ml_dtypes
@@ -23,6 +24,7 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
+from openaclnn.testing.data.goldens import plan_of
 from workloads import data_of
 from workloads.mistakes import Mistake
 
@@ -40,6 +42,27 @@ SIZED = [
 """Of those, the ones with one output of the inputs' shape, and kernels for any size."""
 GRADIENTS = [op for op in SIZED if not hasattr(op.workloads, "TRAINED")]
 """Of those, the gradients: where a fast path is the same for all and trying it takes long, they stand for the forwards too."""
+
+
+def _family(operator: Operator) -> tuple[Any, ...]:
+    parameters = operator.parameters
+    if operator.workloads.PATTERN != "elementwise":
+        return (operator.name,)  # a kernel of its own
+    tensors = [p.name for p in parameters if p.is_read]
+    numbers = any(not p.is_tensor and not p.choices for p in parameters)
+    reduced = any(p.choices for p in parameters)
+    return len(tensors), numbers, reduced, operator.output.in_place, len(operator.outputs)
+
+
+def families(operators: Sequence[Operator]) -> list[Operator]:
+    """Of elementwise operators that differ in nothing but their formula, the first: for what is tried of machinery that they share.
+
+    What is true of a formula (its values, its checks, its names) is tried of every operator.
+    """
+    first = {_family(operator): operator for operator in reversed(operators)}
+    return [operator for operator in operators if operator in first.values()]
+
+
 INTERPRETED = (FLOAT, BFLOAT16)
 """Dtypes for kernels under Triton's interpreter, which takes long: FLOAT16 goes BFLOAT16's way, and devices try all."""
 CPU_ENGINES = [
@@ -165,6 +188,33 @@ def call_on(engine: str, operator: Operator, arguments: dict[str, Any]) -> Any:
         return plain(operator)(**arguments)
 
 
+def has_targets(operator: Operator) -> bool:
+    """Whether a tensor of its is one of class indices."""
+    return plan_of(operator, operator.samples[0].arrays()).targets >= 0
+
+
+@functools.cache
+def lacks(operator: Operator, engine: str = "cpu", ability: str = "") -> str | None:
+    """Why an engine does not serve the operator's first sample, or, with a class axis, not with an ability (`dynamic_shapes`,
+    `dynamic_strides`)."""
+    module = importlib.import_module(ENGINES[engine])
+    plan = plan_of(operator, operator.samples[0].arrays())
+    reason: str | None = module.declines(plan)
+    if reason is None and plan.classes and ability and getattr(module, ability)(plan) is None:
+        reason = f"{engine} has no {ability} for {plan.kernel}"
+    return reason
+
+
+@pytest.fixture
+def any_size(request: pytest.FixtureRequest) -> None:
+    """Skips tests of an operator, and says why, where the CPU engine has no kernel for it that runs any size and strides."""
+    operator = getattr(request.node, "callspec", None) and request.node.callspec.params.get("operator")  # fmt: skip
+    if isinstance(operator, Operator):
+        for ability in ("dynamic_shapes", "dynamic_strides"):
+            if reason := lacks(operator, "cpu", ability):
+                pytest.skip(reason)
+
+
 def table_of(operator: Operator) -> tuple[Callable[[], dict[str, Any]], list[Mistake]]:
     """The operator's sound call and its mistakes."""
     data = data_of(operator)
@@ -272,7 +322,7 @@ def _terms(operator: Operator, arguments: dict[str, Any]) -> float:
 
     Where they cancel exactly, the naive formula may lose nothing by luck, and its error says too little.
     """
-    if operator.workloads.PATTERN != "rows":
+    if operator.workloads.PATTERN != "rows" or operator.reduction is None:
         return 0.0
     gradient = arguments[operator.plain_parameters[0][0].python_name]
     sizes = [
@@ -367,6 +417,22 @@ def laid_out(array: Array, layout: str) -> tuple[Array, Array]:
 
 
 LAYOUTS = ("contiguous", "transposed", "sliced", "reversed", "gaps in rows")
+
+
+def in_layouts(cases: Sequence[dict[str, Any]], shift: int) -> Iterator[tuple[dict[str, Any], str]]:
+    """Every case in a layout, and every layout with a case; of another `shift`, other pairs."""
+    for place in range(max(len(cases), len(LAYOUTS))):
+        yield cases[place % len(cases)], LAYOUTS[(place + shift) % len(LAYOUTS)]
+
+
+@contextmanager
+def told(*case: Any) -> Iterator[None]:
+    """What fails says in which of a test's cases."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"with {', '.join(map(str, case))}")
+        raise
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import whole
+from conftest import families, whole
 from openaclnn import cli
 from openaclnn.bench import training
 from openaclnn.bench.calls import (
@@ -832,9 +832,9 @@ def test_what_lies_between_elements_counts_as_touched() -> None:
 
 
 def numbers_of(operator: Operator) -> list[str]:
-    """What the signature has beside tensors: floats, and integers that are no truth values."""
+    """What the signature has beside tensors: floats, and integers that are no truth values, nor axes."""
     defaults = operator.plain_defaults
-    tensors = {p.python_name for p in operator.tensors}
+    tensors = {p.python_name for p in operator.parameters if p.is_tensor or p.axis}
     return [
         name
         for name, value in defaults.items()
@@ -876,7 +876,7 @@ def test_every_operator_is_called_in_every_regime() -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.python_name)
+@pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
 def test_every_way_to_call_an_operator_is_right(operator: Operator) -> None:
     """Ours and PyTorch's; a sequence has a call of each kind, or two that differ."""
     torch = load_torch()
@@ -935,7 +935,7 @@ def test_without_torch_calls_are_made_on_arrays_alone() -> None:
     assert all(row["of_same"] > 0 and row["rounds"] == 2 for row in rows)
 
 
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.python_name)
+@pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
 def test_what_is_new_was_not_seen_before(operator: Operator) -> None:
     def all_problems(name: str) -> list[Any]:
         turns = [Turn(operator, FLOAT, "cpu", 20, place, 3) for place in range(3)]

@@ -266,7 +266,7 @@ print(time.monotonic() <= deadline and (call() == 1).all())
 """
 
 
-@pytest.mark.parametrize("delay", [1, 5, 20, 100])
+@pytest.mark.parametrize("delay", [2, 20, 100])
 def test_fork_while_another_thread_makes_its_first_call(tmp_path: Path, delay: int) -> None:
     """It imports and compiles; then the same with code that is on disk."""
     environment = {**os.environ, "PYTHONPATH": SOURCE, "OPENACLNN_CACHE_DIR": str(tmp_path)}
@@ -379,19 +379,15 @@ print(len(compiles))
 """
 
 
-def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
-    place = {"OPENACLNN_CACHE_DIR": str(tmp_path / "kept")}
-    assert int(script(COUNTING, **place)) > 0
-    assert script(COUNTING, **place) == "0"
-    assert stat.S_IMODE((tmp_path / "kept").stat().st_mode) == 0o700
-
-
-def test_damaged_files_are_replaced(tmp_path: Path) -> None:
-    place = {"OPENACLNN_CACHE_DIR": str(tmp_path)}
+def test_a_second_process_compiles_what_is_damaged_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    place = {"OPENACLNN_CACHE_DIR": str(folder)}
     first = script(COUNTING, **place)
-    for path in tmp_path.iterdir():
-        path.write_bytes(path.read_bytes()[:-9])
-    assert script(COUNTING, **place) == first
+    assert int(first) == len([*folder.iterdir()]) > 1
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    damaged, *_ = folder.iterdir()
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    assert script(COUNTING, **place) == "1"
     assert script(COUNTING, **place) == "0"
 
 

@@ -24,7 +24,7 @@ from test_fast_path import bits, cache_of, counted_fast_paths
 from test_fast_path_layouts import SHAPES, as_it_lies, spread
 
 LOSSES = [
-    op for op in APART if op not in SIZED and not (op.result_type is None and op.workloads.PATTERN != "elementwise")
+    op for op in APART if op not in SIZED and op.reduction and not (op.result_type is None and op.workloads.PATTERN != "elementwise")
 ]  # fmt: skip
 names = pytest.mark.parametrize("operator", LOSSES, ids=lambda op: op.python_name)
 libraries = pytest.mark.parametrize("convert", [np.asarray, as_it_lies], ids=["numpy", "torch"])

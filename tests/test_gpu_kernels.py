@@ -33,6 +33,7 @@ if MODE:
         INTERPRETED,
         LAYOUTS,
         assert_matches_oracle,
+        families,
         laid_out,
         plain,
         tensor_names,
@@ -44,7 +45,6 @@ if MODE:
     from openaclnn.engines.formulas import FORMULAS
     from openaclnn.engines.gpu.launching import native, runners, scratch, variants
 
-    names = pytest.mark.parametrize("operator", GRADIENTS, ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", INTERPRETED, ids=str)
     nan, inf = np.nan, np.inf
 
@@ -61,8 +61,13 @@ if MODE == "interpret":
     def is_elementwise(operator: Operator) -> bool:
         return bool(operator.workloads.PATTERN == "elementwise")
 
-    elementwise = pytest.mark.parametrize(
-        "operator", [op for op in GRADIENTS if is_elementwise(op)], ids=lambda op: op.python_name
+    elementwise, every_elementwise = (
+        pytest.mark.parametrize(
+            "operator",
+            [op for op in operators if is_elementwise(op)],
+            ids=lambda op: op.python_name,
+        )
+        for operators in (families(GRADIENTS), GRADIENTS)
     )
     classes = pytest.mark.parametrize(
         "operator",
@@ -104,7 +109,7 @@ if MODE == "interpret":
             assert clean.shape == view.shape
             np.testing.assert_array_equal(memory.view(np.uint8), untouched.view(np.uint8))
 
-    @elementwise
+    @every_elementwise
     @dtypes
     def test_elementwise_cases(operator: Operator, dtype: DType) -> None:
         check_cases(operator, dtype)
@@ -200,7 +205,7 @@ if MODE == "interpret":
 
     SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 1e-3, -88.0, -100.0, 88.5, 1e30, inf, -inf, nan])
 
-    @elementwise
+    @every_elementwise
     @dtypes
     @pytest.mark.parametrize("variant", range(3))
     def test_elementwise_special_values(operator: Operator, dtype: DType, variant: int) -> None:
@@ -374,8 +379,16 @@ if MODE == "interpret":
         assert_matches_oracle(operator, arguments, got)
         assert got.tobytes() == dense.tobytes()
 
-    @pytest.mark.parametrize("columns", [64, 150, 577])
-    @pytest.mark.parametrize("variant", ["mean", "none", "mean, weight", "mean, smoothing"])
+    @pytest.mark.parametrize(
+        ("columns", "variant"),
+        [
+            (64, "mean"),
+            (64, "none"),
+            (150, "mean, weight"),
+            (150, "mean, smoothing"),
+            (577, "none"),
+        ],
+    )
     def test_cross_entropy_transposed(columns: int, variant: str) -> None:
         """A program goes through several blocks of classes."""
         operator = openaclnn.cross_entropy_loss_grad.operator

@@ -238,6 +238,13 @@ if MODE == "interpret":
     def test_classes_far_from_the_others_are_smoothed(classes: int) -> None:
         """Masked classes, in rows that begin anywhere, in one part and in several, and in pixels."""
         for number, case in enumerate(outliers(FLOAT, classes)):
+            if classes > 100 and number not in (
+                0,
+                4,
+                8,
+                9,
+            ):  # each place, with each sort of weights
+                continue
             x, target = case["input"], case["target"]
             assert_near_oracle(CROSS_ENTROPY, case, loss_of(**case).loss)
             if number % 3 == 1:
@@ -245,7 +252,7 @@ if MODE == "interpret":
                 for row in range(len(x)):
                     one = {"input": x[row : row + 1], "target": target[:1], "reduction": "mean"}
                     assert_near_oracle(CROSS_ENTROPY, case | one, loss_of(**case | one).loss)
-            if classes < 100 or (classes == 1000 and number in (1, 3, 7)):
+            if classes < 100 or (classes == 1000 and number > 3):
                 image = {"input": np.ascontiguousarray(x.T)[None], "target": target[None]}
                 assert_near_oracle(CROSS_ENTROPY, case | image, loss_of(**case | image).loss)
 

@@ -28,7 +28,7 @@ if MODE == "interpret":
 
 if MODE:
     import openaclnn
-    from conftest import GRADIENTS, INTERPRETED
+    from conftest import GRADIENTS, INTERPRETED, families
     from gpu_process import nothing_remembered  # noqa: F401
     from openaclnn.core.call import bind_plain
     from openaclnn.core.declare import Operator
@@ -40,7 +40,7 @@ if MODE:
     from openaclnn.engines.gpu.launching import runners
     from workloads import logits
 
-    names = pytest.mark.parametrize("operator", GRADIENTS, ids=lambda op: op.python_name)
+    names = pytest.mark.parametrize("operator", families(GRADIENTS), ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", INTERPRETED[1:], ids=str)
 
     def planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Plan, tuple[int, ...]]:
@@ -758,7 +758,7 @@ if MODE == "compile":
                 yield planned(operator, made(operator, dtype, small, variant))[0]
 
     @pytest.mark.parametrize(
-        "operator", [*GRADIENTS, openaclnn.find_operator("nll_loss_backward"), CROSS_ENTROPY_GRAD],
+        "operator", [*families(GRADIENTS), openaclnn.find_operator("nll_loss_backward"), CROSS_ENTROPY_GRAD],
         ids=lambda op: op.python_name,
     )  # fmt: skip
     def test_the_builtin_launches_any_size_as_python_would(

@@ -93,7 +93,8 @@ forms = pytest.mark.parametrize(
 def test_cases_match_the_oracle(
     engine_of_any_width: str, dtype: DType, shape: tuple[int, ...]
 ) -> None:
-    for case, gradient in drawn(dtype, shape):
+    every = [*drawn(dtype, shape)]
+    for case, gradient in every[(SHAPES + IMAGES).index(shape) % 2 :: 2]:
         assert_matches_oracle(CROSS_ENTROPY, case, loss_of(**case))
         assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, gradient_of(**gradient))
 
@@ -306,9 +307,9 @@ def test_classes_far_from_the_others_are_smoothed(
     engine_of_any_width: str, dtype: DType, form: Form, classes: int
 ) -> None:
     """Masked classes: what they have left is right, and what the others add beside them, wherever they stand."""
-    for case in outliers(dtype, classes):
+    for number, case in enumerate(outliers(dtype, classes)):
         assert_near_oracle(CROSS_ENTROPY, case, form.loss_of(**case).loss)
-        for row, reduction in ((0, "mean"), (1, "sum"), (2, "mean"), (3, "sum")):
+        for row, reduction in ((number % 4, "mean"), ((number + 1) % 4, "sum")):
             one = {name: case[name][row : row + 1] for name in ("input", "target")}
             given = case | one | {"reduction": reduction}
             assert_near_oracle(CROSS_ENTROPY, given, form.loss_of(**given).loss)

@@ -54,16 +54,19 @@ def through_phases(operator: Operator, given: dict[str, Any], outputs: list[Any]
 @dtypes
 def test_repeated_calls_have_the_same_bits_by_every_way(operator: Operator, dtype: DType) -> None:
     """No engine is named: a repeated call takes the fast path where the operator has one."""
-    for _ in range(3):
-        for given in cases_of(operator, np.random.default_rng(3), dtype):
+    known: dict[int, Any] = {}
+    for _ in range(2):
+        for number, given in enumerate(cases_of(operator, np.random.default_rng(3), dtype)):
             first = plain(operator)(**given)
-            assert_matches_oracle(operator, given, first)
+            if number not in known:
+                assert_matches_oracle(operator, given, first)
+            assert_same_bits(first, known.setdefault(number, first))
             for _ in range(2):
                 assert_same_bits(plain(operator)(**given), first)
             tensors = {name: to_torch(value) for name, value in given.items()}
             theirs = each(plain(operator)(**tensors))
-            for own, known in zip(theirs, each(first), strict=True):
-                np.testing.assert_array_equal(own.double().numpy(), known.astype(np.float64))
+            for own, other in zip(theirs, each(first), strict=True):
+                np.testing.assert_array_equal(own.double().numpy(), other.astype(np.float64))
 
 
 @several
@@ -431,9 +434,9 @@ def test_classes_far_from_the_others_are_smoothed(
 ) -> None:
     """Masked classes: what they have left is right, and what the others add beside them, wherever they stand."""
     operator = openaclnn.find_operator("cross_entropy_loss")
-    for case in outliers(dtype, classes):
+    for number, case in enumerate(outliers(dtype, classes)):
         assert_near_oracle(operator, case, openaclnn.cross_entropy_loss(**case).loss)
-        for row, reduction in ((0, "mean"), (1, "sum"), (2, "mean"), (3, "sum")):
+        for row, reduction in ((number % 4, "mean"), ((number + 1) % 4, "sum")):
             one = {name: case[name][row : row + 1] for name in ("input", "target")}
             given = case | one | {"reduction": reduction}
             assert_near_oracle(operator, given, openaclnn.cross_entropy_loss(**given).loss)

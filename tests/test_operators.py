@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +12,6 @@ import openaclnn
 from conftest import (
     APART,
     CANARY,
-    LAYOUTS,
     OPERATORS,
     assert_matches_oracle,
     assert_matches_sample,
@@ -18,9 +20,11 @@ from conftest import (
     each,
     expected_of,
     fresh,
+    in_layouts,
     laid_out,
     plain,
     tensor_names,
+    told,
     whole,
 )  # fmt: skip
 from openaclnn.core.declare import Operator
@@ -38,6 +42,9 @@ from openaclnn.core.dtypes import (
 from workloads import cases_of
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+single = pytest.mark.parametrize(
+    "operator", [op for op in OPERATORS if op.result_type is None], ids=lambda op: op.python_name
+)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 
 
@@ -85,56 +92,60 @@ def test_cases(operator: Operator, dtype: DType, engine_of_any_width: str) -> No
 
 
 @names
-@dtypes
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_input_layouts(operator: Operator, dtype: DType, layout: str, engine: str) -> None:
-    rng = np.random.default_rng(11)
-    for arguments in cases_of(operator, rng, dtype):
-        dense = call_on(engine, operator, arguments)
-        moved = dict(arguments)
-        for name in tensor_names(operator):
-            if isinstance(arguments.get(name), np.ndarray):
-                moved[name], _ = laid_out(arguments[name], layout)
-        got = call_on(engine, operator, moved)
-        assert_matches_oracle(operator, moved, got)
-        again = call_on(engine, operator, moved)  # a repeated call takes a shorter way
-        assert_same_bits(again, got)
-        for own, other in zip(each(got), each(dense), strict=True):
-            if dtype is FLOAT:  # other code may walk this layout, and round its steps otherwise
-                np.testing.assert_array_almost_equal_nulp(own, other, 2)
-            else:
-                np.testing.assert_array_equal(own.astype(np.float32), other.astype(np.float32))
+def test_input_layouts(operator: Operator, engine: str) -> None:
+    for shift, dtype in enumerate(FLOATS):
+        cases = [*cases_of(operator, np.random.default_rng(11), dtype)]
+        for arguments, layout in in_layouts(cases, shift):
+            with told(dtype, layout):
+                check_input_layout(operator, dtype, layout, engine, arguments)
 
 
-@pytest.mark.parametrize(
-    "operator", [op for op in OPERATORS if op.result_type is None], ids=lambda op: op.python_name
-)
-@dtypes
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_output_layouts_keep_their_gaps(
-    operator: Operator, dtype: DType, layout: str, engine: str
+def check_input_layout(
+    operator: Operator, dtype: DType, layout: str, engine: str, arguments: dict[str, Any]
 ) -> None:
-    rng = np.random.default_rng(13)
-    for arguments in cases_of(operator, rng, dtype):
-        shape = operator.oracle(**arguments).shape
-        view, memory = laid_out(np.zeros(shape, dtype.numpy), layout)
-        touched = np.zeros(memory.shape, bool)
-        index = np.arange(memory.size).reshape(memory.shape)
-        places = (memory_index(view, memory)).reshape(-1)
-        touched.reshape(-1)[places] = True
-        assert touched.sum() == view.size
+    dense = call_on(engine, operator, arguments)
+    moved = dict(arguments)
+    for name in tensor_names(operator):
+        if isinstance(arguments.get(name), np.ndarray):
+            moved[name], _ = laid_out(arguments[name], layout)
+    got = call_on(engine, operator, moved)
+    assert_matches_oracle(operator, moved, got)
+    again = call_on(engine, operator, moved)  # a repeated call takes a shorter way
+    assert_same_bits(again, got)
+    for own, other in zip(each(got), each(dense), strict=True):
+        if dtype is FLOAT:  # other code may walk this layout, and round its steps otherwise
+            np.testing.assert_array_almost_equal_nulp(own, other, 2)
+        else:
+            np.testing.assert_array_equal(own.astype(np.float32), other.astype(np.float32))
+
+
+@single
+def test_output_layouts_keep_their_gaps(operator: Operator, engine: str) -> None:
+    for shift, dtype in enumerate(FLOATS):
+        cases = [*cases_of(operator, np.random.default_rng(13), dtype)]
+        for arguments, layout in in_layouts(cases, shift):
+            with told(dtype, layout):
+                check_output_layout(operator, dtype, layout, engine, arguments)
+
+
+def check_output_layout(
+    operator: Operator, dtype: DType, layout: str, engine: str, arguments: dict[str, Any]
+) -> None:
+    view, memory = laid_out(np.zeros(operator.oracle(**arguments).shape, dtype.numpy), layout)
+    touched = np.zeros(memory.size, bool)
+    touched[memory_index(view, memory).reshape(-1)] = True
+    assert touched.sum() == view.size
+    before = memory.copy()
+    results = []
+    for _ in range(3):  # a repeated call takes a shorter way
         view[...] = np.nan
-        before = memory.copy()
-        for _ in range(3):  # a repeated call takes a shorter way
-            view[...] = np.nan
-            got = plain(operator)(**arguments, out=view)
-            assert got is view
-            assert_matches_oracle(operator, arguments, view.copy())
-        gaps = ~touched.reshape(-1)
-        np.testing.assert_array_equal(
-            memory.reshape(-1)[gaps].view(np.uint8), before.reshape(-1)[gaps].view(np.uint8)
-        )
-        assert index.size == memory.size
+        assert call_on(engine, operator, {**arguments, "out": view}) is view
+        results.append(view.copy())
+    assert_matches_oracle(operator, arguments, results[0])
+    for again in results[1:]:
+        assert_same_bits(again, results[0])
+    left, known = (own.reshape(-1)[~touched].view(np.uint8) for own in (memory, before))
+    np.testing.assert_array_equal(left, known)
 
 
 def memory_index(view: np.ndarray, memory: np.ndarray) -> np.ndarray:
@@ -151,19 +162,33 @@ def elementwise() -> list[Operator]:
     return [op for op in OPERATORS if op.workloads.PATTERN == "elementwise"]
 
 
-@pytest.mark.parametrize("operator", elementwise(), ids=lambda op: op.python_name)
-@dtypes
-@pytest.mark.parametrize("rank", range(9))
-def test_ranks_0_to_8(operator: Operator, dtype: DType, rank: int, engine: str) -> None:
-    shape = (2, 3, 1, 2, 3, 2, 1, 2)[:rank]
-    rng = np.random.default_rng(rank)
-    arguments = {
-        name: np.asarray(rng.normal(size=shape)).astype(dtype.numpy)
-        for name in tensor_names(operator)
-    } | whole(operator)
-    got = plain(operator)(**arguments)
-    assert got.shape == shape
-    assert_matches_oracle(operator, arguments, got)
+def of_any_rank() -> list[Operator]:
+    """Elementwise, or of rows along any axis."""
+    return [*elementwise(), *[op for op in OPERATORS if op.axis is not None]]
+
+
+@pytest.mark.parametrize("operator", of_any_rank(), ids=lambda op: op.python_name)
+def test_ranks_0_to_8(operator: Operator, engine: str) -> None:
+    for rank in range(9):
+        shape = (2, 3, 1, 2, 3, 2, 1, 2)[:rank]
+        dtype, rng = FLOATS[rank % len(FLOATS)], np.random.default_rng(rank)
+        arguments = {
+            name: np.asarray(rng.normal(size=shape)).astype(dtype.numpy)
+            for name in tensor_names(operator)
+        } | whole(operator)
+        for axis in range(-max(rank, 1), max(rank, 1)) if operator.axis is not None else (None,):
+            given = arguments if axis is None else {**arguments, "dim": axis}
+            with told(dtype, shape, axis):
+                got = call_on(engine, operator, given)
+                assert got.shape == shape
+                assert_matches_oracle(operator, given, got)
+
+
+def has_one_dtype(operator: Operator, output: DType, dtype: DType) -> bool:
+    """Whether its output has the inputs' dtype, and this is another."""
+    rules = [check.rule for check in operator.checks if operator.output.name in check.names]
+    compared = any("has the dtype of" in rule or "the common dtype" in rule for rule in rules)
+    return compared and output is not dtype
 
 
 def lists_outputs(operator: Operator) -> bool:
@@ -175,12 +200,18 @@ def lists_outputs(operator: Operator) -> bool:
 @pytest.mark.parametrize(
     "operator", [op for op in elementwise() if op in APART], ids=lambda op: op.python_name
 )
-@dtypes
-@pytest.mark.parametrize("output", [*FLOATS, DOUBLE], ids=str)
-def test_two_roundings(operator: Operator, dtype: DType, output: DType, engine: str) -> None:
+def test_two_roundings(operator: Operator, engine: str) -> None:
     """The result is rounded to the computation type first, then to the output's."""
-    if output not in FLOATS and lists_outputs(operator):
-        return  # the refusal is tested with its checks
+    # Where its document lists the output's dtypes, the refusal of others is tested with its checks.
+    outputs = FLOATS if lists_outputs(operator) else (*FLOATS, DOUBLE)
+    for dtype, output in itertools.product(FLOATS, outputs):
+        if has_one_dtype(operator, output, dtype):
+            continue
+        with told(dtype, output):
+            check_two_roundings(operator, dtype, output, engine)
+
+
+def check_two_roundings(operator: Operator, dtype: DType, output: DType, engine: str) -> None:
     rng = np.random.default_rng(3)
     arguments = {
         name: rng.normal(size=(33, 5)).astype(dtype.numpy) for name in tensor_names(operator)
@@ -189,7 +220,8 @@ def test_two_roundings(operator: Operator, dtype: DType, output: DType, engine: 
     call_on(engine, operator, {**arguments, "out": out})
     served = openaclnn.explain(operator, **arguments, out=out).error is None
     with openaclnn.use_engine(engine if served else "numpy"):
-        same = plain(operator)(**arguments)
+        same = np.empty(out.shape, openaclnn.explain(operator, **arguments).plan.compute.numpy)
+        plain(operator)(**arguments, out=same)
     np.testing.assert_array_equal(
         out.astype(np.float64), same.astype(output.numpy).astype(np.float64)
     )
@@ -236,9 +268,7 @@ def test_l1_takes_integers_that_promote(engine: str) -> None:
     np.testing.assert_array_equal(got, np.array([0, 0.25, 0.25, 0.25], np.float16))
 
 
-@pytest.mark.parametrize(
-    "operator", [op for op in OPERATORS if op.result_type is None], ids=lambda op: op.python_name
-)
+@single
 @dtypes
 def test_empty_tensors_succeed_and_write_nothing(
     operator: Operator, dtype: DType, engine: str
@@ -257,16 +287,16 @@ def test_empty_tensors_succeed_and_write_nothing(
 
 
 @dtypes
-@pytest.mark.parametrize("operator", elementwise(), ids=lambda op: op.python_name)
+@pytest.mark.parametrize("operator", of_any_rank(), ids=lambda op: op.python_name)
 def test_in_place(operator: Operator, dtype: DType, engine: str) -> None:
     rng = np.random.default_rng(17)
     for position in range(len(tensor_names(operator))):
         arguments = {
             name: rng.normal(size=(13, 70)).astype(dtype.numpy) for name in tensor_names(operator)
         } | whole(operator)
-        separate = plain(operator)(**arguments)
+        separate = call_on(engine, operator, arguments)
         target = arguments[tensor_names(operator)[position]]
-        got = plain(operator)(**arguments, out=target)
+        got = call_on(engine, operator, {**arguments, "out": target})
         assert got is target
         assert_same_bits(got, separate)
 
@@ -299,17 +329,17 @@ def test_an_output_over_itself_is_refused(engine: str) -> None:
 
 
 @names
-@dtypes
-def test_same_bits_every_time(operator: Operator, dtype: DType, engine: str) -> None:
-    variants = operator.workloads.VARIANTS
+def test_same_bits_every_time(operator: Operator, engine: str) -> None:
+    """Of so many elements that several threads compute them."""
     shape = {"elementwise": (70_001,), "rows": (257, 301), "pixels": (3, 9, 64, 50)}
-    for variant in variants:
-        rng = np.random.default_rng(23)
+    for place, variant in enumerate([*operator.workloads.VARIANTS] * 2):
+        dtype, rng = FLOATS[place % len(FLOATS)], np.random.default_rng(23)
         arguments = operator.workloads.make(rng, dtype, shape[operator.workloads.PATTERN], variant)
-        first = call_on(engine, operator, arguments)
-        for _ in range(3):
-            assert_same_bits(call_on(engine, operator, arguments), first)
-        assert_matches_oracle(operator, arguments, first)
+        with told(dtype, variant):
+            first = call_on(engine, operator, arguments)
+            for _ in range(3):
+                assert_same_bits(call_on(engine, operator, arguments), first)
+            assert_matches_oracle(operator, arguments, first)
 
 
 @pytest.mark.parametrize("index", [INT64, INT32, UINT8], ids=str)
@@ -329,7 +359,7 @@ def test_canary_helper_fills() -> None:
 
 
 @dtypes
-@pytest.mark.parametrize("operator", elementwise(), ids=lambda op: op.python_name)
+@pytest.mark.parametrize("operator", of_any_rank(), ids=lambda op: op.python_name)
 def test_everything_backwards_and_repeated(operator: Operator, dtype: DType, engine: str) -> None:
     """All operands run downwards: walked upwards from their other end, also on the shorter way."""
     rng = np.random.default_rng(53)
@@ -339,5 +369,5 @@ def test_everything_backwards_and_repeated(operator: Operator, dtype: DType, eng
             for name in tensor_names(operator)
         } | whole(operator)
         out = np.full((5, 40), np.nan, dtype.numpy)[::-1, ::-1]
-        assert plain(operator)(**arguments, out=out) is out
+        assert call_on(engine, operator, {**arguments, "out": out}) is out
         assert_matches_oracle(operator, arguments, out.copy())

@@ -102,19 +102,18 @@ def test_classes(shape: tuple[int, ...], dtype: torch.dtype, reduction: str) -> 
         target = torch.where(torch.arange(target.numel()).reshape(positions) % 3 == 1, -7, target)
     for own in (None, weight):
         no_worse("nll_loss", (own,), (x, target), reduction=reduction, ignore_index=-7)
-        for smoothing in (0.0, 0.2):
+        for smoothing in (0.0, 0.2) if dtype is torch.float32 else (0.0 if own is None else 0.2,):
             no_worse(
                 "cross_entropy", (own,), (x, target), reduction=reduction, ignore_index=-7, label_smoothing=smoothing
             )  # fmt: skip
 
 
-@by_reduction
 @pytest.mark.parametrize("classes", [2, 3, 7, 16, 33, 1000, 32000])
-def test_classes_far_from_the_others_are_smoothed(classes: int, reduction: str) -> None:
+def test_classes_far_from_the_others_are_smoothed(classes: int) -> None:
     """Masked ones, in rows and in pixels, as PyTorch has them in float64."""
     torch.manual_seed(classes)
     lowest = torch.finfo(torch.float32).min
-    for place in (0, classes // 2, classes - 1):
+    for place, reduction in zip((0, classes // 2, classes - 1), REDUCTIONS, strict=True):
         weight = torch.rand(classes) + 0.5
         weight[place] = 0.0
         for far, own in itertools.product((-1e4, -1e9, lowest, 1e4), (None, weight)):

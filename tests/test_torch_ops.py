@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -107,6 +108,12 @@ DOUBLE: dict[str, tuple[Loss, tuple[int, ...], int]] = {
     "elu": (lambda x: OPS.elu(x, 1.5, 2.0, 0.5), (4, 5), 1),
     "elu_backward": (lambda g, x: OPS.elu_backward(g, x, 1.5, 2.0, 0.5), (4, 5), 2),
     "elu_backward of results": (lambda g, x: OPS.elu_backward(g, x, 1.5, 2.0, 0.5, True), (4, 5), 2),
+    "softmax": (lambda x: OPS.softmax(x), (4, 5), 1),
+    "softmax of columns": (lambda x: OPS.softmax(x, 1), (2, 3, 4), 1),
+    "softmax of one": (lambda x: OPS.softmax(x), (), 1),
+    "softmax_backward": (lambda g, y: OPS.softmax_backward(g, y, 0), (4, 5), 2),
+    "log_softmax": (lambda x: OPS.log_softmax(x, 0), (4, 5), 1),
+    "log_softmax_backward": (lambda g, y: OPS.log_softmax_backward(g, y, -2), (3, 4, 2), 2),
     "l1_loss": (lambda x, y: OPS.l1_loss(x, y), (4, 5), 2),
     "l1_loss none": (lambda x, y: OPS.l1_loss(x, y, "none"), (4, 5), 2),
     "l1_loss broadcast": (lambda x, y: OPS.l1_loss(x, y[:1]), (4, 5), 2),
@@ -135,7 +142,7 @@ def test_derivatives_are_right_twice_in_float64(name: str) -> None:
     assert torch.autograd.gradgradcheck(function, given)
 
 
-@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("name", [*WIDE, *filter(re.compile("softmax").search, KERNELS)])
 def test_float64_is_the_reference(name: str) -> None:
     """PyTorch's operations for it, in every case of the workloads: the reference's results, or its refusal."""
     kernel = KERNELS[name]
@@ -329,3 +336,60 @@ def test_a_plain_call_that_the_operator_does_not_take_is_made_whole() -> None:
         torch.testing.assert_close(compiled(function), function(x))
     with pytest.raises(openaclnn.AclnnError, match="product"):
         compiled(lambda x: openaclnn.elu(x, product="310b") + 1)
+
+
+AXES = pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+
+
+@AXES
+def test_rows_along_an_axis_are_pytorchs(name: str) -> None:
+    """Values, gradients and gradients of gradients, under every transform."""
+    ours, theirs = getattr(OPS, name), getattr(torch, name)
+    for shape, dim in (((4, 5), -1), ((3, 4, 5), 1), ((6,), 0), ((), 0), ((2, 1, 3), -2)):
+        x = torch.randn(shape, requires_grad=True)
+        g = torch.randn(shape)
+        for own, known in ((ours(x, dim), theirs(x, dim)),):
+            torch.testing.assert_close(own, known)
+            one, other = (torch.autograd.grad(y, x, g, create_graph=True)[0] for y in (own, known))
+            torch.testing.assert_close(one, other)
+            again = [torch.autograd.grad((y * y).sum(), x)[0] for y in (one, other)]
+            torch.testing.assert_close(*again, rtol=1e-4, atol=1e-6)
+
+
+@AXES
+def test_rows_along_an_axis_under_transforms(name: str) -> None:
+    ours, theirs = getattr(OPS, name), getattr(torch, name)
+    x = torch.randn(3, 4, 5)
+    for batch in (0, 1, 2, -1):
+        for dim in (-2, -1, 0, 1):
+            own = torch.vmap(lambda x, d=dim: ours(x, d), in_dims=batch)(x)
+            known = torch.vmap(lambda x, d=dim: theirs(x, d), in_dims=batch)(x)
+            torch.testing.assert_close(own, known)
+    torch.testing.assert_close(torch.vmap(lambda x: ours(x, 0))(x[0, 0]), torch.ones(5) * (name == "softmax"))  # fmt: skip
+    most = torch.randn(2, *(1,) * 7, 3)
+    torch.testing.assert_close(torch.vmap(lambda x: ours(x, -1))(most), theirs(most, -1))
+    with pytest.raises(RuntimeError, match="no derivative in forward mode"):
+        torch.func.jacfwd(lambda x: ours(x, 0))(x[0, 0])
+    twice = torch.func.jacrev(torch.func.jacrev(lambda x: ours(x, 0)))
+    known = torch.func.jacrev(torch.func.jacrev(lambda x: theirs(x, 0)))
+    torch.testing.assert_close(twice(x[0, 0]), known(x[0, 0]))
+    assert ours(x.to("meta"), 1).shape == x.shape
+    with pytest.raises(RuntimeError, match="expected an axis of self, -3 to 2, got 3"):
+        ours(x.to("meta"), 3)
+    with pytest.raises(RuntimeError, match="expected an axis of self, -3 to 2, got 3"):
+        ours(x, 3)
+
+
+@AXES
+def test_rows_along_an_axis_are_compiled_whole(name: str) -> None:
+    ours = getattr(OPS, name)
+    made = torch.compile(
+        lambda x: ours(x, 1) * 2, fullgraph=True, backend="aot_eager", dynamic=True
+    )
+    for rows in (2, 5):
+        x = torch.randn(rows, 4, 3, requires_grad=True)
+        assert torch.equal(made(x), ours(x, 1) * 2)
+        one, other = (
+            torch.autograd.grad(y.square().sum(), x)[0] for y in (made(x), ours(x, 1) * 2)
+        )
+        assert torch.equal(one, other)

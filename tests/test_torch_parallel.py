@@ -932,11 +932,16 @@ def test_without_processes() -> None:
         parallel.vocab_parallel_cross_entropy(torch.ones(2, 3), torch.tensor([0, 1]), group=None)
 
 
+def compile_anything() -> None:
+    """PyTorch's compiler takes seconds to be imported and to start: before the fork, it does so once."""
+    head = torch.nn.Linear(2, 2)
+    step = torch.compile(lambda x: F.cross_entropy(head(x), torch.tensor([0])), backend="aot_eager")
+    step(torch.ones(1, 2)).backward()
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    importlib.import_module(
-        "torch._dynamo"
-    )  # DDP and modes ask for it: before the fork it is imported once
+    compile_anything()
     for way, first in FIRST_CALLS.items():
         start(2, Path(sys.argv[1]), {way: first})
     with tempfile.TemporaryDirectory() as own:  # and kernels are loaded once

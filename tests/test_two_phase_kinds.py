@@ -21,6 +21,7 @@ from conftest import (
     assert_same_bits,
     device_tensor,
     each,
+    families,
     laid_out,
     places_for,
     plain,
@@ -28,7 +29,7 @@ from conftest import (
     table_of,
 )
 from openaclnn import acl, aclnn
-from openaclnn.calls import planned
+from openaclnn.calls import executor, planned
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS
@@ -40,8 +41,9 @@ from test_interop import to_torch
 from workloads import data_of
 from workloads.mistakes import Mistake
 
-names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
-every = pytest.mark.parametrize("operator", APART, ids=lambda op: op.python_name)
+pytestmark = pytest.mark.usefixtures("any_size")
+names = pytest.mark.parametrize("operator", families(SIZED), ids=lambda op: op.python_name)
+every = pytest.mark.parametrize("operator", families(APART), ids=lambda op: op.python_name)
 ELU = openaclnn.find_operator("elu_backward")
 
 
@@ -688,6 +690,26 @@ def test_arrays_of_other_sizes_are_known(
             # Where a form serves some counts only, each range is a kind.
             if number == 2 or (number > 2 and operator is not ELU):
                 assert not slow_paths, (variant, shape)
+
+
+@pytest.mark.parametrize("convert", [lambda array: array, to_torch], ids=["numpy", "torch"])
+@every
+def test_arrays_are_found_by_machine_code(
+    operator: Operator, convert: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the second call on, of any size."""
+    forget()
+    rng, variant = np.random.default_rng(9), next(iter(operator.workloads.VARIANTS))
+    for number, shape in enumerate(SHAPES[operator.workloads.PATTERN][:2]):
+        given = operator.workloads.make(rng, FLOAT, shape, variant)
+        if number == 1:
+            monkeypatch.delattr(executor, "planned")
+        expected = plain(operator)(**given)
+        out = [convert(own) for own in places_for(operator, given)]
+        passed = out[0] if operator.result_type is None else out
+        arguments = {name: convert(value) for name, value in given.items()}
+        assert both(operator, in_c_order(operator, arguments, passed)) == (0, "")
+        assert_same_bits(tuple(map(np.asarray, out))[: len(each(expected))], tuple(each(expected)))
 
 
 def test_what_is_known_is_compared_and_checked(slow_paths: list[str]) -> None:

@@ -14,9 +14,35 @@ __all__ = ["UntranslatedError", "chinese", "chinese_formula", "missing"]
 
 WORDS = Path(__file__).with_name("chinese.toml")
 SYMBOLS = frozenset(
-    ("exp", "log", "sum", "sign", "lse", "ls", "nll", "NaN", "none", "mean", "scale")
+    [
+        "exp",
+        "log",
+        "sum",
+        "sign",
+        "lse",
+        "ls",
+        "nll",
+        "NaN",
+        "none",
+        "mean",
+        "scale",
+        "max",
+        "min",
+        "tanh",
+        "erf",
+        "log1p",
+        "sqrt",
+        "pi",
+        "alpha",
+        "Phi",
+        "phi",
+        "lo",
+    ]
 )
 """What formulas say in every language, beside parameters' names."""
+
+
+_IN_PLACE = ", written over its input."
 
 
 class UntranslatedError(LookupError):
@@ -33,6 +59,9 @@ def _words() -> dict[str, dict[str, str]]:
 
 def chinese(text: str) -> str:
     """A sentence of the page or of a declaration; what has no letters, and shapes such as (N, C), stay."""
+    alone = text.removesuffix(_IN_PLACE)
+    if alone and alone != text:
+        return chinese(f"{alone}.").removesuffix("。") + chinese(_IN_PLACE)
     known = _words()["sentences"].get(text)
     if known is not None or not re.search("[a-z]", text):
         return known or text

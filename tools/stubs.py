@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import keyword
 from pathlib import Path
 
 import openaclnn
 from openaclnn.core.declare import Operator
-from openaclnn.core.interface import REQUIRED, Kind
+from openaclnn.core.interface import REQUIRED, Kind, Parameter
 from openaclnn.operators import registry
 
 __all__ = ["PACKAGE", "stubs", "write_stubs"]
@@ -56,9 +57,14 @@ def _plain_stub(operator: Operator) -> str:
     return "\n".join(lines)
 
 
+def _c_name(parameter: Parameter) -> str:
+    """The C name, or the Python one where that is no keyword."""
+    return parameter.python_name if keyword.iskeyword(parameter.name) else parameter.name
+
+
 def _two_phase_stub(operator: Operator) -> str:
     lines = [f"def {operator.name}GetWorkspaceSize("]
-    lines += [f"    {p.name}: Any," for p in operator.parameters]
+    lines += [f"    {_c_name(p)}: Any," for p in operator.parameters]
     lines += [
         "    workspaceSize: Any = ...,", "    executor: Any = ...,", "    /,",
         ") -> tuple[int, int, Executor | None]: ...",

@@ -3,13 +3,18 @@
     import numpy as np, openaclnn
     openaclnn.elu_backward(np.float32([1, 2]), np.float32([-1, 1]))
 
-The plain calls below come from the operator registry; `openaclnn.aclnn` has the two-phase interface under
+The plain calls below are made from the operators' declarations; `openaclnn.aclnn` has the two-phase interface under
 its C names, `openaclnn.acl` the runtime. Importing this loads NumPy and nothing heavier.
 """
 
+from typing import Any as _Any
+
 from openaclnn.calls.explain import explain
 from openaclnn.calls.plain import make_plain_function as _make_plain_function
+from openaclnn.core.declare import Operator as _Operator
+from openaclnn.core.declare import registry as _declared
 from openaclnn.core.forks import check_lock as _check_lock
+from openaclnn.core.interface import python_name as _python_name
 from openaclnn.core.products import use_product
 from openaclnn.core.results import clear_results, set_result_memory
 from openaclnn.core.status import AclnnError, Status
@@ -17,13 +22,36 @@ from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.core.version import __version__ as __version__
 from openaclnn.engines.dispatch import use_engine
 from openaclnn.engines.threads import get_num_threads, set_num_threads, use_threads_of
+from openaclnn.operators import FAMILIES as _FAMILIES
 from openaclnn.operators import find_operator, registry, support_table
+from openaclnn.operators import load_family as _load_family
 
 _check_lock()
-for _operator in registry():
-    globals()[_operator.python_name] = _make_plain_function(_operator)
-    if _operator.result_type is not None:
-        globals()[_operator.result_type.__name__] = _operator.result_type
+
+
+def _enter(operator: _Operator) -> None:
+    """Make the plain call of an operator, and the type of its results, this module's."""
+    globals()[operator.python_name] = _make_plain_function(operator)
+    if operator.result_type is not None:
+        globals()[operator.result_type.__name__] = operator.result_type
+
+
+def __getattr__(name: str) -> _Any:
+    """The plain calls of families, which are declared when one of them is asked for."""
+    for family, names in _FAMILIES.items():
+        if name in map(_python_name, names):
+            for operator in _load_family(family):
+                _enter(operator)
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+for _operator in _declared():
+    _enter(_operator)
 
 __all__ = [
     "AclnnError",
@@ -41,6 +69,7 @@ __all__ = [
     "use_engine",
     "use_product",
     "use_threads_of",
-    *(_operator.python_name for _operator in registry()),
-    *(_operator.result_type.__name__ for _operator in registry() if _operator.result_type),
+    *(_operator.python_name for _operator in _declared()),
+    *(_operator.result_type.__name__ for _operator in _declared() if _operator.result_type),
+    *(_python_name(_name) for _names in _FAMILIES.values() for _name in _names),
 ]

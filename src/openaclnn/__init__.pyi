@@ -117,6 +117,25 @@ def l1_loss_backward(
 ) -> Any:
     """Gradient of the mean absolute error with respect to the predictions."""
 
+def log_softmax(
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The logarithms of softmax's shares along an axis."""
+
+def log_softmax_backward(
+    grad_output: ArrayLike,
+    output: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of log-softmax with respect to its input, from its result."""
+
 class NLLLossResult(NamedTuple):
     out: Any
     total_weight: Any
@@ -199,3 +218,519 @@ def smooth_l1_loss_backward(
     product: str | None = None,
 ) -> Any:
     """Gradient of the smooth L1 (Huber-like) loss with respect to the predictions."""
+
+def softmax(
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The exponentials along an axis, as shares of their sum."""
+
+def softmax_backward(
+    grad_output: ArrayLike,
+    output: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of softmax with respect to its input, from its result."""
+
+class SoftmaxCrossEntropyWithLogitsResult(NamedTuple):
+    loss: Any
+    backprop: Any
+
+def softmax_cross_entropy_with_logits(
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> SoftmaxCrossEntropyWithLogitsResult:
+    """Cross entropy of logits against shares of classes, and its gradient."""
+
+def relu(
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x where it is positive, 0 elsewhere."""
+
+def inplace_relu(
+    self_ref: Any,
+    *,
+    product: str | None = None,
+) -> Any:
+    """x where it is positive, 0 elsewhere, written over its input."""
+
+def leaky_relu(
+    self: ArrayLike,
+    *,
+    negative_slope: Number = 0.01,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x where it is positive, a multiple of it elsewhere."""
+
+def inplace_leaky_relu(
+    self_ref: Any,
+    *,
+    negative_slope: Number = 0.01,
+    product: str | None = None,
+) -> Any:
+    """x where it is positive, a multiple of it elsewhere, written over its input."""
+
+def leaky_relu_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    negative_slope: Number = 0.01,
+    self_is_result: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of leaky ReLU with respect to its input."""
+
+def squared_relu(
+    input: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The square of x where it is positive, 0 elsewhere."""
+
+def add_relu(
+    self: ArrayLike,
+    other: ArrayLike,
+    *,
+    alpha: Number = 1.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """A tensor and a multiple of another, where their sum is positive, 0 elsewhere."""
+
+def inplace_add_relu(
+    self_ref: Any,
+    other: ArrayLike,
+    *,
+    alpha: Number = 1.0,
+    product: str | None = None,
+) -> Any:
+    """A tensor and a multiple of another, where their sum is positive, 0 elsewhere, written over its input."""
+
+def threshold(
+    self: ArrayLike,
+    *,
+    threshold: Number = 0.0,
+    value: Number = 0.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x where it is above a threshold, a value elsewhere."""
+
+def inplace_threshold(
+    self_ref: Any,
+    *,
+    threshold: Number = 0.0,
+    value: Number = 0.0,
+    product: str | None = None,
+) -> Any:
+    """x where it is above a threshold, a value elsewhere, written over its input."""
+
+def threshold_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    threshold: Number = 0.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the threshold with respect to its input."""
+
+def hardtanh_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    min: Number = -1.0,
+    max: Number = 1.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of clamping between two bounds with respect to its input."""
+
+def heaviside(
+    input: ArrayLike,
+    values: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The step function, with values of the caller's where x is 0."""
+
+def hardshrink(
+    self: ArrayLike,
+    *,
+    lambd: Number = 0.5,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x where it is larger than lambd in size, 0 elsewhere."""
+
+def hardshrink_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    lambd: Number = 0.5,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of hard shrinking with respect to its input."""
+
+def softshrink(
+    self: ArrayLike,
+    *,
+    lambd: Number = 0.5,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x moved towards 0 by lambd, and 0 where it is not larger in size."""
+
+def softshrink_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    lambd: Number = 0.5,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of soft shrinking with respect to its input."""
+
+def shrink(
+    self: ArrayLike,
+    *,
+    lambd: Number = 0.5,
+    bias: Number = 0.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x moved towards 0 by a bias, and 0 where it is not larger than lambd in size."""
+
+def sigmoid(
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The logistic function."""
+
+def inplace_sigmoid(
+    self_ref: Any,
+    *,
+    product: str | None = None,
+) -> Any:
+    """The logistic function, written over its input."""
+
+def sigmoid_backward(
+    grad_output: ArrayLike,
+    output: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the logistic function, from its output."""
+
+def silu(
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x times its logistic function."""
+
+def silu_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of SiLU with respect to its input."""
+
+def swish(
+    self: ArrayLike,
+    *,
+    beta: Number = 1.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x times the logistic function of a multiple of it."""
+
+def swish_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    beta: Number = 1.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of Swish with respect to its input."""
+
+def fast_gelu(
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x times the logistic function of 1.702 x."""
+
+def fast_gelu_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the fast GELU with respect to its input."""
+
+def log_sigmoid(
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The logarithm of the logistic function."""
+
+def log_sigmoid_forward(
+    self: ArrayLike,
+    *,
+    buffer: ArrayLike | None = None,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The logarithm of the logistic function."""
+
+def log_sigmoid_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    buffer: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the logarithm of the logistic function with respect to its input."""
+
+def softplus(
+    self: ArrayLike,
+    *,
+    beta: Number = 1.0,
+    threshold: Number = 20.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """A smooth form of ReLU: the logarithm of 1 + exp(beta x), divided by beta."""
+
+def softplus_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    beta: Number = 1.0,
+    threshold: Number = 20.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of softplus with respect to its input."""
+
+def mish(
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x times the hyperbolic tangent of its softplus."""
+
+def inplace_mish(
+    self_ref: Any,
+    *,
+    product: str | None = None,
+) -> Any:
+    """x times the hyperbolic tangent of its softplus, written over its input."""
+
+def mish_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of Mish with respect to its input."""
+
+def logit(
+    input: ArrayLike,
+    *,
+    eps: float = -1.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The logarithm of the odds: the inverse of the logistic function."""
+
+def logit_grad(
+    x: ArrayLike,
+    dy: ArrayLike,
+    *,
+    eps: float = -1.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the logarithm of the odds with respect to its input."""
+
+def hardsigmoid(
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """A line between 0 and 1 in place of the logistic function."""
+
+def inplace_hardsigmoid(
+    self: Any,
+    *,
+    product: str | None = None,
+) -> Any:
+    """A line between 0 and 1 in place of the logistic function, written over its input."""
+
+def hardsigmoid_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the hard sigmoid with respect to its input."""
+
+def hardswish(
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x times a line between 0 and 1."""
+
+def inplace_hardswish(
+    self: Any,
+    *,
+    product: str | None = None,
+) -> Any:
+    """x times a line between 0 and 1, written over its input."""
+
+def hardswish_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the hard Swish with respect to its input, with bent ends."""
+
+def hardswish_backward_v2(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the hard Swish with respect to its input."""
+
+def gelu(
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The Gaussian error linear unit, by the hyperbolic tangent."""
+
+def gelu_v2(
+    x: ArrayLike,
+    *,
+    approximate: int = 0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The Gaussian error linear unit, by the error function or by the hyperbolic tangent."""
+
+def gelu_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the Gaussian error linear unit by the hyperbolic tangent."""
+
+def gelu_backward_v2(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    *,
+    approximate: str = 'none',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the Gaussian error linear unit, by the error function or by the hyperbolic tangent."""
+
+def selu(
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The exponential linear unit that keeps mean and variance."""
+
+def inplace_selu(
+    self_ref: Any,
+    *,
+    product: str | None = None,
+) -> Any:
+    """The exponential linear unit that keeps mean and variance, written over its input."""
+
+def selu_backward(
+    grad_output: ArrayLike,
+    result: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of SELU, from its output."""
+
+def celu(
+    self: ArrayLike,
+    *,
+    alpha: Number = 1.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The exponential linear unit whose slope has no step."""
+
+def inplace_celu(
+    self_ref: Any,
+    *,
+    alpha: Number = 1.0,
+    product: str | None = None,
+) -> Any:
+    """The exponential linear unit whose slope has no step, written over its input."""
+
+def erfinv(
+    self: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The inverse of the error function."""
+
+def inplace_erfinv(
+    self_ref: Any,
+    *,
+    product: str | None = None,
+) -> Any:
+    """The inverse of the error function, written over its input."""

@@ -20,10 +20,10 @@ from openaclnn.calls.executor import (
     phase_one,
     phase_two,
 )
-from openaclnn.core.declare import Operator
+from openaclnn.core.declare import Operator, registry
 from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Tensor
-from openaclnn.operators import registry
+from openaclnn.operators import FAMILIES, load_family
 from openaclnn.runtime.api_init import aclGetRecentErrMsg
 from openaclnn.runtime.memory import look_at, notify
 
@@ -182,9 +182,29 @@ _EXECUTOR_CALLS = (
 for _name in _EXECUTOR_CALLS:  # the interface has each of these with a capital A too
     globals()["A" + _name[1:]] = globals()[_name]
 
+
+def _enter(operator: Operator) -> None:
+    """Make the two functions of an operator this module's."""
+    globals()[f"{operator.name}GetWorkspaceSize"] = _first_phase(operator)
+    globals()[operator.name] = _second_phase(operator)
+
+
+def __getattr__(name: str) -> Any:
+    """The functions of families, which are declared when one of them is asked for."""
+    for family, names in FAMILIES.items():
+        if name.removesuffix("GetWorkspaceSize") in names:
+            for operator in load_family(family):
+                _enter(operator)
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 for _operator in registry():
-    globals()[f"{_operator.name}GetWorkspaceSize"] = _first_phase(_operator)
-    globals()[_operator.name] = _second_phase(_operator)
+    _enter(_operator)
 
 __all__ = [
     "aclGetRecentErrMsg",
@@ -192,7 +212,10 @@ __all__ = [
     *("A" + _name[1:] for _name in _EXECUTOR_CALLS),
     *(
         _name
-        for _operator in registry()
-        for _name in (f"{_operator.name}GetWorkspaceSize", _operator.name)
+        for _whole in (
+            *(each.name for each in registry()),
+            *(n for names in FAMILIES.values() for n in names),
+        )
+        for _name in (f"{_whole}GetWorkspaceSize", _whole)
     ),
 ]

@@ -1,7 +1,7 @@
 """What tests alone run each operator on: cases, and mistakes.
 
 Each operator has the module of its declaration's name here; `pairwise.py` and `likelihood.py` have what families of losses share,
-`logits.py` the cases of cross entropy from logits, `mistakes.py` the words of the tables. Each module has the same names:
+`activations.py` makes those of elementwise activations from their declarations, `logits.py` has the cases of cross entropy from logits, `mistakes.py` the words of the tables. Each module has the same names:
 
 - `cases(rng, dtype)`: small arguments of the plain call that together reach every option;
 - `WHOLE`, of losses: the options with which the result has the shape of the arguments;
@@ -11,6 +11,7 @@ Each operator has the module of its declaration's name here; `pairwise.py` and `
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Iterator
 from typing import Any
@@ -19,13 +20,21 @@ import numpy as np
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType
+from openaclnn.operators.activations import Activation
 
 __all__ = ["cases_of", "data_of"]
 
 
 def data_of(operator: Operator) -> Any:
-    """The operator's module."""
+    """The operator's module, or what its family makes of its declaration."""
+    if isinstance(operator, Activation):
+        return _data_of_activation(operator)
     return importlib.import_module(f"{__name__}.{operator.python_name}")
+
+
+@functools.cache
+def _data_of_activation(operator: Activation) -> Any:
+    return importlib.import_module(f"{__name__}.activations").Data(operator)
 
 
 def cases_of(

@@ -6,7 +6,8 @@ Errors are in units in the last place (ulp) of the output's dtype against the fl
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,11 @@ from openaclnn.bench.tables import Table
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.writing import write_text
+from openaclnn.engines.dispatch import use_engine
+from openaclnn.engines.machine.host import machine, written_for
+from openaclnn.operators import registry
+
+Array = np.ndarray[Any, Any]
 
 SHAPES = {"elementwise": (1 << 20,), "rows": (256, 4096), "pixels": (4, 21, 128, 128)}
 ROW = ("operator", "variant", "dtype", "ours, largest ulp", "ours, mean ulp", "PyTorch, largest ulp")  # fmt: skip
@@ -77,11 +83,174 @@ def measure(operator: Operator, variant: str, dtype: DType) -> tuple[str, ...]:
     return operator.name, variant, dtype.name, f"{ours.largest:.3g}", f"{ours.mean:.3g}", theirs
 
 
+class Worst(NamedTuple):
+    """The largest error that a search came to, with its arguments (of one element or row), and PyTorch's largest."""
+
+    ours: float
+    theirs: float
+    at: Mapping[str, Any]
+
+
+def ulps(got: Array, exact: Array) -> Array:
+    """Errors in units in the last place of FLOAT, of subnormal results too; infinite where an infinity or NaN stands in the wrong place."""
+    with np.errstate(all="ignore"):
+        rounded, got = exact.astype(np.float32), got.astype(np.float64)
+        unit = np.exp2(np.clip(np.floor(np.log2(np.abs(exact))), -126, 127) - 23)
+        off = np.abs(got - exact) / np.where(exact == 0, 2.0**-149, unit)
+        same = (got == rounded) | (np.isnan(got) & np.isnan(exact))
+        wrong = ~np.isfinite(got) | ~np.isfinite(rounded)
+        return np.where(wrong, np.where(same, 0.0, np.inf), off)
+
+
+def _outputs(result: Any) -> list[Any]:
+    return [part for part in result if part is not None] if isinstance(result, tuple) else [result]
+
+
+class Search:
+    """Looks for the largest errors of an operator in one of its hard places, always in the same way.
+
+    Every other draw is new; in between, the elements or rows that were worst come again with other last bits, beside numbers a little off.
+    """
+
+    def __init__(self, operator: Operator, place: str, seed: int = 1) -> None:
+        self.operator, self.make = operator, operator.workloads.HARD[place]
+        self.rng, self.count = np.random.default_rng(seed), 1 << 13
+        self.worst: dict[str, dict[str, Worst]] = {}  # by what computes, then by output
+        self.kept: Mapping[str, Any] = {}
+
+    def run(self, rounds: int, engines: Sequence[str]) -> dict[str, dict[str, Worst]]:
+        """So many draws, computed by engines: `numpy`, or `cpu` with the lanes of its vectors behind."""
+        for turn in range(rounds):
+            given = self.varied() if turn % 2 and self.kept else self.make(self.rng, self.count)
+            self.look(given, engines)
+        return self.worst
+
+    def look(self, given: Mapping[str, Any], engines: Sequence[str]) -> None:
+        operator, torch = self.operator, load_torch()
+        exact = _outputs(operator.oracle(**given))
+        hidden = getattr(operator.workloads, "cancelled", None)
+        names = getattr(operator.result_type, "_fields", ("",))
+
+        def off(results: Any) -> list[Array]:
+            errors = [
+                ulps(np.asarray(one), right)
+                for one, right in zip(_outputs(results), exact, strict=True)
+            ]
+            if hidden is not None:
+                errors = [
+                    np.where(hidden(given, right), 0.0, one)
+                    for one, right in zip(errors, exact, strict=True)
+                ]
+            return [one.reshape(len(one), -1).max(axis=1) for one in errors]
+
+        theirs = [np.zeros(1)] * len(exact)
+        if torch is not None:
+            tensors = {name: to_torch(torch, value) for name, value in given.items()}
+            peer = operator.workloads.torch_peers(torch, tensors, None)["torch"]()
+            theirs = off(
+                tuple(one.numpy() for one in peer) if isinstance(peer, tuple) else peer.numpy()
+            )
+        worst = np.zeros(len(exact[0]))
+        for engine in engines:
+            name, _, lanes = engine.partition(" ")
+            with use_engine(name), vectors_of(int(lanes)) if lanes else nullcontext():
+                ours = off(getattr(openaclnn, operator.python_name)(**given))
+            worst = np.maximum(worst, np.max(ours, axis=0))
+            for output, errors, other in zip(names, ours, theirs, strict=False):
+                best, at = self.worst.setdefault(engine, {}), int(errors.argmax())
+                before = best.get(output, Worst(-1.0, 0.0, {}))
+                now = Worst(
+                    float(errors[at]),
+                    max(float(other.max()), before.theirs),
+                    self.rows(given, [at]),
+                )
+                best[output] = now if now.ours > before.ours else before._replace(theirs=now.theirs)
+        worst[~np.isfinite(worst)] = 0  # others are to be looked for, too
+        self.kept = self.rows(given, np.argsort(worst)[-64:])
+
+    def rows(self, given: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+        """The same of some elements or rows."""
+        many = max(len(value) for value in given.values() if isinstance(value, np.ndarray))
+        return {
+            name: value[rows] if np.shape(value)[:1] == (many,) else value
+            for name, value in given.items()
+        }
+
+    def varied(self) -> dict[str, Any]:
+        """What was worst, many times, with other last bits."""
+        rng, given = self.rng, {}
+        few = max(len(value) for value in self.kept.values() if isinstance(value, np.ndarray))
+        elements = max(value.size for value in self.kept.values() if isinstance(value, np.ndarray))
+        again = np.tile(np.arange(few), max(1, self.count // elements))
+        bits = int(rng.integers(1, 20))
+        for name, value in self.rows(self.kept, again).items():
+            if isinstance(value, np.ndarray) and value.dtype == np.float32:
+                changes = rng.integers(0, 1 << bits, value.shape, np.uint32)
+                changes[rng.random(value.shape) < 0.3] = 0
+                value = (value.view(np.uint32) ^ changes).view(np.float32)
+            elif isinstance(value, float) and value not in (0.0, 1.0) and rng.random() < 0.5:
+                value = float(np.float32(value * (1 + rng.normal() * 2.0 ** -rng.integers(3, 24))))
+            given[name] = value
+        return given
+
+
+def vectors_of(lanes: int) -> AbstractContextManager[None]:
+    """The CPU engine's code as on a machine with such vectors (NEON's, AVX2's, AVX-512's), for calls that name the engine."""
+    others = {"lanes": lanes, "registers": 16 if lanes == 8 else 32, "neon": lanes == 4}
+    return written_for(machine()._replace(**others))
+
+
+ENGINES = ("cpu 4", "cpu 8", "cpu 16", "numpy")
+SEARCHED = ("operator", "where", "`cpu`, 4 lanes", "8 lanes", "16 lanes", "`numpy`", "PyTorch")
+
+
+def searched(
+    rounds: int, only: str = "", engines: Sequence[str] = ENGINES
+) -> Iterator[tuple[str, str, dict[str, Worst], float]]:
+    """Of each operator and hard place: operator, place and output, the largest errors by engine, PyTorch's."""
+    for operator in registry():
+        for place in getattr(operator.workloads, "HARD", {}):
+            if only not in f"{operator.python_name} {place}":
+                continue
+            worst = Search(operator, place).run(rounds, engines)
+            for output in worst[engines[0]]:
+                by_engine = {engine: worst[engine][output] for engine in engines}
+                title = ", ".join(filter(None, (place, output)))
+                yield operator.name, title, by_engine, max(one.theirs for one in by_engine.values())
+
+
+def _short(given: Mapping[str, Any]) -> str:
+    """Arguments of one element or row as a line, long rows by their ends."""
+    with np.printoptions(threshold=8, edgeitems=2, linewidth=1000, precision=9):
+        return ", ".join(f"{name} {value}" for name, value in given.items())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every operator, variant and dtype; print the table, and write the page where asked."""
     parser = argparse.ArgumentParser(prog="python -m openaclnn.bench.accuracy", description=__doc__)
     parser.add_argument("--markdown", type=Path, help="write the page to this file")
-    page = parser.parse_args(arguments).markdown
+    parser.add_argument(
+        "--search",
+        type=int,
+        metavar="ROUNDS",
+        help="only look for the largest errors, in so many draws a place",
+    )
+    parser.add_argument(
+        "--only", default="", help="of operators and places with this text in their names"
+    )
+    chosen = parser.parse_args(arguments)
+    if chosen.search:
+        for name, place, worst, theirs in searched(chosen.search, chosen.only):
+            print(
+                name,
+                place,
+                *(f"{engine}: {one.ours:.3g}" for engine, one in worst.items()),
+                f"PyTorch: {theirs:.3g}",
+                flush=True,
+            )
+            print("   ", _short(max(worst.values(), key=lambda one: one.ours).at))
+        return 0
+    page = chosen.markdown
     rows = [
         measure(operator, variant, dtype)
         for operator in measured()

@@ -116,9 +116,13 @@ def _new_sizes(turn: Turn) -> Iterator[Problem]:
 
 
 def _new_numbers(turn: Turn) -> Iterator[Problem]:
-    """All numbers that the operator lets vary by themselves, at once: what is neither a tensor nor a choice among names."""
+    """All numbers that the operator lets vary by themselves, at once: what is neither a tensor nor a choice among names or axes."""
     kinds = (Kind.SCALAR, Kind.FLOAT, Kind.DOUBLE, Kind.INT64)
-    numbers = [p.python_name for p in turn.operator.parameters if p.kind in kinds and not p.choices]
+    numbers = [
+        p.python_name
+        for p in turn.operator.parameters
+        if p.kind in kinds and not p.choices and not p.axis
+    ]
 
     def change(names: Sequence[str], number: int, values: Arguments, read: Any) -> Arguments:
         step = number + 1, turn.count * turn.of

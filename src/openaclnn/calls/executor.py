@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any
 
 from openaclnn.calls.guard import (
-    Found,
     announce_writes,
     check_memory,
     check_overlap,
@@ -16,10 +15,11 @@ from openaclnn.calls.guard import (
 )
 from openaclnn.calls.planned import planned
 from openaclnn.core.declare import Operator
+from openaclnn.core.interop import HeldStorage, as_tensor
 from openaclnn.core.status import AclnnError, Status, record_message, shown
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Runner
-from openaclnn.repeat.phases import Extents, Launch, Specialization
+from openaclnn.repeat.phases import Extents, Found, Launch, Specialization, locate
 from openaclnn.runtime import AclFailure, Stream, current_stream, memory
 from openaclnn.runtime.device import device_named
 
@@ -34,23 +34,45 @@ class Executor:
     """A checked and planned call, with the arguments of phase one in C order: null tensors as None."""
 
     __slots__ = (
-        "__weakref__", "arguments", "found", "kind", "launch", "operator", "repeatable", "runner", "spent", "tensors", "turn",
+        "__weakref__", "arguments", "found", "kind", "launch", "located", "operator", "repeatable", "runner", "spent", "turn",
     )  # fmt: skip
     c_name = "aclOpExecutor"
 
     def __init__(
-        self, operator: Operator, kind: Specialization, launch: Launch, arguments: tuple[Any, ...]
-    ) -> None:
+        self, operator: Operator, kind: Specialization, launch: Launch, arguments: tuple[Any, ...], located: Found | None = None
+    ) -> None:  # fmt: skip
         self.operator = operator
         self.kind = kind
         self.launch = launch
         self.runner = launch[0]
-        self.arguments = arguments  # those of phase one, in C order, with arrays as tensors
-        self.tensors: list[Tensor] = [arguments[place] for place in kind.operands]
-        self.found: Found | None = None  # the memory as it was checked; `forget` takes it away
+        self.arguments = arguments  # in C order: tensors and numbers, or the caller's arrays
+        self.located = located  # the memory of the caller's arrays, until somebody asks for tensors
+        self.found = located  # the memory as it was checked; `forget` takes it away
         self.repeatable = False
         self.spent = ""  # why it cannot run any more
         self.turn = True  # deleted by whoever runs it: in one step, as threads may come together
+
+    def described(self) -> tuple[Any, ...]:
+        """The arguments, with arrays as tensors. A tensor of PyTorch's may have got other memory since: the call is over what it had."""
+        if self.located is not None:
+            addresses, owners = self.located
+            held = {id(own.tensor): own for own in owners if type(own) is HeldStorage}
+            places, passed = self.operator.places, self.arguments
+            views = list(passed)
+            for parameter in self.operator.tensors:
+                place = places[parameter.name]
+                views[place] = None if passed[place] is None else as_tensor(passed[place])
+            for place, address in zip(self.kind.operands, addresses, strict=True):
+                view = views[place]
+                view.base, view.owner = address, held.get(id(passed[place]), view.owner)
+            self.arguments, self.located, self.found = tuple(views), None, None
+        return self.arguments
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The kernel's tensors, outputs last."""
+        arguments = self.described()
+        return [arguments[place] for place in self.kind.operands]
 
     @property
     def extents(self) -> Extents:
@@ -61,12 +83,12 @@ class Executor:
     @property
     def inputs(self) -> list[Tensor | None]:
         """The tensors that are read, in C order."""
-        return [self.arguments[place] for place in self.operator.input_places]
+        return [self.described()[place] for place in self.operator.input_places]
 
     @property
     def outputs(self) -> list[Tensor | None]:
         """The tensors that are written, in C order."""
-        return [self.arguments[place] for place in self.operator.output_places]
+        return [self.described()[place] for place in self.operator.output_places]
 
     def repeat(self) -> None:
         """Let it run many times."""
@@ -108,6 +130,10 @@ def phase_one(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> Executor:
     """Bind, check and plan; raises AclnnError where the interface returns a status."""
+    located = locate(operator, arguments) if workspace_size and executor else None
+    if located is not None:
+        kind, launch, found = located
+        return Executor(operator, kind, launch, arguments, found)
     made = Executor(operator, *planned(operator, arguments, workspace_size, executor))
     if made.runner is not None:
         _look_early(made)
@@ -196,7 +222,7 @@ def phase_two(
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
         found = executor.found or _checked(executor)
-        check_storages(operator, kind.operands, found[1])
+        check_storages(operator, executor.arguments, found[1])
         announce_writes(operator, executor.arguments)
         here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.

@@ -54,6 +54,8 @@ class Explanation:
                 lines.append("  nothing to compute: a tensor is empty")
             else:
                 classes = f" x {self.plan.classes} classes" if self.plan.classes else ""
+                if classes and self.operator.axis is not None:
+                    classes += f" along axis {self.plan.class_axis}"
                 reduced = f", their {self.plan.reduction}" if self.plan.reduction else ""
                 lines.append(
                     f"  kernel {self.plan.kernel} over {self.plan.shape}{classes}{reduced}, "

@@ -24,16 +24,13 @@ from openaclnn.core.interop import (
 from openaclnn.core.plan import Plan, walks_alike
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat.phases import Extents
+from openaclnn.repeat.phases import Extents, Found
 from openaclnn.runtime.memory import Allocation, find_allocation
 
 __all__ = [
-    "Found", "announce_writes", "check_devices", "check_memory", "check_output_layout", "check_overlap", "check_storages",
+    "announce_writes", "check_devices", "check_memory", "check_output_layout", "check_overlap", "check_storages",
     "lies_apart",
 ]  # fmt: skip
-
-Found = tuple[tuple[int, ...], Sequence[Any]]
-"""Where a kernel's tensors lie, and what keeps that memory alive until the kernel is done."""
 
 # Views up to this size are searched exactly; larger ones with a doubtful layout are refused.
 _EXACT = 1 << 20
@@ -99,12 +96,17 @@ def lies_apart(tensor: Tensor) -> bool:
 
 
 def check_storages(
-    operator: Interface, places: Sequence[int], owners: Sequence[Any], since: str = "of phase one"
-) -> None:
+    operator: Interface, arguments: Sequence[Any], owners: Sequence[Any], since: str = "of phase one"
+) -> None:  # fmt: skip
     """Refuse a PyTorch tensor whose storage was resized since it was viewed."""
-    for number, owner in enumerate(owners):
+    for owner in owners:
         if type(owner) is HeldStorage and not owner.stays():
-            name = operator.parameters[places[number]].name
+            named = zip(operator.parameters, arguments, strict=True)
+            name = next(
+                p.name
+                for p, own in named
+                if own is owner.tensor or getattr(own, "owner", None) is owner
+            )
             raise AclnnError(
                 Status.ACLNN_ERR_PARAM_INVALID, operator.name, name,
                 f"a tensor with the memory {since}", "one whose storage was resized",
@@ -116,8 +118,10 @@ def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:
     written = []  # of PyTorch's
     for place in operator.output_places:
         output = arguments[place]
-        if output is not None and type(output.owner) is HeldStorage:
-            written.append((place, output.owner.tensor))
+        if type(output) is Tensor:
+            output = output.owner.tensor if type(output.owner) is HeldStorage else None
+        if output is not None and type(output) is not np.ndarray:
+            written.append((place, output))
     if not written:
         return
     place, expected, got = written[0][0], "", ""

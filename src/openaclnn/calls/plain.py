@@ -113,9 +113,8 @@ def _run(
             if output.name not in fresh:
                 mark_written(own)
     stream, runner = stream_of(first), choice.prepare()
-    places = [call.operator.places[operand.parameter] for operand in plan.operands]
     # An option's own conversion may have taken memory away since arrays were bound, or a finaliser, or what was compiled.
-    check_storages(call.operator, places, owners, "that the call began with")
+    check_storages(call.operator, tuple(call.values.values()), owners, "that the call began with")
     if runner(addresses, stream):
         raise stray_target(plan, tensors[plan.targets]) or _mended_since(plan)
     device = tensors[-1].device
@@ -183,17 +182,17 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
         arrays.append(operator.output.python_name)
     cache = CallCache(operator)
     scope |= {"_cache": cache, "_tuple": tuple.__new__, "_type": operator.result_type}
-    result, again = "result", ""
+    result, again = "_result", ""
     if operator.result_type is not None:
         # A list may change while the call runs: what it has now is taken.
-        result = "_tuple(_type, result)"
+        result = "_tuple(_type, _result)"
         passed = ", ".join(f"{p.python_name}={p.python_name}" for p in parameters[:-1])
         again = f"return {operator.python_name}({passed}, out=tuple(out), product=product)"
         again = f"if type(out) is list: {again}"
     source = f"""
 def {operator.signature()}:
-    result = _cache.call({", ".join([*arrays, *options])}, product)
-    if result is NotImplemented:
+    _result = _cache.call({", ".join([*arrays, *options])}, product)
+    if _result is NotImplemented:
         {again}
         return _call(_operator, {{{given}}}, product, _cache)
     return {result}

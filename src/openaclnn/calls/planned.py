@@ -33,21 +33,23 @@ def planned(
     if not rounding.is_standard():
         with rounding.standard():
             return planned(operator, arguments, workspace_size, executor)
-    signature = None
     if workspace_size and executor:
-        arguments = _with_views(arguments)
+        passed, arguments = arguments, _with_views(arguments)
         signature = signature_of(operator, arguments)
-        known = None if signature is None else look_up(signature)
-        if known is not None:
-            return *known, arguments
-    return _plan(operator, arguments, workspace_size, executor, signature)
+        if signature is not None:
+            known = look_up(signature, operator, passed, arguments)
+            if known is not None:
+                return *known, arguments
+            return _plan(operator, arguments, workspace_size, executor, (signature, passed))
+    return _plan(operator, arguments, workspace_size, executor)
 
 
 @undivided
 def _plan(
-    operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool, signature: Signature | None
+    operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool,
+    known_by: tuple[Signature, tuple[Any, ...]] | None = None,
 ) -> tuple[Specialization, Launch, tuple[Any, ...]]:  # fmt: skip
-    """Bind, check and plan."""
+    """Bind, check and plan; what the next call like this one is known by, with the arguments as the caller has them."""
     call = _bound(operator, arguments, workspace_size, executor)
     error = operator.first_violation(call)
     if error is not None:
@@ -59,8 +61,8 @@ def _plan(
     plan = operator.plan(call)
     choice = None if plan.empty else choose_engine(plan, device)
     one = OneSize(operator, plan, device, choice)
-    if signature is not None:
-        remember(signature, operator, arguments, one, choice)
+    if known_by is not None:
+        remember(*known_by, operator, arguments, one, choice)
     return one, one.launch, tuple(call.values.values())
 
 

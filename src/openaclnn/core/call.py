@@ -83,6 +83,13 @@ class Call:
         """Whether a tensor was passed: neither null nor left to us."""
         return isinstance(self.values[name], Tensor)
 
+    def axis(self, name: str) -> int | None:
+        """The axis that a parameter numbers, counted from the front; None where its tensor has no such axis. A tensor of no dimensions
+        counts as one of one.
+        """
+        number, rank = self.values[name], len(self.tensor(self.operator[name].axis).shape) or 1
+        return number % rank if -rank <= number < rank else None
+
     @property
     def reduction(self) -> str | None:
         """The reduction's name, or None where the value is not one."""
@@ -92,6 +99,7 @@ class Call:
 
     def _reduction_named(self) -> str | None:
         parameter = self.operator.reduction
+        assert parameter is not None, f"{self.operator.name} has no reduction"
         value = self.values[parameter.name]
         if parameter.kind is _INT64:
             known = isinstance(value, int) and 0 <= value < len(parameter.choices)

@@ -183,6 +183,37 @@ def rank_at_most(row: str, *which: str) -> Check:
     return Check(row, INVALID, rule, which, broken_by)
 
 
+def axis_in_range(row: str, name: str, tensor: str) -> Check:
+    """The tensor has the axis that a parameter numbers."""
+
+    def broken_by(call: Call) -> Violation | None:
+        if call.axis(name) is None:
+            rank = len(call.tensor(tensor).shape)
+            expected = f"an axis of {tensor}, {-(rank or 1)} to {(rank or 1) - 1}"
+            return Violation(name, expected, str(call[name]))
+        return None
+
+    return Check(row, INVALID, f"{name} is an axis of {tensor}", (name, tensor), broken_by)
+
+
+def unless_empty(
+    which: tuple[str, ...], *rules: Check, heeded_on: tuple[str, ...] = ()
+) -> tuple[Check, ...]:
+    """Rules that a call with an empty tensor among these is not held to: its interface returns success before; but on some products
+    it does not.
+    """
+
+    def broken_unless(rule: Check) -> Callable[[Call], Violation | None]:
+        def broken_by(call: Call) -> Violation | None:
+            if call.product.tag not in heeded_on and any(call.tensor(n).empty for n in which):
+                return None
+            return rule.broken_by(call)
+
+        return broken_by
+
+    return tuple(rule._replace(broken_by=broken_unless(rule)) for rule in rules)
+
+
 def rank_is(row: str, name: str, rank: int, status: int = INVALID) -> Check:
     def broken_by(call: Call) -> Violation | None:
         tensor = call.values[name]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from io import StringIO
 from types import FunctionType
@@ -26,7 +26,7 @@ from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Scalar, Tensor
 
 __all__ = [
-    "OutputSpec", "Operator", "Sample", "SupportTable", "find_operator", "like", "operators_by_kernel", "register", "registry", "stray_target",
+    "Gradient", "OutputSpec", "Operator", "Sample", "SupportTable", "find_operator", "like", "operators_by_kernel", "register", "registry", "stray_target",
 ]  # fmt: skip
 
 OutputSpec = tuple[tuple[int, ...], DType]
@@ -59,6 +59,17 @@ class Sample:
         }
 
 
+@dataclass(frozen=True)
+class Gradient:
+    """The operator that computes another's derivative by its first tensor; its own first tensor is the gradient of the result.
+
+    Its other parameters are what is called so in the forward, or what `sources` says: an input, or the output.
+    """
+
+    operator: str  # its C name
+    sources: Mapping[str, str] = field(default_factory=dict)  # C names of the forward's by its own
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Operator(Interface):
     """One operator: an interface with ordered checks, plan and float64 reference."""
@@ -70,8 +81,9 @@ class Operator(Interface):
     reference: Callable[..., Any]  # the output in float64; of several, a tuple
     samples: tuple[Sample, ...] = ()
     generated: bool = False  # the vendor generates this interface: its phase two is stricter
-    # What a product accepts without effect, as the reference is to see it.
-    unheeded: Callable[[Call], dict[str, Any]] = lambda call: {}
+    # Arguments as the reference is to see them: what a product accepts without effect, what is converted first.
+    seen_by_reference: Callable[[Call], dict[str, Any]] = lambda call: {}
+    gradient: Gradient | None = None  # where one operator of the interface computes its derivative
     module: str = ""  # where it is declared; "": where its reference is
 
     @cached_property
@@ -129,7 +141,9 @@ class Operator(Interface):
         error = self.first_violation(call)
         if error is not None:
             raise error
-        arguments = _reference_arguments(call, {} if copied else named) | self.unheeded(call)
+        arguments = _reference_arguments(call, {} if copied else named) | self.seen_by_reference(
+            call
+        )
         self.outline(call)
         plan = self.plan(call)
         if plan.targets >= 0:
@@ -332,7 +346,8 @@ def _faults_of_names(operator: Operator) -> Iterator[str]:
     if not operator.name.startswith("aclnn"):
         yield f"name: expected aclnn in front, got {operator.name}"
     file = operator.home.rpartition(".")[2]
-    if file != operator.python_name:  # by which its workloads are found
+    own = type(operator).workloads is not Operator.workloads
+    if not own and file != operator.python_name:  # by which its workloads are found
         yield f"file: expected {operator.python_name}.py, which has its reference, got {file}.py"
     if operator.families - _TAGS:
         strange = ", ".join(sorted(operator.families - _TAGS))
@@ -354,6 +369,11 @@ def _faults_of_parameters(operator: Operator) -> Iterator[str]:
             yield f"{where}: kind: expected a Kind, got {parameter.kind!r}"
         elif parameter.is_tensor and not parameter.dtypes:
             yield f"{where}: dtypes: expected those that its document lists, got none"
+        axis = operator.places.keys() & {parameter.axis}
+        if parameter.axis and not (axis and operator[parameter.axis].is_tensor):
+            yield f"{where}: axis: expected the name of a tensor, got {parameter.axis}"
+        elif parameter.axis and (parameter.kind is not Kind.INT64 or choices):
+            yield f"{where}: axis: expected an INT64 without choices, got {parameter.kind}"
         if choices and default is not REQUIRED and default not in choices:
             yield f"{where}: default: expected one of {', '.join(choices)}, got {default!r}"
     if not any(parameter.kind is Kind.OUTPUT for parameter in operator.parameters):
@@ -371,6 +391,7 @@ def _faults_of_uses(operator: Operator) -> Iterator[str]:
     names = {name: value for name, value in operator.plain_defaults.items() if name != "out"}
     code = operator.reference.__code__
     taken, wanted = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], (*names, "work")
+    taken = getattr(operator.reference, "takes", taken)
     if {*taken} != {*wanted}:
         yield f"reference: expected the arguments {', '.join(wanted)}, got {', '.join(taken)}"
     if not isinstance(operator.samples, tuple) or not operator.samples:

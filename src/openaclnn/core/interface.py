@@ -15,7 +15,7 @@ from typing import Any
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.products import Product
 
-__all__ = ["REDUCTIONS", "REQUIRED", "Interface", "Kind", "Parameter", "snake_case"]
+__all__ = ["REDUCTIONS", "REQUIRED", "Interface", "Kind", "Parameter", "python_name", "snake_case"]
 
 REDUCTIONS = ("none", "mean", "sum")
 """The reductions by their number in the integer form of the parameter."""
@@ -59,6 +59,7 @@ class Parameter:
     choices: tuple[str, ...] = ()  # names of an enumerated value, by number
     c_type: str = ""  # where the prototype departs from its kind's C type
     in_place: bool = False  # an output that is read before it is written
+    axis: str = ""  # an integer that numbers an axis of this tensor: from -rank to rank - 1, from the end below 0
 
     @property
     def declaration(self) -> str:
@@ -70,7 +71,10 @@ class Parameter:
         """The plain call's name: snake case, without the C suffix; what is written alone is `out`."""
         if self.kind is Kind.OUTPUT and not self.in_place:
             return "out"
-        return snake_case(self.name.removesuffix("Optional"))
+        name = snake_case(self.name.removesuffix("Optional"))
+        return (
+            "lambd" if name == "lambda" else name
+        )  # PyTorch's spelling of what is a keyword in Python
 
     @cached_property
     def field(self) -> str:
@@ -96,15 +100,17 @@ class Interface:
     formula: str
     parameters: tuple[Parameter, ...]
     families: frozenset[str]  # tags of the product families that have it
+    header_name: str = ""  # of the C header, where it is not the Python name
 
     @cached_property
     def python_name(self) -> str:
-        return snake_case(self.name.removeprefix("aclnn"))
+        return python_name(self.name)
 
     @property
     def header(self) -> str:
         """The C header, which an operator shares with its form that works in place."""
-        return f"aclnnop/aclnn_{self.python_name.removeprefix('inplace_')}.h"
+        name = self.header_name or self.python_name.removeprefix("inplace_")
+        return f"aclnnop/aclnn_{name}.h"
 
     @cached_property
     def _by_name(self) -> dict[str, Parameter]:
@@ -167,9 +173,14 @@ class Interface:
         return tuple(self.places[p.name] for p in self.outputs)
 
     @cached_property
-    def reduction(self) -> Parameter:
-        """The parameter that names the reduction."""
-        return next(p for p in self.parameters if p.choices)
+    def reduction(self) -> Parameter | None:
+        """The parameter that names the reduction, where there is one."""
+        return next((p for p in self.parameters if p.choices), None)
+
+    @cached_property
+    def axis(self) -> Parameter | None:
+        """The parameter that numbers the axis of the classes, where there is one."""
+        return next((p for p in self.parameters if p.axis), None)
 
     @cached_property
     def plain_parameters(self) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
@@ -217,6 +228,11 @@ class Interface:
         ]
         parts.insert(len(self.plain_parameters[0]), "*")
         return f"{self.python_name}({', '.join([*parts, 'product=None'])})"
+
+
+def python_name(name: str) -> str:
+    """An operator's name in Python."""
+    return snake_case(name.removeprefix("aclnn"))
 
 
 def snake_case(name: str) -> str:

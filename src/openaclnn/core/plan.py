@@ -348,12 +348,12 @@ def class_plan(
 ) -> Plan:
     """The plan of a kernel with a class axis.
 
-    Each operand has a role: "full" is of the whole shape, "positions" lacks the class axis, "classes" has
-    the class axis alone, "single" is one element for all. So has an output that is not written.
+    Each operand has a role: "full" is of the whole shape (an input's axes of one element stretch to it), "positions" lacks the class
+    axis, "classes" has the class axis alone, "single" is one element for all. So has an output that is not written.
     """
     tensors = [*inputs, *outputs]
-    for _, tensor, _ in tensors:
-        if not tensor.contiguous:
+    for _, tensor, role in tensors:
+        if not tensor.contiguous or (role == "full" and tensor.shape not in (shape, ())):
             merged, operands = _collapsed(operator, tensors, shape, class_axis)
             break
     else:

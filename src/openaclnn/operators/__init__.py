@@ -1,6 +1,14 @@
-"""The operators. Each is declared by one import line; who needs the filled registry imports it from here."""
+"""The operators. Each is declared by its module: those of one operator are imported here, those of a family when one of its names is asked for.
 
-from openaclnn.core.declare import SupportTable, find_operator, operators_by_kernel, registry
+Who needs the filled registry imports it from here.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from openaclnn.core import declare
+from openaclnn.core.declare import Operator, SupportTable
 from openaclnn.operators import (  # noqa: F401
     cross_entropy_loss,
     cross_entropy_loss_grad,
@@ -9,15 +17,73 @@ from openaclnn.operators import (  # noqa: F401
     inplace_elu,
     l1_loss,
     l1_loss_backward,
+    log_softmax,
+    log_softmax_backward,
     nll_loss,
     nll_loss2d,
     nll_loss2d_backward,
     nll_loss_backward,
     smooth_l1_loss,
     smooth_l1_loss_backward,
+    softmax,
+    softmax_backward,
+    softmax_cross_entropy_with_logits,
 )
 
-__all__ = ["find_operator", "operators_by_kernel", "registry", "support_table"]
+__all__ = ["FAMILIES", "find_operator", "load_family", "operators_by_kernel", "registry", "support_table"]  # fmt: skip
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "rectified": (
+        "aclnnRelu", "aclnnInplaceRelu", "aclnnLeakyRelu", "aclnnInplaceLeakyRelu", "aclnnLeakyReluBackward", "aclnnSquaredRelu",
+        "aclnnAddRelu", "aclnnInplaceAddRelu", "aclnnThreshold", "aclnnInplaceThreshold", "aclnnThresholdBackward",
+        "aclnnHardtanhBackward", "aclnnHeaviside",
+    ),
+    "shrinking": (
+        "aclnnHardshrink", "aclnnHardshrinkBackward", "aclnnSoftshrink", "aclnnSoftshrinkBackward", "aclnnShrink",
+    ),
+    "sigmoids": (
+        "aclnnSigmoid", "aclnnInplaceSigmoid", "aclnnSigmoidBackward", "aclnnSilu", "aclnnSiluBackward", "aclnnSwish",
+        "aclnnSwishBackward", "aclnnFastGelu", "aclnnFastGeluBackward", "aclnnLogSigmoid", "aclnnLogSigmoidForward",
+        "aclnnLogSigmoidBackward", "aclnnSoftplus", "aclnnSoftplusBackward", "aclnnMish", "aclnnInplaceMish", "aclnnMishBackward",
+        "aclnnLogit", "aclnnLogitGrad", "aclnnHardsigmoid", "aclnnInplaceHardsigmoid", "aclnnHardsigmoidBackward", "aclnnHardswish",
+        "aclnnInplaceHardswish", "aclnnHardswishBackward", "aclnnHardswishBackwardV2",
+    ),
+    "gelu": ("aclnnGelu", "aclnnGeluV2", "aclnnGeluBackward", "aclnnGeluBackwardV2"),
+    "exponential": (
+        "aclnnSelu", "aclnnInplaceSelu", "aclnnSeluBackward", "aclnnCelu", "aclnnInplaceCelu", "aclnnErfinv", "aclnnInplaceErfinv",
+    ),
+}  # fmt: skip
+"""The modules that declare several operators, with these; importing all of them takes a tenth of a second."""
+
+
+def load_family(name: str) -> tuple[Operator, ...]:
+    """The operators of a module that declares several, which is imported if it was not."""
+    importlib.import_module(f"{__name__}.{name}")
+    declared = {operator.name: operator for operator in declare.registry()}
+    return tuple(declared[own] for own in FAMILIES[name])
+
+
+def registry() -> tuple[Operator, ...]:
+    """All operators, in the order of their declaration."""
+    for name in FAMILIES:
+        load_family(name)
+    return declare.registry()
+
+
+def find_operator(name: str) -> Operator:
+    """An operator by its name in any spelling (aclnnEluBackward, EluBackward, elu_backward), or by that of a kernel in
+    case lists (elu_grad_v2); KeyError names the nearest ones, or all.
+    """
+    registry()
+    return declare.find_operator(name)
+
+
+def operators_by_kernel() -> dict[str, list[Operator]]:
+    """The operators by the names that case lists have for their kernels; of several above one kernel, the shortest name
+    stands first.
+    """
+    registry()
+    return declare.operators_by_kernel()
 
 
 def support_table() -> SupportTable:

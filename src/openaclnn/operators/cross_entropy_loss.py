@@ -290,7 +290,7 @@ register(
         result=_results,
         plan=_plan,
         reference=reference,
-        unheeded=lambda call: {} if call.product.is_default else _WITHOUT_ZLOSS,
+        seen_by_reference=lambda call: {} if call.product.is_default else _WITHOUT_ZLOSS,
         generated=True,
         samples=(
             Sample("document", _ROWS, (1.093754064737808, _LOG_PROB)),

@@ -220,7 +220,7 @@ register(
         result=like("logProb"),
         plan=_plan,
         reference=reference,
-        unheeded=lambda call: (
+        seen_by_reference=lambda call: (
             {} if forward.computes_zloss(call) else {"lse_square_scale_for_zloss": 0.0}
         ),
         generated=True,

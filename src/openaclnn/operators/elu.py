@@ -10,7 +10,7 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import Check
-from openaclnn.core.declare import Operator, Sample, like, register
+from openaclnn.core.declare import Gradient, Operator, Sample, like, register
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, Plan, elementwise_plan, empty_plan
@@ -151,6 +151,7 @@ register(
         result=like("self"),
         plan=_plan,
         reference=reference,
+        gradient=Gradient("aclnnEluBackward", {"selfOrResult": "self"}),
         samples=samples_of("self"),
     )
 )

@@ -15,7 +15,7 @@ may have run some, the arguments are read again before the kernel runs. An entry
 
 In the order to read, each imports from those below it:
 
-    phases.py        two-phase calls, by a dictionary in Python: phase-one lookup, and what phase two runs
+    phases.py        two-phase calls: phase-one lookup, by machine code or in a dictionary, and what phase two runs
     cache.py         the cache of an operator's plain calls: makes the builtin, and enters what the slow path found
     specialize.py    makes a cache entry of a call
     code/            the machine code: `recognise.py`, `outputs.py`, `torch_arguments.py`, `fast_path.py`; `native.py` for PyTorch's dispatcher

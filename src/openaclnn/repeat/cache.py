@@ -106,12 +106,10 @@ class CallCache:
             given, arrays = (*read, outputs), (*read, *outputs)
             if len(plan.more) + 1 < len(outputs) and not plan.classes:
                 return NotImplemented  # where tensors are empty, so may be what is not written
-        if not (self._fits and unusable() is None and _BY_VALUE.issuperset(map(type, options))):
-            return NotImplemented  # an entry cannot say what they are
-        library = library_of(arrays)
+        library = self._library(arrays, options)
         if not library:
             return NotImplemented
-        places = places_of(plan, self._names[: self._inputs], self._outputs)
+        places = self._places(plan)
         operands = range(len(plan.operands))
         seen = [
             None if array is None and place not in operands else view
@@ -129,6 +127,15 @@ class CallCache:
         if self._result_type is None:
             return result
         return self._result_type._make(result)
+
+    def _places(self, plan: Plan) -> list[int]:
+        """Where each array stands among a plan's operands."""
+        return places_of(plan, self._names[: self._inputs], self._outputs)
+
+    def _library(self, arrays: Sequence[Any], options: Sequence[Any]) -> int:
+        """Of a call's arrays; 0 where an entry cannot say what the arguments are."""
+        sayable = self._fits and unusable() is None and _BY_VALUE.issuperset(map(type, options))
+        return library_of(arrays) if sayable else 0
 
     def _enter(self, layout: Struct, entry: list[int], kept: Any, library: int) -> int:
         """Let the fast path find an entry; how many it was given."""

@@ -1,31 +1,44 @@
-"""The fast path of two-phase calls: a dictionary by layout, in Python.
+"""The fast path of two-phase calls: machine code for row-major arrays and PyTorch's tensors, a dictionary by layout for descriptors and any other layout.
 
-Phase one looks a call up by what decides its checks and its plan: the operator, the product and engine in force, the options by value, and of each
+The dictionary's key is what decides a call's checks and its plan: the operator, the product and engine in force, the options by value, and of each
 tensor its dtype, format, device and whether it is row-major. Where all tensors are row-major, the entry (`AnySize`) serves every size: it compares shapes with
-the shape source's, and its runner takes the size. Any other entry (`OneSize`) is for the very shapes and strides that it was made of. Phase two
-runs what phase one found; what holds memory in between is in `calls/`.
+the shape source's, and its runner takes the size. Any other entry (`OneSize`) is for the very shapes and strides that it was made of. What became an `AnySize`
+machine code finds among the entries of a `PhaseCache`, as it does for plain calls. Phase two runs what phase one found; what holds memory in between is in `calls/`.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import prod
+from operator import itemgetter
 from typing import Any
+from weakref import ref
 
 from openaclnn.core.declare import Operator
+from openaclnn.core.interop import HeldStorage
 from openaclnn.core.plan import BoundedCache, Plan, covered_elements
 from openaclnn.core.products import chosen_product, listeners
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice, Runner, chosen_engine
-from openaclnn.repeat.specialize import Work, patterns_of, places_of, work_of
+from openaclnn.repeat.cache import CallCache, nothing_chosen
+from openaclnn.repeat.specialize import (
+    CallArguments,
+    Work,
+    entry_of,
+    patterns_of,
+    work_of,
+)
 from openaclnn.repeat.words import slots as at
 
 __all__ = [
     "Extents",
+    "Found",
     "Launch",
     "Signature",
     "Specialization",
+    "locate",
     "look_up",
     "remember",
     "signature_of",
@@ -36,6 +49,9 @@ Extents = Sequence[tuple[int, int]]
 
 Launch = tuple[Runner | None, tuple[int, ...], int]
 """What runs a call's kernel (None where there is nothing to do), over which shape, and how many elements that has."""
+
+Found = tuple[tuple[int, ...], Sequence[Any]]
+"""Where a kernel's tensors lie, and what keeps that memory alive until the kernel is done."""
 
 Signature = tuple[Hashable, list[Tensor]]
 """What decides a call's checks and plan but for shapes and strides, and its tensors."""
@@ -81,11 +97,17 @@ class AnySize(Specialization):
     """An entry that serves every size: all tensors are row-major. `patterns` say by parameter how each has its shape from the source's."""
 
     def __init__(
-        self, operator: Operator, plan: Plan, device: str, work: Work, arguments: Sequence[Any],
+        self, operator: Operator, plan: Plan, device: str, choice: Choice, work: Work, arguments: Sequence[Any],
         patterns: Mapping[str, tuple[int, int]], source: str,
     ) -> None:  # fmt: skip
         super().__init__(operator, plan, device)
         self._flat, self._runner, self._counts = work.flat, work.runner, work.counts
+        self.work, self.choice = work, choice
+        self.learned: set[frozenset[type]] = set()  # the types of arguments that machine code knows
+        if work.flat is not None:
+            from openaclnn.engines.cpu.launching import pool
+
+            self._start = pool.launch
         self._class_axis = plan.class_axis
         present = {
             own.name: value.shape
@@ -129,28 +151,32 @@ class AnySize(Specialization):
                         return None
                 elif own != (shape if pattern == at.DENSE else same):
                     return None
-        return self._runner_of(shape, count), shape, count
+        flat, constants = self._flat, ()
+        if flat is not None:
+            constants, where = flat.constants, flat.reciprocal
+            if where >= 0:
+                (share,) = _WORD.unpack(_FLOAT.pack(1.0 / count))
+                constants = (*constants[:where], share, *constants[where + 1 :])
+        return self.launch(shape, count, constants, ())
 
-    def _runner_of(self, shape: tuple[int, ...], count: int) -> Runner:
+    def launch(
+        self, shape: tuple[int, ...], count: int, constants: tuple[int, ...], numbers: tuple[Any, ...]
+    ) -> Launch:  # fmt: skip
+        """What runs a call of this size: with a flat kernel's constants, or with other numbers than the first call's."""
         flat, sized = self._flat, self._runner
         if flat is None:
 
             def run_sized(addresses: Sequence[int], stream: int) -> int:
-                status: int = sized(addresses, stream, shape, ())
+                status: int = sized(addresses, stream, shape, numbers)
                 return status
 
-            return run_sized
-        from openaclnn.engines.cpu.launching.pool import launch
-
-        kernel, grain, constants, where = flat.kernel, flat.grain, flat.constants, flat.reciprocal
-        if where >= 0:
-            (share,) = _WORD.unpack(_FLOAT.pack(1.0 / count))
-            constants = (*constants[:where], share, *constants[where + 1 :])
+            return run_sized, shape, count
+        start, kernel, grain = self._start, flat.kernel, flat.grain
 
         def run_flat(addresses: Sequence[int], stream: int, keep: Any = flat) -> int:
-            return launch(kernel, count, grain, *constants, *addresses)
+            return start(kernel, count, grain, *constants, *addresses)
 
-        return run_flat
+        return run_flat, shape, count
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
         classes = shape[self._class_axis] if self._class_axis >= 0 else 1
@@ -184,8 +210,10 @@ def signature_of(operator: Operator, arguments: tuple[Any, ...]) -> Signature | 
     return tuple(key), tensors
 
 
-def look_up(signature: Signature) -> tuple[Specialization, Launch] | None:
-    """The entry that serves a call, and what runs it; None where the call is the first of its kind."""
+def look_up(
+    signature: Signature, operator: Operator, passed: Sequence[Any], arguments: Sequence[Any]
+) -> tuple[Specialization, Launch] | None:
+    """The entry that serves a call, and what runs it; None where the call is the first of its kind. `passed` are its arguments as the caller has them."""
     key, tensors = signature
     known = _any_size.get(key)
     if known is not None:
@@ -193,44 +221,110 @@ def look_up(signature: Signature) -> tuple[Specialization, Launch] | None:
         for entry in known:
             launch = entry.served(shapes)
             if launch is not None:
+                _phase_cache(operator).learn(entry, passed, arguments)
                 return entry, launch
     one = _one_size.get((key, *_layouts(tensors)))
     return None if one is None else (one, one.launch)
 
 
 def remember(
-    signature: Signature, operator: Operator, arguments: Sequence[Any], one: OneSize, choice: Choice | None
+    signature: Signature, passed: Sequence[Any], operator: Operator, arguments: Sequence[Any], one: OneSize, choice: Choice | None
 ) -> None:  # fmt: skip
     """Let the next call like this one be found, of any size where that can be."""
     key, tensors = signature
-    entry = None if choice is None else _any_size_of(operator, arguments, one, choice)
+    cache = _phase_cache(operator)
+    entry = None if choice is None else cache.any_size(arguments, one, choice)
     if entry is None:
         _one_size[key, *_layouts(tensors)] = one
     else:
+        cache.learn(entry, passed, arguments)
         _any_size[key] = (entry, *_any_size.get(key, ())[: _MAX_ENTRIES - 1])
 
 
-def _any_size_of(
-    operator: Operator, arguments: Sequence[Any], one: OneSize, choice: Choice
-) -> AnySize | None:
-    """The entry for every size, where shapes and strides need not be part of the key."""
-    plan = one.plan
-    read, written = (
-        [own.name for own in group]
-        for group in ([p for p in operator.parameters if p.is_read], operator.outputs)
-    )
-    names = (*read, *written)
-    tensors = [arguments[operator.places[name]] for name in names]
-    patterns, source, _ = patterns_of(plan, places_of(plan, read, written), tensors)
-    if source < 0 or not all(own is None or own.contiguous for own in tensors):
+class PhaseCache(CallCache):
+    """The fast path of an operator's phase one on arrays: `call(*arrays, *options)`, or NotImplemented."""
+
+    def __init__(self, declared: Operator) -> None:
+        super().__init__(declared)
+        self._declared = declared
+        numbers = {p.python_name: number for number, p in enumerate(declared.parameters)}
+        places = [declared.places[name] for name in self._names]
+        self.ordered = itemgetter(*places, *[numbers[name] for name in self._options])
+
+    def _open(self) -> None:
+        super()._open()
+        self._control[at.PIN] = id(ref)
+
+    def _callable(self) -> Callable[..., Any]:
+        return self._begin
+
+    def _begin(self, *arguments: Any) -> Any:
+        """The second call: a program that makes one need not wait for machine code."""
+        from openaclnn.engines.machine.builtins import builtin
+        from openaclnn.repeat.code.fast_path import emit_phase_one
+
+        control = self._control.ctypes.data
+        self.call = self._builtin = builtin("fast_path.phase_one", emit_phase_one, control, self)
+        return self.call(*arguments)
+
+    def any_size(self, arguments: Sequence[Any], one: OneSize, choice: Choice) -> AnySize | None:
+        """The entry for every size, where shapes and strides need not be part of the key."""
+        plan, tensors = one.plan, self.ordered(arguments)[: len(self._arrays)]
+        patterns, source, _ = patterns_of(plan, self._places(plan), tensors)
+        if source < 0 or not all(own is None or own.contiguous for own in tensors):
+            return None
+        if not _SERVED.issuperset(pattern for pattern, _ in patterns):
+            return None
+        work = work_of(plan, choice, source, strided=False)
+        if work is None:
+            return None
+        by_name = dict(zip(self._names, patterns, strict=True))
+        return AnySize(
+            self._declared, plan, one.device, choice, work, arguments, by_name, self._names[source]
+        )
+
+    def learn(self, entry: AnySize, passed: Sequence[Any], arguments: Sequence[Any]) -> None:
+        """Let machine code find an entry for arrays like these, if it can; `arguments` has their views."""
+        types, count = frozenset(map(type, passed)), len(self._arrays)
+        if types in entry.learned or not nothing_chosen():
+            return
+        entry.learned.add(types)
+        given = self.ordered(passed)
+        arrays, options = given[:count], given[count:]
+        library = self._library(arrays, options)
+        if library:
+            plan, work = entry.plan, entry.work
+            call = CallArguments(library, arrays, self._places(plan), options, self._options)
+            views = self.ordered(arguments)[:count]
+            layout, words, kept = entry_of(call, plan, entry.choice, views, work=work)
+            self._enter(layout, words, (entry, library, kept), library)
+
+
+@functools.cache
+def _phase_cache(operator: Operator) -> PhaseCache:
+    return PhaseCache(operator)
+
+
+def locate(
+    operator: Operator, arguments: tuple[Any, ...]
+) -> tuple[Specialization, Launch, Found] | None:
+    """The entry that machine code finds of a call on arrays, what runs the call, and where its memory is."""
+    cache = _phase_cache(operator)
+    located = cache.call(*cache.ordered(arguments))
+    if located is NotImplemented:
         return None
-    if not _SERVED.issuperset(pattern for pattern, _ in patterns):
-        return None
-    work = work_of(plan, choice, source, strided=False)
-    if work is None:
-        return None
-    by_name = dict(zip(names, patterns, strict=True))
-    return AnySize(operator, plan, one.device, work, arguments, by_name, names[source])
+    ((entry, library, _),), shape, words, numbers = located[-4:]
+    owners = located[:-4]
+    if library == at.TORCH:
+        owners = [
+            _new_held(HeldStorage, owners[first : first + 4]) for first in range(0, len(owners), 4)
+        ]
+    first = len(entry.work.constants)
+    launch = entry.launch(shape, prod(shape), words[:first], numbers)
+    return entry, launch, (words[first:], owners)
+
+
+_new_held = tuple.__new__  # a third of the time
 
 
 def _layouts(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:

@@ -73,13 +73,18 @@ def entry_of(
     choice: Choice,
     views: Sequence[Tensor | None],
     without_objects: bool = False,
+    work: Work | None = None,
 ) -> tuple[struct.Struct, list[Any], Any]:
     """A cache entry: where its words lie, the words, and what must live as long. The views are the arrays' and those of outputs that
-    are yet to be made. `without_objects`, callers that are not Python take the fast path, too.
+    are yet to be made. `without_objects`, callers that are not Python take the fast path, too. `work` is what runs the calls, where that is known.
     """
     library, arrays, places, options, names = call
     patterns, source, strided = patterns_of(plan, places, views)
-    work = work_of(plan, choice, source, strided) or Work(-1, ANY_COUNT, runner=choice.prepare())
+    work = (
+        work
+        or work_of(plan, choice, source, strided)
+        or Work(-1, ANY_COUNT, runner=choice.prepare())
+    )
     source, flat, constants = work.source, work.flat, work.constants
     derivation, free = numbers_of(plan, work, names, tuple(map(type, options)))
     words = (0, 0, 0)

@@ -1,4 +1,5 @@
-"""Derivatives: which operator is whose gradient. `FORMULAS` has the pairs; what an operator has none for is refused.
+"""Derivatives: which operator is whose gradient. Where a declaration names its gradient, both follow from that; the losses' are here.
+What an operator has none for is refused.
 
 The gradients' own derivatives are PyTorch's operations, so that gradients of gradients are right to any order.
 """
@@ -10,6 +11,9 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch.nn.functional import nll_loss as torch_nll_loss
 
+from openaclnn.core.declare import Operator
+from openaclnn.operators import find_operator, registry
+from openaclnn.torch.expressions import expression
 from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.private import Function, transformed, tuned
 
@@ -36,7 +40,6 @@ def quick(formula: _FormulaType) -> _FormulaType:
     return formula
 
 
-_ELU, _ELU_BACKWARD = KERNELS["elu"], KERNELS["elu_backward"]
 _CROSS_ENTROPY, _CROSS_ENTROPY_GRAD = (
     KERNELS["cross_entropy_loss"],
     KERNELS["cross_entropy_loss_grad"],
@@ -44,40 +47,61 @@ _CROSS_ENTROPY, _CROSS_ENTROPY_GRAD = (
 _LOGITS, _LOGITS_GRAD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
 
 
-@quick
-class Elu(Formula):
-    @staticmethod
-    def forward(ctx: Any, x: Any, *numbers: float) -> Any:
-        ctx.save_for_backward(x)
-        ctx.numbers = numbers
-        return _ELU.call(x, *numbers)
+def _declared(operator: Operator) -> tuple[type[Formula], type[Formula]]:
+    """An operator and its gradient, as they are declared."""
+    assert operator.gradient is not None
+    kernel, sources = KERNELS[operator.python_name], operator.gradient.sources
+    backward_kernel = KERNELS[find_operator(operator.gradient.operator).python_name]
+    places = {p.name: place for place, p in enumerate(kernel.parameters)}
+    tensors, inputs = backward_kernel.tensors, len(kernel.parameters)
+    # Of the gradient's arguments behind the first: where each is among the forward's, whose result is behind them, or its default.
+    taken: list[tuple[int | None, Any]] = []
+    for parameter in backward_kernel.parameters[1:]:
+        name = sources.get(parameter.name, parameter.name)
+        place = inputs if name == operator.output.name else places.get(name)
+        taken.append((place, parameter.default))
+    saved = [place for place, _ in taken if place in {*kernel.tensors, inputs}]
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        (x,) = ctx.saved_tensors
-        return _ELU_BACKWARD.gradient(gradient, x, *ctx.numbers, False), None, None, None
+    @quick
+    class Forward(Formula):
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            result = kernel.call(*arguments)
+            every = (*arguments, result)
+            ctx.save_for_backward(*[every[place] for place in saved])
+            ctx.options = [None if place in saved else own for place, own in enumerate(arguments)]
+            return result
 
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            every = dict(enumerate(ctx.options)) | dict(zip(saved, ctx.saved_tensors, strict=True))
+            given = [default if place is None else every[place] for place, default in taken]
+            by_first = backward_kernel.gradient(gradient, *given)
+            return by_first, *[None] * (inputs - 1)
 
-@quick
-class EluBackward(Formula):
-    @staticmethod
-    def forward(ctx: Any, gradient: Any, x: Any, *numbers: Any) -> Any:
-        ctx.save_for_backward(gradient, x)
-        ctx.numbers = numbers
-        return _ELU_BACKWARD.call(gradient, x, *numbers)
+    @quick
+    class Backward(Formula):
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            ctx.save_for_backward(*[arguments[place] for place in tensors])
+            ctx.options = [None if place in tensors else a for place, a in enumerate(arguments)]
+            return backward_kernel.call(*arguments)
 
-    @staticmethod
-    def backward(ctx: Any, outer: Any) -> Any:
-        gradient, x = ctx.saved_tensors
-        alpha, scale, input_scale, result = ctx.numbers
-        again = torch.ops.aten.elu_backward
-        by_gradient = again(outer, alpha, scale, input_scale, result, x)
-        if result:  # the negative branch is a line in the result
-            bent = outer * gradient * input_scale
-        else:
-            bent = again(outer * gradient, alpha, scale, input_scale, False, x) * input_scale
-        by_x = torch.where(x <= 0, bent, torch.zeros_like(bent))
-        return by_gradient, by_x, None, None, None, None
+        @staticmethod
+        def backward(ctx: Any, outer: Any) -> Any:
+            def computed(*given: Any) -> Any:
+                arguments = list(ctx.options)
+                for place, own in zip(tensors, given, strict=True):
+                    arguments[place] = own
+                return expression(backward_kernel.operator, arguments)
+
+            derivatives = torch.func.vjp(computed, *ctx.saved_tensors)[1](outer)
+            every: list[Any] = [None] * len(ctx.options)
+            for place, own in zip(tensors, derivatives, strict=True):
+                every[place] = own
+            return tuple(every)
+
+    return Forward, Backward
 
 
 def _pairwise(name: str) -> tuple[type[Formula], type[Formula]]:
@@ -305,8 +329,6 @@ class CrossEntropyLogitsGrad(Formula):
 
 
 FORMULAS: dict[str, type[Formula]] = {
-    "elu": Elu,
-    "elu_backward": EluBackward,
     "l1_loss": L1Loss,
     "l1_loss_backward": L1LossBackward,
     "smooth_l1_loss": SmoothL1Loss,
@@ -320,3 +342,8 @@ FORMULAS: dict[str, type[Formula]] = {
     "cross_entropy_logits_grad": CrossEntropyLogitsGrad,
 }
 """The operators that can be differentiated; each formula names the operator that computes its gradient."""
+
+for _operator in registry():
+    if _operator.gradient is not None:
+        _backward = find_operator(_operator.gradient.operator)
+        FORMULAS[_operator.python_name], FORMULAS[_backward.python_name] = _declared(_operator)

@@ -86,18 +86,18 @@ class Kernel:
             " or ".join(f"({has[own]}{asked.format(own)})" for own in tensors)
             for asked in ("{}.is_meta", "{}.dtype is _double", "{}.is_neg()", "_is_zero({})")
         )  # without data there are shapes, which the dispatcher knows
-        made = "result"
+        made = "_result"
         if self._several:
-            left = " or ".join(f"result[{n}] is None" for n in range(len(self.operator.outputs)))
-            made = f"_own.filled(result, ({given},)) if {left} else result"
+            left = " or ".join(f"_result[{n}] is None" for n in range(len(self.operator.outputs)))
+            made = f"_own.filled(_result, ({given},)) if {left} else _result"
         source = f"""
 def short({given}):
     return {fast_call}
 
 def compute({given}):
     try:
-        result = {fast_call}
-        if result is not NotImplemented:
+        _result = {fast_call}
+        if _result is not NotImplemented:
             return {made}
         if {bare}:
             return _own.dispatched({given})
@@ -118,10 +118,10 @@ def gradient({given}):
     if _grad_enabled() or _forward_mode():
         return _own.op({given})
     try:
-        result = {fast_call}
+        _result = {fast_call}
     except MemoryError as error:
         raise _translated(error) from None
-    return call({given}) if result is NotImplemented else result
+    return call({given}) if _result is NotImplemented else _result
 """
         self._scope |= {
             "_own": self, "_cache": _no_fast_path, "_double": torch.float64, "_plain": PLAIN,

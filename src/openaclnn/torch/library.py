@@ -181,8 +181,10 @@ def _cast(kernel: Kernel, device: str) -> Callable[..., Any]:
 
 
 def _batched(kernel: Kernel) -> Callable[..., Any]:
-    """One call for each of a batch; elements that know nothing of each other need one call in all."""
-    alone = not _reduces(kernel.operator)
+    """One call for each of a batch; elements and rows that know nothing of each other need one call in all."""
+    alone = not _reduces(kernel.operator) and kernel.operator.result_type is None
+    axis = kernel.operator.axis
+    axis_place = -1 if axis is None else kernel.parameters.index(axis)
 
     def batched(info: Any, in_dims: Any, *arguments: Any) -> Any:
         dims = (*in_dims, *(None,) * (len(arguments) - len(in_dims)))
@@ -199,8 +201,13 @@ def _batched(kernel: Kernel) -> Callable[..., Any]:
                 else own.movedim(dim, 0)
                 for own, dim in zip(arguments, dims, strict=True)
             ]
-            if len(set(ranks)) == 1:
+            if axis is None and len(set(ranks)) == 1:
                 return _flat(kernel, moved), 0
+            if len(set(ranks)) == 1 and 0 < ranks[0] < MAX_RANK:
+                moved += kernel.defaults[len(moved) :]
+                # The batch's axis stands before those of each.
+                moved[axis_place] += moved[axis_place] >= 0
+                return kernel.op(*moved), 0
         results = []
         for number in range(size):
             one = [

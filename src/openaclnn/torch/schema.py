@@ -12,10 +12,19 @@ from openaclnn.core.call import AUTO, Call
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DOUBLE, FLOAT, DType, dtype_of_torch
 from openaclnn.core.interface import REQUIRED, Kind, Parameter
+from openaclnn.core.plan import Plan
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Scalar, Tensor
 
-__all__ = ["arguments_of", "double_among", "made_by", "out_schema", "schema", "torch_dtype"]
+__all__ = [
+    "arguments_of",
+    "double_among",
+    "made_by",
+    "out_schema",
+    "plan_of",
+    "schema",
+    "torch_dtype",
+]
 
 _TYPES = {
     Kind.SCALAR: "float", Kind.FLOAT: "float", Kind.DOUBLE: "float", Kind.INT64: "int", Kind.BOOL: "bool",
@@ -82,18 +91,29 @@ def made_by(
 
     For the checks float64 is FLOAT, and DOUBLE again in the results.
     """
-    values: dict[str, Any] = {p.name: AUTO for p in operator.outputs}
     wide = double_among(arguments)
+    return [
+        (shape, torch_dtype(DOUBLE if wide and dtype is FLOAT else dtype))
+        for shape, dtype in operator.results(_checked(operator, arguments))
+    ]
+
+
+def plan_of(operator: Operator, arguments: Sequence[Any]) -> Plan:
+    """The plan of a call with such arguments, after the same checks."""
+    call = _checked(operator, arguments)
+    operator.outline(call)
+    return operator.plan(call)
+
+
+def _checked(operator: Operator, arguments: Sequence[Any]) -> Call:
+    values: dict[str, Any] = {p.name: AUTO for p in operator.outputs}
     for parameter, value in zip(arguments_of(operator), arguments, strict=True):
         values[parameter.name] = _bound(parameter, value)
     call = Call(operator, {p.name: values[p.name] for p in operator.parameters}, current_product())
     error = operator.first_violation(call)
     if error is not None:
         raise error
-    return [
-        (shape, torch_dtype(DOUBLE if wide and dtype is FLOAT else dtype))
-        for shape, dtype in operator.results(call)
-    ]
+    return call
 
 
 def _bound(parameter: Parameter, value: Any) -> Any:

@@ -1,9 +1,10 @@
 """float64, which the interface does not compute in and PyTorch's own checks of gradients need: the losses and ELU by PyTorch's
-operations, on the device and not much slower than PyTorch's own; else by the operators' references on the host.
+operations, on the device and not much slower than PyTorch's own; so are other formulas; else by the operators' references on the host.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +16,10 @@ from torch import Tensor
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.status import AclnnError
+from openaclnn.torch.expressions import expression, has_expression
 from openaclnn.torch.layouts import follows
 from openaclnn.torch.refusals import in_torch_words
-from openaclnn.torch.schema import arguments_of, made_by
+from openaclnn.torch.schema import arguments_of, made_by, plan_of
 
 __all__ = ["WIDE", "by_reference", "in_float64"]
 
@@ -27,10 +29,12 @@ aten = torch.ops.aten
 def in_float64(operator: Operator, arguments: tuple[Any, ...]) -> Any:
     """The results for the schema's arguments, checked as every call's are."""
     formula = WIDE.get(operator.python_name)
-    if formula is None:
-        return by_reference(operator, arguments)
     try:
         made = made_by(operator, arguments)
+        if formula is None:
+            if operator.output.in_place or not has_expression(plan_of(operator, arguments).kernel):
+                return by_reference(operator, arguments)
+            formula = functools.partial(_expressed, operator)
     except AclnnError as error:
         raise in_torch_words(error) from None
     wide = [
@@ -46,6 +50,10 @@ def in_float64(operator: Operator, arguments: tuple[Any, ...]) -> Any:
         )
     )
     return results[0] if operator.result_type is None else results
+
+
+def _expressed(operator: Operator, *arguments: Any) -> Any:
+    return expression(operator, arguments)
 
 
 def by_reference(operator: Operator, arguments: tuple[Any, ...]) -> Any:

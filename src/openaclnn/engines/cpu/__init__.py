@@ -22,6 +22,7 @@ from openaclnn.core.forks import undivided
 from openaclnn.core.plan import BoundedCache, Plan, covered_elements, exactly, told_of
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
+from openaclnn.engines.formulas.rows import ROW_FORMULAS
 from openaclnn.engines.machine import unusable
 
 DEVICES = ("cpu",)
@@ -57,6 +58,10 @@ def _entered(name: str) -> Kernel | None:
         from openaclnn.engines.cpu.formulas.sums import Filling
 
         KERNELS[name] = Filling()
+    if name in ROW_FORMULAS:
+        from openaclnn.engines.cpu.classes.row_formulas import RowKernel
+
+        KERNELS[name] = RowKernel(ROW_FORMULAS[name])
     if name not in KERNELS:
         importlib.import_module("openaclnn.engines.cpu.classes")
     return KERNELS.get(name)

@@ -4,8 +4,8 @@ write code, the GPU engine compiles its source.
 A formula is a Python function of values and numbers. It computes in FLOAT, with ordinary operators and the words
 of `words.py`, and says nothing of dtypes, strides, lanes or blocks: those belong to the engines.
 Operators import their formula from here; that import makes it known to the engines, and refuses what not all of them have:
-`language.py` reads the source, `probe.py` tries it out. `rows.py` has row formulas, which reduce over a class axis. The other files are the
-formulas.
+`language.py` reads the source, `probe.py` tries it out. `rows.py` has row formulas, which reduce over a class axis. `special.py` has
+what NumPy lacks for the words. The other files are the formulas.
 """
 
 from __future__ import annotations

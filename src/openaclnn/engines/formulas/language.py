@@ -33,14 +33,17 @@ def definitions(
     function: Callable[..., Any], reader: Callable[[Callable[..., Any]], Reader]
 ) -> list[ast.FunctionDef]:
     """A function and the helpers that it calls, as a reader has them; TypeError says where one leaves the language."""
-    read: dict[str, ast.FunctionDef] = {}
+    read: dict[str, tuple[Callable[..., Any], ast.FunctionDef]] = {}
     waiting = [function]
     for function in waiting:
+        known, _ = read.get(function.__name__, (function, None))
+        if known is not function:
+            raise TypeError(f"a formula calls two functions with the name {function.__name__}")
         if function.__name__ not in read:
             reading = reader(function)
-            read[function.__name__] = reading.definition()
+            read[function.__name__] = function, reading.definition()
             waiting += reading.helpers
-    return [*read.values()]
+    return [definition for _, definition in read.values()]
 
 
 class Reader(ast.NodeTransformer):
@@ -170,14 +173,9 @@ class Reader(ast.NodeTransformer):
         word = getattr(function, "__name__", "")
         if self.words.get(word) is function and function is not None and not node.keywords:
             return self.word(word, arguments)
-        if (
-            not isinstance(function, FunctionType)
-            or function.__module__ != self.function.__module__
-        ):
-            self.refuse(
-                node,
-                f"`{ast.unparse(node.func)}` (it calls {', '.join(self.words)}, and its own file)",
-            )
+        if not isinstance(function, FunctionType) or _home(function) != _home(self.function):
+            calls = f"it calls {', '.join(self.words)}, and functions of its package"
+            self.refuse(node, f"`{ast.unparse(node.func)}` ({calls})")
         self.helpers.append(function)
         named = [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords]
         return self.helper(function.__name__, arguments, named)
@@ -187,6 +185,11 @@ class Reader(ast.NodeTransformer):
 
     def helper(self, name: str, arguments: list[ast.expr], named: list[ast.keyword]) -> ast.Call:
         return called(name, arguments, named)
+
+
+def _home(function: Callable[..., Any]) -> str:
+    """The package whose functions call each other; a module by itself where there is none."""
+    return function.__module__.rpartition(".")[0] or function.__module__
 
 
 def called(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
@@ -25,7 +25,7 @@ from openaclnn.engines.formulas.words import WORDS, Value
 
 __all__ = [
     "ROW_FORMULAS", "Graph", "Node", "PerClass", "PerRow", "Row", "RowFormula", "Target", "at", "is_counted", "is_target", "largest",
-    "row_formula", "total",
+    "row_formula", "total", "traced",
 ]  # fmt: skip
 
 Row = PerClass = PerRow = Target = Value
@@ -314,19 +314,23 @@ class RowFormula(NamedTuple):
 AXES = {"Row": "rc", "PerClass": "c", "PerRow": "r", "Target": "r"}
 
 
-@functools.cache
-def _traced(formula: RowFormula, switches: tuple[bool, ...]) -> Graph:
+def traced(
+    function: Callable[..., Any], operands: Sequence[tuple[str, str]], numbers: Sequence[str], switches: Mapping[str, bool]
+) -> Graph:  # fmt: skip
+    """What a function computes of operands by name and kind: elementwise formulas are such functions, too."""
     graph = Graph()
-    operands = [
-        graph.node("input", name=name, kind=kind, axes=AXES[kind])
-        for name, kind in formula.operands
-    ]
-    numbers = {name: graph.node("number", name=name) for name in formula.numbers}
-    results = formula.function(
-        *operands, **numbers, **dict(zip(formula.switches, switches, strict=True))
-    )
+    inputs = [graph.node("input", name=name, kind=kind, axes=AXES[kind]) for name, kind in operands]
+    given = {name: graph.node("number", name=name) for name in numbers}
+    results = function(*inputs, **given, **switches)
     results = results if isinstance(results, tuple) else (results,)
     graph.results = tuple(graph.value(result) for result in results)
+    return graph
+
+
+@functools.cache
+def _traced(formula: RowFormula, switches: tuple[bool, ...]) -> Graph:
+    chosen = dict(zip(formula.switches, switches, strict=True))
+    graph = traced(formula.function, formula.operands, formula.numbers, chosen)
     for result in graph.results:
         if "r" not in result.axes:
             raise TypeError(f"{formula.name} returns what is the same for every row")

@@ -1,19 +1,29 @@
 """The words of formulas beside Python's operators. NumPy's meaning stands here; values of an engine that writes code
 have a `words` attribute with functions of the same names.
 
-Comparisons with NaN are false. `minimum` and `maximum` give NaN where either value is one.
+Comparisons with NaN are false. `minimum` and `maximum` give NaN where either value is one; so do all functions of NaN.
+Functions are those of the exact value, rounded: within 1 ulp of it in FLOAT, signed zeros, subnormal numbers and infinities
+included (docs/numerics.md has the bounds). Words that take a `rest` are those of x + rest, the rest being what a rounding left of x, nothing where that is NaN or infinite:
+
+    v = beta * x
+    return gate(x, v, fma(beta, x, -v))  # x * sigmoid(beta * x), as if the product were not rounded
+
+Words of one value, and of its negative, share their exponential and their division.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from openaclnn.engines.formulas import special
+
 __all__ = [
-    "WORDS", "Value", "abs", "exp", "expm1", "fma", "log", "log1p", "maximum", "minimum", "sign", "sqrt", "tanh",
-    "where",
+    "WORDS", "Value", "abs", "erf", "erfc", "erfinv", "exp", "expm1", "fma", "gate", "gelu", "log", "log1p", "log_sigmoid", "logit",
+    "maximum", "minimum", "normal_cdf", "normal_pdf", "sigmoid", "sign", "softplus", "sqrt", "tanh", "where",
 ]  # fmt: skip
 
 Value = Any
@@ -44,38 +54,68 @@ def _float(value: Any) -> Any:
     return np.float32(value) if isinstance(value, (int, float)) else value
 
 
+def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A word that is computed in float64, and rounded where its values are FLOAT."""
+
+    @functools.wraps(function)
+    def computed(*operands: Any) -> Any:
+        values = [np.asarray(_float(operand)) for operand in operands]
+        kind = np.result_type(*values)
+        result = function(
+            *(value if value.dtype.kind == "c" else value.astype(np.float64) for value in values)
+        )
+        return result.astype(kind) if kind.kind == "f" else result
+
+    return _word(computed)
+
+
+def _sum(x: Any, rest: Any) -> Any:
+    """x and what its rounding left, which is nothing where that is infinite or NaN."""
+    return x if rest is None else x + np.where(np.isfinite(rest), rest, 0.0)
+
+
 @_word
 def where(condition: Value, yes: Value, no: Value) -> Value:
-    """One of two values by a comparison."""
-    return np.where(condition, _float(yes), _float(no))
+    """One of two values by a comparison; a number takes the dtype of the value beside it."""
+    if isinstance(yes, (int, float)) and isinstance(no, (int, float)):
+        yes = _float(yes)
+    return np.where(condition, yes, no)
 
 
-@_word
+@_wide
 def fma(x: Value, y: Value, z: Value) -> Value:
     """x * y + z, rounded once."""
-    return (np.asarray(x, np.float64) * y + z).astype(np.float32)
+    return x * y + z
 
 
-@_word
-def exp(x: Value) -> Value:
-    return np.exp(x)
+@_wide
+def exp(x: Value, rest: Value = None) -> Value:
+    return np.exp(_sum(x, rest))
 
 
-@_word
-def expm1(x: Value) -> Value:
+@_wide
+def expm1(x: Value, rest: Value = None) -> Value:
     """exp(x) - 1, exact to the last places where x is small."""
-    return np.expm1(x)
+    return np.expm1(_sum(x, rest))
 
 
-@_word
+@_wide
 def log(x: Value) -> Value:
     return np.log(x)
 
 
-@_word
+@_wide
 def log1p(x: Value) -> Value:
     """log(1 + x), exact to the last places where x is small."""
     return np.log1p(x)
+
+
+@_wide
+def logit(x: Value) -> Value:
+    """log(x / (1 - x)), exact to the last places around 1/2; infinite for 0 and 1, NaN outside of them."""
+    centre = np.where(np.abs(x - 0.5) < 0.25, x, 0.5)
+    middle = np.log1p((2.0 * centre - 1.0) / (1.0 - centre))
+    return np.where(centre == x, middle, np.log(x) - np.log1p(-x))
 
 
 @_word
@@ -83,9 +123,68 @@ def sqrt(x: Value) -> Value:
     return np.sqrt(x)
 
 
-@_word
+@_wide
 def tanh(x: Value) -> Value:
     return np.tanh(x)
+
+
+@_wide
+def sigmoid(x: Value, rest: Value = None) -> Value:
+    """1 / (1 + exp(-x)); its complement 1 - sigmoid(x) is sigmoid(-x), which loses no digits."""
+    return special.sigmoid(_sum(x, rest))
+
+
+@_wide
+def gate(x: Value, v: Value, rest: Value = None) -> Value:
+    """x * sigmoid(v), also where sigmoid(v) alone would be subnormal; NaN where that is 0 and x is infinite."""
+    return x * special.sigmoid(_sum(v, rest))
+
+
+@_wide
+def log_sigmoid(x: Value) -> Value:
+    """log(sigmoid(x)) = min(x, 0) - log1p(exp(-|x|))."""
+    return special.log_sigmoid(x)
+
+
+@_wide
+def softplus(x: Value, rest: Value = None) -> Value:
+    """log1p(exp(x)) = -log_sigmoid(-x), without overflow."""
+    return special.softplus(_sum(x, rest))
+
+
+@_wide
+def erf(x: Value) -> Value:
+    return special.erf(x)
+
+
+@_wide
+def erfc(x: Value) -> Value:
+    """1 - erf(x), exact to the last places where x is large."""
+    return special.erfc(x)
+
+
+@_wide
+def erfinv(x: Value) -> Value:
+    """What erf gives x of: infinite for -1 and 1, NaN outside of them; within 2 ulp."""
+    return special.erfinv(x)
+
+
+@_wide
+def normal_cdf(x: Value) -> Value:
+    """(1 + erf(x / sqrt(2))) / 2, exact to the last places where x is far below 0."""
+    return special.normal_cdf(x)
+
+
+@_wide
+def normal_pdf(x: Value) -> Value:
+    """exp(-x^2 / 2) / sqrt(2 pi), the derivative of `normal_cdf`, with whom it shares its exponential."""
+    return special.normal_pdf(x)
+
+
+@_wide
+def gelu(x: Value) -> Value:
+    """x * normal_cdf(x), also where that alone would be subnormal; NaN for -infinity. Within 2 ulp."""
+    return x * special.normal_cdf(x)
 
 
 @_word

@@ -335,7 +335,11 @@ class Value:
     def is_nan(self) -> Self:
         if not self.floating:
             raise TypeError(f"is_nan takes floats, not {self!r}")
-        return self.each(lambda one: self.builder.fcmp_unordered("uno", one, one))
+        return self.unordered(self)
+
+    def unordered(self, other: Any) -> Self:
+        """Whether either is NaN."""
+        return self.each(lambda a, b: self.builder.fcmp_unordered("uno", a, b), other)
 
     def choose(self, yes: Any, no: Any) -> Self:
         """One of two by this truth value. Of two Python numbers, integers are int64 and `bool`s truth values."""
@@ -547,7 +551,9 @@ def intrinsic(name: str, lead: V, *others: Any) -> V:
 
 
 def _called(name: str, lead: V, *others: Any, result: Any = None) -> V:
-    """An intrinsic, named by the first operand's kind."""
+    """An intrinsic, named by the operands' kind."""
+    lanes = max([lead.lanes, *(other.lanes for other in others if isinstance(other, Value))])
+    lead = _spread(lead, lanes).become(type(lead))
     builder, kind = lead.builder, lead.parts[0].type
     letter = "f" if lead.floating else "i"
     full = f"llvm.{name}.{f'v{lead.lanes}' if lead.lanes else ''}{letter}{_width(lead.element)}"

@@ -26,7 +26,11 @@ def widen(array: Array, compute: DType) -> Array:
 
 
 def narrow(values: Array, compute: DType, output: DType) -> Array:
-    """The two roundings: to the computation type, then to the output's."""
+    """The two roundings: to the computation type, then to the output's. Integers are what is left of numbers towards 0, and the nearest
+    that there is for those beyond."""
+    if compute.kind == "integer" and values.dtype.kind == "f":
+        bounds = np.iinfo(compute.numpy)
+        values = np.clip(values, bounds.min, bounds.max)
     if compute is not FLOAT:
         values = values.astype(compute.numpy)
     return values.astype(output.numpy, copy=False)
@@ -55,9 +59,13 @@ def _computed(plan: Plan) -> Callable[[Sequence[Array], Any], Array]:
     """The formula of some inputs' views at an index."""
     formula = FORMULAS[plan.kernel]
     # Arrays of one element: beside Python's numbers they stay FLOAT, which NumPy 1's scalars do not.
+    # Whole numbers beside integers are integers.
+    whole = plan.compute.kind == "integer"
     with np.errstate(over="ignore"):
         options = {
-            name: np.full(1, number, np.float32)
+            name: np.full(1, plan.numbers[name], plan.compute.numpy)
+            if whole and isinstance(plan.numbers[name], int)
+            else np.full(1, number, np.float32)
             for name, number in formula.numbers_of(plan.numbers).items()
         } | formula.switches_of(plan.numbers)
 
@@ -71,7 +79,8 @@ def _computed(plan: Plan) -> Callable[[Sequence[Array], Any], Array]:
 
 
 def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
-    computed = _computed(plan)
+    # Integers are cut off towards 0, unless the plan asks for the nearest.
+    computed, nearest = _computed(plan), plan.numbers.get("nearest", False)
 
     def run(addresses: Sequence[int], stream: int = 0) -> int:
         *inputs, output = (
@@ -81,6 +90,8 @@ def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
         with np.errstate(all="ignore"):
             for index in blocks(plan.shape):
                 values = computed(inputs, index)
+                if nearest:
+                    values = np.rint(values)
                 output[index] = narrow(values, plan.compute, plan.output.dtype)
         return 0
 

@@ -3,11 +3,12 @@
 Each operator has the module of its declaration's name here; `pairwise.py` and `likelihood.py` have what families of losses share,
 `words.py` what all modules are written in. Each module has the same names:
 
-- `PATTERN`: which shapes the operator takes: "elementwise", "rows" (N, C) or "pixels" (N, C, H, W);
+- `PATTERN`: which shapes the operator takes: "elementwise", "rows" (N, C), whose axis may be any where a parameter numbers it, or "pixels" (N, C, H, W);
 - `VARIANTS`: option sets worth timing, by name, the first one first in importance;
 - `make(rng, dtype, shape, variant)`: arguments of the plain call for a benchmark;
 - `torch_peers(torch, arguments, out)`: PyTorch's ways to the same result, on the same memory, by name;
   `torch_formula(torch, arguments)`: the formula as a PyTorch expression, for `torch.compile`;
+- `HARD`, of what the search of the largest errors looks at: makers of arguments whose results are hard to get right;
 - `COMPOSITE`: True where autograd runs several operators for it;
 - `ANY_SIZE`: False where kernels are made for each size;
 - `TRAINED`, of what models are trained with: the name of the function in `torch.nn.functional` and in ours;

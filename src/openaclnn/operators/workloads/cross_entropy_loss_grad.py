@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.operators.workloads.words import Arguments, KernelForm, Peers, Variants
+from openaclnn.operators.workloads import cross_entropy_loss
+from openaclnn.operators.workloads.words import (
+    Arguments,
+    HardPlaces,
+    KernelForm,
+    Peers,
+    Variants,
+    hard_gradients,
+)
 
 PATTERN = "rows"
 KERNELS = (
@@ -53,6 +61,36 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
         "target": target,
         **given,
     }
+
+
+def _hard(draw_classes: Callable[[np.random.Generator], int], **options: Any) -> Any:
+    def make_hard(rng: np.random.Generator, count: int) -> Arguments:
+        x, target = cross_entropy_loss.hard_logits(rng, count, draw_classes(rng))
+        with np.errstate(all="ignore"):
+            below = x.astype(np.float64) - x.max(axis=1, keepdims=True)
+            others = np.exp(below)
+            np.put_along_axis(others, x.argmax(axis=1)[:, None], 0.0, 1)
+            log_prob = below - np.log1p(others.sum(axis=1, keepdims=True))
+        return {
+            "grad_loss": hard_gradients(rng, len(x)).clip(-1e30, 1e30), "log_prob": log_prob.astype(np.float32),
+            "target": target, "reduction": "none", **options,
+        }  # fmt: skip
+
+    return make_hard
+
+
+HARD: HardPlaces = {
+    "few classes": _hard(cross_entropy_loss.few_classes),
+    "many classes": _hard(cross_entropy_loss.many_classes),
+    "few classes, smoothed": _hard(cross_entropy_loss.few_classes, **cross_entropy_loss.SMOOTHED),
+    "many classes, smoothed": _hard(cross_entropy_loss.many_classes, **cross_entropy_loss.SMOOTHED),
+}
+
+
+def cancelled(given: Mapping[str, Any], exact: Any) -> Any:
+    """Results of terms that cancel: smaller than half of what smoothing subtracts."""
+    subtracted = np.abs(given["grad_loss"].astype(np.float64)) * given.get("label_smoothing", 0.0)
+    return np.abs(exact) < subtracted[:, None] / exact.shape[1] / 2
 
 
 def settle(given: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,12 @@ from openaclnn.core.dtypes import DType
 from openaclnn.operators.workloads import elu
 from openaclnn.operators.workloads.words import (
     Arguments,
+    HardPlaces,
     KernelForm,
     Peers,
     Variants,
     allocating_and_into,
+    hard_gradients,
     normal,
 )
 
@@ -36,6 +38,31 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
     """A gradient and an activation, both normal."""
     pair = {name: normal(rng, dtype, shape) for name in ("grad_output", "self_or_result")}
     return {**pair, **VARIANTS[variant]}
+
+
+def _hard(draw: Callable[[np.random.Generator], dict[str, float]]) -> Any:
+    def make_hard(rng: np.random.Generator, count: int) -> Arguments:
+        options = draw(rng)
+        x = elu.hard_inputs(rng, count, options.get("input_scale", 1.0))
+        return {"grad_output": hard_gradients(rng, count), "self_or_result": x, **options}
+
+    return make_hard
+
+
+def _hard_result(rng: np.random.Generator, count: int) -> Arguments:
+    """Results of an ELU, all down to the one where nothing of the slope is left."""
+    options = elu.drawn_scalars(rng, 12, 12)
+    options["alpha"] = abs(options["alpha"])
+    least = -abs(options["alpha"] * options["scale"])
+    result = least * -np.expm1(-np.exp2(rng.uniform(-24, 5, count)))
+    tensors = {"grad_output": hard_gradients(rng, count), "self_or_result": result.astype(np.float32)}  # fmt: skip
+    return {**tensors, "is_result": True, **options}
+
+
+HARD: HardPlaces = {
+    **{place: _hard(draw) for place, draw in elu.HARD_SCALARS.items()},
+    "from the result": _hard_result,
+}
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:

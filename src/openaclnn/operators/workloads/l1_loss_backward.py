@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from openaclnn.operators.workloads.pairwise import GRADIENT_VARIANTS, element_scale, gradient_maker
-from openaclnn.operators.workloads.words import KernelForm, Peers
+from openaclnn.operators.workloads.pairwise import (
+    GRADIENT_VARIANTS,
+    element_scale,
+    gradient_maker,
+    hard_gradient,
+)
+from openaclnn.operators.workloads.words import HardPlaces, KernelForm, Peers
 
 PATTERN = "elementwise"
 KERNELS = (
@@ -14,6 +19,7 @@ KERNELS = (
 )
 VARIANTS = GRADIENT_VARIANTS
 make = gradient_maker("grad_output")
+HARD: HardPlaces = {"": hard_gradient("grad_output", lambda rng: {})}
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.operators.workloads.pairwise import LOSS_VARIANTS, loss_maker, reduced
-from openaclnn.operators.workloads.words import KernelForm, Module, Peers
+from openaclnn.operators.workloads.pairwise import (
+    BETAS,
+    LOSS_VARIANTS,
+    hard_loss,
+    loss_maker,
+    reduced,
+)
+from openaclnn.operators.workloads.words import HardPlaces, KernelForm, Module, Peers
 
 PATTERN = "elementwise"
 TRAINED = "smooth_l1_loss"
@@ -17,6 +23,7 @@ KERNELS = (
 )
 VARIANTS = LOSS_VARIANTS
 make = loss_maker
+HARD: HardPlaces = {place: hard_loss(beta) for place, beta in BETAS.items()}
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:

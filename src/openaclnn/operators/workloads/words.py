@@ -12,17 +12,23 @@ from openaclnn.core.dtypes import DType
 
 __all__ = [
     "Arguments",
+    "HardPlaces",
     "KernelForm",
     "Module",
     "Peers",
     "Variants",
     "allocating_and_into",
+    "any_number",
+    "any_size",
+    "hard_gradients",
     "normal",
 ]
 
 Arguments = dict[str, Any]
 Peers = dict[str, Callable[[], Any]]
 Variants = dict[str, dict[str, Any]]
+HardPlaces = dict[str, Callable[[np.random.Generator, int], Arguments]]
+"""Makers of FLOAT arguments for so many elements or rows, whose results are hard to get right."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,8 @@ class KernelForm:
     values: Mapping[str, Any] = field(default_factory=dict)
     # Attributes that this interface has one value of.
     only: Mapping[str, Any] = field(default_factory=dict)
+    # Attributes that have names where the interface has numbers, in their order.
+    numbered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Optional here, weights of one for the interface: each with the tensor whose classes and dtype it has.
     ones: Mapping[str, str] = field(default_factory=dict)
 
@@ -52,12 +60,40 @@ def normal(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> An
     return np.asarray(rng.standard_normal(shape, np.float32)).astype(dtype.numpy)
 
 
+def any_size(
+    rng: np.random.Generator, count: int, low: float = -149, high: float = 128
+) -> np.ndarray[Any, Any]:
+    """FLOATs of both signs with any exponent between two, subnormal ones too."""
+    sizes = np.exp2(rng.uniform(low, high, count)) * rng.choice((-1, 1), count)
+    return sizes.astype(np.float32)
+
+
+def hard_gradients(rng: np.random.Generator, count: int) -> np.ndarray[Any, Any]:
+    """Half of them around 1, half of any size."""
+    return np.where(rng.random(count) < 0.5, any_size(rng, count), any_size(rng, count, -8, 8))
+
+
+def any_number(rng: np.random.Generator, low: float, high: float) -> float:
+    """A positive FLOAT with any exponent between two; now and then a decimal or a power of two, as people write them."""
+    number = 2.0 ** rng.uniform(low, high)
+    shape = rng.integers(4)
+    if shape == 0:
+        number = float(f"{number:.0e}")
+    elif shape == 1:
+        number = 2.0 ** round(np.log2(number))
+    return float(np.float32(number))
+
+
 def allocating_and_into(
-    operator: Any, arguments: tuple[Any, ...], out: Any, overload: str = "grad_input"
+    operator: Any,
+    arguments: tuple[Any, ...],
+    out: Any,
+    overload: str = "grad_input",
+    name: str = "",
 ) -> Peers:
-    """aten's own operator, allocating, and writing into `out`, which is named as the overload that takes it."""
+    """aten's own operator, allocating, and writing into `out`, which is named as the overload that takes it, or otherwise."""
     into = getattr(operator, overload)
     return {
         "torch": lambda: operator(*arguments),
-        "torch out=": lambda: into(*arguments, **{overload: out}),
+        "torch out=": lambda: into(*arguments, **{name or overload: out}),
     }

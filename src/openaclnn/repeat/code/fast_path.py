@@ -14,7 +14,7 @@ from openaclnn.repeat.code.recognise import guarded
 from openaclnn.repeat.code.torch_arguments import TorchArguments
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["FastPath", "emit_for_arrays", "emit_for_tensors"]
+__all__ = ["FastPath", "emit_for_arrays", "emit_for_tensors", "emit_phase_one"]
 
 
 def emit_for_arrays(code: Code, control: Array, given: Array, number: Value) -> None:
@@ -28,6 +28,11 @@ def emit_for_tensors(code: Code, control: Array, given: Array, number: Value) ->
     TensorFastPath(code, control, given).write(number)
 
 
+def emit_phase_one(code: Code, control: Array, given: Array, number: Value) -> None:
+    """The builtin `locate(*arrays, *options)` of two-phase calls, which runs nothing; all outputs are among the arrays."""
+    PhaseOne(code, control, given).write(number)
+
+
 class FastPath(Outputs):
     """The function being written."""
 
@@ -36,17 +41,20 @@ class FastPath(Outputs):
     def write(self, number: Value) -> None:
         code, control = self.code, self.control
         with guarded(code) as self.guard:
-            self.guard.expect(number == self.inputs + self.options + 2)
-            self.expect_no_product(self.given.read(number - 1))
-            self.out.set(self.given.read(self.inputs))
+            self.take_arguments(number)
             self.expect_nothing_chosen()
-            self.spread()
             self.serve()
             self.drop(self.keep.get())
             code.leave(self.result.get())
         self.release()
         control.call(at.INCREF, None, control.read(at.NOT_IMPLEMENTED))
         code.leave(control.read(at.NOT_IMPLEMENTED))
+
+    def take_arguments(self, number: Value) -> None:
+        self.guard.expect(number == self.inputs + self.options + 2)
+        self.expect_no_product(self.given.read(number - 1))
+        self.out.set(self.given.read(self.inputs))
+        self.spread()
 
     def expect_no_product(self, product: Value) -> None:
         """Another product or engine than the process's: the slow path knows what that means."""
@@ -190,10 +198,13 @@ class FastPath(Outputs):
                 strides.write(place * axes + axis, stride)
             self.push(self.pack(strides, many * axes))
         with code.when((sized == at.BY_SHAPE) | (sized == at.BY_CLASSES)):
-            numbers = self.new_tuple(entry.read(at.DERIVED))
-            with code.loop(0, entry.read(at.DERIVED)) as index:
-                self.put(numbers, index, self.number_object(entry.at(at.SOURCE).read(index)))
-            self.push(numbers)
+            self.push_numbers(entry)
+
+    def push_numbers(self, entry: Array) -> None:
+        numbers = self.new_tuple(entry.read(at.DERIVED))
+        with self.code.loop(0, entry.read(at.DERIVED)) as index:
+            self.put(numbers, index, self.number_object(entry.at(at.SOURCE).read(index)))
+        self.push(numbers)
 
     def push(self, item: Value) -> None:
         """One more of the arguments that a runner is called with, which are owned."""
@@ -220,3 +231,60 @@ class FastPath(Outputs):
 
 class TensorFastPath(TorchArguments, FastPath):
     """The same where arguments may be PyTorch's tensors."""
+
+
+class PhaseOne(TensorFastPath):
+    """Phase one of a two-phase call. It gives a tuple: what holds the memory of each array, which for NumPy's is a weak reference and for
+    PyTorch's the four of a `HeldStorage`; then what the entry relies on, the shape source's shape, the kernel's constants and addresses, and the
+    numbers that a sized runner takes."""
+
+    def __init__(self, code: Code, control: Array, given: Array) -> None:
+        super().__init__(code, control, given)
+        self.items = code.frame("i64", 4 * at.MAX_ARRAYS + 4)
+
+    def take_arguments(self, number: Value) -> None:
+        self.guard.expect(number == self.arrays + self.options)
+
+    def serve(self) -> None:
+        code = self.code
+        with code.loop(0, self.arrays) as index:
+            self.look(index, self.view(index))
+        entry = self.held(self.search())
+        library, source = entry.read(at.ENTRY_LIBRARY), self.view(entry.read(at.SHAPE_SOURCE))
+        words = code.frame("i64", at.MAX_CONSTANTS + at.MAX_ARRAYS)
+        self.write_arguments(entry, words)
+        self.expect_free(entry)
+        with code.when(library == at.TORCH):
+            self.expect_no_graph()
+        self.expect_untracked(library)
+        self.push_again(self.keep.get())
+        self.push(self.pack(code.slots(source.read(at.SHAPE_AT)), self.axes(source)))
+        self.push(self.pack(words, entry.read(at.CONSTANTS) + entry.read(at.ADDRESSES)))
+        self.push_numbers(entry)
+        self.result.set(self.new_tuple(self.prepared.get()))
+        self.look_again()
+        with code.loop(0, self.prepared.get()) as index:
+            self.put(self.result.get(), index, self.items.read(index))
+        self.prepared.set(code.integer(0))
+
+    def push_again(self, item: Value) -> None:
+        """An object that somebody else has, too."""
+        self.control.call(at.INCREF, None, item)
+        self.push(item)
+
+    def look_at_numpy(self, item: Value, view: Array) -> None:
+        """NumPy gives no other memory to an array that has a weak reference."""
+        super().look_at_numpy(item, view)
+        if self.asks:
+            self.note_python(self.control.flag(at.COLLECTS))
+            self.push(self.call_object(self.control.read(at.PIN), item))
+
+    def leave_storage(self, item: Value, storage: Value) -> None:
+        self.push(storage)
+        self.push_again(item)
+
+    def expect_in_storage(self, view: Array, offset: Value, size: Value) -> None:
+        super().expect_in_storage(view, offset, size)
+        start = self.address(view) - offset * self.item_size(view.read(at.KIND))
+        for word in (start, size):
+            self.push(self.control.call(at.FROM_INT64, "i64", word))

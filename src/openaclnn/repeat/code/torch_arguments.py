@@ -86,8 +86,12 @@ class TorchArguments(Outputs):
         storage = self.ask(at.STORAGE, item)
         self.note_python(self.control.flag(at.COLLECTS))
         size = self.call_object(self.control.read(at.STORAGE_BYTES), storage)
-        self.drop(storage)
+        self.leave_storage(item, storage)
         words.write(1, self.number_of(self.answer(size)))
+
+    def leave_storage(self, item: Value, storage: Value) -> None:
+        """A tensor's storage was asked for what is wanted of it."""
+        self.drop(storage)
 
     def expect_in_storage(self, view: Array, offset: Value, size: Value) -> None:
         """A tensor lies inside its storage, by where it begins there and how many bytes that has, and the storage in memory."""

@@ -130,8 +130,18 @@ def _attributes(row: Row, form: _Form) -> tuple[dict[str, Any], tuple[str, ...]]
             unused = f"attribute {name!r} was not used: {form.operator.name} has none of that name"
             notes.append(unused)
         else:
-            values[parameter.name] = value
+            values[parameter.name] = _axis(name, value) if parameter.axis else value
     return values, tuple(notes)
+
+
+def _axis(name: str, value: Any) -> Any:
+    """An axis, which kernels have as a list of several."""
+    if not isinstance(value, (tuple, list)):
+        return value
+    if len(value) != 1:
+        told = f"{name} {list(value)!r}: our operators have rows along one axis"
+        raise Skip("another operator", told)
+    return value[0]
 
 
 _ABSENT = object()

@@ -206,6 +206,8 @@ _RANKS = {"rows": (2,), "pixels": (4,)}
 
 def ranks_of(operator: Operator) -> tuple[int, ...]:
     """How many dimensions the main tensor may have."""
+    if operator.axis is not None:  # rows lie along any
+        return tuple(range(1, 9))
     return _RANKS.get(operator.workloads.PATTERN, tuple(range(1, 9)))
 
 
@@ -313,11 +315,12 @@ def _put_specials(
         for name, array in floating.items():
             values = _values(kind, array)
             low, high = domains.get(name, (-np.inf, np.inf))
-            values = values[~((values < low) | (values > high))]
+            wide = values.astype(np.float64)
+            values = values[~((wide < low) | (wide > high))]
             if values.size:
                 _put(rng, array, values)
     if "tie" in special:
-        _tie(list(floating.values()), rng)
+        _tie([array for name, array in floating.items() if name not in domains], rng)
     if {"ignored", "boundary"} & set(special):
         _mark_targets(operator, arguments, special, rng)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Shape, Value, fma
 
-__all__ = ["Constants", "Opaque", "load", "lookup", "narrow", "store", "widen", "write"]
+__all__ = [
+    "Constants", "Opaque", "across", "load", "lookup", "narrow", "paired", "store", "widen", "write"
+]  # fmt: skip
 
 
 class Constants:
@@ -128,8 +130,8 @@ def store(values: Value, array: Array, index: Value, opaque: Opaque, any_nan: bo
 
 def write(narrowed: Value, array: Array, index: Value) -> None:
     """Write values that have the dtype already."""
-    paired = _paired(array.kind, len(narrowed.parts))
-    array.store(narrowed.joined() if paired else narrowed, index)
+    two = _paired(array.kind, len(narrowed.parts))
+    array.store(narrowed.joined() if two else narrowed, index)
 
 
 def lookup(array: Array, index: Value, shape: Shape, table: Array, by_four: bool = False) -> Value:
@@ -156,3 +158,19 @@ def lookup(array: Array, index: Value, shape: Shape, table: Array, by_four: bool
             ]
         streams.append(code.gathered(table, indices))
     return code.joined(streams)
+
+
+def across(vector: Value, join: Callable[[Value, Value], Value]) -> Value:
+    """One number of all lanes."""
+    while vector.lanes > 1:
+        vector = join(*vector.split(vector.lanes // 2).streams())
+    return vector.lane(0)
+
+
+def paired(parts: list[Value], join: Callable[[Value, Value], Value]) -> Value:
+    """One vector of all."""
+    while len(parts) > 1:
+        half = (len(parts) + 1) // 2
+        joined = [join(a, b) for a, b in zip(parts[:half], parts[half:], strict=False)]
+        parts = joined + parts[len(joined) : half]
+    return parts[0]

@@ -6,6 +6,9 @@ side by side or not; pixels, whose classes lie planes apart, by `pixel_groups.py
 
 On these stand the kernels, which know nothing of each other: NLL in `nll_loss.py` and its gradient in `nll_gradient.py`; cross entropy from logits in
 `loss_rows.py` and `loss_pixels.py`; its gradients, from log-probabilities in `log_prob_gradient.py` and from logits in `logit_gradient.py`.
+
+Row formulas need no kernel of their own: `row_passes.py` orders a formula's values into loops over the classes, `row_formulas.py` walks rows or
+vectors of positions by them, `row_copies.py` copies positions that do not lie as vectors do.
 """
 
 from __future__ import annotations

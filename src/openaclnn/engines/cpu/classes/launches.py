@@ -189,8 +189,8 @@ class ClassKernel:
             return None
         template = self._block(plan)
         template[self.slots["size0"]] = 1
-        for operand in plan.operands:
-            first, item = self.places[operand.parameter], operand.dtype.itemsize
+        for operand, first in zip(plan.operands, self.first_slots(plan), strict=True):
+            item = operand.dtype.itemsize
             if operand.role == "positions":
                 template[first + LAST_STEP] = item
             elif operand.role != "single":
@@ -202,8 +202,7 @@ class ClassKernel:
         if not self.strided:
             return None
         template, operands = self._block(plan), []
-        for operand in plan.operands:
-            first = self.places[operand.parameter]
+        for operand, first in zip(plan.operands, self.first_slots(plan), strict=True):
             template[first + OFFSET] = 0  # an output that was walked backwards had one
             operands += [first, operand.dtype.itemsize]
         return _builtin_of(self, plan, template, operands)
@@ -216,7 +215,11 @@ class ClassKernel:
     def _block(self, plan: Plan) -> array[int]:
         """The parameters of a plan; those that say how the work is cut are 0."""
         known = {"dense": int(self.is_dense(plan)), "item": plan.compute.itemsize}
-        return pack(self.slots, plan, self.places, {**known, **self.numbers(plan)})
+        return pack(self.slots, plan, self.first_slots(plan), {**known, **self.numbers(plan)})
+
+    def first_slots(self, plan: Plan) -> Sequence[int]:
+        """The first of the slots of each of a plan's operands."""
+        return [self.places[operand.parameter] for operand in plan.operands]
 
     def place_row_major(self, problem: Problem) -> None:
         """Where row-major operands lie. Each begins with an element's bytes as the step from class to class where it has both, as the

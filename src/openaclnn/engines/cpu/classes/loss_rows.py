@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.arithmetic.functions import Exp, exp64, log1p_64
+from openaclnn.engines.cpu.arithmetic.numerics import across, paired
 from openaclnn.engines.cpu.classes.parameters import Parameters, fields
 from openaclnn.engines.cpu.classes.row_tiles import RowLanes, Tile
 from openaclnn.engines.machine.cache import Emit
@@ -68,8 +69,8 @@ class _Largest:
             variable.set(larger(variable.get(), value))
 
     def get(self) -> Value:
-        wide = _paired([variable.get() for variable in self.wide], larger)
-        return larger(_across(wide, larger), self.single[0].get().lane(0))
+        wide = paired([variable.get() for variable in self.wide], larger)
+        return larger(across(wide, larger), self.single[0].get().lane(0))
 
 
 class _Sum:
@@ -84,7 +85,7 @@ class _Sum:
 
     def take(self, values: Value) -> None:
         if values.lanes == self.lanes:
-            self.wide.set(self.wide.get() + _paired(values.streams(), added))
+            self.wide.set(self.wide.get() + paired(values.streams(), added))
         else:
             self.single.set(self.single.get() + values.to("f64"))
 
@@ -94,22 +95,7 @@ class _Sum:
 
     def get(self) -> Value:
         """What was folded, in a fixed order."""
-        return _across(self.folded.get(), added) + self.single.get().lane(0)
-
-
-def _across(vector: Value, join: Callable[[Value, Value], Value]) -> Value:
-    """One number of all lanes."""
-    while vector.lanes > 1:
-        vector = join(*vector.split(vector.lanes // 2).streams())
-    return vector.lane(0)
-
-
-def _paired(parts: list[Value], join: Callable[[Value, Value], Value]) -> Value:
-    while len(parts) > 1:
-        half = (len(parts) + 1) // 2
-        joined = [join(a, b) for a, b in zip(parts[:half], parts[half:], strict=False)]
-        parts = joined + parts[len(joined) : half]
-    return parts[0]
+        return across(self.folded.get(), added) + self.single.get().lane(0)
 
 
 def larger(first: Value, second: Value) -> Value:

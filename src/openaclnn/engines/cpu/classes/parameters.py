@@ -22,6 +22,7 @@ from openaclnn.engines.machine.values import Shape, Value
 
 FIRST_ARGUMENT = 1  # slot 0 of a launch is its status word
 FIRST_OPERAND = 3  # after the parameter block and the scratch memory
+NOTHING_IGNORED = -1  # what no class is, where a plan names no target to leave out
 AXES = 3  # positions have at most this many axes; missing ones have size 1
 
 _OPERAND_FIELDS = ("at", "offset", "class_step", *(f"step{axis}" for axis in range(AXES)))
@@ -59,15 +60,18 @@ def places(slots: Mapping[str, int], names: Mapping[str, str]) -> dict[str, int]
 def pack(
     slots: Mapping[str, int],
     plan: Plan,
-    operands: Mapping[str, int],
+    places: Sequence[int],
     others: Mapping[str, int],
 ) -> array[int]:
-    """The block of a plan, with its operands' slots as `places` gave them; steps count bytes."""
+    """The block of a plan, with the first slot of each of its operands; steps count bytes."""
     words = [0] * len(slots)
     shape = (1,) * (AXES - len(plan.shape)) + plan.shape
-    words[: 3 + AXES] = plan.classes, plan.numbers["ignore_index"], math.prod(shape), *shape
-    for number, operand in enumerate(plan.operands, FIRST_OPERAND):
-        item, first = operand.dtype.itemsize, operands[operand.parameter]
+    ignored = plan.numbers.get("ignore_index", NOTHING_IGNORED)
+    words[: 3 + AXES] = plan.classes, ignored, math.prod(shape), *shape
+    for number, (operand, first) in enumerate(
+        zip(plan.operands, places, strict=True), FIRST_OPERAND
+    ):
+        item = operand.dtype.itemsize
         words[first : first + 3] = number, operand.offset * item, operand.class_stride * item
         last = first + len(_OPERAND_FIELDS)
         words[last - len(operand.strides) : last] = [step * item for step in operand.strides]
@@ -117,9 +121,16 @@ class Parameters:
 
     def position(self, operand: str, index: Value) -> Value:
         """The address of an operand's element at a position."""
+        return self.place(operand, self.split(index))
+
+    def split(self, index: Value) -> tuple[Value, ...]:
+        """A position along each axis."""
         rest = index.unsigned_div(self["size2"])
         first = rest.unsigned_div(self["size1"])
-        at = (first, rest - first * self["size1"], index - rest * self["size2"])
+        return first, rest - first * self["size1"], index - rest * self["size2"]
+
+    def place(self, operand: str, at: Sequence[Value]) -> Value:
+        """The address of an operand's element at a position along each axis."""
         place = self.address(operand)
         for axis, where in enumerate(at):
             place = place + where * self[f"{operand}.step{axis}"]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import ANY_COUNT, Free, Plan
 from openaclnn.engines.cpu.arithmetic import numerics
-from openaclnn.engines.cpu.formulas.words import HEAVY, Words
+from openaclnn.engines.cpu.formulas.words import HEAVY, ShortWords, Words
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Code
@@ -251,7 +251,8 @@ def _written(
     light = not HEAVY & formula.words(chosen)
 
     def write(site: Site) -> None:
-        term = Words(site.code, site.zero).term
+        words = Words if site.signature.compute == "f32" else ShortWords
+        term = words(site.code, site.zero).term
         named = dict(zip(formula.numbers, map(term, site.numbers), strict=True))
 
         def body(shape: Shape, index: Value) -> Value:

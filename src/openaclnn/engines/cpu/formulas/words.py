@@ -1,38 +1,93 @@
-"""The words of formulas as vector code."""
+"""The words of formulas as vector code: polynomials and selections on every lane, no branches and no calls.
+
+An exponential is (high + low) 2^n until it is used, so that what follows rounds once. What two words of a formula share, the
+exponential and the quotient of x and of -x, LLVM computes once. `ShortWords` are for results of 16 bits.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from openaclnn.engines.cpu.arithmetic.functions import LN2_HIGH as EXP_LN2_HIGH
-from openaclnn.engines.cpu.arithmetic.functions import LN2_LOW as EXP_LN2_LOW
-from openaclnn.engines.cpu.arithmetic.functions import LOG2_E, ROUNDER, Exp
+from openaclnn.engines.cpu.arithmetic.functions import (
+    HALF_ROOT_BITS_64,
+    LN2_HIGH,
+    LN2_LOW,
+    LOG2_E,
+    ROUNDER,
+    expm1_64,
+    power64,
+)
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value, fma, intrinsic, maximum, minimum
 
-__all__ = ["HEAVY", "Words"]
+__all__ = ["HEAVY", "ShortWords", "Words", "Words64"]
 
-HEAVY = frozenset({"exp", "expm1", "log", "log1p", "tanh"})
+HEAVY = frozenset(
+    {
+        "erf", "erfc", "erfinv", "exp", "expm1", "gate", "gelu", "log", "log1p", "log_sigmoid", "logit", "normal_cdf",
+        "normal_pdf", "sigmoid", "softplus", "tanh",
+    }
+)  # fmt: skip
 """Words that take longer than the memory does."""
 
-# log(1 + m) = m - m^2 / 2 + m^3 * P(m) for m between sqrt(1/2) - 1 and sqrt(2) - 1.
-LOG_COEFFICIENTS = (
-    7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
-    -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+# Minimax polynomials with FLOAT coefficients, the highest power first. Where the last is a pair, its second number is what rounding left of it.
+# exp(r) = 1 + r + r^2 P(r) on +-ln(2)/2, to 2^-28.
+EXP = (0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982, 0.4999999403953552)  # fmt: skip
+# log(1 + f) = f - f^2 / 2 + f^3 P(f) for f between sqrt(1/2) - 1 and sqrt(2) - 1, to 2^-30.
+LOG = (
+    0.06750279664993286, -0.11673499643802643, 0.11884847283363342, -0.12405844032764435, 0.1422017514705658,
+    -0.1666799932718277, 0.20002077519893646, -0.25000008940696716, 0.3333331346511841,
 )  # fmt: skip
-LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
+# log(1 + e) = s + s^3 P(s^2), s = e / (1 + e / 2), for e up to 1, to 2^-27.
+LOG1P = (0.0005470188916660845, 0.0021877295803278685, 0.012506700120866299, 0.08333302289247513)
+# erf(x) = x + x P(x^2) up to 1, to 2^-29.
+ERF = (
+    7.806903886375949e-05, -0.0007997853099368513, 0.005187162198126316, -0.026853347197175026, 0.11283578723669052,
+    -0.3761262595653534, 0.12837916612625122,
+)  # fmt: skip
+# exp(t^2 / 2) normal_cdf(-t) = u P(u - 3/16), u = 1 / (t + 5/2), for t up to 14.5, to 2^-27; its slope to a third.
+MILLS = (
+    -222.28692626953125, 398.83209228515625, -157.1022186279297, -42.95497131347656, 43.745948791503906,
+    1.926801085472107, -10.461153984069824, -0.6363947987556458, 3.333294630050659, 2.085507869720459,
+)  # fmt: skip
+MILLS_LAST = 0.6800684928894043, -1.155546414111086e-08
+MILLS_SLOPE = 5.36, 1.97
+# erfinv(x) / x in w = -log(1 - x^2): of w - 5/2 below 5, to 2^-27, else of sqrt(w) - 3, to 2^-26.
+INVERSE = (
+    -8.83206041635276e-09, 2.3177625152470682e-08, 4.6682100673933746e-07, -3.4619886264408706e-06, -4.966972028341843e-06,
+    0.00021834151993971318, -0.0012527336366474628, -0.00417738314718008, 0.24664027988910675,
+)  # fmt: skip
+INVERSE_LAST = 1.5014094114303589, -5.214786824581097e-08
+INVERSE_TAIL = (
+    0.00011633839312708005, -0.00030996353598311543, -5.8121215261053294e-05, 0.001485646702349186, -0.0035963007248938084,
+    0.0056867157109081745, -0.0076376707293093204, 0.00944532360881567, 1.001675009727478,
+)  # fmt: skip
+INVERSE_TAIL_LAST = 2.832976818084717, -1.709165786678568e-08
+HALF_EXP = tuple(coefficient / 2 for coefficient in EXP)
+DENSITY, DENSITY_LEFT = 0.3989422917366028, -1.133517e-08  # 1 / sqrt(2 pi)
+ROOT_2, ROOT_2_LEFT = 1.4142135381698608, 2.420323427e-08
+LOWEST = -110.9  # the least number of `_falling`, whose power of two is 0 from -104.4 on, and 2^32 times as much from here on
+LOG_LN2_HIGH, LOG_LN2_LOW = 0.693359375, -2.12194440e-4
 HALF_ROOT_BITS = 0x3F3504F3  # of sqrt(1/2)
-# tanh(x) = x + x^3 * P(x^2) for small x.
-TANH_COEFFICIENTS = (
-    -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1,
+LARGE = 3e38  # what is larger leaves no rest
+# For 16 bits: exp(r) to 2^-23, log1p(e) = e + e^2 P(e) to 2^-22, log as above to 2^-22, MILLS to 2^-21.
+SHORT_EXP = (0.008290749974548817, 0.041902314871549606, 0.16667649149894714, 0.49999117851257324, 0.9999997019767761, 1.0)  # fmt: skip
+SHORT_EXPM1 = (0.008312140591442585, 0.041894543915987015, 0.16667132079601288, 0.4999920129776001)
+SHORT_LOG1P = (
+    -0.008777273818850517, 0.04498090222477913, -0.10901524871587753, 0.1784670501947403, -0.24536699056625366,
+    0.3328403830528259, -0.4999817907810211,
 )  # fmt: skip
-TANH_SMALL = 0.625
-# exp(r) - 1 = r + r^2 * P(r) on +-ln(2)/2.
-EXPM1_COEFFICIENTS = (
-    1.9899586914e-4, 1.3933883747e-3, 8.3332983777e-3, 4.1666463017e-2, 1.6666667163e-1, 0.5,
+SHORT_LOG = (
+    -0.10191823542118073, 0.16028398275375366, -0.17138394713401794, 0.1992415487766266, -0.24983185529708862,
+    0.3333425223827362,
 )  # fmt: skip
+SHORT_MILLS = (
+    -48.35702133178711, 80.4916000366211, -42.109745025634766, 0.36358508467674255, 3.0253658294677734, 2.7230851650238037,
+    1.2980502843856812, 0.4702676236629486,
+)  # fmt: skip
+LN2 = 0.6931471824645996
 
 
 class Term(Value):
@@ -46,13 +101,21 @@ class Term(Value):
         return super().__le__(self.words.zero(self.lanes) if is_zero else other)
 
 
+class Power(NamedTuple):
+    """An exponential: (high + low) * scale, high between 0.35 and 0.71, the scale a power of two or 0; 2^32 times as much is never 0."""
+
+    high: Any
+    low: Any
+    scale: Any
+    raised: Any
+
+
 class Words:
     """What formulas may say beside Python's operators."""
 
     def __init__(self, code: Code, zero: Callable[[int], Value | float]) -> None:
         self.code, self.zero = code, zero
         self._term = type("Term", (Term,), {"__slots__": (), "words": self})
-        self._exp: Exp | None = None
 
     def term(self, value: Value) -> Any:
         """A value for a formula of this code."""
@@ -63,26 +126,6 @@ class Words:
 
     def where(self, condition: Any, yes: Any, no: Any) -> Any:
         return condition.choose(self._value(yes), self._value(no))
-
-    def exp(self, x: Any) -> Any:
-        if self._exp is None:
-            with self.code.once():  # its constants lie ready before the loop
-                self._exp = Exp(self.code)
-        return self._exp(x)
-
-    def expm1(self, x: Any) -> Any:
-        # With x = n ln 2 + r it is 2^n (exp(r) - 1) + (2^n - 1), whose two terms have no digits to lose; half of it
-        # fits where 2^n does not. Beyond the bounds it is -1 and infinite.
-        rounder = ROUNDER + 126
-        within = minimum(maximum(x, -60.0), 89.0)
-        shifted = fma(within, LOG2_E, rounder)
-        n = shifted - rounder
-        rest = fma(n, -EXP_LN2_LOW, fma(n, -EXP_LN2_HIGH, within))
-        half = (shifted.bits_as("i32") << 23).bits_as("f32")
-        value = fma(rest * rest, self._polynomial(EXPM1_COEFFICIENTS, rest), rest)
-        value = fma(half, value, half - 0.5) * 2.0
-        # So small a number is its own result: -0 and the smallest ones stay what they are.
-        return (self.abs(x) < 2.0**-26).choose(x, value)
 
     def fma(self, x: Any, y: Any, z: Any) -> Any:
         return fma(self._value(x), y, z)
@@ -104,42 +147,358 @@ class Words:
         size = (x < 0.0).choose(self._value(-1.0), size)
         return (x == 0.0).choose(self._value(0.0), size)
 
-    def log(self, x: Any) -> Any:
-        tiny = x < 2.0**-126
-        scaled = tiny.choose(x * 2.0**23, x)
-        bits = scaled.bits_as("i32") - HALF_ROOT_BITS
-        exponent = (bits.shifted_down(23)).to("f32") - tiny.choose(
-            self._value(23.0), self._value(0.0)
-        )
-        rest = ((bits & 0x7FFFFF) + HALF_ROOT_BITS).bits_as("f32") - 1.0
-        value = self._polynomial(LOG_COEFFICIENTS, rest)
-        square = rest * rest
-        value = fma(exponent, LN2_LOW, value * rest * square)
-        value = fma(square, -0.5, value)
-        value = fma(exponent, LN2_HIGH, rest + value)
-        infinite = x == math.inf
-        value = infinite.choose(x, value)
-        value = (x == 0.0).choose(self._value(-math.inf), value)
-        return (x >= 0.0).choose(value, self._value(math.nan))
+    # Exponentials.
 
-    def log1p(self, x: Any) -> Any:
-        rounded = x + 1.0
-        lost = (x - (rounded - 1.0)) / rounded
-        usual = (rounded > 0.0) & (rounded < math.inf)
-        return self.log(rounded) + usual.choose(lost, self._value(0.0))
+    def _rest(self, x: Any, rest: Any) -> Any:
+        """What a rounding left of x; nothing where that is infinite."""
+        return None if rest is None else (self.abs(x) < LARGE).choose(rest, self._value(0.0))
+
+    def _reduced(self, x: Any, rest: Any, bias: int) -> tuple[Any, Any, Any]:
+        """x + rest = n ln 2 + r: n + bias in the low bits of an integer, r, and what rounding left of that."""
+        shifted = fma(x, LOG2_E, ROUNDER + bias)
+        n = shifted - (ROUNDER + bias)
+        head = fma(n, -LN2_HIGH, x)  # exact
+        tail = n * -LN2_LOW if rest is None else fma(n, -LN2_LOW, rest)
+        r = head + tail
+        return shifted.bits_as("i32"), r, tail - (r - head)
+
+    def exp(self, x: Any, rest: Any = None) -> Any:
+        within = minimum(maximum(x, -174.0), 174.0)
+        bits, r, left = self._reduced(within, self._rest(x, rest), 254)
+        value = fma(r * r, self._polynomial(EXP, r), r + left) + 1.0
+        return self._scaled(value, bits)
+
+    def _scaled(self, value: Any, bits: Any) -> Any:
+        """value * 2^n with n + 254 in the low bits: in two factors, since one FLOAT does not hold it everywhere."""
+        half = (bits << 22) & 0x7F800000
+        return value * half.bits_as("f32") * ((bits << 23) - half).bits_as("f32")
+
+    def _falling(self, x: Any, rest: Any = None) -> Power:
+        """exp(x + rest), x between LOWEST and 0."""
+        bits, r, left = self._reduced(x, rest, 160)
+        curve = fma(r * r, self._polynomial(HALF_EXP, r), left * 0.5)
+        base = fma(r, 0.5, 0.5)
+        curve = curve + fma(r, 0.5, 0.5 - base)
+        high = base + curve
+        raised = (bits << 23).bits_as("f32")
+        return Power(high, curve - (high - base), raised * 2.0**-32, raised)
+
+    def _half_expm1(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
+        """Half of exp(x) - 1, and what rounding left of it; x between -60 and 89."""
+        # With x = n ln 2 + r it is 2^n (exp(r) - 1) + (2^n - 1), whose two terms have no digits to lose; half of it
+        # fits where 2^n does not.
+        bits, r, left = self._reduced(x, rest, 126)
+        half = (bits << 23).bits_as("f32")
+        curve = fma(r * r, self._polynomial(EXP, r), left)
+        base, grown = half - 0.5, half * r
+        back = base - half
+        lost = (half - (base - back)) - (back + 0.5)  # nothing but beyond n = 24 and -24
+        value = base + grown
+        small = fma(half, curve, (grown - (value - base)) + lost)
+        result = value + small
+        return result, small - (result - value)
+
+    def expm1(self, x: Any, rest: Any = None) -> Any:
+        # Beyond the bounds it is -1 and infinite.
+        value, _ = self._half_expm1(minimum(maximum(x, -60.0), 89.0), self._rest(x, rest))
+        # So small a number is its own result: -0 and the smallest ones stay what they are.
+        return (self.abs(x) < 2.0**-26).choose(x, value * 2.0)
+
+    def _sigmoid(self, v: Any, rest: Any) -> tuple[Any, Any, Any]:
+        """sigmoid(v + rest) as a number up to 1 and a power of two, which may be 0, and 2^32 times that where v is far below 0."""
+        positive, one, nothing = v >= 0.0, self._value(1.0), self._value(0.0)
+        if rest is not None:
+            rest = self._rest(v, rest)
+            rest = positive.choose(-rest, rest)
+        power = self._falling(maximum(-self.abs(v), LOWEST), rest)
+        e = power.high * power.scale
+        below = e + 1.0
+        left = e - (below - 1.0)
+        inverse = 1.0 / below
+        numerator = positive.choose(one, power.high)
+        value = numerator * inverse
+        error = fma(-value, left, fma(-value, below, numerator))
+        error = error + positive.choose(nothing, power.low)
+        value = fma(error, inverse, value)
+        return value, positive.choose(one, power.scale), power.raised
+
+    def sigmoid(self, x: Any, rest: Any = None) -> Any:
+        value, scale, _ = self._sigmoid(x, rest)
+        return value * scale
+
+    def gate(self, x: Any, v: Any, rest: Any = None) -> Any:
+        v = self._value(v)
+        value, scale, raised = self._sigmoid(v, rest)
+        far = v < -80.0
+        result = (value * x) * far.choose(raised, scale)
+        return far.choose(result * 2.0**-32, result)
+
+    def _softened(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
+        """log1p(exp(-|x|)), and what rounding left of it."""
+        power = self._falling(maximum(-self.abs(x), LOWEST), rest)
+        e, lost = power.high * power.scale, power.low * power.scale
+        below = fma(e, 0.5, 1.0)
+        inverse = 1.0 / below
+        s = e * inverse
+        error = fma(-s, fma(e, 0.5, 1.0 - below), fma(-s, below, e)) + lost
+        square = s * s
+        return s, fma(error, inverse, s * square * self._polynomial(LOG1P, square))
+
+    def softplus(self, x: Any, rest: Any = None) -> Any:
+        above, rest = x > 0.0, self._rest(x, rest)
+        value, left = self._softened(x, None if rest is None else above.choose(-rest, rest))
+        if rest is not None:
+            left = above.choose(left + rest, left)
+        return self._sum(maximum(x, 0.0), value, left)
+
+    def log_sigmoid(self, x: Any) -> Any:
+        value, left = self._softened(x)
+        return self._sum(minimum(x, 0.0), -value, -left)
+
+    def _sum(self, x: Any, y: Any, left: Any) -> Any:
+        """x + y + left, where left is less than the others."""
+        total = x + y
+        grown = total - x
+        left = left + ((x - (total - grown)) + (y - grown))
+        return (self.abs(total) < math.inf).choose(total + left, total)
 
     def tanh(self, x: Any) -> Any:
+        # m / (1 + m) with 2 m = exp(-2 |x|) - 1, which has all its digits near 0 as well.
+        m, lost = self._half_expm1(maximum(self.abs(x) * -2.0, -60.0))
+        below = m + 1.0
+        inverse = 1.0 / below
+        left = (m - (below - 1.0)) + lost
+        value = m * inverse
+        error = fma(-value, left, fma(-value, below, m)) + lost
+        return self._signed(fma(error, inverse, value), x)
+
+    def _signed(self, size: Any, x: Any) -> Any:
+        """A number with the sign of another."""
+        sign = x.bits_as("i32") & -(1 << 31)
+        return ((size.bits_as("i32") & 0x7FFFFFFF) | sign).bits_as("f32")
+
+    # Logarithms.
+
+    def _mantissa(self, x: Any) -> tuple[Any, Any]:
+        """x = 2^n (1 + f) of a positive normal number: n as an integer, f between sqrt(1/2) - 1 and sqrt(2) - 1."""
+        bits = x.bits_as("i32") - HALF_ROOT_BITS
+        return bits.shifted_down(23), ((bits & 0x7FFFFF) + HALF_ROOT_BITS).bits_as("f32") - 1.0
+
+    def _log(self, n: Any, f: Any, left: Any = 0.0) -> Any:
+        """n ln 2 + log(1 + f) + left."""
+        n = n.to("f32")
+        square = f * f
+        small = fma(n, LOG_LN2_LOW, fma(square * f, self._polynomial(LOG, f), left))
+        small = fma(square, -0.5, small)
+        whole = n * LOG_LN2_HIGH
+        large = whole + f
+        return large + (small + (f - (large - whole)))
+
+    def _defined(self, x: Any, value: Any) -> Any:
+        """A logarithm of x also where x is 0, infinite or negative."""
+        value = (x == 0.0).choose(self._value(-math.inf), (x == math.inf).choose(x, value))
+        return (x >= 0.0).choose(value, self._value(math.nan))
+
+    def log(self, x: Any) -> Any:
+        tiny = x < 2.0**-126
+        n, f = self._mantissa(tiny.choose(x * 2.0**23, x))
+        return self._defined(x, self._log(tiny.choose(n - 23, n), f))
+
+    def log1p(self, x: Any) -> Any:
+        above = x + 1.0
+        n, f = self._mantissa(above)
+        # What the sum lost, in units of 2^n: where n is 0, f becomes x again.
+        unit = intrinsic("umin", 127 - n, 254) << 23  # 2^-n, whatever it is where nothing is lost
+        lost = (x - (above - 1.0)) * unit.bits_as("f32")
+        whole = f + lost
+        value = self._defined(above, self._log(n, whole, lost - (whole - f)))
+        return (self.abs(x) < 2.0**-26).choose(x, value)
+
+    def logit(self, x: Any) -> Any:
+        below = 1.0 - x
+        ratio = x / below
+        left = fma(-ratio, below, x) - ratio * ((1.0 - below) - x)
+        n, f = self._mantissa(maximum(ratio, 2.0**-126))
+        value = self._log(n, f, left / x)
+        value = (x < 2.0**-126).choose(self.log(x), value)
+        value = (x == 1.0).choose(self._value(math.inf), value)
+        return ((x >= 0.0) & (x <= 1.0)).choose(value, self._value(math.nan))
+
+    # The normal distribution.
+
+    def _gaussian(self, x: Any) -> Power:
+        """exp(-x^2 / 2)."""
+        size = minimum(self.abs(x), 14.46)
+        square = size * size
+        return self._falling(square * -0.5, fma(size, size, -square) * -0.5)
+
+    def _tail(self, power: Power, t: Any, rest: Any = 0.0) -> tuple[Any, Any]:
+        """exp(t^2 / 2) normal_cdf(-t) for t + rest from 0 to 14.5, times a power but for its scale, and what rounding left of it."""
+        below = t + 2.5
+        u = 1.0 / below
+        lost = u * fma(-u, (t - (below - 2.5)) + rest, fma(-u, below, 1.0))
+        centred = u - 0.1875
+        v = centred + lost
+        polynomial, (last, more) = self._polynomial(MILLS, v), MILLS_LAST
+        curve = v * polynomial
+        ratio = curve + last
+        left = fma(lost - (v - centred), fma(v, *MILLS_SLOPE), fma(v, polynomial, -curve))
+        left = left + ((curve - (ratio - last)) + more)
+        value = u * ratio
+        left = fma(u, ratio, -value) + fma(u, left, lost * ratio)
+        result = value * power.high
+        return result, fma(value, power.high, -result) + fma(value, power.low, left * power.high)
+
+    def normal_cdf(self, x: Any) -> Any:
+        power = self._gaussian(x)
+        value, left = self._tail(power, minimum(self.abs(x), 14.46))
+        value = (value + left) * power.scale
+        return (x > 0.0).choose(1.0 - value, value)
+
+    def normal_pdf(self, x: Any) -> Any:
+        high, low, scale, _ = self._gaussian(x)
+        return fma(high, DENSITY, fma(high, DENSITY_LEFT, low * DENSITY)) * scale
+
+    def gelu(self, x: Any) -> Any:
+        power = self._gaussian(x)
+        value, left = self._tail(power, minimum(self.abs(x), 14.46))
+        size = self.abs(minimum(x, 14.46))  # infinity times nothing is NaN, but only below 0
+        below = fma(value, size, left * size) * power.scale
+        return (x >= 0.0).choose(x - below, -below)
+
+    def _erfc(self, size: Any) -> Any:
+        """Of numbers from 0 to 10.225."""
+        square = size * size
+        power = self._falling(-square, -fma(size, size, -square))
+        t = size * ROOT_2
+        value, left = self._tail(power, t, fma(size, ROOT_2_LEFT, fma(size, ROOT_2, -t)))
+        return (value + left) * 2.0 * power.scale
+
+    def erf(self, x: Any) -> Any:
         size = self.abs(x)
-        power = self.exp(size * -2.0)
-        large = (1.0 - power) / (power + 1.0)
-        square = x * x
-        small = fma(self._polynomial(TANH_COEFFICIENTS, square) * square, x, x)
-        signed = (x < 0.0).choose(-large, large)
-        is_small = size < TANH_SMALL
-        return is_small.choose(small, x.is_nan().choose(x, signed))
+        near = fma(self._polynomial(ERF, x * x), x, x)
+        far = 1.0 - self._erfc(minimum(size, 10.225))
+        return (size < 1.0).choose(near, self._signed(far, x))
+
+    def erfc(self, x: Any) -> Any:
+        tail = self._erfc(minimum(self.abs(x), 10.225))
+        return (x < 0.0).choose(2.0 - tail, tail)
+
+    def erfinv(self, x: Any) -> Any:
+        w = -self.log(fma(-x, x, 1.0))
+        central = w < 5.0
+        v = central.choose(w - 2.5, self.sqrt(w) - 3.0)
+        value = self._polynomial(INVERSE, v)
+        tail = self._polynomial(INVERSE_TAIL, v)
+        (last, left), (tail_last, tail_left) = INVERSE_LAST, INVERSE_TAIL_LAST
+        value = fma(v, value, left) + last
+        tail = fma(v, tail, tail_left) + tail_last
+        return (self.abs(x) == 1.0).choose(x * math.inf, x * central.choose(value, tail))
 
     def _polynomial(self, coefficients: tuple[float, ...], x: Any) -> Any:
         value = fma(x, coefficients[0], coefficients[1])
         for coefficient in coefficients[2:]:
             value = fma(value, x, coefficient)
         return value
+
+
+class ShortWords(Words):
+    """Words whose results are rounded to 16 bits: right to 2^-20, in half the operations."""
+
+    def _with(self, x: Any, rest: Any) -> Any:
+        return x if rest is None else x + self._rest(x, rest)
+
+    def _short_exp(self, x: Any, factor: float, bias: int) -> tuple[Any, Any]:
+        """exp(factor * x), the factor 1 or -1: a number near 1, and n + bias in the low bits of an integer."""
+        shifted = fma(x, factor * LOG2_E, ROUNDER + bias)
+        n = shifted - (ROUNDER + bias)
+        r = fma(n, -factor * LN2, x)
+        coefficients = [c * factor**power for power, c in enumerate(SHORT_EXP[::-1])][::-1]
+        return self._polynomial(tuple(coefficients), r), shifted.bits_as("i32")
+
+    def exp(self, x: Any, rest: Any = None) -> Any:
+        x = self._with(x, rest)
+        value, bits = self._short_exp(minimum(maximum(x, -174.0), 174.0), 1.0, 254)
+        return self._scaled(value, bits)
+
+    def _falling(self, x: Any, rest: Any = None) -> Power:
+        value, bits = self._short_exp(x, 1.0, 160)
+        raised = (bits << 23).bits_as("f32")
+        return Power(value, self._value(0.0), raised * 2.0**-33, raised)
+
+    def _half_expm1(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
+        x = self._with(x, rest)
+        shifted = fma(x, LOG2_E, ROUNDER + 126)
+        n = shifted - (ROUNDER + 126)
+        r = fma(n, -LN2, x)
+        half = (shifted.bits_as("i32") << 23).bits_as("f32")
+        value = fma(r * r, self._polynomial(SHORT_EXPM1, r), r)
+        return fma(half, value, half - 0.5), self._value(0.0)
+
+    def sigmoid(self, x: Any, rest: Any = None) -> Any:
+        # 1 / (1 + exp(-v)) with both of its terms lowered by 2^24, so that the larger is finite where the quotient is not 0.
+        x = minimum(maximum(self._with(x, rest), -104.66), 70.0)
+        value, bits = self._short_exp(x, -1.0, 103)
+        lowered = self._value(2.0**-24)
+        return lowered / fma(value, (bits << 23).bits_as("f32"), lowered)
+
+    def gate(self, x: Any, v: Any, rest: Any = None) -> Any:
+        return self.sigmoid(self._value(v), rest) * x
+
+    def _softened(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
+        power = self._falling(maximum(-self.abs(self._with(x, rest)), LOWEST))
+        e = power.high * power.scale
+        return fma(e * e, self._polynomial(SHORT_LOG1P, e), e), self._value(0.0)
+
+    def _sum(self, x: Any, y: Any, left: Any) -> Any:
+        return x + y
+
+    def tanh(self, x: Any) -> Any:
+        m, _ = self._half_expm1(maximum(self.abs(x) * -2.0, -60.0))
+        return self._signed(m / (m + 1.0), x)
+
+    def _log(self, n: Any, f: Any, left: Any = 0.0) -> Any:
+        square = f * f
+        small = fma(square * f, self._polynomial(SHORT_LOG, f), left)
+        return fma(n.to("f32"), LN2, fma(square, -0.5, small) + f)
+
+    def _tail(self, power: Power, t: Any, rest: Any = 0.0) -> tuple[Any, Any]:
+        u = 1.0 / (t + 2.5)
+        return u * self._polynomial(SHORT_MILLS, u - 0.0625) * power.high, self._value(0.0)
+
+
+class Words64(Words):
+    """The same in FLOAT64, for what is computed once a row: to 1e-15, which FLOAT shows nothing of."""
+
+    def _value(self, number: Any) -> Any:
+        return number if isinstance(number, Value) else self.term(self.code.double(number))
+
+    def exp(self, x: Any) -> Any:
+        return power64(self.code, x)
+
+    def expm1(self, x: Any) -> Any:
+        return expm1_64(self.code, x, self.exp(x))
+
+    def log(self, x: Any) -> Any:
+        # x = 2^n (1 + f), f between sqrt(1/2) - 1 and sqrt(2) - 1; log(1 + f) = 2 atanh(f / (2 + f)).
+        tiny = x < 2.0**-1022
+        bits = tiny.choose(x * 2.0**54, x).bits_as("i64") - HALF_ROOT_BITS_64
+        n = bits.shifted_down(52).to("f64") - tiny.choose(self._value(54.0), self._value(0.0))
+        f = ((bits & ((1 << 52) - 1)) + HALF_ROOT_BITS_64).bits_as("f64") - 1.0
+        s = f / (f + 2.0)
+        value = self._polynomial(tuple(2 / number for number in range(21, 0, -2)), s * s)
+        value = fma(n, math.log(2), value * s)
+        value = (x < math.inf).choose(value, x)
+        value = (x == 0.0).choose(self._value(-math.inf), value)
+        return (x >= 0.0).choose(value, self._value(math.nan))
+
+    def tanh(self, x: Any) -> Any:
+        twice = self.expm1(minimum(maximum(x, -20.0), 20.0) * 2.0)
+        return twice / (twice + 2.0)
+
+    def log1p(self, x: Any) -> Any:
+        above = x + 1.0
+        kept = above - 1.0
+        # What the sum lost, to first order; nothing for -1 and infinity, whose quotient would be NaN.
+        lost = (kept == x).choose(self._value(0.0), (x - kept) / above)
+        return (above == 1.0).choose(x, self.log(above) + lost)

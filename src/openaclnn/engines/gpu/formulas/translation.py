@@ -11,6 +11,7 @@ from openaclnn.engines.formulas.language import Reader, called, definitions
 
 __all__ = ["DIVIDE", "translated"]
 
+_PRECISE = ast.keyword("PRECISE", ast.Name("PRECISE"))
 DIVIDE = "ieee_divide"  # Triton's own division is not to the last place
 
 
@@ -58,9 +59,8 @@ class _Translator(Reader):
         return ast.BinOp(operand, ast.Mult(), ast.Constant(-1.0))  # Triton's is 0 - x: no -0
 
     def word(self, name: str, arguments: list[ast.expr]) -> ast.Call:
-        precise = [ast.Name("PRECISE")] if name in self.precise_words else []
-        return super().word(name, [*arguments, *precise])
+        precise = [_PRECISE] if name in self.precise_words else []
+        return called(name, arguments, precise)
 
     def helper(self, name: str, arguments: list[ast.expr], named: list[ast.keyword]) -> ast.Call:
-        precise = ast.keyword("PRECISE", ast.Name("PRECISE"))
-        return super().helper(name, arguments, [*named, precise])
+        return super().helper(name, arguments, [*named, _PRECISE])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from openaclnn.engines.gpu.formulas.words import exp
+from openaclnn.engines.gpu.formulas.words import hardware_exp
 from openaclnn.engines.gpu.kernels.logits import (
     NOTHING,
     PART,
@@ -176,7 +176,7 @@ def _write(
     weight_stride, SMOOTHED: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a class of all pixels."""
-    result = exp(values - shift, PRECISE) * factor
+    result = hardware_exp(values - shift, PRECISE) * factor
     if SMOOTHED:
         result -= smooth * _weight(weight, label, classes, weight_stride)
     result = tl.where(indices == label, exact, result)
@@ -247,7 +247,7 @@ def pixel_gradients(
             if MEAN:
                 zloss = tl.div_rn(own, read_sum(sums, 1, PARTS))
         more += zloss_scale * (shift + own_rest) * zloss
-    factor = (nll + more) * exp(-own_rest, True)
+    factor = (nll + more) * hardware_exp(-own_rest, True)
     # p - 1 at the target loses digits as p nears 1, so that one element is made in float64.
     there = (there - shift.to(tl.float64)) - own_rest.to(tl.float64)
     power = tl.exp(there)

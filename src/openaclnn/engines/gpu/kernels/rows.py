@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from openaclnn.engines.gpu.formulas.words import exp
+from openaclnn.engines.gpu.formulas.words import hardware_exp
 from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, read_sum, times_weights
 
 COUNTED = tl.constexpr(1024)  # rows that a program counts itself
@@ -58,7 +58,7 @@ def _gradients(
     values = values.to(tl.float32)
     if LOGITS:
         values = values - shift[:, None]
-    result = exp(values, PRECISE) * factor[:, None]
+    result = hardware_exp(values, PRECISE) * factor[:, None]
     if not LOGITS:
         result = tl.where(values > 709.78, infinite[:, None], result)
     if SMOOTHED:
@@ -215,7 +215,7 @@ def cross_entropy_loss_grad(
         precise = tl.where(there.to(tl.float32) > 709.78, (infinite - nll).to(tl.float64), precise)
         exact = precise.to(tl.float32)
     if LOGITS:
-        factor = factor * exp(-own_rest, True)
+        factor = factor * hardware_exp(-own_rest, True)
     # Lane numbers are small, so the comparison over the whole block needs 32 bits only.
     hit_lane = tl.where(hit, indices - begin, -1).to(tl.int32)
 

@@ -1,0 +1,615 @@
+"""Kernels of row formulas: two ways to walk the lines of `row_passes.py`, and what launches them.
+
+Where classes lie side by side, or nearer to each other than positions do, a line is a row and its classes lie in the lanes. Elsewhere, and where
+rows are shorter than some vectors, a line is a vector of positions: some of them are copied into the frame first, class after class, as FLOAT, and
+results from there. A line's classes are taken in blocks that the frame has room for; of what has one block alone, heavy values are kept
+between passes.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from openaclnn.core.dtypes import FLOAT16, FLOATS, INT64
+from openaclnn.core.plan import Plan
+from openaclnn.engines.cpu.arithmetic import numerics
+from openaclnn.engines.cpu.classes.launches import (
+    IMAGES,
+    ClassKernel,
+    Kernels,
+    Launches,
+    Problem,
+    cut_tiles,
+    example,
+)
+from openaclnn.engines.cpu.classes.parameters import (
+    AXES,
+    Parameters,
+    Target,
+    Targets,
+    double,
+    fields,
+    target_kind,
+)
+from openaclnn.engines.cpu.classes.row_copies import copier
+from openaclnn.engines.cpu.classes.row_passes import Passes, Phase, Schedule
+from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
+from openaclnn.engines.machine.cache import Emit, compiled
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.kinds import SIZE
+from openaclnn.engines.machine.numbers import (
+    all_of,
+    any_of,
+    ceil_div,
+    flag,
+    inverse,
+    least,
+    most,
+    where,
+)
+from openaclnn.engines.machine.values import Shape, Value
+
+__all__ = ["RowKernel"]
+
+ROOM = 1 << 14  # FLOATs in the frame for what is copied or kept
+AT_ONCE = 1 << 12  # elements of the rows that are one piece of work, if they are short
+PIECE = 1 << 14  # elements of the positions that are one piece of work
+SUBS = 4  # vectors of positions that are copied together, at the most
+SHORT = 6  # vectors of classes of a row that is better off beside others
+
+
+def streams() -> int:
+    return 4 if machine().registers >= 32 else 2
+
+
+class Names:
+    """A formula's operands by the names that its kernel's slots have."""
+
+    def __init__(self, formula: RowFormula, outputs: int) -> None:
+        self.inputs = dict(formula.operands)  # with their kinds
+        self.outputs = [f"result{number}" for number in range(outputs)]
+        self.all = [*self.inputs, *self.outputs]
+
+
+class Kinds:
+    """The dtypes of a plan's operands as code calls them, and which results have classes."""
+
+    def __init__(self, plan: Plan, names: Names) -> None:
+        self.of = {name: operand.dtype.short for name, operand in zip(names.all, plan.operands, strict=True)}  # fmt: skip
+        self.of |= {name: target_kind(plan) for name, kind in names.inputs.items() if kind == "Target"}  # fmt: skip
+        self.compute = plan.compute.short
+        self.any_nan = any(kind == "f32" for name, kind in self.of.items() if name in names.inputs)
+
+    @property
+    def text(self) -> str:
+        return ".".join((*self.of.values(), self.compute))
+
+
+class _Lines:
+    """What both ways share: parameters, targets, numbers a row."""
+
+    def __init__(self, code: Code, parameters: Parameters, schedule: Schedule, names: Names, kinds: Kinds) -> None:  # fmt: skip
+        self.code, self.parameters, self.schedule = code, parameters, schedule
+        self.names, self.kinds = names, kinds
+        self.graph = schedule.graph
+        self.classes, self.block = parameters["classes"], parameters["block"]
+        self.several = parameters["blocks"] > 1
+        self.room = code.buffer("f32", ROOM)
+        self.opaque = numerics.Opaque(code)
+        self.streams = streams()
+        self.full = [name for name, kind in names.inputs.items() if kind == "Row"]
+        self.per_class = [name for name, kind in names.inputs.items() if kind == "PerClass"]
+        self.written = {
+            number: names.outputs[number]
+            for number, node in enumerate(self.graph.results) if "c" in node.axes
+        }  # fmt: skip
+        self.labels: dict[str, Target] = {}
+
+    def each_block(self, body: Callable[[Value, Value, Value], None]) -> None:
+        """`body(number, start, count)`: the last block takes what is left."""
+        code, many = self.code, self.parameters["blocks"]
+        with code.loop(0, many) as number:
+            start = number * self.block
+            count = (number == many - 1).choose(self.classes - start, self.block)
+            body(number, start, count)
+
+    def targets(self, name: str) -> Targets:
+        return Targets(self.code, self.parameters, self.kinds.of[name])
+
+    def rounded(self, values: Value, name: str) -> Value:
+        """Results as a dtype has them that is not the one they are computed in."""
+        compute, kind = self.kinds.compute, self.kinds.of[name]
+        if compute in ("f32", kind):
+            return values
+        return numerics.widen(numerics.narrow(values, compute, self.opaque, True), compute)
+
+    def store(self, values: Value, array: Array, index: Value, name: str) -> None:
+        numerics.store(self.rounded(values, name), array, index, self.opaque, self.kinds.any_nan)
+
+
+class RowLines(_Lines):
+    """Lines are rows, with classes in the lanes."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        code = self.code
+        self.staged = self.parameters.flag("staged")
+        lanes = code.lanes
+        self.masks = code.frame("i32", 2 * lanes)
+        with code.once():
+            zero, one = (code.constant("i32", number, lanes) for number in (0, -1))
+            self.masks.store(zero, code.integer(0))
+            self.masks.store(one, code.integer(lanes))
+            self.lane_numbers = code.lanes_of(
+                [code.integer(lane).to("i32") for lane in range(lanes)]
+            )
+        # In the frame: what is kept, then operands with classes where these lie apart.
+        order = [*self.full, *self.per_class, *self.written.values()]
+        self.slot: dict[Any, int] = {
+            each: k for k, each in enumerate((*self.schedule.saved, *order))
+        }
+
+    def begin(self, at: Sequence[Value]) -> None:
+        """A row, by its position along each axis."""
+        parameters = self.parameters
+        self.place = {name: parameters.place(name, at) for name in self.names.all}
+        self.read: set[str] = set()  # by a pass before
+        for name, kind in self.names.inputs.items():
+            if kind == "Target":
+                target = self.targets(name).at(self.place[name])
+                with self.code.when(target.stray, likely=False):
+                    parameters.report_stray()
+                self.labels[name] = target
+
+    def number(self, node: Node) -> Value:
+        code = self.code
+        match node.what:
+            case "input":
+                return code.load(self.place[node.name], self.kinds.of[node.name]).to("f64")
+            case "number":
+                return self.parameters.double(node.name)
+            case "is_counted":
+                return self.labels[node.of[0].name].counted
+        row, target = node.of
+        label = self.labels[target.name]
+        step = label.inside.choose(label.label, 0) * self.parameters[f"{row.name}.class_step"]
+        value = code.load(self.place[row.name] + step, self.kinds.of[row.name])
+        return label.inside.choose(value, 0.0).to("f64")
+
+    def _buffer(self, slot: int) -> Value:
+        """Where a slot begins: each has room for a block that takes what is left of another."""
+        return self.room + (self.block * (8 * slot))
+
+    def blocks(self, phases: list[Phase], body: Callable[[Value, Value], None]) -> None:
+        code, names = self.code, [node.name for node in self.schedule.inputs(phases)]
+        writes = [self.written[number] for phase in phases for number, _ in phase.writes]
+
+        def one(number: Value, start: Value, count: Value) -> None:
+            self.start = start
+            self.arrays: dict[str, Array] = {}
+            for name in (*names, *writes):
+                kind, step = self.kinds.of[name], self.parameters[f"{name}.class_step"]
+                place, buffer = self.place[name] + start * step, self._buffer(self.slot[name])
+                if name in names:
+                    missing = self.staged & self.several if name in self.read else self.staged
+                    with code.when(missing, likely=False):
+                        code.copy(place, step, buffer, code.integer(SIZE[kind]), count, kind)
+                self.arrays[name] = code.array(self.staged.choose(buffer, place), kind)
+            self.read |= {*names}
+            body(number, count)
+            for name in writes:
+                kind, step = self.kinds.of[name], self.parameters[f"{name}.class_step"]
+                with code.when(self.staged, likely=False):
+                    place, buffer = self.place[name] + start * step, self._buffer(self.slot[name])
+                    code.copy(buffer, code.integer(SIZE[kind]), place, step, count, kind)
+
+        self.each_block(one)
+
+    def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
+        """Whole vectors; the last one ends with the block, and begins among those of the one before. It is read before others are written."""
+        code, one = self.code, Shape(1, self.code.lanes)
+        end = count - code.lanes
+        last = leaves(end, one) if phase.writes or phase.saves else None
+        done = code.integer(0)
+        for shape in dict.fromkeys((Shape(self.streams, code.lanes), one)):
+            done = code.strides(
+                done, count, shape.elements, functools.partial(_unmasked, body, shape)
+            )  # fmt: skip
+        with code.when(done < count):
+            mask = self.masks.load(count - done, one) != 0
+            body(one, end, mask, last)
+
+    def load(self, node: Node, index: Value, shape: Shape) -> Value:
+        return numerics.load(self.arrays[node.name], index, shape)
+
+    def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
+        # How far the target is from the first lane, or -1.
+        distance = self.labels[node.name].label - (self.start + index)
+        near = distance.below(shape.elements).choose(distance, -1).to("i32")
+        numbers = self.lane_numbers.join(
+            [self.lane_numbers + k * shape.lanes for k in range(shape.streams)]
+        )
+        return numbers == near
+
+    def _kept(self, node: int) -> Array:
+        return self.code.array(self._buffer(self.slot[node]), "f32")
+
+    def keep(self, slot: int, index: Value, values: Value) -> None:
+        self._kept(slot).store(values, index)
+
+    def kept(self, slot: int, index: Value, shape: Shape) -> Value:
+        return self._kept(slot).load(index, shape)
+
+    def write(self, result: int, index: Value, values: Value) -> None:
+        name = self.written[result]
+        self.store(values, self.arrays[name], index, name)
+
+    def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
+        return numerics.across(vector, join)
+
+    def any(self, truths: Value) -> Value:
+        return truths.reduce("or")
+
+    def put(self, result: int, value: Value) -> None:
+        name = self.names.outputs[result]
+        kind = self.kinds.of[name]
+        number = self.rounded(value.to("f32").splat(1), name).lane(0)
+        self.code.store(number, self.place[name], kind)
+
+
+def emit_rows(schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int]) -> Emit:
+    """The kernel over rows: pieces of work are some rows each."""
+
+    def emit(code: Code, arguments: Sequence[Value]) -> None:
+        block, first, last = arguments
+        parameters = Parameters(code, block, slots)
+        line = RowLines(code, parameters, schedule, names, kinds)
+        passes = Passes(code, schedule)
+        tile = parameters["tile"]
+        start, stop = first * tile, (last * tile).least(parameters["positions"])
+        # Positions are counted along their axes, since divisions would take as long as a short row.
+        at = [code.variable(index) for index in parameters.split(start)]
+        with code.loop(start, stop):
+            line.begin([index.get() for index in at])
+            passes.over(line)
+            carried = code.integer(1)
+            for axis in reversed(range(AXES)):
+                index = at[axis].get() + carried
+                past = index == parameters[f"size{axis}"]
+                at[axis].set(past.choose(0, index))
+                carried = past.to("i64")
+
+    return emit
+
+
+class PositionLines(_Lines):
+    """Lines are vectors of positions, class after class."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        code, parameters = self.code, self.parameters
+        self.lanes, self.subs = code.lanes, parameters["subs"]
+        self.one = Shape(1, self.lanes)
+        self.slot, _ = self.schedule.slots()
+        self.slot |= {name: place for place, name in enumerate(self.written.values())}
+        # Where each lane's position lies, for each operand that has positions, unless all follow from the first.
+        self.walked = [name for name, kind in self.names.inputs.items() if kind != "PerClass"]
+        self.walked += self.names.outputs
+        self.places = {name: code.frame("i64", SUBS * self.lanes) for name in self.walked}
+
+    def stretch(self, first: Value, stop: Value) -> Value:
+        """How many positions are taken together: those of one stretch, if that is long enough to fill a vector."""
+        size = self.parameters["size2"]
+        many = (stop - first).least(self.subs * self.lanes)
+        alone = many.least(size - first.unsigned_rem(size))
+        return (size < self.lanes).choose(many, alone)
+
+    def group(self, first: Value, many: Value) -> None:
+        """Have the places of some neighbouring positions, and all that is copied of them at once."""
+        code, parameters = self.code, self.parameters
+        self.many = many
+        size = parameters["size2"]
+        self.inside = (size >= self.lanes) | (first.unsigned_rem(size) + many <= size)
+        # The last vector of some ends with the last position.
+        self.end = (many > self.lanes).choose(many - self.lanes, 0)
+        self.origin, self.beside = {}, {}
+        for name in self.walked:
+            self.origin[name] = origin = parameters.position(name, first)
+            step, item = parameters[f"{name}.step2"], SIZE[self.kinds.of[name]]
+            self.beside[name] = self.inside & (step == item) & (many >= self.lanes)
+            with code.when(~self.beside[name]), code.either(self.inside) as (here, across):
+                with here, code.loop(0, most(many, self.lanes)) as lane:
+                    self.places[name].write(lane, origin + lane.least(many - 1) * step)
+                with across, code.loop(0, most(many, self.lanes)) as lane:
+                    place = parameters.position(name, first + lane.least(many - 1))
+                    self.places[name].write(lane, place)
+            with code.when(self.beside[name]):
+                self.places[name].write(0, origin)
+        with code.when(~self.several):
+            for name in self.full:
+                self._copy(name, code.integer(0), self.classes)
+
+    def finish(self) -> None:
+        """Copy the results of a group."""
+        with self.code.when(~self.several):
+            for name in self.written.values():
+                self._copy(name, self.code.integer(0), self.classes)
+
+    def begin(self, sub: Value) -> None:
+        code = self.code
+        self.sub = sub
+        self.first_lane = (sub * self.lanes).least(self.end)
+        for name, kind in self.names.inputs.items():
+            if kind == "Target":
+                labels = code.lanes_of([code.load(place, self.kinds.of[name]) for place in self._lanes(name)])  # fmt: skip
+                target = self.targets(name).of(labels)
+                # Lanes past the end are those of the last position again.
+                with code.when(target.stray.reduce("or"), likely=False):
+                    self.parameters.report_stray()
+                self.labels[name] = target
+
+    def _lanes(self, name: str) -> list[Value]:
+        beside, origin, size = self.beside[name], self.origin[name], SIZE[self.kinds.of[name]]
+        lanes = [self.first_lane + lane for lane in range(self.lanes)]
+        return [beside.choose(origin + lane * size, self.places[name].read(lane)) for lane in lanes]
+
+    def _gathered(self, places: list[Value], kind: str) -> Value:
+        code = self.code
+        raw = code.lanes_of([code.array(place, kind).read(0) for place in places])
+        return numerics.widen(raw, kind)
+
+    def number(self, node: Node) -> Value:
+        match node.what:
+            case "input":
+                return self._gathered(self._lanes(node.name), self.kinds.of[node.name]).to("f64")
+            case "number":
+                return self.parameters.double(node.name)
+            case "is_counted":
+                return self.labels[node.of[0].name].counted
+        row, target = node.of
+        label = self.labels[target.name]
+        safe, step = label.inside.choose(label.label, 0), self.parameters[f"{row.name}.class_step"]
+        places = [place + safe.lane(k) * step for k, place in enumerate(self._lanes(row.name))]
+        values = self._gathered(places, self.kinds.of[row.name])
+        return label.inside.choose(values, 0.0).to("f64")
+
+    # Between memory and the frame.
+
+    def _array(self, slot: int, sub: Value) -> Array:
+        """A vector of positions, class after class."""
+        place = (sub + self.subs * slot) * self._length()
+        return self.code.array(self.room + place * 4, "f32")
+
+    def _length(self) -> Value:
+        return self.several.choose(self.block, self.classes) * self.lanes
+
+    def _copy(self, name: str, start: Value, count: Value) -> None:
+        """Some classes of an operand, into its slot or from there."""
+        step = self.parameters[f"{name}.class_step"]
+        self.code.call(
+            self.parameters[f"{name}.copy"], None, self._array(self.slot[name], self.code.integer(0)), self._length() * 4,
+            self.places[name], self.many, start * step, step, count, self.beside[name].to("i64"),
+        )  # fmt: skip
+
+    def _used(self) -> Value:
+        return (self.many + (self.lanes - 1)).unsigned_div(self.lanes)
+
+    # A line.
+
+    def blocks(self, phases: list[Phase], body: Callable[[Value, Value], None]) -> None:
+        code = self.code
+        names = [node.name for node in self.schedule.inputs(phases) if node.name in self.full]
+        writes = [self.written[number] for phase in phases for number, _ in phase.writes]
+
+        def one(number: Value, start: Value, count: Value) -> None:
+            self.start = start
+            with code.when(self.several):
+                for name in names:
+                    self._copy(name, start, count)
+            body(number, count)
+            with code.when(self.several):
+                for name in writes:
+                    self._copy(name, start, count)
+
+        self.each_block(one)
+
+    def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
+        code, done = self.code, self.code.integer(0)
+        for many in dict.fromkeys((self.streams, 1)):
+            shape = Shape(many, self.lanes)
+            done = code.strides(
+                done, count, many, functools.partial(_unmasked, body, shape)
+            )  # fmt: skip
+
+    def load(self, node: Node, index: Value, shape: Shape) -> Value:
+        code = self.code
+        if node.kind == "PerClass":
+            first = self.parameters.position(node.name, code.integer(0))
+            step = self.parameters[f"{node.name}.class_step"]
+            kind = self.kinds.of[node.name]
+            numbers = [code.load(first + (self.start + index + k) * step, kind) for k in range(shape.streams)]  # fmt: skip
+            return code.joined([number.splat(self.lanes) for number in numbers])
+        return self._array(self.slot[node.name], self.sub).load(index * self.lanes, shape)
+
+    def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
+        label = self.labels[node.name]
+        labels = label.inside.choose(label.label, -1).to("i32")
+        numbers = [(self.start + index + k).to("i32") for k in range(shape.streams)]
+        return labels.join([labels == number for number in numbers])
+
+    def keep(self, slot: int, index: Value, values: Value) -> None:
+        self._kept(slot).store(values, index * self.lanes)
+
+    def kept(self, slot: int, index: Value, shape: Shape) -> Value:
+        return self._kept(slot).load(index * self.lanes, shape)
+
+    def _kept(self, slot: int) -> Array:
+        return self._array(self.slot[slot], self.sub)
+
+    def write(self, result: int, index: Value, values: Value) -> None:
+        self._array(self.slot[self.written[result]], self.sub).store(values, index * self.lanes)
+
+    def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
+        return vector
+
+    def any(self, truths: Value) -> Value:
+        return truths
+
+    def put(self, result: int, value: Value) -> None:
+        code, name = self.code, self.names.outputs[result]
+        kind = self.kinds.of[name]
+        values = numerics.narrow(self.rounded(value.to("f32"), name), kind, self.opaque, True)
+        for lane, place in enumerate(self._lanes(name)):
+            with code.when(self.many > self.first_lane + lane):
+                code.array(place, kind).write(0, values.lane(lane))
+
+
+def _unmasked(body: Callable[..., None], shape: Shape, index: Value) -> None:
+    body(shape, index, None, None)
+
+
+def emit_positions(schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int]) -> Emit:  # fmt: skip
+    """The kernel over vectors of positions: pieces of work are some vectors each."""
+
+    def emit(code: Code, arguments: Sequence[Value]) -> None:
+        block, first, last = arguments
+        parameters = Parameters(code, block, slots)
+        line = PositionLines(code, parameters, schedule, names, kinds)
+        passes = Passes(code, schedule)
+        tile, positions = parameters["tile"], parameters["positions"]
+        with code.loop(first, last) as piece:
+            stop = ((piece + 1) * tile).least(positions)
+            start = code.variable(piece * tile)
+            with code.repeat_while(lambda: start.get() < stop):
+                many = line.stretch(start.get(), stop)
+                line.group(start.get(), many)
+                with code.loop(0, line._used()) as sub:
+                    line.begin(sub)
+                    passes.over(line)
+                line.finish()
+                start.set(start.get() + many)
+
+    return emit
+
+
+class RowKernel(ClassKernel):
+    """The kernels of a row formula."""
+
+    axes, strided = IMAGES, True
+
+    def __init__(self, formula: RowFormula) -> None:
+        self.formula = formula
+        self.graphs = formula.graph(dict.fromkeys(formula.switches, False))
+        results = self.graphs.results
+        self.named = Names(formula, len(results))
+        self.full = tuple(
+            [name for name, kind in formula.operands if kind == "Row"]
+            + [name for name, node in zip(self.named.outputs, results, strict=True) if "c" in node.axes]
+        )  # fmt: skip
+        self.per_class = tuple(name for name, kind in formula.operands if kind == "PerClass")
+        items = [f"{name}.item" for name in (*self.full, *self.per_class)]
+        items += [f"{name}.copy" for name in self.full]
+        slots = fields(
+            self.named.all,
+            (*items, *formula.numbers, "tile", "staged", "block", "blocks", "subs"),
+        )
+        super().__init__(f"rows.{formula.name}", slots, {name: name for name in self.named.all})
+
+    def first_slots(self, plan: Plan) -> Sequence[int]:
+        return [self.slots[f"{name}.at"] for name in self.named.all]
+
+    def declines(self, plan: Plan) -> str | None:
+        if len(plan.shape) > AXES:
+            return f"its positions have {len(plan.shape)} axes"
+        floats = [operand.dtype for place, operand in enumerate(plan.operands) if place != plan.targets]  # fmt: skip
+        strange = [dtype for dtype in (*floats, plan.compute) if dtype not in FLOATS]
+        if strange:
+            return f"it computes in FLOAT, and not with {strange[0]}"
+        if FLOAT16 in floats and not machine().half:
+            return "this CPU does not convert FLOAT16"
+        return None
+
+    def schedule(self, plan: Plan) -> Schedule:
+        return _scheduled(self.formula.graph(plan.numbers))
+
+    def numbers(self, plan: Plan) -> Mapping[str, int]:
+        items = {
+            f"{name}.item": operand.dtype.itemsize
+            for name, operand in zip(self.named.all, plan.operands, strict=True)
+            if f"{name}.item" in self.slots
+        }
+        copies = {
+            f"{name}.copy": copier(
+                operand.dtype.short, name in self.named.inputs, plan.compute.short
+            )
+            for name, operand in zip(self.named.all, plan.operands, strict=True)
+            if name in self.full
+        }
+        return {
+            **items,
+            **copies,
+            **{name: double(plan.numbers[name]) for name in self.formula.numbers},
+        }
+
+    def cut(self, problem: Problem) -> Launches:
+        classes, positions, lanes = problem["classes"], problem["positions"], machine().lanes
+        near, beside = [], []
+        for name in self.full:
+            step, along = problem[f"{name}.step2"], problem[f"{name}.class_step"]
+            near.append(any_of(abs(along) <= abs(step), step == 0))
+            beside.append(along == problem[f"{name}.item"])
+        for name in self.per_class:
+            beside.append(problem[f"{name}.class_step"] == problem[f"{name}.item"])
+        by_rows = all_of(classes >= SHORT * lanes, any_of(all_of(*near), positions < lanes))
+        staged = inverse(all_of(*beside))
+        schedule = _scheduled(self.graphs)
+        saved = len(schedule.saved)
+        # Of rows: half of the room that a slot has, so that the last block has at least as many classes.
+        slots = where(staged, saved + len(self.full) + len(self.per_class), max(saved, 1))
+        half = ROOM // (2 * slots)
+        room = ROOM // (lanes * schedule.slots()[1])
+        subs = least(most(room // classes, 1), SUBS)
+        blocks = where(by_rows, most(classes // half, 1), ceil_div(classes, room))
+        problem.put(
+            staged=flag(staged), block=where(by_rows, half, room), blocks=blocks,
+            subs=where(by_rows, 1, subs),
+        )  # fmt: skip
+        width = subs * lanes
+        together = most(PIECE // (classes * width), 1) * width
+        tile = where(by_rows, most(AT_ONCE // classes, 1), together)
+        pieces, grain = cut_tiles(problem, tile, classes)
+        return Launches(where(by_rows, 0, 1), pieces, grain)
+
+    def kernels(self, plan: Plan, variant: int) -> Kernels:
+        kinds = Kinds(plan, self.named)
+        schedule = self.schedule(plan)
+        emit = (emit_rows, emit_positions)[variant](schedule, self.named, kinds, self.slots)
+        how = ("rows", "positions")[variant]
+        name = f"{self.name}.{_digest(schedule.graph)}.{how}.{kinds.text}"
+        return Kernels(compiled(name, emit))
+
+    def variants(self) -> Iterator[Plan]:
+        results = zip(self.named.outputs, self.graphs.results, strict=True)
+        for dtype in FLOATS:
+            inputs = [
+                (name, INT64 if kind == "Target" else dtype, {"Row": "full", "PerClass": "classes"}.get(kind, "positions"))
+                for name, kind in self.formula.operands
+            ]  # fmt: skip
+            outputs = [(name, dtype, "full" if "c" in node.axes else "positions") for name, node in results]  # fmt: skip
+            for classes in (2, 1 << 10):
+                yield example(self.formula.name, dtype, classes, inputs, outputs)
+
+
+@functools.cache
+def _scheduled(graph: Graph) -> Schedule:
+    return Schedule(graph)
+
+
+def _digest(graph: Graph) -> str:
+    """Tells graphs apart."""
+    text = repr([(node.what, [one.index for one in node.of], node.name) for node in graph.nodes])
+    return f"{zlib.crc32((text + repr([node.index for node in graph.results])).encode()):x}"

@@ -1,0 +1,290 @@
+"""Activations and their gradients; `operators/` has where each comes from.
+
+Comparisons are written as the documents have them, since NaN takes the way of a comparison that is false. What is a product with a sigmoid is a
+`gate`, which keeps the digits of results whose sigmoid alone would be subnormal; `rest` is what rounding an argument left.
+"""
+
+from __future__ import annotations
+
+from openaclnn.engines.formulas import formula
+from openaclnn.engines.formulas.words import (
+    Value,
+    abs,
+    exp,
+    expm1,
+    fma,
+    gate,
+    maximum,
+    minimum,
+    normal_cdf,
+    normal_pdf,
+    where,
+)
+from openaclnn.engines.formulas.words import (
+    erfinv as inverse_error_function,
+)
+from openaclnn.engines.formulas.words import (
+    gelu as gaussian_unit,
+)
+from openaclnn.engines.formulas.words import (
+    log_sigmoid as log_of_sigmoid,
+)
+from openaclnn.engines.formulas.words import (
+    logit as log_odds,
+)
+from openaclnn.engines.formulas.words import (
+    sigmoid as logistic,
+)
+from openaclnn.engines.formulas.words import (
+    softplus as soft_maximum,
+)
+
+# Rectified.
+
+
+@formula
+def relu(x: Value) -> Value:
+    return where(x <= 0, 0, x)  # -0 becomes 0, NaN stays
+
+
+@formula
+def leaky_relu(x: Value, *, negative_slope: float) -> Value:
+    return where(x > 0, x, x * negative_slope)
+
+
+@formula
+def leaky_relu_backward(gradient: Value, x: Value, *, negative_slope: float) -> Value:
+    return where(x > 0, gradient, gradient * negative_slope)
+
+
+@formula
+def squared_relu(x: Value) -> Value:
+    positive = maximum(x, 0)
+    return positive * positive
+
+
+@formula
+def add_relu(x: Value, y: Value, *, alpha: float) -> Value:
+    total = x + alpha * y
+    return where(total <= 0, 0, total)
+
+
+@formula
+def threshold(x: Value, *, threshold: float, value: float) -> Value:
+    return where(x <= threshold, value, x)
+
+
+@formula
+def threshold_backward(gradient: Value, x: Value, *, threshold: float) -> Value:
+    return where(x <= threshold, 0, gradient)
+
+
+@formula
+def hardtanh_backward(gradient: Value, x: Value, *, min: float, max: float) -> Value:
+    return where((x <= min) | (x >= max), 0.0, gradient)
+
+
+@formula
+def heaviside(x: Value, values: Value) -> Value:
+    return where(x == 0, values, where(x > 0, 1.0, 0.0))
+
+
+# Shrinking.
+
+
+@formula
+def hardshrink(x: Value, *, lambd: float) -> Value:
+    return where(abs(x) <= maximum(lambd, 0.0), 0.0, x)
+
+
+@formula
+def shrink_backward(gradient: Value, x: Value, *, lambd: float) -> Value:
+    return where(abs(x) <= maximum(lambd, 0.0), 0.0, gradient)
+
+
+@formula
+def shrink(x: Value, *, lambd: float, bias: float) -> Value:
+    return where(x > lambd, x - bias, where(x < -lambd, x + bias, 0.0))
+
+
+# Sigmoids.
+
+
+@formula
+def sigmoid(x: Value) -> Value:
+    return logistic(x)
+
+
+@formula
+def sigmoid_backward(gradient: Value, y: Value) -> Value:
+    return gradient * (1.0 - y) * y
+
+
+@formula
+def log_sigmoid(x: Value) -> Value:
+    return log_of_sigmoid(x)
+
+
+@formula
+def log_sigmoid_backward(gradient: Value, x: Value) -> Value:
+    return gradient * logistic(-x)
+
+
+@formula
+def silu(x: Value) -> Value:
+    return gate(x, x)
+
+
+@formula
+def silu_backward(gradient: Value, x: Value) -> Value:
+    return gradient * gate(1.0 + x * logistic(-x), x)
+
+
+@formula
+def swish(x: Value, *, beta: float) -> Value:
+    v = where(beta == 0.0, 0.0, beta * x)  # half of x, of infinity too
+    return gate(x, v, fma(x, beta, -v))
+
+
+@formula
+def swish_backward(gradient: Value, x: Value, *, beta: float) -> Value:
+    v = beta * x
+    rest = fma(x, beta, -v)
+    return gradient * gate(1.0 + v * logistic(-v, -rest), v, rest)
+
+
+@formula
+def softplus(x: Value, *, beta: float, threshold: float) -> Value:
+    v = beta * x
+    return where(v > threshold, x, soft_maximum(v, fma(x, beta, -v)) / beta)
+
+
+@formula
+def softplus_backward(gradient: Value, x: Value, *, beta: float, threshold: float) -> Value:
+    v = beta * x
+    return where(v > threshold, gradient, gradient * logistic(v, fma(x, beta, -v)))
+
+
+@formula
+def logit(x: Value, *, eps: float, clamped: bool) -> Value:
+    if clamped:
+        most = 1.0 - eps
+        x = where(x < eps, eps, where(x > most, most, x))
+    return log_odds(x)
+
+
+@formula
+def logit_grad(x: Value, gradient: Value, *, low: float, outside: float) -> Value:
+    inside = (x >= low) & (x <= 1.0 - low)
+    return where(inside, gradient / (x * (1.0 - x)), where(x == x, outside, x))
+
+
+@formula
+def hardsigmoid(x: Value) -> Value:
+    return minimum(maximum(x / 6.0 + 0.5, 0.0), 1.0)
+
+
+@formula
+def hardsigmoid_backward(gradient: Value, x: Value) -> Value:
+    v = x / 6.0 + 0.5
+    return where((v > 0.0) & (v < 1.0), gradient / 6.0, 0.0)
+
+
+@formula
+def hardswish(x: Value) -> Value:
+    return where(x <= -3.0, 0.0, where(x >= 3.0, x, x * (x + 3.0) / 6.0))
+
+
+@formula
+def hardswish_backward(gradient: Value, x: Value) -> Value:
+    bent = gradient * (x / 3.0 + 0.5)
+    return where((x >= -3.0) & (x <= 3.0), bent, where(x < -3.0, 0.0, gradient))
+
+
+@formula
+def hardswish_backward_v2(gradient: Value, x: Value) -> Value:
+    bent = gradient * (x / 3.0 + 0.5)
+    return where((x > -3.0) & (x < 3.0), bent, where(x <= -3.0, 0.0, gradient))
+
+
+# mish(x) = x tanh(log1p(e^x)) = x n / (n + 2) with n = e^x (e^x + 2). All terms are positive; above 0 all are divided by e^2x.
+
+
+@formula
+def mish(x: Value) -> Value:
+    e = exp(-abs(x))
+    below = e * (e + 2.0)
+    above = 1.0 + 2.0 * e
+    return x * where(x <= 0, below / (below + 2.0), above / (above + 2.0 * e * e))
+
+
+@formula
+def mish_backward(gradient: Value, x: Value) -> Value:
+    e = exp(-abs(x))
+    positive = x > 0
+    upper = where(positive, 1.0 + 2.0 * e, e * (e + 2.0))
+    whole = upper + where(positive, 2.0 * e * e, 2.0)
+    # sigmoid(x) (1 - t^2), of t = tanh(log1p(e^x))
+    slope = 4.0 * e * (1.0 + e) * where(positive, e, 1.0) / (whole * whole)
+    return gradient * fma(x, slope, upper / whole)
+
+
+# GELU.
+
+SCALE, SCALE_LOW = (
+    1.5957691669464111,
+    -4.534068032135963e-08,
+)  # sqrt(8 / pi): what FLOAT has of it, and the rest
+CUBE, CUBE_LOW = 0.07135481387376785, 2.3988323966106506e-09  # 0.044715 sqrt(8 / pi)
+
+
+def _slope(x: Value) -> Value:
+    """sqrt(8 / pi) (1 + 0.044715 x^2)"""
+    return fma(x * x, CUBE, SCALE)
+
+
+def _rest_of_slope(x: Value) -> Value:
+    square = x * x
+    lost = fma(x, x, -square)
+    slope = fma(square, CUBE, SCALE)
+    return fma(square, CUBE, SCALE - slope) + fma(lost, CUBE, fma(square, CUBE_LOW, SCALE_LOW))
+
+
+def _rest(x: Value, v: Value) -> Value:
+    """What x _slope(x) loses when it is rounded to v."""
+    return fma(x, _slope(x), -v) + x * _rest_of_slope(x)
+
+
+@formula
+def gelu(x: Value, *, tanh: bool) -> Value:
+    if tanh:
+        v = x * _slope(x)
+        result = gate(x, v, _rest(x, v))
+    else:
+        result = gaussian_unit(x)
+    return result
+
+
+@formula
+def gelu_backward(gradient: Value, x: Value, *, tanh: bool) -> Value:
+    if tanh:
+        v = x * _slope(x)
+        rest = _rest(x, v)
+        bent = gate(x * fma(x * x, 3.0 * CUBE, SCALE) * logistic(-v, -rest), v, rest)
+        result = logistic(v, rest) + where(bent == bent, bent, 0.0)
+    else:
+        result = normal_cdf(x) + x * normal_pdf(x)
+    return gradient * result
+
+
+# Others.
+
+
+@formula
+def celu(x: Value, *, alpha: float) -> Value:
+    return maximum(x, 0.0) + minimum(0.0, alpha * expm1(x / alpha))
+
+
+@formula
+def erfinv(x: Value) -> Value:
+    return inverse_error_function(x)

@@ -1,0 +1,427 @@
+"""How elementwise activations and their gradients are declared: tensors, some numbers, a formula, and rules that families share.
+
+An interface reads tensors, takes options and writes one tensor, in this order. `declare` makes an operator of what is particular to it, with
+rules from the functions below in the document's order, and its form that works in place if there is one. A reference is a function of
+arrays and numbers in float64, in the interface's order.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core import checks
+from openaclnn.core.call import Call
+from openaclnn.core.checks import Check, Violation
+from openaclnn.core.declare import Operator, OutputSpec, Sample, register
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType, float_of, promote
+from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.plan import Free, Plan, broadcast_shapes, elementwise_plan, empty_plan
+from openaclnn.core.status import Status
+from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.engines.formulas import Formula
+from openaclnn.operators.workloads.words import KernelForm
+
+__all__ = [
+    "ALL", "G", "NEWEST", "NOT_910", "NOT_310P", "NOT_950", "X", "Activation", "KernelForm", "broadcast", "converts", "declare",
+    "dtypes", "in_bounds", "not_null", "number", "promotes", "rank", "same_dtype", "same_shape",
+]  # fmt: skip
+
+ALL = frozenset({"950", "a3", "a2", "310p", "910"})
+NOT_310P, NOT_910, NOT_950 = ALL - {"310p"}, ALL - {"910"}, ALL - {"950"}
+NEWEST = frozenset({"950", "a3", "a2"})
+"""Which product families have an operator."""
+
+X, G = [-4.0, -1.0, 0.5, 3.0], [1.0, 2.0, 3.0, 4.0]
+"""What samples compute with: activations, and gradients of them."""
+
+Array = np.ndarray[Any, Any]
+Rule = Callable[["Activation", str], list[Check]]
+"""Makes the checks of one row."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Activation(Operator):
+    """An elementwise operator that `declare` made."""
+
+    kernel: Formula
+    kernels: tuple[KernelForm, ...] = ()
+    peer: str = ""  # PyTorch's function of the same arguments, by its name under `torch.ops.aten`
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"plain": {}})
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    domain: tuple[float, float] | None = None  # what inputs are drawn from
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The tensors that the formula takes, which stand before others."""
+        return tuple(p.name for p in self.parameters if p.is_read)[: len(self.kernel.values)]
+
+    @property
+    def workloads(self) -> Any:
+        from openaclnn.operators.workloads.activations import workload_of
+
+        return workload_of(self)
+
+
+# Rules, each for the tensors that it names, or for all.
+
+
+def not_null(*names: str) -> Rule:
+    def of(operator: Activation, row: str) -> list[Check]:
+        required = (p.name for p in operator.parameters if p.is_tensor or p.kind is Kind.SCALAR)
+        named = names or tuple(n for n in required if not operator[n].optional)
+        return [checks.not_null(row, *_renamed(operator, named))]
+
+    return of
+
+
+def dtypes(*names: str, more: tuple[DType, ...] = (), apart: bool = False) -> Rule:
+    """The product's floating dtypes, and some more; `apart`: not in the form that works in place."""
+
+    def of(operator: Activation, row: str) -> list[Check]:
+        if apart and operator.output.in_place:
+            return []
+        return [checks.dtype_in(row, *_renamed(operator, names), more=more)]
+
+    return of
+
+
+def same_dtype(*names: str) -> Rule:
+    def of(operator: Activation, row: str) -> list[Check]:
+        first, *others = _renamed(operator, names or tuple(p.name for p in operator.tensors))
+        return [checks.same_dtype(row, other, first) for other in others]
+
+    return of
+
+
+def same_shape(*names: str) -> Rule:
+    def of(operator: Activation, row: str) -> list[Check]:
+        first, *others = _renamed(operator, names or tuple(p.name for p in operator.tensors))
+        return [checks.same_shape(row, other, first) for other in others]
+
+    return of
+
+
+def rank(*names: str) -> Rule:
+    return lambda operator, row: [checks.rank_at_most(row, *_renamed(operator, names))]
+
+
+def converts(source: str = "") -> Rule:
+    """What is computed, by itself or in a tensor's dtype, may be written to the output."""
+
+    def of(operator: Activation, row: str) -> list[Check]:
+        if operator.output.in_place:
+            return []
+        what = f"{source}'s dtype" if source else "the promoted dtype"
+        return [
+            checks.castable(
+                row,
+                operator.output.name,
+                lambda call: call.tensor(source).dtype if source else promoted(call),
+                what,
+            )
+        ]
+
+    return of
+
+
+def promotes(more: tuple[DType, ...] = ()) -> Rule:
+    """The inputs' dtypes have a common one, which is supported."""
+
+    def of(operator: Activation, row: str) -> list[Check]:
+        def broken_by(call: Call) -> Violation | None:
+            first, second = operator.read
+            common = promoted(call)
+            if common is None:
+                have = f"{call.tensor(first).dtype} ({first})"
+                return Violation(
+                    second, f"a dtype that promotes with {have}", call.tensor(second).dtype.name
+                )
+            if common not in (*call.product.floats, *more):
+                listed = checks.names((*call.product.floats, *more))
+                return Violation(second, f"a common dtype among {listed}", common.name)
+            return None
+
+        names = ", ".join(operator.read)
+        return [checks.value_check(row, f"{names} have a common dtype", broken_by)]
+
+    return of
+
+
+def broadcast() -> Rule:
+    """The inputs broadcast, and the output has that shape."""
+
+    def of(operator: Activation, row: str) -> list[Check]:
+        read = operator.read
+        return [
+            checks.broadcastable(row, *read),
+            checks.output_shape(row, operator.output.name, read),
+        ]
+
+    return of
+
+
+def same_as_promoted() -> Rule:
+    """The output has the inputs' common dtype."""
+
+    def of(operator: Activation, row: str) -> list[Check]:
+        def broken_by(call: Call) -> Violation | None:
+            output, common = call.values[operator.output.name], promoted(call)
+            if not isinstance(output, Tensor) or output.dtype is common:
+                return None
+            return Violation(
+                operator.output.name, f"dtype {common}, the common one", output.dtype.name
+            )
+
+        name = operator.output.name
+        return [
+            Check(row, checks.INVALID, f"{name} has the common dtype", (name,), broken_by, name)
+        ]
+
+    return of
+
+
+def in_bounds(name: str) -> Rule:
+    """An option lies within its bounds."""
+
+    def of(operator: Activation, row: str) -> list[Check]:
+        low, high = operator.bounds[name]
+        text = f"at least {low:g}" if high == math.inf else f"{low:g} to {high:g}"
+        return value(name, text, lambda call: not low <= call[name].float32() <= high)(
+            operator, row
+        )
+
+    return of
+
+
+def value(name: str, expected: str, broken: Callable[[Call], bool]) -> Rule:
+    """A rule about an option's value."""
+
+    def broken_by(call: Call) -> Violation | None:
+        own = call[name]
+        got = str(own.float32()) if isinstance(own, Scalar) else repr(own)
+        return Violation(name, expected, got) if broken(call) else None
+
+    return lambda operator, row: [checks.value_check(row, f"{name} is {expected}", broken_by)]
+
+
+def scalars(*names: str) -> Rule:
+    """Options that FLOAT can hold."""
+
+    def of(operator: Activation, row: str) -> list[Check]:
+        def broken_by(call: Call) -> Violation | None:
+            for name in names:
+                if call[name] is not None and call[name].dtype not in checks.CONVERTIBLE:
+                    return Violation(name, "a scalar convertible to FLOAT", call[name].dtype.name)
+            return None
+
+        return [checks.value_check(row, f"convertible to FLOAT: {', '.join(names)}", broken_by)]
+
+    return of
+
+
+def _renamed(operator: Activation, names: Sequence[str]) -> tuple[str, ...]:
+    """Names of the form with an output of its own, in the one that works in place."""
+    if not operator.output.in_place:
+        return tuple(names)
+    written, places = operator.output.name, operator.places
+    return tuple(dict.fromkeys(name if name in places else written for name in names))
+
+
+def promoted(call: Call) -> DType | None:
+    """The common dtype of what the formula reads, which is two tensors."""
+    operator = call.operator
+    assert isinstance(operator, Activation)
+    first, second = (call.tensor(name).dtype for name in operator.read)
+    return promote(first, second)
+
+
+def number(name: str, text: str, default: Any, optional: bool = False) -> Parameter:
+    """A scalar."""
+    return Parameter(name, Kind.SCALAR, text, default=default, optional=optional)
+
+
+def generated(name: str) -> tuple[Rule, ...]:
+    """The rules of interfaces that the vendor generates; a wrong shape shows when the kernel's work is cut."""
+    tiling = int(Status.ACLNN_ERR_INNER_TILING_ERROR)
+
+    def shapes(operator: Activation, row: str) -> list[Check]:
+        first, *others = (p.name for p in operator.tensors)
+        return [checks.same_shape(row, other, first, tiling) for other in others]
+
+    return (not_null(), same_dtype(), dtypes(name), shapes)
+
+
+# What declarations are made into.
+
+
+def declare(
+    name: str,
+    summary: str,
+    formula: str,
+    kernel: Formula,
+    reference: Callable[..., Any],
+    expected: Sequence[float],
+    rules: Sequence[Rule],
+    *,
+    inputs: Mapping[str, str] | None = None,
+    options: Sequence[Parameter] = (),
+    output: str = "out",
+    accepts: tuple[DType, ...] = FLOATS,
+    families: frozenset[str] = ALL,
+    in_place: str = "",
+    compute: Callable[[Call], DType | None] | None = None,
+    numbers: Callable[[Call], dict[str, Any]] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    const_output: bool = False,
+    scalar_type: str = "",
+    after: tuple[Parameter, ...] = (),
+    **more: Any,
+) -> Activation:
+    """Enter an operator, and with the name of its tensor its form that works in place; what the two share is said once.
+
+    `inputs` has what each tensor is; by default there is one, `self`. `expected` is what the first sample gives: of X, or of G and X, or of
+    the `arguments`, with the options that are among these.
+    """
+    inputs = {"self": "what the function is applied to"} if inputs is None else inputs
+    broadcasts = any(rule.__qualname__.startswith("broadcast.") for rule in rules)
+    shape = "broadcasts with the others" if broadcasts else f"that of {next(iter(inputs))}"
+    tensors = [
+        Parameter(each, Kind.TENSOR, text, shape if place else "0 to 8 dimensions", accepts)
+        for place, (each, text) in enumerate(inputs.items())
+    ]
+    text = "gradient of the input" if "rad" in next(iter(inputs)) else "the result"
+    c_type = "const aclTensor *" if const_output else ""
+    written = Parameter(
+        output, Kind.OUTPUT, text, "the broadcast shape" if broadcasts else shape, accepts, c_type=c_type
+    )  # fmt: skip
+    options = [replace(p, c_type=scalar_type) if scalar_type else p for p in options]
+    given = dict(arguments or {})
+    values: list[Any] = [G, X] if len(inputs) > 1 else [X]
+    samples = {p.python_name: (FLOAT, v) for p, v in zip(tensors, values, strict=False)} | given
+    operator = _operator(
+        f"aclnn{name}", summary, formula, kernel, reference, (*tensors, *options, written, *after), rules, families, compute, numbers,
+        samples=(Sample("worked values", dict(samples), list(expected)),), **more,
+    )  # fmt: skip
+    if in_place:
+        (first, *others) = tensors
+        ref = replace(
+            first, name=in_place, kind=Kind.OUTPUT, text=f"{first.text}, and the result", in_place=True,
+            c_type="const aclTensor *" if const_output else "",
+        )  # fmt: skip
+        samples[ref.python_name] = samples.pop(first.python_name)
+        _operator(
+            f"aclnnInplace{name}", f"{summary.removesuffix('.')}, written over its input.", _in_place_formula(formula, first.name, output, in_place),
+            kernel, reference, (ref, *others, *options), rules, families, compute, numbers,
+            samples=(Sample("worked values", samples, list(expected)),), **{**more, "kernels": (), "peer": "", "gradient": None},
+        )  # fmt: skip
+    return operator
+
+
+def _in_place_formula(formula: str, read: str, written: str, name: str) -> str:
+    words = {read: name, written: name}
+    return re.sub(rf"\b({re.escape(read)}|{re.escape(written)})\b", lambda m: words[m[0]], formula)
+
+
+def _operator(
+    name: str, summary: str, formula: str, kernel: Formula, reference: Callable[..., Any], parameters: tuple[Parameter, ...],
+    rules: Sequence[Rule], families: frozenset[str], compute: Callable[[Call], DType | None] | None,
+    numbers: Callable[[Call], dict[str, Any]] | None, **more: Any,
+) -> Activation:  # fmt: skip
+    operator = Activation(
+        name=name, summary=summary, formula=formula, parameters=parameters, families=families, checks=(), result=_result,
+        plan=lambda call: _plan(call, compute, numbers), reference=_reference_of(reference, parameters), kernel=kernel,
+        module=reference.__module__, **more,
+    )  # fmt: skip
+    rows = [checks.result_pointers("0")]
+    numbers_taken = [p.name for p in parameters if p.kind is Kind.SCALAR]
+    if numbers_taken and not any(rule.__qualname__.startswith("scalars.") for rule in rules):
+        rules = rules[0], scalars(*numbers_taken), *rules[1:]
+    for rule in rules:
+        row = str(int(rows[-1].row) + 1)
+        rows += rule(operator, row)
+    last = str(int(rows[-1].row) + 1)
+    empty = (operator.read[0],)
+    rows.append(checks.product_has_operator(last, Status.ACLNN_ERR_INNER_NULLPTR, empty))
+    operator = replace(operator, checks=tuple(rows))
+    register(operator)
+    return operator
+
+
+def _result(call: Call) -> OutputSpec:
+    """The shape and dtype of an omitted output."""
+    operator = call.operator
+    assert isinstance(operator, Activation)
+    tensors = [call.tensor(name) for name in operator.read]
+    shape = broadcast_shapes(*[tensor.shape for tensor in tensors])
+    dtype: DType | None = tensors[0].dtype
+    for tensor in tensors[1:]:
+        dtype = dtype and promote(dtype, tensor.dtype)
+    assert shape is not None
+    assert dtype is not None
+    return shape, dtype
+
+
+def _plan(
+    call: Call,
+    compute: Callable[[Call], DType | None] | None,
+    numbers: Callable[[Call], dict[str, Any]] | None,
+) -> Plan:
+    operator, values = call.operator, call.values
+    assert isinstance(operator, Activation)
+    written = operator.output.name, values[operator.output.name]
+    if written[1].empty:
+        return empty_plan(operator.name, written)
+    kernel = operator.kernel
+    taken = numbers(call) if numbers else {}
+    free = []
+    for parameter in operator.parameters:
+        option = parameter.python_name
+        if not parameter.is_tensor and option in kernel.numbers and option not in taken:
+            taken[option] = number_of(values[parameter.name], parameter)
+            free.append(Free(option, False, *operator.bounds.get(parameter.name, ())))
+        elif parameter.kind is Kind.BOOL and option in kernel.switches:
+            taken[option] = bool(values[parameter.name])
+    dtype = compute(call) if compute else values[operator.read[0]].dtype
+    assert dtype is not None
+    return elementwise_plan(
+        operator.name, kernel.name, dtype, [(name, values[name]) for name in operator.read], written, taken, free=tuple(free)
+    )  # fmt: skip
+
+
+def number_of(value: Any, parameter: Parameter) -> float:
+    """An option as FLOAT holds it; what may be null has its default then."""
+    if value is None:
+        return float(parameter.default)
+    return value.float32() if isinstance(value, Scalar) else float_of(value)
+
+
+def _reference_of(
+    function: Callable[..., Any], parameters: tuple[Parameter, ...]
+) -> Callable[..., Any]:
+    """A function of arrays and numbers as an operator's reference, which takes arguments by name, and the dtype to compute in."""
+    names = [p.python_name for p in parameters if p.kind is not Kind.OUTPUT or p.in_place]
+    options = {p.python_name: p for p in parameters if not p.is_tensor}
+
+    def reference(work: Any = np.float64, **given: Any) -> Array:
+        arguments = []
+        for name in names:
+            value = given.get(name, options[name].default if name in options else None)
+            if isinstance(value, np.ndarray):
+                value = value.astype(
+                    np.result_type(work, value) if value.dtype.kind == "c" else work
+                )
+            elif isinstance(value, float):
+                value = work(value)
+            arguments.append(value)
+        with np.errstate(all="ignore"):
+            return np.asarray(function(*arguments))
+
+    reference.takes = (*names, "work")  # type: ignore[attr-defined]
+    reference.__module__ = function.__module__
+    return reference

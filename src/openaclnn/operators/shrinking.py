@@ -1,0 +1,103 @@
+"""Activations that are 0 around 0, and their gradients: hard, soft and biased shrinking."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.call import Call
+from openaclnn.core.declare import Gradient
+from openaclnn.core.dtypes import FLOAT, FLOAT16
+from openaclnn.engines.formulas import activations as formulas
+from openaclnn.operators.activations import (
+    ALL,
+    NOT_310P,
+    NOT_910,
+    NOT_950,
+    KernelForm,
+    broadcast,
+    declare,
+    dtypes,
+    in_bounds,
+    not_null,
+    number,
+    promoted,
+    rank,
+    same_shape,
+)  # fmt: skip
+from openaclnn.operators.rectified import GRADIENT
+
+WIDTH = number("lambd", "up to which size values count as 0", 0.5)
+POSITIVE = {"lambd": (0.0, math.inf)}
+
+
+def _hard(x: Any, width: Any) -> Any:
+    return np.where(np.abs(x) <= np.maximum(width, 0), 0.0, x)
+
+
+def _backward(g: Any, x: Any, width: Any) -> Any:
+    return np.where(np.abs(x) <= np.maximum(width, 0), 0.0, g)
+
+
+def _soft(x: Any, width: Any, bias: Any) -> Any:
+    return np.where(x > width, x - bias, np.where(x < -width, x + bias, 0.0))
+
+
+declare(
+    "Hardshrink", "x where it is larger than lambd in size, 0 elsewhere.",
+    "out = |self| <= lambd ? 0 : self; a lambd below 0 counts as 0", formulas.hardshrink, _hard, [-4, -1, 0, 3],
+    (not_null(), dtypes("self", "out"), same_shape(), rank("self")), options=(WIDTH,), families=NOT_950,
+    kernels=(KernelForm("hard_shrink", {"input_x": "self"}),), peer="hardshrink",
+    gradient=Gradient("aclnnHardshrinkBackward"),
+)  # fmt: skip
+
+declare(
+    "HardshrinkBackward", "Gradient of hard shrinking with respect to its input.",
+    "gradInput = |self| <= lambd ? 0 : gradOutput; a lambd below 0 counts as 0", formulas.shrink_backward, _backward, [1, 2, 0, 4],
+    (not_null(), dtypes("gradOutput", "self", "gradInput"), rank("gradOutput", "self", "gradInput"), broadcast()),
+    inputs=GRADIENT, options=(WIDTH,), output="gradInput", families=NOT_310P, compute=promoted,
+    kernels=(KernelForm("hard_shrink_grad", {"gradients": "gradOutput", "features": "self"}),), peer="hardshrink_backward",
+)  # fmt: skip
+
+declare(
+    "Softshrink", "x moved towards 0 by lambd, and 0 where it is not larger in size.",
+    "out = self > lambd ? self - lambd : self < -lambd ? self + lambd : 0", formulas.shrink, lambda x, width: _soft(x, width, width),
+    [-3.5, -0.5, 0, 2.5], (not_null(), dtypes("self", "out"), same_shape(), rank("self"), in_bounds("lambd")), options=(WIDTH,),
+    families=ALL, numbers=lambda call: {"lambd": call["lambd"].float32(), "bias": call["lambd"].float32()}, bounds=POSITIVE,
+    kernels=(KernelForm("soft_shrink", {"input_x": "self"}),), peer="softshrink",
+    gradient=Gradient("aclnnSoftshrinkBackward", {"lambda": "lambd"}),
+)  # fmt: skip
+
+
+def _wide(call: Call) -> Any:
+    """FLOAT where the inputs differ."""
+    first, second = (call.tensor(name).dtype for name in ("gradOutput", "self"))
+    return first if first is second else FLOAT
+
+
+declare(
+    "SoftshrinkBackward", "Gradient of soft shrinking with respect to its input.",
+    "gradInput = |self| <= lambda ? 0 : gradOutput", formulas.shrink_backward, _backward, [1, 2, 0, 4],
+    (not_null(), dtypes("gradOutput", "self", "gradInput"), rank("gradOutput", "self"), broadcast(), in_bounds("lambda")),
+    inputs=GRADIENT, options=(number("lambda", "up to which size values count as 0", 0.5),), output="gradInput", compute=_wide,
+    bounds={"lambda": (0.0, math.inf)},
+    kernels=(KernelForm("soft_shrink_grad", {"input_grad": "gradOutput", "input_x": "self"}, {"lambd": "lambda"}),),
+    peer="softshrink_backward",
+)  # fmt: skip
+
+
+def _in_dtype(call: Call) -> dict[str, Any]:
+    """The options in the dtype of the tensor."""
+    dtype = call.tensor("self").dtype.numpy
+    return {name: float(np.asarray(call[name].float32()).astype(dtype)) for name in ("lambd", "bias")}  # fmt: skip
+
+
+declare(
+    "Shrink", "x moved towards 0 by a bias, and 0 where it is not larger than lambd in size.",
+    "out = self > lambd ? self - bias : self < -lambd ? self + bias : 0", formulas.shrink, _soft, [-3.8, -0.8, 0, 2.8],
+    (not_null(), dtypes("self", "out"), same_shape(), in_bounds("lambd")),
+    options=(WIDTH, number("bias", "by how much values move", 0.0)), accepts=(FLOAT, FLOAT16), families=NOT_910, numbers=_in_dtype,
+    bounds=POSITIVE, arguments={"bias": 0.2}, kernels=(KernelForm("shrink", {"input_x": "self"}),),
+)  # fmt: skip

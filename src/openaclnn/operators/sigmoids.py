@@ -1,0 +1,357 @@
+"""Activations made of the sigmoid 1 / (1 + exp(-x)), and their gradients; and the straight and bent lines that stand for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.call import Call
+from openaclnn.core.declare import Gradient
+from openaclnn.core.dtypes import (
+    BOOL,
+    COMPLEX64,
+    COMPLEX128,
+    DOUBLE,
+    FLOAT,
+    FLOATS,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    DType,
+    float_of,
+)  # fmt: skip
+from openaclnn.core.interface import Kind, Parameter
+from openaclnn.engines.formulas import activations as formulas
+from openaclnn.operators.activations import (
+    NEWEST,
+    NOT_310P,
+    NOT_950,
+    KernelForm,
+    broadcast,
+    converts,
+    declare,
+    dtypes,
+    generated,
+    not_null,
+    number,
+    number_of,
+    promoted,
+    rank,
+    same_dtype,
+    same_shape,
+    scalars,
+)  # fmt: skip
+from openaclnn.operators.rectified import GRADIENT
+
+WIDE = (DOUBLE, COMPLEX64, COMPLEX128)
+WHOLE = (INT8, INT16, INT32, INT64, UINT8, BOOL)
+FEATURES = {"grads": "gradOutput", "features": "self"}
+
+
+def sigmoid(x: Any) -> Any:
+    if np.iscomplexobj(x):
+        return 1 / (1 + np.exp(-x))
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, e) / (1 + e)
+
+
+def _swish(x: Any, beta: Any = 1.0) -> Any:
+    return x * sigmoid(beta * x if beta else np.zeros_like(x))
+
+
+def _swish_backward(g: Any, x: Any, beta: Any = 1.0) -> Any:
+    v = beta * x
+    return g * sigmoid(v) * (1 + v * sigmoid(-v))
+
+
+def _computed(call: Call) -> DType:
+    """What is no floating number is computed with in the output's dtype."""
+    dtype = call.tensor(call.operator.tensors[0].name).dtype
+    return dtype if dtype.kind in ("floating", "complex") else call.tensor("out").dtype
+
+
+declare(
+    "Sigmoid", "The logistic function.", "out = 1 / (1 + exp(-self))", formulas.sigmoid, sigmoid,
+    [0.01798620996209156, 0.2689414213699951, 0.6224593312018546, 0.9525741268224333],
+    (not_null(), dtypes("self", more=(*WIDE, *WHOLE), apart=True), dtypes("out", more=WIDE), same_shape(), rank("self")),
+    accepts=(*FLOATS, *WIDE), in_place="selfRef", compute=_computed, kernels=(KernelForm("sigmoid", {"x": "self"}),), peer="sigmoid",
+    gradient=Gradient("aclnnSigmoidBackward", {"output": "out"}),
+)  # fmt: skip
+
+declare(
+    "SigmoidBackward", "Gradient of the logistic function, from its output.", "gradInput = gradOutput * (1 - output) * output",
+    formulas.sigmoid_backward, lambda g, y: g * (1 - y) * y, [0.09000000000000001, 0.5, 0.4799999999999999, 0],
+    (
+        not_null(), dtypes("gradOutput", "output", "gradInput", more=WIDE), rank("gradOutput", "output"), broadcast(),
+    ),
+    inputs={"gradOutput": "gradient of the output", "output": "the forward's output"}, output="gradInput", accepts=(*FLOATS, *WIDE),
+    compute=promoted, arguments={"output": (FLOAT, [0.1, 0.5, 0.8, 1.0])}, peer="sigmoid_backward", domain=(0.0, 1.0),
+    kernels=(KernelForm("sigmoid_grad", {"y": "output", "dy": "gradOutput"}),),
+)  # fmt: skip
+
+declare(
+    "Silu", "x times its logistic function.", "out = self / (1 + exp(-self))", formulas.silu, _swish,
+    [-0.07194483984836623, -0.2689414213699951, 0.3112296656009273, 2.8577223804672998],
+    (not_null(), dtypes("self", "out"), same_dtype(), same_shape()), peer="silu",
+    gradient=Gradient("aclnnSiluBackward"),
+)  # fmt: skip
+
+declare(
+    "SiluBackward", "Gradient of SiLU with respect to its input.",
+    "gradInput = gradOutput * s * (1 + self * (1 - s)), s = 1 / (1 + exp(-self))", formulas.silu_backward, _swish_backward,
+    [-0.05266461489107291, 0.14465897625702653, 2.2198835619079555, 4.352416424060679],
+    (not_null(), dtypes("gradOutput", "self", "gradInput"), same_dtype(), rank("gradOutput", "self"), same_shape()), inputs=GRADIENT,
+    output="gradInput", families=NOT_310P, kernels=(KernelForm("silu_grad", {"dy": "gradOutput", "x": "self"}),), peer="silu_backward",
+)  # fmt: skip
+
+BETA = number("betaOptional", "factor inside the logistic function; 1 if null", 1.0, optional=True)
+
+
+def _beta(call: Call) -> dict[str, Any]:
+    return {"beta": number_of(call["betaOptional"], BETA)}
+
+
+declare(
+    "Swish", "x times the logistic function of a multiple of it.", "out = self / (1 + exp(-beta * self))", formulas.swish, _swish,
+    [-0.0013414005218659124, -0.11920292202211756, 0.36552928931500245, 2.9925821305300957],
+    (not_null("self", "out"), dtypes("self", "out"), same_dtype(), scalars("betaOptional"), rank("self", "out"), same_shape()),
+    options=(BETA,), numbers=_beta, arguments={"beta": 2.0}, variants={"beta 1": {}, "beta 2": {"beta": 2.0}},
+    kernels=(KernelForm("swish", {"x": "self"}, {"scale": "betaOptional"}),),
+    gradient=Gradient("aclnnSwishBackward"),
+)  # fmt: skip
+
+declare(
+    "SwishBackward", "Gradient of Swish with respect to its input.",
+    "gradInput = gradOutput * s * (1 + beta * self * (1 - s)), s = 1 / (1 + exp(-beta * self))", formulas.swish_backward,
+    _swish_backward, [-0.0023465512355853157, -0.18156849756979096, 2.78301153561446, 4.049305730366102],
+    (
+        not_null("gradOutput", "self", "gradInput"), dtypes("gradOutput", "self"), scalars("betaOptional"), same_dtype(),
+        rank("gradOutput", "self", "gradInput"), same_shape(),
+    ),
+    inputs=GRADIENT, options=(BETA,), output="gradInput", numbers=_beta, arguments={"beta": 2.0},
+    kernels=(KernelForm("swish_grad", {"grad": "gradOutput", "x": "self"}, {"scale": "betaOptional"}),),
+)  # fmt: skip
+
+FAST = float_of(1.702)
+
+declare(
+    "FastGelu", "x times the logistic function of 1.702 x.", "out = self / (1 + exp(-1.702 * self))", formulas.swish,
+    lambda x: _swish(x, x.dtype.type(1.702)), [-0.004414724139581062, -0.1542042340671787, 0.35038843660638014, 2.981928690292214],
+    (not_null(), same_dtype(), dtypes("self"), same_shape(), rank("self")), families=NEWEST, numbers=lambda call: {"beta": FAST},
+    kernels=(KernelForm("fast_gelu", {"x": "self"}),),
+    gradient=Gradient("aclnnFastGeluBackward"),
+)  # fmt: skip
+
+declare(
+    "FastGeluBackward", "Gradient of the fast GELU with respect to its input.",
+    "gradInput = gradOutput * s * (1 + 1.702 * self * (1 - s)), s = 1 / (1 + exp(-1.702 * self))", formulas.swish_backward,
+    lambda g, x: _swish_backward(g, x, x.dtype.type(1.702)), [-0.006401886545354933, -0.1355592131126681, 2.6376657358962428, 4.098193295622609],
+    (not_null(), same_dtype(), dtypes("gradInput"), same_shape(), rank("self")), inputs=GRADIENT, output="gradInput",
+    families=NEWEST, numbers=lambda call: {"beta": FAST}, kernels=(KernelForm("fast_gelu_grad", {"dy": "gradOutput", "x": "self"}),),
+)  # fmt: skip
+
+# The logarithm of the logistic function, and its relatives.
+
+
+def _log_sigmoid(x: Any, *unread: Any) -> Any:
+    return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
+
+
+LOG_SIGMOID = (
+    "The logarithm of the logistic function.", "out = min(self, 0) - log1p(exp(-|self|))", formulas.log_sigmoid, _log_sigmoid,
+    [-4.0181499279178094, -1.3132616875182228, -0.4740769841801067, -0.04858735157374206],
+)  # fmt: skip
+declare(
+    "LogSigmoid", *LOG_SIGMOID, (not_null(), dtypes("self", "out"), same_dtype(), same_shape()), families=NOT_310P,
+    header_name="logsigmoid", kernels=(KernelForm("log_sigmoid", {"x": "self"}),), peer="log_sigmoid",
+    gradient=Gradient("aclnnLogSigmoidBackward", {"buffer": "self"}),
+)  # fmt: skip
+
+BUFFER = Parameter(
+    "buffer", Kind.TENSOR, "not looked at", "any", FLOATS, default=None, optional=True
+)
+declare(
+    "LogSigmoidForward", *LOG_SIGMOID,
+    (not_null("self", "out"), dtypes("self", "out"), same_dtype("self", "out"), same_shape("self", "out")),
+    after=(BUFFER,), header_name="logsigmoid",
+)  # fmt: skip
+
+declare(
+    "LogSigmoidBackward", "Gradient of the logarithm of the logistic function with respect to its input.",
+    "gradInput = gradOutput / (1 + exp(self))", formulas.log_sigmoid_backward, lambda g, x, *unread: g * sigmoid(-x),
+    [0.9820137900379085, 1.4621171572600098, 1.1326220063944363, 0.18970349271026712],
+    (
+        not_null("gradOutput", "self", "buffer", "gradInput"), dtypes("gradOutput", "self"),
+        same_dtype("gradOutput", "self", "gradInput"), same_shape("gradOutput", "self", "gradInput"),
+    ),
+    inputs={**GRADIENT, "buffer": "not looked at, but not null"}, output="gradInput", header_name="logsigmoid_backward",
+    kernels=(KernelForm("log_sigmoid_grad", FEATURES),), arguments={"buffer": (FLOAT, [0.0])},
+)  # fmt: skip
+
+STEEP = (
+    number("beta", "steepness", 1.0),
+    number("threshold", "of beta * self, above which the function is self", 20.0),
+)
+BENT = {"beta": 2.0, "threshold": 4.0}
+
+declare(
+    "Softplus", "A smooth form of ReLU: the logarithm of 1 + exp(beta x), divided by beta.",
+    "out = beta * self > threshold ? self : log1p(exp(beta * self)) / beta", formulas.softplus,
+    lambda x, beta, threshold: np.where(beta * x > threshold, x, (np.maximum(beta * x, 0) + np.log1p(np.exp(-np.abs(beta * x)))) / beta),
+    [0.00016770318644788442, 0.06346400552148625, 0.6566308437591114, 3],
+    (not_null(), dtypes("self"), scalars("beta", "threshold"), converts("self"), rank("self"), same_shape()), options=STEEP,
+    families=NOT_950, arguments=BENT, kernels=(KernelForm("softplus_v2", {"x": "self"}),), peer="softplus",
+    variants={"beta 1": {}, "beta 2": BENT},
+    gradient=Gradient("aclnnSoftplusBackward"),
+)  # fmt: skip
+
+
+def _wide(call: Call) -> DType:
+    """FLOAT, unless both inputs have one of the floating dtypes."""
+    first, second = (call.tensor(name).dtype for name in ("gradOutput", "self"))
+    if DOUBLE in (first, second):
+        return DOUBLE
+    return first if first is second and first in FLOATS else FLOAT
+
+
+declare(
+    "SoftplusBackward", "Gradient of softplus with respect to its input.",
+    "gradInput = beta * self > threshold ? gradOutput : gradOutput / (1 + exp(-beta * self))", formulas.softplus_backward,
+    lambda g, x, beta, threshold: np.where(beta * x > threshold, g, g * sigmoid(beta * x)), [0.0003353501304664781, 0.23840584404423512, 2.193175735890015, 4],
+    (
+        not_null("gradOutput", "self", "gradInput", "beta", "threshold"), dtypes("gradOutput", more=(DOUBLE,)),
+        dtypes("self", more=(DOUBLE, *WHOLE)), dtypes("gradInput", more=(DOUBLE,)), rank("gradOutput", "self", "gradInput"), same_shape(),
+    ),
+    inputs=GRADIENT, options=STEEP, output="gradInput", accepts=(*FLOATS, DOUBLE), families=NOT_310P, compute=_wide, arguments=BENT,
+    kernels=(KernelForm("softplus_v2_grad", {"input_gradients": "gradOutput", "input_features": "self"}),), peer="softplus_backward",
+    variants={"beta 1": {}, "beta 2": BENT},
+)  # fmt: skip
+
+
+def _half_square(x: Any) -> Any:
+    """tanh(log1p(exp(x)))"""
+    return np.tanh(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
+
+
+declare(
+    "Mish", "x times the hyperbolic tangent of its softplus.", "out = self * tanh(log1p(exp(self)))", formulas.mish,
+    lambda x: x * _half_square(x), [-0.07259174079202536, -0.3034014613741089, 0.37524521130489513, 2.9865350049679575],
+    (not_null(), dtypes("self", "out"), same_dtype(), rank("self", "out"), same_shape()), families=NOT_310P, in_place="selfRef",
+    kernels=(KernelForm("mish", {"x": "self"}),), peer="mish",
+    gradient=Gradient("aclnnMishBackward"),
+)  # fmt: skip
+
+declare(
+    "MishBackward", "Gradient of Mish with respect to its input.",
+    "gradInput = gradOutput * (t + self * s * (1 - t^2)), t = tanh(log1p(exp(self))), s = 1 / (1 + exp(-self))",
+    formulas.mish_backward, lambda g, x: g * (_half_square(x) + x * sigmoid(x) * (1 - _half_square(x) ** 2)),
+    [-0.053773209793480325, 2.0980724401995845, 2.659273126073182, 4.084427643717775],
+    (
+        not_null(), converts("self"), dtypes("gradOutput", "self", "gradInput"), rank("gradOutput", "self", "gradInput"),
+        broadcast(),
+    ),
+    inputs=GRADIENT, output="gradInput", compute=promoted, kernels=(KernelForm("mish_grad", {"grad": "gradOutput", "x": "self"}),),
+    peer="mish_backward", arguments={"self": (FLOAT, [-4.0, 1.0, 0.5, 3.0])},
+)  # fmt: skip
+
+# The inverse of the logistic function.
+
+EPS = Parameter(
+    "eps",
+    Kind.DOUBLE,
+    "distance from 0 and 1 that values are moved to; below 0: none are",
+    default=-1.0,
+)
+PROBABILITIES = {"input": (FLOAT, [0.1, 0.25, 0.5, 0.95])}
+
+
+def _logit(x: Any, eps: Any) -> Any:
+    if eps >= 0:
+        x = np.where(x < eps, eps, np.where(x > 1 - eps, 1 - eps, x))
+    return np.log(x) - np.log1p(-x)
+
+
+declare(
+    "Logit", "The logarithm of the odds: the inverse of the logistic function.",
+    "out = log(z / (1 - z)), z = eps < 0 ? input : input < eps ? eps : input > 1 - eps ? 1 - eps : input", formulas.logit, _logit,
+    [-2.197224577336219, -1.0986122886681098, 0, 2.9444389791664394], generated("input"), inputs={"input": "probabilities"}, options=(EPS,), families=NEWEST,
+    const_output=True, generated=True, numbers=lambda call: {"eps": float_of(call["eps"]), "clamped": float_of(call["eps"]) >= 0},
+    arguments=PROBABILITIES, kernels=(KernelForm("logit", {"input": "input"}),), domain=(0.0, 1.0),
+    variants={"not clamped": {}, "clamped": {"eps": 0.2}},
+)  # fmt: skip
+
+
+def _logit_numbers(call: Call) -> dict[str, Any]:
+    eps = float_of(call["eps"])
+    return {"low": 0.0 if eps < 0 else eps, "outside": 0.0 if eps >= 0 else float("nan")}
+
+
+def _logit_grad(x: Any, g: Any, eps: Any) -> Any:
+    low = np.maximum(eps, 0)
+    inside = (x >= low) & (x <= 1 - low)
+    return np.where(inside, g / (x * (1 - x)), np.where((eps >= 0) & (x == x), 0.0, np.nan))
+
+
+declare(
+    "LogitGrad", "Gradient of the logarithm of the odds with respect to its input.",
+    "out = lo <= x <= 1 - lo ? dy / (x * (1 - x)) : eps < 0 ? NaN : 0, lo = max(eps, 0)", formulas.logit_grad, _logit_grad,
+    [11.11111111111111, 10.666666666666666, 12, 84.21052631578941], generated("x"), inputs={"x": "the forward's input", "dy": "gradient of the output"},
+    options=(EPS,), families=NEWEST, const_output=True, generated=True, numbers=_logit_numbers,
+    arguments={"x": PROBABILITIES["input"], "dy": (FLOAT, [1.0, 2.0, 3.0, 4.0])}, domain=(0.0, 1.0),
+    kernels=(KernelForm("logit_grad", {"x": "x", "dy": "dy"}),), variants={"not clamped": {}, "clamped": {"eps": 0.2}},
+)  # fmt: skip
+
+# Lines in the place of curves.
+
+declare(
+    "Hardsigmoid", "A line between 0 and 1 in place of the logistic function.", "out = min(max(self / 6 + 0.5, 0), 1)",
+    formulas.hardsigmoid, lambda x: np.minimum(np.maximum(x / 6 + 0.5, 0), 1), [0, 0.3333333333333333, 0.5833333333333334, 1],
+    (not_null(), dtypes("self", more=(INT32,)), rank("self"), same_shape(), same_dtype()), accepts=(*FLOATS, INT32), families=NOT_310P,
+    in_place="self", const_output=True, kernels=(KernelForm("hard_sigmoid", {"input_x": "self"}),), peer="hardsigmoid",
+    gradient=Gradient("aclnnHardsigmoidBackward"),
+)  # fmt: skip
+
+declare(
+    "HardsigmoidBackward", "Gradient of the hard sigmoid with respect to its input.",
+    "out = 0 < self / 6 + 0.5 < 1 ? gradOutput / 6 : 0", formulas.hardsigmoid_backward,
+    lambda g, x: np.where((x / 6 + 0.5 > 0) & (x / 6 + 0.5 < 1), g / 6, 0.0), [0, 0.3333333333333333, 0.5, 0],
+    (not_null(), dtypes("gradOutput", "self"), converts(), rank("gradOutput", "self", "out"), same_shape()), inputs=GRADIENT,
+    compute=promoted, kernels=(KernelForm("hard_sigmoid_grad", {"grads": "gradOutput", "input_x": "self"}),), peer="hardsigmoid_backward",
+)  # fmt: skip
+
+declare(
+    "Hardswish", "x times a line between 0 and 1.", "out = self <= -3 ? 0 : self >= 3 ? self : self * (self + 3) / 6",
+    formulas.hardswish, lambda x: np.where(x <= -3, 0.0, np.where(x >= 3, x, x * (x + 3) / 6)),
+    [0, -0.3333333333333333, 0.2916666666666667, 3], (not_null(), dtypes("self", "out"), same_shape()), families=NOT_310P,
+    in_place="self", const_output=True, kernels=(KernelForm("hard_swish", {"x": "self"}),), peer="hardswish",
+    gradient=Gradient("aclnnHardswishBackwardV2"),
+)  # fmt: skip
+
+
+def _bent(g: Any, x: Any) -> Any:
+    return g * (x / 3 + 0.5)
+
+
+HARDSWISH = (
+    not_null(),
+    dtypes("gradOutput", "self"),
+    same_dtype(),
+    rank("gradOutput", "self"),
+    same_shape(),
+)
+declare(
+    "HardswishBackward", "Gradient of the hard Swish with respect to its input, with bent ends.",
+    "out = self < -3 ? 0 : self > 3 ? gradOutput : gradOutput * (self / 3 + 0.5)", formulas.hardswish_backward,
+    lambda g, x: np.where((x >= -3) & (x <= 3), _bent(g, x), np.where(x < -3, 0.0, g)), [0, 0.33333333333333337, 2, 6], HARDSWISH,
+    inputs=GRADIENT, families=NOT_310P, kernels=(KernelForm("hard_swish_grad", {"grad": "gradOutput", "x": "self"}),),
+)  # fmt: skip
+declare(
+    "HardswishBackwardV2", "Gradient of the hard Swish with respect to its input.",
+    "out = self <= -3 ? 0 : self >= 3 ? gradOutput : gradOutput * (self / 3 + 0.5)", formulas.hardswish_backward_v2,
+    lambda g, x: np.where((x > -3) & (x < 3), _bent(g, x), np.where(x <= -3, 0.0, g)), [0, 0.33333333333333337, 2, 4], HARDSWISH,
+    inputs=GRADIENT, families=NOT_310P, kernels=(KernelForm("hard_swish_grad_v2", {"grad": "gradOutput", "x": "self"}),),
+    peer="hardswish_backward",
+)  # fmt: skip

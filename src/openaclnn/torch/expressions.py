@@ -1,0 +1,131 @@
+"""An operator's formula as PyTorch's operations, value by value: differentiable to any order, on any device, in float64 too."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator as python
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from openaclnn.core.declare import Operator
+from openaclnn.core.plan import Plan
+from openaclnn.engines.formulas import FORMULAS
+from openaclnn.engines.formulas.rows import ROW_FORMULAS, Graph, Node, traced
+from openaclnn.torch.schema import arguments_of, made_by, plan_of
+
+__all__ = ["expression", "has_expression"]
+
+
+def _sum(x: Any, rest: Any = None) -> Any:
+    """A value and what its rounding left, which is nothing where that is no number."""
+    return x if rest is None else x + torch.nan_to_num(rest, 0.0, 0.0, 0.0)
+
+
+WORDS: dict[str, Callable[..., Any]] = {
+    "+": python.add, "-": python.sub, "*": python.mul, "/": python.truediv, "neg": python.neg,
+    "<": python.lt, "<=": python.le, ">": python.gt, ">=": python.ge, "==": python.eq, "!=": python.ne,
+    "&": python.and_, "|": python.or_, "~": python.invert, "fma": lambda x, y, z: x * y + z,
+    **{
+        name: getattr(torch, name)
+        for name in ("where", "log", "log1p", "logit", "sqrt", "tanh", "abs", "sign", "minimum", "maximum", "erf", "erfc", "erfinv")
+    },
+    "log_sigmoid": functional.logsigmoid, "gelu": functional.gelu, "normal_cdf": torch.special.ndtr,
+    "normal_pdf": lambda x: torch.exp(-x * x / 2) * (0.5 / math.pi) ** 0.5,
+    "exp": lambda *x: torch.exp(_sum(*x)), "expm1": lambda *x: torch.expm1(_sum(*x)),
+    "sigmoid": lambda *x: torch.sigmoid(_sum(*x)), "softplus": lambda *x: functional.softplus(_sum(*x)),
+    "gate": lambda x, *v: x * torch.sigmoid(_sum(*v)),
+}  # fmt: skip
+"""What a value of a graph is called, and computes; sums over classes stand in `_value`."""
+
+
+def has_expression(kernel: str) -> bool:
+    """Whether a kernel is a formula of such values: with targets it is not."""
+    if kernel in FORMULAS:
+        return True
+    return kernel in ROW_FORMULAS and "Target" not in dict(ROW_FORMULAS[kernel].operands).values()
+
+
+def expression(operator: Operator, arguments: Sequence[Any]) -> Any:
+    """What the operator computes of the schema's arguments: a tensor, or a tuple of several."""
+    plan, made = plan_of(operator, arguments), made_by(operator, arguments)
+    tensors = {p.name: a for p, a in zip(arguments_of(operator), arguments, strict=True)}
+    first = next(own for own in arguments if isinstance(own, torch.Tensor))
+    if plan.empty:
+        empty = [(first.sum() * 0).expand(shape).to(dtype) for shape, dtype in made]
+        return empty[0] if operator.result_type is None else tuple(empty)
+    inputs = [tensors[operand.parameter] for operand in plan.inputs]
+    wide = torch.float64 if any(own.dtype == torch.float64 for own in inputs) else torch.float32
+    graph, names = _graph_of(plan)
+    values = dict(zip(names, (own.to(wide) for own in inputs), strict=True))
+    if plan.classes:
+        roles = [operand.role for operand in plan.inputs]
+        values = {
+            name: _as_rows(own, role, plan.class_axis)
+            for (name, own), role in zip(values.items(), roles, strict=True)
+        }
+    results = []
+    for own, operand, (shape, dtype) in zip(
+        _evaluated(graph, values, plan.numbers, plan.classes, first.device, wide), plan.outputs, made, strict=True
+    ):  # fmt: skip
+        if plan.classes and operand.role == "full":
+            own = own.movedim(-1, plan.class_axis)
+        elif plan.reduction:
+            own = own.sum() if plan.reduction == "sum" else own.mean()
+        laid = own.reshape(shape) if plan.classes or plan.reduction else own.expand(shape)
+        results.append(laid.to(dtype))
+    return results[0] if operator.result_type is None else tuple(results)
+
+
+def _as_rows(tensor: Any, role: str, axis: int) -> Any:
+    """A tensor with its classes last, or with one axis for them."""
+    if role == "full":
+        return (tensor if tensor.dim() else tensor.reshape(1)).movedim(axis, -1)
+    return tensor.reshape(-1) if role == "classes" else tensor.unsqueeze(-1)
+
+
+def _graph_of(plan: Plan) -> tuple[Graph, tuple[str, ...]]:
+    """The values of a plan's formula, and the names of its inputs."""
+    row = ROW_FORMULAS.get(plan.kernel)
+    if row is not None:
+        return row.graph(plan.numbers), tuple(name for name, _ in row.operands)
+    formula = FORMULAS[plan.kernel]
+    switches = tuple(sorted(formula.switches_of(plan.numbers).items()))
+    return _elementwise_graph(plan.kernel, switches), formula.values
+
+
+@functools.cache
+def _elementwise_graph(kernel: str, switches: tuple[tuple[str, bool], ...]) -> Graph:
+    formula = FORMULAS[kernel]
+    operands = tuple((name, "Row") for name in formula.values)
+    return traced(formula.function, operands, formula.numbers, dict(switches))
+
+
+def _evaluated(
+    graph: Graph, inputs: Mapping[str, Any], numbers: Mapping[str, Any], classes: int, device: Any, dtype: Any
+) -> list[Any]:  # fmt: skip
+    values: list[Any] = []
+
+    def value(node: Node) -> Any:
+        operands = [values[each.index] for each in node.of]
+        match node.what:
+            case "input":
+                return inputs[node.name]
+            case "number":
+                return torch.full((), float(numbers[node.name]), dtype=dtype, device=device)
+            case "constant":
+                return torch.full((), node.name, dtype=dtype, device=device)
+            case "total":
+                (x,) = operands
+                return x.sum(-1, keepdim=True) if "c" in node.of[0].axes else x * classes
+            case "largest":
+                return operands[0].amax(-1, keepdim=True) if "c" in node.of[0].axes else operands[0]
+            case what:
+                return WORDS[what](*operands)
+
+    for node in graph.nodes:
+        values.append(value(node))
+    return [values[result.index] for result in graph.results]

@@ -1,0 +1,304 @@
+"""Row formulas on the CPU engine, against NumPy's evaluation of the same graph in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+import openaclnn.engines.formulas.cross_entropy
+import openaclnn.engines.formulas.softmax  # noqa: F401  (both enter their formulas)
+from openaclnn.core.plan import Plan, class_plan
+from openaclnn.core.tensor import Tensor
+from openaclnn.engines import cpu
+from openaclnn.engines.cpu.classes.row_formulas import RowKernel
+from openaclnn.engines.formulas.rows import (
+    ROW_FORMULAS,
+    PerClass,
+    PerRow,
+    Row,
+    RowFormula,
+    Target,
+    at,
+    described,
+    is_counted,
+    is_target,
+    largest,
+    total,
+)
+from openaclnn.engines.formulas.words import exp, log, tanh, where
+from openaclnn.engines.machine.host import machine, written_for
+from openaclnn.engines.numpy.rows import evaluate
+
+Array = np.ndarray[Any, Any]
+BF16 = ml_dtypes.bfloat16
+DTYPES = [np.float32, np.float16, BF16]
+EPSILON = {np.float32: 2.0**-23, np.float16: 2.0**-10, BF16: 2.0**-7}
+
+
+def everything(
+    x: Row, weight: PerClass, share: PerRow, target: Target, y: Row, *, scale: float, flipped: bool
+) -> tuple[Row, PerRow, Row, PerRow]:
+    """A formula with each kind of operand, and reductions of three levels."""
+    top = largest(x * scale)
+    powers = exp(x * scale - top)
+    whole = total(powers)
+    mean = total(weight * y) / total(weight * weight)
+    spread = total((y - mean) * (y - mean) * powers / whole)
+    hit = where(is_counted(target), at(y, target) + at(powers, target) / whole, -1.0)
+    row = where(is_target(target), tanh(y), powers / whole * weight) * share
+    if flipped:
+        row = row - spread
+    return row, log(whole) + share, weight * y - mean, hit + spread
+
+
+EVERYTHING = described(everything)
+
+
+def kernel_of(formula: RowFormula) -> RowKernel:
+    return RowKernel(formula)
+
+
+def planned(
+    formula: RowFormula, inputs: Sequence[Array], outputs: Sequence[Array], axis: int, numbers: dict[str, Any]
+) -> tuple[Plan, tuple[int, ...]]:  # fmt: skip
+    tensors = [Tensor.from_numpy(array) for array in (*inputs, *outputs)]
+    roles = list(zip(formula.operands, formula.roles, strict=True))
+    results = formula.graph(numbers).results
+    taken = [
+        (name, tensor, role) for ((name, _), role), tensor in zip(roles, tensors, strict=False)
+    ]
+    written = [
+        (f"out{number}", tensor, "full" if "c" in node.axes else "positions")
+        for number, (node, tensor) in enumerate(zip(results, tensors[len(inputs) :], strict=True))
+    ]
+    shape = next(tensor.shape for _, tensor, role in taken if role == "full")
+    targets = next(
+        (place for place, (_, kind) in enumerate(formula.operands) if kind == "Target"), -1
+    )
+    plan = class_plan(
+        "", formula.name, tensors[len(inputs)].dtype, taken, written, shape, axis % len(shape), targets, numbers
+    )  # fmt: skip
+    return plan, tuple(tensor.address for tensor in tensors)
+
+
+def computed(
+    formula: RowFormula, inputs: Sequence[Array], outputs: Sequence[Array], axis: int, numbers: dict[str, Any]
+) -> int:  # fmt: skip
+    plan, addresses = planned(formula, inputs, outputs, axis, numbers)
+    kernel = kernel_of(formula)
+    assert kernel.declines(plan) is None
+    return kernel.runner(plan)(addresses, 0)
+
+
+def expected(
+    formula: RowFormula, inputs: Sequence[Array], axis: int, numbers: dict[str, Any]
+) -> list[Array]:
+    graph = formula.graph(numbers)
+    kinds = [kind for _, kind in formula.operands]
+    shape = inputs[kinds.index("Row")].shape
+    axis %= len(shape)
+    block: dict[str, Array] = {}
+    for (name, kind), array in zip(formula.operands, inputs, strict=True):
+        wide = array.astype(np.int64 if kind == "Target" else np.float64)
+        rows = np.moveaxis(wide, axis, -1) if kind == "Row" else wide
+        columns = 1 if kind in ("PerRow", "Target") else shape[axis]
+        block[name] = rows.reshape(-1, columns)
+    positions = shape[:axis] + shape[axis + 1 :]
+    with np.errstate(all="ignore"):
+        results = evaluate(graph, block, numbers, np.float64)
+    return [
+        np.moveaxis(values.reshape(*positions, shape[axis]), -1, axis)
+        if "c" in node.axes
+        else values.reshape(positions)
+        for values, node in zip(results, graph.results, strict=True)
+    ]
+
+
+def made(
+    formula: RowFormula, shape: tuple[int, ...], axis: int, dtype: Any, seed: int = 0
+) -> tuple[list[Array], list[Array], dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    axis %= len(shape)
+    positions = shape[:axis] + shape[axis + 1 :]
+    inputs = []
+    for _, kind in formula.operands:
+        if kind == "Target":
+            target = rng.integers(0, shape[axis], positions)
+            inputs.append(np.where(rng.random(positions) < 0.2, -7, target))
+        else:
+            size = {"Row": shape, "PerRow": positions, "PerClass": shape[axis : axis + 1]}[kind]
+            inputs.append((rng.standard_normal(size) * 2 - 0.5).astype(dtype))
+    numbers: dict[str, Any] = {"ignore_index": -7, **dict.fromkeys(formula.numbers, 0.75)}
+    numbers |= dict.fromkeys(formula.switches, True)
+    results = formula.graph(numbers).results
+    outputs = [np.full(shape if "c" in node.axes else positions, np.nan, dtype) for node in results]
+    return inputs, outputs, numbers
+
+
+def assert_close(got: Array, wanted: Array, dtype: Any, what: Any = "") -> None:
+    """Half an ulp of the dtype, and some of FLOAT at the size of the largest: terms cancel in some formulas."""
+    assert not np.isnan(got.astype(np.float64)).any() or np.isnan(wanted).any(), what
+    scale = np.abs(wanted).max(initial=0.0)
+    bound = 4 * EPSILON[np.float32] * scale
+    if dtype is not np.float32:
+        smallest = 2.0**-24 if dtype is np.float16 else 2.0**-133
+        bound = bound + np.maximum(0.5 * EPSILON[dtype] * np.abs(wanted), smallest)
+    with np.errstate(all="ignore"):
+        beyond = np.isinf(wanted.astype(dtype)) & (got == wanted.astype(dtype))
+        assert (beyond | (np.abs(got.astype(np.float64) - wanted) <= bound)).all(), what
+
+
+FORMULAS = [*ROW_FORMULAS.values(), EVERYTHING]
+# Rows; short ones; planes; rows of several blocks and planes of several; planes smaller than a vector; other axes.
+SHAPES = [
+    ((5, 100), 1), ((70, 3), 1), ((40, 17), 1), ((2, 30, 40), 1), ((3, 20000), 1), ((2, 2500, 19), 1),
+    ((9, 60, 5), 1), ((21, 4, 5), 0), ((2, 3, 4, 50), -1), ((1, 1), 1), ((130,), 0), ((64, 1, 3), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=["f32", "f16", "bf16"])
+@pytest.mark.parametrize("formula", FORMULAS, ids=lambda formula: formula.name)
+def test_formulas_are_numpys(formula: RowFormula, dtype: Any) -> None:
+    for shape, axis in SHAPES:
+        inputs, outputs, numbers = made(formula, shape, axis, dtype)
+        assert computed(formula, inputs, outputs, axis, numbers) == 0
+        for got, wanted in zip(outputs, expected(formula, inputs, axis, numbers), strict=True):
+            assert_close(got, wanted, dtype, (shape, axis))
+
+
+def _laid(array: Array, how: str) -> Array:
+    """The same numbers, lying otherwise."""
+    if how == "transposed":
+        return np.ascontiguousarray(array.T).T
+    if how == "misaligned":
+        place = np.empty(array.size + 1, array.dtype)[1:].reshape(array.shape)
+    else:
+        room = np.zeros([3 * size + 1 for size in array.shape], array.dtype)
+        steps = {"apart": (2, 3), "backwards": (-1, -2)}[how]
+        place = room
+        for axis, size in enumerate(array.shape):
+            step = steps[axis % 2]
+            taken = slice(1, 1 + step * size, step) if step > 0 else slice(-step * size, 0, step)
+            place = place[(slice(None),) * axis + (taken,)]
+    place[...] = array
+    return place
+
+
+LAYOUTS = ["transposed", "misaligned", "apart", "backwards"]
+LAID_SHAPES = [((20, 70), 1), ((3, 60, 18), 1), ((6, 21, 5), 1), ((3, 9000), 1), ((33, 6), -1)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BF16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("how", LAYOUTS)
+def test_layouts_have_the_same_results(how: str, dtype: Any) -> None:
+    for formula in (EVERYTHING, ROW_FORMULAS["softmax"], ROW_FORMULAS["softmax_backward"]):
+        for shape, axis in LAID_SHAPES:
+            inputs, outputs, numbers = made(formula, shape, axis, dtype, 1)
+            wanted = expected(formula, inputs, axis, numbers)
+            for moved_inputs, moved_outputs in ((True, False), (False, True), (True, True)):
+                taken = [_laid(array, how) if moved_inputs else array for array in inputs]
+                written = [_laid(array, how) if moved_outputs else array.copy() for array in outputs]  # fmt: skip
+                assert computed(formula, taken, written, axis, numbers) == 0
+                for got, result in zip(written, wanted, strict=True):
+                    assert_close(got, result, dtype, (formula.name, shape))
+
+
+def test_broadcast_rows_and_classes() -> None:
+    formula = ROW_FORMULAS["softmax_backward"]
+    for shape in ((20, 70), (40, 5)):
+        gradient = np.random.default_rng(2).standard_normal(shape[1], np.float32)
+        result = np.random.default_rng(3).random((shape[0], 1), np.float32)
+        inputs = [np.broadcast_to(gradient, shape), np.broadcast_to(result, shape)]
+        out = np.empty(shape, np.float32)
+        computed(formula, inputs, [out], 1, {})
+        assert_close(out, expected(formula, inputs, 1, {})[0], np.float32)
+
+
+@pytest.mark.parametrize("shape", [(7, 90), (40, 5), (3, 20000)], ids=str)
+def test_results_may_take_the_place_of_an_operand(shape: tuple[int, ...]) -> None:
+    for name in ("softmax", "log_softmax_backward"):
+        formula = ROW_FORMULAS[name]
+        for axis in (0, 1):
+            inputs, outputs, numbers = made(formula, shape, axis, np.float32)
+            computed(formula, inputs, outputs, axis, numbers)
+            computed(formula, inputs, inputs[:1], axis, numbers)
+            assert inputs[0].tobytes() == outputs[0].tobytes()
+
+
+@pytest.mark.parametrize("classes", [5, 100, 20000])
+def test_special_values_are_numpys(classes: int) -> None:
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((8, classes), np.float32)
+    x[0, 3] = math.nan
+    x[1, 1] = math.inf
+    x[2, :] = -math.inf
+    x[3, : classes - 1] = -math.inf
+    x[4, 1] = -math.inf
+    x[5, :] = 3e38
+    x[6, 0], x[6, 1:] = 3e38, -3e38
+    for name in ("softmax", "log_softmax"):
+        formula = ROW_FORMULAS[name]
+        for axis, given in ((1, x), (0, np.ascontiguousarray(x.T))):
+            out = np.empty_like(given)
+            computed(formula, [given], [out], axis, {})
+            (wanted,) = expected(formula, [given], axis, {})
+            with np.errstate(over="ignore"):
+                wanted = wanted.astype(np.float32)  # -6e38 is infinite
+            assert (np.isnan(out) == np.isnan(wanted)).all(), (name, axis)
+            np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-30)
+
+
+def test_strange_targets_are_reported() -> None:
+    formula = ROW_FORMULAS["cross_entropy_step"]
+    for shape in ((20, 60), (40, 5)):
+        inputs, outputs, numbers = made(formula, shape, 1, np.float32)
+        assert computed(formula, inputs, outputs, 1, numbers) == 0
+        for stray in (shape[1], -1):
+            inputs[1][3] = stray
+            assert computed(formula, inputs, outputs, 1, numbers) == 1
+            assert (outputs[0][3] == 0).all()
+            assert outputs[1][3] == 0
+
+
+def test_more_digits_than_float_has() -> None:
+    """A sum of many, and a logarithm near 1."""
+    formula = ROW_FORMULAS["log_softmax"]
+    for lanes in (4, 8, 16):
+        with written_for(machine()._replace(lanes=lanes)):
+            for classes in (3, 40, 1000, 50000):
+                rng = np.random.default_rng(5)
+                x = np.round(rng.random((3, classes)) * 512).astype(np.float32) / 512
+                x[1, 0] = 12
+                x[2, 0] = 16
+                out = np.empty_like(x)
+                computed(formula, [x], [out], 1, {})
+                (wanted,) = expected(formula, [x], 1, {})
+                error = np.abs(out - wanted) / np.spacing(np.abs(wanted.astype(np.float32)))
+                assert error.max() <= 2, (lanes, classes)
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_other_vectors_compute_the_same(lanes: int) -> None:
+    for registers in (16, 32):
+        with written_for(machine()._replace(lanes=lanes, registers=registers)):
+            for shape, axis in (((5, 100), 1), ((40, 17), 1), ((9, 60, 5), 1)):
+                inputs, outputs, numbers = made(EVERYTHING, shape, axis, np.float32)
+                computed(EVERYTHING, inputs, outputs, axis, numbers)
+                wanted = expected(EVERYTHING, inputs, axis, numbers)
+                for got, result in zip(outputs, wanted, strict=True):
+                    assert_close(got, result, np.float32, (shape, axis))
+
+
+def test_engine_knows_row_formulas() -> None:
+    x = np.ones((3, 4), np.float32)
+    plan, addresses = planned(ROW_FORMULAS["softmax"], [x], [x], 1, {})
+    assert cpu.declines(plan) is None
+    assert cpu.prepare(plan)(addresses, 0) == 0
+    assert (x == 0.25).all()

@@ -1,0 +1,89 @@
+"""Cases and mistakes of elementwise activations and their gradients, from their declarations: each rule says by its kind how it is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core.checks import Check
+from openaclnn.core.dtypes import COMPLEX64, FLOAT16, UINT16, DType
+from openaclnn.core.tensor import Scalar
+from openaclnn.operators.activations import Activation
+from workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
+
+WRONG: dict[str, Any] = {
+    "alpha": 0.0, "lambd": -0.5, "lambda": -0.5, "approximate": "erf",
+}  # fmt: skip
+"""What breaks the rules about options."""
+
+
+class Data:
+    """What the modules of other operators have."""
+
+    def __init__(self, operator: Activation) -> None:
+        self.operator = operator
+        self.MISTAKES = list(self._mistakes())
+
+    def cases(self, rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
+        for options in self.operator.variants.values():
+            drawn = {
+                p.python_name: self._drawn(rng, dtype) for p in self.operator.tensors if p.is_read
+            }
+            yield {**drawn, **options}
+
+    def _drawn(self, rng: np.random.Generator, dtype: DType) -> Any:
+        shape = (7, 5, 9)
+        if self.operator.domain is None:
+            return (3 * rng.normal(size=shape)).astype(dtype.numpy)
+        low, high = self.operator.domain
+        return (low + (high - low) * (0.01 + 0.98 * rng.random(shape))).astype(dtype.numpy)
+
+    def sound(self) -> dict[str, Any]:
+        return {p.name: t((2, 3)) if p.is_tensor else p.default for p in self.operator.parameters}
+
+    def _mistakes(self) -> Iterator[Mistake]:
+        yield from POINTERS
+        for check in self.operator.checks:
+            yield from self._breaking(check)
+
+    def _breaking(self, check: Check) -> Iterator[Mistake]:
+        operator, row, status = self.operator, check.row, int(check.status)
+        rule, names = check.rule, check.names
+        tensors = [p.name for p in operator.tensors]
+        if rule.startswith("not null"):
+            yield from nulls(row, *names)
+        elif rule.startswith("the product supports the dtype"):
+            # Others follow where a rule about equal dtypes would be broken before.
+            others = {name: t((2, 3), UINT16) for name in tensors} if self._compared(check) else {}
+            yield Mistake(row, INVALID, names[0], {**others, names[0]: t((2, 3), UINT16)})
+        elif " has the dtype of " in rule or rule.endswith("has the common dtype"):
+            yield Mistake(row, INVALID, names[0], {names[0]: t((2, 3), FLOAT16)})
+        elif " have a common dtype" in rule:
+            second = operator.read[1]
+            yield Mistake(row, INVALID, second, {second: t((2, 3), UINT16)})
+        elif " converts to the dtype of " in rule:
+            yield Mistake(row, INVALID, names[0], {names[0]: t((2, 3), UINT16)})
+        elif rule.startswith("at most 8 dimensions"):
+            yield Mistake(row, INVALID, names[0], {name: t(NINE) for name in tensors})
+        elif " has the shape of " in rule:
+            yield Mistake(row, status, names[0], {names[0]: t((3, 2))})
+        elif rule.endswith(" broadcast"):
+            yield Mistake(row, INVALID, names[1], {names[1]: t((2, 4))})
+        elif " has the broadcast shape of " in rule:
+            yield Mistake(row, INVALID, names[0], {names[0]: t((1, 3))})
+        elif rule.startswith("convertible to FLOAT"):
+            for name in rule.removeprefix("convertible to FLOAT: ").split(", "):
+                yield Mistake(row, INVALID, name, {name: Scalar(1j, COMPLEX64)})
+        elif rule.startswith("negativeSlope"):
+            change = {"negativeSlope": -0.5, "selfIsResult": True}
+            yield Mistake(row, INVALID, "negativeSlope", change)
+        elif rule.split()[0] in WRONG:
+            name = rule.split()[0]
+            yield Mistake(row, INVALID, name, {name: WRONG[name]})
+
+    def _compared(self, check: Check) -> bool:
+        """Whether a rule before compares dtypes."""
+        before = self.operator.checks[: self.operator.checks.index(check)]
+        return any(" has the dtype of " in each.rule for each in before)
