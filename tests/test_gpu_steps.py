@@ -339,13 +339,14 @@ if MODE == "compile":
             texts = [own.binary.asm["ptx"] for own in variants._known.values()]
             code = next(own for own in texts if "entry step_" in own)
             assert ".local" not in code
-            vectors = -(-classes // tile.lanes) * tile.lanes * tile.positions
-            each = 1
-            if by_class and tile.lanes >= 32:
-                each = 16 // dtype.itemsize
-            elif dtype is BFLOAT16:
-                each = 2
-            loads = vectors // (tile.warps * 32 * each)
-            width = {2: ".b16", 4: ".b32", 8: ".v2.b32", 16: ".v4.b32"}[each * dtype.itemsize]
-            stores = [line for line in code.splitlines() if "st.global" in line and width in line]
-            assert loads <= len(stores) <= loads + 8
+            each = 16 // dtype.itemsize if by_class else 1
+            threads = tile.warps * 32 * each
+            held = -(-classes // tile.lanes) * tile.lanes * tile.positions // threads
+            most = (
+                tile.held * tile.lanes * tile.positions // threads
+            )  # of which the assembler leaves out what is never there
+            width = {2: ".b16", 4: ".b32", 16: ".v4.b32"}[each * dtype.itemsize]
+            for word in ("ld.global", "st.global"):
+                found = [line for line in code.splitlines() if word in line and width in line]
+                # With those for targets, sums and what is expected.
+                assert held <= len(found) <= most + 12

@@ -46,7 +46,9 @@ def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -
     plan = _planned(
         input.dtype, input.shape, input.stride(), target.shape, target.stride(), options, weight is not None
     )  # fmt: skip
-    memory = None if plan is None else _memory(input.device, plan)
+    if plan is None:
+        return None
+    memory = _memory(input.device, plan)
     if memory is None:
         return None
     if weight is not None and weight.dtype is not torch.float32:
@@ -91,14 +93,14 @@ def _planned(
         torch.empty_strided(*own, device="meta") for own in ((shape, strides), (target_shape, target_strides))
     )  # fmt: skip
     # Where the classes of a position lie side by side, pixels are rows.
-    by_class = input.movedim(1, -1).is_contiguous()
+    by_class, own_dtype = input.movedim(1, -1).is_contiguous(), dtype_of_torch(dtype)
     if (
-        not (by_class or input.is_contiguous()) or not target.is_contiguous() or dtype_of_torch(dtype) not in FLOATS
+        not (by_class or input.is_contiguous()) or not target.is_contiguous() or own_dtype is None or own_dtype not in FLOATS
         or reduction not in REDUCTIONS or not 0 <= smoothing <= 1
     ):  # fmt: skip
         return None
     step = steps.Step(
-        dtype_of_torch(dtype), by_class, images, prod(pixels), classes, reduction, ignored, weighted, float(smoothing), float(scale)
+        own_dtype, by_class, images, prod(pixels), classes, reduction, ignored, weighted, float(smoothing), float(scale)
     )  # fmt: skip
     for own in (steps, fused_backward):
         if own.serves(step):

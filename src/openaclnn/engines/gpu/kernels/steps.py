@@ -389,13 +389,12 @@ def finish_step(
     tl.debug_barrier()
     counter = (behind + 2 * PROGRAMS).to(tl.pointer_type(tl.int32))
     if tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1:
-        lanes = tl.arange(0, PROGRAMS)
-        each = tl.load(behind + lanes, lanes < programs, other=0, volatile=True)
-        result = tl.sum(each)
-        square = result
+        all_of = tl.arange(0, PROGRAMS)
+        there = all_of < programs
+        result = tl.sum(tl.load(behind + all_of, there, other=0, volatile=True))
+        square = tl.zeros([], tl.float64)
         if SQUARED:
-            squares = tl.load(behind + PROGRAMS + lanes, lanes < programs, other=0, volatile=True)
-            square = tl.sum(squares)
+            square = tl.sum(tl.load(behind + PROGRAMS + all_of, there, other=0, volatile=True))
         if MEAN:
             result = result / tl.load(totals)
             square = square / tl.load(totals + PARTS)
