@@ -98,6 +98,8 @@ def _images(itemsize: int, classes: int, pixels: int) -> Tile:
     elif classes > 32:
         lanes, positions = 2, 64
     positions = min(positions, next_power_of_two(pixels))
+    if classes <= 256:
+        warps = min(warps, max(1, positions * lanes // 32))
     unit = min(power_of_two_divisor(pixels), unit)
     return Tile(next_power_of_two(-(-classes // lanes)), lanes, positions, warps, unit)
 
