@@ -82,7 +82,13 @@ def grouped() -> dict[str, list[Operator]]:
     return groups
 
 
-_PARTS = (("Loss", "losses"), ("CrossEntropy", "losses"), ("Softmax", "softmax"), ("Elu", "exponential"), ("", "others"))
+_PARTS = (
+    ("Loss", "losses"),
+    ("CrossEntropy", "losses"),
+    ("Softmax", "softmax"),
+    ("Elu", "exponential"),
+    ("", "others"),
+)
 """The families of operators with a module of their own, by parts of their names."""
 
 
