@@ -73,9 +73,9 @@ CPU_ENGINES = [
 
 
 LONGEST = (
-    "test_gpu_kernels.py", "test_new_operator.py", "test_cpu_elementwise.py", "test_gpu_sized.py", "test_benchmarks.py",
-    "test_properties.py", "test_operators.py", "test_torch_parallel.py", "test_cli_operators.py", "test_explorer_page.py",
-    "test_gpu_losses.py", "test_logits.py", "test_attack.py", "test_torch_like.py", "test_sessions.py", "test_gpu_fused_backward.py",
+    "test_operators.py", "test_torch_parallel.py", "test_logits.py", "test_gpu_losses.py", "test_benchmarks.py", "test_new_operator.py",
+    "test_cpu_elementwise.py", "test_gpu_kernels.py", "test_gpu_sized.py", "test_properties.py", "test_cli_operators.py", "test_explorer_page.py",
+    "test_attack.py", "test_torch_like.py", "test_sessions.py", "test_gpu_fused_backward.py",
     "test_gpu_steps.py", "test_torch_private.py", "test_torch_training.py",
 )  # fmt: skip
 """Files that take longest: begun first, they do not keep one process at work when the other has nothing left."""
