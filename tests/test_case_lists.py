@@ -644,7 +644,7 @@ def test_near_misses(capsys: Any) -> None:
     ):
         assert main(line.split()) == 2
         assert "did you mean elu_backward" in capsys.readouterr().err
-    with pytest.raises(KeyError, match="known operators: cross_entropy_loss, "):
+    with pytest.raises(KeyError, match="`openaclnn list` names"):
         openaclnn.find_operator("abs")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import json
 import os
 import shutil
@@ -349,9 +350,11 @@ def test_examples_are_not_written_over(tmp_path: Path, capsys: Any) -> None:
 
 def test_lists_and_pages(capsys: Any) -> None:
     assert main(["list", "--json"]) == 0
-    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == [
-        o.name for o in OPERATORS
-    ]
+    listed = json.loads(capsys.readouterr().out)
+    assert {each["name"] for each in listed} == {o.name for o in OPERATORS}
+    families = [family for family, _ in itertools.groupby(each["family"] for each in listed)]
+    assert len(listed) == len(OPERATORS)
+    assert len(set(families)) == len(families)
     assert main(["list"]) == 0
     assert OPERATORS[0].python_name in capsys.readouterr().out
     for operator in OPERATORS:

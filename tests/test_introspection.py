@@ -64,8 +64,8 @@ def test_snake_case() -> None:
     assert snake_case("lseSquareScaleForZloss") == "lse_square_scale_for_zloss"
 
 
-def test_find_operator_lists_the_known_ones() -> None:
-    with pytest.raises(KeyError, match=r"known operators: .*elu_backward"):
+def test_find_operator_says_where_the_known_ones_are_named() -> None:
+    with pytest.raises(KeyError, match=f"list` names the {len(OPERATORS)} operators"):
         openaclnn.find_operator("no_such_operator")
 
 

@@ -8,12 +8,11 @@ them fresh; given files of the benchmark's results, `python -m tools.tables RESU
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from openaclnn import registry, support_table
+from openaclnn.operators import grouped, registry, support_table
 from tools.speed import PAGE, calls_table, speed_table
 
 __all__ = ["README", "SPEED", "SUPPORT", "written"]
@@ -51,15 +50,13 @@ def written(results: Sequence[Path] = ()) -> dict[Path, str]:
 
 
 def operators_table() -> str:
-    """How many there are, and their names: a line for an operator, its other forms and its gradients."""
-    families: dict[str, tuple[list[str], list[str]]] = {}
-    for each in registry():
-        family = re.sub(r"^aclnn(Inplace)?|(2d)?(Backward|Grad)?$", "", each.name)
-        is_gradient = each.name.endswith(("Backward", "Grad"))
-        families.setdefault(family, ([], []))[is_gradient].append(f"`{each.name}`")
-    lines = [f"| {', '.join(plain)} | {', '.join(gradient)} |" for plain, gradient in families.values()]  # fmt: skip
-    said = f"{len(registry())} of some {INTERFACE} `aclnn` functions are here."
-    return "\n".join([said, "", "| operator | gradient |", "|---|---|", *lines])
+    """How many there are, and their names: a line for each family."""
+    lines = []
+    for family, members in grouped().items():
+        names = ", ".join(each.name.removeprefix("aclnn") for each in members)
+        lines.append(f"| {family} | {names} |")
+    said = f"{len(registry())} of some {INTERFACE} functions are here, by their names after `aclnn`:"
+    return "\n".join([said, "", "| family | operators |", "|---|---|", *lines])
 
 
 if __name__ == "__main__":

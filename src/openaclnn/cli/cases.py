@@ -168,7 +168,7 @@ class _Summary:
             rows = [_cause_row(self.repeated[cause], self.causes[cause]) for cause in order]
             say(table(("cases", "verdict", "operator", "why", "for example"), rows))
         if self.reasons["another operator"]:
-            say(f"The operators here: {', '.join(each.python_name for each in registry())}")
+            say(f"`openaclnn list` names the {len(registry())} operators that are here.")
         if self.rules:
             say(f"Judged by: {_counts(self.rules)}")
         say(self.line())

@@ -15,7 +15,7 @@ from openaclnn.cli.say import command_options, say, say_json, say_rows
 from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.interface import Kind, Parameter, snake_case
 from openaclnn.core.products import PRODUCTS
-from openaclnn.operators import find_operator, registry, support_table
+from openaclnn.operators import find_operator, grouped, registry, support_table
 
 __all__ = [
     "Choices", "PerOperator", "completion", "describe", "file_names", "list_operators", "operator_argument",
@@ -53,15 +53,19 @@ operator_argument = click.argument("operator", callback=_find, shell_complete=op
 @click.command("list")
 @command_options
 def list_operators(as_json: bool) -> None:
-    """List the operators.
+    """List the operators, family by family.
 
     \b
     Example:
       openaclnn list
     """
-    rows = [(o.name, o.python_name, o.summary) for o in registry()]
-    header = ("C name", "Python name", "what it computes")
-    say_rows(header, rows, as_json, keys=("name", "python", "summary"))
+    rows = [
+        (operator.name, operator.python_name, family, operator.summary)
+        for family, members in grouped().items()
+        for operator in members
+    ]
+    header = ("C name", "Python name", "family", "what it computes")
+    say_rows(header, rows, as_json, keys=("name", "python", "family", "summary"))
 
 
 @click.command(short_help="Show an operator's page.")

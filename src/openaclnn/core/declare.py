@@ -214,7 +214,7 @@ def registry() -> tuple[Operator, ...]:
 
 def find_operator(name: str) -> Operator:
     """An operator by its name in any spelling (aclnnEluBackward, EluBackward, elu_backward), or by that of a kernel in
-    case lists (elu_grad_v2); KeyError names the nearest ones, or all.
+    case lists (elu_grad_v2); KeyError names the nearest ones.
     """
     for operator in registry():
         if name in (operator.name, operator.python_name):
@@ -257,7 +257,7 @@ def _known(spelling: str, kernels: Mapping[str, list[Operator]]) -> str:
     )
     if near:
         return f"did you mean {' or '.join(near)}?"
-    return f"known operators: {', '.join(operator.python_name for operator in registry())}"
+    return f"`openaclnn list` names the {len(registry())} operators that are known"
 
 
 def _reference_arguments(call: Call, named: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Format
 from openaclnn.core.version import __version__
 from openaclnn.engines.dispatch import use_engine
-from openaclnn.operators import find_operator, registry
+from openaclnn.operators import find_operator, grouped
 from openaclnn.testing.cases.case import Case, TensorSpec
 from openaclnn.testing.extras import MissingLibraryError, dtype_named
 from openaclnn.testing.files import RAW, Source, TooLargeError, read_together
@@ -307,7 +307,7 @@ def declared() -> dict[str, Any]:
     """Everything at once: the page asks for it when it is opened."""
     return {
         "version": __version__,
-        "operators": [_operator(each) for each in registry()],
+        "operators": [_operator(each) | {"family": family} for family, members in grouped().items() for each in members],
         "products": [{"tag": p.tag, "title": p.title} for p in PRODUCTS],
         "dtypes": [each.name for each in DTYPES if each.numpy_name],
         "formats": [each.name.removeprefix("ACL_FORMAT_") for each in Format if each.name.startswith("ACL_FORMAT_")],

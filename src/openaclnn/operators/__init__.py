@@ -30,7 +30,9 @@ from openaclnn.operators import (  # noqa: F401
     softmax_cross_entropy_with_logits,
 )
 
-__all__ = ["FAMILIES", "find_operator", "load_family", "operators_by_kernel", "registry", "support_table"]  # fmt: skip
+__all__ = [
+    "FAMILIES", "find_operator", "grouped", "load_family", "operators_by_kernel", "registry", "support_table",
+]  # fmt: skip
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "rectified": (
@@ -70,9 +72,23 @@ def registry() -> tuple[Operator, ...]:
     return declare.registry()
 
 
+def grouped() -> dict[str, list[Operator]]:
+    """All operators under the names of their families, in the order of the families' first ones: for lists that people read."""
+    names = {name: family for family, members in FAMILIES.items() for name in members}
+    groups: dict[str, list[Operator]] = {}
+    for operator in registry():
+        family = names.get(operator.name) or next(f for part, f in _PARTS if part in operator.name)
+        groups.setdefault(family, []).append(operator)
+    return groups
+
+
+_PARTS = (("Loss", "losses"), ("CrossEntropy", "losses"), ("Softmax", "softmax"), ("Elu", "exponential"), ("", "others"))
+"""The families of operators with a module of their own, by parts of their names."""
+
+
 def find_operator(name: str) -> Operator:
     """An operator by its name in any spelling (aclnnEluBackward, EluBackward, elu_backward), or by that of a kernel in
-    case lists (elu_grad_v2); KeyError names the nearest ones, or all.
+    case lists (elu_grad_v2); KeyError names the nearest ones.
     """
     registry()
     return declare.find_operator(name)

@@ -573,7 +573,10 @@ async function start() {
   state.declared = await ask("/api/declared");
   const { operators, products, standards, dtypes, raw, version } = state.declared;
   $("version").textContent = version;
-  $("operator").append(...options(operators.map((each) => [each.python, each.name])));
+  for (const family of new Set(operators.map((each) => each.family))) {
+    const members = operators.filter((each) => each.family === family);
+    $("operator").append(h("optgroup", { label: family }, ...options(members.map((each) => [each.python, each.name]))));
+  }
   $("product").append(...options(products.map((each) => [each.tag, each.title])));
   $("standard").append(...options(standards));
   $("raw").append(...options([["", "as the file says"], ...dtypes]));

@@ -76,6 +76,7 @@ class _Form:
     renamed: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     only: Mapping[str, Any] = field(default_factory=dict)
+    numbered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ones: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -110,7 +111,9 @@ def _form(row: Row) -> _Form:
     form = next(each for each in operator.workloads.KERNELS if each.name == kernel.lower())
     tensors = (*(operator[name] for name in form.inputs.values()), *operator.outputs)
     renamed = {**form.inputs, **form.renamed}
-    return _Form(operator, tensors, True, renamed, form.values, form.only, form.ones)
+    return _Form(
+        operator, tensors, True, renamed, form.values, form.only, form.numbered, form.ones
+    )
 
 
 def _attributes(row: Row, form: _Form) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -125,6 +128,8 @@ def _attributes(row: Row, form: _Form) -> tuple[dict[str, Any], tuple[str, ...]]
                 told = f"{row.get('op_name')} with {name} {value!r} is not among our operators"
                 raise Skip("another operator", told)
             continue
+        if name in form.numbered:
+            value = _number(name, value, form.numbered[name])
         parameter = parameter_named(form.operator, form.renamed.get(name, name))
         if parameter is None:
             unused = f"attribute {name!r} was not used: {form.operator.name} has none of that name"
@@ -132,6 +137,13 @@ def _attributes(row: Row, form: _Form) -> tuple[dict[str, Any], tuple[str, ...]]
         else:
             values[parameter.name] = _axis(name, value) if parameter.axis else value
     return values, tuple(notes)
+
+
+def _number(name: str, value: Any, names: tuple[str, ...]) -> int:
+    """A value that kernels have by its name, as the interface's number."""
+    if value not in names:
+        raise ValueError(f"column attributes: {name} is {' or '.join(names)}, not {value!r}")
+    return names.index(value)
 
 
 def _axis(name: str, value: Any) -> Any:
