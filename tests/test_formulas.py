@@ -39,14 +39,16 @@ def known() -> Iterator[Callable[[Callable[..., Value]], Formula]]:
         registry.update(kept)
 
 
-def written(text: str, kept: bool = True) -> Callable[..., Any]:
-    """The last of a text's functions; its source is found again as if it lay in a file, if it is kept."""
+def written(
+    text: str, kept: bool = True, scope: Mapping[str, Any] | None = None
+) -> Callable[..., Any]:
+    """The last of a text's functions; its source is found again as if it lay in a file, if it is kept. It may call what a scope has."""
     file = f"<{hashlib.sha256(text.encode()).hexdigest()}>"
     if kept:
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {**words.WORDS, "np": np, "__name__": "written"}
-    exec(compile(text, file, "exec"), scope)
-    made: Callable[..., Any] = [*scope.values()][-1]
+    names: dict[str, Any] = {**words.WORDS, **(scope or {}), "np": np, "__name__": "written"}
+    exec(compile(text, file, "exec"), names)
+    made: Callable[..., Any] = [*names.values()][-1]
     return made
 
 
