@@ -376,14 +376,15 @@ def _tail(high, low, t, rest, factor, PRECISE: tl.constexpr):
         centred = u - 0.1875
         v = centred + lost
         series = _horner(
-            v, -222.28692626953125, 398.83209228515625, -157.1022186279297, -42.95497131347656
+            v, -1199.4122314453125, 238.98890686035156, 412.87615966796875, -177.60189819335938
         )
-        series = _on(series, v, 43.745948791503906, 1.926801085472107, -10.461153984069824)
-        series = _on(series, v, -0.6363947987556458, 3.333294630050659, 2.085507869720459)
+        series = _on(series, v, -42.319007873535156, 44.08174133300781, 1.9148980379104614)
+        series = _on(series, v, -10.463557243347168, -0.636345624923706, 3.333301067352295)
+        series = tl.fma(series, v, 2.085507869720459)
         curve = v * series
         ratio = curve + 0.6800684928894043
         left = tl.fma(lost - (v - centred), tl.fma(v, 5.36, 1.97), tl.fma(v, series, curve * -1.0))
-        left = left + ((curve - (ratio - 0.6800684928894043)) - 1.155546414111086e-08)
+        left = left + ((curve - (ratio - 0.6800684928894043)) - 1.4612096421728893e-08)
         value = u * ratio
         left = tl.fma(u, ratio, value * -1.0) + tl.fma(u, left, lost * ratio)
         result = value * high
@@ -445,8 +446,15 @@ def erf(x, PRECISE: tl.constexpr = True):
         0.021838152781128883,
         -0.10310692340135574,
     )
-    far = _on(far, size, -0.6381446719169617, -1.127089262008667, -0.00034151188447140157)
-    far = _signed(1.0 - hardware_exp(far, PRECISE), x)
+    far = tl.fma(tl.fma(far, size, -0.6381446719169617), size, -1.127089262008667)
+    if PRECISE:
+        power = tl.fma(far, size, -0.00034151188447140157)
+        rest = tl.fma(far, size, power * -1.0) - 0.00034151188447140157
+        bits, r, curve = _reduced(power, rest, 127)
+        far = tl.fma((curve + r) + 1.0, (bits << 23).to(tl.float32, bitcast=True) * -1.0, 1.0)
+    else:
+        far = 1.0 - tl.exp(tl.fma(far, size, -0.00034151188447140157))
+    far = _signed(far, x)
     return tl.where(tl.abs(x) < 1.0, near, far)
 
 
