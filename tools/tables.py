@@ -55,7 +55,9 @@ def operators_table() -> str:
     for family, members in grouped().items():
         names = ", ".join(each.name.removeprefix("aclnn") for each in members)
         lines.append(f"| {family} | {names} |")
-    said = f"{len(registry())} of some {INTERFACE} functions are here, by their names after `aclnn`:"
+    said = (
+        f"{len(registry())} of some {INTERFACE} functions are here, by their names after `aclnn`:"
+    )
     return "\n".join([said, "", "| family | operators |", "|---|---|", *lines])
 
 

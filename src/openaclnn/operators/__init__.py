@@ -41,7 +41,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "aclnnHardtanhBackward", "aclnnHeaviside",
     ),
     "shrinking": (
-        "aclnnHardshrink", "aclnnHardshrinkBackward", "aclnnSoftshrink", "aclnnSoftshrinkBackward", "aclnnShrink",
+        "aclnnHardshrink", "aclnnHardshrinkBackward", "aclnnSoftshrink", "aclnnSoftshrinkBackward",
     ),
     "sigmoids": (
         "aclnnSigmoid", "aclnnInplaceSigmoid", "aclnnSigmoidBackward", "aclnnSilu", "aclnnSiluBackward", "aclnnSwish",
@@ -82,7 +82,13 @@ def grouped() -> dict[str, list[Operator]]:
     return groups
 
 
-_PARTS = (("Loss", "losses"), ("CrossEntropy", "losses"), ("Softmax", "softmax"), ("Elu", "exponential"), ("", "others"))
+_PARTS = (
+    ("Loss", "losses"),
+    ("CrossEntropy", "losses"),
+    ("Softmax", "softmax"),
+    ("Elu", "exponential"),
+    ("", "others"),
+)
 """The families of operators with a module of their own, by parts of their names."""
 
 

@@ -111,9 +111,7 @@ def _form(row: Row) -> _Form:
     form = next(each for each in operator.workloads.KERNELS if each.name == kernel.lower())
     tensors = (*(operator[name] for name in form.inputs.values()), *operator.outputs)
     renamed = {**form.inputs, **form.renamed}
-    return _Form(
-        operator, tensors, True, renamed, form.values, form.only, form.numbered, form.ones
-    )
+    return _Form(operator, tensors, True, renamed, form.values, form.only, form.numbered, form.ones)
 
 
 def _attributes(row: Row, form: _Form) -> tuple[dict[str, Any], tuple[str, ...]]:
