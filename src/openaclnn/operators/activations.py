@@ -413,7 +413,9 @@ def _reference_of(
     def reference(work: Any = np.float64, **given: Any) -> Array:
         arguments = []
         for name in names:
-            value = given.get(name, options[name].default if name in options else None)
+            value = given.get(name)
+            if value is None and name in options:
+                value = options[name].default
             if isinstance(value, np.ndarray):
                 value = value.astype(
                     np.result_type(work, value) if value.dtype.kind == "c" else work
