@@ -233,9 +233,7 @@ class Passes:
     def __init__(self, code: Code, schedule: Schedule) -> None:
         self.code, self.schedule = code, schedule
         self.words, self.words64 = (kind(code, lambda lanes: 0.0) for kind in (Words, Words64))
-        if any(is_power_of_largest(node) for node in schedule.graph.nodes):
-            with code.once():
-                self.power = Exp(code, None, "negative")
+        self._powers: dict[str, Exp] = {}
 
     def over(self, line: Line) -> None:
         """All of a line."""
@@ -278,7 +276,9 @@ class Passes:
         if node.what == "log" and node.of[0].online is not None:
             # Of 1 and more: what is more than 1 has all digits that FLOAT shows, for a third of the time.
             return log1p_32(self.code, (operands[0] - 1.0).to("f32")).to("f64")
-        return self._computed(self.words64, node, operands)
+        if node.what in OPERATORS or node.what in Words64.WIDE:
+            return self._computed(self.words64, node, operands)
+        return self._computed(self.words, node, [one.to("f32") for one in operands]).to("f64")
 
     def _computed(self, words: Words, node: Node, operands: list[Value]) -> Value:
         terms = [words.term(operand) for operand in operands]
@@ -371,6 +371,12 @@ class Passes:
 
         line.each(count, phase, body, leaves)
 
+    def _power(self, span: str) -> Exp:
+        if span not in self._powers:
+            with self.code.once():  # its constants lie ready before the loops
+                self._powers[span] = Exp(self.code, None, span)
+        return self._powers[span]
+
     def _element(
         self, line: Line, node: Node, known: dict[int, Value], index: Value, shape: Shape
     ) -> Value:
@@ -384,8 +390,8 @@ class Passes:
                 operands = [self._element(line, one, known, index, shape) for one in node.of]
                 if is_reciprocal(node):
                     value = operands[0] * self.reciprocals[node.of[1].index]
-                elif is_power_of_largest(node):
-                    value = self.power(operands[0])
+                elif node.what == "exp" and len(operands) == 1:
+                    value = self._power("negative" if is_power_of_largest(node) else "full")(operands[0])  # fmt: skip
                 else:
                     value = self._computed(self.words, node, operands)
             known[node.index] = value

@@ -468,15 +468,18 @@ class ShortWords(Words):
 
 
 class Words64(Words):
-    """The same in FLOAT64, for what is computed once a row: to 1e-15, which FLOAT shows nothing of."""
+    """The same in FLOAT64, for what is computed once a row: to 1e-15, which FLOAT shows nothing of. Words that are not among `WIDE` have FLOAT alone."""
+
+    WIDE = frozenset({"abs", "exp", "expm1", "fma", "log", "log1p", "maximum", "minimum", "sign", "sqrt", "tanh", "where"})  # fmt: skip
 
     def _value(self, number: Any) -> Any:
         return number if isinstance(number, Value) else self.term(self.code.double(number))
 
-    def exp(self, x: Any) -> Any:
-        return power64(self.code, x)
+    def exp(self, x: Any, rest: Any = None) -> Any:
+        return power64(self.code, x if rest is None else x + self._rest(x, rest))
 
-    def expm1(self, x: Any) -> Any:
+    def expm1(self, x: Any, rest: Any = None) -> Any:
+        x = x if rest is None else x + self._rest(x, rest)
         return expm1_64(self.code, x, self.exp(x))
 
     def log(self, x: Any) -> Any:
