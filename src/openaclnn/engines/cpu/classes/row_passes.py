@@ -112,6 +112,9 @@ class Schedule:
             saved |= {node.index: node for node in phase.saves}
         self.saved = saved
 
+    def place(self, phase: Phase) -> int:
+        return next(place for place, each in enumerate(self.phases) if each is phase)
+
     @property
     def short(self) -> int:
         """Vectors of classes up to which rows are better off beside others: what is computed once a row would take longest."""
