@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,9 +27,9 @@ if MODE:
     import openaclnn.engines.formulas.cross_entropy
     import openaclnn.engines.formulas.softmax  # noqa: F401
     from gpu_process import nothing_remembered  # noqa: F401
-    from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+    from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
     from openaclnn.core.interop import as_tensor
-    from openaclnn.core.plan import Plan, class_plan
+    from openaclnn.core.plan import Operand, Plan, class_plan, row_major_walks
     from openaclnn.engines import gpu
     from openaclnn.engines.formulas.rows import (
         ROLES,
@@ -86,11 +87,11 @@ if MODE:
             self.roles = {own: ROLES[kind] for own, kind in self.formula.operands}
             self.arrays: dict[str, Array] = {}
             for own, kind in self.formula.operands:
+                values: Array = np.array(
+                    draw.standard_normal(self.sizes[ROLES[kind]]) * 2, dtype.numpy
+                )
                 if kind == "Target":
-                    values = np.asarray(draw.integers(-1, classes + 1, positions))
-                else:
-                    values = draw.standard_normal(self.sizes[ROLES[kind]]) * 2
-                    values = np.array(values, dtype.numpy)
+                    values = np.array(draw.integers(-1, classes + 1, positions))
                 self.arrays[own] = laid(own, values)
             for place, result in enumerate(self.graph.results):
                 role = self.roles[str(place)] = "full" if "c" in result.axes else "positions"
@@ -143,7 +144,8 @@ if MODE:
                     apart = [np.where(finite, np.abs(own[place] - wanted), 0.0) for own in moved]
                     error = np.sum(apart, axis=0).max(1, keepdims=True)
                     size = np.where(finite, np.abs(wanted), 0.0)
-                    bound = error + (size + 2.0**-14) * (2.0**-22 + half[self.dtype.numpy_name])
+                    # Operands are no more than 8; where terms of their size cancel, it shows.
+                    bound = error + (size + 2.0**-14) * half[self.dtype.numpy_name] + (size + 8) * 2.0**-23  # fmt: skip
                     assert (np.abs(got - wanted) <= bound)[finite].all(), place
 
             return check
@@ -194,7 +196,7 @@ if MODE == "interpret":
         """NaN and infinities, alone, together, and as all there is; numbers so far apart that powers vanish."""
         if tile is not None:
             monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(*tile))
-        nan, inf, most = np.nan, np.inf, np.finfo(np.float32).max
+        nan, inf, most = np.nan, np.inf, float(np.finfo(np.float32).max)
         rows: list[dict[int, float]] = [
             {3: nan}, {0: inf}, {5: -inf}, {1: inf, 2: inf}, {4: inf, 17: -inf}, {6: nan, 9: inf},
             dict.fromkeys(range(19), -inf), dict.fromkeys(range(19), inf), dict.fromkeys(range(18), -inf),
@@ -272,7 +274,7 @@ if MODE == "interpret":
             for shape in (*sizes[axis % 2 :: 2], (4, 3, 2, 3)):
                 case = Case(name, FLOAT, shape, axis)
                 plan, addresses = run_checked(case)
-                same_bits(case, lambda: run(addresses, 0, shape, ()))  # type: ignore[misc]  # noqa: B023
+                same_bits(case, lambda: run(addresses, 0, shape, ()))  # noqa: B023
         case = Case(name, FLOAT, (6,), 0)
         plan, addresses = run_checked(case)
         same_bits(case, lambda: gpu.dynamic_shapes(plan)(addresses, 0, (6,), ()))  # type: ignore[misc]
@@ -307,3 +309,118 @@ if MODE == "interpret":
         run_checked(Case("softmax", FLOAT, (4, 37), 1, inside))
         memory[1:5, 3:40] = 7
         assert (memory == 7).all()
+
+    @pytest.mark.parametrize("tile", [HELD, STREAMED, (1, 64, False, 4, 4)])
+    def test_probabilities_have_their_digits(tile: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Small ones, too: an exponent is off by as much as it is in FLOAT, and one alone is 1."""
+        monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(*tile))
+        case = Case("softmax", FLOAT, (7, 150 if len(tile) > 4 else 57), 1)
+        x = case.arrays["x"] = case.arrays["x"] * 8
+        plan, addresses = case.plan()
+        assert gpu.prepare(plan)(addresses, 0) == 0
+        (wanted,) = case.evaluated(np.float64)
+        bound = wanted * (x.max(1, keepdims=True) - x + 3) * 2.0**-24 + 2.0**-149
+        assert (np.abs(case.arrays["0"] - wanted) <= bound).all()
+        case = Case("log_softmax", FLOAT, (9, 1), 1)
+        plan, addresses = case.plan()
+        assert gpu.prepare(plan)(addresses, 0) == 0
+        assert not case.arrays["0"].any()
+
+    @formulas
+    def test_rows_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of programs that wait for each other; the last piece is shorter than others, or full."""
+        monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(1, 64, False, 4, 4))  # fmt: skip
+        for shape in ((3, 200), (2, 256), (2, 129)):
+            case = Case(name, FLOAT, shape, 1)
+            plan, addresses = run_checked(case)
+            same_bits(case, lambda: gpu.dynamic_shapes(plan)(addresses, 0, shape, ()))  # type: ignore[misc]  # noqa: B023
+
+
+if MODE == "compile":
+    from openaclnn.engines.gpu.launching import scratch, variants
+    from test_gpu_kernels import device  # noqa: F401
+    from test_gpu_sized import ALIGNED, Pretended
+
+    @pytest.fixture(autouse=True)
+    def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(scratch, "_allocator", lambda: (lambda *_: 1 << 30, lambda at: None))
+        monkeypatch.setattr(row_formulas, "has_clusters", lambda: True)
+
+    def drawn(draw: Any, axes: int, most: int) -> tuple[int, ...]:
+        """Sizes of all magnitudes, some of them round, of so many elements together."""
+        found, left = [], float(most)
+        for _ in range(axes):
+            size = int(2 ** draw.uniform(0, left))
+            found.append(size + -size % 16 if draw.random() < 0.4 else size)
+            left -= np.log2(size)
+        return tuple(found[:: 1 if draw.random() < 0.5 else -1])
+
+    some_formulas = pytest.mark.parametrize(
+        "name", ["log_softmax", "cross_entropy_step", "scaled_norm"]
+    )
+
+    @some_formulas
+    def test_the_builtin_launches_what_python_would(
+        name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Kernel, grid, stream and every parameter: of rows and images, short and long ones and in pieces, for every class axis."""
+        draw = np.random.default_rng(3)
+        for dtype, axis in ((FLOAT, 1), (BFLOAT16, 2), (FLOAT, 0)):
+            driver, natively = Pretended(monkeypatch), 0
+            plan, _ = Case(name, dtype, (3, 4, 5), axis).plan()
+            run, count = gpu.dynamic_shapes(plan), len(plan.operands)
+            for turn in range(60):
+                axes = int(draw.integers(axis + 1, 5))
+                off = [4 * bool(draw.random() < 0.2) for _ in range(count)]
+                addresses = tuple([((2 + k) << 20) + by for k, by in enumerate(off)])
+                call = addresses, 5 + turn, drawn(draw, axes, (12, 20, 27)[turn % 3]), ()
+                status, by_itself = driver.alike(run, call, name)
+                assert status == 0
+                natively += by_itself
+            assert natively > 45
+
+    @some_formulas
+    def test_the_builtin_of_any_strides_launches_what_python_would(
+        name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Sizes and strides are those of no memory: nobody reads it."""
+        draw, driver, natively = np.random.default_rng(6), Pretended(monkeypatch), 0
+        plan, _ = Case(name, FLOAT, (3, 4, 5), 1).plan()
+        offered = gpu.dynamic_strides(plan)
+        assert offered is not None
+        for turn in range(60):
+            axes = int(draw.integers(2, 5))
+            strides = draw.integers(-(1 << 14), 1 << 14, len(plan.operands) * axes) >> draw.integers(0, 14)  # fmt: skip
+            sizes = tuple(draw.integers(1, 14, axes).tolist())
+            call = ALIGNED[: len(plan.operands)], 5 + turn, sizes, tuple(strides.tolist()), ()
+            status, by_itself = driver.alike(offered[0], call, name)
+            assert status == 0
+            natively += by_itself
+        assert natively > 45
+
+    @pytest.mark.parametrize(
+        ("sizes", "wide", "vectors"),
+        [
+            ((4000, 1000, 1), False, True),
+            ((4000, 1001, 1), False, False),
+            ((3, 21, 512 * 512), False, True),
+            ((3_000_000, 1000, 1), True, True),
+            ((40, 200, 1_000_000), True, True),
+        ],
+        ids=str,
+    )
+    def test_kernels_for_an_h200(
+        sizes: tuple[int, int, int], wide: bool, vectors: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Aligned rows and images move by vectors; offsets have 64 bits where 32 are not enough."""
+        monkeypatch.setattr(variants, "_known", {})
+        shape, walks = row_major_walks(*sizes)
+        strides, class_stride, _ = walks["full"]
+        x, out = (Operand(own, FLOAT, strides, class_stride) for own in ("x", "out"))
+        plan = Plan("aclnn", "softmax", FLOAT, shape, (x,), out, {}, sizes[1], class_axis=1)
+        assert gpu.prepare(plan)(ALIGNED[:2], 5) == 0
+        ((key, variant),) = variants._known.items()
+        assert key[4][1] is wide
+        text = variant.binary.asm["ptx"]
+        assert bool(re.search(r"ld\.global\S*\.v4", text)) is vectors
+        assert bool(re.search(r"st\.global\S*\.v4", text)) is vectors

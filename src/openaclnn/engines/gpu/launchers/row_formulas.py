@@ -50,6 +50,7 @@ from openaclnn.engines.machine.numbers import (
     any_of,
     ceil_div,
     inverse,
+    least,
     most,
     where,
 )
@@ -59,7 +60,6 @@ __all__ = ["RowFormulas"]
 LIMIT = 1 << 18  # elements of any strides that one kernel serves
 STRIDED_AXES = 3  # of positions, of that kernel
 MOST_PIECES = 8  # of a row: what all devices with clusters have room for at once
-SHORT = 0  # classes: a row of so many is one thread's
 FEW = 1 << 16  # elements for which a few tiles serve all sizes, so that no size compiles anything
 
 
@@ -88,15 +88,18 @@ def _few_tile(by_class: bool, classes: Number) -> tuple[Number, ...]:
 
 
 def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
-    """Classes lie side by side."""
+    """Classes lie side by side: shares of a copy of the same bytes for softmax, FLOAT and BFLOAT16, on an H200."""
     rows, most_pieces = static["rows"], static["pieces"]
+    # One warp for short rows, since warps wait for each other: 150 classes 1.01 and 0.90 (on two warps 0.97 and 0.66), 50 1.02 and 0.66,
+    # 1000 1.01 and 1.04.
     wide = power_of_two_above(classes, 1 << 15)
-    tall = most(2048 // wide, 1)
-    warps = clamp(wide * rows // 512, 4, 16)
-    held = tall, wide, 0, warps, 1
-    # The longest row that one program holds: 16 KiB to 64 KiB of registers.
-    longest = where(rows > 1, 1 << 13, 1 << 14)
-    pieces = power_of_two_above(ceil_div(classes, longest), 1 << 15)
+    short = where_all(classes <= 4, (256, wide, 0, 4, 1), (where(wide <= 64, 512, 1024) // least(wide, 512), wide, 0, 1, 1))  # fmt: skip
+    # Then 32 elements in a thread, of two rows 16 each: 5000 classes 0.99 and 0.96, 16384 0.96 and 0.94, 32000 0.93 and 0.79.
+    threads = classes // where(rows > 1, 512, 1024)
+    warps = clamp(power_of_two_above(threads + 1, 64) // 2, 1, where(rows > 1, 32, 16))
+    held = where_all(classes <= 512, short, (1, wide, 0, warps, 1))
+    longest = 1 << 15
+    pieces = power_of_two_above(ceil_div(classes, 1 << 14), 1 << 15)
     chunk = power_of_two_above(ceil_div(classes, pieces * ROUND.value) * ROUND.value, 1 << 15)
     in_pieces = 1, chunk, 0, 16, pieces
     streamed = 1, 8192, 1, 16, 1
@@ -106,12 +109,10 @@ def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ..
 
 def _image_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
     """Positions lie side by side."""
-    rows = static["rows"]
     high = power_of_two_above(classes, 1 << 10)
-    held = all_of(classes <= 1 << 10, high * rows <= 1 << 10)
-    across = clamp(4096 // high, 16, 128)
-    warps = clamp(across * high // 512, 4, 16)
-    return where_all(held, (across, high, 0, warps, 1), (64, 32, 1, 4, 1))
+    across = clamp(8192 // high, 16, 128)
+    warps = clamp(across * high // 2048, 4, 8)
+    return where_all(classes <= 1 << 10, (across, high, 0, warps, 1), (64, 64, 1, 8, 1))
 
 
 def tile_of(
@@ -124,21 +125,63 @@ def tile_of(
     return Tile(tile[0], tile[1], tile[2] > 0, tile[3], tile[4])
 
 
-# Which axis lies along the tile, whether it is streamed, whether a row is in pieces.
+ROWS, STREAMED_ROWS, PIECES, IMAGES, STREAMED_IMAGES = (
+    "rows", "streamed rows", "pieces", "images", "streamed images",
+)  # fmt: skip
+# Whether classes lie along the tile, whether they are streamed, whether a row is in pieces.
 KERNELS = {
-    "rows": (True, False, False), "streamed rows": (True, True, False), "pieces": (True, False, True),
-    "images": (False, False, False), "streamed images": (False, True, False),
+    ROWS: (True, False, False), STREAMED_ROWS: (True, True, False), PIECES: (True, False, True), IMAGES: (False, False, False),
+    STREAMED_IMAGES: (False, True, False),
 }  # fmt: skip
+
+
+class Walk(NamedTuple):
+    """Positions and strides as a kernel walks them, with classes or positions along the tile's last axis."""
+
+    by_class: bool
+    shape: tuple[Number, ...]
+    classes: Number
+    strides: Mapping[str, tuple[Number, ...]]  # along positions, then classes
+
+    @property
+    def positions(self) -> Number:
+        return math.prod(self.shape[1:], start=self.shape[0])
+
+    @property
+    def along(self) -> Number:
+        """The size along the tile's last axis."""
+        return self.classes if self.by_class else self.shape[-1]
+
+    def apart(self, name: str) -> Number:
+        """How far neighbours along the tile's last axis are apart; a row of one class is no step long, which is as good as 1."""
+        own = self.strides[name]
+        return where(self.classes > 1, own[-1], 1) if self.by_class else own[-2]
+
+    def across(self, name: str) -> tuple[Number, ...]:
+        """An operand's strides along all other axes."""
+        own = self.strides[name]
+        return own[:-1] if self.by_class else (*own[:-2], own[-1])
+
+    def reach(self, tile: Tile) -> Number:
+        """More than any offset that a program computes, beyond the last position and class too."""
+        found = self.positions + tile.positions
+        for *along, step in self.strides.values():
+            span = abs(step) * (self.classes + tile.chunk)
+            for size, own in zip(self.shape, along, strict=True):
+                span = span + abs(own) * (size + tile.positions)
+            found = most(found, span)
+        return found
 
 
 @dataclass(frozen=True)
 class RowLaunch:
-    """The launch function of a formula's kernels; `dense` for row-major operands, whose positions lie before the classes and behind."""
+    """The launch function of a formula's kernels; `dense` for row-major operands, whose positions lie before the classes and behind.
+
+    `kinds` are those of operands and results, by the names that kernels have for them.
+    """
 
     formula: RowFormula
-    kinds: tuple[
-        tuple[str, str], ...
-    ]  # of operands and results, by the names that kernels have for them
+    kinds: tuple[tuple[str, str], ...]
     dense: bool
     reductions: int
 
@@ -147,101 +190,77 @@ class RowLaunch:
         return 1 if self.dense and by_class else layout_axes
 
     def __call__(self, g: Geometry) -> Launches:
-        steps = [step for by_class in (True, False) for step in self.launches(g, by_class)]
+        classes_along = self.classes_along(g.layout)
+        steps: list[LaunchParams] = []
+        for by_class in (True, False):
+            when = classes_along if by_class else inverse(classes_along)
+            if when is not False:
+                steps += self.launches(g, self.walk(g.layout, by_class), when)
         # What pieces of rows come to.
-        bytes_of = [where(own.when, own.grid * (4 * self.reductions), 0) for own in steps if own.kernel == "pieces"]  # fmt: skip
-        return Launches(steps, bytes_of[0] if bytes_of else 0, (0,))
+        sizes = [where(own.when, own.grid * (4 * self.reductions), 0) for own in steps if own.kernel == PIECES]  # fmt: skip
+        return Launches(steps, sizes[0] if sizes else 0, (0,))
 
-    def launches(self, g: Geometry, by_class: bool) -> list[LaunchParams]:
-        """Those of the kernels for one direction: held and streamed."""
-        layout, classes = g.layout, g.layout.classes
-        shape, strides = layout.shape, dict(layout.strides)
+    def classes_along(self, layout: Layout) -> Truth:
+        """Whether classes, and not positions, lie side by side: where the last row does, which is a result if one is a row."""
         if self.dense:
-            side_by_side = all_of(shape[1] == 1, classes > SHORT)
-            chosen = side_by_side if by_class else inverse(side_by_side)
-        else:
-            along_last, along_classes = (abs(own) for own in self.outermost(strides)[-2:])
-            sideways = all_of(along_classes != 0, any_of(along_last == 0, along_classes <= along_last))  # fmt: skip
-            chosen = sideways if by_class else inverse(sideways)
-        if chosen is False:
-            return []
+            return layout.shape[1] == 1
+        *_, last = [layout.strides[name] for name, kind in self.kinds if kind == "Row"]
+        position, step = (abs(own) for own in last[-2:])
+        return all_of(step != 0, any_of(position == 0, step <= position))
+
+    def walk(self, layout: Layout, by_class: bool) -> Walk:
+        shape, classes, strides = layout
         if self.dense and by_class:
             shape, strides = shape[:1], {name: (own[0], own[2]) for name, own in strides.items()}
-        positions = math.prod(shape[1:], start=shape[0])
+        return Walk(by_class, shape, classes, strides)
+
+    def launches(self, g: Geometry, walk: Walk, when: Truth) -> list[LaunchParams]:
+        """Those for one direction: held, streamed, in pieces."""
+        by_class, classes, positions = walk.by_class, walk.classes, walk.positions
         tile = tile_of(by_class, g.static, classes, positions)
+        # One kernel for all strides, and few for all sizes of few elements.
         small = any_of(g.strided, positions * classes <= FEW)
-
-        # What neighbours along the tile's last axis are apart.
-        axis = -1 if by_class else -2
-        # A row of one class is no step long: as good as 1.
-        apart = {
-            name: where(classes > 1, own[-1], 1) if by_class else own[-2]
-            for name, own in strides.items()
-        }
         near = {
-            name: False
-            if g.strided or (by_class and kind in ("PerRow", "Target"))
-            else apart[name] == 1
+            name: all_of(not g.strided, not by_class or kind in ("Row", "PerClass"), walk.apart(name) == 1)
             for name, kind in self.kinds
-        }
+        }  # fmt: skip
         divided = [name for name, kind in self.kinds if is_divided(kind, by_class)]
-        last = classes if by_class else shape[-1]
-        numbers = [last]
-        for name in divided:
-            own = list(strides[name])
-            own[axis] = where(near[name], 0, own[axis])
-            numbers += own
-        unit = where(small, 1, power_of_two_divisor(*numbers))
-
-        def told(name: str, number: Number) -> Number:
-            return number // unit if name in divided else number
-
-        args: dict[str, Number] = {"classes": classes // unit if by_class else classes}
-        for place, size in enumerate(shape):
-            whole = by_class or place < len(shape) - 1
-            args[f"size_{place}"] = size if whole else size // unit
-        for name, _ in self.kinds:
-            *along, step = [told(name, own) for own in strides[name]]
-            args[f"step_{name}"] = step
-            args |= {f"stride_{name}_{place}": own for place, own in enumerate(along)}
-        if self.formula.targets:
-            args[IGNORED] = ignored_class(g)
-        first = int(self.formula.targets)
-        args |= {f"number_{name}": g.numbers[first + at] for at, name in enumerate(self.formula.numbers)}  # fmt: skip
-        wide: Truth = True
-        if not g.strided:
-            reach = positions + tile.positions
-            for name, _ in self.kinds:
-                own = strides[name]
-                span = abs(own[-1]) * (classes + tile.chunk)
-                for size, step in zip(shape, own, strict=False):
-                    span = span + abs(step) * (size + tile.positions)
-                reach = most(reach, span)
-            wide = reach >= INT32_LIMIT
+        apart = [where(near[name], 0, walk.apart(name)) for name in divided]
+        across = [step for name in divided for step in walk.across(name)]
+        unit = where(small, 1, power_of_two_divisor(walk.along, *apart, *across))
         constexprs: dict[str, Number] = {
-            "UNIT": unit, "WIDE": wide, **{f"NEAR_{name}": own for name, own in near.items()},
-            "POSITIONS": tile.positions, "CHUNK": tile.chunk,
+            "UNIT": unit, "WIDE": g.strided or walk.reach(tile) >= INT32_LIMIT,
+            **{f"NEAR_{name}": own for name, own in near.items()}, "POSITIONS": tile.positions, "CHUNK": tile.chunk,
         }  # fmt: skip
         whole = LaunchParams(
-            "rows" if by_class else "images", ceil_div(positions, tile.positions), args, constexprs, tile.warps,
-            all_of(chosen, inverse(tile.streamed), tile.pieces == 1), inverse(small),
+            ROWS if by_class else IMAGES, ceil_div(positions, tile.positions), self.args(g, walk, unit, divided), constexprs,
+            tile.warps, all_of(when, inverse(tile.streamed), tile.pieces == 1), inverse(small),
         )  # fmt: skip
-        streamed = whole._replace(
-            kernel=f"streamed {whole.kernel}", when=all_of(chosen, tile.streamed)
-        )
+        name = STREAMED_ROWS if by_class else STREAMED_IMAGES
+        streamed = whole._replace(kernel=name, when=all_of(when, tile.streamed))
         if not by_class:
             return [whole, streamed]
         pieces = whole._replace(
-            kernel="pieces", grid=positions * tile.pieces,
-            args={**args, "each": ceil_div(classes, tile.pieces * ROUND.value)},
+            kernel=PIECES, grid=positions * tile.pieces,
+            args={**whole.args, "each": ceil_div(classes, tile.pieces * ROUND.value)},
             constexprs={**constexprs, "PIECES": tile.pieces, "WIDTH": power_of_two_above(tile.pieces, MOST_PIECES)},
-            when=all_of(chosen, tile.pieces > 1), cluster=tile.pieces,
+            when=all_of(when, tile.pieces > 1), cluster=tile.pieces,
         )  # fmt: skip
         return [whole, streamed, pieces]
 
-    def outermost(self, strides: Mapping[str, tuple[Number, ...]]) -> tuple[Number, ...]:
-        """The strides of the last row there is: a result, if one is a row."""
-        return [strides[name] for name, kind in self.kinds if kind == "Row"][-1]
+    def args(self, g: Geometry, walk: Walk, unit: Number, divided: Sequence[str]) -> dict[str, Number]:  # fmt: skip
+        """Sizes, strides and numbers, those that are divided by the unit so."""
+        args = {f"size_{axis}": size for axis, size in enumerate(walk.shape)}
+        args["classes"] = walk.classes
+        args["classes" if walk.by_class else f"size_{len(walk.shape) - 1}"] = walk.along // unit
+        for name, own in walk.strides.items():
+            *along, step = [each // unit for each in own] if name in divided else own
+            args[f"step_{name}"] = step
+            args |= {f"stride_{name}_{axis}": each for axis, each in enumerate(along)}
+        numbers = g.numbers
+        if self.formula.targets:
+            args[IGNORED], numbers = ignored_class(g), numbers[1:]
+        return args | {f"number_{own}": number for own, number in zip(self.formula.numbers, numbers, strict=False)}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,7 +307,7 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _Ro
         whole = KernelSpec(None, slots, precision(plan))
         found = {name: whole._replace(kernel=kernel) for name, kernel in kernels.items()}
         parts = PointerArg(len(slots), "float32")
-        found["pieces"] = found["pieces"]._replace(slots=(*slots, parts), meetings=reductions)
+        found[PIECES] = found[PIECES]._replace(slots=(*slots, parts), meetings=reductions)
         return found
 
     def static(plan: Plan) -> dict[str, int]:
