@@ -476,11 +476,20 @@ class PositionLines(_Lines):
                     line = code.array(first + (self.start + index + k) * step, kind)
                     code.prefetch(line.address(self.many))
                     value.set(numerics.load(line, code.integer(0), self.one))
-                    array.store(value.get(), place + k * self.lanes)
+                with code.when(self._is_read_again(node)):
+                    array.store(code.joined([value.get() for value in values]), place)
             with copied:
                 for value, loaded in zip(values, array.load(place, shape).streams(), strict=True):
                     value.set(loaded)
         return code.joined([value.get() for value in values])
+
+    def _is_read_again(self, node: Node) -> Value:
+        """Whether a later phase reads what was kept of an operand: of several blocks, one of the same level."""
+        behind = self.schedule.phases[self.schedule.place(self.phase) + 1 :]
+        levels = [phase.level for phase in behind if node.name in [each.name for each in self.schedule.inputs([phase])]]  # fmt: skip
+        if not levels:
+            return self.code.integer(0) == 1
+        return ~self.several | (self.code.integer(self.phase.level in levels) == 1)
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
         label = self.labels[node.name]

@@ -484,7 +484,9 @@ class ShortWords(Words):
 
 
 class Words64(Words):
-    """The same in FLOAT64, for what is computed once a row: to 1e-15, which FLOAT shows nothing of."""
+    """The same in FLOAT64, for what is computed once a row: to 1e-15, which FLOAT shows nothing of. Words that are not among `WIDE` have FLOAT alone."""
+
+    WIDE = frozenset({"abs", "exp", "expm1", "fma", "log", "log1p", "maximum", "minimum", "sign", "sqrt", "tanh", "where"})  # fmt: skip
 
     def _value(self, number: Any) -> Any:
         return number if isinstance(number, Value) else self.term(self.code.double(number))
