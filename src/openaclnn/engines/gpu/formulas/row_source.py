@@ -20,7 +20,7 @@ import triton.language as tl
 
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, define, widen
-from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide
+from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide, hardware_exp
 
 __all__ = ["Traversal", "is_divided", "parameters_of", "row_kernel"]
 
@@ -171,12 +171,14 @@ class _Writer:
                 text = f"divide({', '.join(operands)})"
             case "exp" if _is_below_largest(node.of[0]):
                 text = f"power({', '.join(map(self.name, node.of[0].of))}, PRECISE)"
+            case "exp" if "c" in node.axes:
+                text = f"hardware_exp({operands[0]}, PRECISE)"
             case "neg":
                 text = f"{operands[0]} * -1.0"
             case "~":
                 text = f"{operands[0]} == 0"
             case word if word in WORDS:
-                precise = ["PRECISE"] if word in PRECISE_WORDS else []
+                precise = ["PRECISE=PRECISE"] if word in PRECISE_WORDS else []
                 text = f"{word}({', '.join(operands + precise)})"
             case sign:
                 text = f"{operands[0]} {sign} {operands[1]}"
@@ -415,7 +417,7 @@ def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Trave
     """The kernel, for these values of the formula's switches."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
     scope = {
-        **WORDS, "divide": divide, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "of_all": of_all, "power": power,
+        **WORDS, "divide": divide, "hardware_exp": hardware_exp, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "of_all": of_all, "power": power,
         "ratio": ratio, "share": share, "ROUND": ROUND,
     }  # fmt: skip
     _, numbers, _ = parameters_of(formula, len(graph.results), traversal)
