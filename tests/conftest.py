@@ -19,7 +19,7 @@ import openaclnn
 from openaclnn import acl
 from openaclnn.core.call import bind_plain
 from openaclnn.core.declare import Operator, Sample
-from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType, dtype_of_numpy
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType, dtype_of_numpy
 from openaclnn.core.interface import Kind
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
@@ -40,7 +40,9 @@ SIZED = [
     and getattr(op.workloads, "ANY_SIZE", True)
 ]
 """Of those, the ones with one output of the inputs' shape, and kernels for any size."""
-GRADIENTS = [op for op in SIZED if not hasattr(op.workloads, "TRAINED")]
+WITHOUT_AXIS = [op for op in SIZED if op.axis is None]
+"""Of those, the ones that are no rows along any axis: tests of the GPU try those by their formulas (test_gpu_row_operators.py)."""
+GRADIENTS = [op for op in WITHOUT_AXIS if not hasattr(op.workloads, "TRAINED")]
 """Of those, the gradients: where a fast path is the same for all and trying it takes long, they stand for the forwards too."""
 
 
@@ -74,7 +76,7 @@ LONGEST = (
     "test_gpu_kernels.py", "test_new_operator.py", "test_cpu_elementwise.py", "test_gpu_sized.py", "test_benchmarks.py",
     "test_properties.py", "test_operators.py", "test_torch_parallel.py", "test_cli_operators.py", "test_explorer_page.py",
     "test_gpu_losses.py", "test_logits.py", "test_attack.py", "test_torch_like.py", "test_sessions.py", "test_gpu_fused_backward.py",
-    "test_torch_private.py", "test_torch_training.py",
+    "test_gpu_steps.py", "test_torch_private.py", "test_torch_training.py",
 )  # fmt: skip
 """Files that take longest: begun first, they do not keep one process at work when the other has nothing left."""
 
@@ -101,16 +103,27 @@ def pytest_configure() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _takes_part(item: Any) -> bool:
+def _own_width() -> str:
+    from openaclnn.engines.machine.host import machine
+
+    return f"cpu{machine().lanes}"
+
+
+def _dtypes_of_width(item: Any) -> tuple[DType, ...]:
     """Of vectors that neither this machine has nor the narrowest ones are, FLOAT alone is tried: compiling takes long."""
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     name = str(chosen.get("engine_of_any_width", ""))
-    if not name.startswith("cpu"):
-        return True
-    from openaclnn.engines.machine.host import machine
+    tried = not name.startswith("cpu") or name in (f"cpu{WIDTHS[0]}", _own_width())
+    return FLOATS if tried else (FLOAT,)
 
-    widths = {f"cpu{WIDTHS[0]}", f"cpu{machine().lanes}"}
-    return name in widths or chosen.get("dtype", FLOAT) is FLOAT
+
+def _takes_part(item: Any) -> bool:
+    """Code for vectors that this machine does not have is compiled for one operator of each family."""
+    chosen = item.callspec.params if hasattr(item, "callspec") else {}
+    name, operator = str(chosen.get("engine_of_any_width", "")), chosen.get("operator")
+    if name.startswith("cpu") and name != _own_width() and operator in OPERATORS:
+        return operator in families(OPERATORS)
+    return chosen.get("dtype") not in FLOATS or chosen["dtype"] in _dtypes_of_width(item)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -158,6 +171,12 @@ def engine_of_any_width(request: pytest.FixtureRequest) -> Iterator[str]:
             stack.enter_context(vectors_of(int(request.param.removeprefix(name))))
         stack.enter_context(openaclnn.use_engine(name))
         yield name
+
+
+@pytest.fixture
+def dtypes_of_width(request: pytest.FixtureRequest) -> tuple[DType, ...]:
+    """The dtypes to try with `engine_of_any_width`, for tests that go through them by themselves."""
+    return _dtypes_of_width(request.node)
 
 
 def plain(operator: Operator) -> Any:

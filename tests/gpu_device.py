@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as theirs
 
 import openaclnn
-from conftest import SIZED, assert_matches_oracle, plain, tensor_names
+from conftest import WITHOUT_AXIS, assert_matches_oracle, plain, tensor_names
 from openaclnn.core.call import AUTO, bind_plain
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
@@ -43,7 +43,7 @@ from test_gpu_formulas import (
 )
 from workloads import cases_of
 
-names = pytest.mark.parametrize("operator", SIZED, ids=lambda op: op.python_name)
+names = pytest.mark.parametrize("operator", WITHOUT_AXIS, ids=lambda op: op.python_name)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 
 Arguments = dict[str, Any]
@@ -652,7 +652,7 @@ def test_new_layouts_of_many_elements(dtype: DType) -> None:
 def test_time_of_new_sizes() -> None:
     """Printed (pytest -s), not asserted: microseconds of the host for a size that never came up."""
     stream = torch.cuda.current_stream().cuda_stream
-    for operator in SIZED:
+    for operator in WITHOUT_AXIS:
         pattern = operator.workloads.PATTERN
         for variant in operator.workloads.VARIANTS:
             shapes: list[tuple[int, ...]] = [

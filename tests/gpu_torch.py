@@ -143,6 +143,68 @@ AHEAD = [
 ]  # fmt: skip
 
 
+STEPS_AHEAD = [
+    (torch.float32, (40000, 1000)), (torch.float32, (300001, 21)), (torch.float32, (100003, 150)), (torch.float32, (9001, 513)),
+    (torch.float32, (2000003, 2)), (torch.float32, (700001, 7)), (torch.float32, (7001, 2050)), (torch.float32, (3001, 8192)),
+    (torch.float32, (4, 19, 255, 257)), (torch.float32, (2, 150, 131, 129)), (torch.float32, (32, 1000, 16, 16)),
+    (torch.float32, (64, 3, 225, 225)), (torch.float32, (4, 64, 100, 100)), (torch.float32, (9, 300, 37, 41)),
+    (torch.bfloat16, (40000, 1000)), (torch.bfloat16, (700001, 21)), (torch.bfloat16, (8, 19, 255, 257)),
+    (torch.bfloat16, (32, 1000, 16, 16)), (torch.float16, (40000, 150)), (torch.float16, (4, 40, 200, 200)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", ["plain", "none", "all", "sum, classes last"])
+@pytest.mark.parametrize(("dtype", "shape"), STEPS_AHEAD, ids=str)
+def test_steps_of_rows_and_images(dtype: torch.dtype, shape: tuple[int, ...], options: str) -> None:
+    torch.manual_seed(1)
+    classes = shape[1]
+    x = (3 * torch.randn(shape, device="cuda")).to(dtype)
+    if "last" in options and len(shape) > 2:
+        x = x.contiguous(memory_format=torch.channels_last)
+    target = torch.randint(0, classes, (shape[0], *shape[2:]), device="cuda")
+    target.view(-1)[::7] = -100
+    if "sum" in options and dtype is torch.float16:
+        target.view(-1)[500:] = -100  # the loss of all is more than FLOAT16 can say
+    given: dict[str, Any] = {
+        "reduction": options[:4].strip(",") if options[:3] in ("non", "sum") else "mean"
+    }
+    if options == "all":
+        given |= {
+            "weight": torch.rand(classes, device="cuda").to(dtype) + 0.5,
+            "label_smoothing": 0.1,
+        }
+    wide = x.double().requires_grad_()
+    known = theirs.cross_entropy(
+        wide,
+        target,
+        **{name: own.double() if name == "weight" else own for name, own in given.items()},
+    )
+    outer = torch.rand_like(known) if options == "none" else torch.ones_like(known)
+    outer = outer.to(dtype).double()
+    exact, close = (1e-6, 2e-5) if dtype is torch.float32 else (torch.finfo(dtype).eps,) * 2
+    (unit,) = torch.autograd.grad(known, wide, outer)
+    least = 3e-7 * unit.abs().max().item() if options == "all" else 1e-9
+    if dtype is torch.float16:
+        least = 6e-8
+    before = None
+    for factor in (1.0, 0.5, 0.5, 0.5, 1.0, 1.0):
+        own = x.detach().clone().requires_grad_()
+        loss = functional.cross_entropy(own, target, **given)
+        assert "Ahead" in type(loss.grad_fn).__name__
+        torch.testing.assert_close(
+            loss.detach().double(),
+            known.detach(),
+            rtol=exact,
+            atol=1e-6 if options == "none" else 0,
+        )
+        (found,) = torch.autograd.grad(loss, own, (outer * factor).to(dtype))
+        assert found.stride() == own.stride()
+        torch.testing.assert_close(found.double(), unit * factor, rtol=close, atol=least)
+        before = found if before is None else before
+        if factor == 1.0:
+            assert torch.equal(found, before)  # whether it was written with the loss or later
+
+
 def step(x: Any, target: Any, factor: float = 1.0, **options: Any) -> tuple[Any, Any]:
     """The loss, and the gradient of some times it."""
     own = x.detach().clone().requires_grad_()

@@ -46,11 +46,29 @@ for name, formula in FORMULAS.items():
 print(json.dumps(found))
 """
 
+ROWS = (
+    ELSEWHERE.split("found = {}", maxsplit=1)[0]
+    + """
+import itertools
+import openaclnn.engines.formulas.cross_entropy, openaclnn.engines.formulas.softmax
+from openaclnn.engines.cpu.classes.row_formulas import RowKernel
+from openaclnn.engines.formulas.rows import ROW_FORMULAS
+
+found = {}
+for name in ("softmax", "cross_entropy_step"):
+    kernel = RowKernel(ROW_FORMULAS[name])
+    for plan, variant in itertools.product(list(kernel.variants())[:3:2], range(2)):
+        kernel.kernels(plan, variant)
+        found[f"{name} {plan.compute} {variant}"] = texts[-1]
+print(json.dumps(found))
+"""
+)
+
 
 @functools.cache
-def assembly(cpu: str) -> dict[str, str]:
+def assembly(cpu: str, program: str = ELSEWHERE) -> dict[str, str]:
     """Of every formula in three dtypes."""
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE, cpu], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program, cpu], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(done.stdout)
     return found
@@ -61,3 +79,10 @@ def test_formulas_are_vector_code_that_calls_nothing(cpu: str) -> None:
     for name, text in assembly(cpu).items():
         assert not re.findall(r"^\s+blr?\s.*", text, re.MULTILINE), name
         assert re.search(r"^\s+f\w+\s+v\d+\.(4s|8h)", text, re.MULTILINE), name
+
+
+def test_row_formulas_are_vector_code() -> None:
+    kernels = assembly("neoverse-v2", ROWS)
+    assert len(kernels) == 2 * 2 * 2
+    for name, text in kernels.items():
+        assert re.search(r"^\s+fmla\s+v\d+\.4s", text, re.MULTILINE), name

@@ -64,8 +64,14 @@ def out_lines(operator: Operator, given: dict[str, Any], folder: Path, suffix: s
     return line
 
 
-@names
-@pytest.mark.parametrize("suffix", [".npy", ".bin", ".npz", ".safetensors", ".pt"])
+SUFFIXES = (".npy", ".bin", ".npz", ".safetensors", ".pt")
+
+
+@pytest.mark.parametrize(
+    ("operator", "suffix"),
+    [(op, SUFFIXES[place % len(SUFFIXES)]) for place, op in enumerate(families(OPERATORS))],
+    ids=lambda own: getattr(own, "python_name", str(own)),
+)
 def test_run_on_files(tmp_path: Path, operator: Operator, suffix: str, capsys: Any) -> None:
     if suffix == ".pt":
         pytest.importorskip("torch")
@@ -80,7 +86,7 @@ def test_run_on_files(tmp_path: Path, operator: Operator, suffix: str, capsys: A
     assert not list(tmp_path.glob(".*"))
 
 
-@names
+@pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
 def test_pieces_have_the_bits_of_the_whole(tmp_path: Path, operator: Operator, capsys: Any) -> None:
     in_pieces = set()
     for variant in variants_of(operator):

@@ -25,7 +25,7 @@ from conftest import APART, SIZED, assert_matches_oracle, each, families, has_ta
 from openaclnn.calls.plain import make_plain_function
 from openaclnn.core import results
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS
 from openaclnn.core.status import AclnnError
 from openaclnn.engines import dispatch
 from openaclnn.engines.cpu.launching import pool
@@ -41,7 +41,7 @@ ROADS = [op for op in APART if op.result_type is None]
 
 def bits(tensor: Any) -> bytes:
     # A copy: of one element any stride is contiguous, and not to be viewed as bytes.
-    own = tensor.clone(memory_format=torch.contiguous_format)
+    own = tensor.clone(memory_format=torch.contiguous_format).reshape(-1)
     data: bytes = own.view(torch.uint8).numpy().tobytes()
     return data
 
@@ -229,8 +229,14 @@ with_classes = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("library", ["numpy", "torch"])
+by_library = pytest.mark.parametrize(
+    ("library", "dtype"),
+    [("numpy", FLOAT), ("torch", FLOAT), ("numpy", BFLOAT16), ("torch", FLOAT16)],
+    ids=str,
+)
+
+
+@by_library
 @with_classes
 def test_classes_and_positions_of_any_number(
     operator: Operator, library: str, dtype: Any, taken: list[bool]
@@ -739,8 +745,7 @@ def class_call(
     return given
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("library", ["numpy", "torch"])
+@by_library
 @with_classes
 def test_any_numbers_and_sizes_of_classes(
     operator: Operator, library: str, dtype: Any, taken: list[bool]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux's C 
 
 X86 = platform.machine() == "x86_64"
 ROUNDINGS = (0x400, 0x800, 0xC00) if X86 else (0x400000, 0x800000, 0xC00000)
-SIZES = (1, 1000, 1 << 20)
+SIZES = (1, 1000, 1 << 17)
 LIBC = ctypes.CDLL(None)
 
 

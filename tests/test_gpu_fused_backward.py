@@ -20,12 +20,10 @@ if MODE == "interpret":
     from interpreted import on_the_interpreter  # noqa: F401
 
 if MODE:
-    import torch
-
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, DType, dtype_of_numpy
     from openaclnn.engines.gpu.launchers import fused_backward as ahead
+    from openaclnn.engines.gpu.launchers import steps
     from openaclnn.operators.logits import reference, reference_grad
-    from openaclnn.torch import fused_backward as torch_ahead
 
     ROWS = 5
     nan, inf = np.nan, np.inf
@@ -51,23 +49,22 @@ if MODE == "interpret":
             self.target = rng.integers(0, classes, ROWS)
             self.target[2] = ignored
             self.options = {"reduction": reduction, "ignore_index": ignored}
-            self.kind = dtype_of_numpy(np.dtype(dtype)), ROWS, classes, reduction == "mean", ignored
-            self.loss, self.memory = np.zeros((), dtype), np.ones(ahead.MEMORY, np.float32)
-            self.kept = np.zeros(ahead.kept(ROWS), np.float32)
+            own = dtype_of_numpy(np.dtype(dtype))
+            self.step = steps.Step(own, True, ROWS, 1, classes, reduction, ignored)
+            self.loss, self.memory = np.zeros((), dtype), np.ones(steps.MEMORY, np.float32)
+            self.kept = np.zeros(ahead.kept(self.step), np.float32)
             self.top, self.rest, *_ = self.kept[:-4].reshape(4, ROWS)
             self.out = np.full_like(self.x, 7)
 
         def forward(self) -> None:
             self.out[:] = 7
-            run(
-                ahead.loss_runner, self.kind, self.x, self.target, self.loss, self.kept, self.memory, self.out
-            )  # fmt: skip
+            places = self.x, self.target, None, self.loss, self.kept, self.memory, self.out
+            run(ahead.loss_runner(self.step), *places)
 
         def backward(self, gradient: float) -> None:
             own = np.array(gradient, self.x.dtype)
-            run(
-                ahead.gradient_runner, self.kind, own, self.x, self.target, self.kept, self.memory, self.out
-            )  # fmt: skip
+            places = own, self.x, self.target, None, self.kept, self.memory, self.out
+            run(ahead.gradient_runner(self.step), *places)
 
         def known(self, gradient: float) -> Any:
             """The gradient that the reference makes of the same numbers."""
@@ -84,8 +81,8 @@ if MODE == "interpret":
                 self.out.astype(np.float64), known, rtol=close, atol=TINY[self.x.dtype.name]
             )
 
-    def run(maker: Any, kind: tuple[Any, ...], *places: Any) -> None:
-        assert maker(*kind)([own.ctypes.data for own in places], 0) == 0
+    def run(runner: Any, *places: Any) -> None:
+        assert runner([0 if own is None else own.ctypes.data for own in places], 0) == 0
 
     SIXTEEN = ml_dtypes.bfloat16, np.float16
 
@@ -198,74 +195,14 @@ if MODE == "interpret":
         own.backward(1.0)
         own.assert_right(1.0)
 
-    @pytest.fixture
-    def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-        """PyTorch's tensors on the CPU for those of a device."""
-        monkeypatch.setattr(torch_ahead.gpu, "unavailable", lambda: None)
-        monkeypatch.setattr(torch_ahead, "current_engine", lambda: None)
-        monkeypatch.setitem(torch_ahead._memories, torch.device("cpu"), torch.ones(ahead.MEMORY))
-
-    def losses(x: Any, target: Any, *, reduction: str = "mean", **more: Any) -> Any:
-        options = reduction, more.pop("ignored", -100), *more.values()
-        return torch_ahead.loss_ahead(x, target, None, (*options, 0.0, 0.0)[:4])
-
-    @pytest.mark.parametrize("reduction", ["mean", "sum"])
-    def test_autograd_gets_the_gradient_it_asks_for(on_the_host: None, reduction: str) -> None:
-        torch.manual_seed(0)
-        x, target = torch.randn(6, 1200, requires_grad=True), torch.randint(0, 1200, (6,))
-        target[1] = 3
-        wide = x.detach().double().requires_grad_()
-        known = torch.nn.functional.cross_entropy(wide, target, ignore_index=3, reduction=reduction)
-        (unit,) = torch.autograd.grad(known, wide)
-        for factor in (1.0, 1.0, 0.5, 0.5, 0.5, 1.0):
-            loss = losses(x, target, reduction=reduction, ignored=3)
-            torch.testing.assert_close(loss.double(), known, rtol=1e-6, atol=0)
-            first, second = (
-                torch.autograd.grad(loss * factor, x, retain_graph=True)[0] for _ in range(2)
-            )
-            assert torch.equal(first, second)
-            assert first.data_ptr() != second.data_ptr()
-            torch.testing.assert_close(first.double(), unit * factor, rtol=1e-5, atol=1e-9)
-        (differentiable,) = torch.autograd.grad(loss, x, create_graph=True)
-        torch.testing.assert_close(differentiable.double(), unit, rtol=1e-5, atol=1e-9)
-        differentiable.square().sum().backward()
-        assert torch.isfinite(x.grad).all()
-
-    def test_what_is_changed_after_the_loss_is_noticed(on_the_host: None) -> None:
-        leaf, target = torch.randn(3, 1100, requires_grad=True), torch.randint(0, 1100, (3,))
-        x = leaf * 1
-        loss = losses(x, target)
-        x.zero_()
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            loss.backward()
-
-    def test_what_is_left_to_two_kernels(
-        on_the_host: None, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        x, target = torch.randn(3, 1100, requires_grad=True), torch.randint(0, 1100, (3,))
-        assert losses(x, target) is not None
-        assert losses(x, target.int()) is None
-        assert losses(x.detach(), target) is None
-        assert losses(x, target, reduction="none") is None
-        assert losses(x, target, smoothing=0.1) is None
-        assert losses(x, target, smoothing=0.0, scale=0.1) is None
-        assert losses(x.bfloat16(), target) is None  # of an odd number of vectors
-        assert losses(x[:, :1096].bfloat16(), target % 1096) is not None
-        assert losses(x.double(), target) is None
-        assert losses(x[:, 1:], target) is None
-        assert losses(x[:, :1000].contiguous(), target) is None
-        assert losses(x, target[:2]) is None
-        assert torch_ahead.loss_ahead(x, target, torch.ones(1100), ("mean", -100, 0.0, 0.0)) is None
-        with torch.no_grad():
-            assert losses(x, target) is None
-        monkeypatch.setattr(torch_ahead, "current_engine", lambda: "numpy")
-        assert losses(x, target) is None
-
 
 if MODE == "compile":
     from openaclnn.engines.gpu.launchers.geometry import power_of_two_divisor
     from openaclnn.engines.gpu.launching import variants
     from test_gpu_losses import device  # noqa: F401
+
+    def step_of(dtype: DType, classes: int) -> steps.Step:
+        return steps.Step(dtype, True, 64, 1, classes, "mean", -100)
 
     @pytest.mark.parametrize(
         ("maker", "dtype", "classes"),
@@ -280,8 +217,8 @@ if MODE == "compile":
     ) -> None:
         monkeypatch.setattr(variants, "_start_together", lambda *own: lambda *given: None)
         variants._known.clear()
-        addresses = [1 << power for power in range(30, 36)]
-        assert maker(dtype, 64, classes, True, -100)(addresses, 0) == 0
+        addresses = [1 << power for power in range(30, 37)]
+        assert maker(step_of(dtype, classes))(addresses, 0) == 0
         texts = [own.binary.asm["ptx"] for own in variants._known.values()]
         code = next(
             own for own in texts if "entry loss_ahead" in own or "entry gradient_late" in own
@@ -300,6 +237,6 @@ if MODE == "compile":
 
     def test_programs_wait_for_each_other_by_the_driver_or_not_at_all() -> None:
         with pytest.raises(RuntimeError, match="wait for each other"):
-            ahead.loss_runner(FLOAT, 64, 40000, True, -100)([1 << 30] * 6, 0)
-        assert not ahead.serves(4, 64, 40000)  # which is why nobody asks
-        assert ahead.serves(4, 64, 32000)
+            ahead.loss_runner(step_of(FLOAT, 40000))([1 << 30] * 7, 0)
+        assert not ahead.serves(step_of(FLOAT, 40000))  # which is why nobody asks
+        assert ahead.serves(step_of(FLOAT, 32000))

@@ -12,13 +12,21 @@ import pytest
 import torch
 
 import openaclnn
-from conftest import OPERATORS, assert_matches_oracle, assert_same_bits, each, plain, tensor_names
+from conftest import (
+    OPERATORS,
+    assert_matches_oracle,
+    assert_same_bits,
+    each,
+    families,
+    plain,
+    tensor_names,
+)
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.interop import as_tensor, device_name
 from workloads import cases_of
 
-names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+names = pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 
 

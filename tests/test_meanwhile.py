@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 import openaclnn
 from attack.scarce import Scarce
-from conftest import OPERATORS, plain
+from conftest import OPERATORS, families, plain
 from openaclnn import AclnnError, acl, aclnn
 from openaclnn.calls import plain as plain_calls
 from openaclnn.core import results
@@ -368,7 +368,7 @@ def test_what_is_raised_below_pytorch_reaches_the_caller(
 
 # Where PyTorch cannot have a Python object for a tensor, it ends the process by itself: no calls of its own functions here.
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["arrays", "tensors"])
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+@pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
 def test_memory_is_short_for_an_object(operator: Operator, convert: Any, scarce: Scarce) -> None:
     """At each allocation of a call in turn: it raises or gives what it gives, and the next one is as ever."""
     given = {

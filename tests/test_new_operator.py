@@ -1,4 +1,5 @@
-"""The guide of CONTRIBUTING.md is true: what it lists, laid into a copy of the project, makes a new operator.
+"""The guide of CONTRIBUTING.md is true: what it lists, laid into a copy of the project, makes new operators: an elementwise one, and one of
+rows along an axis.
 
 Nothing but what the guide lists is laid: a step that it forgets fails here.
 """
@@ -36,11 +37,11 @@ def lay(project: Path, files: list[str]) -> None:
             shutil.copy(path, project)
     for name in files:
         shutil.copy(GIVEN / name, project / name)
-    [(place, line)] = re.findall(r"^\d\. \*\*One line\*\* in `(\S+)`.*: `(\w+,)`$", GUIDE, re.M)
-    head, *names = re.split(r"\n(?=    \w+,\n)", (project / place).read_text())
-    last, _, tail = names[-1].partition("\n")
-    ordered = "\n".join(sorted([*names[:-1], last, f"    {line}"]))
-    (project / place).write_text(f"{head}\n{ordered}\n{tail}")
+    for place, line in re.findall(r"^\d\. \*\*One line\*\* in `(\S+)`.*: `(\w+,)`$", GUIDE, re.M):
+        head, *names = re.split(r"\n(?=    \w+,\n)", (project / place).read_text())
+        last, _, tail = names[-1].partition("\n")
+        ordered = "\n".join(sorted([*names[:-1], last, f"    {line}"]))
+        (project / place).write_text(f"{head}\n{ordered}\n{tail}")
 
 
 class Copy:
@@ -89,10 +90,10 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     return made
 
 
-def test_the_guide_lists_four_files_and_they_are_all_there_is() -> None:
+def test_the_guide_lists_four_files_each_and_they_are_all_there_is() -> None:
     given = {str(path.relative_to(GIVEN)) for path in GIVEN.rglob("*.py")}
     assert set(FILES) == given
-    assert len(FILES) == 4
+    assert len(FILES) == 8
     assert not any((PROJECT / name).exists() for name in FILES)
 
 
@@ -125,41 +126,61 @@ gradient = np.float32([2, -1, 4, 8])
 
 def try_numbers():  # of one kind, whose first call is remembered
     for high, known in ((1.0, [0, -1, 0, 0]), (6.0, [0, -1, 4, 0]), (8.0, [0, -1, 4, 8]), (0.5, [0] * 4)):
-        assert (openaclnn.hardtanh_backward(gradient, x, max=high) == known).all()
+        assert (openaclnn.band_backward(gradient, x, max=high) == known).all()
 
 try_numbers()
 for engine in ("cpu", "numpy"):
     with openaclnn.use_engine(engine):
-        found = openaclnn.explain(openaclnn.hardtanh_backward, gradient, x)
+        found = openaclnn.explain(openaclnn.band_backward, gradient, x)
         assert found.ok and found.engine == engine, found
-        assert "kernel hardtanh_backward" in str(found)
+        assert "kernel band_backward" in str(found)
         try_numbers()
 out = np.zeros(4, np.float32)
-status, size, executor = aclnn.aclnnHardtanhBackwardGetWorkspaceSize(gradient, x, -3.0, 1.0, out)
+status, size, executor = aclnn.aclnnBandBackwardGetWorkspaceSize(gradient, x, -3.0, 1.0, out)
 assert (status, size) == (0, 0)
-assert aclnn.aclnnHardtanhBackward(None, size, executor, None) == 0
+assert aclnn.aclnnBandBackward(None, size, executor, None) == 0
 assert acl.aclrtSynchronizeStream(None) == 0
 assert (out == [2, -1, 0, 0]).all()
-assert aclnn.aclnnHardtanhBackwardGetWorkspaceSize(gradient, x[:3], -3.0, 1.0, out)[0] == 161002
+assert aclnn.aclnnBandBackwardGetWorkspaceSize(gradient, x[:3], -3.0, 1.0, out)[0] == 161002
+print(aclnn.aclGetRecentErrMsg())
+
+rows = np.float32([[0, 2], [4, 2], [0, 2]])
+for scale, axis, known in (
+    (0.0, 0, [[1 / 3] * 2] * 3), (64.0, 0, [[0, 1 / 3], [1, 1 / 3], [0, 1 / 3]]), (64.0, -1, [[0, 1], [1, 0], [0, 1]]), (0.0, 1, [[0.5] * 2] * 3),
+):
+    assert np.allclose(openaclnn.scaled_softmax(rows, scale=scale, dim=axis), known)
+    found = openaclnn.explain(openaclnn.scaled_softmax, rows, scale=scale, dim=axis)
+    assert "classes along axis" in str(found) and "kernel scaled_softmax" in str(found)
+out = np.zeros((3, 2), np.float32)
+status, size, executor = aclnn.aclnnScaledSoftmaxGetWorkspaceSize(rows, 64.0, 1, out)
+assert (status, size) == (0, 0)
+assert aclnn.aclnnScaledSoftmax(None, size, executor, None) == acl.aclrtSynchronizeStream(None) == 0
+assert (out == [[0, 1], [1, 0], [0, 1]]).all()
+assert aclnn.aclnnScaledSoftmaxGetWorkspaceSize(rows, 64.0, 2, out)[0] == 161002
 print(aclnn.aclGetRecentErrMsg())
 """
 
 
 def test_python_calls(copy: Copy) -> None:
     told = copy.python("-c", CALLS)
-    assert "aclnnHardtanhBackward: self: expected shape (4,), the shape of gradOutput" in told
+    assert "aclnnBandBackward: self: expected shape (4,), the shape of gradOutput" in told
+    assert "aclnnScaledSoftmax: dim: expected an axis of self, -2 to 1, got 2" in told
 
 
 def test_stubs_and_table_name_it(copy: Copy) -> None:
     package = copy.folder / "src" / "openaclnn"
-    assert "def hardtanh_backward(" in (package / "__init__.pyi").read_text()
-    assert "def aclnnHardtanhBackwardGetWorkspaceSize(" in (package / "aclnn.pyi").read_text()
-    assert "`aclnnHardtanhBackward`" in (copy.folder / "README.md").read_text()
-    assert "| aclnnHardtanhBackward " in (copy.folder / "docs" / "products.md").read_text()
+    for plain, name in (
+        ("band_backward", "aclnnBandBackward"),
+        ("scaled_softmax", "aclnnScaledSoftmax"),
+    ):
+        assert f"def {plain}(" in (package / "__init__.pyi").read_text()
+        assert f"def {name}GetWorkspaceSize(" in (package / "aclnn.pyi").read_text()
+        assert f"`{name}`" in (copy.folder / "README.md").read_text()
+        assert f"| {name} " in (copy.folder / "docs" / "products.md").read_text()
 
 
 PROGRAM = r"""
-#include "aclnnop/aclnn_hardtanh_backward.h"
+#include "aclnnop/aclnn_band_backward.h"
 #include "support.h"
 
 int main(void)
@@ -174,8 +195,8 @@ int main(void)
     aclTensor *self = tensor(inputs, sizeof inputs, ACL_FLOAT, shape, 1);
     aclTensor *out = tensor(inputs, sizeof inputs, ACL_FLOAT, shape, 1);
     aclScalar *min = aclCreateScalar(&low, ACL_FLOAT), *max = aclCreateScalar(&high, ACL_FLOAT);
-    CHECK(aclnnHardtanhBackwardGetWorkspaceSize(gradOutput, self, min, max, out, &size, &executor));
-    CHECK(aclnnHardtanhBackward(workspace_of(size), size, executor, stream));
+    CHECK(aclnnBandBackwardGetWorkspaceSize(gradOutput, self, min, max, out, &size, &executor));
+    CHECK(aclnnBandBackward(workspace_of(size), size, executor, stream));
     CHECK(aclrtSynchronizeStream(stream));
     print_floats("gradient", out, 4);
     release(gradOutput);
@@ -213,11 +234,13 @@ from openaclnn.cli import main
 from openaclnn.core.dtypes import FLOATS
 
 speed.ATTEMPTS = 1
-operator = openaclnn.find_operator("hardtanh_backward")
+operator = openaclnn.find_operator("band_backward")
 for dtype in FLOATS:
     row = accuracy.measure(operator, "unit", dtype)
     assert float(row[3]) <= (2.5 if dtype is FLOATS[0] else 0.51), row
-only = ["--quick", "--only", "hardtanh_backward unit call", "--rounds", "1"]
+    row = accuracy.measure(openaclnn.find_operator("scaled_softmax"), "columns", dtype)
+    assert float(row[3]) <= (4 if dtype is FLOATS[0] else 0.52), row
+only = ["--quick", "--only", "band_backward unit call", "--rounds", "1"]
 raise SystemExit(main(["bench", *only]))
 """
 
@@ -239,10 +262,16 @@ def suites() -> dict[str, tuple[str, list[str]]]:
     lists = re.compile(r"OPERATORS|APART|SIZED|registry\(\)")
     files = [f"tests/{path.name}" for path in tests if lists.search(path.read_text())]
     return {
-        "the operators": ("", ["-k", f"hardtanh or {whole}", *files]),
-        "its Triton kernel": (
+        "the operators": ("", ["-k", f"band or scaled_softmax or {whole}", *files]),
+        "their Triton kernels": (
             "interpret",
-            ["-k", "hardtanh", "tests/test_gpu_kernels.py", "tests/test_gpu_sized.py"],
+            [
+                "-k",
+                "band or scaled_softmax",
+                "tests/test_gpu_kernels.py",
+                "tests/test_gpu_sized.py",
+                "tests/test_gpu_row_operators.py",
+            ],
         ),
     }
 
@@ -277,14 +306,14 @@ def test_a_missing_formula_is_told(tmp_path: Path) -> None:
     done = Copy(tmp_path).run("-c", "import openaclnn; openaclnn.registry()")
     assert done.returncode == 1
     told = done.stderr.splitlines()[-1]
-    assert told == "ModuleNotFoundError: No module named 'openaclnn.engines.formulas.hardtanh'"
+    assert told == "ModuleNotFoundError: No module named 'openaclnn.engines.formulas.band'"
 
 
 def test_a_missing_table_of_mistakes_is_told(tmp_path: Path) -> None:
     lay(tmp_path, FILES)
-    path = tmp_path / "tests/workloads/hardtanh_backward.py"
+    path = tmp_path / "tests/workloads/band_backward.py"
     path.write_text(path.read_text().partition("\n\ndef sound()")[0])
-    done = Copy(tmp_path).run("-m", "pytest", "-x", "-k", "hardtanh", "tests/test_checks.py")
+    done = Copy(tmp_path).run("-m", "pytest", "-x", "-k", "band_backward", "tests/test_checks.py")
     assert done.returncode == 1
-    place = "tests/workloads/hardtanh_backward.py wants sound(), MISTAKES"
-    assert f"aclnnHardtanhBackward has no table of mistakes: {place}" in done.stdout
+    place = "tests/workloads/band_backward.py wants sound(), MISTAKES"
+    assert f"aclnnBandBackward has no table of mistakes: {place}" in done.stdout

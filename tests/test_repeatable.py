@@ -40,7 +40,7 @@ def test_raw_memory_by_the_short_way(stream: Any) -> None:
     executor = repeatable(source, out)
     for handle in (stream, None, stream):
         assert run(executor, handle) == 0
-        assert executor.found is not None
+        assert executor.checked is not None
         np.testing.assert_array_equal(read_back(address, X), EXPECTED)
         assert acl.aclrtMemset(address, X.nbytes, 0, X.nbytes) == 0
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import OPERATORS, each
+from conftest import OPERATORS, each, families
 from openaclnn.cli import main
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, INT64, DType
@@ -31,7 +31,7 @@ from openaclnn.testing.running.build import build
 from openaclnn.testing.running.chunks import oracle_in_chunks
 from openaclnn.testing.running.run import memory_of
 
-names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+names = pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
 SHAPES = {"rows": (700, 111), "pixels": (3, 7, 61, 67)}
 
 
@@ -185,7 +185,7 @@ def test_shares_of_the_levels() -> None:
 @pytest.mark.parametrize("level", ["L0", "L1", "L2"])
 def test_the_mix_of_a_level(level: str) -> None:
     """Told from the values alone; a normal case is one with a deviation of 1 or more that is not uniform's."""
-    recipe = Recipe("elu_backward", level=level, count=300, elements=20_000, seed=5)
+    recipe = Recipe("elu_backward", level=level, count=160, elements=10_000, seed=5)
     seen: Counter[str] = Counter()
     for number in range(recipe.count):
         values = recipe.arguments(number)["grad_output"].astype(np.float64)
@@ -205,7 +205,7 @@ def test_the_mix_of_a_level(level: str) -> None:
             assert abs(values.mean()) < 102
             seen["normal"] += 1
     total, shares = sum(seen.values()), Counter(map(kind_of, MIXES[level]))
-    assert total > 100
+    assert total > 80
     assert seen.keys() == shares.keys()
     for kind, share in shares.items():
         assert abs(seen[kind] / total - share / shares.total()) < 0.1, (kind, seen)

@@ -54,7 +54,7 @@ EVERYWHERE = {
 WITHOUT = '''
 import importlib, os, sys, types, warnings
 import torch, torch.nn.functional as theirs, torch.distributed.tensor.experimental
-import torch._functorch.utils
+import torch._functorch.utils, torch._dynamo, llvmlite.binding, llvmlite.ir  # once for all of them
 
 class Without(types.ModuleType):
     """All that a module or a class has, but for some names, or with other things under them."""

@@ -58,6 +58,8 @@ class Data:
             # Others follow where a rule about equal dtypes would be broken before.
             others = {name: t((2, 3), UINT16) for name in tensors} if self._compared(check) else {}
             yield Mistake(row, INVALID, names[0], {**others, names[0]: t((2, 3), UINT16)})
+        elif " has dtype " in rule:
+            yield Mistake(row, INVALID, names[0], {names[0]: t((2, 3), UINT16)})
         elif " has the dtype of " in rule or rule.endswith("has the common dtype"):
             yield Mistake(row, INVALID, names[0], {names[0]: t((2, 3), FLOAT16)})
         elif " have a common dtype" in rule:

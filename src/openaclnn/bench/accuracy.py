@@ -196,7 +196,9 @@ class Search:
 
 def vectors_of(lanes: int) -> AbstractContextManager[None]:
     """The CPU engine's code as on a machine with such vectors (NEON's, AVX2's, AVX-512's), for calls that name the engine."""
-    others = {"lanes": lanes, "registers": 16 if lanes == 8 else 32, "neon": lanes == 4}
+    others: dict[str, Any] = {
+        "lanes": lanes, "registers": 16 if lanes == 8 else 32, "neon": lanes == 4,
+    }  # fmt: skip
     return written_for(machine()._replace(**others))
 
 

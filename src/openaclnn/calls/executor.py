@@ -19,7 +19,7 @@ from openaclnn.core.interop import HeldStorage, as_tensor
 from openaclnn.core.status import AclnnError, Status, record_message, shown
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Runner
-from openaclnn.repeat.phases import Extents, Found, Launch, Specialization, locate
+from openaclnn.repeat.phases import CheckedMemory, Extents, Launch, Specialization, locate
 from openaclnn.runtime import AclFailure, Stream, current_stream, memory
 from openaclnn.runtime.device import device_named
 
@@ -34,12 +34,12 @@ class Executor:
     """A checked and planned call, with the arguments of phase one in C order: null tensors as None."""
 
     __slots__ = (
-        "__weakref__", "arguments", "found", "kind", "launch", "located", "operator", "repeatable", "runner", "spent", "turn",
+        "__weakref__", "arguments", "checked", "kind", "launch", "located", "operator", "repeatable", "runner", "spent", "turn",
     )  # fmt: skip
     c_name = "aclOpExecutor"
 
     def __init__(
-        self, operator: Operator, kind: Specialization, launch: Launch, arguments: tuple[Any, ...], located: Found | None = None
+        self, operator: Operator, kind: Specialization, launch: Launch, arguments: tuple[Any, ...], located: CheckedMemory | None = None
     ) -> None:  # fmt: skip
         self.operator = operator
         self.kind = kind
@@ -47,7 +47,7 @@ class Executor:
         self.runner = launch[0]
         self.arguments = arguments  # in C order: tensors and numbers, or the caller's arrays
         self.located = located  # the memory of the caller's arrays, until somebody asks for tensors
-        self.found = located  # the memory as it was checked; `forget` takes it away
+        self.checked = located  # the memory as it was checked; `forget` takes it away
         self.repeatable = False
         self.spent = ""  # why it cannot run any more
         self.turn = True  # deleted by whoever runs it: in one step, as threads may come together
@@ -56,7 +56,7 @@ class Executor:
         """The arguments, with arrays as tensors. A tensor of PyTorch's may have got other memory since: the call is over what it had."""
         if self.located is not None:
             addresses, owners = self.located
-            held = {id(own.tensor): own for own in owners if type(own) is HeldStorage}
+            held = {id(owner.tensor): owner for owner in owners if type(owner) is HeldStorage}
             places, passed = self.operator.places, self.arguments
             views = list(passed)
             for parameter in self.operator.tensors:
@@ -65,7 +65,7 @@ class Executor:
             for place, address in zip(self.kind.operands, addresses, strict=True):
                 view = views[place]
                 view.base, view.owner = address, held.get(id(passed[place]), view.owner)
-            self.arguments, self.located, self.found = tuple(views), None, None
+            self.arguments, self.located, self.checked = tuple(views), None, None
         return self.arguments
 
     @property
@@ -132,38 +132,38 @@ def phase_one(
     """Bind, check and plan; raises AclnnError where the interface returns a status."""
     located = locate(operator, arguments) if workspace_size and executor else None
     if located is not None:
-        kind, launch, found = located
-        return Executor(operator, kind, launch, arguments, found)
-    made = Executor(operator, *planned(operator, arguments, workspace_size, executor))
-    if made.runner is not None:
-        _look_early(made)
-    return made
+        kind, launch, checked = located
+        return Executor(operator, kind, launch, arguments, checked)
+    planned_call = Executor(operator, *planned(operator, arguments, workspace_size, executor))
+    if planned_call.runner is not None:
+        _look_early(planned_call)
+    return planned_call
 
 
 def _look_early(executor: Executor) -> None:
     """Look at the memory in phase one already, so that a broken rule is told where the caller can see it; a raw tensor may get its address
     later, and with it lie apart."""
     noticed, kind, extents = memory.notices(), executor.kind, executor.extents
-    found = check_memory(kind.plan, extents, executor.tensors, kind.device, later=True)
-    if found is not None:
+    checked = check_memory(kind.plan, extents, executor.tensors, kind.device, later=True)
+    if checked is not None:
         with suppress(AclnnError):
             check_overlap(kind.plan, extents, executor.tensors)
-            _rely(executor, found, noticed)
+            _rely(executor, checked, noticed)
 
 
 _watched: set[weakref.ref[Executor]] = set()
-"""Executors whose `found` holds until `forget`."""
+"""Executors whose `checked` holds until `forget`."""
 
 
-def _rely(executor: Executor, found: Found, noticed: int) -> None:
-    """Let an executor rely on the memory that was found, until `forget`.
+def _rely(executor: Executor, checked: CheckedMemory, noticed: int) -> None:
+    """Let an executor rely on memory that was checked, until `forget`.
 
     `noticed` is the count of changes from before the looking: one that came meanwhile counts too.
     """
-    executor.found = found
+    executor.checked = checked
     _watched.add(weakref.ref(executor, _watched.discard))
     if memory.notices() != noticed:
-        executor.found = None
+        executor.checked = None
 
 
 def forget() -> None:
@@ -172,20 +172,20 @@ def forget() -> None:
         _watched.discard(mark)
         executor = mark()
         if executor is not None:
-            executor.found = None
+            executor.checked = None
 
 
 memory.listeners.append(forget)
 
 
-def _checked(executor: Executor) -> Found:
+def _checked(executor: Executor) -> CheckedMemory:
     """Where the tensors lie now; a broken rule of memory is refused."""
     noticed, kind, extents = memory.notices(), executor.kind, executor.extents
-    found = check_memory(kind.plan, extents, executor.tensors, kind.device)
-    assert found is not None
+    checked = check_memory(kind.plan, extents, executor.tensors, kind.device)
+    assert checked is not None
     check_overlap(kind.plan, extents, executor.tensors)
-    _rely(executor, found, noticed)
-    return found
+    _rely(executor, checked, noticed)
+    return checked
 
 
 def _run_elsewhere(queue: Stream, runner: Runner, addresses: Sequence[int], name: str) -> None:
@@ -221,15 +221,15 @@ def phase_two(
         if runner is None:
             return
         # Descriptors may be destroyed or re-addressed once this returns, so addresses are taken now.
-        found = executor.found or _checked(executor)
-        check_storages(operator, executor.arguments, found[1])
+        checked = executor.checked or _checked(executor)
+        check_storages(operator, executor.arguments, checked[1])
         announce_writes(operator, executor.arguments)
         here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
         at_once = executor.launch[2] <= _SMALL or kind.device != "cpu"
-        if here and at_once and queue.launch_now(runner, found[0]):
+        if here and at_once and queue.launch_now(runner, checked[0]):
             return
-        queue.submit(_task(queue, runner, executor, found, "" if here else kind.device))
+        queue.submit(_task(queue, runner, executor, checked, "" if here else kind.device))
     except AclFailure as failure:
         raise AclnnError(
             Status.ACLNN_ERR_RUNTIME_ERROR,
@@ -241,15 +241,15 @@ def phase_two(
 
 
 def _task(
-    queue: Stream, runner: Runner, executor: Executor, found: Found, elsewhere: str
+    queue: Stream, runner: Runner, executor: Executor, checked: CheckedMemory, elsewhere: str
 ) -> Callable[[], None]:
     """What the stream runs in its turn; until then it holds the executor, and so the arrays."""
 
     def task(keep: Executor = executor) -> None:
         if elsewhere:
-            _run_elsewhere(queue, runner, found[0], elsewhere)
+            _run_elsewhere(queue, runner, checked[0], elsewhere)
         else:
-            queue.launch(runner, found[0])
+            queue.launch(runner, checked[0])
 
     return task
 

@@ -24,7 +24,7 @@ from openaclnn.core.interop import (
 from openaclnn.core.plan import Plan, walks_alike
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat.phases import Extents, Found
+from openaclnn.repeat.phases import CheckedMemory, Extents
 from openaclnn.runtime.memory import Allocation, find_allocation
 
 __all__ = [
@@ -44,19 +44,19 @@ def _refuse(plan: Plan, parameter: str, expected: str, got: str, status: int) ->
 def check_devices(call: Call) -> str:
     """The memory that all tensors of a call lie in; mixing two is refused."""
     values = call.values
-    devices = {own.device for own in values.values() if isinstance(own, Tensor)}
+    devices = {value.device for value in values.values() if isinstance(value, Tensor)}
     if len(devices) == 1:
         return devices.pop()
     device = ""
     for parameter in call.operator.tensors:
-        own = values[parameter.name]
-        if isinstance(own, Tensor) and own.device != device:
-            if device and not own.empty:
+        value = values[parameter.name]
+        if isinstance(value, Tensor) and value.device != device:
+            if device and not value.empty:
                 raise AclnnError(
                     Status.ACLNN_ERR_PARAM_INVALID, call.operator.name, parameter.name,
-                    f"memory of {device}, like the tensors before it", own.device,
+                    f"memory of {device}, like the tensors before it", value.device,
                 )  # fmt: skip
-            device = device or own.device
+            device = device or value.device
     return device
 
 
@@ -104,8 +104,8 @@ def check_storages(
             named = zip(operator.parameters, arguments, strict=True)
             name = next(
                 p.name
-                for p, own in named
-                if own is owner.tensor or getattr(own, "owner", None) is owner
+                for p, value in named
+                if value is owner.tensor or getattr(value, "owner", None) is owner
             )
             raise AclnnError(
                 Status.ACLNN_ERR_PARAM_INVALID, operator.name, name,
@@ -129,10 +129,10 @@ def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:
         check_recorder()
     except TypeError as error:
         expected, _, got = str(error).rpartition(", got ")
-    for own, output in written:
+    for number, output in written:
         if output.requires_grad and not got and is_tracked_leaf(output):
             expected = "a tensor that autograd lets be written (or torch.no_grad())"
-            place, got = own, "a leaf that requires grad"
+            place, got = number, "a leaf that requires grad"
     if got:
         name = operator.parameters[place].name
         raise AclnnError(Status.ACLNN_ERR_PARAM_INVALID, operator.name, name, expected, got)
@@ -141,7 +141,7 @@ def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:
 
 def check_memory(
     plan: Plan, extents: Extents, tensors: Sequence[Tensor], device: str, later: bool = False
-) -> Found | None:
+) -> CheckedMemory | None:
     """Where tensors lie; refuse null data, memory of another kind or device, and raw views that reach past their allocation.
 
     `device` is the one that the call was planned for. With `later`, an address may come yet: None where one is null.
@@ -213,8 +213,8 @@ def check_overlap(plan: Plan, extents: Extents, tensors: Sequence[Tensor]) -> No
     """Refuse an output that shares memory with an input, unless it is that input, element for element; or with an
     output before it."""
     spans = [
-        (own.address + low, own.address + high)
-        for own, (low, high) in zip(tensors, extents, strict=True)
+        (tensor.address + low, tensor.address + high)
+        for tensor, (low, high) in zip(tensors, extents, strict=True)
     ]
     if all(stop <= start for (_, stop), (start, _) in pairwise(sorted(spans))):
         return  # as in most calls

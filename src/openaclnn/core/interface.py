@@ -206,7 +206,8 @@ class Interface:
         if not self.supported_on(product):
             return ()
         beyond = [d for d in self.tensors[0].dtypes if d.kind == "floating" and d not in FLOATS]
-        return (*(dtype for dtype in FLOATS if dtype in product.floats), *beyond)
+        known = self.tensors[0].dtypes
+        return (*(d for d in FLOATS if d in product.floats and d in known), *beyond)
 
     def prototypes(self) -> tuple[str, str]:
         """The C prototypes of phase one and phase two."""

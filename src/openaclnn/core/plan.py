@@ -17,13 +17,13 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from openaclnn.core.dtypes import DType
+from openaclnn.core.dtypes import DType, promote
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor, element_count, extent
 
 __all__ = [
     "ANY_COUNT", "Free", "BoundedCache", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
-    "exactly", "filling_plan", "reduced_plan", "row_major_walks", "told_of", "walks_alike",
+    "exactly", "filling_plan", "reduced_plan", "rounded_first", "row_major_walks", "told_of", "walks_alike",
 ]  # fmt: skip
 
 
@@ -72,7 +72,7 @@ class Plan:
 
     operator: str
     kernel: str  # "" when there is nothing to compute
-    compute: DType  # results are rounded to this type first, then to the output's
+    compute: DType  # inputs are rounded to this type; so are results, and then to the output's
     shape: tuple[int, ...]
     inputs: tuple[Operand, ...]
     output: Operand
@@ -460,6 +460,16 @@ def empty_plan(
     name, tensor = output
     operand = Operand(name, tensor.dtype, tensor.strides)
     return Plan(operator, "", tensor.dtype, (0,), (), operand, {}, spared=_spared(spared))
+
+
+def rounded_first(plan: Plan) -> str | None:
+    """What to say of an input of elements or rows that the computation type does not hold: it is rounded to that before."""
+    for operand in plan.inputs:
+        kinds = operand.dtype.kind, plan.compute.kind
+        if operand.role == "full" and kinds == ("floating", "floating"):
+            if promote(operand.dtype, plan.compute) is not plan.compute:
+                return f"{operand.parameter} is rounded to {plan.compute} first"
+    return None
 
 
 def walks_alike(operand: Operand, output: Operand) -> bool:

@@ -29,7 +29,8 @@ from openaclnn.operators.workloads.words import KernelForm
 
 __all__ = [
     "ALL", "G", "NEWEST", "NOT_910", "NOT_310P", "NOT_950", "X", "Activation", "KernelForm", "broadcast", "converts", "declare",
-    "dtypes", "in_bounds", "not_null", "number", "promotes", "rank", "same_dtype", "same_shape",
+    "dtypes",
+    "dtypes_among", "in_bounds", "not_null", "number", "promotes", "rank", "same_dtype", "same_shape",
 ]  # fmt: skip
 
 ALL = frozenset({"950", "a3", "a2", "310p", "910"})
@@ -45,7 +46,7 @@ Rule = Callable[["Activation", str], list[Check]]
 """Makes the checks of one row."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Activation(Operator):
     """An elementwise operator that `declare` made."""
 
@@ -89,6 +90,11 @@ def dtypes(*names: str, more: tuple[DType, ...] = (), apart: bool = False) -> Ru
         return [checks.dtype_in(row, *_renamed(operator, names), more=more)]
 
     return of
+
+
+def dtypes_among(known: tuple[DType, ...], *names: str) -> Rule:
+    """One of a few dtypes."""
+    return lambda operator, row: [checks.dtype_one_of(row, name, known) for name in names]
 
 
 def same_dtype(*names: str) -> Rule:

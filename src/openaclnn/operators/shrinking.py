@@ -20,6 +20,7 @@ from openaclnn.operators.activations import (
     broadcast,
     declare,
     dtypes,
+    dtypes_among,
     in_bounds,
     not_null,
     number,
@@ -97,7 +98,7 @@ def _in_dtype(call: Call) -> dict[str, Any]:
 declare(
     "Shrink", "x moved towards 0 by a bias, and 0 where it is not larger than lambd in size.",
     "out = self > lambd ? self - bias : self < -lambd ? self + bias : 0", formulas.shrink, _soft, [-3.8, -0.8, 0, 2.8],
-    (not_null(), dtypes("self", "out"), same_shape(), in_bounds("lambd")),
+    (not_null(), dtypes_among((FLOAT, FLOAT16), "self", "out"), same_shape(), in_bounds("lambd")),
     options=(WIDTH, number("bias", "by how much values move", 0.0)), accepts=(FLOAT, FLOAT16), families=NOT_910, numbers=_in_dtype,
     bounds=POSITIVE, arguments={"bias": 0.2}, kernels=(KernelForm("shrink", {"input_x": "self"}),),
 )  # fmt: skip

@@ -170,7 +170,7 @@ class CallCache:
             (at.CLEAR, api.PyErr_Clear), (at.TUPLE_NEW, api.PyTuple_New),
             (at.TUPLE_SET, api.PyTuple_SetItem), (at.FROM_INT64, api.PyLong_FromLongLong),
             (at.VECTORCALL, api.PyObject_Vectorcall), (at.GET_VARIABLE, api.PyContextVar_Get), (at.AS_INT64, api.PyLong_AsLongLong),
-            (at.INCREF, api.Py_IncRef), (at.DECREF, api.Py_DecRef), (at.ERROR, api.PyErr_Occurred),
+            (at.LENGTH, api.PyObject_Size), (at.INCREF, api.Py_IncRef), (at.DECREF, api.Py_DecRef), (at.ERROR, api.PyErr_Occurred),
         ):  # fmt: skip
             control[where] = address_of_function(function)
         for where, held in (

@@ -488,22 +488,22 @@ def _by_kernels(
         return None
     logits, rows, rank = input, target, input.dim()
     _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
-    if rank == 1:
-        logits, rows = input.unsqueeze(0), target.unsqueeze(0)
-    elif rank > 2:
-        logits, rows = _images(input, target)
     if weight is not None and weight.dtype is not input.dtype and not _are_cast(input, weight):
         return None
     wide = torch.promote_types(input.dtype, torch.float32)
     factors = weight if weight is None or weight.dtype is wide else weight.to(wide)
+    # The size is asked for last: while a graph is recorded it would become one of its conditions.
+    if is_cast_alone(input) and 4 * input.numel() >= LEAST:
+        loss = loss_ahead(input.float(), target, factors, options)
+        if loss is not None:
+            return loss
+    if rank == 1:
+        logits, rows = input.unsqueeze(0), target.unsqueeze(0)
+    elif rank > 2:
+        logits, rows = _images(input, target)
     if rows.dtype is torch.uint8:
         rows = rows.long()
     try:
-        # The size is asked for last: while a graph is recorded it would become one of its conditions.
-        if is_cast_alone(logits) and 4 * logits.numel() >= LEAST:
-            loss = loss_ahead(logits.float(), rows, factors, options)
-            if loss is not None:
-                return loss
         if needs_dispatcher():
             loss = _LOGITS.op(logits, rows, factors, *options)[0]
         else:

@@ -1,88 +1,151 @@
-"""Cross entropy of long rows on a GPU: the gradient is written while the logits are read for the loss.
+"""Cross entropy on a GPU: the gradient is written while the logits are read for the loss.
 
-It is written for the gradient of the loss that the last backward pass on the device was given, once two in a row were the same:
-1, or the factor by which losses are scaled or averaged, as a rule. Backward looks, on the device, whether it is given that one,
+It is written for the gradient of the loss that the last backward pass of such losses on the device was given, once two in a row were the
+same: 1, or the factor by which losses are scaled or averaged, as a rule. Backward looks, on the device, whether it is given that one,
 and writes the gradient anew if not, in the same steps: which of the two it was shows in the time alone, for which logits are
-read once or twice.
+read once or twice. Where each row has a loss, it looks at the gradients of all of them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from math import prod
+from typing import Any, NamedTuple
 
 import torch
 
 from openaclnn.core.dtypes import FLOATS, dtype_of_torch
+from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.interop import stream_of
 from openaclnn.engines import gpu
 from openaclnn.engines.dispatch import current_engine
 from openaclnn.torch.autograd import CrossEntropy
 from openaclnn.torch.dispatch import is_tracked
 from openaclnn.torch.gradients import quick
-from openaclnn.torch.kernels import PLAIN, disturbed
+from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
 
 __all__ = ["LEAST", "loss_ahead"]
 
-LEAST = 1 << 28  # bytes: what fewer take is less than what a step costs on the host
+LEAST = 1 << 22  # bytes: what fewer take is less than what a step costs on the host
 
-_memories: dict[torch.device, torch.Tensor] = {}
+_memories: dict[Any, torch.Tensor] = {}
+_logits = KERNELS["cross_entropy_logits"]
 
 
 def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
     """The loss, which autograd knows; None where it is not computed so."""
-    reduction, ignored, *others = options
+    reduction, ignored, smoothing, scale = options
     if (
-        weight is not None
-        or reduction not in ("mean", "sum")
-        or others != [0.0, 0.0]
+        not (is_tracked(input) and _are_plain(input, target, weight))
         or type(ignored) is not int
-        or not (is_tracked(input) and _fits(input, target))
+        or not (type(smoothing) in NUMBERS and type(scale) in NUMBERS)
         or current_engine() not in (None, "triton")
         or gpu.unavailable() is not None
     ):
         return None
-    from openaclnn.engines.gpu.launchers import fused_backward as ahead
-
-    rows, classes = input.shape
-    if not ahead.serves(input.element_size(), rows, classes):
+    plan = _planned(
+        input.dtype, input.shape, input.stride(), target.shape, target.stride(), options, weight is not None
+    )  # fmt: skip
+    if plan is None:
         return None
-    memory = _memory(input.device, ahead)
+    memory = _memory(input.device, plan)
     if memory is None:
         return None
-    kind = dtype_of_torch(input.dtype), rows, classes, reduction == "mean", ignored
-    loss, kept = input.new_empty(()), input.new_empty(ahead.kept(rows), dtype=torch.float32)
+    if weight is not None and weight.dtype is not torch.float32:
+        weight = weight.float()
+    loss = input.new_empty(target.shape if reduction == "none" else ())
+    kept = input.new_empty(plan.kept, dtype=torch.float32)
     gradient = torch.empty_like(input, requires_grad=False)
-    places = input, target, loss, kept, memory, gradient
-    ahead.loss_runner(*kind)([own.data_ptr() for own in places], stream_of(input))
-    return CrossEntropyAhead.apply(input, (loss, target, options, kind, kept, memory, gradient))
-
-
-def _fits(input: Any, target: Any) -> bool:
-    """Whether both are plain memory that lies row by row, and nobody stands between."""
-    return (
-        type(input) in PLAIN
-        and type(target) is torch.Tensor
-        and dtype_of_torch(input.dtype) in FLOATS
-        and target.dtype is torch.int64
-        and input.dim() == 2
-        and target.shape == input.shape[:1]
-        and target.device == input.device
-        and input.is_contiguous()
-        and target.is_contiguous()
-        and input.data_ptr() % 16 == 0
-        and not (input.is_neg() or target.is_neg() or disturbed())
+    places = input, target, weight, loss, kept, memory, gradient
+    plan.write_loss(_addresses(places), stream_of(input))
+    return CrossEntropyAhead.apply(
+        input, (loss, target, weight, options, plan, kept, memory, gradient)
     )
 
 
-def _memory(device: torch.device, ahead: Any) -> torch.Tensor | None:
-    """What backward passes leave for the next loss: first that they were given 1. None while a graph is captured that would have
+NUMBERS = frozenset((float, int))
+
+
+class _Plan(NamedTuple):
+    """What is queued for losses of one shape: forward and backward, of addresses and a stream; how many FLOATs are kept between, and
+    which of them says whether a gradient was written ahead; which losses share what is remembered, and of how many FLOATs that is."""
+
+    write_loss: Any
+    write_gradient: Any
+    kept: int
+    sure_at: int
+    family: tuple[Any, ...]
+    memory: int
+
+
+@functools.lru_cache(64)
+def _planned(
+    dtype: Any, shape: Any, strides: Any, target_shape: Any, target_strides: Any, options: tuple[Any, ...], weighted: bool
+) -> _Plan | None:  # fmt: skip
+    """None where logits and targets have gaps, or shapes and numbers are not those of a loss that is computed so."""
+    from openaclnn.engines.gpu.launchers import fused_backward, steps
+
+    if len(shape) < 2 or target_shape != shape[:1] + shape[2:] or 0 in shape:
+        return None
+    images, classes, *pixels = shape
+    reduction, ignored, smoothing, scale = options
+    input, target = (
+        torch.empty_strided(*own, device="meta") for own in ((shape, strides), (target_shape, target_strides))
+    )  # fmt: skip
+    # Where the classes of a position lie side by side, pixels are rows.
+    by_class, own_dtype = input.movedim(1, -1).is_contiguous(), dtype_of_torch(dtype)
+    if (
+        not (by_class or input.is_contiguous()) or not target.is_contiguous() or own_dtype is None or own_dtype not in FLOATS
+        or reduction not in REDUCTIONS or not 0 <= smoothing <= 1
+    ):  # fmt: skip
+        return None
+    step = steps.Step(
+        own_dtype, by_class, images, prod(pixels), classes, reduction, ignored, weighted, float(smoothing), float(scale)
+    )  # fmt: skip
+    for own in (steps, fused_backward):
+        if own.serves(step):
+            runners = own.loss_runner(step), own.gradient_runner(step)
+            return _Plan(*runners, own.kept(step), own.sure_at(step), (classes, reduction), steps.MEMORY)  # fmt: skip
+    return None
+
+
+def _addresses(places: tuple[Any, ...]) -> list[int]:
+    return [0 if own is None else own.data_ptr() for own in places]
+
+
+def _are_plain(input: Any, target: Any, weight: Any) -> bool:
+    """Whether all are plain memory of one device, and nobody stands between; weights are as PyTorch takes them."""
+    device = input.get_device()
+    return (
+        type(input) in PLAIN
+        and type(target) is torch.Tensor
+        and target.dtype is torch.int64
+        and target.get_device() == device
+        and input.data_ptr() % 16 == 0
+        and not (input.is_neg() or target.is_neg() or disturbed())
+        and (
+            weight is None
+            or (
+                type(weight) is torch.Tensor
+                and weight.dtype is input.dtype
+                and weight.get_device() == device
+                and weight.shape == input.shape[1:2]
+                and weight.is_contiguous()
+                and not (weight.requires_grad or weight.is_neg())
+            )
+        )
+    )
+
+
+def _memory(device: torch.device, plan: _Plan) -> torch.Tensor | None:
+    """What backward passes leave for the next loss like theirs: first that they were given 1. None while a graph is captured that would have
     it for its own."""
-    found = _memories.get(device)
+    found = _memories.get((device, plan.family))
     if found is None and not torch.cuda.is_current_stream_capturing():
         with torch.inference_mode(False):
-            found = torch.ones(ahead.MEMORY, device=device)
+            found = torch.ones(plan.memory, device=device)
         torch.cuda.current_stream(device).synchronize()  # other streams will read it
-        _memories[device] = found
+        _memories[device, plan.family] = found
     return found
 
 
@@ -92,26 +155,24 @@ class CrossEntropyAhead(CrossEntropy):
 
     @staticmethod
     def forward(ctx: Any, x: Any, own: Any) -> Any:
-        loss, target, ctx.options, *ctx.ahead = own
-        ctx.to_save = x, target, None
+        loss, target, weight, ctx.options, *ctx.ahead = own
+        ctx.to_save = x, target, weight
         return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        kind, kept, memory, found = ctx.ahead
+        plan, kept, memory, found = ctx.ahead
+        x, target, weight = ctx.saved_tensors
         if torch.is_grad_enabled() or not _is_plain(gradient):
-            rows = kind[1]
-            ctx.kept = *kept[: 2 * rows].split(rows), ctx.options
+            _, top, rest = _logits.call(x.detach(), target, weight, *ctx.options)
+            ctx.kept = top, rest, ctx.options
             return CrossEntropy.backward(ctx, gradient)
-        from openaclnn.engines.gpu.launchers import fused_backward as ahead
-
-        x, target, _ = ctx.saved_tensors
         if found is None:  # it was handed out before: in other memory nothing is written yet
             found, kept = torch.empty_like(x), kept.clone()
-            kept[ahead.sure_at(kind[1])] = 0
+            kept[plan.sure_at] = 0
         ctx.ahead[-1] = None
-        places = gradient, x, target, kept, memory, found
-        ahead.gradient_runner(*kind)([own.data_ptr() for own in places], stream_of(x))
+        places = gradient.contiguous(), x, target, weight, kept, memory, found
+        plan.write_gradient(_addresses(places), stream_of(x))
         return found, None
 
 

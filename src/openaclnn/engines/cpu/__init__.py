@@ -19,7 +19,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from openaclnn.core.forks import undivided
-from openaclnn.core.plan import BoundedCache, Plan, covered_elements, exactly, told_of
+from openaclnn.core.plan import (
+    BoundedCache,
+    Plan,
+    covered_elements,
+    exactly,
+    rounded_first,
+    told_of,
+)
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.formulas.rows import ROW_FORMULAS
@@ -70,7 +77,9 @@ def _entered(name: str) -> Kernel | None:
 def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
     kernel = kernel_named(plan.kernel)
-    return f"no CPU kernel is called {plan.kernel}" if kernel is None else kernel.declines(plan)
+    if kernel is None:
+        return f"no CPU kernel is called {plan.kernel}"
+    return kernel.declines(plan) or rounded_first(plan)
 
 
 @undivided
@@ -133,7 +142,9 @@ def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
 def variants() -> Iterator[Plan]:
     """Plans that between them need every kernel."""
     kernel_named("")  # enters those that are not formulas
-    for kernel in dict.fromkeys(kernel_named(name) for name in {**FORMULAS, **KERNELS}):
+    for kernel in dict.fromkeys(
+        kernel_named(name) for name in {**FORMULAS, **ROW_FORMULAS, **KERNELS}
+    ):
         assert kernel is not None
         yield from kernel.variants()
 

@@ -1,9 +1,9 @@
 """Row formulas: what becomes of one row of classes, written once for every engine.
 
 A row formula is a Python function of rows (`Row`), numbers a class (`PerClass`), numbers a row (`PerRow`) and class indices
-(`Target`), with the operators and words of elementwise formulas and a few of its own: `total` and `largest` over the classes,
+(`Target`), with the operators and words of elementwise formulas and a few of its own: `total`, `largest` and `log_sum_exp` over the classes,
 `at(x, target)`, the value at the target's class, `is_target(target)`, a comparison for each class, and `is_counted(target)`. It returns a row, a number for the row, or several
-of these, and says nothing of layouts, lanes, tiles or loops.
+of these, and says nothing of layouts, lanes, tiles or loops. What not all engines have is refused at import, with its line and what to write instead.
 
 Calling it once with symbols gives its `Graph`: values, the same computation once, each behind those it needs. A value has a level:
 how many passes over the row must end before it is known. A reduction's is one more than its operand's, except the total
@@ -16,7 +16,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
@@ -25,7 +27,7 @@ from openaclnn.engines.formulas.words import WORDS, Value
 
 __all__ = [
     "ROW_FORMULAS", "Graph", "Node", "PerClass", "PerRow", "Row", "RowFormula", "Target", "at", "is_counted", "is_target", "largest",
-    "row_formula", "total", "traced",
+    "log_sum_exp", "row_formula", "total", "traced",
 ]  # fmt: skip
 
 Row = PerClass = PerRow = Target = Value
@@ -61,6 +63,11 @@ def total(x: Value) -> Value:
 @_row_word
 def largest(x: Value) -> Value:
     """The largest over the classes; NaN where one is."""
+
+
+@_row_word
+def log_sum_exp(x: Value) -> Value:
+    """The logarithm of the sum of exp(x) over the classes, which no large x overflows; NaN where the largest is infinite."""
 
 
 @_row_word
@@ -234,6 +241,10 @@ class Graph:
     def largest(self, x: Any) -> Node:
         return self._reduction("largest", x)
 
+    def log_sum_exp(self, x: Any) -> Node:
+        top = self.largest(x)
+        return top + self.word("log", self.total(self.word("exp", self.value(x) - top)))
+
     def is_target(self, target: Any) -> Node:
         return self.node("is_target", (_target(target),), axes="rc", truth=True)
 
@@ -265,7 +276,9 @@ class Graph:
 
 def _target(target: Any) -> Node:
     if not isinstance(target, Node) or target.kind != "Target":
-        raise TypeError("`at` and `is_target` take an operand that is declared `Target`")
+        raise TypeError(
+            "`at`, `is_target` and `is_counted` take an operand that is declared `Target`"
+        )
     return target
 
 
@@ -299,6 +312,12 @@ class RowFormula(NamedTuple):
 
     def graph(self, plan_numbers: Mapping[str, Any]) -> Graph:
         """Its values, for the switches among a plan's numbers."""
+        for name in self.switches:
+            if name not in plan_numbers:
+                known = ", ".join(plan_numbers) or "none"
+                raise TypeError(
+                    f"the row formula {self.name} takes {name}: the plan's numbers are {known}"
+                )
         return _traced(self, tuple(bool(plan_numbers[name]) for name in self.switches))
 
     @property
@@ -333,7 +352,7 @@ def _traced(formula: RowFormula, switches: tuple[bool, ...]) -> Graph:
     graph = traced(formula.function, formula.operands, formula.numbers, chosen)
     for result in graph.results:
         if "r" not in result.axes:
-            raise TypeError(f"{formula.name} returns what is the same for every row")
+            raise TypeError("a row formula returns no value that is the same for every row")
     return graph
 
 
@@ -364,15 +383,21 @@ def described(function: Callable[..., Any]) -> RowFormula:
     made = RowFormula(
         function.__name__, function, tuple(operands), tuple(options["float"]), tuple(options["bool"])
     )  # fmt: skip
-    for switches in _each_way(len(made.switches)):
-        _traced(made, switches)
+    for switches in itertools.product((False, True), repeat=len(made.switches)):
+        try:
+            _traced(made, switches)
+        except TypeError as error:
+            raise TypeError(f"{_place(function, error)}: {error}") from None
     return made
 
 
-def _each_way(switches: int) -> Iterator[tuple[bool, ...]]:
-    import itertools
-
-    return itertools.product((False, True), repeat=switches)
+def _place(function: Callable[..., Any], error: TypeError) -> str:
+    """A function by name, file and the line in that file that raised an error: in a helper, perhaps."""
+    code, line = function.__code__, function.__code__.co_firstlineno
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == code.co_filename:
+            line = number
+    return f"{function.__name__} ({code.co_filename}, line {line})"
 
 
 def row_formula(function: Callable[..., Any]) -> RowFormula:

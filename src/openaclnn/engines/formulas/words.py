@@ -22,7 +22,7 @@ import numpy as np
 from openaclnn.engines.formulas import special
 
 __all__ = [
-    "WORDS", "Value", "abs", "erf", "erfc", "erfinv", "exp", "expm1", "fma", "gate", "gelu", "log", "log1p", "log_sigmoid", "logit",
+    "BOUNDS", "WORDS", "Value", "abs", "erf", "erfc", "erfinv", "exp", "expm1", "fma", "gate", "gelu", "log", "log1p", "log_sigmoid", "logit",
     "maximum", "minimum", "normal_cdf", "normal_pdf", "sigmoid", "sign", "softplus", "sqrt", "tanh", "where",
 ]  # fmt: skip
 
@@ -31,6 +31,9 @@ Value = Any
 
 WORDS: dict[str, Callable[..., Any]] = {}
 """Every word by its name."""
+
+BOUNDS: dict[str, float] = {}
+"""Those that are not exact, with the largest error that engines may have, in ulp of FLOAT."""
 
 
 def _word(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,24 +57,29 @@ def _float(value: Any) -> Any:
     return np.float32(value) if isinstance(value, (int, float)) else value
 
 
-def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A word that is computed in float64, and rounded where its values are FLOAT."""
+def _wide(bound: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A word that NumPy computes in float64, and rounds where its values are FLOAT; the largest error that the other engines
+    may have, in ulp of FLOAT, 0.5 being a correctly rounded result."""
 
-    @functools.wraps(function)
-    def computed(*operands: Any) -> Any:
-        values = [np.asarray(_float(operand)) for operand in operands]
-        kind = np.result_type(*values)
-        result = function(
-            *(value if value.dtype.kind == "c" else value.astype(np.float64) for value in values)
-        )
-        return result.astype(kind) if kind.kind == "f" else result
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def computed(*operands: Any) -> Any:
+            values = [np.asarray(_float(operand)) for operand in operands]
+            kind = np.result_type(*values)
+            wide = [each if each.dtype.kind == "c" else each.astype(np.float64) for each in values]
+            result = function(*wide)
+            return result.astype(kind) if kind.kind in "fc" else result
 
-    return _word(computed)
+        if bound > 0.5:
+            BOUNDS[function.__name__] = bound
+        return _word(computed)
+
+    return enter
 
 
 def _sum(x: Any, rest: Any) -> Any:
     """x and what its rounding left, which is nothing where that is infinite or NaN."""
-    return x if rest is None else x + np.where(np.isfinite(rest), rest, 0.0)
+    return x if rest is None else np.where(np.isfinite(rest) & (rest != 0), x + rest, x)
 
 
 @_word
@@ -82,35 +90,35 @@ def where(condition: Value, yes: Value, no: Value) -> Value:
     return np.where(condition, yes, no)
 
 
-@_wide
+@_wide(0.5)
 def fma(x: Value, y: Value, z: Value) -> Value:
     """x * y + z, rounded once."""
     return x * y + z
 
 
-@_wide
+@_wide(0.9)
 def exp(x: Value, rest: Value = None) -> Value:
     return np.exp(_sum(x, rest))
 
 
-@_wide
+@_wide(1.0)
 def expm1(x: Value, rest: Value = None) -> Value:
     """exp(x) - 1, exact to the last places where x is small."""
     return np.expm1(_sum(x, rest))
 
 
-@_wide
+@_wide(0.8)
 def log(x: Value) -> Value:
     return np.log(x)
 
 
-@_wide
+@_wide(0.9)
 def log1p(x: Value) -> Value:
     """log(1 + x), exact to the last places where x is small."""
     return np.log1p(x)
 
 
-@_wide
+@_wide(0.8)
 def logit(x: Value) -> Value:
     """log(x / (1 - x)), exact to the last places around 1/2; infinite for 0 and 1, NaN outside of them."""
     centre = np.where(np.abs(x - 0.5) < 0.25, x, 0.5)
@@ -123,65 +131,65 @@ def sqrt(x: Value) -> Value:
     return np.sqrt(x)
 
 
-@_wide
+@_wide(0.9)
 def tanh(x: Value) -> Value:
     return np.tanh(x)
 
 
-@_wide
+@_wide(0.9)
 def sigmoid(x: Value, rest: Value = None) -> Value:
     """1 / (1 + exp(-x)); its complement 1 - sigmoid(x) is sigmoid(-x), which loses no digits."""
     return special.sigmoid(_sum(x, rest))
 
 
-@_wide
+@_wide(1.7)
 def gate(x: Value, v: Value, rest: Value = None) -> Value:
     """x * sigmoid(v), also where sigmoid(v) alone would be subnormal; NaN where that is 0 and x is infinite."""
     return x * special.sigmoid(_sum(v, rest))
 
 
-@_wide
+@_wide(0.9)
 def log_sigmoid(x: Value) -> Value:
     """log(sigmoid(x)) = min(x, 0) - log1p(exp(-|x|))."""
     return special.log_sigmoid(x)
 
 
-@_wide
+@_wide(0.9)
 def softplus(x: Value, rest: Value = None) -> Value:
     """log1p(exp(x)) = -log_sigmoid(-x), without overflow."""
     return special.softplus(_sum(x, rest))
 
 
-@_wide
+@_wide(1.0)
 def erf(x: Value) -> Value:
     return special.erf(x)
 
 
-@_wide
+@_wide(1.0)
 def erfc(x: Value) -> Value:
     """1 - erf(x), exact to the last places where x is large."""
     return special.erfc(x)
 
 
-@_wide
+@_wide(2.0)
 def erfinv(x: Value) -> Value:
     """What erf gives x of: infinite for -1 and 1, NaN outside of them; within 2 ulp."""
     return special.erfinv(x)
 
 
-@_wide
+@_wide(1.0)
 def normal_cdf(x: Value) -> Value:
     """(1 + erf(x / sqrt(2))) / 2, exact to the last places where x is far below 0."""
     return special.normal_cdf(x)
 
 
-@_wide
+@_wide(0.9)
 def normal_pdf(x: Value) -> Value:
     """exp(-x^2 / 2) / sqrt(2 pi), the derivative of `normal_cdf`, with whom it shares its exponential."""
     return special.normal_pdf(x)
 
 
-@_wide
+@_wide(1.01)
 def gelu(x: Value) -> Value:
     """x * normal_cdf(x), also where that alone would be subnormal; NaN for -infinity. Within 2 ulp."""
     return x * special.normal_cdf(x)

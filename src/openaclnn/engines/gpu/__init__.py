@@ -34,7 +34,7 @@ from openaclnn.core.dtypes import (
     UINT8,
     DType,
 )  # fmt: skip
-from openaclnn.core.plan import BoundedCache, Plan, exactly
+from openaclnn.core.plan import BoundedCache, Plan, exactly, rounded_first
 from openaclnn.core.trust import warn_of, why_untrusted
 
 DEVICES = ("cuda",)
@@ -91,6 +91,8 @@ def declines(plan: Plan) -> str | None:
         return "no Triton kernel adds up all elements"
     if plan.compute not in (FLOAT, FLOAT16, BFLOAT16):
         return f"no Triton kernel computes in {plan.compute}"
+    if rounded := rounded_first(plan):
+        return rounded
     if len(plan.shape) > launcher.axes:
         got = f"{len(plan.shape)} that do not lie in one another"
         return f"the Triton kernel walks {launcher.axes} axes besides the classes, not {got}"

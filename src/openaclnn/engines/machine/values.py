@@ -240,6 +240,12 @@ class Value:
         self._number("-")
         return self.each(self.builder.fneg if self.floating else self.builder.neg)
 
+    def negative_of(self) -> Self | None:
+        """The float whose negative this was written as, if it was."""
+        if all(getattr(part, "opname", "") == "fneg" for part in self.parts):
+            return type(self)(self.builder, *(part.operands[0] for part in self.parts))
+        return None
+
     def __abs__(self) -> Self:
         """NaN stays."""
         return (self < 0).choose(-self, self)

@@ -65,7 +65,7 @@ def any_size(
 ) -> np.ndarray[Any, Any]:
     """FLOATs of both signs with any exponent between two, subnormal ones too."""
     sizes = np.exp2(rng.uniform(low, high, count)) * rng.choice((-1, 1), count)
-    return sizes.astype(np.float32)
+    return np.asarray(sizes, np.float32)
 
 
 def hard_gradients(rng: np.random.Generator, count: int) -> np.ndarray[Any, Any]:

@@ -85,9 +85,10 @@ class TorchArguments(Outputs):
         words.write(0, self.number_of(self.ask(at.STORAGE_OFFSET, item)))
         storage = self.ask(at.STORAGE, item)
         self.note_python(self.control.flag(at.COLLECTS))
-        size = self.call_object(self.control.read(at.STORAGE_BYTES), storage)
+        size = self.control.call(at.LENGTH, "i64", storage)
         self.leave_storage(item, storage)
-        words.write(1, self.number_of(self.answer(size)))
+        self.expect_success((size < 0).to("i64"))
+        words.write(1, size)
 
     def leave_storage(self, item: Value, storage: Value) -> None:
         """A tensor's storage was asked for what is wanted of it."""

@@ -44,7 +44,6 @@ class TorchFunctions(NamedTuple):
     has_mode: Any  # whether somebody's Python code would hear of what follows
     is_negated: Any  # whether a tensor waits for its negation
     storage: Any
-    storage_bytes: Any
     storage_offset: Any  # where in its storage a tensor begins
     is_tracing: Any
     modes: Any  # how many see the operations of PyTorch in this thread
@@ -68,7 +67,7 @@ def torch_functions() -> TorchFunctions | None:
     try:
         return TorchFunctions(
             exchange.from_python, exchange.current_stream, torch.overrides.has_torch_function_unary,
-            torch.Tensor.is_neg, torch.Tensor.untyped_storage, torch.UntypedStorage.nbytes, torch.Tensor.storage_offset,
+            torch.Tensor.is_neg, torch.Tensor.untyped_storage, torch.Tensor.storage_offset,
             torch._C._is_tracing, torch._C._len_torch_dispatch_stack, sys.intern("requires_grad"), torch.autograd.graph.increment_version,
         )  # fmt: skip
     except AttributeError:

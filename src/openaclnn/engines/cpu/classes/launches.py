@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import math
+import operator
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +46,7 @@ from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_IT
 from openaclnn.engines.machine.shared import publish
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["ALONE", "IMAGES", "ClassKernel", "Kernels", "LaidRunner", "Launches", "Problem", "cut_tiles", "example"]  # fmt: skip
+__all__ = ["ALONE", "IMAGES", "ClassKernel", "Kernels", "LaidRunner", "Launches", "Problem", "cut_tiles", "example", "outer_places"]  # fmt: skip
 
 LaidRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[float]], int]
 """A `SizedRunner` of addresses, a stream, the sizes of the positions' axes and the classes, every operand's strides along them, in
@@ -52,7 +54,7 @@ elements, and numbers."""
 
 ALONE = 1 << 15  # elements that one thread does faster than two
 IMAGES = -1
-"""Axes of images: classes on the second, pixels on any number of others. The shape is then (images, classes, pixels)."""
+"""Axes of images: classes on one, by most kernels on the second, pixels on those behind it. The shape is then (images, classes, pixels)."""
 
 
 class Kernels(NamedTuple):
@@ -149,7 +151,9 @@ class ClassKernel:
     """
 
     axes = 2  # of the operands with classes: 2, or IMAGES
+    any_axis = False  # whether classes may lie on another axis than the second
     strided = False  # whether it has a builtin for any strides, too
+    by_strides = False  # whether strides choose among its kernels, too
     free: Sequence[tuple[str, str, float]] = (("ignore_index", "i64", 1),)
     """Each of the plan's free numbers: its slot, its kind, and what it is multiplied by there."""
 
@@ -185,7 +189,7 @@ class ClassKernel:
 
     def dynamic_shapes(self, plan: Plan) -> SizedRunner | None:
         """What runs row-major operands of any size."""
-        if plan.class_axis != 1:
+        if plan.class_axis != 1 and not (self.any_axis and plan.class_axis >= 0):
             return None
         template = self._block(plan)
         template[self.slots["size0"]] = 1
@@ -206,6 +210,10 @@ class ClassKernel:
             template[first + OFFSET] = 0  # an output that was walked backwards had one
             operands += [first, operand.dtype.itemsize]
         return _builtin_of(self, plan, template, operands)
+
+    def free_numbers(self, plan: Plan) -> Sequence[tuple[str, str, float]]:
+        """The same for one plan."""
+        return self.free
 
     def is_dense(self, plan: Plan) -> bool:
         """Whether positions lie side by side in all operands that have them."""
@@ -275,9 +283,9 @@ def _runner_of(words: array[int], launches: Launches, kernels: Kernels, operands
 
 
 # A builtin's own block: what it calls, its template, then the kernels, 0 until they are compiled.
-CONTROL, FALLBACK, FLOAT, ALLOCATE, RELEASE, NO_MEMORY, TEMPLATE, SUMS, CLEAR, FINISH, VARIANTS = (
-    range(11)
-)
+(
+    CONTROL, FALLBACK, FLOAT, ALLOCATE, RELEASE, NO_MEMORY, TEMPLATE, CLASS_AXIS, SUMS, CLEAR, FINISH, VARIANTS,
+) = range(12)  # fmt: skip
 MAX_VARIANTS = 2
 ROOM = 256  # bytes of scratch memory in the frame, which no call has to allocate
 OPERANDS = VARIANTS + MAX_VARIANTS  # of any strides: the first of each one's slots, and its itemsize  # fmt: skip
@@ -291,26 +299,59 @@ def _builtin_of(
     def fallback(
         addresses: Sequence[int], stream: int, shape: Sequence[int], *more: Sequence[Any]
     ) -> int:
-        """What runs until the builtin has all that it needs."""
-        pool.ensure_started()
-        variant = _variant_of(kernel, template, tuple(shape), bool(operands))
-        write, *others = kernel.kernels(plan, variant)
-        state[SUMS : SUMS + len(others)] = array("q", others)
-        publish(state.buffer_info()[0] + state.itemsize * (VARIANTS + variant), write)
+        """What runs until the builtin has all that it needs, and what has more axes than it knows."""
         told = [tuple(one) for one in (*more, ())[: code.arguments - 3]]
+        if operands and len(shape) > AXES + 1:
+            return _over_outer_axes(run, addresses, stream, shape, operands[1::2], *told)
+        pool.ensure_started()
+        chosen = _variant_of(kernel, template, tuple(shape), plan.class_axis, bool(operands))
+        for variant in range(MAX_VARIANTS) if operands and kernel.by_strides else (chosen,):
+            write, *others = kernel.kernels(plan, variant)
+            state[SUMS : SUMS + len(others)] = array("q", others)
+            publish(state.buffer_info()[0] + state.itemsize * (VARIANTS + variant), write)
         return run(tuple(addresses), stream, tuple(shape), *told)
 
-    code = _BuiltinCode(kernel, bool(operands))
+    code = _BuiltinCode(kernel, bool(operands), kernel.free_numbers(plan))
     first = pool.control_address(), id(fallback), id(float), *_memory_functions()
-    words = (*first, template.buffer_info()[0], *[0] * (OPERANDS - SUMS), *operands)
+    words = (
+        *first,
+        template.buffer_info()[0],
+        plan.class_axis,
+        *[0] * (OPERANDS - SUMS),
+        *operands,
+    )
     state = array("q", words)
     held = _Held(code, state, template, fallback)
     run: Callable[..., int] = builtin(code.name, code.emit, state.buffer_info()[0], held)
     return run
 
 
+def _over_outer_axes(
+    run: LaidRunner, addresses: Sequence[int], stream: int, shape: Sequence[int], items: Sequence[int],
+    steps: Sequence[int], numbers: Sequence[Any],
+) -> int:  # fmt: skip
+    """A runner of operands with so few axes, for each index of those before them."""
+    axes, outer = len(shape), len(shape) - 1 - AXES
+    each = [steps[start : start + axes] for start in range(0, len(steps), axes)]
+    inner = tuple(step for one in each for step in one[outer:])
+    before = [[step * item for step in one[:outer]] for one, item in zip(each, items, strict=True)]
+    status = 0
+    for moved in outer_places(addresses, shape[:outer], before):
+        status |= run(moved, stream, tuple(shape[outer:]), inner, numbers)
+    return status
+
+
+def outer_places(
+    addresses: Sequence[int], sizes: Sequence[int], steps: Sequence[Sequence[int]]
+) -> Iterator[tuple[int, ...]]:
+    """The addresses of operands at each index of some axes, along which they have steps in bytes."""
+    for index in itertools.product(*map(range, sizes)):
+        both = zip(addresses, steps, strict=True)
+        yield tuple([address + sum(map(operator.mul, index, one)) for address, one in both])
+
+
 def _variant_of(
-    kernel: ClassKernel, template: array[int], shape: tuple[int, ...], strided: bool
+    kernel: ClassKernel, template: array[int], shape: tuple[int, ...], axis: int, strided: bool
 ) -> int:
     """Which kernels sizes choose, whatever the strides."""
     words = template[:]
@@ -318,7 +359,7 @@ def _variant_of(
         problem = Problem(_Ints(words), kernel.slots)
         problem.put(classes=shape[-1], positions=math.prod(shape[:-1]))
     else:
-        three = (*shape[:2], math.prod(shape[2:]))
+        three = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
         problem = Problem(_Ints(words), kernel.slots, three)
         kernel.place_row_major(problem)
     variant: int = kernel.cut(problem).variant
@@ -429,9 +470,13 @@ class _Words:
 class _BuiltinCode:
     """Writes the builtin of a kernel, and the function for callers without Python's objects."""
 
-    def __init__(self, kernel: ClassKernel, strided: bool) -> None:
-        self.kernel, self.strided = kernel, strided
+    def __init__(
+        self, kernel: ClassKernel, strided: bool, free: Sequence[tuple[str, str, float]]
+    ) -> None:
+        self.kernel, self.strided, self.free = kernel, strided, free
         self.name = f"{kernel.name}.{'dynamic_strides' if strided else 'dynamic_shapes'}"
+        if free != kernel.free:
+            self.name += "".join(f".{slot}" for slot, *_ in free)
         self.arguments = 5 if strided else 4
 
     def emit(self, code: Code, state: Array, passed: Array, number: Value) -> None:
@@ -442,7 +487,7 @@ class _BuiltinCode:
             for one in tuples:
                 known = known & (one.read(OBJECT_TYPE) == control.read(at.TUPLE))
             length = tuples[1].read(TUPLE_LENGTH)
-            fits = length > 1
+            fits = length > (1 if self.strided else state.read(CLASS_AXIS))
             if self.strided:
                 fits = fits & (length <= AXES + 1)
             elif axes != IMAGES:
@@ -460,7 +505,8 @@ class _BuiltinCode:
     def emit_words(self, locked: bool, code: Code, arguments: Sequence[Value]) -> None:
         state, *rest, _ = arguments
         passed, axes = _Words(code, locked, *rest), self.kernel.axes
-        with code.when(passed.axes > 1 if axes == IMAGES else passed.axes == axes):
+        axis = code.slots(state).read(CLASS_AXIS)
+        with code.when(passed.axes > axis if axes == IMAGES else passed.axes == axes):
             self._run(code, code.slots(state), passed, (), code.leave)
         code.leave(code.integer(-1))
 
@@ -477,10 +523,10 @@ class _BuiltinCode:
             problem = Problem(block, kernel.slots)
             _place_strided(code, problem, state, block, passed.shape, steps[0], passed.operands)
         else:
-            problem = Problem(block, kernel.slots, self._shape(code, passed))
+            problem = Problem(block, kernel.slots, self._shape(code, state, passed))
             kernel.place_row_major(problem)
-        with code.when(passed.count == len(kernel.free)):
-            for index, (slot, kind, factor) in enumerate(kernel.free):
+        with code.when(passed.count == len(self.free)):
+            for index, (slot, kind, factor) in enumerate(self.free):
                 word = passed.number(index, kind)
                 if kind == "f64":
                     word = (word if factor == 1 else word * factor).bits_as("i64")
@@ -496,15 +542,19 @@ class _BuiltinCode:
         with code.when((write != 0) & launch.ready(launches.pieces, launches.grain)):
             leave(self._launch(code, state, passed, launch, write, launches))
 
-    def _shape(self, code: Code, passed: _Objects | _Words) -> tuple[Number, ...]:
+    def _shape(self, code: Code, state: Array, passed: _Objects | _Words) -> tuple[Number, ...]:
         """Images, classes, pixels; of rows, one pixel."""
-        images, classes = (passed.size(code.integer(axis)) for axis in range(2))
         if self.kernel.axes != IMAGES:
-            return images, classes, 1
-        pixels = code.variable(1)
-        with code.loop(2, passed.axes) as axis:
-            pixels.set(pixels.get() * passed.size(axis))
-        return images, classes, pixels.get()
+            return *(passed.size(code.integer(axis)) for axis in range(2)), 1
+        classes = state.read(CLASS_AXIS)
+
+        def product(start: Value | int, stop: Value) -> Value:
+            size = code.variable(1)
+            with code.loop(start, stop) as axis:
+                size.set(size.get() * passed.size(axis))
+            return size.get()
+
+        return product(0, classes), passed.size(classes), product(classes + 1, passed.axes)
 
     def _launch(
         self, code: Code, state: Array, passed: _Objects | _Words, launch: Launch, write: Value, launches: Launches

@@ -141,6 +141,30 @@ class Parameters:
         self.code.store(self.code.integer(1), self.arguments, "i64")
 
 
+class ParametersOnce(Parameters):
+    """The same, each read once before everything else: what is written in between could be them, for all that LLVM knows."""
+
+    def __init__(self, code: Code, arguments: Value, slots: Mapping[str, int]) -> None:
+        self.known: dict[tuple[str, str], Value] = {}
+        with code.once():
+            super().__init__(code, arguments, slots)
+
+    def _once(self, what: str, name: str) -> Value:
+        if (what, name) not in self.known:
+            with self.code.once():
+                self.known[what, name] = getattr(super(), what)(name)
+        return self.known[what, name]
+
+    def __getitem__(self, name: str) -> Value:
+        return self._once("__getitem__", name)
+
+    def double(self, name: str) -> Value:
+        return self._once("double", name)
+
+    def address(self, operand: str) -> Value:
+        return self._once("address", operand)
+
+
 GROUP = 8  # neighbouring targets that are compared together
 _KINDS = {INT64: "i64", INT32: "i32", UINT8: "u8"}
 

@@ -13,6 +13,7 @@ from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.layouts.tiles import transposed
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.host import LINE
 from openaclnn.engines.machine.kinds import SIZE, signature
 from openaclnn.engines.machine.values import Shape, Value
 
@@ -37,10 +38,11 @@ def _emit(kind: str, inwards: bool, compute: str, code: Code, arguments: Sequenc
     many = (copy.positions + (lanes - 1)).unsigned_div(lanes)
     with code.first_of() as done:
         with code.when(beside):
-            copy.dense(many)
+            copy.dense()
             done()
         with code.when(copy.positions < lanes):
-            with code.loop(0, copy.padded) as lane:
+            copy.pad()
+            with code.loop(0, copy.positions) as lane:
                 copy.position(lane)
             done()
         with code.when((copy.step == copy.size) & (copy.classes >= lanes)):
@@ -77,22 +79,31 @@ class _Copy:
             values = numerics.widen(narrowed, self.compute)
         return numerics.narrow(values, self.kind, self.opaque, True)
 
-    @property
-    def padded(self) -> Value:
-        """Positions that are copied, of less than a vector has."""
-        raise NotImplementedError
+    def pad(self) -> None:
+        """Have numbers in lanes past the end."""
 
     def first(self, vector: Value) -> Value:
         """The first lane of a vector."""
         return (vector * self.lanes).least(self.positions - self.lanes)
 
-    def dense(self, many: Value) -> None:
+    def dense(self) -> None:
         """Vectors of positions that lie side by side, a class of all after another."""
         code, first = self.code, self.place(self.zero)
+        wide = Shape(4, self.lanes)
         with code.loop(0, self.classes) as label:
-            line = self.memory(first + label * self.step)
-            with code.loop(0, many) as vector:
-                self.line(line, self.first(vector), self.vectors(vector), label * self.lanes)
+            line, frame = self.memory(first + label * self.step), self.frame + label * (4 * self.lanes)  # fmt: skip
+
+            def some(shape: Shape, at: Value) -> None:
+                vector = at.unsigned_div(self.lanes)
+                places = [frame + (vector + k) * self.pitch for k in range(shape.streams)]
+                self.line(line, at, shape, [code.array(place, "f32") for place in places])
+
+            done = self.zero
+            for shape in (wide, self.one):
+                done = code.strides(done, self.positions, shape.elements, functools.partial(some, shape))  # fmt: skip
+            with code.when(done < self.positions):
+                place = frame + done.unsigned_div(self.lanes) * self.pitch
+                self.line(line, self.positions - self.lanes, self.one, [code.array(place, "f32")])
 
     def turned(self, vector: Value) -> None:
         """Squares; the last one ends with the classes, and begins among those of the one before."""
@@ -109,7 +120,7 @@ class _Copy:
             distance = label * self.step
             self.lane_by_lane([self.memory(place + distance) for place in places], frame, label * lanes)  # fmt: skip
 
-    def line(self, line: Array, at: Value, frame: Array, index: Value) -> None:
+    def line(self, line: Array, at: Value, shape: Shape, frames: list[Array]) -> None:
         raise NotImplementedError
 
     def square(self, rows: list[Array], frame: Array, label: Value) -> None:
@@ -129,13 +140,15 @@ class _Copy:
 
 
 class _In(_Copy):
-    @property
-    def padded(self) -> Value:
-        """Lanes past the end have numbers, too: those of the last position, which their places name."""
-        return self.code.integer(self.lanes)
+    def pad(self) -> None:
+        self.code.clear(self.frame, self.classes * (4 * self.lanes))
 
-    def line(self, line: Array, at: Value, frame: Array, index: Value) -> None:
-        frame.store(numerics.load(line, at, self.one), index)
+    def line(self, line: Array, at: Value, shape: Shape, frames: list[Array]) -> None:
+        # What follows is asked for meanwhile: planes are more than a processor foresees.
+        for start in range(0, shape.elements * self.size, LINE):
+            self.code.prefetch(line.address(at + self.positions) + start)
+        for frame, values in zip(frames, numerics.load(line, at, shape).streams(), strict=True):
+            frame.store(values, self.zero)
 
     def square(self, rows: list[Array], frame: Array, label: Value) -> None:
         loaded = [numerics.load(row, self.zero, self.one) for row in rows]
@@ -151,12 +164,9 @@ class _In(_Copy):
 
 
 class _Out(_Copy):
-    @property
-    def padded(self) -> Value:
-        return self.positions
-
-    def line(self, line: Array, at: Value, frame: Array, index: Value) -> None:
-        numerics.write(self.narrow(frame.load(index, self.one)), line, at)
+    def line(self, line: Array, at: Value, shape: Shape, frames: list[Array]) -> None:
+        values = self.code.joined([frame.load(self.zero, self.one) for frame in frames])
+        numerics.write(self.narrow(values), line, at)
 
     def square(self, rows: list[Array], frame: Array, label: Value) -> None:
         planes = [frame.load((label + lane) * self.lanes, self.one) for lane in range(self.lanes)]

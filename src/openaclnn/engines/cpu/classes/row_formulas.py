@@ -8,13 +8,15 @@ between passes.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from openaclnn.core.dtypes import FLOAT16, FLOATS, INT64
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.classes.launches import (
     IMAGES,
@@ -24,10 +26,12 @@ from openaclnn.engines.cpu.classes.launches import (
     Problem,
     cut_tiles,
     example,
+    outer_places,
 )
 from openaclnn.engines.cpu.classes.parameters import (
     AXES,
     Parameters,
+    ParametersOnce,
     Target,
     Targets,
     double,
@@ -36,6 +40,7 @@ from openaclnn.engines.cpu.classes.parameters import (
 )
 from openaclnn.engines.cpu.classes.row_copies import copier
 from openaclnn.engines.cpu.classes.row_passes import Passes, Phase, Schedule
+from openaclnn.engines.cpu.registry import Runner
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Array, Code
@@ -51,15 +56,15 @@ from openaclnn.engines.machine.numbers import (
     most,
     where,
 )
-from openaclnn.engines.machine.values import Shape, Value
+from openaclnn.engines.machine.values import Shape, Value, Variable
 
 __all__ = ["RowKernel"]
 
 ROOM = 1 << 14  # FLOATs in the frame for what is copied or kept
 AT_ONCE = 1 << 12  # elements of the rows that are one piece of work, if they are short
-PIECE = 1 << 14  # elements of the positions that are one piece of work
-SUBS = 4  # vectors of positions that are copied together, at the most
-SHORT = 6  # vectors of classes of a row that is better off beside others
+PIECE = 1 << 12  # elements of the positions that are one piece of work
+PARTS = 32  # of the positions, at the least
+SUBS = 16  # vectors of positions that are copied together, at the most
 
 
 def streams() -> int:
@@ -153,10 +158,10 @@ class RowLines(_Lines):
             each: k for k, each in enumerate((*self.schedule.saved, *order))
         }
 
-    def begin(self, at: Sequence[Value]) -> None:
-        """A row, by its position along each axis."""
+    def begin(self, places: Mapping[str, Variable]) -> None:
+        """A row that lies at these places."""
         parameters = self.parameters
-        self.place = {name: parameters.place(name, at) for name in self.names.all}
+        self.place = {name: place.get() for name, place in places.items()}
         self.read: set[str] = set()  # by a pass before
         for name, kind in self.names.inputs.items():
             if kind == "Target":
@@ -266,22 +271,24 @@ def emit_rows(schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, first, last = arguments
-        parameters = Parameters(code, block, slots)
+        parameters = ParametersOnce(code, block, slots)
         line = RowLines(code, parameters, schedule, names, kinds)
         passes = Passes(code, schedule)
         tile = parameters["tile"]
         start, stop = first * tile, (last * tile).least(parameters["positions"])
-        # Positions are counted along their axes, since divisions would take as long as a short row.
-        at = [code.variable(index) for index in parameters.split(start)]
-        with code.loop(start, stop):
-            line.begin([index.get() for index in at])
+        # Positions are counted along the last axis, since divisions would take as long as a short row.
+        last_axis, size = code.variable(parameters.split(start)[-1]), parameters["size2"]
+        places = {name: code.variable(parameters.position(name, start)) for name in names.all}
+        with code.loop(start, stop) as position:
+            line.begin(places)
             passes.over(line)
-            carried = code.integer(1)
-            for axis in reversed(range(AXES)):
-                index = at[axis].get() + carried
-                past = index == parameters[f"size{axis}"]
-                at[axis].set(past.choose(0, index))
-                carried = past.to("i64")
+            last_axis.set(last_axis.get() + 1)
+            for name, place in places.items():
+                place.set(place.get() + parameters[f"{name}.step2"])
+            with code.when(last_axis.get() == size, likely=False):
+                last_axis.set(0)
+                for name, place in places.items():
+                    place.set(parameters.position(name, position + 1))
 
     return emit
 
@@ -300,13 +307,22 @@ class PositionLines(_Lines):
         self.walked = [name for name, kind in self.names.inputs.items() if kind != "PerClass"]
         self.walked += self.names.outputs
         self.places = {name: code.frame("i64", SUBS * self.lanes) for name in self.walked}
+        # Whether no result takes the place of an operand, so that positions may be computed twice.
+        self.apart = code.integer(0) == 0
+        for name, one in itertools.product(self.full, self.written.values()):
+            self.apart = self.apart & (parameters.address(name) != parameters.address(one))
 
-    def stretch(self, first: Value, stop: Value) -> Value:
-        """How many positions are taken together: those of one stretch, if that is long enough to fill a vector."""
+    def stretch(self, first: Value, stop: Value) -> tuple[Value, Value]:
+        """The positions from one on that are taken together, and how many: those of one stretch, if that is long enough to fill a vector."""
         size = self.parameters["size2"]
         many = (stop - first).least(self.subs * self.lanes)
-        alone = many.least(size - first.unsigned_rem(size))
-        return (size < self.lanes).choose(many, alone)
+        before = first.unsigned_rem(size)
+        alone = many.least(size - before)
+        missing = self.lanes - alone
+        again = (alone < self.lanes) & (before >= missing) & self.apart
+        alone, start = again.choose(self.lanes, alone), again.choose(first - missing, first)
+        short = size < self.lanes
+        return short.choose(first, start), short.choose(many, alone)
 
     def group(self, first: Value, many: Value) -> None:
         """Have the places of some neighbouring positions, and all that is copied of them at once."""
@@ -329,19 +345,22 @@ class PositionLines(_Lines):
                     self.places[name].write(lane, place)
             with code.when(self.beside[name]):
                 self.places[name].write(0, origin)
-        with code.when(~self.several):
-            for name in self.full:
+        # Of one vector that lies side by side, classes are read by the first pass that wants them, and kept.
+        self.direct = {name: self.beside[name] & (self.subs == 1) for name in self.full}
+        for name in self.full:
+            with code.when(~self.several & ~self.direct[name]):
                 self._copy(name, code.integer(0), self.classes)
 
     def finish(self) -> None:
-        """Copy the results of a group."""
-        with self.code.when(~self.several):
-            for name in self.written.values():
+        """Copy the results of a group that were not written where they belong."""
+        for name in self.written.values():
+            with self.code.when(~self.several & ~self.beside[name]):
                 self._copy(name, self.code.integer(0), self.classes)
 
     def begin(self, sub: Value) -> None:
         code = self.code
         self.sub = sub
+        self.read: set[str] = set()  # by a pass before
         self.first_lane = (sub * self.lanes).least(self.end)
         for name, kind in self.names.inputs.items():
             if kind == "Target":
@@ -407,18 +426,26 @@ class PositionLines(_Lines):
 
         def one(number: Value, start: Value, count: Value) -> None:
             self.start = start
-            with code.when(self.several):
-                for name in names:
+            self.fresh: dict[str, Value] = {}
+            self.fetched: dict[str, Phase] = {}
+            for name in names:
+                with code.when(self.several & ~self.direct[name]):
                     self._copy(name, start, count)
+                again = self.several if name in self.read else code.integer(0) == 0
+                self.fresh[name] = self.direct[name] & again
+            self.read |= {*names}
             body(number, count)
-            with code.when(self.several):
-                for name in writes:
+            for name in writes:
+                with code.when(self.several & ~self.beside[name]):
                     self._copy(name, start, count)
 
         self.each_block(one)
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         code, done = self.code, self.code.integer(0)
+        # What a phase before has read and kept; a phase may be written twice.
+        self.fresh = {name: new for name, new in self.fresh.items() if self.fetched.get(name, phase) is phase}  # fmt: skip
+        self.phase = phase
         for many in dict.fromkeys((self.streams, 1)):
             shape = Shape(many, self.lanes)
             done = code.strides(
@@ -433,7 +460,27 @@ class PositionLines(_Lines):
             kind = self.kinds.of[node.name]
             numbers = [code.load(first + (self.start + index + k) * step, kind) for k in range(shape.streams)]  # fmt: skip
             return code.joined([number.splat(self.lanes) for number in numbers])
-        return self._array(self.slot[node.name], self.sub).load(index * self.lanes, shape)
+        array, place = self._array(self.slot[node.name], self.sub), index * self.lanes
+        fresh = self.fresh.get(node.name)
+        if fresh is None:
+            return array.load(place, shape)
+        self.fetched[node.name] = self.phase
+        values = [
+            code.variable(code.constant("f32", 0.0, self.lanes)) for _ in range(shape.streams)
+        ]
+        with code.either(fresh) as (direct, copied):
+            with direct:
+                kind, step = self.kinds.of[node.name], self.parameters[f"{node.name}.class_step"]
+                first = self.origin[node.name] + self.first_lane * SIZE[kind]
+                for k, value in enumerate(values):
+                    line = code.array(first + (self.start + index + k) * step, kind)
+                    code.prefetch(line.address(self.many))
+                    value.set(numerics.load(line, code.integer(0), self.one))
+                    array.store(value.get(), place + k * self.lanes)
+            with copied:
+                for value, loaded in zip(values, array.load(place, shape).streams(), strict=True):
+                    value.set(loaded)
+        return code.joined([value.get() for value in values])
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
         label = self.labels[node.name]
@@ -451,7 +498,16 @@ class PositionLines(_Lines):
         return self._array(self.slot[slot], self.sub)
 
     def write(self, result: int, index: Value, values: Value) -> None:
-        self._array(self.slot[self.written[result]], self.sub).store(values, index * self.lanes)
+        code, name = self.code, self.written[result]
+        kind, step = self.kinds.of[name], self.parameters[f"{name}.class_step"]
+        with code.either(self.beside[name]) as (beside, elsewhere):
+            with beside:
+                place = self.origin[name] + self.first_lane * SIZE[kind]
+                for k, vector in enumerate(values.streams()):
+                    line = code.array(place + (self.start + index + k) * step, kind)
+                    self.store(vector, line, code.integer(0), name)
+            with elsewhere:
+                self._array(self.slot[name], self.sub).store(values, index * self.lanes)
 
     def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
         return vector
@@ -477,7 +533,7 @@ def emit_positions(schedule: Schedule, names: Names, kinds: Kinds, slots: Mappin
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, first, last = arguments
-        parameters = Parameters(code, block, slots)
+        parameters = ParametersOnce(code, block, slots)
         line = PositionLines(code, parameters, schedule, names, kinds)
         passes = Passes(code, schedule)
         tile, positions = parameters["tile"], parameters["positions"]
@@ -485,13 +541,13 @@ def emit_positions(schedule: Schedule, names: Names, kinds: Kinds, slots: Mappin
             stop = ((piece + 1) * tile).least(positions)
             start = code.variable(piece * tile)
             with code.repeat_while(lambda: start.get() < stop):
-                many = line.stretch(start.get(), stop)
-                line.group(start.get(), many)
+                begin, many = line.stretch(start.get(), stop)
+                line.group(begin, many)
                 with code.loop(0, line._used()) as sub:
                     line.begin(sub)
                     passes.over(line)
                 line.finish()
-                start.set(start.get() + many)
+                start.set(begin + many)
 
     return emit
 
@@ -499,7 +555,7 @@ def emit_positions(schedule: Schedule, names: Names, kinds: Kinds, slots: Mappin
 class RowKernel(ClassKernel):
     """The kernels of a row formula."""
 
-    axes, strided = IMAGES, True
+    axes, any_axis, strided, by_strides = IMAGES, True, True, True
 
     def __init__(self, formula: RowFormula) -> None:
         self.formula = formula
@@ -517,14 +573,13 @@ class RowKernel(ClassKernel):
             self.named.all,
             (*items, *formula.numbers, "tile", "staged", "block", "blocks", "subs"),
         )
-        super().__init__(f"rows.{formula.name}", slots, {name: name for name in self.named.all})
+        name = f"rows.{formula.name}.{_digest(self.graphs)}"
+        super().__init__(name, slots, {each: each for each in self.named.all})
 
     def first_slots(self, plan: Plan) -> Sequence[int]:
         return [self.slots[f"{name}.at"] for name in self.named.all]
 
     def declines(self, plan: Plan) -> str | None:
-        if len(plan.shape) > AXES:
-            return f"its positions have {len(plan.shape)} axes"
         floats = [operand.dtype for place, operand in enumerate(plan.operands) if place != plan.targets]  # fmt: skip
         strange = [dtype for dtype in (*floats, plan.compute) if dtype not in FLOATS]
         if strange:
@@ -532,6 +587,35 @@ class RowKernel(ClassKernel):
         if FLOAT16 in floats and not machine().half:
             return "this CPU does not convert FLOAT16"
         return None
+
+    def runner(self, plan: Plan) -> Runner:
+        outer = len(plan.shape) - AXES
+        if outer <= 0:
+            return super().runner(plan)
+
+        def cut(operand: Operand) -> Operand:
+            return operand._replace(strides=operand.strides[outer:])
+
+        inner = dataclasses.replace(
+            plan, shape=plan.shape[outer:], inputs=tuple(map(cut, plan.inputs)), output=cut(plan.output),
+            more=tuple(map(cut, plan.more)),
+        )  # fmt: skip
+        run = super().runner(inner)
+        steps = [
+            [step * operand.dtype.itemsize for step in operand.strides[:outer]]
+            for operand in plan.operands
+        ]
+
+        def run_each(addresses: Sequence[int], stream: int = 0) -> int:
+            status = 0
+            for moved in outer_places(addresses, plan.shape[:outer], steps):
+                status |= run(moved, stream)
+            return status
+
+        return run_each
+
+    def free_numbers(self, plan: Plan) -> Sequence[tuple[str, str, float]]:
+        return tuple((one.option, "i64" if one.whole else "f64", 1) for one in plan.free)
 
     def schedule(self, plan: Plan) -> Schedule:
         return _scheduled(self.formula.graph(plan.numbers))
@@ -557,6 +641,7 @@ class RowKernel(ClassKernel):
 
     def cut(self, problem: Problem) -> Launches:
         classes, positions, lanes = problem["classes"], problem["positions"], machine().lanes
+        schedule = _scheduled(self.graphs)
         near, beside = [], []
         for name in self.full:
             step, along = problem[f"{name}.step2"], problem[f"{name}.class_step"]
@@ -564,15 +649,17 @@ class RowKernel(ClassKernel):
             beside.append(along == problem[f"{name}.item"])
         for name in self.per_class:
             beside.append(problem[f"{name}.class_step"] == problem[f"{name}.item"])
-        by_rows = all_of(classes >= SHORT * lanes, any_of(all_of(*near), positions < lanes))
+        by_rows = all_of(
+            classes >= schedule.short * lanes, any_of(all_of(*near), positions < lanes)
+        )
         staged = inverse(all_of(*beside))
-        schedule = _scheduled(self.graphs)
         saved = len(schedule.saved)
         # Of rows: half of the room that a slot has, so that the last block has at least as many classes.
         slots = where(staged, saved + len(self.full) + len(self.per_class), max(saved, 1))
         half = ROOM // (2 * slots)
         room = ROOM // (lanes * schedule.slots()[1])
-        subs = least(most(room // classes, 1), SUBS)
+        # Few positions are cut into enough pieces for many threads.
+        subs = most(least(least(room // classes, SUBS), positions // (lanes * PARTS)), 1)
         blocks = where(by_rows, most(classes // half, 1), ceil_div(classes, room))
         problem.put(
             staged=flag(staged), block=where(by_rows, half, room), blocks=blocks,
@@ -593,15 +680,17 @@ class RowKernel(ClassKernel):
         return Kernels(compiled(name, emit))
 
     def variants(self) -> Iterator[Plan]:
-        results = zip(self.named.outputs, self.graphs.results, strict=True)
-        for dtype in FLOATS:
-            inputs = [
-                (name, INT64 if kind == "Target" else dtype, {"Row": "full", "PerClass": "classes"}.get(kind, "positions"))
-                for name, kind in self.formula.operands
-            ]  # fmt: skip
+        results = list(zip(self.named.outputs, self.graphs.results, strict=True))
+        numbers = {"ignore_index": -100, **dict.fromkeys(self.formula.numbers, 1.0)}
+        numbers |= dict.fromkeys(self.formula.switches, False)
+        kinds = [kind for _, kind in self.formula.operands]
+        targets = kinds.index("Target") if "Target" in kinds else -1
+        described = list(zip(self.formula.operands, self.formula.roles, strict=True))
+        for dtype, classes in itertools.product(FLOATS, (2, 1 << 10)):
+            inputs = [(name, INT64 if kind == "Target" else dtype, role) for (name, kind), role in described]  # fmt: skip
             outputs = [(name, dtype, "full" if "c" in node.axes else "positions") for name, node in results]  # fmt: skip
-            for classes in (2, 1 << 10):
-                yield example(self.formula.name, dtype, classes, inputs, outputs)
+            plan = example(self.formula.name, dtype, classes, inputs, outputs)
+            yield dataclasses.replace(plan, numbers=numbers, targets=targets)
 
 
 @functools.cache

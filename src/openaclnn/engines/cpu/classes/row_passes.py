@@ -112,6 +112,12 @@ class Schedule:
             saved |= {node.index: node for node in phase.saves}
         self.saved = saved
 
+    @property
+    def short(self) -> int:
+        """Vectors of classes up to which rows are better off beside others: what is computed once a row would take longest."""
+        heavy = any(node.what in HEAVY for node in self.rows)
+        return 1 + 5 * any(phase.online for phase in self.phases) + 4 * heavy
+
     def slots(self) -> tuple[dict[Any, int], int]:
         """Where operands with classes lie if all of them are copied, by their names, and saved values, by their indices; and how many places that
         takes. A saved value takes the place of an operand that no later phase reads, where there is one, results those of operands.
@@ -227,8 +233,9 @@ class Passes:
     def __init__(self, code: Code, schedule: Schedule) -> None:
         self.code, self.schedule = code, schedule
         self.words, self.words64 = (kind(code, lambda lanes: 0.0) for kind in (Words, Words64))
-        with code.once():
-            self.power = Exp(code, None, "negative")
+        if any(is_power_of_largest(node) for node in schedule.graph.nodes):
+            with code.once():
+                self.power = Exp(code, None, "negative")
 
     def over(self, line: Line) -> None:
         """All of a line."""

@@ -47,6 +47,11 @@ ERF = (
     7.806903886375949e-05, -0.0007997853099368513, 0.005187162198126316, -0.026853347197175026, 0.11283578723669052,
     -0.3761262595653534, 0.12837916612625122,
 )  # fmt: skip
+# log(erfc(t)) for t from 1 to 4.1, to 2^-29 of erf.
+LOG_ERFC = (
+    0.00018638120673131198, -0.0029476804193109274, 0.021838152781128883, -0.10310692340135574, -0.6381446719169617,
+    -1.127089262008667, -0.00034151188447140157,
+)  # fmt: skip
 # exp(t^2 / 2) normal_cdf(-t) = u P(u - 3/16), u = 1 / (t + 5/2), for t up to 14.5, to 2^-27; its slope to a third.
 MILLS = (
     -222.28692626953125, 398.83209228515625, -157.1022186279297, -42.95497131347656, 43.745948791503906,
@@ -165,8 +170,16 @@ class Words:
     def exp(self, x: Any, rest: Any = None) -> Any:
         within = minimum(maximum(x, -174.0), 174.0)
         bits, r, left = self._reduced(within, self._rest(x, rest), 254)
-        value = fma(r * r, self._polynomial(EXP, r), r + left) + 1.0
+        value = (fma(r * r, self._polynomial(EXP, r), left) + r) + 1.0
         return self._scaled(value, bits)
+
+    def _short_exp(self, x: Any, factor: float, bias: int) -> tuple[Any, Any]:
+        """exp(factor * x) to 2^-23, the factor 1 or -1: a number near 1, and n + bias in the low bits of an integer."""
+        shifted = fma(x, factor * LOG2_E, ROUNDER + bias)
+        n = shifted - (ROUNDER + bias)
+        r = fma(n, -factor * LN2, x)
+        coefficients = [c * factor**power for power, c in enumerate(SHORT_EXP[::-1])][::-1]
+        return self._polynomial(tuple(coefficients), r), shifted.bits_as("i32")
 
     def _scaled(self, value: Any, bits: Any) -> Any:
         """value * 2^n with n + 254 in the low bits: in two factors, since one FLOAT does not hold it everywhere."""
@@ -206,10 +219,16 @@ class Words:
 
     def _sigmoid(self, v: Any, rest: Any) -> tuple[Any, Any, Any]:
         """sigmoid(v + rest) as a number up to 1 and a power of two, which may be 0, and 2^32 times that where v is far below 0."""
-        positive, one, nothing = v >= 0.0, self._value(1.0), self._value(0.0)
+        one, nothing = self._value(1.0), self._value(0.0)
+        # Of -w it is what follows from w, so that both share their exponential and quotient.
+        w, left = v.negative_of(), None if rest is None else rest.negative_of()
+        if w is not None and (rest is None or left is not None):
+            v, rest, positive, upward = w, left, w <= 0.0, w >= 0.0
+        else:
+            positive = upward = v >= 0.0
         if rest is not None:
             rest = self._rest(v, rest)
-            rest = positive.choose(-rest, rest)
+            rest = upward.choose(-rest, rest)
         power = self._falling(maximum(-self.abs(v), LOWEST), rest)
         e = power.high * power.scale
         below = e + 1.0
@@ -332,8 +351,8 @@ class Words:
         square = size * size
         return self._falling(square * -0.5, fma(size, size, -square) * -0.5)
 
-    def _tail(self, power: Power, t: Any, rest: Any = 0.0) -> tuple[Any, Any]:
-        """exp(t^2 / 2) normal_cdf(-t) for t + rest from 0 to 14.5, times a power but for its scale, and what rounding left of it."""
+    def _tail(self, power: Power, t: Any, factor: Any = None, rest: Any = 0.0) -> Any:
+        """exp(t^2 / 2) normal_cdf(-t) for t + rest from 0 to 14.5, times a power but for its scale, and times a factor."""
         below = t + 2.5
         u = 1.0 / below
         lost = u * fma(-u, (t - (below - 2.5)) + rest, fma(-u, below, 1.0))
@@ -347,12 +366,12 @@ class Words:
         value = u * ratio
         left = fma(u, ratio, -value) + fma(u, left, lost * ratio)
         result = value * power.high
-        return result, fma(value, power.high, -result) + fma(value, power.low, left * power.high)
+        left = fma(value, power.high, -result) + fma(value, power.low, left * power.high)
+        return result + left if factor is None else fma(result, factor, left * factor)
 
     def normal_cdf(self, x: Any) -> Any:
         power = self._gaussian(x)
-        value, left = self._tail(power, minimum(self.abs(x), 14.46))
-        value = (value + left) * power.scale
+        value = self._tail(power, minimum(self.abs(x), 14.46)) * power.scale
         return (x > 0.0).choose(1.0 - value, value)
 
     def normal_pdf(self, x: Any) -> Any:
@@ -361,9 +380,8 @@ class Words:
 
     def gelu(self, x: Any) -> Any:
         power = self._gaussian(x)
-        value, left = self._tail(power, minimum(self.abs(x), 14.46))
-        size = self.abs(minimum(x, 14.46))  # infinity times nothing is NaN, but only below 0
-        below = fma(value, size, left * size) * power.scale
+        factor = self.abs(minimum(x, 14.46))  # infinity times nothing is NaN, but only below 0
+        below = self._tail(power, minimum(self.abs(x), 14.46), factor) * power.scale
         return (x >= 0.0).choose(x - below, -below)
 
     def _erfc(self, size: Any) -> Any:
@@ -371,13 +389,14 @@ class Words:
         square = size * size
         power = self._falling(-square, -fma(size, size, -square))
         t = size * ROOT_2
-        value, left = self._tail(power, t, fma(size, ROOT_2_LEFT, fma(size, ROOT_2, -t)))
-        return (value + left) * 2.0 * power.scale
+        rest = fma(size, ROOT_2_LEFT, fma(size, ROOT_2, -t))
+        return self._tail(power, t, rest=rest) * 2.0 * power.scale
 
     def erf(self, x: Any) -> Any:
         size = self.abs(x)
         near = fma(self._polynomial(ERF, x * x), x, x)
-        far = 1.0 - self._erfc(minimum(size, 10.225))
+        value, bits = self._short_exp(self._polynomial(LOG_ERFC, minimum(size, 4.0)), 1.0, 127)
+        far = fma(-value, (bits << 23).bits_as("f32"), 1.0)
         return (size < 1.0).choose(near, self._signed(far, x))
 
     def erfc(self, x: Any) -> Any:
@@ -407,14 +426,6 @@ class ShortWords(Words):
 
     def _with(self, x: Any, rest: Any) -> Any:
         return x if rest is None else x + self._rest(x, rest)
-
-    def _short_exp(self, x: Any, factor: float, bias: int) -> tuple[Any, Any]:
-        """exp(factor * x), the factor 1 or -1: a number near 1, and n + bias in the low bits of an integer."""
-        shifted = fma(x, factor * LOG2_E, ROUNDER + bias)
-        n = shifted - (ROUNDER + bias)
-        r = fma(n, -factor * LN2, x)
-        coefficients = [c * factor**power for power, c in enumerate(SHORT_EXP[::-1])][::-1]
-        return self._polynomial(tuple(coefficients), r), shifted.bits_as("i32")
 
     def exp(self, x: Any, rest: Any = None) -> Any:
         x = self._with(x, rest)
@@ -462,9 +473,10 @@ class ShortWords(Words):
         small = fma(square * f, self._polynomial(SHORT_LOG, f), left)
         return fma(n.to("f32"), LN2, fma(square, -0.5, small) + f)
 
-    def _tail(self, power: Power, t: Any, rest: Any = 0.0) -> tuple[Any, Any]:
+    def _tail(self, power: Power, t: Any, factor: Any = None, rest: Any = 0.0) -> Any:
         u = 1.0 / (t + 2.5)
-        return u * self._polynomial(SHORT_MILLS, u - 0.0625) * power.high, self._value(0.0)
+        value = u * self._polynomial(SHORT_MILLS, u - 0.0625) * power.high
+        return value if factor is None else value * factor
 
 
 class Words64(Words):
@@ -473,11 +485,11 @@ class Words64(Words):
     def _value(self, number: Any) -> Any:
         return number if isinstance(number, Value) else self.term(self.code.double(number))
 
-    def exp(self, x: Any) -> Any:
-        return power64(self.code, x)
+    def exp(self, x: Any, rest: Any = None) -> Any:
+        return power64(self.code, x if rest is None else x + rest)
 
-    def expm1(self, x: Any) -> Any:
-        return expm1_64(self.code, x, self.exp(x))
+    def expm1(self, x: Any, rest: Any = None) -> Any:
+        return expm1_64(self.code, x if rest is None else x + rest, self.exp(x, rest))
 
     def log(self, x: Any) -> Any:
         # x = 2^n (1 + f), f between sqrt(1/2) - 1 and sqrt(2) - 1; log(1 + f) = 2 atanh(f / (2 + f)).

@@ -23,6 +23,7 @@ ROUNDER = tl.constexpr(
     12582912.0
 )  # 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
 INFINITY = tl.constexpr(float("inf"))
+LOWEST = tl.constexpr(-110.9)  # the least number of `_falling`
 TINY = tl.constexpr(1.1754943508222875e-38)  # the smallest normal FLOAT
 HALF_ROOT_BITS = tl.constexpr(0x3F3504F3)  # of sqrt(1/2)
 
@@ -49,6 +50,18 @@ def _rest(x, rest):
 
 
 @triton.jit
+def _horner(x, a, b, c, d):
+    """a x^3 + b x^2 + c x + d"""
+    return tl.fma(tl.fma(tl.fma(x, a, b), x, c), x, d)
+
+
+@triton.jit
+def _on(value, x, a, b, c):
+    """((value x + a) x + b) x + c"""
+    return tl.fma(tl.fma(tl.fma(value, x, a), x, b), x, c)
+
+
+@triton.jit
 def _reduced(x, rest, BIAS: tl.constexpr):
     """x + rest = n ln 2 + r: n + BIAS in the low bits of an integer, r, and exp(r) - 1 - r."""
     shifted = tl.fma(x, LOG2_E, ROUNDER + BIAS)
@@ -59,25 +72,12 @@ def _reduced(x, rest, BIAS: tl.constexpr):
     else:
         tail = tl.fma(n, MINUS_LN2_LOW, rest)
     r = head + tail
-    curve = tl.fma(r, 0.0013820742024108768, 0.008369248360395432)
-    curve = tl.fma(curve, r, 0.041668280959129333)
-    curve = tl.fma(curve, r, 0.16666516661643982)
+    curve = _horner(
+        r, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982
+    )
     curve = tl.fma(curve, r, 0.4999999403953552)
     curve = tl.fma(r * r, curve, tail - (r - head))
     return shifted.to(tl.int32, bitcast=True), r, curve
-
-
-@triton.jit
-def _power(x, rest):
-    """exp(x + rest) as (high + low) * first * second, the last two powers of two; x between -174 and 174."""
-    bits, r, curve = _reduced(x, rest, 254)
-    one = r + 1.0
-    curve = curve + (r - (one - 1.0))
-    high = one + curve
-    first = (bits << 22) & 0x7F800000
-    second = (bits << 23) - first
-    low = curve - (high - one)
-    return high, low, first.to(tl.float32, bitcast=True), second.to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -86,8 +86,11 @@ def exp(x, rest=None, PRECISE: tl.constexpr = True):
     if rest is not None:
         rest = _rest(x, rest)
     if PRECISE:
-        high, _, first, second = _power(_least(_most(x, -174.0), 174.0), rest)
-        result = high * first * second
+        bits, r, curve = _reduced(_least(_most(x, -174.0), 174.0), rest, 254)
+        half = (bits << 22) & 0x7F800000
+        other = (bits << 23) - half
+        value = (curve + r) + 1.0
+        result = value * half.to(tl.float32, bitcast=True) * other.to(tl.float32, bitcast=True)
     else:
         result = tl.exp(x if rest is None else x + rest)
     return result
@@ -106,6 +109,18 @@ def hardware_exp(x, PRECISE: tl.constexpr):
     else:
         result = tl.exp(x)
     return result
+
+
+@triton.jit
+def _falling(x, rest):
+    """exp(x + rest) as (high + low) * scale, and 2^32 times the scale; x between LOWEST and 0."""
+    bits, r, curve = _reduced(x, rest, 160)
+    curve = curve * 0.5
+    base = tl.fma(r, 0.5, 0.5)
+    curve = curve + tl.fma(r, 0.5, 0.5 - base)
+    high = base + curve
+    raised = (bits << 23).to(tl.float32, bitcast=True)
+    return high, curve - (high - base), raised * 2.3283064365386963e-10, raised
 
 
 @triton.jit
@@ -135,30 +150,28 @@ def expm1(x, rest=None):
 
 @triton.jit
 def _sigmoid(v, rest):
-    """sigmoid(v + rest) as a number near 1 and two powers of two."""
+    """sigmoid(v + rest) as a number up to 1 and a power of two, and 2^32 times that where v is far below 0."""
+    positive = v >= 0
     if rest is not None:
         rest = _rest(v, rest)
-        rest = tl.where(v < 0, rest, rest * -1.0)
-    high, low, first, second = _power(_most(tl.abs(v) * -1.0, -174.0), rest)
-    e = high * first * second
+        rest = tl.where(positive, rest * -1.0, rest)
+    high, low, scale, raised = _falling(_most(tl.abs(v) * -1.0, LOWEST), rest)
+    e = high * scale
     below = e + 1.0
     left = e - (below - 1.0)
-    inverse = 1.0 / below  # to 2 ulp, which the correction below mends
-    positive = v >= 0
+    inverse = 1.0 / below  # to 2 ulp, which the error mends
     numerator = tl.where(positive, 1.0, high)
     value = numerator * inverse
     error = tl.fma(value * -1.0, left, tl.fma(value * -1.0, below, numerator))
     error = error + tl.where(positive, 0.0, low)
-    value = tl.fma(error, inverse, value)
-    second = tl.where(v < -150.0, 0.0, tl.where(positive, 1.0, second))
-    return value, tl.where(positive, 1.0, first), second
+    return tl.fma(error, inverse, value), tl.where(positive, 1.0, scale), raised
 
 
 @triton.jit
 def sigmoid(x, rest=None, PRECISE: tl.constexpr = True):
     if PRECISE:
-        value, first, second = _sigmoid(x, rest)
-        result = value * first * second
+        value, scale, _ = _sigmoid(x, rest)
+        result = value * scale
     else:
         if rest is not None:
             x = x + _rest(x, rest)
@@ -170,8 +183,10 @@ def sigmoid(x, rest=None, PRECISE: tl.constexpr = True):
 @triton.jit
 def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
     if PRECISE:
-        value, first, second = _sigmoid(v, rest)
-        result = (value * first * x) * second
+        value, scale, raised = _sigmoid(v, rest)
+        far = v < -80.0
+        result = (value * x) * tl.where(far, raised, scale)
+        result = tl.where(far, result * 2.3283064365386963e-10, result)
     else:
         result = x * sigmoid(v, rest, PRECISE)
     return result
@@ -179,33 +194,34 @@ def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
 
 @triton.jit
 def _softened(x, rest, PRECISE: tl.constexpr):
-    """log1p(exp(-|x|)), and what rounding left of it."""
+    """log1p(exp(-|x|)), and what rounding left of it: s + s^3 P(s^2) with s = e / (1 + e / 2)."""
     if PRECISE:
-        high, low, first, second = _power(_most(tl.abs(x) * -1.0, -174.0), rest)
-        e = high * first * second
-        half = e * -0.5
-        value = tl.fma(half, e, e)
-        left = tl.fma(half, e, e - value)
-        lost = low * first * second
-        left = tl.fma(lost, half, lost) + left
-        series = tl.fma(e, 0.002276314189657569, -0.014681964181363583)
-        series = tl.fma(series, e, 0.04429808259010315)
-        series = tl.fma(series, e, -0.08591856062412262)
-        series = tl.fma(series, e, 0.12679627537727356)
-        series = tl.fma(series, e, -0.1622842699289322)
-        series = tl.fma(series, e, 0.19926351308822632)
-        series = tl.fma(series, e, -0.2499331384897232)
-        series = tl.fma(series, e, 0.3333309292793274)
-        left = tl.fma(e * e * e, series, left)
+        high, low, scale, _ = _falling(_most(tl.abs(x) * -1.0, LOWEST), rest)
+        e = high * scale
+        below = tl.fma(e, 0.5, 1.0)
+        inverse = 1.0 / below
+        value = e * inverse
+        error = tl.fma(value * -1.0, tl.fma(e, 0.5, 1.0 - below), tl.fma(value * -1.0, below, e))
+        square = value * value
+        series = _horner(
+            square,
+            0.0005470188916660845,
+            0.0021877295803278685,
+            0.012506700120866299,
+            0.08333302289247513,
+        )
+        left = tl.fma(error + low * scale, inverse, value * square * series)
     else:
-        e = tl.exp(tl.abs(x) * -1.0)
-        value = e
-        series = tl.fma(e, 0.01458800956606865, -0.06785031408071518)
-        series = tl.fma(series, e, 0.15102675557136536)
-        series = tl.fma(series, e, -0.23611299693584442)
-        series = tl.fma(series, e, 0.3314041793346405)
-        series = tl.fma(series, e, -0.4999074637889862)
-        left = e * e * series
+        value = tl.exp(tl.abs(x) * -1.0)
+        series = _horner(
+            value,
+            -0.008777273818850517,
+            0.04498090222477913,
+            -0.10901524871587753,
+            0.1784670501947403,
+        )
+        series = _on(series, value, -0.24536699056625366, 0.3328403830528259, -0.4999817907810211)
+        left = value * value * series
     return value, left
 
 
@@ -222,10 +238,14 @@ def _sum(x, y, left):
 def softplus(x, rest=None, PRECISE: tl.constexpr = True):
     if rest is not None:
         rest = _rest(x, rest)
-        value, left = _softened(x, tl.where(x > 0, rest * -1.0, rest), PRECISE)
-        left = tl.where(x > 0, left + rest, left)
+        if PRECISE:
+            value, left = _softened(x, tl.where(x > 0, rest * -1.0, rest), PRECISE)
+            left = tl.where(x > 0, left + rest, left)
+        else:
+            x = x + rest
+            value, left = _softened(x, None, PRECISE)
     else:
-        value, left = _softened(x, rest, PRECISE)
+        value, left = _softened(x, None, PRECISE)
     if PRECISE:
         result = _sum(_most(x, 0.0), value, left)
     else:
@@ -266,21 +286,24 @@ def tanh(x, PRECISE: tl.constexpr = True):
 
 
 @triton.jit
-def _log(x, left):
-    """log(x) + left of positive normal numbers."""
+def _mantissa(x):
+    """x = 2^n (1 + f) of a positive normal number, f between sqrt(1/2) - 1 and sqrt(2) - 1."""
     bits = x.to(tl.int32, bitcast=True) - HALF_ROOT_BITS
-    n = (bits >> 23).to(tl.float32)
     f = ((bits & 0x7FFFFF) + HALF_ROOT_BITS).to(tl.float32, bitcast=True) - 1.0
-    series = tl.fma(f, 0.06750279664993286, -0.11673499643802643)
-    series = tl.fma(series, f, 0.11884847283363342)
-    series = tl.fma(series, f, -0.12405844032764435)
-    series = tl.fma(series, f, 0.1422017514705658)
-    series = tl.fma(series, f, -0.1666799932718277)
-    series = tl.fma(series, f, 0.20002077519893646)
-    series = tl.fma(series, f, -0.25000008940696716)
-    series = tl.fma(series, f, 0.3333331346511841)
+    return bits >> 23, f
+
+
+@triton.jit
+def _log(n, f, left):
+    """n ln 2 + log(1 + f) + left."""
+    n = n.to(tl.float32)
+    series = _horner(
+        f, 0.06750279664993286, -0.11673499643802643, 0.11884847283363342, -0.12405844032764435
+    )
+    series = _on(series, f, 0.1422017514705658, -0.1666799932718277, 0.20002077519893646)
+    series = tl.fma(tl.fma(series, f, -0.25000008940696716), f, 0.3333331346511841)
     square = f * f
-    small = tl.fma(n, -2.12194440e-4, square * f * series) + left
+    small = tl.fma(n, -2.12194440e-4, tl.fma(square * f, series, left))
     small = tl.fma(square, -0.5, small)
     whole = n * 0.693359375
     large = whole + f
@@ -298,15 +321,19 @@ def _defined(x, value):
 @triton.jit
 def log(x):
     tiny = x < TINY
-    value = _log(tl.where(tiny, x * 8388608.0, x), 0.0)
-    return _defined(x, tl.where(tiny, value - 15.942385152878742, value))
+    n, f = _mantissa(tl.where(tiny, x * 8388608.0, x))
+    return _defined(x, _log(tl.where(tiny, n - 23, n), f, 0.0))
 
 
 @triton.jit
 def log1p(x):
     above = x + 1.0
-    left = (x - (above - 1.0)) / above
-    value = _defined(above, _log(above, left))
+    n, f = _mantissa(above)
+    # What the sum lost, in units of 2^n: where n is 0, f becomes x again.
+    unit = (127 - tl.minimum(n, 127)) << 23
+    lost = (x - (above - 1.0)) * unit.to(tl.float32, bitcast=True)
+    whole = f + lost
+    value = _defined(above, _log(n, whole, lost - (whole - f)))
     return tl.where(tl.abs(x) < 1.4901161193847656e-08, x, value)
 
 
@@ -315,7 +342,8 @@ def logit(x):
     below = 1.0 - x
     ratio = tl.div_rn(x, below)
     left = tl.fma(ratio * -1.0, below, x) - ratio * ((1.0 - below) - x)
-    value = _log(_most(ratio, TINY), left / x)
+    n, f = _mantissa(_most(ratio, TINY))
+    value = _log(n, f, left / x)
     value = tl.where(x < TINY, log(x), value)
     value = tl.where(x == 1.0, INFINITY, value)
     return tl.where((x >= 0) & (x <= 1.0), value, float("nan"))
@@ -327,110 +355,139 @@ def sqrt(x):
 
 
 @triton.jit
-def _mills(t):
-    """exp(t^2 / 2) normal_cdf(-t) of t from 0 to 18."""
-    u = tl.div_rn(1.0, t + 2.5)
-    v = u - 0.21875
-    ratio = tl.fma(v, -474.4321594238281, 344.1152038574219)
-    ratio = tl.fma(ratio, v, -36.064945220947266)
-    ratio = tl.fma(ratio, v, -69.83251953125)
-    ratio = tl.fma(ratio, v, 30.537601470947266)
-    ratio = tl.fma(ratio, v, 9.040574073791504)
-    ratio = tl.fma(ratio, v, -9.568663597106934)
-    ratio = tl.fma(ratio, v, -1.9002856016159058)
-    ratio = tl.fma(ratio, v, 3.2134969234466553)
-    ratio = tl.fma(ratio, v, 2.2907142639160156)
-    ratio = tl.fma(ratio, v, 0.7484664916992188)
-    return u * ratio
+def _gaussian(x, PRECISE: tl.constexpr):
+    """exp(-x^2 / 2) as `_falling` has it."""
+    size = _least(tl.abs(x), 14.46)
+    square = size * size
+    if PRECISE:
+        high, low, scale, _ = _falling(square * -0.5, tl.fma(size, size, square * -1.0) * -0.5)
+    else:
+        high, low, scale = tl.exp(square * -0.5), 0.0, 1.0
+    return high, low, scale
 
 
 @triton.jit
-def _gaussian(x):
-    """exp(-x^2 / 2) as `_power` has it."""
-    within = _least(tl.abs(x), 18.0)
-    square = within * within
-    high, low, first, second = _power(square * -0.5, tl.fma(within, within, square * -1.0) * -0.5)
-    return high, low, first, tl.where(tl.abs(x) > 17.0, 0.0, second)
+def _tail(high, low, t, rest, factor, PRECISE: tl.constexpr):
+    """exp(t^2 / 2) normal_cdf(-t) for t + rest from 0 to 14.5, times high + low, and times a factor: u P(u), u = 1 / (t + 5/2)."""
+    below = t + 2.5
+    u = 1.0 / below
+    if PRECISE:
+        lost = u * tl.fma(u * -1.0, (t - (below - 2.5)) + rest, tl.fma(u * -1.0, below, 1.0))
+        centred = u - 0.1875
+        v = centred + lost
+        series = _horner(
+            v, -222.28692626953125, 398.83209228515625, -157.1022186279297, -42.95497131347656
+        )
+        series = _on(series, v, 43.745948791503906, 1.926801085472107, -10.461153984069824)
+        series = _on(series, v, -0.6363947987556458, 3.333294630050659, 2.085507869720459)
+        curve = v * series
+        ratio = curve + 0.6800684928894043
+        left = tl.fma(lost - (v - centred), tl.fma(v, 5.36, 1.97), tl.fma(v, series, curve * -1.0))
+        left = left + ((curve - (ratio - 0.6800684928894043)) - 1.155546414111086e-08)
+        value = u * ratio
+        left = tl.fma(u, ratio, value * -1.0) + tl.fma(u, left, lost * ratio)
+        result = value * high
+        left = tl.fma(value, high, result * -1.0) + tl.fma(value, low, left * high)
+        result = tl.fma(result, factor, left * factor)
+    else:
+        v = u - 0.0625
+        series = _horner(
+            v, -48.35702133178711, 80.4916000366211, -42.109745025634766, 0.36358508467674255
+        )
+        series = _on(series, v, 3.0253658294677734, 2.7230851650238037, 1.2980502843856812)
+        result = u * tl.fma(series, v, 0.4702676236629486) * high * factor
+    return result
 
 
 @triton.jit
-def _tail(x):
-    """normal_cdf(-|x|) as a number near 1 and two powers of two."""
-    high, low, first, second = _gaussian(x)
-    ratio = _mills(_least(tl.abs(x), 18.0))
-    return tl.fma(ratio, high, ratio * low), first, second
-
-
-@triton.jit
-def normal_cdf(x):
-    value, first, second = _tail(x)
-    value = value * first * second
+def normal_cdf(x, PRECISE: tl.constexpr = True):
+    high, low, scale = _gaussian(x, PRECISE)
+    value = _tail(high, low, _least(tl.abs(x), 14.46), 0.0, 1.0, PRECISE) * scale
     return tl.where(x > 0, 1.0 - value, value)
 
 
 @triton.jit
-def normal_pdf(x):
-    high, low, first, second = _gaussian(x)
-    return tl.fma(high, 0.3989422804014327, low * 0.3989422804014327) * first * second
+def normal_pdf(x, PRECISE: tl.constexpr = True):
+    high, low, scale = _gaussian(x, PRECISE)
+    value = high * 0.3989422917366028
+    if PRECISE:
+        value = tl.fma(
+            high, 0.3989422917366028, tl.fma(high, -1.133517e-08, low * 0.3989422917366028)
+        )
+    return value * scale
 
 
 @triton.jit
-def gelu(x):
-    value, first, second = _tail(x)
-    low = (value * first * _least(x, 18.0)) * second
-    return tl.where(x > 0, x - low, low)
+def gelu(x, PRECISE: tl.constexpr = True):
+    high, low, scale = _gaussian(x, PRECISE)
+    factor = tl.abs(_least(x, 14.46))  # infinity times nothing is NaN, but only below 0
+    below = _tail(high, low, _least(tl.abs(x), 14.46), 0.0, factor, PRECISE) * scale
+    return tl.where(x >= 0, x - below, below * -1.0)
 
 
 @triton.jit
-def _erfc_tail(t):
-    square = t * t
-    high, low, first, second = _power(square * -1.0, tl.fma(t, t, square * -1.0) * -1.0)
-    ratio = _mills(t * 1.4142135623730951) * 2.0
-    return tl.fma(ratio, high, ratio * low) * first * second
-
-
-@triton.jit
-def erf(x):
+def erf(x, PRECISE: tl.constexpr = True):
     square = x * x
-    near = tl.fma(square, 7.806903886375949e-05, -0.0007997853099368513)
-    near = tl.fma(near, square, 0.005187162198126316)
-    near = tl.fma(near, square, -0.026853347197175026)
-    near = tl.fma(near, square, 0.11283578723669052)
-    near = tl.fma(near, square, -0.3761262595653534)
-    near = tl.fma(near, square, 0.12837916612625122)
+    near = _horner(
+        square,
+        7.806903886375949e-05,
+        -0.0007997853099368513,
+        0.005187162198126316,
+        -0.026853347197175026,
+    )
+    near = _on(near, square, 0.11283578723669052, -0.3761262595653534, 0.12837916612625122)
     near = tl.fma(near, x, x)
-    far = _signed(1.0 - _erfc_tail(_least(tl.abs(x), 11.0)), x)
+    size = _least(tl.abs(x), 4.0)
+    far = _horner(
+        size,
+        0.00018638120673131198,
+        -0.0029476804193109274,
+        0.021838152781128883,
+        -0.10310692340135574,
+    )
+    far = _on(far, size, -0.6381446719169617, -1.127089262008667, -0.00034151188447140157)
+    far = _signed(1.0 - hardware_exp(far, PRECISE), x)
     return tl.where(tl.abs(x) < 1.0, near, far)
 
 
 @triton.jit
 def erfc(x):
-    tail = _erfc_tail(_least(tl.abs(x), 11.0))
+    size = _least(tl.abs(x), 10.225)
+    square = size * size
+    high, low, scale, _ = _falling(square * -1.0, tl.fma(size, size, square * -1.0) * -1.0)
+    t = size * 1.4142135381698608
+    rest = tl.fma(size, 2.420323427e-08, tl.fma(size, 1.4142135381698608, t * -1.0))
+    tail = _tail(high, low, t, rest, 2.0, True) * scale
     return tl.where(x < 0, 2.0 - tail, tail)
 
 
 @triton.jit
 def erfinv(x):
     w = log(tl.fma(x, x * -1.0, 1.0)) * -1.0
-    v = w - 2.5
-    central = tl.fma(v, 2.81022636e-08, 3.43273939e-07)
-    central = tl.fma(central, v, -3.5233877e-06)
-    central = tl.fma(central, v, -4.39150654e-06)
-    central = tl.fma(central, v, 0.00021858087)
-    central = tl.fma(central, v, -0.00125372503)
-    central = tl.fma(central, v, -0.00417768164)
-    central = tl.fma(central, v, 0.246640727)
-    central = tl.fma(central, v, 1.50140941)
-    v = tl.sqrt_rn(w) - 3.0
-    tail = tl.fma(v, -0.000200214257, 0.000100950558)
-    tail = tl.fma(tail, v, 0.00134934322)
-    tail = tl.fma(tail, v, -0.00367342844)
-    tail = tl.fma(tail, v, 0.00573950773)
-    tail = tl.fma(tail, v, -0.0076224613)
-    tail = tl.fma(tail, v, 0.00943887047)
-    tail = tl.fma(tail, v, 1.00167406)
-    tail = tl.fma(tail, v, 2.83297682)
-    return tl.where(tl.abs(x) == 1.0, x * INFINITY, x * tl.where(w < 5.0, central, tail))
+    is_central = w < 5.0
+    v = tl.where(is_central, w - 2.5, tl.sqrt_rn(w) - 3.0)
+    central = _horner(
+        v,
+        -8.83206041635276e-09,
+        2.3177625152470682e-08,
+        4.6682100673933746e-07,
+        -3.4619886264408706e-06,
+    )
+    central = _on(
+        central, v, -4.966972028341843e-06, 0.00021834151993971318, -0.0012527336366474628
+    )
+    central = _on(central, v, -0.00417738314718008, 0.24664027988910675, -5.214786824581097e-08)
+    tail = _horner(
+        v,
+        0.00011633839312708005,
+        -0.00030996353598311543,
+        -5.8121215261053294e-05,
+        0.001485646702349186,
+    )
+    tail = _on(tail, v, -0.0035963007248938084, 0.0056867157109081745, -0.0076376707293093204)
+    tail = _on(tail, v, 0.00944532360881567, 1.001675009727478, -1.709165786678568e-08)
+    value = x * tl.where(is_central, central + 1.5014094114303589, tail + 2.832976818084717)
+    return tl.where(tl.abs(x) == 1.0, x * INFINITY, value)
 
 
 @triton.jit

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from openaclnn.core.dtypes import DType
 from openaclnn.engines.gpu.kernels.fused_backward import (
     ROUND,
     at_targets,
@@ -15,9 +13,10 @@ from openaclnn.engines.gpu.kernels.fused_backward import (
     loss_ahead,
 )
 from openaclnn.engines.gpu.kernels.logits import logit_losses
-from openaclnn.engines.gpu.launchers.geometry import LaunchParams, power_of_two_divisor
+from openaclnn.engines.gpu.launchers.geometry import power_of_two_divisor
 from openaclnn.engines.gpu.launchers.launcher import in_order
 from openaclnn.engines.gpu.launchers.logits import FINISHED, SUMS, total_loss, total_of
+from openaclnn.engines.gpu.launchers.steps import Step, launch_of
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
@@ -31,29 +30,18 @@ from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.gpu.launching.variants import has_clusters
 from openaclnn.engines.machine.numbers import Number
 
-__all__ = [
-    "MEMORY",
-    "Tile",
-    "gradient_runner",
-    "kept",
-    "loss_runner",
-    "serves",
-    "sure_at",
-    "tile_of",
-]
-
-MEMORY = 2  # FLOATs that are remembered
+__all__ = ["Tile", "gradient_runner", "kept", "loss_runner", "serves", "sure_at", "tile_of"]
 
 
-def kept(rows: int) -> int:
+def kept(step: Step) -> int:
     """FLOATs between loss and gradient: of each row the largest logit and the logarithm of the rest, and two that the gradient is
     made of; and four that are expected."""
-    return 4 * rows + 4
+    return 4 * step.positions + 4
 
 
-def sure_at(rows: int) -> int:
+def sure_at(step: Step) -> int:
     """Which of them says whether a gradient was written ahead."""
-    return 4 * rows + 1
+    return 4 * step.positions + 1
 
 
 TILES = {
@@ -90,8 +78,13 @@ def tile_of(itemsize: int, classes: int) -> Tile:
     return Tile(held, lanes, warps, -(-classes // (held * lanes)))
 
 
-def serves(itemsize: int, rows: int, classes: int) -> bool:
+def serves(step: Step) -> bool:
     """Whether rows fit into registers, and are worth it; whether the device has clusters, where they are in pieces."""
+    itemsize, rows, classes = step.dtype.itemsize, step.positions, step.classes
+    if (
+        not step.by_class or step.reduction == "none" or step.weighted or step.smoothing or step.zloss_scale
+    ):  # fmt: skip
+        return False
     whole = itemsize == 4 or classes % (VECTOR_BYTES // itemsize) == 0
     fits = whole and FEWEST < classes <= max(TILES[itemsize])
     return (
@@ -100,21 +93,16 @@ def serves(itemsize: int, rows: int, classes: int) -> bool:
     )  # fmt: skip
 
 
-def _launch(
-    spec: KernelSpec, grid: int, args: Mapping[str, Number], constexprs: Mapping[str, Number], warps: int
-) -> Launch:  # fmt: skip
-    return Launch(spec, *in_order(spec, LaunchParams("", grid, args, constexprs, warps)))
-
-
 @functools.lru_cache(64)
-def loss_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
-    """What queues it, of addresses: logits, targets, loss, what is kept, what is remembered, gradient."""
-    x, loss, out = (PointerArg(place, dtype.numpy_name, wide=place != 2) for place in (0, 2, 5))
-    target, top, memory = PointerArg(1, "int64"), PointerArg(3, "float32"), PointerArg(4, "float32")
+def loss_runner(step: Step) -> Runner:
+    """What queues it, of addresses: logits, targets, 0, loss, what is kept, what is remembered, gradient."""
+    dtype, rows, classes, mean = step.dtype, step.positions, step.classes, step.reduction == "mean"
+    x, loss, out = (PointerArg(place, dtype.numpy_name, wide=place != 3) for place in (0, 3, 6))
+    target, top, memory = PointerArg(1, "int64"), PointerArg(4, "float32"), PointerArg(5, "float32")
     rest, parts, expected = (top._replace(shift=rows * own * 4) for own in (1, 2, 4))
-    blocks, last = -(-rows // FINISHED), ignored(ignore_index)
+    blocks, last = -(-rows // FINISHED), ignored(step.ignore_index)
     tile, unit = tile_of(dtype.itemsize, classes), power_of_two_divisor(classes)
-    sums, pieces = PointerArg(6, "float64"), PointerArg(6, "int64", blocks * SUMS * 8)
+    sums, pieces = PointerArg(7, "float64"), PointerArg(7, "int64", blocks * SUMS * 8)
     finish = KernelSpec(
         logit_losses, (target, x._replace(wide=False), None, parts, None, top, rest, None, None, sums),
         (False, False, False, False), overlapped=True, follows=True,
@@ -133,23 +121,28 @@ def loss_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_index:
         "rest_stride": 1, "square_stride": 0, "lse_stride": 0, "splits": 1, "smoothing": 0.0, "zloss_scale": 0.0,
     }  # fmt: skip
     launches = (
-        _launch(KernelSpec(expect, (target, memory, expected), (mean,)), 1, of_rows, {"BLOCK": COUNTED}, 16),
-        _launch(
+        launch_of(KernelSpec(expect, (target, memory, expected), (mean,)), 1, of_rows, {"BLOCK": COUNTED}, 16),
+        launch_of(
             read, rows * tile.pieces, {**of_rows, "classes": classes // unit, "each": each}, pieces_of_rows, tile.warps,
         )._replace(cluster=tile.pieces),
-        _launch(finish, blocks, {**of_rows, **contiguous}, {"ROWS": FINISHED}, 4),
+        launch_of(finish, blocks, {**of_rows, **contiguous}, {"ROWS": FINISHED}, 4),
         Launch(total, *in_order(total, total_of(blocks))),
     )  # fmt: skip
     return runner_of(launches, blocks * SUMS * 8 + rows * tile.pieces * 8)
 
 
 @functools.lru_cache(64)
-def gradient_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_index: int) -> Runner:
-    """The same of: the loss's gradient, logits, targets, what is kept, what is remembered, gradient."""
-    gradient, x, out = (PointerArg(place, dtype.numpy_name, wide=place != 0) for place in (0, 1, 5))
-    target, top, memory = PointerArg(2, "int64"), PointerArg(3, "float32"), PointerArg(4, "float32")
+def gradient_runner(step: Step) -> Runner:
+    """The same of: the loss's gradient, logits, targets, 0, what is kept, what is remembered, gradient."""
+    dtype, rows, classes, mean = step.dtype, step.positions, step.classes, step.reduction == "mean"
+    gradient, x, out = (PointerArg(place, dtype.numpy_name, wide=place != 0) for place in (0, 1, 6))
+    target, top, memory = PointerArg(2, "int64"), PointerArg(4, "float32"), PointerArg(5, "float32")
     parts, expected = (top._replace(shift=rows * own * 4) for own in (2, 4))
-    unit, blocks, last = power_of_two_divisor(classes), -(-classes // WIDE), ignored(ignore_index)
+    unit, blocks, last = (
+        power_of_two_divisor(classes),
+        -(-classes // WIDE),
+        ignored(step.ignore_index),
+    )
     programs = min(rows * blocks, PROGRAMS)
     late = KernelSpec(gradient_late, (gradient, x, target, parts, expected, memory, out), (mean,))
     own = KernelSpec(
@@ -159,7 +152,7 @@ def gradient_runner(dtype: DType, rows: int, classes: int, mean: bool, ignore_in
     of_rows: dict[str, Number] = {"rows": rows, "classes": classes, "ignore_index": last}
     in_blocks = {**of_rows, "classes": classes // unit, "blocks": blocks, "programs": programs}
     launches = (
-        _launch(late, programs, in_blocks, {"UNIT": unit, "CLASSES": WIDE}, 4),
-        _launch(own, -(-rows // FINISHED), of_rows, {"ROWS": FINISHED}, 4),
+        launch_of(late, programs, in_blocks, {"UNIT": unit, "CLASSES": WIDE}, 4),
+        launch_of(own, -(-rows // FINISHED), of_rows, {"ROWS": FINISHED}, 4),
     )
     return runner_of(launches)

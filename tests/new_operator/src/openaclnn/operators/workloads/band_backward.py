@@ -1,4 +1,4 @@
-"""Workloads of aclnnHardtanhBackward."""
+"""Workloads of aclnnBandBackward."""
 
 from __future__ import annotations
 

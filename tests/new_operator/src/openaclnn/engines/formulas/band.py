@@ -1,4 +1,4 @@
-"""The clamp's gradient; `operators/hardtanh_backward.py` has its derivation."""
+"""The clamp's gradient; `operators/band_backward.py` has its derivation."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from openaclnn.engines.formulas.words import Value, where
 
 
 @formula
-def hardtanh_backward(gradient: Value, x: Value, *, min: float, max: float) -> Value:
+def band_backward(gradient: Value, x: Value, *, min: float, max: float) -> Value:
     return where((x <= min) | (x >= max), 0.0, gradient)

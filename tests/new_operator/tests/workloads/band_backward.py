@@ -1,4 +1,4 @@
-"""Cases and mistakes of aclnnHardtanhBackward."""
+"""Cases and mistakes of aclnnBandBackward."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from openaclnn.core.dtypes import COMPLEX64, DOUBLE, FLOAT16, INT32, DType
 from openaclnn.core.tensor import Scalar
-from openaclnn.operators.workloads.hardtanh_backward import VARIANTS, make
+from openaclnn.operators.workloads.band_backward import VARIANTS, make
 from workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
 
 

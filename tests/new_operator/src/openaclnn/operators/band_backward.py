@@ -1,4 +1,4 @@
-"""aclnnHardtanhBackward: the gradient of the clamp between two numbers."""
+"""aclnnBandBackward: the gradient of the clamp between two numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
-from openaclnn.engines.formulas.hardtanh import hardtanh_backward
+from openaclnn.engines.formulas.band import band_backward
 
 PARAMETERS = (
     Parameter("gradOutput", Kind.TENSOR, "gradient of the output", "0 to 8 dimensions", FLOATS),
@@ -49,7 +49,7 @@ def _plan(call: Call) -> Plan:
         return empty_plan(call.operator.name, output)
     return elementwise_plan(
         call.operator.name,
-        hardtanh_backward.name,
+        band_backward.name,
         gradient.dtype,
         [("gradOutput", gradient), ("self", values["self"])],
         output,
@@ -75,7 +75,7 @@ def reference(
 
 register(
     Operator(
-        name="aclnnHardtanhBackward",
+        name="aclnnBandBackward",
         summary="Gradient of the clamp between two numbers.",
         formula="out = 0 if self <= min or self >= max, gradOutput otherwise",
         parameters=PARAMETERS,

@@ -1,0 +1,403 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+"""Cross entropy from logits with its gradient, of rows and images of up to some thousand classes: a program holds all classes of its
+positions in registers, so that logits are read once and the gradient is written once. `fused_backward.py` says which gradient.
+
+A tile has three axes. Along the first lie classes that a thread holds itself: reducing them takes no exchange between threads, and as the
+number of classes is a constexpr, nothing is computed beyond the last. Of the other two axes one has positions and one has classes, so
+that the last has what lies side by side in memory.
+
+Loss and gradient are made of the sum over all classes but the target's: nothing is taken from 1, so that near a loss of 0 no digits are lost.
+Products and sums are contracted where it is written (`tl.fma`), since both kernels must give the same bits.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton import knobs
+
+from openaclnn.engines.gpu.formulas.words import LOG2_E
+from openaclnn.engines.gpu.kernels.logits import PART, below, finite
+from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, let_next_start
+
+GRADIENT, SURE = tl.constexpr(0), tl.constexpr(1)
+SHARE, SQUARE_SHARE = tl.constexpr(2), tl.constexpr(3)
+WEIGHTS, COUNTED, ALL_WEIGHTS, INFINITE_WEIGHTS = (tl.constexpr(place) for place in range(4, 8))
+"""What is expected, FLOATs: the loss's gradient, 1 if it was the same twice, a position's share of that gradient by its weight, and that
+of its z-loss, and the sums of `add_up`."""
+
+LARGE = tl.constexpr(65536.0)
+INTERPRETED = tl.constexpr(knobs.runtime.interpret)
+
+
+@triton.jit
+def _share(gradient, total, MEAN: tl.constexpr):
+    if MEAN:
+        gradient = tl.div_rn(gradient, total)
+    return gradient
+
+
+@triton.jit
+def expect_step(
+    sums, memory, expected, counter, OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, SUMS: tl.constexpr, PARTS: tl.constexpr
+):  # fmt: skip
+    """What the last backward pass left in memory, and the sums, whose parts become one number each. A counter begins with 0."""
+    let_next_start(OVERLAPPED)
+    gradient, sure = tl.load(memory + GRADIENT), tl.load(memory + SURE)
+    await_sums(OVERLAPPED)
+    tl.store(expected + GRADIENT, gradient)
+    tl.store(expected + SURE, sure)
+    if counter is not None:
+        tl.store(counter, 0)
+    for which in tl.static_range(SUMS):
+        own = sums + which * PARTS
+        total = tl.sum(tl.load(own + tl.arange(0, PARTS)))
+        tl.store(own, total)
+        tl.store(expected + WEIGHTS + which, total.to(tl.float32))
+        if which < 2:
+            tl.store(expected + SHARE + which, _share(gradient, total.to(tl.float32), MEAN))
+    if SUMS == 0:
+        tl.store(expected + SHARE, gradient)
+        tl.store(expected + SQUARE_SHARE, gradient)
+
+
+@triton.jit
+def _sum(values, AXIS: tl.constexpr):
+    return tl.sum(tl.sum(values, 0, keep_dims=True), AXIS, keep_dims=True)
+
+
+@triton.jit
+def _any(flags):
+    return tl.max(tl.ravel(flags).to(tl.int32), 0) != 0
+
+
+@triton.jit
+def _reciprocal(x):
+    """Right to an ulp, of numbers that are neither tiny nor huge."""
+    if INTERPRETED:
+        result = 1.0 / x
+    else:
+        result = tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return result
+
+
+@triton.jit
+def _quotient(x, y, inverse):
+    """x / y, made better by its remainder, unless it is infinite."""
+    found = x * inverse
+    better = tl.fma(tl.fma(-found, y, x), inverse, found)
+    return tl.where(tl.abs(found) == float("inf"), found, better)
+
+
+@triton.jit
+def _classes(BY_CLASS: tl.constexpr, HELD: tl.constexpr, LANES: tl.constexpr):
+    """The classes of a tile: which one each thread's begin with, and what a lane adds."""
+    held = tl.arange(0, HELD)[:, None, None] * LANES
+    if BY_CLASS:
+        lane = tl.arange(0, LANES)[None, None, :]
+    else:
+        lane = tl.arange(0, LANES)[None, :, None]
+    return held, lane
+
+
+@triton.jit
+def _positions(
+    tile, rows, inner, blocks, held, lane,
+    C: tl.constexpr, BY_CLASS: tl.constexpr, UNIT: tl.constexpr, FULL: tl.constexpr, POSITIONS: tl.constexpr,
+):  # fmt: skip
+    """The positions of a tile: the first one's number, how far the others are from it, and which of them there are; and of the tile's
+    elements."""
+    if BY_CLASS:
+        position = tl.arange(0, POSITIONS)[None, :, None]
+        start = tile.to(tl.int64) * POSITIONS
+        inside = position < tl.minimum(rows - start, POSITIONS).to(tl.int32)
+    else:
+        position = tl.arange(0, POSITIONS)[None, None, :]
+        begin = (tile % blocks) * POSITIONS
+        start = (tile // blocks) * (inner.to(tl.int64) * UNIT) + begin
+        inside = position < inner * UNIT - begin
+    here = held + lane < C
+    if FULL:
+        inside = position < POSITIONS
+    else:
+        here = here & inside
+    return start, position, inside, here
+
+
+@triton.jit
+def _places(
+    tile, inner, blocks, held, lane, start, position,
+    C: tl.constexpr, BY_CLASS: tl.constexpr, UNIT: tl.constexpr, POSITIONS: tl.constexpr,
+):  # fmt: skip
+    """Where a tile's elements begin, where they lie from there on, each position's first, and how far its classes are apart."""
+    if BY_CLASS:
+        first, own, stride = start * C, position * C, 1
+    else:
+        stride = inner.to(tl.int64) * UNIT  # 64 bits, with which an address is one instruction
+        first, own = (tile // blocks) * (C * stride) + (tile % blocks) * POSITIONS, position
+    return first, held * stride + (lane * stride + own), own, stride
+
+
+@triton.jit
+def _read(
+    x, target, weight, tile, inner, blocks, ignore_index, held, lane, start, position, inside, here,
+    C: tl.constexpr, BY_CLASS: tl.constexpr, UNIT: tl.constexpr, POSITIONS: tl.constexpr,
+):  # fmt: skip
+    """A tile's logits, and of each position, whether it counts, which class is its target's, that one's logit and weight."""
+    first, at, own, stride = _places(
+        tile, inner, blocks, held, lane, start, position, C, BY_CLASS, UNIT, POSITIONS
+    )
+    values = tl.load(x + first + at, here, other=float("-inf")).to(tl.float32)
+    indices = tl.load(target + start + position, inside, other=-1).to(tl.int64)
+    counted = inside & is_counted(indices, C, ignore_index)
+    label = tl.where(counted, indices, -1).to(tl.int32)
+    hit = tl.load(x + first + own + label * stride, counted, other=float("-inf")).to(tl.float32)
+    own_weight = tl.full(hit.shape, 1.0, tl.float32)
+    if weight is not None:
+        own_weight = tl.load(weight + label, counted, other=0)
+    return values, counted, label, hit, own_weight
+
+
+@triton.jit
+def _probabilities(values, label, hit, held, lane, C: tl.constexpr, BY_CLASS: tl.constexpr):
+    """Powers of all logits, the factor that they still want, the target's power, what all others add, and all; and one over that."""
+    AXIS: tl.constexpr = 2 if BY_CLASS else 1
+    top = tl.max(tl.max(values, 0, keep_dims=True), AXIS, keep_dims=True)
+    base = finite(top)
+    # Of large logits first the differences: what a product has lost would be no factor then.
+    large = tl.abs(base) > LARGE
+    near, near_hit = base, hit
+    if _any(large):
+        values = tl.where(large, values - base, values)
+        near, near_hit = tl.where(large, 0.0, base), tl.where(large, hit - base, hit)
+    # exp(x - top) with one rounding, where a difference and a product would have two.
+    shift = near * LOG2_E
+    scale = tl.exp2(-tl.fma(near, LOG2_E, -shift))
+    powers = tl.exp2(tl.fma(values, LOG2_E, -shift))
+    # Beyond the last class -0 is added, which changes no sum: compilers know that, and leave it out.
+    counting = tl.where(held == label - lane, 0.0, powers)
+    others = _sum(tl.where(held + lane < C, counting, -0.0), AXIS) * scale
+    power = tl.where(hit == top, 1.0, tl.exp2(tl.fma(near_hit, LOG2_E, -shift)) * scale)
+    total = others + power
+    return top, base, powers, scale, power, others, total, _reciprocal(total)
+
+
+@triton.jit
+def _log_total(hit, top, power, others, inverse):
+    """The logarithm of all, beside the largest logit: NaN where a row has no probabilities. What a sum with 1 loses is put back."""
+    # Where another class is the largest, its 1 is among the others.
+    beside = tl.where(hit == top, others, (others - 1.0) + power)
+    above = 1.0 + beside
+    return tl.fma(beside - (above - 1.0), inverse, tl.log(above)) + (top - top)
+
+
+@triton.jit
+def _weights(weight, held, lane, C: tl.constexpr):
+    """Of all classes; 1 without weights."""
+    if weight is None:
+        own = tl.full([1, 1, 1], 1.0, tl.float32)
+    else:
+        own = tl.load(weight + (held + lane), held + lane < C, other=0)
+    return own
+
+
+@triton.jit
+def _gradients(
+    share, square_share, expected, weight, counted, label, own_weight, held, lane,
+    top, rest, powers, scale, power, others, total, inverse, kept, smoothing, zloss_scale,
+    C: tl.constexpr, SMOOTHED: tl.constexpr, SQUARED: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a tile: p * (nll + more) - smooth * weight, and at the target less nll."""
+    nll, smooth = share, tl.where(counted, share * smoothing, 0.0)
+    if SMOOTHED:
+        nll = share * kept
+    nll = tl.where(counted, nll * own_weight, 0.0)
+    more = tl.zeros(nll.shape, tl.float32)
+    if SMOOTHED:
+        if weight is None:
+            more = smooth * C
+        else:
+            infinite = tl.abs(smooth) == float("inf")
+            sums = expected + tl.where(infinite, INFINITE_WEIGHTS, ALL_WEIGHTS)
+            more = smooth * tl.load(sums)
+    if SQUARED:
+        more += tl.where(counted, (zloss_scale * 2.0) * (top + rest) * square_share, 0.0)
+    factor = _quotient(nll + more, total, inverse) + (top - top)
+    if SMOOTHED or SQUARED:
+        lacking = tl.fma(power, more, others * nll * -1.0)
+        at_target = _quotient(lacking, total, inverse) + (top - top)
+    else:
+        at_target = others * (factor * -1.0)
+    by_power = factor * scale
+    # Of a position that does not count all is 0, whatever is in it. That something would be NaN is rare.
+    if _any((counted == 0) & (by_power != by_power)):
+        powers = tl.where(counted, powers, 0.0)
+        by_power = tl.where(counted, by_power, 0.0)
+        # Another value for the compiler, which would keep a register for each comparison with the first one.
+        label = tl.where(counted, label, -2)
+    found = tl.where(held == label - lane, at_target, powers * by_power)
+    if SMOOTHED:
+        found = tl.fma(smooth * -1.0, _weights(weight, held, lane, C), found)
+    return found
+
+
+@triton.jit(do_not_specialize=list(range(7, 16)))
+def step_ahead(
+    x, target, weight, expected, loss, sums, out,
+    rows, inner, out_inner, blocks, tiles, ignore_index, kept, smoothing, zloss_scale,
+    OVERLAPPED: tl.constexpr, EACH: tl.constexpr, SMOOTHED: tl.constexpr, SQUARED: tl.constexpr,
+    C: tl.constexpr, BY_CLASS: tl.constexpr, UNIT: tl.constexpr, FULL: tl.constexpr,
+    HELD: tl.constexpr, LANES: tl.constexpr, POSITIONS: tl.constexpr,
+):  # fmt: skip
+    """A tile's losses or their sum, and the gradient if one is expected.
+
+    How many pixels an image has is told for the gradient once more: the compiler would keep all addresses in registers if it was the same.
+    """
+    let_next_start(OVERLAPPED)
+    tile = tl.program_id(0)
+    held, lane = _classes(BY_CLASS, HELD, LANES)
+    start, position, inside, here = _positions(
+        tile, rows, inner, blocks, held, lane, C, BY_CLASS, UNIT, FULL, POSITIONS
+    )
+    values, counted, label, hit, own_weight = _read(
+        x, target, weight, tile, inner, blocks, ignore_index, held, lane, start, position, inside, here, C, BY_CLASS, UNIT,
+        POSITIONS,
+    )  # fmt: skip
+    await_sums(OVERLAPPED)
+    sure, share = tl.load(expected + SURE), tl.load(expected + SHARE)
+    top, base, powers, scale, power, others, total, inverse = _probabilities(
+        values, label, hit, held, lane, C, BY_CLASS
+    )
+    rest = _log_total(hit, top, power, others, inverse)
+    each = (rest + (base - hit)) * own_weight
+    if SMOOTHED:
+        AXIS: tl.constexpr = 2 if BY_CLASS else 1
+        # Of x - top a part is summed, as the sum of whole ones may be infinite.
+        apart = below(values, base) * _weights(weight, held, lane, C)
+        spread = _sum(tl.where(held + lane < C, apart, -0.0), AXIS)
+        if weight is None:
+            everything = rest * C
+        else:
+            everything = rest * tl.load(expected + ALL_WEIGHTS)
+        each = each * kept + (everything * smoothing - spread * (smoothing / PART))
+    square = tl.zeros(each.shape, tl.float32)
+    if SQUARED:
+        square = zloss_scale * (top + rest) * (top + rest)
+    if EACH:
+        tl.store(loss + start + position, tl.where(counted, each + square, 0.0), inside)
+    else:
+        each = tl.where(counted, each, 0.0).to(tl.float64)
+        tl.store(sums + tile, tl.sum(tl.ravel(each)))
+        if SQUARED:
+            square = tl.where(counted, square, 0.0).to(tl.float64)
+            tl.store(sums + tiles + tile, tl.sum(tl.ravel(square)))
+    if sure != 0:
+        found = _gradients(
+            share, tl.load(expected + SQUARE_SHARE), expected, weight, counted, label, own_weight, held, lane, top, rest, powers, scale, power, others, total,
+            inverse, kept, smoothing, zloss_scale, C, SMOOTHED, SQUARED,
+        )  # fmt: skip
+        first, at, _, _ = _places(
+            tile, out_inner, blocks, held, lane, start, position, C, BY_CLASS, UNIT, POSITIONS
+        )
+        tl.store(out + first + at, found, here)
+
+
+@triton.jit
+def _bits(x):
+    """The gradient of -0 is not that of 0."""
+    return x.to(tl.int32, bitcast=True)
+
+
+@triton.jit(do_not_specialize=list(range(7, 17)))
+def step_late(
+    gradient, x, target, weight, expected, memory, out,
+    rows, inner, out_inner, blocks, tiles, ignore_index, kept, smoothing, zloss_scale, programs,
+    MEAN: tl.constexpr, EACH: tl.constexpr, SMOOTHED: tl.constexpr, SQUARED: tl.constexpr,
+    C: tl.constexpr, BY_CLASS: tl.constexpr, UNIT: tl.constexpr, FULL: tl.constexpr,
+    HELD: tl.constexpr, LANES: tl.constexpr, POSITIONS: tl.constexpr,
+):  # fmt: skip
+    """Nothing where the gradient is the one that was expected, else the tile anew. What it was is remembered."""
+    known, sure = tl.load(expected + GRADIENT), tl.load(expected + SURE)
+    program = tl.program_id(0)
+    first_given = tl.load(gradient).to(tl.float32)
+    if program == 0:
+        tl.store(memory + GRADIENT, first_given)
+        tl.store(memory + SURE, (_bits(first_given) == _bits(known)).to(tl.float32))
+    last = tiles
+    share = _share(first_given, tl.load(expected + WEIGHTS), MEAN)
+    square_share = _share(first_given, tl.load(expected + COUNTED), MEAN)
+    if not EACH:
+        last = tl.where((_bits(first_given) == _bits(known)) & (sure != 0), 0, tiles)
+    held, lane = _classes(BY_CLASS, HELD, LANES)
+    for number in range(program, last, programs):
+        tile = tl.full([], number, tl.int32)  # which the interpreter has as an int
+        start, position, inside, here = _positions(
+            tile, rows, inner, blocks, held, lane, C, BY_CLASS, UNIT, FULL, POSITIONS
+        )
+        late, nll_share, squares_share = True, share, square_share
+        if EACH:
+            nll_share = tl.load(gradient + start + position, inside, other=0).to(tl.float32)
+            squares_share = nll_share
+            late = _any(inside & (_bits(nll_share) != _bits(known))) | (sure == 0)
+        if late:
+            values, counted, label, hit, own_weight = _read(
+                x, target, weight, tile, inner, blocks, ignore_index, held, lane, start, position, inside, here, C, BY_CLASS, UNIT,
+                POSITIONS,
+            )  # fmt: skip
+            top, _, powers, scale, power, others, total, inverse = _probabilities(
+                values, label, hit, held, lane, C, BY_CLASS
+            )
+            rest = top
+            if SQUARED:
+                rest = _log_total(hit, top, power, others, inverse)
+            found = _gradients(
+                nll_share, squares_share, expected, weight, counted, label, own_weight, held, lane, top, rest, powers, scale, power,
+                others, total, inverse, kept, smoothing, zloss_scale, C, SMOOTHED, SQUARED,
+            )  # fmt: skip
+            first, at, _, _ = _places(
+                tile, out_inner, blocks, held, lane, start, position, C, BY_CLASS, UNIT, POSITIONS
+            )
+            tl.store(out + first + at, found, here)
+
+
+@triton.jit
+def finish_step(
+    totals, sums, loss, count, programs,
+    OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, SQUARED: tl.constexpr, PARTS: tl.constexpr, PROGRAMS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The loss from the sums of all tiles, and those that a mean divides by. Each program adds up some, and the one that is last to come adds up
+    what all have: in the same order, whichever it is. Behind the sums are places for those, and one that counts programs, from 0."""
+    await_sums(OVERLAPPED)
+    program = tl.program_id(0)
+    lanes = tl.arange(0, BLOCK)
+    each = tl.zeros([BLOCK], tl.float64)
+    squares = tl.zeros([BLOCK], tl.float64)
+    for start in range(program * BLOCK, count, programs * BLOCK):
+        inside = start + lanes < count
+        each += tl.load(sums + start + lanes, inside, other=0)
+        if SQUARED:
+            squares += tl.load(sums + count + start + lanes, inside, other=0)
+    behind = sums + count
+    if SQUARED:
+        behind += count
+    tl.store(behind + program, tl.sum(each))
+    if SQUARED:
+        tl.store(behind + PROGRAMS + program, tl.sum(squares))
+    tl.debug_barrier()
+    counter = (behind + 2 * PROGRAMS).to(tl.pointer_type(tl.int32))
+    if tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1:
+        all_of = tl.arange(0, PROGRAMS)
+        there = all_of < programs
+        result = tl.sum(tl.load(behind + all_of, there, other=0, volatile=True))
+        square = tl.zeros([], tl.float64)
+        if SQUARED:
+            square = tl.sum(tl.load(behind + PROGRAMS + all_of, there, other=0, volatile=True))
+        if MEAN:
+            result = result / tl.load(totals)
+            square = square / tl.load(totals + PARTS)
+        if SQUARED:
+            result += square
+        tl.store(loss, result.to(tl.float32))

@@ -1,0 +1,244 @@
+"""How cross entropy from logits is launched with its gradient in one go where a program holds all classes of some positions, and the gradient
+where another was expected."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from openaclnn.core.dtypes import DType, float_of
+from openaclnn.engines.gpu.kernels.steps import expect_step, finish_step, step_ahead, step_late
+from openaclnn.engines.gpu.kernels.sums import add_up
+from openaclnn.engines.gpu.launchers.geometry import LaunchParams, power_of_two_divisor
+from openaclnn.engines.gpu.launchers.launcher import in_order
+from openaclnn.engines.gpu.launchers.sums import MANY_PARTS, SUM_BLOCK
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
+    VECTOR_BYTES,
+    KernelSpec,
+    Launch,
+    PointerArg,
+    ignored,
+    next_power_of_two,
+)
+from openaclnn.engines.gpu.launching.runners import Runner, runner_of
+from openaclnn.engines.machine.numbers import Number
+
+__all__ = [
+    "EXPECTED", "MEMORY", "Step", "Tile", "gradient_runner", "kept", "launch_of", "loss_runner", "serves", "sure_at", "tile_of",
+]  # fmt: skip
+
+MEMORY = 2  # FLOATs that are remembered
+EXPECTED = 8  # FLOATs that are expected
+MOST_CLASSES = {True: 8192, False: 4096}  # of rows, of images
+PROGRAMS = 2048  # that keep a device busy where all is written late
+FINISHED, FINISHING = 1024, 64  # sums that are added up at once, and programs that do it at most
+
+
+class Step(NamedTuple):
+    """What is computed: of so many images of so many pixels each, or of rows (`by_class`), whose classes lie side by side."""
+
+    dtype: DType
+    by_class: bool
+    images: int
+    pixels: int
+    classes: int
+    reduction: str
+    ignore_index: int
+    weighted: bool = False
+    smoothing: float = 0.0
+    zloss_scale: float = 0.0
+
+    @property
+    def positions(self) -> int:
+        return self.images * self.pixels
+
+
+class Tile(NamedTuple):
+    """What a program holds: classes of a thread, lanes of classes, positions, by so many warps; so many pixels beside each other are one
+    vector at most."""
+
+    held: int
+    lanes: int
+    positions: int
+    warps: int
+    unit: int
+
+
+def tile_of(step: Step) -> Tile:
+    return (_rows if step.by_class else _images)(step.dtype.itemsize, step.classes, step.pixels)
+
+
+def _rows(itemsize: int, classes: int, pixels: int) -> Tile:
+    """Up to 20 classes of a thread, of several rows in a warp; long rows by as many warps as hold 64 each.
+
+    Of short rows there is one for each lane: what is computed once for a row is not computed by all threads that share it.
+    """
+    vector = min(power_of_two_divisor(classes), VECTOR_BYTES // itemsize)
+    if classes <= 4:
+        return Tile(1, next_power_of_two(classes), 128, 4, 1)
+    if classes <= 32:
+        return Tile(next_power_of_two(-(-classes // 8)), 8, 32, 1, 1)
+    warps = next_power_of_two(-(-classes // (32 * 64)))
+    positions = 1 << max(20 * 32 // classes, 1).bit_length() - 1
+    lanes = max(32, 32 * warps // positions * vector)
+    return Tile(next_power_of_two(-(-classes // lanes)), lanes, positions, warps, 1)
+
+
+def _images(itemsize: int, classes: int, pixels: int) -> Tile:
+    """A thread has all classes of a pixel, or a part of them. Vectors of several pixels would take more registers than they are worth, unless
+    there are few pixels of many classes."""
+    lanes, positions, warps, unit = 1, 128, 4, 1
+    if classes <= 8:
+        positions = 256
+    elif classes > 256:
+        lanes, positions = (8, 16) if itemsize < 4 else (16, 8)
+        warps, unit = next_power_of_two(-(-classes // 256)), 2
+    elif classes > 32:
+        lanes, positions = 2, 64
+    positions = min(positions, next_power_of_two(pixels))
+    if classes <= 256:
+        warps = min(warps, max(1, positions * lanes // 32))
+    unit = min(power_of_two_divisor(pixels), unit)
+    return Tile(next_power_of_two(-(-classes // lanes)), lanes, positions, warps, unit)
+
+
+def kept(step: Step) -> int:
+    """FLOATs between loss and gradient."""
+    return EXPECTED
+
+
+def sure_at(step: Step) -> int:
+    """Which of them says whether a gradient was written ahead."""
+    return 1
+
+
+def serves(step: Step) -> bool:
+    return (
+        1 < step.classes <= MOST_CLASSES[step.by_class]
+        and _tiles(step, tile_of(step)) < INT32_LIMIT
+    )
+
+
+def _tiles(step: Step, tile: Tile) -> int:
+    if step.by_class:
+        return -(-step.positions // tile.positions)
+    return step.images * -(-step.pixels // tile.positions)
+
+
+def launch_of(
+    spec: KernelSpec, grid: int, args: Mapping[str, Number], constexprs: Mapping[str, Number], warps: int
+) -> Launch:  # fmt: skip
+    return Launch(spec, *in_order(spec, LaunchParams("", grid, args, constexprs, warps)))
+
+
+class _Shared(NamedTuple):
+    """What both launches have of a step: arguments and constexprs, how many tiles there are, of how many warps."""
+
+    args: Mapping[str, Number]
+    constexprs: Mapping[str, Number]
+    tiles: int
+    warps: int
+
+
+def _shared(step: Step) -> _Shared:
+    tile = tile_of(step)
+    tiles, length = _tiles(step, tile), step.positions if step.by_class else step.pixels
+    smoothing = float_of(step.smoothing)
+    args: dict[str, Number] = {
+        "rows": step.positions, "inner": step.pixels // tile.unit, "out_inner": step.pixels // tile.unit, "blocks": -(-step.pixels // tile.positions), "tiles": tiles,
+        "ignore_index": ignored(step.ignore_index), "kept": float_of(1.0 - smoothing),
+        "smoothing": float_of(smoothing / step.classes), "zloss_scale": float_of(step.zloss_scale),
+    }  # fmt: skip
+    constexprs: dict[str, Number] = {
+        "C": step.classes, "BY_CLASS": step.by_class, "UNIT": tile.unit, "FULL": length % tile.positions == 0,
+        "HELD": tile.held, "LANES": tile.lanes, "POSITIONS": tile.positions,
+    }  # fmt: skip
+    return _Shared(args, constexprs, tiles, tile.warps)
+
+
+def _known(step: Step) -> tuple[bool, bool, bool]:
+    """EACH, SMOOTHED and SQUARED."""
+    return step.reduction == "none", step.smoothing != 0, step.zloss_scale != 0
+
+
+def _sums_of(step: Step) -> int:
+    """How many of `add_up`'s sums it needs; those over all classes are for label smoothing."""
+    if step.weighted and step.smoothing:
+        return 4
+    return 2 if step.reduction == "mean" else 0
+
+
+@functools.lru_cache(64)
+def loss_runner(step: Step) -> Runner:
+    """What queues it, of addresses: logits, targets, weights or 0, loss, what is kept, what is remembered, gradient."""
+    each, smoothed, squared = _known(step)
+    mean, summed, shared = step.reduction == "mean", _sums_of(step), _shared(step)
+    parts = min(next_power_of_two(-(-step.positions // SUM_BLOCK)), MANY_PARTS)
+    x, loss, out = (
+        PointerArg(place, step.dtype.numpy_name, wide=place != 3) for place in (0, 3, 6)
+    )
+    target, expected, memory = (
+        PointerArg(1, "int64"),
+        PointerArg(4, "float32"),
+        PointerArg(5, "float32"),
+    )
+    weight = PointerArg(2, "float32") if step.weighted else None
+    totals, sums = PointerArg(7, "float64"), PointerArg(7, "float64", summed * parts * 8)
+    ends = sums.shift + shared.tiles * (1 + squared) * 8 + 2 * FINISHING * 8
+    counter = None if each else PointerArg(7, "int32", ends)
+    expect = KernelSpec(
+        expect_step, (totals if summed else None, memory, expected, counter), (mean, summed), overlapped=True, follows=summed > 0
+    )  # fmt: skip
+    ahead = KernelSpec(
+        step_ahead, (x, target, weight, expected, loss if each else None, None if each else sums, out), (each, smoothed, squared),
+        fused=False, overlapped=True, follows=True,
+    )  # fmt: skip
+    launches = [
+        launch_of(expect, 1, {}, {"PARTS": parts}, 4),
+        launch_of(ahead, shared.tiles, shared.args, shared.constexprs, shared.warps),
+    ]
+    if summed:
+        add = KernelSpec(add_up, (target, weight, totals), (summed,), overlapped=True)
+        args: dict[str, Number] = {
+            "count": step.positions, "second_size": 1, "third_size": 1, "first_stride": 0, "second_stride": 0, "third_stride": 1,
+            "weight_stride": 1, "classes": step.classes, "ignore_index": ignored(step.ignore_index), "parts": parts,
+        }  # fmt: skip
+        wide = step.positions + (parts + 1) * SUM_BLOCK >= INT32_LIMIT
+        launches.insert(
+            0, launch_of(add, parts, args, {"AXES": 1, "WIDE": wide, "BLOCK": SUM_BLOCK}, 8)
+        )
+    if not each:
+        finish = KernelSpec(
+            finish_step, (totals if mean else None, sums, loss), (mean, squared), overlapped=True, follows=True
+        )  # fmt: skip
+        programs = min(-(-shared.tiles // FINISHED), FINISHING)
+        sizes = {"PARTS": parts, "PROGRAMS": FINISHING, "BLOCK": FINISHED}
+        launches.append(
+            launch_of(finish, programs, {"count": shared.tiles, "programs": programs}, sizes, 4)
+        )
+    return runner_of(tuple(launches), summed * parts * 8 if each else ends + 8)
+
+
+@functools.lru_cache(64)
+def gradient_runner(step: Step) -> Runner:
+    """The same of: the loss's gradient, logits, targets, weights or 0, what is kept, what is remembered, gradient."""
+    shared = _shared(step)
+    gradient, x, out = (
+        PointerArg(place, step.dtype.numpy_name, wide=place != 0) for place in (0, 1, 6)
+    )
+    target, expected, memory = (
+        PointerArg(2, "int64"),
+        PointerArg(4, "float32"),
+        PointerArg(5, "float32"),
+    )
+    weight = PointerArg(3, "float32") if step.weighted else None
+    late = KernelSpec(
+        step_late, (gradient, x, target, weight, expected, memory, out), (step.reduction == "mean", *_known(step)), fused=False
+    )  # fmt: skip
+    programs = min(shared.tiles, PROGRAMS)
+    launch = launch_of(
+        late, programs, {**shared.args, "programs": programs}, shared.constexprs, shared.warps
+    )
+    return runner_of((launch,))

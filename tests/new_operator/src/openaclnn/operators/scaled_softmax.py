@@ -1,0 +1,90 @@
+"""aclnnScaledSoftmax: softmax of logits times a number, as attention has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core import checks
+from openaclnn.core.call import Call
+from openaclnn.core.declare import Operator, Sample, like, register
+from openaclnn.core.dtypes import FLOAT, FLOATS
+from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.plan import Free, Plan, class_plan, empty_plan
+from openaclnn.core.status import Status
+from openaclnn.engines.formulas.scaled_softmax import scaled_softmax
+
+PARAMETERS = (
+    Parameter("self", Kind.TENSOR, "logits", "0 to 8 dimensions", FLOATS),
+    Parameter("scale", Kind.SCALAR, "factor of the logits", default=1.0),
+    Parameter("dim", Kind.INT64, "the axis that a row lies along", default=-1, axis="self"),
+    Parameter("out", Kind.OUTPUT, "the shares", "that of self", FLOATS),
+)
+
+CHECKS = (
+    checks.result_pointers("0"),
+    checks.not_null("1", "self", "scale", "out"),
+    checks.dtype_in("2", "self"),
+    checks.same_dtype("3", "out", "self"),
+    checks.scalar_castable("4", "scale"),
+    checks.axis_in_range("5", "dim", "self"),
+    checks.rank_at_most("6", "self"),
+    checks.same_shape("7", "out", "self"),
+    checks.product_has_operator("8", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
+)
+
+
+def _plan(call: Call) -> Plan:
+    logits, out, axis = call.tensor("self"), call.tensor("out"), call.axis("dim")
+    if logits.empty:
+        return empty_plan(call.operator.name, ("out", out))
+    assert axis is not None
+    return class_plan(
+        call.operator.name,
+        scaled_softmax.name,
+        logits.dtype,
+        [("self", logits, "full")],
+        [("out", out, "full")],
+        logits.shape or (1,),  # one number is its own row
+        axis,
+        targets=-1,
+        numbers={"scale": call["scale"].float32()},
+        free=(Free("scale"),),
+    )
+
+
+# e^(s x - m) / sum, m the largest s x: it changes no share, and no power overflows.
+def reference(
+    self: np.ndarray[Any, Any], scale: float = 1.0, dim: int = -1, work: Any = np.float64
+) -> np.ndarray[Any, Any]:
+    """The formula in float64 (or in `work`)."""
+    x = self.astype(work).reshape(self.shape or (1,)) * work(scale)
+    if not x.size:
+        return x
+    with np.errstate(all="ignore"):
+        powers = np.exp(x - x.max(axis=dim, keepdims=True))
+        return np.asarray((powers / powers.sum(axis=dim, keepdims=True)).reshape(self.shape))
+
+
+register(
+    Operator(
+        name="aclnnScaledSoftmax",
+        summary="Softmax of logits times a number.",
+        formula="out = exp(x - m) / (sum over the row of exp(x - m)), x = scale * self, m = the largest x of the row, which lies along dim",
+        parameters=PARAMETERS,
+        families=frozenset({"950", "a3", "a2"}),
+        checks=CHECKS,
+        result=like("self"),
+        plan=_plan,
+        reference=reference,
+        samples=(
+            Sample(
+                "a row",
+                {"self": (FLOAT, [[2, 4, 6], [4, 4, 4]]), "scale": 0.5},
+                [[0.09003057317038046, 0.24472847105479767, 0.6652409557748218], [1 / 3] * 3],
+            ),
+            Sample("columns", {"self": (FLOAT, [[9, 1], [9, 1]]), "dim": 0}, [[0.5, 0.5]] * 2, exact=True),
+        ),
+    )
+)  # fmt: skip

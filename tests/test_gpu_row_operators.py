@@ -1,0 +1,68 @@
+"""Operators of rows on the Triton engine, interpreted on host memory: every case of theirs, along every axis, against the float64 oracle.
+To look at one alone: OPENACLNN_GPU_TESTS=interpret pytest tests/test_gpu_row_operators.py
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu_process import run_in_a_process_of_its_own
+
+if sys.platform != "linux":
+    pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
+
+MODE = os.environ.get("OPENACLNN_GPU_TESTS", "")
+if MODE == "interpret":
+    from interpreted import on_the_interpreter  # noqa: F401
+
+if not MODE:
+
+    def test_in_a_process_of_its_own() -> None:
+        run_in_a_process_of_its_own(__file__, "interpret")
+
+
+if MODE == "interpret":
+    from conftest import INTERPRETED, OPERATORS, assert_matches_oracle, each, lacks, plain
+    from openaclnn.core.declare import Operator
+    from openaclnn.core.dtypes import DType
+    from openaclnn.engines.formulas.rows import ROW_FORMULAS
+    from openaclnn.testing.data.goldens import plan_of
+    from workloads import cases_of
+
+    ROWS = [
+        op for op in OPERATORS if plan_of(op, op.samples[0].arrays()).kernel in ROW_FORMULAS
+    ]  # fmt: skip
+    names = pytest.mark.parametrize("operator", ROWS, ids=lambda op: op.python_name)
+
+    @names
+    @pytest.mark.parametrize("dtype", INTERPRETED, ids=str)
+    def test_cases(operator: Operator, dtype: DType) -> None:
+        if reason := lacks(operator, "triton"):
+            pytest.skip(reason)
+        for case in cases_of(operator, np.random.default_rng(7), dtype):
+            assert_matches_oracle(operator, case, plain(operator)(**case))
+
+    @names
+    def test_every_axis(operator: Operator) -> None:
+        if reason := lacks(operator, "triton"):
+            pytest.skip(reason)
+        if operator.axis is None:
+            return
+        rng, work = np.random.default_rng(5), operator.workloads
+        variant = next(iter(work.VARIANTS))
+        for shape in ((), (5,), (4, 6), (2, 3, 4)):
+            made: dict[str, Any] = work.make(rng, INTERPRETED[0], shape or (1,), variant)
+            made = {
+                name: own.reshape(shape) if isinstance(own, np.ndarray) else own
+                for name, own in made.items()
+            }
+            for dim in range(-max(len(shape), 1), max(len(shape), 1)):
+                given = made | {operator.axis.python_name: dim}
+                got = plain(operator)(**given)
+                assert_matches_oracle(operator, given, got)
+                assert [own.shape for own in each(got)] == [shape]

@@ -1,0 +1,352 @@
+"""Cross entropy of up to some thousand classes with its gradient in one go, without a GPU: interpreted on host memory, and compiled for an
+H200; see `test_gpu_kernels.py`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from gpu_process import run_in_a_process_of_its_own
+
+if sys.platform != "linux":
+    pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
+
+MODE = os.environ.get("OPENACLNN_GPU_TESTS", "")
+if MODE == "interpret":
+    from interpreted import on_the_interpreter  # noqa: F401
+
+if MODE:
+    import torch
+
+    from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType, dtype_of_numpy
+    from openaclnn.engines.gpu.launchers import steps
+    from openaclnn.operators.logits import reference, reference_grad
+    from openaclnn.torch import fused_backward as torch_ahead
+
+    nan, inf = np.nan, np.inf
+    PLAIN: dict[str, Any] = {}
+    ALL: dict[str, Any] = {"weighted": True, "smoothing": 0.1, "zloss_scale": 0.01}
+
+if not MODE:
+
+    @pytest.mark.parametrize("mode", ["interpret", "compile"])
+    def test_in_a_process_of_its_own(mode: str) -> None:
+        run_in_a_process_of_its_own(__file__, mode)
+
+
+if MODE == "interpret":
+
+    class Losses:
+        """Loss and gradient of some logits, in memory that tells what was written."""
+
+        def __init__(
+            self, shape: tuple[int, ...], reduction: str = "mean", dtype: Any = np.float32, ignored: int = 1, *,
+            by_class: bool = False, weighted: bool = False, smoothing: float = 0.0, zloss_scale: float = 0.0,
+        ) -> None:  # fmt: skip
+            rng = np.random.default_rng(sum(shape))
+            images, classes, *others = shape
+            self.x = rng.normal(0, 3, shape).astype(dtype)
+            self.target = rng.integers(0, classes, (images, *others))
+            self.target.flat[::4] = ignored
+            self.weight = rng.uniform(0.2, 1, classes).astype(np.float32) if weighted else None
+            self.options = {
+                "weight": self.weight, "reduction": reduction, "ignore_index": ignored, "label_smoothing": smoothing,
+                "zloss_scale": zloss_scale,
+            }  # fmt: skip
+            self.step = steps.Step(
+                dtype_of_numpy(np.dtype(dtype)), by_class or len(shape) == 2, images, int(np.prod(others)), classes, reduction,
+                ignored, weighted, smoothing, zloss_scale,
+            )  # fmt: skip
+            self.loss = np.zeros(self.target.shape if reduction == "none" else (), dtype)
+            self.memory = np.ones(steps.MEMORY, np.float32)
+            self.kept = np.zeros(steps.kept(self.step), np.float32)
+            self.out = np.full(shape, 7, dtype)
+
+        def laid(self, array: Any) -> Any:
+            """As it lies in memory: with classes last where pixels are rows."""
+            last = self.step.by_class and array.ndim > 2
+            return np.ascontiguousarray(np.moveaxis(array, 1, -1) if last else array)
+
+        def run(self, runner: Any, *places: Any) -> None:
+            laid = [None if own is None else self.laid(own) for own in places[:-1]]
+            out = self.laid(self.out)
+            addresses = [0 if own is None else own.ctypes.data for own in (*laid, out)]
+            assert runner(addresses, 0) == 0
+            for own, place in zip(laid, places, strict=False):
+                if place is self.loss or place is self.kept or place is self.memory:
+                    place[...] = own
+            self.out[:] = np.moveaxis(out, -1, 1) if out.shape != self.out.shape else out
+
+        def forward(self) -> None:
+            self.out[:] = 7
+            places = self.x, self.target, self.weight, self.loss, self.kept, self.memory, self.out
+            self.run(steps.loss_runner(self.step), *places)
+
+        def backward(self, gradient: Any) -> None:
+            own = np.broadcast_to(np.asarray(gradient, self.x.dtype), self.loss.shape)
+            places = own, self.x, self.target, self.weight, self.kept, self.memory, self.out
+            self.run(steps.gradient_runner(self.step), *places)
+
+        def assert_right(self, gradient: Any, exact: float = 1e-6) -> None:
+            """What the reference makes of the same numbers."""
+            wide = self.x.astype(np.float64)
+            own = np.asarray(gradient, self.x.dtype).astype(np.float64)
+            with np.errstate(all="ignore"):
+                loss, top, rest = reference(wide, self.target, **self.options)
+                known = reference_grad(own, wide, top, rest, self.target, **self.options)
+            single = self.x.dtype == np.float32
+            close = 1e-5 if single else float(ml_dtypes.finfo(self.x.dtype).eps)
+            # Smoothing takes something from each class, which cancels; the smallest numbers of FLOAT16 are few.
+            tiny = 6e-8 if self.x.dtype == np.float16 else 1e-37
+            least = np.nanmax(np.abs(known), initial=0) * 2e-7 if self.step.smoothing else tiny
+            found = self.loss.astype(np.float64)
+            np.testing.assert_allclose(found, loss, rtol=exact if single else close)
+            np.testing.assert_allclose(
+                self.out.astype(np.float64), known, rtol=close, atol=max(least, tiny)
+            )
+
+    @pytest.mark.parametrize(
+        ("shape", "reduction", "options"),
+        [
+            ((140, 3), "mean", PLAIN), ((40, 21), "sum", ALL), ((9, 130), "none", PLAIN), ((3, 513), "mean", ALL), ((2, 1600), "sum", PLAIN),
+            ((3, 3, 7, 9), "mean", ALL), ((2, 19, 263), "none", ALL), ((2, 40, 6, 6), "sum", PLAIN), ((2, 100, 16), "mean", PLAIN),
+            ((1, 300, 20), "none", ALL),
+        ],
+        ids=str,
+    )  # fmt: skip
+    def test_a_step_is_what_the_formulas_say(
+        shape: tuple[int, ...], reduction: str, options: dict[str, Any]
+    ) -> None:
+        own = Losses(shape, reduction, **options)
+        own.forward()
+        own.backward(1.0)
+        own.assert_right(1.0)
+        uneven = np.linspace(-1, 2, own.loss.size).reshape(own.loss.shape)
+        own.backward(uneven if reduction == "none" else 0.25)
+        own.assert_right(uneven if reduction == "none" else 0.25)
+
+    @pytest.mark.parametrize("options", [{"weighted": True}, {"smoothing": 0.2}, {"zloss_scale": 0.1}, {"by_class": True, **ALL}], ids=str)  # fmt: skip
+    @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+    def test_one_option_and_another_dtype(dtype: Any, options: dict[str, Any]) -> None:
+        own = Losses((3, 6, 5), dtype=dtype, **options)
+        own.forward()
+        own.backward(1.0)
+        own.assert_right(1.0)
+
+    def test_what_is_expected_is_what_was_given_twice() -> None:
+        # What is given, whether forward has written, and whether backward has.
+        turns = [
+            (1.0, True, False), (0.25, True, True), (0.25, False, True), (0.25, True, False), (1.0, True, True),
+            (0.25, False, True), (1.0, False, True), (1.0, False, True), (1.0, True, False), (nan, True, True),
+            (nan, False, True), (nan, True, False), (0.0, True, True), (0.0, False, True), (-0.0, True, True),
+        ]  # fmt: skip
+        for reduction in ("mean", "none"):
+            own = Losses((40, 5), reduction)
+            seen: dict[str, Any] = {}
+            for given, ahead_of_it, late in turns:
+                own.forward()
+                assert bool((own.out != 7).all()) == ahead_of_it, given
+                before, own.out[1, 0] = own.out[1, 0], 9
+                own.backward(given)
+                assert (own.out[1, 0] != 9) == late, given
+                if not late:
+                    own.out[1, 0] = before
+                own.assert_right(given)
+                assert own.out.tobytes() == seen.setdefault(str(given), own.out.tobytes())
+
+    def test_of_losses_of_their_own_what_is_another_is_written_anew() -> None:
+        own = Losses((300, 4), "none")
+        own.forward()
+        gradient = np.ones(300)
+        gradient[200] = 3
+        own.out[10], own.out[201] = 9, 9
+        own.backward(gradient)
+        assert (own.out[10] == 9).all()  # in another tile
+        assert (own.out[201] != 9).all()
+        own.out[10] = 0
+        own.target[10], own.loss[10] = 1, 0
+        own.assert_right(gradient)
+
+    @pytest.mark.parametrize("shape", [(8, 6), (8, 40), (8, 600), (2, 6, 4), (1, 260, 8)], ids=str)
+    @pytest.mark.parametrize("options", ["plain", "all"])
+    @pytest.mark.filterwarnings("ignore:All-NaN slice")  # of the interpreter
+    def test_strange_logits(shape: tuple[int, ...], options: str) -> None:
+        own = Losses(shape, "none", **(ALL if options == "all" else PLAIN))
+        rows = np.moveaxis(own.x, 1, -1).reshape(-1, shape[1])
+        targets = own.target.reshape(-1)
+        targets[:] = [2, 0, 1, 3, 4, 1, 1, -5]
+        rows[0] = -inf
+        rows[0, [0, 2, -1]] = 5.0  # three that are the largest, all others masked
+        rows[1, 3] = nan
+        rows[2] = nan  # ignored
+        rows[3] = -inf
+        rows[4, -1] = inf
+        rows[5, 0] = inf  # ignored
+        rows[6] = -inf  # ignored
+        rows[7] = nan  # of no class
+        own.x[:] = np.moveaxis(rows.reshape(*own.target.shape, shape[1]), -1, 1)
+        own.forward()
+        own.backward(1.0)
+        own.assert_right(1.0)
+        found = np.moveaxis(own.out, 1, -1).reshape(-1, shape[1])
+        assert (found[[2, 5, 6, 7]] == 0).all()
+        assert np.isnan(found[[1, 3, 4]]).all()
+        if options == "plain":
+            assert np.isfinite(found[0]).all()
+
+    @pytest.mark.parametrize("shape", [(40, 2), (5, 30), (5, 90), (1, 3, 9)], ids=str)
+    def test_a_probability_near_one_keeps_its_digits(shape: tuple[int, ...]) -> None:
+        own = Losses(shape, "none", ignored=-1)
+        own.target[:] = 1
+        for apart in (3, 20, 60, 87):
+            own.x[:] = -apart
+            own.x[:, 1] = 0
+            own.x[:, 0] -= np.linspace(0, 1, shape[0]).reshape(-1, *(1,) * (len(shape) - 2))
+            own.forward()
+            own.backward(1.0)
+            own.assert_right(1.0, exact=1e-5)  # as exact as a power is
+
+    def test_the_largest_numbers() -> None:
+        own = Losses((33, 7), "none", smoothing=0.1)
+        own.x[:16] *= 3e37
+        own.x[16:] = np.float32(3e38)
+        own.x[16:, 2] = -3e38
+        own.forward()
+        own.backward(1.0)
+        own.assert_right(1.0)
+
+    def test_where_nothing_counts_a_mean_is_none() -> None:
+        for options in (PLAIN, ALL):
+            own = Losses((5, 9), **options)
+            own.target[:] = [1, -3, 9, 1 << 40, 1]
+            own.forward()
+            assert np.isnan(own.loss)
+            own.backward(1.0)
+            assert (own.out == 0).all()
+
+    # PyTorch.
+
+    @pytest.fixture
+    def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+        """PyTorch's tensors on the CPU for those of a device."""
+        monkeypatch.setattr(torch_ahead.gpu, "unavailable", lambda: None)
+        monkeypatch.setattr(torch_ahead, "current_engine", lambda: None)
+        monkeypatch.setattr(torch_ahead, "_memory", lambda device, plan: torch.ones(plan.memory))
+
+    def losses(
+        x: Any, target: Any, weight: Any = None, *, reduction: str = "mean", ignored: int = -100, smoothing: Any = 0.0, scale: Any = 0.0
+    ) -> Any:  # fmt: skip
+        return torch_ahead.loss_ahead(x, target, weight, (reduction, ignored, smoothing, scale))
+
+    @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+    @pytest.mark.parametrize("layout", ["rows", "long rows", "images", "classes last", "images of a pixel"])  # fmt: skip
+    def test_autograd_gets_the_gradient_it_asks_for(
+        on_the_host: None, reduction: str, layout: str
+    ) -> None:
+        torch.manual_seed(0)
+        shape = {"rows": (6, 12), "long rows": (3, 8200), "images of a pixel": (6, 12, 1, 1)}.get(layout, (2, 5, 3, 4))  # fmt: skip
+        x = torch.randn(shape, requires_grad=True)
+        if layout == "classes last":
+            x = x.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
+        target = torch.randint(0, shape[1], (shape[0], *shape[2:]))
+        target.view(-1)[1] = 3
+        weight = None if layout == "long rows" else torch.rand(shape[1]) + 0.5
+        wide = x.detach().double().requires_grad_()
+        known = torch.nn.functional.cross_entropy(
+            wide, target, None if weight is None else weight.double(), ignore_index=3, reduction=reduction
+        )  # fmt: skip
+        if layout == "long rows" and reduction == "none":
+            return
+        for factor in (1.0, 1.0, 0.5, 0.5, 0.5, 1.0):
+            loss = losses(x, target, weight, reduction=reduction, ignored=3)
+            torch.testing.assert_close(loss.double(), known, rtol=1e-6, atol=1e-9)
+            (unit,) = torch.autograd.grad(known.sum(), wide, retain_graph=True)
+            first, second = (
+                torch.autograd.grad(loss.sum() * factor, x, retain_graph=True)[0] for _ in range(2)
+            )
+            assert torch.equal(first, second)
+            assert first.data_ptr() != second.data_ptr()
+            assert first.stride() == x.stride()
+            torch.testing.assert_close(first.double(), unit * factor, rtol=1e-5, atol=1e-9)
+        (differentiable,) = torch.autograd.grad(loss.sum(), x, create_graph=True)
+        torch.testing.assert_close(differentiable.double(), unit, rtol=1e-5, atol=1e-9)
+        differentiable.square().sum().backward()
+        assert torch.isfinite(x.grad).all()
+
+    def test_what_is_changed_after_the_loss_is_noticed(on_the_host: None) -> None:
+        leaf, target = torch.randn(3, 11, requires_grad=True), torch.randint(0, 11, (3,))
+        x = leaf * 1
+        loss = losses(x, target)
+        x.zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+    def test_what_is_left_to_two_kernels(
+        on_the_host: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        x, target = torch.randn(3, 16, requires_grad=True), torch.randint(0, 16, (3,))
+        weight = torch.ones(16)
+        assert losses(x, target, weight, reduction="none", smoothing=0, scale=1) is not None
+        assert losses(x.bfloat16(), target, weight.bfloat16()) is not None
+        assert losses(x, target.int()) is None
+        assert losses(x.detach(), target) is None
+        assert losses(x, target, reduction="median") is None
+        assert losses(x, target, smoothing=1.5) is None
+        assert losses(x, target, smoothing=torch.tensor(0.1)) is None
+        assert losses(x, target, scale=True) is None
+        assert losses(x.double(), target) is None
+        assert losses(x[:, 1:], target) is None
+        assert losses(x[:, 4:], target) is None
+        assert losses(x[:, :1].contiguous(), target) is None
+        assert losses(x, target[:2]) is None
+        assert losses(x[:0], target[:0]) is None
+        assert losses(x, target, weight[1:]) is None
+        assert losses(x, target, weight.double()) is None
+        assert losses(x, target, torch.ones(32)[::2]) is None
+        assert losses(x, target, torch.ones(16, requires_grad=True)) is None
+        assert losses(torch.randn(2, 3, 4, 5, requires_grad=True).transpose(2, 3), torch.zeros(2, 5, 4).long()) is None  # fmt: skip
+        with torch.no_grad():
+            assert losses(x, target) is None
+        monkeypatch.setattr(torch_ahead, "current_engine", lambda: "numpy")
+        assert losses(x, target) is None
+
+
+if MODE == "compile":
+    from openaclnn.engines.gpu.launching import variants
+    from test_gpu_losses import device  # noqa: F401
+
+    @pytest.mark.parametrize(
+        ("dtype", "by_class", "classes", "pixels"),
+        [
+            (FLOAT, True, 1000, 1), (BFLOAT16, True, 1000, 1), (FLOAT, False, 19, 713 * 713),
+            (BFLOAT16, False, 21, 512 * 512),
+        ],
+    )  # fmt: skip
+    def test_logits_are_read_once_and_held(
+        dtype: DType, by_class: bool, classes: int, pixels: int
+    ) -> None:
+        """By as many loads as a thread has vectors of the classes there are, with nothing for those beyond, and no memory of its own."""
+        step = steps.Step(dtype, by_class, 64, pixels, classes, "mean", -100)
+        tile = steps.tile_of(step)
+        for maker in (steps.loss_runner, steps.gradient_runner):
+            variants._known.clear()
+            assert maker(step)([1 << power for power in range(30, 37)], 0) == 0
+            texts = [own.binary.asm["ptx"] for own in variants._known.values()]
+            code = next(own for own in texts if "entry step_" in own)
+            assert ".local" not in code
+            each = 16 // dtype.itemsize if by_class else 1
+            threads = tile.warps * 32 * each
+            held = -(-classes // tile.lanes) * tile.lanes * tile.positions // threads
+            most = (
+                tile.held * tile.lanes * tile.positions // threads
+            )  # of which the assembler leaves out what is never there
+            width = {2: ".b16", 4: ".b32", 16: ".v4.b32"}[each * dtype.itemsize]
+            for word in ("ld.global", "st.global"):
+                found = [line for line in code.splitlines() if word in line and width in line]
+                # With those for targets, sums and what is expected.
+                assert held <= len(found) <= most + 12
