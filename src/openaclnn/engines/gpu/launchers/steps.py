@@ -26,7 +26,7 @@ from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number
 
 __all__ = [
-    "EXPECTED", "MEMORY", "Step", "Tile", "gradient_runner", "kept", "launch_of", "loss_runner", "serves", "sure_at", "tile_of",
+    "EXPECTED", "MEMORY", "MOST_CLASSES", "Step", "Tile", "gradient_runner", "kept", "launch_of", "loss_runner", "serves", "sure_at", "tile_of",
 ]  # fmt: skip
 
 MEMORY = 2  # FLOATs that are remembered
@@ -115,9 +115,11 @@ def sure_at(step: Step) -> int:
 
 
 def serves(step: Step) -> bool:
+    """Whether the classes of a position fit into registers; tiles, and pixels of an image, are counted by 32 bits."""
     return (
         1 < step.classes <= MOST_CLASSES[step.by_class]
         and _tiles(step, tile_of(step)) < INT32_LIMIT
+        and (step.by_class or step.pixels < INT32_LIMIT // 2)
     )
 
 
