@@ -89,7 +89,7 @@ EVERYWHERE = np.concatenate(
         -np.geomspace(1e-45, 3e38, 200_001).astype(np.float32),
     ]
 )
-MORE = ("where", "minimum", "maximum", "fma")  # of several values
+MORE = ("where", "minimum", "maximum", "fma", "scaled_exp", "scaled_expm1")  # of several values
 BOUNDS = {"exp": 1.1, "expm1": 1.5, "log": 1.5, "log1p": 3.0, "tanh": 3.0}
 """In ulp; words that are not here are exact."""
 
@@ -329,7 +329,7 @@ def test_two_formulas_of_one_name_are_refused(known: Any) -> None:
 
 def test_the_probe_finds_the_words_of_the_way_that_is_taken() -> None:
     elu = FORMULAS["elu_backward"]
-    assert elu.words({"is_result": False}) == {"exp", "where"}
+    assert elu.words({"is_result": False}) == {"scaled_exp", "where"}
     assert elu.words({"is_result": True}) == {"where"}
 
 
@@ -340,7 +340,7 @@ TUNED = [
     for name, own in forms.TUNED.items()
     for form in own
 ]
-BOUNDED = {"folded": 3.5, "clamped": 2.0}
+BOUNDED = {"folded": 3.5, "forward": 2.0, "clamped": 2.0, "loss": 2.0}
 """Forms that may differ from the plain one, by so many units in the last place; all others give its bits.
 
 ELU's plain form rounds alpha * scale, inputScale * x and each product; the folded one rounds less. Once in millions

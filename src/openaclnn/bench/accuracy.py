@@ -189,7 +189,7 @@ class Search:
                 changes[rng.random(value.shape) < 0.3] = 0
                 value = (value.view(np.uint32) ^ changes).view(np.float32)
             elif isinstance(value, float) and value not in (0.0, 1.0) and rng.random() < 0.5:
-                value = float(np.float32(value * (1 + rng.normal() * 2.0 ** -rng.integers(3, 24))))
+                value = float(np.float32(value * (1 + rng.normal() * 2.0 ** -rng.integers(12, 24))))
             given[name] = value
         return given
 

@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "WORDS", "Value", "abs", "exp", "expm1", "fma", "log", "log1p", "maximum", "minimum", "sign", "sqrt", "tanh",
-    "where",
+    "WORDS", "Value", "abs", "exp", "expm1", "fma", "log", "log1p", "maximum", "minimum", "scaled_exp",
+    "scaled_expm1", "sign", "sqrt", "tanh", "where",
 ]  # fmt: skip
 
 Value = Any
 """A FLOAT for each element, or a truth value where two were compared."""
+
+LARGEST_EXPONENT = 88.72283905206835
+"""Above it exp overflows FLOAT."""
 
 WORDS: dict[str, Callable[..., Any]] = {}
 """Every word by its name."""
@@ -44,6 +47,12 @@ def _float(value: Any) -> Any:
     return np.float32(value) if isinstance(value, (int, float)) else value
 
 
+def _rounded(function: Callable[..., Any], *operands: Any) -> Any:
+    """A function in FLOAT64, whose result is rounded to the operands' type: NumPy's in FLOAT are off by 2 to 3 ulp."""
+    kind = np.result_type(*map(_float, operands))
+    return function(*(np.asarray(operand, np.float64) for operand in operands)).astype(kind)
+
+
 @_word
 def where(condition: Value, yes: Value, no: Value) -> Value:
     """One of two values by a comparison."""
@@ -58,24 +67,40 @@ def fma(x: Value, y: Value, z: Value) -> Value:
 
 @_word
 def exp(x: Value) -> Value:
-    return np.exp(x)
+    return _rounded(np.exp, x)
 
 
 @_word
 def expm1(x: Value) -> Value:
     """exp(x) - 1, exact to the last places where x is small."""
-    return np.expm1(x)
+    return _rounded(np.expm1, x)
+
+
+@_word
+def scaled_exp(multiplier: Value, factor: Value, x: Value) -> Value:
+    """multiplier * exp(factor * x), with all digits where the exponential alone would have lost some, or all, to its exponent."""
+    return _rounded(lambda a, b, c: a * np.exp(b * c), multiplier, factor, x)
+
+
+@_word
+def scaled_expm1(multiplier: Value, factor: Value, x: Value) -> Value:
+    """multiplier * (exp(factor * x) - 1), exact to the last places where factor * x is small; infinite where exp overflows."""
+
+    def expm1_in_range(exponent: Any) -> Any:
+        return np.where(exponent > LARGEST_EXPONENT, np.inf, np.expm1(exponent))
+
+    return _rounded(lambda a, b, c: a * expm1_in_range(b * c), multiplier, factor, x)
 
 
 @_word
 def log(x: Value) -> Value:
-    return np.log(x)
+    return _rounded(np.log, x)
 
 
 @_word
 def log1p(x: Value) -> Value:
     """log(1 + x), exact to the last places where x is small."""
-    return np.log1p(x)
+    return _rounded(np.log1p, x)
 
 
 @_word
@@ -85,7 +110,7 @@ def sqrt(x: Value) -> Value:
 
 @_word
 def tanh(x: Value) -> Value:
-    return np.tanh(x)
+    return _rounded(np.tanh, x)
 
 
 @_word

@@ -6,15 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from openaclnn.engines.cpu.arithmetic.functions import LN2_HIGH as EXP_LN2_HIGH
-from openaclnn.engines.cpu.arithmetic.functions import LN2_LOW as EXP_LN2_LOW
-from openaclnn.engines.cpu.arithmetic.functions import LOG2_E, ROUNDER, Exp
+from openaclnn.engines.cpu.arithmetic.functions import Exp, Expm1
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value, fma, intrinsic, maximum, minimum
 
 __all__ = ["HEAVY", "Words"]
 
-HEAVY = frozenset({"exp", "expm1", "log", "log1p", "tanh"})
+HEAVY = frozenset({"exp", "expm1", "log", "log1p", "scaled_exp", "scaled_expm1", "tanh"})
 """Words that take longer than the memory does."""
 
 # log(1 + m) = m - m^2 / 2 + m^3 * P(m) for m between sqrt(1/2) - 1 and sqrt(2) - 1.
@@ -29,10 +27,6 @@ TANH_COEFFICIENTS = (
     -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1,
 )  # fmt: skip
 TANH_SMALL = 0.625
-# exp(r) - 1 = r + r^2 * P(r) on +-ln(2)/2.
-EXPM1_COEFFICIENTS = (
-    1.9899586914e-4, 1.3933883747e-3, 8.3332983777e-3, 4.1666463017e-2, 1.6666667163e-1, 0.5,
-)  # fmt: skip
 
 
 class Term(Value):
@@ -52,7 +46,7 @@ class Words:
     def __init__(self, code: Code, zero: Callable[[int], Value | float]) -> None:
         self.code, self.zero = code, zero
         self._term = type("Term", (Term,), {"__slots__": (), "words": self})
-        self._exp: Exp | None = None
+        self._functions: dict[type, Any] = {}
 
     def term(self, value: Value) -> Any:
         """A value for a formula of this code."""
@@ -65,24 +59,22 @@ class Words:
         return condition.choose(self._value(yes), self._value(no))
 
     def exp(self, x: Any) -> Any:
-        if self._exp is None:
-            with self.code.once():  # its constants lie ready before the loop
-                self._exp = Exp(self.code)
-        return self._exp(x)
+        return self._function(Exp)(x)
+
+    def scaled_exp(self, multiplier: Any, factor: Any, x: Any) -> Any:
+        return self._function(Exp).scaled(*map(self._value, (multiplier, factor, x)))
 
     def expm1(self, x: Any) -> Any:
-        # With x = n ln 2 + r it is 2^n (exp(r) - 1) + (2^n - 1), whose two terms have no digits to lose; half of it
-        # fits where 2^n does not. Beyond the bounds it is -1 and infinite.
-        rounder = ROUNDER + 126
-        within = minimum(maximum(x, -60.0), 89.0)
-        shifted = fma(within, LOG2_E, rounder)
-        n = shifted - rounder
-        rest = fma(n, -EXP_LN2_LOW, fma(n, -EXP_LN2_HIGH, within))
-        half = (shifted.bits_as("i32") << 23).bits_as("f32")
-        value = fma(rest * rest, self._polynomial(EXPM1_COEFFICIENTS, rest), rest)
-        value = fma(half, value, half - 0.5) * 2.0
-        # So small a number is its own result: -0 and the smallest ones stay what they are.
-        return (self.abs(x) < 2.0**-26).choose(x, value)
+        return self.scaled_expm1(1.0, 1.0, x)
+
+    def scaled_expm1(self, multiplier: Any, factor: Any, x: Any) -> Any:
+        return self._function(Expm1).scaled(*map(self._value, (multiplier, factor, x)))
+
+    def _function(self, kind: Any) -> Any:
+        if kind not in self._functions:
+            with self.code.once():  # its constants lie ready before the loop
+                self._functions[kind] = kind(self.code)
+        return self._functions[kind]
 
     def fma(self, x: Any, y: Any, z: Any) -> Any:
         return fma(self._value(x), y, z)
