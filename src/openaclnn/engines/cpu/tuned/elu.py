@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -131,7 +130,7 @@ def _written_forward(marks: _Unit) -> tuple[str, Callable[[Site], None]]:
             linear = x * (scale if marks.joined else (x > 0.0).choose(scale, small))
             return (x > near).choose(linear, negative)
 
-        site.loop(6, body)
+        site.loop(5, body)
 
     return f"elu.forward{'.joined' * marks.joined}{'.scaled' * (not marks.unit)}", write
 
@@ -290,19 +289,21 @@ def _written(marks: _Marks) -> tuple[str, Callable[[Site], None]]:
         def body(shape: Shape, index: Value) -> Value:
             if deep is None:
                 return usual(shape, index)
-            x = site.load(shape, 1, index)
-            results = [site.code.variable(one) for one in usual(shape, index).streams()]
-            below = x < bound
-            any_below = functools.reduce(operator.or_, below.streams()).reduce("or")
-            with site.code.when(any_below, likely=False):
-                gradient = site.load(shape, 0, index)
-                lifted = gradient * lifting if shared or apart else gradient
-                right = below.choose(
-                    deep.scaled(lifted, inside, x), x.join(one.get() for one in results)
-                )
-                for result, one in zip(results, right.streams(), strict=True):
-                    result.set(one)
-            return x.join(one.get() for one in results)
+            # Of numbers below 0 those that are farther have the larger bits.
+            bits = site.load(shape, 1, index).bits_as("i32")
+            farthest = functools.reduce(functools.partial(intrinsic, "umax"), bits.streams())
+            beyond = bound.bits_as("i32").splat(shape.lanes).below(farthest)
+            return site.unless(
+                beyond,
+                functools.partial(usual, shape, index),
+                functools.partial(whole, shape, index),
+            )
+
+        def whole(shape: Shape, index: Value) -> Value:
+            assert deep is not None
+            x, gradient = (site.load(shape, operand, index) for operand in (1, 0))
+            lifted = gradient * lifting if shared or apart else gradient
+            return (x < bound).choose(deep.scaled(lifted, inside, x), usual(shape, index))
 
         def usual(shape: Shape, index: Value) -> Value:
             x = site.load(shape, 1, index)
@@ -327,7 +328,10 @@ def _written(marks: _Marks) -> tuple[str, Callable[[Site], None]]:
 
         # As many streams as registers allow; one more spills and takes 1.7 times as long.
         wide = "f32" in site.signature.inputs
-        site.loop((8 if wide else 6) if unit and not apart else (6 if wide else 4), body)
+        site.loop(
+            ((8 if joined else 7) if wide else 6) if unit and not apart else (6 if wide else 4),
+            body,
+        )
 
     kind = "joined" if joined else "plain" if unit else f"scaled.{span}"
     return f"elu.{kind}{'.lifted' * shared}{'.apart' * apart}", write

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
-from openaclnn.engines.cpu.formulas.forms import Derive, Form, formula_form, tuned
+from openaclnn.engines.cpu.formulas.forms import Derive, Form, Rare, formula_form, tuned
 from openaclnn.engines.formulas import Formula, described
 from openaclnn.engines.formulas.words import Value, abs, fma, maximum, minimum, where
 from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.values import intrinsic
 
 # A slope below LOWER may be subnormal, or nothing: it is computed of a difference times RAISE, and what comes of it is lowered.
 RAISE, LOWER = 2.0**100, 2.0**-100
@@ -25,27 +29,38 @@ def smooth_l1_unit(
 
 
 def smooth_l1_exact(
-    gradient: Value, x: Value, y: Value, *, beta: float, inverse: float, mean_scale: float, scaled: bool
+    gradient: Value, x: Value, y: Value, *, beta: float, inverse: float, mean_scale: float, scaled: bool, tiny: bool
 ) -> Value:  # fmt: skip
     clamped = maximum(minimum(x - y, beta), -beta)
-    tiny = abs(clamped) < beta * LOWER
-    result = (where(tiny, clamped * RAISE, clamped) * inverse) * gradient
+    raised = where(abs(clamped) < beta * LOWER, clamped * RAISE, clamped) if tiny else clamped
+    result = raised * inverse * gradient
     result = result * mean_scale if scaled else result
-    return where(tiny, result * LOWER, result)
+    return where(abs(clamped) < beta * LOWER, result * LOWER, result) if tiny else result
 
 
 def smooth_l1_corrected(
     gradient: Value, x: Value, y: Value, *, beta: float, inverse: float, remnant: float,
-    mean_scale: float, scaled: bool,
+    mean_scale: float, scaled: bool, tiny: bool,
 ) -> Value:  # fmt: skip
     clamped = maximum(minimum(x - y, beta), -beta)
-    tiny = abs(clamped) < beta * LOWER
-    raised = where(tiny, clamped * RAISE, clamped)
+    raised = where(abs(clamped) < beta * LOWER, clamped * RAISE, clamped) if tiny else clamped
     # With an inverse of twice the digits this is the quotient that a division gives (but for one in
     # millions, 1 ulp), for one operation more; a division would take longer than the memory does.
     result = fma(raised, inverse, raised * remnant) * gradient
     result = result * mean_scale if scaled else result
-    return where(tiny, result * LOWER, result)
+    return where(abs(clamped) < beta * LOWER, result * LOWER, result) if tiny else result
+
+
+def _any_tiny(values: Sequence[Any], numbers: Mapping[str, Any]) -> Any:
+    """Differences below LOWER times beta, but 0, by their bits without a sign: one less than 0 is the largest number."""
+    _, x, y = values
+    least = (numbers["beta"] * LOWER).bits_as("i32")
+    sizes = ((x - y).bits_as("i32") << 1) - 1
+    nearest = functools.reduce(functools.partial(intrinsic, "umin"), sizes.streams())
+    return nearest.below(least << 1)
+
+
+_TINY = Rare("tiny", _any_tiny)
 
 
 def smooth_l1_loss_exact(x: Value, y: Value, *, beta: float, inverse: float) -> Value:
@@ -80,7 +95,10 @@ def clamped(plan: Plan) -> Form | None:
         return None
     chosen = _UNIT if beta == 1 else _EXACT if _is_power_of_two(beta) else _CORRECTED
     switches = {"scaled": bool(plan.reciprocal) or scale != 1}
-    return formula_form(chosen, {**_inverse(beta), "mean_scale": scale}, switches, _DERIVE[chosen])
+    rare = None if beta == 1 else _TINY
+    return formula_form(
+        chosen, {**_inverse(beta), "mean_scale": scale}, switches, _DERIVE[chosen], rare
+    )
 
 
 @tuned(
