@@ -84,6 +84,12 @@ def _hard(draw: Callable[[np.random.Generator], dict[str, float]]) -> Any:
 HARD: HardPlaces = {place: _hard(draw) for place, draw in HARD_SCALARS.items()}
 
 
+def unbounded(given: Mapping[str, Any], exact: Any) -> Any:
+    """Results of exponentials that overflow."""
+    exponent = given["self"].astype(np.float64) * given.get("input_scale", 1.0)
+    return (given["self"] <= 0) & (exponent > 88.72)
+
+
 def scalars(given: Mapping[str, Any]) -> tuple[float, float, float]:
     return given.get("alpha", 1.0), given.get("scale", 1.0), given.get("input_scale", 1.0)
 

@@ -67,6 +67,12 @@ HARD: HardPlaces = {
 }
 
 
+def unbounded(given: Mapping[str, Any], exact: Any) -> Any:
+    """Results of exponents beyond 175."""
+    x = given["self_or_result"].astype(np.float64)
+    return np.abs(x * given.get("input_scale", 1.0)) > 175
+
+
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
     """aten's own operator, in both ways."""
     options = (*elu.scalars(given), given.get("is_result", False))

@@ -37,6 +37,7 @@ from openaclnn.engines.machine.numbers import (
     Number,
     Truth,
     all_of,
+    any_of,
     inverse,
     most,
     single,
@@ -79,13 +80,17 @@ def _fold_forward(
     )
     if serves is False:
         return False, _Unit(False, False), ()
-    bounds = Expm1.BOUND / inner, -EXPM1_LINEAR / inner
-    return serves, _Unit(small == scale, inner == 1.0), (multiplier, scale, inner, small, *bounds)
+    # exp - 1 needs no such factor if nothing is rounded before it, but that zeros would lose their signs: the positive branch has them.
+    unit, alike = inner == 1.0, small == scale
+    joined = any_of(alike, all_of(unit, small * scale > 0.0))
+    near = where_number(alike, -EXPM1_LINEAR / inner, -(2.0**-149))
+    constants_of_form = (multiplier, scale, inner, small, Expm1.BOUND / inner, near)
+    return serves, _Unit(joined, unit), constants_of_form
 
 
 @tuned(
     "elu",
-    gain="2^24 FLOAT elements with 4 lanes of x86: 0.6 of the time",
+    gain="a vector of 4 lanes takes 19 cycles of a Neoverse-N1 instead of 32 (counted by llvm-mca)",
     examples=[
         dict(zip((*NUMBERS, "limit"), (*numbers, False), strict=True))
         for numbers in ((1.0, 1.0, 1.0), (1.5, 2.0, 1.0), (2.0, 1.0, 0.5), (-2.0, 3.0, 0.7))
