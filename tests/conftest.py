@@ -162,10 +162,9 @@ WIDTHS = (4, 8, 16)
 
 def vectors_of(lanes: int) -> AbstractContextManager[None]:
     """The CPU engine's code as on a machine with such vectors, for calls that name the engine."""
-    from openaclnn.engines.machine.host import machine, written_for
+    from openaclnn.engines.machine import host
 
-    others = {"lanes": lanes, "registers": 16 if lanes == 8 else 32, "neon": lanes == 4}
-    return written_for(machine()._replace(**others))
+    return host.vectors_of(lanes)
 
 
 @pytest.fixture(

@@ -23,11 +23,14 @@ from openaclnn.engines.formulas import special
 
 __all__ = [
     "BOUNDS", "WORDS", "Value", "abs", "erf", "erfc", "erfinv", "exp", "expm1", "fma", "gate", "gelu", "log", "log1p", "log_sigmoid", "logit",
-    "maximum", "minimum", "normal_cdf", "normal_pdf", "sigmoid", "sign", "softplus", "sqrt", "tanh", "where",
+    "maximum", "minimum", "normal_cdf", "normal_pdf", "scaled_exp", "scaled_expm1", "sigmoid", "sign", "softplus", "sqrt", "tanh", "where",
 ]  # fmt: skip
 
 Value = Any
 """A FLOAT for each element, or a truth value where two were compared."""
+
+LARGEST_EXPONENT = 88.72283905206835
+"""Above it exp overflows FLOAT."""
 
 WORDS: dict[str, Callable[..., Any]] = {}
 """Every word by its name."""
@@ -105,6 +108,19 @@ def exp(x: Value, rest: Value = None) -> Value:
 def expm1(x: Value, rest: Value = None) -> Value:
     """exp(x) - 1, exact to the last places where x is small."""
     return np.expm1(_sum(x, rest))
+
+
+@_wide(2.0)
+def scaled_exp(multiplier: Value, factor: Value, x: Value) -> Value:
+    """multiplier * exp(factor * x), with all digits where the exponential alone would have lost some, or all, to its exponent."""
+    return multiplier * np.exp(factor * x)
+
+
+@_wide(2.0)
+def scaled_expm1(multiplier: Value, factor: Value, x: Value) -> Value:
+    """multiplier * (exp(factor * x) - 1), exact to the last places where factor * x is small; infinite where exp overflows."""
+    exponent = factor * x
+    return multiplier * np.where(exponent > LARGEST_EXPONENT, np.inf, np.expm1(exponent))
 
 
 @_wide(1.0)

@@ -16,6 +16,8 @@ from openaclnn.engines.cpu.arithmetic.functions import (
     LN2_LOW,
     LOG2_E,
     ROUNDER,
+    Exp,
+    Expm1,
     expm1_64,
     power64,
 )
@@ -27,7 +29,7 @@ __all__ = ["HEAVY", "ShortWords", "Words", "Words64"]
 HEAVY = frozenset(
     {
         "erf", "erfc", "erfinv", "exp", "expm1", "gate", "gelu", "log", "log1p", "log_sigmoid", "logit", "normal_cdf",
-        "normal_pdf", "sigmoid", "softplus", "tanh",
+        "normal_pdf", "scaled_exp", "scaled_expm1", "sigmoid", "softplus", "tanh",
     }
 )  # fmt: skip
 """Words that take longer than the memory does."""
@@ -121,6 +123,7 @@ class Words:
     def __init__(self, code: Code, zero: Callable[[int], Value | float]) -> None:
         self.code, self.zero = code, zero
         self._term = type("Term", (Term,), {"__slots__": (), "words": self})
+        self._functions: dict[type, Any] = {}
 
     def term(self, value: Value) -> Any:
         """A value for a formula of this code."""
@@ -131,6 +134,18 @@ class Words:
 
     def where(self, condition: Any, yes: Any, no: Any) -> Any:
         return condition.choose(self._value(yes), self._value(no))
+
+    def scaled_exp(self, multiplier: Any, factor: Any, x: Any) -> Any:
+        return self._function(Exp).scaled(*map(self._value, (multiplier, factor, x)))
+
+    def scaled_expm1(self, multiplier: Any, factor: Any, x: Any) -> Any:
+        return self._function(Expm1).scaled(*map(self._value, (multiplier, factor, x)))
+
+    def _function(self, kind: Any) -> Any:
+        if kind not in self._functions:
+            with self.code.once():  # its constants lie ready before the loop
+                self._functions[kind] = kind(self.code)
+        return self._functions[kind]
 
     def fma(self, x: Any, y: Any, z: Any) -> Any:
         return fma(self._value(x), y, z)

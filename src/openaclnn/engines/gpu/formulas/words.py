@@ -112,6 +112,50 @@ def hardware_exp(x, PRECISE: tl.constexpr):
 
 
 @triton.jit
+def scaled_exp(multiplier, factor, x, PRECISE: tl.constexpr):
+    if PRECISE:
+        # As in exp; n * LN2_HIGH is exact, so factor * x is rounded only after most of it has cancelled. The multiplier stands
+        # between the halves of 2^n, so that no digit is lost where exp itself is subnormal, or vanishes.
+        n = tl.floor(tl.fma(x * factor, LOG2_E, 0.5))
+        n = tl.minimum(tl.maximum(n, -252.0), 252.0)
+        r = tl.fma(n, MINUS_LN2_LOW, tl.fma(x, factor, n * MINUS_LN2_HIGH))
+        whole = n.to(tl.int32)
+        half = whole >> 1
+        first = ((half + 127) << 23).to(tl.float32, bitcast=True)
+        second = ((whole - half + 127) << 23).to(tl.float32, bitcast=True)
+        result = multiplier * first * tl.exp2(r * LOG2_E) * second
+    else:
+        result = multiplier * tl.exp(x * factor)
+    return result
+
+
+@triton.jit
+def scaled_expm1(multiplier, factor, x):
+    """2^n (exp(r) - 1) + (2^n - 1) with factor * x = n ln 2 + r; half of it fits where 2^n does not."""
+    exponent = x * factor
+    within = tl.minimum(tl.maximum(exponent, -60.0), 89.0)
+    n = tl.floor(tl.fma(within, LOG2_E, 0.5))
+    # What is beyond the bounds comes to them by its own rounded product.
+    r = tl.where(
+        within == exponent, tl.fma(x, factor, n * MINUS_LN2_HIGH), tl.fma(n, MINUS_LN2_HIGH, within)
+    )
+    r = tl.fma(n, MINUS_LN2_LOW, r)
+    half = ((n.to(tl.int32) + 126) << 23).to(tl.float32, bitcast=True)
+    ratio = tl.fma(r, 1.9899586914e-4, 1.3933883747e-3)
+    ratio = tl.fma(ratio, r, 8.3332983777e-3)
+    ratio = tl.fma(ratio, r, 4.1666463017e-2)
+    ratio = tl.fma(ratio, r, 1.6666667163e-1)
+    ratio = tl.fma(ratio, r, 0.5)
+    result = tl.fma(half, tl.fma(r * r, ratio, r), half - 0.5) * 2.0 * multiplier
+    # So small an exponent is its own result, by one product if it is none that overflows; and NaN is not within.
+    product = multiplier * factor
+    fits = (tl.abs(product) >= 1.1754943508222875e-38) & (tl.abs(product) < float("inf"))
+    linear = x * tl.where(fits, product, factor) * tl.where(fits, 1.0, multiplier)
+    small = (tl.abs(exponent) < 1.4901161193847656e-08) | (exponent != exponent)
+    return tl.where(small, linear, result)
+
+
+@triton.jit
 def _falling(x, rest):
     """exp(x + rest) as (high + low) * scale, and 2^32 times the scale; x between LOWEST and 0."""
     bits, r, curve = _reduced(x, rest, 160)
@@ -531,7 +575,7 @@ def divide(x, y):
 
 
 WORDS: dict[str, Any] = {
-    "where": where, "fma": fma, "exp": exp, "expm1": expm1, "log": log, "log1p": log1p, "logit": logit, "sqrt": sqrt, "tanh": tanh,
+    "where": where, "fma": fma, "exp": exp, "scaled_exp": scaled_exp, "scaled_expm1": scaled_expm1, "expm1": expm1, "log": log, "log1p": log1p, "logit": logit, "sqrt": sqrt, "tanh": tanh,
     "sigmoid": sigmoid, "gate": gate, "log_sigmoid": log_sigmoid, "softplus": softplus, "erf": erf, "erfc": erfc,
     "erfinv": erfinv, "normal_cdf": normal_cdf, "normal_pdf": normal_pdf, "gelu": gelu, "abs": abs, "sign": sign,
     "minimum": minimum, "maximum": maximum,
