@@ -212,16 +212,14 @@ class _Largest:
 
 
 class _Total:
-    """A running sum in FLOAT64. The streams of a vector are added up in FLOAT before, but for powers: beside the largest one's 1 the others would
-    lose digits that its logarithm shows."""
+    """A running sum in FLOAT64, of numbers that are FLOAT64 before they are added: so small ones keep their digits beside large ones, and a row has
+    the same bits in either way that it is walked, but where sums cancel."""
 
-    def __init__(self, code: Code, apart: bool) -> None:
+    def __init__(self, code: Code) -> None:
         self.sum = code.variable(code.constant("f64", 0.0, code.lanes))
-        self.apart = apart
 
     def take(self, values: Value) -> None:
-        values = values.to("f64") if self.apart else values
-        self.sum.set(self.sum.get() + paired(values.streams(), operator.add).to("f64"))
+        self.sum.set(self.sum.get() + paired(values.to("f64").streams(), operator.add))
 
     def scale(self, factor: Value) -> None:
         self.sum.set(self.sum.get() * factor)
@@ -294,8 +292,7 @@ class Passes:
         running: dict[int, _Largest | _Total] = {}
         for phase in phases:
             for node in phase.reductions:
-                is_total = node.what == "total"
-                running[node.index] = _Total(code, phase.online) if is_total else _Largest(code)
+                running[node.index] = (_Total if node.what == "total" else _Largest)(code)
         tops = {n.online.index: n.online for p in phases if p.online for n in p.reductions if n.online is not None}  # fmt: skip
         before: dict[int, Variable] = {}
         for index in tops:
