@@ -26,7 +26,7 @@ from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
 
 __all__ = ["LEAST", "loss_ahead"]
 
-LEAST = 1 << 23  # bytes: what fewer take is less than what a step costs on the host
+LEAST = 3 << 22  # bytes: what fewer take is less than what a step costs on the host
 LEAST_OF_LONG_ROWS = (
     1 << 28
 )  # with a program or several for each: few rows are better shared out among all
