@@ -388,7 +388,8 @@ def test_null_is_told_before_handles_that_are_stale_or_of_another_kind(c, operat
         handles = [p.name for p in operator.parameters if p.is_tensor or p.kind is Kind.SCALAR]
         given |= dict.fromkeys(handles, c_void_p(wrong))
         places = (byref(size), byref(executor))
-        given |= {p.name: None for p in operator.parameters if p.kind is Kind.CSTRING}
+        words = [p for p in operator.parameters if p.kind is Kind.CSTRING]
+        given |= {p.name: p.default.encode() if p.name in required else None for p in words}
         for name in required & set(handles):
             assert phase_one(*(given | {name: None}).values(), *places) == 161001
             assert f"{operator.name}: {name}: expected a" in c.message()

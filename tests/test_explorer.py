@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import re
@@ -68,8 +69,12 @@ def test_samples_are_computed(server: Explorer, operator: Operator) -> None:
 def test_the_page_knows_every_operator(server: Explorer) -> None:
     status, told, _ = ask(server, "GET", "/api/declared")
     assert status == 200
-    for operator, page in zip(OPERATORS, told["operators"], strict=True):
-        assert page["name"] == operator.name
+    families = [family for family, _ in itertools.groupby(p["family"] for p in told["operators"])]
+    assert len(set(families)) == len(families)
+    pages = {page["name"]: page for page in told["operators"]}
+    assert len(pages) == len(told["operators"]) == len(OPERATORS)
+    for operator in OPERATORS:
+        page = pages[operator.name]
         assert [p["name"] for p in page["parameters"]] == [p.name for p in operator.parameters]
         assert page["prototypes"] == list(operator.prototypes())
         assert len(page["samples"]) == len(operator.samples)
@@ -230,7 +235,7 @@ def test_product_is_in_the_code(server: Explorer) -> None:
 T = {"dtype": "FLOAT", "shape": "2"}
 BAD_CALLS: list[tuple[Any, str]] = [
     ([], "a call is expected"),
-    ({"operator": "relu"}, "unknown operator 'relu'"),
+    ({"operator": "tanh"}, "unknown operator 'tanh'"),
     ({"operator": "elu_backward", "product": "z"}, "unknown product"),
     ({"operator": "elu_backward", "arguments": []}, "a call is expected"),
     ({"operator": "elu_backward", "arguments": {"x": 1}}, "no parameter 'x'"),

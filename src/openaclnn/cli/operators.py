@@ -31,8 +31,9 @@ def _find(context: Any, parameter: Any, name: str) -> Operator:
 
 
 def operator_names(context: Any, parameter: Any, incomplete: str) -> list[str]:
-    """What a shell offers in an operator's place."""
-    names = (name for each in registry() for name in (each.python_name, each.name))
+    """What a shell offers in an operator's place: C names where one was begun."""
+    names = [each.python_name for each in registry()]
+    names += [each.name for each in registry() if incomplete]
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -126,6 +127,13 @@ class PerOperator(click.Group):
 
     def list_commands(self, context: click.Context) -> list[str]:
         return [operator.python_name for operator in registry()]
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Operators"):
+            formatter.write_dl([
+                (family, ", ".join(operator.python_name for operator in members))
+                for family, members in grouped().items()
+            ])  # fmt: skip
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         return self.make(_find(context, None, name))

@@ -98,7 +98,7 @@ declare(
     formulas.gelu_backward, _tanh_backward, [-0.00033512319712267083, -0.1659281676915651, 2.602109710603927, 4.046336666523879],
     (not_null(), promotes(), converts(), rank("gradOutput", "self"), broadcast()), inputs=GRADIENT, output="gradInput",
     const_output=True, compute=promoted, numbers=lambda call: dict(TANH_ALONE),
-    kernels=(KernelForm("gelu_grad", {"dy": "gradOutput", "x": "self"}),),
+    kernels=(KernelForm("gelu_grad", {"dy": "gradOutput", "x": "self"}, unread=("y",)),),
     peer=lambda torch, g, x: torch.ops.aten.gelu_backward(g, x, approximate="tanh"),
 )  # fmt: skip
 

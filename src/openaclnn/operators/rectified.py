@@ -42,6 +42,8 @@ from openaclnn.operators.activations import (
 
 GRADIENT = {"gradOutput": "gradient of the output", "self": "the forward's input"}
 SLOPE = number("negativeSlope", "slope below 0", 0.01)
+STEEPNESS, FLAT = {"negative_slope": "negativeSlope"}, {"negativeSlope": 0.0}
+"""The slope in case lists, and what it is where they do not say it."""
 INTEGERS = (INT8, INT16, INT32, INT64, UINT8)
 
 declare(
@@ -59,7 +61,7 @@ declare(
     lambda x, slope: np.where(x > 0, x, x * slope), [-0.4, -0.1, 0.5, 3],
     (not_null(), dtypes("self", more=(DOUBLE,)), converts("self"), rank("self"), same_shape()),
     options=(SLOPE,), accepts=(*FLOATS, DOUBLE), families=NOT_310P, in_place="selfRef", arguments={"negative_slope": 0.1},
-    kernels=(KernelForm("leaky_relu", {"x": "self"}, {"negative_slope": "negativeSlope"}),), peer="leaky_relu",
+    kernels=(KernelForm("leaky_relu", {"x": "self"}, STEEPNESS, values=FLAT),), peer="leaky_relu",
     variants={"slope 0.01": {}, "slope -0.5": {"negative_slope": -0.5}},
     gradient=Gradient("aclnnLeakyReluBackward"),
 )  # fmt: skip
@@ -79,7 +81,7 @@ declare(
     ),
     inputs=GRADIENT, accepts=(*FLOATS, DOUBLE), arguments={"negative_slope": 0.1}, compute=promoted,
     options=(SLOPE, Parameter("selfIsResult", Kind.BOOL, "whether self is the forward's output", default=False)),
-    kernels=(KernelForm("leaky_relu_grad", {"gradients": "gradOutput", "features": "self"}, {"negative_slope": "negativeSlope"}),),
+    kernels=(KernelForm("leaky_relu_grad", {"gradients": "gradOutput", "features": "self"}, STEEPNESS, values=FLAT),),
     peer="leaky_relu_backward", variants={"input": {}, "result": {"self_is_result": True}},
 )  # fmt: skip
 

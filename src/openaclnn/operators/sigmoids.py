@@ -142,7 +142,7 @@ declare(
         rank("gradOutput", "self", "gradInput"), same_shape(),
     ),
     inputs=GRADIENT, options=(BETA,), output="gradInput", numbers=_beta, arguments={"beta": 2.0},
-    kernels=(KernelForm("swish_grad", {"grad": "gradOutput", "x": "self"}, {"scale": "betaOptional"}),),
+    kernels=(KernelForm("swish_grad", {"grad": "gradOutput", "x": "self"}, {"scale": "betaOptional"}, ("y",)),),
     peer=_torch_swish_backward,
 )  # fmt: skip
 
@@ -202,7 +202,7 @@ declare(
         same_dtype("gradOutput", "self", "gradInput"), same_shape("gradOutput", "self", "gradInput"),
     ),
     inputs={**GRADIENT, "buffer": "not looked at, but not null"}, output="gradInput", header_name="logsigmoid_backward",
-    kernels=(KernelForm("log_sigmoid_grad", FEATURES),), arguments={"buffer": (FLOAT, [0.0])},
+    kernels=(KernelForm("log_sigmoid_grad", FEATURES, ones={"buffer": "self"}),), arguments={"buffer": (FLOAT, [0.0])},
     peer=lambda torch, g, x, buffer: g * torch.sigmoid(-x),
 )  # fmt: skip
 
@@ -268,7 +268,7 @@ declare(
         not_null(), converts("self"), dtypes("gradOutput", "self", "gradInput"), rank("gradOutput", "self", "gradInput"),
         broadcast(),
     ),
-    inputs=GRADIENT, output="gradInput", compute=promoted, kernels=(KernelForm("mish_grad", {"grad": "gradOutput", "x": "self"}),),
+    inputs=GRADIENT, output="gradInput", compute=promoted, kernels=(KernelForm("mish_grad", {"grad": "gradOutput", "x": "self"}, unread=("tanhx",)),),
     peer="mish_backward", arguments={"self": (FLOAT, [-4.0, 1.0, 0.5, 3.0])},
 )  # fmt: skip
 
@@ -323,11 +323,14 @@ declare(
 
 # Lines in the place of curves.
 
+LINE = {"alpha": 1 / 6, "beta": 0.5}
+"""Slope and offset, which the kernel has as attributes."""
+
 declare(
     "Hardsigmoid", "A line between 0 and 1 in place of the logistic function.", "out = min(max(self / 6 + 0.5, 0), 1)",
     formulas.hardsigmoid, lambda x: np.minimum(np.maximum(x / 6 + 0.5, 0), 1), [0, 0.3333333333333333, 0.5833333333333334, 1],
     (not_null(), dtypes("self", more=(INT32,)), rank("self"), same_shape(), same_dtype()), accepts=(*FLOATS, INT32), families=NOT_310P,
-    in_place="self", const_output=True, kernels=(KernelForm("hard_sigmoid", {"input_x": "self"}),), peer="hardsigmoid",
+    in_place="self", const_output=True, kernels=(KernelForm("hard_sigmoid", {"input_x": "self"}, only=LINE),), peer="hardsigmoid",
     gradient=Gradient("aclnnHardsigmoidBackward"),
 )  # fmt: skip
 
@@ -336,7 +339,7 @@ declare(
     "out = 0 < self / 6 + 0.5 < 1 ? gradOutput / 6 : 0", formulas.hardsigmoid_backward,
     lambda g, x: np.where((x / 6 + 0.5 > 0) & (x / 6 + 0.5 < 1), g / 6, 0.0), [0, 0.3333333333333333, 0.5, 0],
     (not_null(), dtypes("gradOutput", "self"), converts(), rank("gradOutput", "self", "out"), same_shape()), inputs=GRADIENT,
-    compute=promoted, kernels=(KernelForm("hard_sigmoid_grad", {"grads": "gradOutput", "input_x": "self"}),), peer=lambda torch, g, x: torch.where((x > -3) & (x < 3), g / 6, 0.0),
+    compute=promoted, kernels=(KernelForm("hard_sigmoid_grad", {"grads": "gradOutput", "input_x": "self"}, only=LINE),), peer=lambda torch, g, x: torch.where((x > -3) & (x < 3), g / 6, 0.0),
 )  # fmt: skip
 
 declare(

@@ -360,8 +360,8 @@ from openaclnn import acl, aclnn
 
 {assignments}
 
-result = {result}
-print(result)
+plain = {plain}
+print(plain)
 
 {outputs}status, workspace_size, executor = aclnn.{name}GetWorkspaceSize(
     {positional}
@@ -386,7 +386,7 @@ def _python_program(
         value = values.get(parameter.name)
         if isinstance(value, TensorSpec) and parameter.name not in made:
             lines += _assignment(names[parameter.name], value)
-    result, fresh = _plain_call(operator, values, shown, made)
+    plain, fresh = _plain_call(operator, values, shown, made)
     text = "\n".join(lines)
     halves = any(isinstance(each, TensorSpec) and _dtype(each).startswith("ml") for each in values.values())  # fmt: skip
     imports = ["import ml_dtypes"] * halves + ["import numpy as np"]
@@ -394,7 +394,7 @@ def _python_program(
         text = f'os.environ["OPENACLNN_PRODUCT"] = "{product.tag}"\n{text}'
         imports = ["import os", "", *imports]
     return _PYTHON_PROGRAM.format(
-        name=operator.name, imports="\n".join(imports), assignments=text, result=result,
+        name=operator.name, imports="\n".join(imports), assignments=text, plain=plain,
         outputs="".join(f"{names[p.name]} = {_fresh(values[p.name])}\n" for p in outputs) if fresh else "",
         positional=", ".join(shown[p.name] for p in operator.parameters),
         comparisons=_comparisons([shown[p.name] for p in outputs]),
@@ -404,9 +404,9 @@ def _python_program(
 def _comparisons(outputs: list[str]) -> str:
     """Both ways have the same bits; of several outputs the plain call gives None for what is not computed."""
     if len(outputs) == 1:
-        return f"assert np.array_equal({outputs[0]}, result, equal_nan=True)"
+        return f"assert np.array_equal({outputs[0]}, plain, equal_nan=True)"
     return (
-        f"for own, each in zip(({', '.join(outputs)}), result):\n"
+        f"for own, each in zip(({', '.join(outputs)}), plain):\n"
         "    assert each is None or np.array_equal(own, each, equal_nan=True)"
     )
 

@@ -38,7 +38,8 @@ class KernelForm:
     name: str
     inputs: Mapping[str, str]  # in the kernel's order, by the kernel's names
     renamed: Mapping[str, str] = field(default_factory=dict)  # attributes with other names
-    # Arguments that the kernel has no attribute for.
+    unread: tuple[str, ...] = ()  # inputs behind those that say nothing to the interface
+    # Arguments that the kernel has no attribute for, or another default.
     values: Mapping[str, Any] = field(default_factory=dict)
     # Attributes that this interface has one value of.
     only: Mapping[str, Any] = field(default_factory=dict)

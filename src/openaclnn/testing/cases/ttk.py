@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +74,7 @@ class _Form:
     operator: Operator
     tensors: tuple[Parameter, ...]
     kernel: bool = False
+    unread: int = 0  # inputs of the kernel alone, behind the others
     renamed: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     only: Mapping[str, Any] = field(default_factory=dict)
@@ -111,7 +113,10 @@ def _form(row: Row) -> _Form:
     form = next(each for each in operator.workloads.KERNELS if each.name == kernel.lower())
     tensors = (*(operator[name] for name in form.inputs.values()), *operator.outputs)
     renamed = {**form.inputs, **form.renamed}
-    return _Form(operator, tensors, True, renamed, form.values, form.only, form.numbered, form.ones)
+    return _Form(
+        operator, tensors, True, len(form.unread), renamed, form.values, form.only, form.numbered,
+        form.ones,
+    )  # fmt: skip
 
 
 def _attributes(row: Row, form: _Form) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -122,7 +127,7 @@ def _attributes(row: Row, form: _Form) -> tuple[dict[str, Any], tuple[str, ...]]
     values, notes = dict(form.values), []
     for name, value in (cell or {}).items():
         if name in form.only:
-            if value != form.only[name]:
+            if not _is_same(value, form.only[name]):
                 told = f"{row.get('op_name')} with {name} {value!r} is not among our operators"
                 raise Skip("another operator", told)
             continue
@@ -135,6 +140,13 @@ def _attributes(row: Row, form: _Form) -> tuple[dict[str, Any], tuple[str, ...]]
         else:
             values[parameter.name] = _axis(name, value) if parameter.axis else value
     return values, tuple(notes)
+
+
+def _is_same(value: Any, known: Any) -> bool:
+    """Equal, or the same FLOAT but for how many digits it was written with."""
+    if isinstance(known, float) and isinstance(value, (int, float)):
+        return math.isclose(value, known, rel_tol=1e-6)
+    return bool(value == known)
 
 
 def _number(name: str, value: Any, names: tuple[str, ...]) -> int:
@@ -180,11 +192,11 @@ def _tensors(
 
 
 def _ones(form: _Form, tensors: Mapping[str, TensorSpec | None]) -> dict[str, TensorSpec | None]:
-    """Weights that a kernel can do without, where a row leaves them out: one for each class."""
+    """Tensors that a kernel can do without, where a row leaves them out: ones for each class."""
     ones: dict[str, TensorSpec | None] = {}
     for name, classes in form.ones.items():
         like = tensors.get(classes)
-        if tensors.get(name) is None and like is not None and like.shape:
+        if tensors.get(name) is None and like is not None:
             ones[name] = TensorSpec(like.shape[:2][-1:], like.dtype, Distribution(1, 1))
     return ones
 
@@ -194,6 +206,8 @@ def _columns(row: Row, form: _Form, valued: Mapping[str, Any]) -> dict[str, list
     tensors, count, inputs = form.tensors, len(form.tensors), len(form.inputs)
     shapes = row.shapes(form.column("shapes"))
     most = inputs if form.kernel else count
+    if len(shapes) <= most + form.unread:
+        shapes = shapes[:most]
     unvalued = [p for p in tensors[:most] if p.name not in valued]
     if len(shapes) == len(unvalued) < most:  # tensors with values need no shape
         coming = iter(shapes)
