@@ -83,7 +83,7 @@ def _fold_forward(
     # exp - 1 needs no such factor if nothing is rounded before it, but that zeros would lose their signs: the positive branch has them.
     unit, alike = inner == 1.0, small == scale
     joined = any_of(alike, all_of(unit, small * scale > 0.0))
-    near = where_number(alike, -EXPM1_LINEAR / inner, -(2.0**-149))
+    near = where_number(all_of(unit, inverse(alike)), -(2.0**-149), -EXPM1_LINEAR / inner)
     constants_of_form = (multiplier, scale, inner, small, Expm1.BOUND / inner, near)
     return serves, _Unit(joined, unit), constants_of_form
 
