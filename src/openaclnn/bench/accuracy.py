@@ -20,7 +20,7 @@ from rich.console import Console
 
 import openaclnn
 from openaclnn.bench.machine import describe_machine
-from openaclnn.bench.problems import load_torch, measured, to_torch
+from openaclnn.bench.problems import load_torch, measured, taken, to_torch
 from openaclnn.bench.reports import on_terminal
 from openaclnn.bench.tables import Table
 from openaclnn.core.declare import Operator
@@ -277,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measure(operator, variant, dtype)
         for operator in measured()
         for variant in operator.workloads.VARIANTS
-        for dtype in FLOATS
+        for dtype in taken(operator, FLOATS)
     ]
     table = Table("", ROW, 3, rows)
     Console().print(on_terminal(table))

@@ -39,6 +39,7 @@ from openaclnn.bench.problems import (
     first_variant,
     is_array,
     outer,
+    taken,
     with_gaps,
 )
 from openaclnn.bench.timing import (
@@ -220,8 +221,9 @@ def _outer(turn: Turn) -> Iterator[Problem]:
 def _eight_kinds(turn: Turn) -> list[Problem]:
     """Eight kinds: variants and dtypes, then, where those are fewer, again with operands that lie otherwise."""
     kinds = itertools.product(
-        ("contiguous", "transposed", "sliced"), turn.operator.workloads.VARIANTS, FLOATS
-    )
+        ("contiguous", "transposed", "sliced"), turn.operator.workloads.VARIANTS,
+        taken(turn.operator, FLOATS),
+    )  # fmt: skip
     shape = small_shape(turn.operator, MIDDLE)
     problems = (
         build(turn.operator, variant, dtype, shape, layout, turn.device)
@@ -452,7 +454,7 @@ def call_cases(dtypes: Sequence[DType]) -> list[Case]:
         call_case(operator, dtype, regime)
         for operator in registry()
         for regime in CHANGES
-        for dtype in ((FLOAT,) if regime.mixed else dtypes)
+        for dtype in ((FLOAT,) if regime.mixed else taken(operator, dtypes))
         if any(True for _ in regime.sequence(Turn(operator, dtype, "cpu", 1)))
     ]
 

@@ -105,6 +105,11 @@ def measured() -> list[Operator]:
     ]
 
 
+def taken(operator: Operator, dtypes: Sequence[DType]) -> list[DType]:
+    """Of these dtypes, those that the operator takes."""
+    return [dtype for dtype in dtypes if dtype in operator.tensors[0].dtypes]
+
+
 def first_variant(operator: Operator) -> str:
     """The most important one."""
     variant: str = next(iter(operator.workloads.VARIANTS))

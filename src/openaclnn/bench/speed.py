@@ -8,7 +8,7 @@ from functools import partial
 
 from openaclnn.bench.contenders import build_contenders, find_faults
 from openaclnn.bench.machine import team_of, threaded
-from openaclnn.bench.problems import Problem, build, measured
+from openaclnn.bench.problems import Problem, build, measured, taken
 from openaclnn.bench.regimes import Regime, shrink
 from openaclnn.bench.timing import (
     COPY,
@@ -32,7 +32,7 @@ def speed_cases(
     regimes: Mapping[str, Sequence[Regime]], dtypes: Sequence[DType], quick: bool, headline: bool
 ) -> Iterator[Case]:
     """The cases of these regimes, operator by operator; none of a layout that an operator refuses."""
-    taken: dict[tuple[str, str, str], bool] = {}
+    known: dict[tuple[str, str, str], bool] = {}
     for operator in measured():
         for regime in regimes.get(operator.workloads.PATTERN, ()):
             if (quick and not regime.quick) or (headline and not regime.headline):
@@ -41,9 +41,9 @@ def speed_cases(
             default = FLOATS if regime.all_dtypes and not quick else (FLOAT,)
             for variant in names if regime.all_variants and not quick else names[:1]:
                 key = operator.name, variant, regime.layout
-                if key not in taken:
-                    taken[key] = _takes(operator, variant, regime)
-                for dtype in (dtypes or default) if taken[key] else ():
+                if key not in known:
+                    known[key] = _takes(operator, variant, regime)
+                for dtype in taken(operator, dtypes or default) if known[key] else ():
                     yield speed_case(operator, variant, dtype, regime)
 
 
