@@ -65,6 +65,11 @@ def families(operators: Sequence[Operator]) -> list[Operator]:
     return [operator for operator in operators if operator in first.values()]
 
 
+def floats_of(operator: Operator) -> tuple[DType, ...]:
+    """The floating dtypes that it takes."""
+    return tuple(dtype for dtype in FLOATS if dtype in operator.tensors[0].dtypes)
+
+
 INTERPRETED = (FLOAT, BFLOAT16)
 """Dtypes for kernels under Triton's interpreter, which takes long: FLOAT16 goes BFLOAT16's way, and devices try all."""
 CPU_ENGINES = [
@@ -73,9 +78,9 @@ CPU_ENGINES = [
 
 
 LONGEST = (
-    "test_gpu_kernels.py", "test_new_operator.py", "test_cpu_elementwise.py", "test_gpu_sized.py", "test_benchmarks.py",
-    "test_properties.py", "test_operators.py", "test_torch_parallel.py", "test_cli_operators.py", "test_explorer_page.py",
-    "test_gpu_losses.py", "test_logits.py", "test_attack.py", "test_torch_like.py", "test_sessions.py", "test_gpu_fused_backward.py",
+    "test_operators.py", "test_torch_parallel.py", "test_logits.py", "test_gpu_losses.py", "test_benchmarks.py", "test_new_operator.py",
+    "test_cpu_elementwise.py", "test_gpu_kernels.py", "test_gpu_sized.py", "test_properties.py", "test_cli_operators.py", "test_explorer_page.py",
+    "test_attack.py", "test_torch_like.py", "test_sessions.py", "test_gpu_fused_backward.py",
     "test_gpu_steps.py", "test_torch_private.py", "test_torch_training.py",
 )  # fmt: skip
 """Files that take longest: begun first, they do not keep one process at work when the other has nothing left."""
@@ -110,15 +115,18 @@ def _own_width() -> str:
 
 
 def _dtypes_of_width(item: Any) -> tuple[DType, ...]:
-    """Of vectors that neither this machine has nor the narrowest ones are, FLOAT alone is tried: compiling takes long."""
+    """Those that the operator takes; of vectors that neither this machine has nor the narrowest ones are, FLOAT alone is tried:
+    compiling takes long."""
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
-    name = str(chosen.get("engine_of_any_width", ""))
+    name, operator = str(chosen.get("engine_of_any_width", "")), chosen.get("operator")
     tried = not name.startswith("cpu") or name in (f"cpu{WIDTHS[0]}", _own_width())
-    return FLOATS if tried else (FLOAT,)
+    taken = floats_of(operator) if operator in OPERATORS else FLOATS
+    return taken if tried else (FLOAT,)
 
 
 def _takes_part(item: Any) -> bool:
-    """Code for vectors that this machine does not have is compiled for one operator of each family."""
+    """An operator is tried with dtypes that it takes; code for vectors that this machine does not have is compiled for one of
+    each family."""
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     name, operator = str(chosen.get("engine_of_any_width", "")), chosen.get("operator")
     if name.startswith("cpu") and name != _own_width() and operator in OPERATORS:
@@ -154,10 +162,9 @@ WIDTHS = (4, 8, 16)
 
 def vectors_of(lanes: int) -> AbstractContextManager[None]:
     """The CPU engine's code as on a machine with such vectors, for calls that name the engine."""
-    from openaclnn.engines.machine.host import machine, written_for
+    from openaclnn.engines.machine import host
 
-    others = {"lanes": lanes, "registers": 16 if lanes == 8 else 32, "neon": lanes == 4}
-    return written_for(machine()._replace(**others))
+    return host.vectors_of(lanes)
 
 
 @pytest.fixture(

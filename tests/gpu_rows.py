@@ -26,7 +26,7 @@ TORCH: dict[DType, Any] = {FLOAT: torch.float32, FLOAT16: torch.float16, BFLOAT1
 names = pytest.mark.parametrize("name", NAMES)
 dtypes = pytest.mark.parametrize("dtype", TORCH, ids=str)
 
-# Shape and class axis: one warp, several, held, in pieces, streamed; rows that begin anywhere; planes of all alignments.
+# Shape and class axis: one warp, several, held, streamed; rows that begin anywhere; planes of all alignments.
 SHAPES = [
     ((300_000, 2), 1), ((9_000, 21), 1), ((5_000, 64), 1), ((3_000, 150), 1), ((700, 1000), 1), ((300, 2048), 1),
     ((100, 5000), 1), ((60, 8192), 1), ((40, 16384), 1), ((30, 20001), 1), ((20, 32000), 1), ((15, 50257), 1),

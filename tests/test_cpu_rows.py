@@ -33,7 +33,19 @@ from openaclnn.engines.formulas.rows import (
     largest,
     total,
 )
-from openaclnn.engines.formulas.words import exp, log, tanh, where
+from openaclnn.engines.formulas.words import (
+    abs,
+    erf,
+    exp,
+    expm1,
+    log,
+    log1p,
+    sigmoid,
+    sign,
+    sqrt,
+    tanh,
+    where,
+)
 from openaclnn.engines.machine.host import machine, written_for
 from openaclnn.engines.numpy.rows import evaluate
 
@@ -57,6 +69,14 @@ def everything(
     if flipped:
         row = row - spread
     return row, log(whole) + share, weight * y - mean, hit + spread
+
+
+def words_of_numbers(x: Row, *, scale: float) -> tuple[Row, Row]:
+    """Words that a row's numbers have in FLOAT alone, or in FLOAT64."""
+    mean = total(x) * scale
+    return x * sigmoid(mean) + erf(mean), sqrt(abs(mean)) + expm1(mean) + log1p(mean * mean) + sign(
+        mean
+    )
 
 
 EVERYTHING = described(everything)
@@ -156,7 +176,11 @@ def assert_close(got: Array, wanted: Array, dtype: Any, what: Any = "") -> None:
         assert (beyond | (np.abs(got.astype(np.float64) - wanted) <= bound)).all(), what
 
 
-FORMULAS = [*itertools.product(ROW_FORMULAS.values(), DTYPES), (EVERYTHING, np.float32)]
+FORMULAS = [
+    *itertools.product(ROW_FORMULAS.values(), DTYPES),
+    (EVERYTHING, np.float32),
+    (described(words_of_numbers), np.float32),
+]
 # Rows; short ones; planes; rows of several blocks and planes of several; planes smaller than a vector; other axes.
 SHAPES = [
     ((5, 100), 1), ((70, 3), 1), ((40, 17), 1), ((2, 30, 40), 1), ((3, 20000), 1), ((2, 2500, 19), 1),
@@ -260,8 +284,9 @@ def test_special_values_are_numpys(classes: int) -> None:
 
 def test_strange_targets_are_reported() -> None:
     formula = ROW_FORMULAS["cross_entropy_step"]
-    for shape in ((20, 60), (40, 5)):
+    for shape, kind in (((20, 60), np.int64), ((40, 5), np.int32)):
         inputs, outputs, numbers = made(formula, shape, 1, np.float32)
+        inputs[1] = inputs[1].astype(kind)
         assert computed(formula, inputs, outputs, 1, numbers) == 0
         for stray in (shape[1], -1):
             inputs[1][3] = stray

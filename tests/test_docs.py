@@ -178,7 +178,7 @@ def test_every_setting_is_in_the_table_and_no_other() -> None:
 
 def test_the_rules_of_numbers_are_those_that_the_measurement_writes() -> None:
     page = (PROJECT / "docs" / "numerics.md").read_text()
-    assert page.startswith(f"# Numerics\n\n{RULES.read_text().strip()}\n\n## Measured\n")
+    assert page.startswith(f"# Numerics\n\n{RULES.read_text().strip()}\n\n## Largest errors\n")
 
 
 def test_products_are_in_their_table() -> None:

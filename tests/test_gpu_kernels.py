@@ -27,6 +27,7 @@ if MODE == "interpret":
 
 if MODE:
     import openaclnn
+    import special_activations
     import special_products
     from conftest import (
         GRADIENTS,
@@ -180,6 +181,12 @@ if MODE == "interpret":
         assert special_products.check(name, FLOAT, few=True) > 1
         if "smooth" in name:
             assert special_products.check(name, BFLOAT16, few=True) > 1
+
+    @pytest.mark.parametrize(
+        "place", range(len(special_activations.CASES)), ids=special_activations.IDS
+    )
+    def test_special_activations(place: int) -> None:
+        special_activations.check(place, FLOAT)
 
     @pytest.mark.parametrize("name", special_products.CLASSES)
     def test_class_products(name: str) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import openaclnn
+import special_activations
 import special_products
 from openaclnn.core.dtypes import FLOATS, DType
 
@@ -367,3 +368,11 @@ def test_sums_have_one_order_whatever_the_threads() -> None:
 def test_products_meet_no_zero_times_infinity_of_their_own(name: str, engine: str) -> None:
     for dtype in FLOATS if name in ("smooth_l1_loss_backward", "l1_loss_backward") else FLOATS[:1]:
         assert special_products.check(name, dtype) > 2
+
+
+@pytest.mark.parametrize(
+    "place", range(len(special_activations.CASES)), ids=special_activations.IDS
+)
+def test_activations(place: int) -> None:
+    for dtype in FLOATS:
+        special_activations.check(place, dtype)

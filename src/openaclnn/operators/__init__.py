@@ -41,7 +41,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "aclnnHardtanhBackward", "aclnnHeaviside",
     ),
     "shrinking": (
-        "aclnnHardshrink", "aclnnHardshrinkBackward", "aclnnSoftshrink", "aclnnSoftshrinkBackward", "aclnnShrink",
+        "aclnnHardshrink", "aclnnHardshrinkBackward", "aclnnSoftshrink", "aclnnSoftshrinkBackward",
     ),
     "sigmoids": (
         "aclnnSigmoid", "aclnnInplaceSigmoid", "aclnnSigmoidBackward", "aclnnSilu", "aclnnSiluBackward", "aclnnSwish",

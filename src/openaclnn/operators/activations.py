@@ -30,7 +30,7 @@ from openaclnn.operators.workloads.words import KernelForm
 __all__ = [
     "ALL", "G", "NEWEST", "NOT_910", "NOT_310P", "NOT_950", "X", "Activation", "KernelForm", "broadcast", "converts", "declare",
     "dtypes",
-    "dtypes_among", "in_bounds", "not_null", "number", "promotes", "rank", "same_dtype", "same_shape",
+    "in_bounds", "not_null", "number", "promotes", "rank", "same_dtype", "same_shape",
 ]  # fmt: skip
 
 ALL = frozenset({"950", "a3", "a2", "310p", "910"})
@@ -52,7 +52,8 @@ class Activation(Operator):
 
     kernel: Formula
     kernels: tuple[KernelForm, ...] = ()
-    peer: str = ""  # PyTorch's function of the same arguments, by its name under `torch.ops.aten`
+    # PyTorch's function of the same arguments: its name under `torch.ops.aten`, or a function of `torch` and these.
+    peer: str | Callable[..., Any] = ""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"plain": {}})
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     domain: tuple[float, float] | None = None  # what inputs are drawn from
@@ -90,11 +91,6 @@ def dtypes(*names: str, more: tuple[DType, ...] = (), apart: bool = False) -> Ru
         return [checks.dtype_in(row, *_renamed(operator, names), more=more)]
 
     return of
-
-
-def dtypes_among(known: tuple[DType, ...], *names: str) -> Rule:
-    """One of a few dtypes."""
-    return lambda operator, row: [checks.dtype_one_of(row, name, known) for name in names]
 
 
 def same_dtype(*names: str) -> Rule:
@@ -324,7 +320,7 @@ def declare(
         _operator(
             f"aclnnInplace{name}", f"{summary.removesuffix('.')}, written over its input.", _in_place_formula(formula, first.name, output, in_place),
             kernel, reference, (ref, *others, *options), rules, families, compute, numbers,
-            samples=(Sample("worked values", samples, list(expected)),), **{**more, "kernels": (), "peer": "", "gradient": None},
+            samples=(Sample("worked values", samples, list(expected)),), **{**more, "kernels": (), "gradient": None},
         )  # fmt: skip
     return operator
 
@@ -417,7 +413,9 @@ def _reference_of(
     def reference(work: Any = np.float64, **given: Any) -> Array:
         arguments = []
         for name in names:
-            value = given.get(name, options[name].default if name in options else None)
+            value = given.get(name)
+            if value is None and name in options:
+                value = options[name].default
             if isinstance(value, np.ndarray):
                 value = value.astype(
                     np.result_type(work, value) if value.dtype.kind == "c" else work

@@ -67,6 +67,7 @@ declare(
     inputs={"gradOutput": "gradient of the output", "result": "the forward's output"}, output="gradInput", accepts=(*FLOATS, INT32, INT8),
     numbers=_from_result, arguments={"result": (FLOAT, [-1.5, -1.0, 0.0, 3.0])},
     kernels=(KernelForm("selu_grad", {"gradients": "gradOutput", "outputs": "result"}),),
+    peer=lambda torch, g, y: torch.ops.aten.elu_backward(g, ALPHA, SCALE, 1.0, True, y),
 )  # fmt: skip
 
 declare(

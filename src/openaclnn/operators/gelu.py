@@ -78,6 +78,7 @@ declare(
     (not_null(), dtypes("self"), same_dtype(), rank("self"), same_shape()), numbers=lambda call: dict(TANH_ALONE),
     kernels=(KernelForm("gelu", {"x": "self"}),),
     gradient=Gradient("aclnnGeluBackward"),
+    peer=lambda torch, x: torch.ops.aten.gelu(x, approximate="tanh"),
 )  # fmt: skip
 
 declare(
@@ -88,6 +89,7 @@ declare(
     options=(Parameter("approximate", Kind.INT64, "1: by the hyperbolic tangent; all others: by the error function", default=0),),
     numbers=lambda call: {"tanh": call["approximate"] == 1}, kernels=(KernelForm("gelu_v2", {"x": "x"}, numbered={"approximate": ("none", "tanh")}),),
     variants={"erf": {}, "tanh": {"approximate": 1}},
+    peer=lambda torch, x, approximate: torch.ops.aten.gelu(x, approximate="tanh" if approximate == 1 else "none"),
 )  # fmt: skip
 
 declare(
@@ -97,6 +99,7 @@ declare(
     (not_null(), promotes(), converts(), rank("gradOutput", "self"), broadcast()), inputs=GRADIENT, output="gradInput",
     const_output=True, compute=promoted, numbers=lambda call: dict(TANH_ALONE),
     kernels=(KernelForm("gelu_grad", {"dy": "gradOutput", "x": "self"}, unread=("y",)),),
+    peer=lambda torch, g, x: torch.ops.aten.gelu_backward(g, x, approximate="tanh"),
 )  # fmt: skip
 
 declare(
@@ -112,4 +115,5 @@ declare(
     inputs=GRADIENT, output="gradInput", compute=promoted, numbers=lambda call: {"tanh": call["approximate"] == "tanh"},
     options=(Parameter("approximate", Kind.CSTRING, '"none": by the error function; "tanh"', default="none"),),
     kernels=(KernelForm("gelu_grad_v2", {"dy": "gradOutput", "x": "self"}),), variants={"erf": {}, "tanh": {"approximate": "tanh"}},
+    peer=lambda torch, g, x, approximate: torch.ops.aten.gelu_backward(g, x, approximate=approximate),
 )  # fmt: skip

@@ -89,6 +89,7 @@ declare(
     "SquaredRelu", "The square of x where it is positive, 0 elsewhere.", "out = max(input, 0)^2", formulas.squared_relu,
     lambda x: np.square(np.maximum(x, 0.0)), [0, 0, 0.25, 9], generated("input"), inputs={"input": "what the function is applied to"},
     families=NEWEST, const_output=True, generated=True, kernels=(KernelForm("squared_relu", {"input": "input"}),),
+    peer=lambda torch, x: torch.square(torch.relu(x)),
 )  # fmt: skip
 
 
@@ -114,6 +115,7 @@ declare(
     accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", compute=_computed, numbers=_alpha,
     arguments={"self": (FLOAT, [-4.0, -1.0, 0.5, 3.0]), "other": (FLOAT, [1.0, 2.0, 3.0, 4.0]), "alpha": 0.5},
     variants={"alpha 1": {}, "alpha -0.5": {"alpha": -0.5}}, scalar_type="aclScalar *",
+    peer=lambda torch, x, y, alpha: torch.relu(torch.add(x, y, alpha=alpha)),
 )  # fmt: skip
 
 LIMITS = (

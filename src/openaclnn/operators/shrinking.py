@@ -9,18 +9,16 @@ import numpy as np
 
 from openaclnn.core.call import Call
 from openaclnn.core.declare import Gradient
-from openaclnn.core.dtypes import FLOAT, FLOAT16
+from openaclnn.core.dtypes import FLOAT
 from openaclnn.engines.formulas import activations as formulas
 from openaclnn.operators.activations import (
     ALL,
     NOT_310P,
-    NOT_910,
     NOT_950,
     KernelForm,
     broadcast,
     declare,
     dtypes,
-    dtypes_among,
     in_bounds,
     not_null,
     number,
@@ -86,19 +84,4 @@ declare(
     bounds={"lambda": (0.0, math.inf)},
     kernels=(KernelForm("soft_shrink_grad", {"input_grad": "gradOutput", "input_x": "self"}, {"lambd": "lambda"}),),
     peer="softshrink_backward",
-)  # fmt: skip
-
-
-def _in_dtype(call: Call) -> dict[str, Any]:
-    """The options in the dtype of the tensor."""
-    dtype = call.tensor("self").dtype.numpy
-    return {name: float(np.asarray(call[name].float32()).astype(dtype)) for name in ("lambd", "bias")}  # fmt: skip
-
-
-declare(
-    "Shrink", "x moved towards 0 by a bias, and 0 where it is not larger than lambd in size.",
-    "out = self > lambd ? self - bias : self < -lambd ? self + bias : 0", formulas.shrink, _soft, [-3.8, -0.8, 0, 2.8],
-    (not_null(), dtypes_among((FLOAT, FLOAT16), "self", "out"), same_shape(), in_bounds("lambd")),
-    options=(WIDTH, number("bias", "by how much values move", 0.0)), accepts=(FLOAT, FLOAT16), families=NOT_910, numbers=_in_dtype,
-    bounds=POSITIVE, arguments={"bias": 0.2}, kernels=(KernelForm("shrink", {"input_x": "self"}),),
 )  # fmt: skip

@@ -115,6 +115,15 @@ def _beta(call: Call) -> dict[str, Any]:
     return {"beta": number_of(call["betaOptional"], BETA)}
 
 
+def _torch_swish(torch: Any, x: Any, beta: float) -> Any:
+    return x * torch.sigmoid(beta * x)
+
+
+def _torch_swish_backward(torch: Any, g: Any, x: Any, beta: float) -> Any:
+    s = torch.sigmoid(beta * x)
+    return g * s * (1 + beta * x * (1 - s))
+
+
 declare(
     "Swish", "x times the logistic function of a multiple of it.", "out = self / (1 + exp(-beta * self))", formulas.swish, _swish,
     [-0.0013414005218659124, -0.11920292202211756, 0.36552928931500245, 2.9925821305300957],
@@ -122,6 +131,7 @@ declare(
     options=(BETA,), numbers=_beta, arguments={"beta": 2.0}, variants={"beta 1": {}, "beta 2": {"beta": 2.0}},
     kernels=(KernelForm("swish", {"x": "self"}, {"scale": "betaOptional"}),),
     gradient=Gradient("aclnnSwishBackward"),
+    peer=_torch_swish,
 )  # fmt: skip
 
 declare(
@@ -134,6 +144,7 @@ declare(
     ),
     inputs=GRADIENT, options=(BETA,), output="gradInput", numbers=_beta, arguments={"beta": 2.0},
     kernels=(KernelForm("swish_grad", {"grad": "gradOutput", "x": "self"}, {"scale": "betaOptional"}, ("y",)),),
+    peer=_torch_swish_backward,
 )  # fmt: skip
 
 FAST = float_of(1.702)
@@ -144,6 +155,7 @@ declare(
     (not_null(), same_dtype(), dtypes("self"), same_shape(), rank("self")), families=NEWEST, numbers=lambda call: {"beta": FAST},
     kernels=(KernelForm("fast_gelu", {"x": "self"}),),
     gradient=Gradient("aclnnFastGeluBackward"),
+    peer=lambda torch, x: _torch_swish(torch, x, 1.702),
 )  # fmt: skip
 
 declare(
@@ -152,6 +164,7 @@ declare(
     lambda g, x: _swish_backward(g, x, x.dtype.type(1.702)), [-0.006401886545354933, -0.1355592131126681, 2.6376657358962428, 4.098193295622609],
     (not_null(), same_dtype(), dtypes("gradInput"), same_shape(), rank("self")), inputs=GRADIENT, output="gradInput",
     families=NEWEST, numbers=lambda call: {"beta": FAST}, kernels=(KernelForm("fast_gelu_grad", {"dy": "gradOutput", "x": "self"}),),
+    peer=lambda torch, g, x: _torch_swish_backward(torch, g, x, 1.702),
 )  # fmt: skip
 
 # The logarithm of the logistic function, and its relatives.
@@ -178,6 +191,7 @@ declare(
     "LogSigmoidForward", *LOG_SIGMOID,
     (not_null("self", "out"), dtypes("self", "out"), same_dtype("self", "out"), same_shape("self", "out")),
     after=(BUFFER,), header_name="logsigmoid",
+    peer=lambda torch, x, buffer=None: torch.ops.aten.log_sigmoid(x),
 )  # fmt: skip
 
 declare(
@@ -190,6 +204,7 @@ declare(
     ),
     inputs={**GRADIENT, "buffer": "not looked at, but not null"}, output="gradInput", header_name="logsigmoid_backward",
     kernels=(KernelForm("log_sigmoid_grad", FEATURES, ones={"buffer": "self"}),), arguments={"buffer": (FLOAT, [0.0])},
+    peer=lambda torch, g, x, buffer: g * torch.sigmoid(-x),
 )  # fmt: skip
 
 STEEP = (
@@ -282,6 +297,7 @@ declare(
     const_output=True, generated=True, numbers=lambda call: {"eps": float_of(call["eps"]), "clamped": float_of(call["eps"]) >= 0},
     arguments=PROBABILITIES, kernels=(KernelForm("logit", {"input": "input"}),), domain=(0.0, 1.0),
     variants={"not clamped": {}, "clamped": {"eps": 0.2}},
+    peer=lambda torch, x, eps: torch.logit(x, None if eps < 0 else eps),
 )  # fmt: skip
 
 
@@ -303,6 +319,7 @@ declare(
     options=(EPS,), families=NEWEST, const_output=True, generated=True, numbers=_logit_numbers,
     arguments={"x": PROBABILITIES["input"], "dy": (FLOAT, [1.0, 2.0, 3.0, 4.0])}, domain=(0.0, 1.0),
     kernels=(KernelForm("logit_grad", {"x": "x", "dy": "dy"}),), variants={"not clamped": {}, "clamped": {"eps": 0.2}},
+    peer=lambda torch, x, g, eps: torch.ops.aten.logit_backward(g, x, None if eps < 0 else eps),
 )  # fmt: skip
 
 # Lines in the place of curves.
@@ -323,7 +340,7 @@ declare(
     "out = 0 < self / 6 + 0.5 < 1 ? gradOutput / 6 : 0", formulas.hardsigmoid_backward,
     lambda g, x: np.where((x / 6 + 0.5 > 0) & (x / 6 + 0.5 < 1), g / 6, 0.0), [0, 0.3333333333333333, 0.5, 0],
     (not_null(), dtypes("gradOutput", "self"), converts(), rank("gradOutput", "self", "out"), same_shape()), inputs=GRADIENT,
-    compute=promoted, kernels=(KernelForm("hard_sigmoid_grad", {"grads": "gradOutput", "input_x": "self"}, only=LINE),), peer="hardsigmoid_backward",
+    compute=promoted, kernels=(KernelForm("hard_sigmoid_grad", {"grads": "gradOutput", "input_x": "self"}, only=LINE),), peer=lambda torch, g, x: torch.where((x > -3) & (x < 3), g / 6, 0.0),
 )  # fmt: skip
 
 declare(
@@ -351,6 +368,7 @@ declare(
     "out = self < -3 ? 0 : self > 3 ? gradOutput : gradOutput * (self / 3 + 0.5)", formulas.hardswish_backward,
     lambda g, x: np.where((x >= -3) & (x <= 3), _bent(g, x), np.where(x < -3, 0.0, g)), [0, 0.33333333333333337, 2, 6], HARDSWISH,
     inputs=GRADIENT, families=NOT_310P, kernels=(KernelForm("hard_swish_grad", {"grad": "gradOutput", "x": "self"}),),
+    peer=lambda torch, g, x: torch.where(x < -3, 0.0, torch.where(x > 3, g, g * (x / 3 + 0.5))),
 )  # fmt: skip
 declare(
     "HardswishBackwardV2", "Gradient of the hard Swish with respect to its input.",

@@ -37,6 +37,8 @@ WORDS: dict[str, Callable[..., Any]] = {
     "normal_pdf": lambda x: torch.exp(-x * x / 2) * (0.5 / math.pi) ** 0.5,
     "exp": lambda *x: torch.exp(_sum(*x)), "expm1": lambda *x: torch.expm1(_sum(*x)),
     "sigmoid": lambda *x: torch.sigmoid(_sum(*x)), "softplus": lambda *x: functional.softplus(_sum(*x)),
+    "scaled_exp": lambda multiplier, factor, x: multiplier * torch.exp(factor * x),
+    "scaled_expm1": lambda multiplier, factor, x: multiplier * torch.expm1(factor * x),
     "gate": lambda x, *v: x * torch.sigmoid(_sum(*v)),
 }  # fmt: skip
 """What a value of a graph is called, and computes; sums over classes stand in `_value`."""

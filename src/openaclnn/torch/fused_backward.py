@@ -26,7 +26,10 @@ from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
 
 __all__ = ["LEAST", "loss_ahead"]
 
-LEAST = 1 << 22  # bytes: what fewer take is less than what a step costs on the host
+LEAST = 3 << 22  # bytes: what fewer take is less than what a step costs on the host
+LEAST_OF_LONG_ROWS = (
+    1 << 28
+)  # with a program or several for each: few rows are better shared out among all
 
 _memories: dict[Any, torch.Tensor] = {}
 _logits = KERNELS["cross_entropy_logits"]
@@ -53,9 +56,13 @@ def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -
         return None
     if weight is not None and weight.dtype is not torch.float32:
         weight = weight.float()
-    loss = input.new_empty(target.shape if reduction == "none" else ())
-    kept = input.new_empty(plan.kept, dtype=torch.float32)
-    gradient = torch.empty_like(input, requires_grad=False)
+    # Not by `new_empty`, which takes twice as long.
+    device = input.device
+    loss = torch.empty(
+        target.shape if reduction == "none" else (), dtype=input.dtype, device=device
+    )
+    kept = torch.empty(plan.kept, dtype=torch.float32, device=device)
+    gradient = torch.empty_like(input)
     places = input, target, weight, loss, kept, memory, gradient
     plan.write_loss(_addresses(places), stream_of(input))
     return CrossEntropyAhead.apply(
@@ -102,7 +109,8 @@ def _planned(
     step = steps.Step(
         own_dtype, by_class, images, prod(pixels), classes, reduction, ignored, weighted, float(smoothing), float(scale)
     )  # fmt: skip
-    for own in (steps, fused_backward):
+    long = dtype.itemsize * prod(shape) >= LEAST_OF_LONG_ROWS
+    for own in (steps, fused_backward) if long else (steps,):
         if own.serves(step):
             runners = own.loss_runner(step), own.gradient_runner(step)
             return _Plan(*runners, own.kept(step), own.sure_at(step), (classes, reduction), steps.MEMORY)  # fmt: skip

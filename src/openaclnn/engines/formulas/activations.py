@@ -142,8 +142,9 @@ def silu_backward(gradient: Value, x: Value) -> Value:
 
 @formula
 def swish(x: Value, *, beta: float) -> Value:
-    v = where(beta == 0.0, 0.0, beta * x)  # half of x, of infinity too
-    return gate(x, v, fma(x, beta, -v))
+    inside = where(beta == 0.0, 0.0, x)  # half of x, of infinity too
+    v = beta * inside
+    return gate(x, v, fma(inside, beta, -v))
 
 
 @formula

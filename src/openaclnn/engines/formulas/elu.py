@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openaclnn.engines.formulas import formula
-from openaclnn.engines.formulas.words import Value, exp, expm1, where
+from openaclnn.engines.formulas.words import Value, scaled_exp, scaled_expm1, where
 
 
 @formula
@@ -11,7 +11,7 @@ def elu(x: Value, *, alpha: float, scale: float, input_scale: float, limit: bool
     if limit:
         result = where(x > 0, x, -alpha) * scale
     else:
-        result = where(x > 0, x * scale, (alpha * scale) * expm1(x * input_scale))
+        result = where(x > 0, x * scale, scaled_expm1(alpha * scale, input_scale, x))
     return result
 
 
@@ -23,5 +23,5 @@ def elu_backward(
     if is_result:
         negative = (gradient * input_scale) * (x + slope)
     else:
-        negative = ((gradient * input_scale) * slope) * exp(x * input_scale)
+        negative = scaled_exp((gradient * input_scale) * slope, input_scale, x)
     return where(x <= 0, negative, gradient * scale)

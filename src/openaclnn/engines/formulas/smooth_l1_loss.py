@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from openaclnn.engines.formulas import formula
-from openaclnn.engines.formulas.words import Value, abs, sign, where
+from openaclnn.engines.formulas.words import Value, abs, minimum, sign, where
 
 LARGEST = 3.4028234663852886e38  # of the finite FLOATs
+# A quotient by beta below LOWER would be subnormal: it is computed of a difference times RAISE, and what comes of it is lowered.
+RAISE, LOWER = 2.0**126, 2.0**-126
 
 
 @formula
@@ -20,8 +22,14 @@ def smooth_l1_loss_backward(
     gradient: Value, x: Value, y: Value, *, beta: float, mean_scale: float
 ) -> Value:
     difference = x - y
-    size = abs(gradient)
-    # A quotient that underflows would make NaN of an infinite gradient: that one is multiplied first.
-    inner = where(size <= LARGEST, difference, difference * size) / beta
-    slope = where(abs(difference) < beta, inner, sign(difference))
-    return slope * gradient * mean_scale
+    size = abs(difference)
+    tiny = size < minimum(beta * LOWER, 2.0)  # an infinite beta raises nothing beyond FLOAT
+    # A quotient that underflows nevertheless would make NaN of an infinite gradient: that one is multiplied first.
+    raised = where(
+        abs(gradient) <= LARGEST,
+        where(tiny, difference * RAISE, difference),
+        difference * abs(gradient),
+    )
+    slope = where(size < beta, raised / beta, sign(difference))
+    result = slope * gradient * mean_scale
+    return where(tiny, result * LOWER, result)

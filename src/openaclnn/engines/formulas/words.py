@@ -23,11 +23,14 @@ from openaclnn.engines.formulas import special
 
 __all__ = [
     "BOUNDS", "WORDS", "Value", "abs", "erf", "erfc", "erfinv", "exp", "expm1", "fma", "gate", "gelu", "log", "log1p", "log_sigmoid", "logit",
-    "maximum", "minimum", "normal_cdf", "normal_pdf", "sigmoid", "sign", "softplus", "sqrt", "tanh", "where",
+    "maximum", "minimum", "normal_cdf", "normal_pdf", "scaled_exp", "scaled_expm1", "sigmoid", "sign", "softplus", "sqrt", "tanh", "where",
 ]  # fmt: skip
 
 Value = Any
 """A FLOAT for each element, or a truth value where two were compared."""
+
+LARGEST_EXPONENT = 88.72283905206835
+"""Above it exp overflows FLOAT."""
 
 WORDS: dict[str, Callable[..., Any]] = {}
 """Every word by its name."""
@@ -96,7 +99,7 @@ def fma(x: Value, y: Value, z: Value) -> Value:
     return x * y + z
 
 
-@_wide(0.9)
+@_wide(1.0)
 def exp(x: Value, rest: Value = None) -> Value:
     return np.exp(_sum(x, rest))
 
@@ -107,18 +110,31 @@ def expm1(x: Value, rest: Value = None) -> Value:
     return np.expm1(_sum(x, rest))
 
 
-@_wide(0.8)
+@_wide(2.0)
+def scaled_exp(multiplier: Value, factor: Value, x: Value) -> Value:
+    """multiplier * exp(factor * x), with all digits where the exponential alone would have lost some, or all, to its exponent."""
+    return multiplier * np.exp(factor * x)
+
+
+@_wide(2.0)
+def scaled_expm1(multiplier: Value, factor: Value, x: Value) -> Value:
+    """multiplier * (exp(factor * x) - 1), exact to the last places where factor * x is small; infinite where exp overflows."""
+    exponent = factor * x
+    return multiplier * np.where(exponent > LARGEST_EXPONENT, np.inf, np.expm1(exponent))
+
+
+@_wide(1.0)
 def log(x: Value) -> Value:
     return np.log(x)
 
 
-@_wide(0.9)
+@_wide(1.0)
 def log1p(x: Value) -> Value:
     """log(1 + x), exact to the last places where x is small."""
     return np.log1p(x)
 
 
-@_wide(0.8)
+@_wide(1.0)
 def logit(x: Value) -> Value:
     """log(x / (1 - x)), exact to the last places around 1/2; infinite for 0 and 1, NaN outside of them."""
     centre = np.where(np.abs(x - 0.5) < 0.25, x, 0.5)
@@ -131,12 +147,12 @@ def sqrt(x: Value) -> Value:
     return np.sqrt(x)
 
 
-@_wide(0.9)
+@_wide(1.0)
 def tanh(x: Value) -> Value:
     return np.tanh(x)
 
 
-@_wide(0.9)
+@_wide(1.0)
 def sigmoid(x: Value, rest: Value = None) -> Value:
     """1 / (1 + exp(-x)); its complement 1 - sigmoid(x) is sigmoid(-x), which loses no digits."""
     return special.sigmoid(_sum(x, rest))
@@ -148,13 +164,13 @@ def gate(x: Value, v: Value, rest: Value = None) -> Value:
     return x * special.sigmoid(_sum(v, rest))
 
 
-@_wide(0.9)
+@_wide(1.0)
 def log_sigmoid(x: Value) -> Value:
     """log(sigmoid(x)) = min(x, 0) - log1p(exp(-|x|))."""
     return special.log_sigmoid(x)
 
 
-@_wide(0.9)
+@_wide(1.0)
 def softplus(x: Value, rest: Value = None) -> Value:
     """log1p(exp(x)) = -log_sigmoid(-x), without overflow."""
     return special.softplus(_sum(x, rest))
@@ -183,7 +199,7 @@ def normal_cdf(x: Value) -> Value:
     return special.normal_cdf(x)
 
 
-@_wide(0.9)
+@_wide(1.0)
 def normal_pdf(x: Value) -> Value:
     """exp(-x^2 / 2) / sqrt(2 pi), the derivative of `normal_cdf`, with whom it shares its exponential."""
     return special.normal_pdf(x)

@@ -217,9 +217,9 @@ class Code:
             yield
 
     @contextmanager
-    def either(self, condition: Value) -> Iterator[Any]:
+    def either(self, condition: Value, likely: bool | None = None) -> Iterator[Any]:
         """`with code.either(c) as (yes, no):`, then `with yes:` and `with no:`."""
-        with self.builder.if_else(condition.condition) as branches:
+        with self.builder.if_else(condition.condition, likely=likely) as branches:
             yield branches
 
     @contextmanager

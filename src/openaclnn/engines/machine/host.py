@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-__all__ = ["LINE", "Machine", "last_cache", "machine", "on_arm", "written_for"]
+__all__ = ["LINE", "Machine", "last_cache", "machine", "on_arm", "vectors_of", "written_for"]
 
 LINE = 64  # bytes of a cache line
 
@@ -43,6 +43,12 @@ def written_for(other: Machine) -> Iterator[None]:
         yield
     finally:
         _other = before
+
+
+def vectors_of(lanes: int) -> AbstractContextManager[None]:
+    """Code as on a machine with vectors of so many FLOATs: NEON's 4, AVX2's 8, AVX-512's 16."""
+    registers = 16 if lanes == 8 else 32
+    return written_for(machine()._replace(lanes=lanes, registers=registers, neon=lanes == 4))
 
 
 @functools.cache

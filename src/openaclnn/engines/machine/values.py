@@ -558,11 +558,9 @@ def intrinsic(name: str, lead: V, *others: Any) -> V:
 
 def _called(name: str, lead: V, *others: Any, result: Any = None) -> V:
     """An intrinsic, named by the operands' kind."""
-    lanes = max([lead.lanes, *(other.lanes for other in others if isinstance(other, Value))])
-    lead = _spread(lead, lanes).become(type(lead))
-    builder, kind = lead.builder, lead.parts[0].type
-    letter = "f" if lead.floating else "i"
-    full = f"llvm.{name}.{f'v{lead.lanes}' if lead.lanes else ''}{letter}{_width(lead.element)}"
+    builder, kind = lead.builder, aligned(lead, *others)[0][0].type
+    lanes = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
+    full = f"llvm.{name}.{lanes}{'f' if lead.floating else 'i'}{_width(lead.element)}"
 
     def call(*values: Any) -> Any:
         return call_declared(builder, full, result or kind, *values)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import DType
+from openaclnn.core.dtypes import DType, float_of
 from openaclnn.core.interface import Kind
 from openaclnn.operators.workloads.words import Arguments, KernelForm, Peers, Variants, normal
 
@@ -40,25 +40,36 @@ class Workload:
         if self.operator.domain is None:
             return normal(rng, dtype, shape)
         low, high = self.operator.domain
-        inside = low + (high - low) * rng.random(shape, np.float32)
+        inside = low + (high - low) * (0.01 + 0.98 * rng.random(shape, np.float32))
         return np.asarray(inside).astype(dtype.numpy)
 
     def torch_peers(self, torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
-        """aten's own function, where it has one."""
-        if not self.operator.peer:
-            return {}
-        function = getattr(torch.ops.aten, self.operator.peer)
+        """PyTorch's own function, or what is written with several."""
         arguments = self._arguments(given)
-        return {"torch": lambda: function(*arguments)}
+        return {"torch": lambda: self._peer(torch, arguments)}
+
+    def _peer(self, torch: Any, arguments: list[Any]) -> Any:
+        peer = self.operator.peer
+        return (
+            peer(torch, *arguments) if callable(peer) else getattr(torch.ops.aten, peer)(*arguments)
+        )
 
     def _arguments(self, given: Mapping[str, Any]) -> list[Any]:
-        names = [p for p in self.operator.parameters if p.kind is not Kind.OUTPUT or p.in_place]
-        return [given.get(p.python_name, p.default) for p in names]
+        """In the interface's order; numbers that are not given as FLOAT holds them."""
+        arguments = []
+        for parameter in self.operator.parameters:
+            if parameter.kind is not Kind.OUTPUT or parameter.in_place:
+                default = parameter.default
+                default = float_of(default) if isinstance(default, float) else default
+                arguments.append(given.get(parameter.python_name, default))
+        return arguments
 
     def torch_formula(self, torch: Any, given: Mapping[str, Any]) -> Any:
-        """The same by PyTorch's own function, for `torch.compile`."""
-        function = getattr(torch.ops.aten, self.operator.peer)
-        return function(*self._arguments(given))
+        """The same in FLOAT, for `torch.compile`."""
+        arguments = self._arguments(given)
+        first = next(own for own in arguments if isinstance(own, torch.Tensor))
+        wide = [own.float() if isinstance(own, torch.Tensor) else own for own in arguments]
+        return self._peer(torch, wide).to(first.dtype)
 
 
 @functools.cache

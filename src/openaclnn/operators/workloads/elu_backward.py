@@ -43,19 +43,21 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
 def _hard(draw: Callable[[np.random.Generator], dict[str, float]]) -> Any:
     def make_hard(rng: np.random.Generator, count: int) -> Arguments:
         options = draw(rng)
-        x = elu.hard_inputs(rng, count, options.get("input_scale", 1.0))
-        return {"grad_output": hard_gradients(rng, count), "self_or_result": x, **options}
+        alpha, scale, inner = elu.scalars(options)
+        x = elu.hard_inputs(rng, count, inner, 174.9)
+        gradient = hard_gradients(rng, count, inner, alpha * scale * inner)
+        return {"grad_output": gradient, "self_or_result": x, **options}
 
     return make_hard
 
 
 def _hard_result(rng: np.random.Generator, count: int) -> Arguments:
-    """Results of an ELU, all down to the one where nothing of the slope is left."""
+    """Results of an ELU down to three quarters of the least, where the slope is what is left of terms that cancel."""
     options = elu.drawn_scalars(rng, 12, 12)
     options["alpha"] = abs(options["alpha"])
     least = -abs(options["alpha"] * options["scale"])
-    result = least * -np.expm1(-np.exp2(rng.uniform(-24, 5, count)))
-    tensors = {"grad_output": hard_gradients(rng, count), "self_or_result": result.astype(np.float32)}  # fmt: skip
+    result = least * np.exp2(rng.uniform(-140, -0.42, count))
+    tensors = {"grad_output": hard_gradients(rng, count, options["input_scale"]), "self_or_result": result.astype(np.float32)}  # fmt: skip
     return {**tensors, "is_result": True, **options}
 
 
@@ -63,6 +65,12 @@ HARD: HardPlaces = {
     **{place: _hard(draw) for place, draw in elu.HARD_SCALARS.items()},
     "from the result": _hard_result,
 }
+
+
+def unbounded(given: Mapping[str, Any], exact: Any) -> Any:
+    """Results of exponents beyond 175."""
+    x = given["self_or_result"].astype(np.float64)
+    return np.abs(x * given.get("input_scale", 1.0)) > 175
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:

@@ -69,9 +69,13 @@ def any_size(
     return np.asarray(sizes, np.float32)
 
 
-def hard_gradients(rng: np.random.Generator, count: int) -> np.ndarray[Any, Any]:
-    """Half of them around 1, half of any size."""
-    return np.where(rng.random(count) < 0.5, any_size(rng, count), any_size(rng, count, -8, 8))
+def hard_gradients(rng: np.random.Generator, count: int, *factors: float) -> np.ndarray[Any, Any]:
+    """Half of them around 1, half of any size; those whose products with some factors are normal FLOATs."""
+    sizes = np.where(rng.random(count) < 0.5, any_size(rng, count), any_size(rng, count, -8, 8))
+    sizes = sizes.astype(np.float64)
+    for factor in map(abs, factors):
+        sizes = np.sign(sizes) * np.abs(sizes).clip(2.0**-125 / factor, 2.0**127 / factor)
+    return sizes.clip(-(2.0**127), 2.0**127).astype(np.float32)
 
 
 def any_number(rng: np.random.Generator, low: float, high: float) -> float:

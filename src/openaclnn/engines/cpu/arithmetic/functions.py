@@ -5,6 +5,7 @@ FLOAT64, of a number or a vector of them, computed once a row.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from openaclnn.engines.cpu.arithmetic.numerics import Constants
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Shape, Value, fma, maximum, minimum
 
-__all__ = ["CONSTANT", "PLAIN", "WEIGHTS", "Exp", "exp64", "expm1_64", "foldable", "log1p_32", "log1p_64", "power64"]  # fmt: skip
+__all__ = ["CONSTANT", "PLAIN", "WEIGHTS", "Exp", "Expm1", "exp64", "expm1_64", "foldable", "log1p_32", "log1p_64", "power64"]  # fmt: skip
 
 LOG2_E = float(np.float32(1.4426950408889634))
 LN2_HIGH = 0.693145751953125  # 16 significant bits: exact when multiplied by an exponent
@@ -23,12 +24,75 @@ COEFFICIENTS = (
     1.0, 1.0, 0.4999999403953552, 0.1666652113199234, 0.04166825860738754, 0.008368665352463722,
     0.0013821175089105964,
 )  # fmt: skip
+# exp(r) - 1 = r + r^2 * P(r) on +-ln(2)/2.
+EXPM1_COEFFICIENTS = (
+    0.5, 1.6666667163e-1, 4.1666463017e-2, 8.3332983777e-3, 1.3933883747e-3, 1.9899586914e-4,
+)  # fmt: skip
+EXPM1_LINEAR = 2.0**-26  # up to here exp(x) - 1 is x
 PLAIN, CONSTANT, WEIGHTS = range(3)
 """What rows add to factor * exp(x): nothing, a constant, or slope * weight."""
 ROUNDER = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
 
 
-class Exp:
+class _Reduction:
+    """factor * x = n ln 2 + rest: what exp and exp - 1 begin with, and their constants.
+
+    Factors lie four to a register, of which NEON multiplies by one lane: log2(e), the parts of ln 2, and the polynomial's first
+    coefficient.
+    """
+
+    def __init__(
+        self, code: Code, bias: int, coefficients: Sequence[float | Value], factor: Value | None = None
+    ) -> None:  # fmt: skip
+        self.factor, self.rounder = factor, ROUNDER + bias
+        *others, first = coefficients
+        self.last = len(others)
+        self.addends = Constants(code, [self.rounder, *others])
+        self.first = first if isinstance(first, Value) and first.lanes else None
+        log2_e = LOG2_E if factor is None else code.single(LOG2_E) * factor
+        in_order = (log2_e, -LN2_HIGH, -LN2_LOW, 0.0 if self.first is not None else first)
+        scalars = [one if isinstance(one, Value) else code.single(one) for one in in_order]
+        # In one store: the load would wait for four to reach the cache.
+        factors = code.frame("f32", 1, 4, 16)
+        factors.store(code.lanes_of(scalars), code.integer(0), 16)
+        self.factors = factors.load(code.integer(0), Shape(1, 4), True, 16)
+
+    def _factor(self, x: Value, lane: int) -> Value:
+        return self.factors.pick([lane] * x.lanes)
+
+    def reduce(self, x: Value) -> tuple[Value, Value]:
+        """The rest, and an integer with n and the bias in its low bits."""
+        shifted = self.addends.add_to_product(0, x, self._factor(x, 0))
+        n = shifted - self.rounder
+        if self.factor is None:
+            rest = fma(n, self._factor(x, 1), x)
+        else:
+            # n * LN2_HIGH is exact, so factor * x is rounded only after most of it has cancelled.
+            rest = fma(x, self.factor, n * self._factor(x, 1))
+        return fma(n, self._factor(x, 2), rest), shifted.bits_as("i32")
+
+    def reduce_between(
+        self, low: float, high: float, factor: Value, x: Value
+    ) -> tuple[Value, Value, Value, Value]:
+        """The same for any factor and x, with the exponent brought between two: n, the rest, what its last rounding lost, the integer."""
+        product = x * factor
+        exponent = maximum(minimum(product, high), low)
+        remnant = (exponent == product).choose(fma(x, factor, -exponent), 0.0)
+        shifted = self.addends.add_to_product(0, exponent, self._factor(x, 0))
+        n = shifted - self.rounder
+        upper = fma(n, self._factor(x, 1), exponent) + remnant  # of which the first is exact
+        rest = fma(n, self._factor(x, 2), upper)
+        return n, rest, fma(n, self._factor(x, 2), upper - rest), shifted.bits_as("i32")
+
+    def polynomial(self, rest: Value) -> Value:
+        leading = self._factor(rest, 3) if self.first is None else self.first
+        value = self.addends.add_to_product(self.last, rest, leading)
+        for index in range(self.last - 1, 0, -1):
+            value = self.addends.add_to_product(index, value, rest)
+        return value
+
+
+class Exp(_Reduction):
     """multiplier * exp(x): a degree-6 polynomial with the multiplier folded into its coefficients, times 2^n.
 
     `span` says where x lies; elsewhere (NaN included) the result is unspecified but harmless.
@@ -48,27 +112,13 @@ class Exp:
         span: str = "full",
         factor: Value | None = None,
     ) -> None:
-        self.span, self.factor = span, factor
+        self.span = span
         shift = {"negative": 24, "positive": -24, "full": 127}[span]
-        self.rounder = ROUNDER + 127 + shift
         scale = 1.0 if span == "full" else 2.0**-shift
         coefficients: list[float | Value] = [scale * value for value in COEFFICIENTS]
         if multiplier is not None:
             coefficients = [multiplier * (scale * value) for value in COEFFICIENTS]
-        self.addends = Constants(code, [self.rounder, *coefficients[:-1]])
-        # Factors lie four to a register: NEON multiplies by one lane of it.
-        factors = code.frame("f32", 1, 4, 16)
-        log2_e = LOG2_E if factor is None else code.single(LOG2_E) * factor
-        last = coefficients[-1]
-        self.last = last if isinstance(last, Value) and last.lanes else None
-        factors_in_order = (log2_e, -LN2_HIGH, -LN2_LOW, 0.0 if self.last is not None else last)
-        # In one store: the load would wait for four to reach the cache.
-        scalars = [one if isinstance(one, Value) else code.single(one) for one in factors_in_order]
-        factors.store(code.lanes_of(scalars), code.integer(0), 16)
-        self.factors = factors.load(code.integer(0), Shape(1, 4), True, 16)
-
-    def _factor(self, x: Value, lane: int) -> Value:
-        return self.factors.pick([lane] * x.lanes)
+        super().__init__(code, 127 + shift, coefficients, factor)
 
     def __call__(self, x: Value) -> Value:
         if self.span != "positive":
@@ -80,32 +130,68 @@ class Exp:
 
     def clamped(self, x: Value) -> Value:
         """The same for x within the span's bounds already."""
-        shifted = self.addends.add_to_product(0, x, self._factor(x, 0))
-        n = shifted - self.rounder
-        if self.factor is None:
-            rest = fma(n, self._factor(x, 1), x)
-        else:
-            # n * LN2_HIGH is exact, so factor * x is rounded only after most of it has cancelled.
-            rest = fma(x, self.factor, n * self._factor(x, 1))
-        rest = fma(n, self._factor(x, 2), rest)
-        powers = self._powers(shifted.bits_as("i32"))
-        last = len(COEFFICIENTS) - 1
-        leading = self._factor(x, 3) if self.last is None else self.last
-        value = self.addends.add_to_product(last, rest, leading)
-        for index in range(last - 1, 0, -1):
-            value = self.addends.add_to_product(index, value, rest)
-        for power in powers:
-            value = value * power
-        return value
-
-    def _powers(self, bits: Value) -> list[Value]:
-        """2^n from the low bits of the shifted sum; in two halves where one float32 cannot hold it."""
-        whole = bits << 23
+        rest, bits = self.reduce(x)
+        value = self.polynomial(rest)
         if self.span != "full":
-            return [whole.bits_as("f32")]
+            return value * (bits << 23).bits_as("f32")
+        half, other = self._halves(bits)
+        return value * half * other
+
+    def scaled(self, value: Value, factor: Value, x: Value) -> Value:
+        """value * exp(factor * x), with the multiplier, of a "full" span: the value stands between the halves of 2^n, so that no
+        digit is lost where exp itself is subnormal, or vanishes. The exponential is 0 below -175; all but 0 is infinite times one
+        above 176, and 0 is NaN where FLOAT64 has no such exponential."""
+        _, rest, _, bits = self.reduce_between(-176.1, 176.0, factor, x)
+        half, other = self._halves(bits)
+        product = x * factor
+        beyond = (product > FLOAT64_ENDS).choose(other.as_value(math.inf), 2.0**127)
+        return value * half * self.polynomial(rest) * other * (product > 176.0).choose(beyond, 1.0)
+
+    def _halves(self, bits: Value) -> tuple[Value, Value]:
+        """2^n in two factors, since one float32 cannot hold it."""
         half = (bits << 22) & 0x7F800000
-        rest = whole - half
-        return [half.bits_as("f32"), rest.bits_as("f32")]
+        return half.bits_as("f32"), ((bits << 23) - half).bits_as("f32")
+
+
+class Expm1(_Reduction):
+    """multiplier * (exp(factor * x) - 1) for exponents up to 0: 2^n (exp(rest) - 1) + (2^n - 1), whose terms have no digits to lose.
+
+    With the multiplier in both terms they are rounded once, so that it costs no digit.
+    """
+
+    BOUND = -20.0  # exp(-20) is nothing beside 1
+
+    def __init__(
+        self, code: Code, multiplier: Value | None = None, factor: Value | None = None
+    ) -> None:
+        self.multiplier = multiplier
+        super().__init__(code, 127 if multiplier is not None else 126, EXPM1_COEFFICIENTS, factor)
+
+    def clamped(self, x: Value) -> Value:
+        """For BOUND / factor and above."""
+        assert self.multiplier is not None
+        rest, bits = self.reduce(x)
+        power = (bits << 23).bits_as("f32") * self.multiplier
+        value = fma(rest * rest, self.polynomial(rest), rest)
+        return fma(power, value, power - self.multiplier)
+
+    def scaled(self, multiplier: Value, factor: Value, x: Value) -> Value:
+        """The same for any numbers and exponents, if none was folded in; infinite where exp overflows.
+
+        The rest comes with what its rounding lost, and is not rounded with the polynomial: where exp grows, 2^n doubles such errors.
+        """
+        n, rest, lost, bits = self.reduce_between(-60.0, 89.0, factor, x)
+        half = (bits << 23).bits_as("f32")  # of 2^n, which may not fit
+        # Where n is 0 or 1, 2^n (1 + rest) - 1 is exact; elsewhere the rest belongs to the smaller term.
+        exact = (abs(n - 0.5) < 1.0).choose(rest, 0.0)
+        small = fma(rest * rest, self.polynomial(rest), lost) + (rest - exact)
+        value = fma(half, small, fma(half, exact, half - 0.5)) * 2.0 * multiplier
+        # So small an exponent is its own result: zeros keep their signs, and what is subnormal is rounded once if it can be.
+        product = multiplier * factor
+        size = abs(product)
+        fits = (size >= 2.0**-126) & (size < math.inf)
+        linear = x * fits.choose(product, factor) * fits.choose(product.as_value(1.0), multiplier)
+        return (abs(x * factor) < EXPM1_LINEAR).choose(linear, value)
 
 
 def foldable(factor: Value) -> Value:
@@ -143,6 +229,7 @@ def log1p_32(code: Code, x: Value) -> Value:
     return (x < float("inf")).choose(result, x)
 
 
+FLOAT64_ENDS = 709.0  # above it exp overflows FLOAT64
 SMALL = 0.35  # up to here exp(x) - 1 is a series, beyond a difference that loses a bit or two
 VANISHED = -745.1332191019412  # below here exp(x) is nothing in FLOAT64
 HALF_ROOT_BITS_64 = 0x3FE6A09E667F3BCD  # of sqrt(1/2)
@@ -161,7 +248,7 @@ def exp64(code: Code, x: Value, terms: int = 12) -> Value:
     for number in range(terms - 1, -1, -1):
         value = fma(rest, value, 1 / math.factorial(number))
     power = (shifted.bits_as("i64") << 52).bits_as("f64")
-    return (x > 709.0).choose(float("inf"), value * power)
+    return (x > FLOAT64_ENDS).choose(float("inf"), value * power)
 
 
 def power64(code: Code, x: Value, terms: int = 12) -> Value:

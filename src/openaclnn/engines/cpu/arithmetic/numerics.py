@@ -9,7 +9,7 @@ from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Shape, Value, fma
 
 __all__ = [
-    "Constants", "Opaque", "across", "load", "lookup", "narrow", "paired", "store", "widen", "write"
+    "Constants", "Opaque", "across", "load", "lookup", "narrow", "paired", "rounded", "store", "widen", "write"
 ]  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def _narrowed(value: Value, lanes: int) -> Value:
 
 def _paired(kind: str, streams: int) -> bool:
     """16-bit elements of two streams lie in one register where the streams pair up."""
-    return kind != "f32" and streams % 2 == 0 and machine().neon
+    return kind in ("f16", "bf16") and streams % 2 == 0 and machine().neon
 
 
 def load(array: Array, index: Value, shape: Shape, volatile: bool = False) -> Value:
@@ -121,6 +121,11 @@ def narrow(values: Value, kind: str, opaque: Opaque, any_nan: bool = False) -> V
     if any_nan:
         rounded = values.is_nan().choose(bits | 0x400000, rounded)
     return rounded.join((one >> 16).to("i16") for one in rounded.streams())
+
+
+def rounded(values: Value, kind: str, opaque: Opaque) -> Value:
+    """float32 that a dtype has."""
+    return values if kind == "f32" else widen(narrow(values, kind, opaque, True), kind)
 
 
 def store(values: Value, array: Array, index: Value, opaque: Opaque, any_nan: bool = False) -> None:

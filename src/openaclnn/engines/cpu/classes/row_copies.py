@@ -25,8 +25,8 @@ addresses of positions, `distance` bytes before their first class, and classes `
 
 
 def copier(kind: str, inwards: bool, compute: str = "f32") -> int:
-    """The function that copies to a frame, or from it; results are rounded to what they are computed in first."""
-    compute = kind if inwards or compute == "f32" else compute
+    """The function that copies to a frame, or from it; both ways numbers are rounded to what is computed in."""
+    compute = kind if compute == "f32" else compute
     name = f"rows.copy.{'in' if inwards else 'out'}.{kind}.{compute}"
     return compiled(name, functools.partial(_emit, kind, inwards, compute), COPY)
 
@@ -73,11 +73,13 @@ class _Copy:
     def memory(self, place: Value) -> Array:
         return self.code.array(place, self.kind)
 
+    def rounded(self, values: Value) -> Value:
+        if self.compute == self.kind:
+            return values
+        return numerics.rounded(values, self.compute, self.opaque)
+
     def narrow(self, values: Value) -> Value:
-        if self.compute != self.kind:
-            narrowed = numerics.narrow(values, self.compute, self.opaque, True)
-            values = numerics.widen(narrowed, self.compute)
-        return numerics.narrow(values, self.kind, self.opaque, True)
+        return numerics.narrow(self.rounded(values), self.kind, self.opaque, True)
 
     def pad(self) -> None:
         """Have numbers in lanes past the end."""
@@ -147,20 +149,22 @@ class _In(_Copy):
         # What follows is asked for meanwhile: planes are more than a processor foresees.
         for start in range(0, shape.elements * self.size, LINE):
             self.code.prefetch(line.address(at + self.positions) + start)
-        for frame, values in zip(frames, numerics.load(line, at, shape).streams(), strict=True):
+        loaded = self.rounded(numerics.load(line, at, shape))
+        for frame, values in zip(frames, loaded.streams(), strict=True):
             frame.store(values, self.zero)
 
     def square(self, rows: list[Array], frame: Array, label: Value) -> None:
-        loaded = [numerics.load(row, self.zero, self.one) for row in rows]
+        loaded = [self.rounded(numerics.load(row, self.zero, self.one)) for row in rows]
         for lane, values in enumerate(transposed(loaded)):
             frame.store(values, (label + lane) * self.lanes)
 
     def lane_by_lane(self, elements: list[Array], frame: Array, index: Value) -> None:
         raw = self.code.lanes_of([element.read(0) for element in elements])
-        frame.store(numerics.widen(raw, self.kind), index)
+        frame.store(self.rounded(numerics.widen(raw, self.kind)), index)
 
     def element(self, place: Value, frame: Array, index: Value) -> None:
-        frame.write(index, self.code.load(place, self.kind))
+        value = self.code.load(place, self.kind).to("f32").splat(1)
+        frame.write(index, self.rounded(value).lane(0))
 
 
 class _Out(_Copy):

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from openaclnn.core.dtypes import FLOAT16, FLOATS, INT64
+from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOAT16, FLOATS, INT64
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.classes.launches import (
@@ -87,7 +87,9 @@ class Kinds:
         self.of = {name: operand.dtype.short for name, operand in zip(names.all, plan.operands, strict=True)}  # fmt: skip
         self.of |= {name: target_kind(plan) for name, kind in names.inputs.items() if kind == "Target"}  # fmt: skip
         self.compute = plan.compute.short
-        self.any_nan = any(kind == "f32" for name, kind in self.of.items() if name in names.inputs)
+        self.any_nan = any(
+            kind in ("f32", "f64") for name, kind in self.of.items() if name in names.inputs
+        )
 
     @property
     def text(self) -> str:
@@ -126,11 +128,11 @@ class _Lines:
         return Targets(self.code, self.parameters, self.kinds.of[name])
 
     def rounded(self, values: Value, name: str) -> Value:
-        """Results as a dtype has them that is not the one they are computed in."""
+        """Numbers of a dtype that is not what is computed in, rounded to that."""
         compute, kind = self.kinds.compute, self.kinds.of[name]
-        if compute in ("f32", kind):
-            return values
-        return numerics.widen(numerics.narrow(values, compute, self.opaque, True), compute)
+        return (
+            values if compute in ("f32", kind) else numerics.rounded(values, compute, self.opaque)
+        )
 
     def store(self, values: Value, array: Array, index: Value, name: str) -> None:
         numerics.store(self.rounded(values, name), array, index, self.opaque, self.kinds.any_nan)
@@ -171,10 +173,9 @@ class RowLines(_Lines):
                 self.labels[name] = target
 
     def number(self, node: Node) -> Value:
-        code = self.code
         match node.what:
             case "input":
-                return code.load(self.place[node.name], self.kinds.of[node.name]).to("f64")
+                return self._single(node.name, self.place[node.name]).to("f64")
             case "number":
                 return self.parameters.double(node.name)
             case "is_counted":
@@ -182,8 +183,12 @@ class RowLines(_Lines):
         row, target = node.of
         label = self.labels[target.name]
         step = label.inside.choose(label.label, 0) * self.parameters[f"{row.name}.class_step"]
-        value = code.load(self.place[row.name] + step, self.kinds.of[row.name])
+        value = self._single(row.name, self.place[row.name] + step)
         return label.inside.choose(value, 0.0).to("f64")
+
+    def _single(self, name: str, place: Value) -> Value:
+        value = self.code.load(place, self.kinds.of[name]).to("f32").splat(1)
+        return self.rounded(value, name).lane(0)
 
     def _buffer(self, slot: int) -> Value:
         """Where a slot begins: each has room for a block that takes what is left of another."""
@@ -229,7 +234,7 @@ class RowLines(_Lines):
             body(one, end, mask, last)
 
     def load(self, node: Node, index: Value, shape: Shape) -> Value:
-        return numerics.load(self.arrays[node.name], index, shape)
+        return self.rounded(numerics.load(self.arrays[node.name], index, shape), node.name)
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
         # How far the target is from the first lane, or -1.
@@ -263,7 +268,7 @@ class RowLines(_Lines):
         name = self.names.outputs[result]
         kind = self.kinds.of[name]
         number = self.rounded(value.to("f32").splat(1), name).lane(0)
-        self.code.store(number, self.place[name], kind)
+        self.code.store(number.to("f64") if kind == "f64" else number, self.place[name], kind)
 
 
 def emit_rows(schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int]) -> Emit:
@@ -376,15 +381,15 @@ class PositionLines(_Lines):
         lanes = [self.first_lane + lane for lane in range(self.lanes)]
         return [beside.choose(origin + lane * size, self.places[name].read(lane)) for lane in lanes]
 
-    def _gathered(self, places: list[Value], kind: str) -> Value:
-        code = self.code
+    def _gathered(self, places: list[Value], name: str) -> Value:
+        code, kind = self.code, self.kinds.of[name]
         raw = code.lanes_of([code.array(place, kind).read(0) for place in places])
-        return numerics.widen(raw, kind)
+        return self.rounded(numerics.widen(raw, kind), name)
 
     def number(self, node: Node) -> Value:
         match node.what:
             case "input":
-                return self._gathered(self._lanes(node.name), self.kinds.of[node.name]).to("f64")
+                return self._gathered(self._lanes(node.name), node.name).to("f64")
             case "number":
                 return self.parameters.double(node.name)
             case "is_counted":
@@ -393,7 +398,7 @@ class PositionLines(_Lines):
         label = self.labels[target.name]
         safe, step = label.inside.choose(label.label, 0), self.parameters[f"{row.name}.class_step"]
         places = [place + safe.lane(k) * step for k, place in enumerate(self._lanes(row.name))]
-        values = self._gathered(places, self.kinds.of[row.name])
+        values = self._gathered(places, row.name)
         return label.inside.choose(values, 0.0).to("f64")
 
     # Between memory and the frame.
@@ -458,8 +463,10 @@ class PositionLines(_Lines):
             first = self.parameters.position(node.name, code.integer(0))
             step = self.parameters[f"{node.name}.class_step"]
             kind = self.kinds.of[node.name]
-            numbers = [code.load(first + (self.start + index + k) * step, kind) for k in range(shape.streams)]  # fmt: skip
-            return code.joined([number.splat(self.lanes) for number in numbers])
+            places = [first + (self.start + index + k) * step for k in range(shape.streams)]
+            numbers = [code.load(place, kind).to("f32") for place in places]
+            splat = code.joined([number.splat(self.lanes) for number in numbers])
+            return self.rounded(splat, node.name)
         array, place = self._array(self.slot[node.name], self.sub), index * self.lanes
         fresh = self.fresh.get(node.name)
         if fresh is None:
@@ -475,12 +482,23 @@ class PositionLines(_Lines):
                 for k, value in enumerate(values):
                     line = code.array(first + (self.start + index + k) * step, kind)
                     code.prefetch(line.address(self.many))
-                    value.set(numerics.load(line, code.integer(0), self.one))
-                    array.store(value.get(), place + k * self.lanes)
+                    value.set(
+                        self.rounded(numerics.load(line, code.integer(0), self.one), node.name)
+                    )
+                with code.when(self._is_read_again(node)):
+                    array.store(code.joined([value.get() for value in values]), place)
             with copied:
                 for value, loaded in zip(values, array.load(place, shape).streams(), strict=True):
                     value.set(loaded)
         return code.joined([value.get() for value in values])
+
+    def _is_read_again(self, node: Node) -> Value:
+        """Whether a later phase reads what was kept of an operand: of several blocks, one of the same level."""
+        behind = self.schedule.phases[self.schedule.place(self.phase) + 1 :]
+        levels = [phase.level for phase in behind if node.name in [each.name for each in self.schedule.inputs([phase])]]  # fmt: skip
+        if not levels:
+            return self.code.integer(0) == 1
+        return ~self.several | (self.code.integer(self.phase.level in levels) == 1)
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
         label = self.labels[node.name]
@@ -581,9 +599,13 @@ class RowKernel(ClassKernel):
 
     def declines(self, plan: Plan) -> str | None:
         floats = [operand.dtype for place, operand in enumerate(plan.operands) if place != plan.targets]  # fmt: skip
-        strange = [dtype for dtype in (*floats, plan.compute) if dtype not in FLOATS]
+        if plan.compute not in FLOATS:
+            return f"it computes in {plan.compute}"
+        # FLOAT64 would be rounded twice on its way to 16 bits.
+        known = (*FLOATS, DOUBLE) if plan.compute is FLOAT else FLOATS
+        strange = [dtype for dtype in floats if dtype not in known]
         if strange:
-            return f"it computes in FLOAT, and not with {strange[0]}"
+            return f"an operand is {strange[0]}, and it computes in {plan.compute}"
         if FLOAT16 in floats and not machine().half:
             return "this CPU does not convert FLOAT16"
         return None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from openaclnn.engines.cpu.arithmetic.functions import Exp, power64
+from openaclnn.engines.cpu.arithmetic.functions import Exp, log1p_32, power64
 from openaclnn.engines.cpu.arithmetic.numerics import paired
 from openaclnn.engines.cpu.formulas.words import HEAVY, Words, Words64
 from openaclnn.engines.formulas.rows import REDUCTIONS, Graph, Node
@@ -112,11 +112,14 @@ class Schedule:
             saved |= {node.index: node for node in phase.saves}
         self.saved = saved
 
+    def place(self, phase: Phase) -> int:
+        return next(place for place, each in enumerate(self.phases) if each is phase)
+
     @property
     def short(self) -> int:
         """Vectors of classes up to which rows are better off beside others: what is computed once a row would take longest."""
         heavy = any(node.what in HEAVY for node in self.rows)
-        return 1 + 5 * any(phase.online for phase in self.phases) + 4 * heavy
+        return 4 + 3 * heavy if any(phase.online for phase in self.phases) else 1
 
     def slots(self) -> tuple[dict[Any, int], int]:
         """Where operands with classes lie if all of them are copied, by their names, and saved values, by their indices; and how many places that
@@ -209,16 +212,14 @@ class _Largest:
 
 
 class _Total:
-    """A running sum in FLOAT64. The streams of a vector are added up in FLOAT before, but for powers: beside the largest one's 1 the others would
-    lose digits that its logarithm shows."""
+    """A running sum in FLOAT64, of numbers that are FLOAT64 before they are added: so small ones keep their digits beside large ones, and a row has
+    the same bits in either way that it is walked, but where sums cancel."""
 
-    def __init__(self, code: Code, apart: bool) -> None:
+    def __init__(self, code: Code) -> None:
         self.sum = code.variable(code.constant("f64", 0.0, code.lanes))
-        self.apart = apart
 
     def take(self, values: Value) -> None:
-        values = values.to("f64") if self.apart else values
-        self.sum.set(self.sum.get() + paired(values.streams(), operator.add).to("f64"))
+        self.sum.set(self.sum.get() + paired(values.to("f64").streams(), operator.add))
 
     def scale(self, factor: Value) -> None:
         self.sum.set(self.sum.get() * factor)
@@ -233,9 +234,7 @@ class Passes:
     def __init__(self, code: Code, schedule: Schedule) -> None:
         self.code, self.schedule = code, schedule
         self.words, self.words64 = (kind(code, lambda lanes: 0.0) for kind in (Words, Words64))
-        if any(is_power_of_largest(node) for node in schedule.graph.nodes):
-            with code.once():
-                self.power = Exp(code, None, "negative")
+        self._powers: dict[str, Exp] = {}
 
     def over(self, line: Line) -> None:
         """All of a line."""
@@ -264,13 +263,23 @@ class Passes:
             elif node.what == "constant":
                 value = self.code.double(node.name)
             else:
-                value = self._computed(self.words64, node, [self.known[one.index] for one in node.of])  # fmt: skip
+                value = self._number(node)
             self.known[node.index] = value
             if node.index in self.schedule.numbers:
                 self.numbers[node.index] = value if node.truth else value.to("f32")
                 self.reciprocals[node.index] = value
                 if node.online is not None:
                     self.reciprocals[node.index] = (1.0 / value).to("f32")
+
+    def _number(self, node: Node) -> Value:
+        """What is computed once a row."""
+        operands = [self.known[one.index] for one in node.of]
+        if node.what == "log" and node.of[0].online is not None:
+            # Of 1 and more: what is more than 1 has all digits that FLOAT shows, for a third of the time.
+            return log1p_32(self.code, (operands[0] - 1.0).to("f32")).to("f64")
+        if node.what in OPERATORS or node.what in Words64.WIDE:
+            return self._computed(self.words64, node, operands)
+        return self._computed(self.words, node, [one.to("f32") for one in operands]).to("f64")
 
     def _computed(self, words: Words, node: Node, operands: list[Value]) -> Value:
         terms = [words.term(operand) for operand in operands]
@@ -283,8 +292,7 @@ class Passes:
         running: dict[int, _Largest | _Total] = {}
         for phase in phases:
             for node in phase.reductions:
-                is_total = node.what == "total"
-                running[node.index] = _Total(code, phase.online) if is_total else _Largest(code)
+                running[node.index] = (_Total if node.what == "total" else _Largest)(code)
         tops = {n.online.index: n.online for p in phases if p.online for n in p.reductions if n.online is not None}  # fmt: skip
         before: dict[int, Variable] = {}
         for index in tops:
@@ -363,6 +371,12 @@ class Passes:
 
         line.each(count, phase, body, leaves)
 
+    def _power(self, span: str) -> Exp:
+        if span not in self._powers:
+            with self.code.once():  # its constants lie ready before the loops
+                self._powers[span] = Exp(self.code, None, span)
+        return self._powers[span]
+
     def _element(
         self, line: Line, node: Node, known: dict[int, Value], index: Value, shape: Shape
     ) -> Value:
@@ -376,8 +390,8 @@ class Passes:
                 operands = [self._element(line, one, known, index, shape) for one in node.of]
                 if is_reciprocal(node):
                     value = operands[0] * self.reciprocals[node.of[1].index]
-                elif is_power_of_largest(node):
-                    value = self.power(operands[0])
+                elif node.what == "exp" and len(operands) == 1:
+                    value = self._power("negative" if is_power_of_largest(node) else "full")(operands[0])  # fmt: skip
                 else:
                     value = self._computed(self.words, node, operands)
             known[node.index] = value

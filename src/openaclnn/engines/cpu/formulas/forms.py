@@ -29,6 +29,7 @@ __all__ = [
     "Derive",
     "Flat",
     "Form",
+    "Rare",
     "Signature",
     "Site",
     "Tuned",
@@ -121,6 +122,16 @@ class Signature(NamedTuple):
         return f"{','.join(kinds)}:{self.compute}->{self.output}"
 
 
+class Rare(NamedTuple):
+    """Elements that want more operations, and are so rare that a loop does better to ask whether there are any.
+
+    The formula has a switch for those. `found(values, numbers)` is a vector of truth values with one that holds if there are such elements.
+    """
+
+    switch: str
+    found: Callable[[Sequence[Value], Mapping[str, Value]], Value]
+
+
 class Site:
     """The function under construction: its operands, numbers and loop. `past`: results go past the caches."""
 
@@ -179,6 +190,17 @@ class Site:
         """Streams for a loop that memory limits: nine FLOAT ones, where three inputs of that fit the registers."""
         return 9 if self.plain and machine().registers >= 32 else 4
 
+    def unless(self, rare: Value, usual: Callable[[], Value], whole: Callable[[], Value]) -> Value:
+        """What `usual` gives or, where a lane of a vector's truth values holds, `whole`, which gives the same in all other lanes."""
+        code = self.code
+        with code.either(rare.reduce("or"), likely=False) as (seldom, often):
+            with seldom:
+                results = [code.variable(one) for one in whole().streams()]
+            with often:
+                for result, one in zip(results, usual().streams(), strict=True):
+                    result.set(one)
+        return code.joined([result.get() for result in results])
+
     def loop(self, streams: int, body: Callable[[Shape, Value], Value]) -> None:
         """Write what `body` computes for every index: rounded to the computation type, then the output's.
 
@@ -233,9 +255,10 @@ def formula_form(
     numbers: Mapping[str, float],
     switches: Mapping[str, bool] | None = None,
     derive: Derive | None = None,
+    rare: Rare | None = None,
 ) -> Form:
     """A formula as it is: its function called with vectors, which write the code."""
-    name, write = _written(formula, tuple(switches.items()) if switches else ())
+    name, write = _written(formula, tuple(switches.items()) if switches else (), rare)
     names = formula.numbers
     return Form(
         name, write, tuple([numbers[number] for number in names]), None, names, derive=derive
@@ -244,11 +267,11 @@ def formula_form(
 
 @functools.cache
 def _written(
-    formula: Formula, switches: tuple[tuple[str, bool], ...]
+    formula: Formula, switches: tuple[tuple[str, bool], ...], rare: Rare | None
 ) -> tuple[str, Callable[[Site], None]]:
     """The name of a formula's form, and what writes it."""
     chosen = dict(switches)
-    light = not HEAVY & formula.words(chosen)
+    light = not HEAVY & formula.words({**chosen, **({rare.switch: True} if rare else {})})
 
     def write(site: Site) -> None:
         words = Words if site.signature.compute == "f32" else ShortWords
@@ -262,8 +285,16 @@ def _written(
                 values = [
                     site.load(shape, operand, index) for operand in range(len(formula.values))
                 ]
-            result: Value = formula.function(*map(term, values), **named, **chosen)
-            return result
+            terms = [*map(term, values)]
+
+            def computed(**found: bool) -> Value:
+                result: Value = formula.function(*terms, **named, **chosen, **found)
+                return result
+
+            if rare is None:
+                return computed()
+            ways = (functools.partial(computed, **{rare.switch: on}) for on in (False, True))
+            return site.unless(rare.found(terms, named), *ways)
 
         site.loop(site.streaming() if light else 4, body)
 

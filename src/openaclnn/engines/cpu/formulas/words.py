@@ -16,6 +16,8 @@ from openaclnn.engines.cpu.arithmetic.functions import (
     LN2_LOW,
     LOG2_E,
     ROUNDER,
+    Exp,
+    Expm1,
     expm1_64,
     power64,
 )
@@ -27,7 +29,7 @@ __all__ = ["HEAVY", "ShortWords", "Words", "Words64"]
 HEAVY = frozenset(
     {
         "erf", "erfc", "erfinv", "exp", "expm1", "gate", "gelu", "log", "log1p", "log_sigmoid", "logit", "normal_cdf",
-        "normal_pdf", "sigmoid", "softplus", "tanh",
+        "normal_pdf", "scaled_exp", "scaled_expm1", "sigmoid", "softplus", "tanh",
     }
 )  # fmt: skip
 """Words that take longer than the memory does."""
@@ -52,12 +54,12 @@ LOG_ERFC = (
     0.00018638120673131198, -0.0029476804193109274, 0.021838152781128883, -0.10310692340135574, -0.6381446719169617,
     -1.127089262008667, -0.00034151188447140157,
 )  # fmt: skip
-# exp(t^2 / 2) normal_cdf(-t) = u P(u - 3/16), u = 1 / (t + 5/2), for t up to 14.5, to 2^-27; its slope to a third.
+# exp(t^2 / 2) normal_cdf(-t) = u P(u - 3/16), u = 1 / (t + 5/2), for t up to 14.5, to 2^-29; its slope to a third.
 MILLS = (
-    -222.28692626953125, 398.83209228515625, -157.1022186279297, -42.95497131347656, 43.745948791503906,
-    1.926801085472107, -10.461153984069824, -0.6363947987556458, 3.333294630050659, 2.085507869720459,
+    -1199.4122314453125, 238.98890686035156, 412.87615966796875, -177.60189819335938, -42.319007873535156,
+    44.08174133300781, 1.9148980379104614, -10.463557243347168, -0.636345624923706, 3.333301067352295, 2.085507869720459,
 )  # fmt: skip
-MILLS_LAST = 0.6800684928894043, -1.155546414111086e-08
+MILLS_LAST = 0.6800684928894043, -1.4612096421728893e-08
 MILLS_SLOPE = 5.36, 1.97
 # erfinv(x) / x in w = -log(1 - x^2): of w - 5/2 below 5, to 2^-27, else of sqrt(w) - 3, to 2^-26.
 INVERSE = (
@@ -121,6 +123,7 @@ class Words:
     def __init__(self, code: Code, zero: Callable[[int], Value | float]) -> None:
         self.code, self.zero = code, zero
         self._term = type("Term", (Term,), {"__slots__": (), "words": self})
+        self._functions: dict[type, Any] = {}
 
     def term(self, value: Value) -> Any:
         """A value for a formula of this code."""
@@ -131,6 +134,18 @@ class Words:
 
     def where(self, condition: Any, yes: Any, no: Any) -> Any:
         return condition.choose(self._value(yes), self._value(no))
+
+    def scaled_exp(self, multiplier: Any, factor: Any, x: Any) -> Any:
+        return self._function(Exp).scaled(*map(self._value, (multiplier, factor, x)))
+
+    def scaled_expm1(self, multiplier: Any, factor: Any, x: Any) -> Any:
+        return self._function(Expm1).scaled(*map(self._value, (multiplier, factor, x)))
+
+    def _function(self, kind: Any) -> Any:
+        if kind not in self._functions:
+            with self.code.once():  # its constants lie ready before the loop
+                self._functions[kind] = kind(self.code)
+        return self._functions[kind]
 
     def fma(self, x: Any, y: Any, z: Any) -> Any:
         return fma(self._value(x), y, z)
@@ -395,7 +410,11 @@ class Words:
     def erf(self, x: Any) -> Any:
         size = self.abs(x)
         near = fma(self._polynomial(ERF, x * x), x, x)
-        value, bits = self._short_exp(self._polynomial(LOG_ERFC, minimum(size, 4.0)), 1.0, 127)
+        within = minimum(size, 4.0)
+        slope, last = self._polynomial(LOG_ERFC[:-1], within), LOG_ERFC[-1]
+        power = fma(within, slope, last)
+        bits, r, _ = self._reduced(power, fma(within, slope, -power) + last, 127)
+        value = fma(r * r, self._polynomial(EXP, r), r) + 1.0
         far = fma(-value, (bits << 23).bits_as("f32"), 1.0)
         return (size < 1.0).choose(near, self._signed(far, x))
 
@@ -480,7 +499,9 @@ class ShortWords(Words):
 
 
 class Words64(Words):
-    """The same in FLOAT64, for what is computed once a row: to 1e-15, which FLOAT shows nothing of."""
+    """The same in FLOAT64, for what is computed once a row: to 1e-15, which FLOAT shows nothing of. Words that are not among `WIDE` have FLOAT alone."""
+
+    WIDE = frozenset({"abs", "exp", "expm1", "fma", "log", "log1p", "maximum", "minimum", "sign", "sqrt", "tanh", "where"})  # fmt: skip
 
     def _value(self, number: Any) -> Any:
         return number if isinstance(number, Value) else self.term(self.code.double(number))

@@ -20,24 +20,20 @@ import triton.language as tl
 
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, define, widen
-from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide
+from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide, hardware_exp
 
 __all__ = ["Traversal", "is_divided", "parameters_of", "row_kernel"]
 
 
 class Traversal(NamedTuple):
-    """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions; whether programs
-    share a row."""
+    """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions."""
 
     by_class: bool
     streamed: bool
     axes: int
-    in_pieces: bool = False
 
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-ROUND = tl.constexpr(32)
-"""Classes: pieces of a row are multiples of it, so that each begins as aligned as its row."""
 NEUTRAL = {"total": "0.0", "largest": "float('-inf')"}
 
 
@@ -108,28 +104,6 @@ def load_row(pointer, mask, LOWEST: tl.constexpr, POLICY: tl.constexpr):
     return result
 
 
-@triton.jit
-def met():
-    """Nothing but 0, when all programs of the cluster are here; what they wrote before can be read. Interpreted programs run one after the other
-    and cannot wait: they run again, and find what all left the time before."""
-    zero = tl.program_id(0) * 0
-    if not INTERPRETED:
-        zero = tl.inline_asm_elementwise(
-            "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1;",
-            "=r,r", [zero], dtype=tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
-    return zero
-
-
-@triton.jit
-def of_all(own, parts, other, PIECES: tl.constexpr, WIDTH: tl.constexpr):
-    """What each piece of a row has, in their order; `other` behind them."""
-    each = tl.arange(0, WIDTH)[None, :]
-    piece = tl.program_id(0) % PIECES
-    tl.store(parts + tl.full([1, 1], piece, tl.int32), own)
-    return tl.load(parts + each + met(), each < PIECES, other=other, volatile=True)
-
-
 class _Writer:
     """The lines of one kernel."""
 
@@ -163,20 +137,20 @@ class _Writer:
                 text = f"widen(tl.load(from_{x} + first_{x} + {operands[1]} * {self.step(x)}, mask={hit}, other=0), COMPUTE)"
             case "total" | "largest":
                 text = self.reduced(node.what, self.masked(node))
-                if self.traversal.in_pieces:
-                    text = self.of_all(node, text)
             case "/" if node.of[1].online is not None:
                 text = f"share({', '.join(operands)}, PRECISE)"
             case "/":
                 text = f"divide({', '.join(operands)})"
             case "exp" if _is_below_largest(node.of[0]):
                 text = f"power({', '.join(map(self.name, node.of[0].of))}, PRECISE)"
+            case "exp" if "c" in node.axes:
+                text = f"hardware_exp({operands[0]}, PRECISE)"
             case "neg":
                 text = f"{operands[0]} * -1.0"
             case "~":
                 text = f"{operands[0]} == 0"
             case word if word in WORDS:
-                precise = ["PRECISE"] if word in PRECISE_WORDS else []
+                precise = ["PRECISE=PRECISE"] if word in PRECISE_WORDS else []
                 text = f"{word}({', '.join(operands + precise)})"
             case sign:
                 text = f"{operands[0]} {sign} {operands[1]}"
@@ -188,7 +162,7 @@ class _Writer:
         value, neutral = self.name(operand), NEUTRAL[node.what]
         if self.beyond(operand) == neutral:
             return value
-        value = f"tl.where(c < last, {value}, {neutral})"
+        value = f"tl.where(c < classes, {value}, {neutral})"
         return value if "c" in operand.axes else f"tl.broadcast_to({value}, {self.tile})"
 
     def beyond(self, node: Node) -> str:
@@ -209,19 +183,13 @@ class _Writer:
             return f"tl.sum({value}, {self.axis}, keep_dims=True)"
         return f"largest({value}, {self.axis})"
 
-    def of_all(self, node: Node, value: str) -> str:
-        """A reduction from those of a row's pieces."""
-        place = [own.index for own in self.reductions].index(node.index)
-        parts = f"parts + {place} * PIECES"
-        return self.reduced(node.what, f"of_all({value}, {parts}, {NEUTRAL[node.what]}, PIECES, WIDTH)")  # fmt: skip
-
     def load(self, node: Node, policy: str = "") -> str:
         name = node.name
         if node.kind == "Target":
             return f"tl.load(from_{name} + first_{name}, mask=inside, other=-1).to(tl.int64)"
         place, mask = {
-            "Row": (f"first_{name} + c * {self.step(name)}", "inside & (c < last)"),
-            "PerClass": (f"c * {self.step(name)}", "c < last"),
+            "Row": (f"first_{name} + c * {self.step(name)}", "inside & (c < classes)"),
+            "PerClass": (f"c * {self.step(name)}", "c < classes"),
             "PerRow": (f"first_{name}", "inside"),
         }[node.kind]
         lowest = name in self.lowest
@@ -243,9 +211,7 @@ class _Writer:
                 at = f"to_{place} + first_{place}" + (
                     f" + c * {self.step(str(place))}" if by_class else ""
                 )
-                mask = "inside & (c < last)" if by_class else "inside"
-                if self.traversal.in_pieces and not by_class:
-                    mask = f"{mask} & (start == 0)"
+                mask = "inside & (c < classes)" if by_class else "inside"
                 value = f"{self.name(result)}.to(COMPUTE).to(to_{place}.dtype.element_ty)"
                 made.append(f"tl.store({at}, {value}, mask={mask})")
         return made
@@ -277,8 +243,7 @@ class _Writer:
                 divided += own
         text += [f"{number} = {number}.to(INDEX)" for number in ("classes", *(f"size_{axis}" for axis in range(axes)))]  # fmt: skip
         text += [f"{number} = {number} * UNIT" for number in divided]
-        program = "tl.program_id(0) // PIECES" if self.traversal.in_pieces else "tl.program_id(0)"
-        text.append(f"rest = (({program}).to(INDEX) * POSITIONS + tl.arange(0, POSITIONS)){self.row}")  # fmt: skip
+        text.append(f"rest = (tl.program_id(0).to(INDEX) * POSITIONS + tl.arange(0, POSITIONS)){self.row}")  # fmt: skip
         for axis in reversed(range(1, axes)):
             text += [f"at_{axis} = rest % size_{axis}", f"rest = rest // size_{axis}"]
         text += ["at_0 = rest", "inside = at_0 < size_0"]
@@ -304,20 +269,10 @@ class _Writer:
             order |= {own.index: own for own in self.graph.needed((node,))}
         order |= {own.index: own for own in self.graph.needed(self.graph.results)}
         return [
-            *self.first_class(),
+            "c = lane",
             *self.lines(order.values()),
             *self.stores(True),
             *self.stores(False),
-        ]
-
-    def first_class(self) -> list[str]:
-        if not self.traversal.in_pieces:
-            return ["c = lane", "last = classes"]
-        return [
-            "start = tl.full([1, 1], tl.program_id(0) % PIECES, INDEX) * (each.to(INDEX) * ROUND)",
-            "c = lane + start",
-            "last = tl.minimum(start + each.to(INDEX) * ROUND, classes)",
-            f"parts = parts + (tl.program_id(0) // PIECES).to(tl.int64) * ({len(self.reductions)} * PIECES)",
         ]
 
     def loop(self, turn: int, nodes: tuple[Node, ...], policy: str, last: list[str]) -> list[str]:
@@ -336,7 +291,7 @@ class _Writer:
         return self.lines(nodes)
 
     def streamed(self) -> list[str]:
-        text = ["last = classes", *self.ready(0)]
+        text = self.ready(0)
         for level in range(1, self.graph.levels + 1):
             own = [n for n in self.graph.nodes if n.what in NEUTRAL and n.level == level]
             rescaled = {n.online.index: n for n in own if n.online is not None}
@@ -404,9 +359,6 @@ def parameters_of(
     numbers += [f"number_{name}" for name in formula.numbers]
     near = [f"NEAR_{name}" for name in (*inputs, *outputs)]
     constexprs = ["COMPUTE", "PRECISE", "UNIT", "WIDE", *near, "POSITIONS", "CHUNK"]
-    if traversal.in_pieces:
-        pointers, numbers = [*pointers, "parts"], [*numbers, "each"]
-        constexprs += ["PIECES", "WIDTH"]
     return pointers, numbers, constexprs
 
 
@@ -415,8 +367,8 @@ def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Trave
     """The kernel, for these values of the formula's switches."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
     scope = {
-        **WORDS, "divide": divide, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "of_all": of_all, "power": power,
-        "ratio": ratio, "share": share, "ROUND": ROUND,
+        **WORDS, "divide": divide, "hardware_exp": hardware_exp, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power,
+        "ratio": ratio, "share": share,
     }  # fmt: skip
     _, numbers, _ = parameters_of(formula, len(graph.results), traversal)
     # Numbers are no part of a variant.

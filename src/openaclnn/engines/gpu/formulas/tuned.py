@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from openaclnn.core.dtypes import FLOAT, DType, float_of
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS, Formula, described
-from openaclnn.engines.formulas.smooth_l1_loss import LARGEST
 from openaclnn.engines.formulas.words import Value, abs, maximum, minimum, sign, where
 
 __all__ = ["CHOICES", "TUNED", "Choice", "Form", "Tuned", "form_of", "tuned"]
@@ -101,12 +100,14 @@ def form_of(plan: Plan, given: Mapping[str, Any] | None = None) -> Form:
     return Form(formula, rounded, tuple([bool(numbers[name]) for name in formula.switches]))
 
 
+RAISE, LOWER = 2.0**100, 2.0**-100
+
 # An IEEE division is a dozen instructions. 16-bit results cannot show the difference from a product
 # with 1 / beta, and for powers of two (beta is 1 unless somebody asks) there is none.
 
 
 def _inverse_beta(numbers: Mapping[str, float]) -> dict[str, float]:
-    """With whether a product with it may underflow: an infinite gradient then wants the difference itself."""
+    """With whether a product with it may be subnormal, or nothing: it is then made of a difference that was raised."""
     return {"inverse_beta": 1 / numbers["beta"], "shrinks": numbers["beta"] > 1}
 
 
@@ -137,8 +138,12 @@ def smooth_l1_clamped(
     difference = x - y
     slope = maximum(minimum(difference * inverse_beta, 1.0), -1.0)
     if shrinks:
-        slope = where(abs(gradient) <= LARGEST, slope, difference)
-    return slope * gradient * mean_scale
+        tiny = abs(slope) < LOWER
+        result = where(tiny, difference * RAISE * inverse_beta, slope) * gradient * mean_scale
+        result = where(tiny, result * LOWER, result)
+    else:
+        result = slope * gradient * mean_scale
+    return result
 
 
 @tuned(
@@ -153,8 +158,12 @@ def smooth_l1_product(
     difference = x - y
     slope = where(abs(difference) < beta, difference * inverse_beta, sign(difference))
     if shrinks:
-        slope = where(abs(gradient) <= LARGEST, slope, difference)
-    return slope * gradient * mean_scale
+        tiny = abs(slope) < LOWER
+        result = where(tiny, difference * RAISE * inverse_beta, slope) * gradient * mean_scale
+        result = where(tiny, result * LOWER, result)
+    else:
+        result = slope * gradient * mean_scale
+    return result
 
 
 CHOICES["smooth_l1_loss_backward"] = Choice(

@@ -112,6 +112,50 @@ def hardware_exp(x, PRECISE: tl.constexpr):
 
 
 @triton.jit
+def scaled_exp(multiplier, factor, x, PRECISE: tl.constexpr):
+    if PRECISE:
+        # As in exp; n * LN2_HIGH is exact, so factor * x is rounded only after most of it has cancelled. The multiplier stands
+        # between the halves of 2^n, so that no digit is lost where exp itself is subnormal, or vanishes.
+        n = tl.floor(tl.fma(x * factor, LOG2_E, 0.5))
+        n = tl.minimum(tl.maximum(n, -252.0), 252.0)
+        r = tl.fma(n, MINUS_LN2_LOW, tl.fma(x, factor, n * MINUS_LN2_HIGH))
+        whole = n.to(tl.int32)
+        half = whole >> 1
+        first = ((half + 127) << 23).to(tl.float32, bitcast=True)
+        second = ((whole - half + 127) << 23).to(tl.float32, bitcast=True)
+        result = multiplier * first * tl.exp2(r * LOG2_E) * second
+    else:
+        result = multiplier * tl.exp(x * factor)
+    return result
+
+
+@triton.jit
+def scaled_expm1(multiplier, factor, x):
+    """2^n (exp(r) - 1) + (2^n - 1) with factor * x = n ln 2 + r; half of it fits where 2^n does not."""
+    exponent = x * factor
+    within = tl.minimum(tl.maximum(exponent, -60.0), 89.0)
+    n = tl.floor(tl.fma(within, LOG2_E, 0.5))
+    # What is beyond the bounds comes to them by its own rounded product.
+    r = tl.where(
+        within == exponent, tl.fma(x, factor, n * MINUS_LN2_HIGH), tl.fma(n, MINUS_LN2_HIGH, within)
+    )
+    r = tl.fma(n, MINUS_LN2_LOW, r)
+    half = ((n.to(tl.int32) + 126) << 23).to(tl.float32, bitcast=True)
+    ratio = tl.fma(r, 1.9899586914e-4, 1.3933883747e-3)
+    ratio = tl.fma(ratio, r, 8.3332983777e-3)
+    ratio = tl.fma(ratio, r, 4.1666463017e-2)
+    ratio = tl.fma(ratio, r, 1.6666667163e-1)
+    ratio = tl.fma(ratio, r, 0.5)
+    result = tl.fma(half, tl.fma(r * r, ratio, r), half - 0.5) * 2.0 * multiplier
+    # So small an exponent is its own result, by one product if it is none that overflows; and NaN is not within.
+    product = multiplier * factor
+    fits = (tl.abs(product) >= 1.1754943508222875e-38) & (tl.abs(product) < float("inf"))
+    linear = x * tl.where(fits, product, factor) * tl.where(fits, 1.0, multiplier)
+    small = (tl.abs(exponent) < 1.4901161193847656e-08) | (exponent != exponent)
+    return tl.where(small, linear, result)
+
+
+@triton.jit
 def _falling(x, rest):
     """exp(x + rest) as (high + low) * scale, and 2^32 times the scale; x between LOWEST and 0."""
     bits, r, curve = _reduced(x, rest, 160)
@@ -376,14 +420,15 @@ def _tail(high, low, t, rest, factor, PRECISE: tl.constexpr):
         centred = u - 0.1875
         v = centred + lost
         series = _horner(
-            v, -222.28692626953125, 398.83209228515625, -157.1022186279297, -42.95497131347656
+            v, -1199.4122314453125, 238.98890686035156, 412.87615966796875, -177.60189819335938
         )
-        series = _on(series, v, 43.745948791503906, 1.926801085472107, -10.461153984069824)
-        series = _on(series, v, -0.6363947987556458, 3.333294630050659, 2.085507869720459)
+        series = _on(series, v, -42.319007873535156, 44.08174133300781, 1.9148980379104614)
+        series = _on(series, v, -10.463557243347168, -0.636345624923706, 3.333301067352295)
+        series = tl.fma(series, v, 2.085507869720459)
         curve = v * series
         ratio = curve + 0.6800684928894043
         left = tl.fma(lost - (v - centred), tl.fma(v, 5.36, 1.97), tl.fma(v, series, curve * -1.0))
-        left = left + ((curve - (ratio - 0.6800684928894043)) - 1.155546414111086e-08)
+        left = left + ((curve - (ratio - 0.6800684928894043)) - 1.4612096421728893e-08)
         value = u * ratio
         left = tl.fma(u, ratio, value * -1.0) + tl.fma(u, left, lost * ratio)
         result = value * high
@@ -445,8 +490,15 @@ def erf(x, PRECISE: tl.constexpr = True):
         0.021838152781128883,
         -0.10310692340135574,
     )
-    far = _on(far, size, -0.6381446719169617, -1.127089262008667, -0.00034151188447140157)
-    far = _signed(1.0 - hardware_exp(far, PRECISE), x)
+    far = tl.fma(tl.fma(far, size, -0.6381446719169617), size, -1.127089262008667)
+    if PRECISE:
+        power = tl.fma(far, size, -0.00034151188447140157)
+        rest = tl.fma(far, size, power * -1.0) - 0.00034151188447140157
+        bits, r, curve = _reduced(power, rest, 127)
+        far = tl.fma((curve + r) + 1.0, (bits << 23).to(tl.float32, bitcast=True) * -1.0, 1.0)
+    else:
+        far = 1.0 - tl.exp(tl.fma(far, size, -0.00034151188447140157))
+    far = _signed(far, x)
     return tl.where(tl.abs(x) < 1.0, near, far)
 
 
@@ -523,7 +575,7 @@ def divide(x, y):
 
 
 WORDS: dict[str, Any] = {
-    "where": where, "fma": fma, "exp": exp, "expm1": expm1, "log": log, "log1p": log1p, "logit": logit, "sqrt": sqrt, "tanh": tanh,
+    "where": where, "fma": fma, "exp": exp, "scaled_exp": scaled_exp, "scaled_expm1": scaled_expm1, "expm1": expm1, "log": log, "log1p": log1p, "logit": logit, "sqrt": sqrt, "tanh": tanh,
     "sigmoid": sigmoid, "gate": gate, "log_sigmoid": log_sigmoid, "softplus": softplus, "erf": erf, "erfc": erfc,
     "erfinv": erfinv, "normal_cdf": normal_cdf, "normal_pdf": normal_pdf, "gelu": gelu, "abs": abs, "sign": sign,
     "minimum": minimum, "maximum": maximum,

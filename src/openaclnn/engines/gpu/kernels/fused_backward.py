@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton import knobs
 
-from openaclnn.engines.gpu.formulas.row_source import INTERPRETED, met
 from openaclnn.engines.gpu.formulas.words import LOG2_E
 from openaclnn.engines.gpu.kernels.logits import finite
 from openaclnn.engines.gpu.kernels.sums import is_counted
@@ -24,6 +24,9 @@ gradient."""
 
 ROUND = tl.constexpr(32)
 """Classes: pieces of a row are multiples of it, so that each begins as aligned as its row."""
+
+ALONE = tl.constexpr(knobs.runtime.interpret)
+"""Interpreted programs run one after the other and cannot wait: they run twice, and find what all left the first time."""
 
 
 @triton.jit
@@ -99,10 +102,22 @@ def _added(sums, counts, more_sums, more_counts):
 @triton.jit
 def _sums(values, flags):
     """Of both at once, so that threads wait for each other once; interpreted, that would take seconds for each program."""
-    if INTERPRETED:
+    if ALONE:
         return tl.sum(values), tl.sum(flags.to(tl.int32))
     else:
         return tl.reduce((tl.ravel(values), tl.ravel(flags.to(tl.int32))), 0, _added)
+
+
+@triton.jit
+def _met():
+    """Nothing but 0, when all programs of the cluster are here; what they wrote before can be read."""
+    zero = tl.program_id(0) * 0
+    if not ALONE:
+        zero = tl.inline_asm_elementwise(
+            "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1;",
+            "=r,r", [zero], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    return zero
 
 
 @triton.jit
@@ -111,7 +126,7 @@ def _of_all(top, others, pieces, own, PIECES: tl.constexpr, WIDTH: tl.constexpr)
     low, high = top.to(tl.uint32, bitcast=True), others.to(tl.uint32, bitcast=True)
     tl.store(pieces + own, (low.to(tl.uint64) | (high.to(tl.uint64) << 32)).to(tl.int64))
     each = tl.arange(0, WIDTH)
-    words = tl.load(pieces + each + met(), each < PIECES, other=0, volatile=True)
+    words = tl.load(pieces + each + _met(), each < PIECES, other=0, volatile=True)
     tops = (words & 0xFFFFFFFF).to(tl.uint32).to(tl.float32, bitcast=True)
     tops = tl.where(each < PIECES, tops, float("-inf"))
     rests = ((words >> 32) & 0xFFFFFFFF).to(tl.uint32).to(tl.float32, bitcast=True)

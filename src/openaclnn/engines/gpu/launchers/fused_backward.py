@@ -16,7 +16,7 @@ from openaclnn.engines.gpu.kernels.logits import logit_losses
 from openaclnn.engines.gpu.launchers.geometry import power_of_two_divisor
 from openaclnn.engines.gpu.launchers.launcher import in_order
 from openaclnn.engines.gpu.launchers.logits import FINISHED, SUMS, total_loss, total_of
-from openaclnn.engines.gpu.launchers.steps import Step, launch_of
+from openaclnn.engines.gpu.launchers.steps import MOST_CLASSES, Step, launch_of
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
@@ -45,19 +45,18 @@ def sure_at(step: Step) -> int:
 
 
 TILES = {
-    4: {2048: (4, 4), 4096: (8, 4), 8192: (16, 4), 16384: (16, 8), 32768: (16, 16), 131072: (32, 4), 262144: (16, 16)},
-    2: {2048: (4, 2), 4096: (8, 2), 8192: (8, 4), 16384: (8, 8), 32768: (16, 4), 65536: (8, 4), 131072: (16, 4)},
+    4: {16384: (16, 8), 32768: (16, 16), 131072: (32, 4), 262144: (16, 16)},
+    2: {16384: (8, 8), 32768: (16, 4), 65536: (8, 4), 131072: (16, 4)},
 }  # fmt: skip
 """By an element's bytes and the most classes: how many times a thread holds 16 bytes, and warps. Where that has room for fewer
 classes than there are, it is a piece of a row.
 
-A step in times of a copy on an H200, and of loss and gradient one after the other: FLOAT of 2048, 32000, 65536, 128256 and 256000 classes
-1.13, 1.05, 1.08, 1.09 and 1.32 (1.75, 1.50, 1.48, 1.48, 1.49), of 50257, where no row is aligned, 1.35 (1.57); BFLOAT16 of 2048, 8192,
-32000, 50304 and 128256 1.34, 1.10, 1.37, 1.49 and 1.42 (3.02, 1.79, 1.58, 1.55, 1.53). Where 16 bits are in rows that are not all
-aligned, and of more classes, it gains nothing.
+A step in times of a copy on an H200, and of loss and gradient one after the other: FLOAT of 32000, 65536, 128256 and 256000 classes
+1.05, 1.08, 1.09 and 1.32 (1.50, 1.48, 1.48, 1.49), of 50257, where no row is aligned, 1.35 (1.57); BFLOAT16 of 32000, 50304 and 128256
+1.37, 1.49 and 1.42 (1.58, 1.55, 1.53). Where 16 bits are in rows that are not all aligned, and of more classes, it gains nothing.
 """
 
-FEWEST = 1 << 10  # classes: shorter rows are better off together
+FEWEST = MOST_CLASSES[True]  # classes: of shorter rows a program holds as many as it can
 COUNTED = 8192  # rows that are counted at once
 WIDE = 1024  # classes that a program writes at once where all is written late
 PROGRAMS = 2048  # that keep a device busy then

@@ -116,7 +116,6 @@ class LaunchParams(NamedTuple):
     warps: Number
     when: Truth = True  # whether there is such a launch
     aligned: Truth = True  # False: no address is taken as aligned, even if it is
-    cluster: Number = 1  # programs that run at once; the constexprs tell it, too
 
 
 class Launches(NamedTuple):

@@ -68,8 +68,8 @@ DynamicStrides = Callable[..., int]
 """Of addresses, a stream, the sizes of all axes, each operand's strides along them one after the other and, with a class axis, which is the
 last then, the plan's free numbers; without these, the plan's own hold. Not 0: it does not serve so many axes."""
 
-ArgsInOrder = tuple[int, tuple[int | float, ...], tuple[Any, ...], int, int]
-"""Grid, arguments, constexprs, warps and the size of a cluster, as a kernel takes them by place."""
+ArgsInOrder = tuple[int, tuple[int | float, ...], tuple[Any, ...], int]
+"""Grid, arguments, constexprs and warps, as a kernel takes them by place."""
 
 
 class Launcher:
@@ -143,7 +143,6 @@ def in_order(spec: KernelSpec, step: LaunchParams) -> ArgsInOrder:
         tuple([step.args[name] for name in args]),
         tuple([step.constexprs[name] for name in constexprs]),
         step.warps,
-        step.cluster,
     )
 
 
@@ -157,7 +156,7 @@ def _in_order_of_elements(g: Elements, step: LaunchParams) -> ArgsInOrder:
             args += g.strides[: len(g.strides) - own * len(g.sizes)]
         else:
             args.append(own)
-    return step.grid, tuple(args), tuple(step.constexprs.values()), step.warps, step.cluster
+    return step.grid, tuple(args), tuple(step.constexprs.values()), step.warps
 
 
 # The launches of one plan.

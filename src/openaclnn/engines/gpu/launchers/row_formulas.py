@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from openaclnn.core.plan import Plan, covered_elements
-from openaclnn.engines.formulas.rows import REDUCTIONS, ROLES, ROW_FORMULAS, RowFormula
+from openaclnn.engines.formulas.rows import ROLES, ROW_FORMULAS, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import precision
-from openaclnn.engines.gpu.formulas.row_source import ROUND, Traversal, is_divided, row_kernel
+from openaclnn.engines.gpu.formulas.row_source import Traversal, is_divided, row_kernel
 from openaclnn.engines.gpu.launchers.geometry import (
     CLASS_AXIS,
     Geometry,
@@ -42,7 +42,6 @@ from openaclnn.engines.gpu.launching.launch import (
     pointer_type,
 )
 from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner
-from openaclnn.engines.gpu.launching.variants import has_clusters
 from openaclnn.engines.machine.numbers import (
     Number,
     Truth,
@@ -59,18 +58,16 @@ __all__ = ["RowFormulas"]
 
 LIMIT = 1 << 18  # elements of any strides that one kernel serves
 STRIDED_AXES = 3  # of positions, of that kernel
-MOST_PIECES = 8  # of a row: what all devices with clusters have room for at once
 FEW = 1 << 16  # elements for which a few tiles serve all sizes, so that no size compiles anything
 
 
 class Tile(NamedTuple):
-    """What a program takes: so many positions, classes at a time, whether it streams them, and warps; and how many programs share a row."""
+    """What a program takes: so many positions, classes at a time, whether these are not all, and warps."""
 
     positions: Number
     chunk: Number
     streamed: Truth
     warps: Number
-    pieces: Number = 1
 
 
 # By the most classes: positions, classes at a time, streamed, warps.
@@ -88,31 +85,35 @@ def _few_tile(by_class: bool, classes: Number) -> tuple[Number, ...]:
 
 
 def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
-    """Classes lie side by side: shares of a copy of the same bytes for softmax, FLOAT and BFLOAT16, on an H200."""
-    rows, most_pieces = static["rows"], static["pieces"]
+    """Classes lie side by side. Numbers are shares of a copy of the same bytes on an H200, of softmax, FLOAT and BFLOAT16."""
+    several, narrow = static["rows"] > 1, static["itemsize"] < 4
+    wide = power_of_two_above(classes, 1 << 15)
     # One warp for short rows, since warps wait for each other: 150 classes 1.01 and 0.90 (on two warps 0.97 and 0.66), 50 1.02 and 0.66,
     # 1000 1.01 and 1.04.
-    wide = power_of_two_above(classes, 1 << 15)
-    short = where_all(classes <= 4, (256, wide, 0, 4, 1), (where(wide <= 64, 512, 1024) // least(wide, 512), wide, 0, 1, 1))  # fmt: skip
-    # Then 32 elements in a thread, of two rows 16 each: 5000 classes 0.99 and 0.96, 16384 0.96 and 0.94, 32000 0.93 and 0.79.
-    threads = classes // where(rows > 1, 512, 1024)
-    warps = clamp(power_of_two_above(threads + 1, 64) // 2, 1, where(rows > 1, 32, 16))
-    held = where_all(classes <= 512, short, (1, wide, 0, warps, 1))
-    longest = 1 << 15
-    pieces = power_of_two_above(ceil_div(classes, 1 << 14), 1 << 15)
-    chunk = power_of_two_above(ceil_div(classes, pieces * ROUND.value) * ROUND.value, 1 << 15)
-    in_pieces = 1, chunk, 0, 16, pieces
-    streamed = 1, 8192, 1, 16, 1
-    tile = where_all(pieces <= most_pieces, in_pieces, streamed)
-    return where_all(classes <= longest, held, tile)
+    tall = where(wide <= 64, 512, 1024) // least(wide, 512)
+    short = where_all(classes <= 4, (256, wide, 0, 4), (tall, wide, 0, 1))
+    # Then 32 elements in a thread, of two rows 16 each: 5000 classes 0.99 and 0.96, 16384 0.96 and 0.94, 32000 FLOAT 0.94.
+    threads = classes // where(several, 512, 1024)
+    warps = clamp(power_of_two_above(threads + 1, 64) // 2, 1, where(several, 32, 16))
+    held = where_all(classes <= 512, short, (1, wide, 0, warps))
+    # 32000 classes of BFLOAT16 0.82 (held 0.79); softmax's gradient 0.89 in FLOAT (held 0.75), and held 0.93 in BFLOAT16 (0.89).
+    longest = where(several, where(narrow, 1 << 15, 1 << 14), where(narrow, 1 << 14, 1 << 15))
+    chunk = where(narrow, 4096, 8192) * where(several, 2, 1)
+    streamed = 1, chunk, 1, where(chunk <= 4096, 8, 16)
+    return where_all(classes <= longest, held, streamed)
 
 
 def _image_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
-    """Positions lie side by side."""
+    """Positions lie side by side; shares as above, and of softmax's gradient."""
+    itemsize = static["itemsize"]
     high = power_of_two_above(classes, 1 << 10)
-    across = clamp(8192 // high, 16, 128)
-    warps = clamp(across * high // 2048, 4, 8)
-    return where_all(classes <= 1 << 10, (across, high, 0, warps, 1), (64, 64, 1, 8, 1))
+    # One warp for few classes, of which each thread has all: 21 classes 0.98 and 0.93 (on four warps 0.86 and 0.28), 4 0.99 and 0.99.
+    few = clamp(8192 // itemsize // high, 32, 256), high, 0, 1
+    # 150 classes 0.90 and 0.73, gradient 0.94 and 0.92; 1000 0.88 and 0.64, gradient 0.95 and 0.85 (16 positions of BFLOAT16 0.65).
+    across = where(high <= 64, 64, where(high <= 512, 32, 64 // itemsize))
+    many = across, high, 0, clamp(across * high // 2048, 2, 8)
+    held = where_all(high <= 32, few, many)
+    return where_all(classes <= 1 << 10, held, (32, 128, 1, 8))
 
 
 def tile_of(
@@ -121,17 +122,14 @@ def tile_of(
     """Positions and classes of a program, by how many rows a position holds of each class, and their bytes."""
     choose = _row_tile if by_class else _image_tile
     few = positions * classes <= FEW
-    tile = where_all(few, (*_few_tile(by_class, classes), 1), choose(static, classes))
-    return Tile(tile[0], tile[1], tile[2] > 0, tile[3], tile[4])
+    tile = where_all(few, _few_tile(by_class, classes), choose(static, classes))
+    return Tile(tile[0], tile[1], tile[2] > 0, tile[3])
 
 
-ROWS, STREAMED_ROWS, PIECES, IMAGES, STREAMED_IMAGES = (
-    "rows", "streamed rows", "pieces", "images", "streamed images",
-)  # fmt: skip
-# Whether classes lie along the tile, whether they are streamed, whether a row is in pieces.
+ROWS, STREAMED_ROWS, IMAGES, STREAMED_IMAGES = "rows", "streamed rows", "images", "streamed images"
+# Whether classes lie along the tile, and whether they are streamed.
 KERNELS = {
-    ROWS: (True, False, False), STREAMED_ROWS: (True, True, False), PIECES: (True, False, True), IMAGES: (False, False, False),
-    STREAMED_IMAGES: (False, True, False),
+    ROWS: (True, False), STREAMED_ROWS: (True, True), IMAGES: (False, False), STREAMED_IMAGES: (False, True),
 }  # fmt: skip
 
 
@@ -183,7 +181,6 @@ class RowLaunch:
     formula: RowFormula
     kinds: tuple[tuple[str, str], ...]
     dense: bool
-    reductions: int
 
     def axes(self, by_class: bool, layout_axes: int) -> int:
         """Of the positions that a kernel walks."""
@@ -196,9 +193,7 @@ class RowLaunch:
             when = classes_along if by_class else inverse(classes_along)
             if when is not False:
                 steps += self.launches(g, self.walk(g.layout, by_class), when)
-        # What pieces of rows come to.
-        sizes = [where(own.when, own.grid * (4 * self.reductions), 0) for own in steps if own.kernel == PIECES]  # fmt: skip
-        return Launches(steps, sizes[0] if sizes else 0, (0,))
+        return Launches(steps)
 
     def classes_along(self, layout: Layout) -> Truth:
         """Whether classes, and not positions, lie side by side: where the last row does, which is a result if one is a row."""
@@ -215,7 +210,7 @@ class RowLaunch:
         return Walk(by_class, shape, classes, strides)
 
     def launches(self, g: Geometry, walk: Walk, when: Truth) -> list[LaunchParams]:
-        """Those for one direction: held, streamed, in pieces."""
+        """Those for one direction: held and streamed."""
         by_class, classes, positions = walk.by_class, walk.classes, walk.positions
         tile = tile_of(by_class, g.static, classes, positions)
         # One kernel for all strides, and few for all sizes of few elements.
@@ -232,21 +227,13 @@ class RowLaunch:
             "UNIT": unit, "WIDE": g.strided or walk.reach(tile) >= INT32_LIMIT,
             **{f"NEAR_{name}": own for name, own in near.items()}, "POSITIONS": tile.positions, "CHUNK": tile.chunk,
         }  # fmt: skip
-        whole = LaunchParams(
+        held = LaunchParams(
             ROWS if by_class else IMAGES, ceil_div(positions, tile.positions), self.args(g, walk, unit, divided), constexprs,
-            tile.warps, all_of(when, inverse(tile.streamed), tile.pieces == 1), inverse(small),
+            tile.warps, all_of(when, inverse(tile.streamed)), inverse(small),
         )  # fmt: skip
         name = STREAMED_ROWS if by_class else STREAMED_IMAGES
-        streamed = whole._replace(kernel=name, when=all_of(when, tile.streamed))
-        if not by_class:
-            return [whole, streamed]
-        pieces = whole._replace(
-            kernel=PIECES, grid=positions * tile.pieces,
-            args={**whole.args, "each": ceil_div(classes, tile.pieces * ROUND.value)},
-            constexprs={**constexprs, "PIECES": tile.pieces, "WIDTH": power_of_two_above(tile.pieces, MOST_PIECES)},
-            when=all_of(when, tile.pieces > 1), cluster=tile.pieces,
-        )  # fmt: skip
-        return [whole, streamed, pieces]
+        streamed = held._replace(kernel=name, when=all_of(when, tile.streamed))
+        return [held, streamed]
 
     def args(self, g: Geometry, walk: Walk, unit: Number, divided: Sequence[str]) -> dict[str, Number]:  # fmt: skip
         """Sizes, strides and numbers, those that are divided by the unit so."""
@@ -286,14 +273,11 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _Ro
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
     results = [(str(place), "Row" if "c" in own.axes else "PerRow") for place, own in enumerate(graph.results)]  # fmt: skip
     kinds = (*formula.operands, *results)
-    reductions = sum(own.what in REDUCTIONS for own in graph.nodes)
-    launch = RowLaunch(formula, kinds, not axes, reductions)
+    launch = RowLaunch(formula, kinds, not axes)
     layout_axes = axes or 2
     kernels = {
-        name: row_kernel(
-            formula, switches, Traversal(by_class, streamed, launch.axes(by_class, layout_axes), in_pieces)
-        )
-        for name, (by_class, streamed, in_pieces) in KERNELS.items()
+        name: row_kernel(formula, switches, Traversal(by_class, streamed, launch.axes(by_class, layout_axes)))
+        for name, (by_class, streamed) in KERNELS.items()
     }  # fmt: skip
     rows = sum(kind == "Row" for _, kind in formula.operands)
 
@@ -304,21 +288,12 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _Ro
             )
             for place, own in enumerate(plan.operands)
         )
-        whole = KernelSpec(None, slots, precision(plan))
-        found = {name: whole._replace(kernel=kernel) for name, kernel in kernels.items()}
-        parts = PointerArg(len(slots), "float32")
-        found[PIECES] = found[PIECES]._replace(slots=(*slots, parts), meetings=reductions)
-        return found
+        return {
+            name: KernelSpec(kernel, slots, precision(plan)) for name, kernel in kernels.items()
+        }
 
     def static(plan: Plan) -> dict[str, int]:
-        # A row in pieces needs programs that wait for each other.
-        pieces = MOST_PIECES if has_clusters() else 1
-        return {
-            "rows": rows,
-            CLASS_AXIS: plan.class_axis,
-            "pieces": pieces,
-            "itemsize": itemsize_of(plan),
-        }
+        return {"rows": rows, CLASS_AXIS: plan.class_axis, "itemsize": itemsize_of(plan)}
 
     def row_major(sizes: Sequence[Number], behind: Number, each: Mapping[str, Number]) -> Layout:
         before, classes = sizes
@@ -377,7 +352,9 @@ class RowFormulas(Launcher):
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
         sizes = _before_and_behind(plan)
-        if sizes is None or covered_elements(plan) > FEW:
+        if (
+            sizes is None or covered_elements(plan) > LIMIT
+        ):  # up to which the kernel of any strides would take its place
             return None
         before, behind = sizes
         if plan.class_axis == 0:

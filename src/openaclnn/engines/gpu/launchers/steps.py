@@ -26,7 +26,7 @@ from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number
 
 __all__ = [
-    "EXPECTED", "MEMORY", "Step", "Tile", "gradient_runner", "kept", "launch_of", "loss_runner", "serves", "sure_at", "tile_of",
+    "EXPECTED", "MEMORY", "MOST_CLASSES", "Step", "Tile", "gradient_runner", "kept", "launch_of", "loss_runner", "serves", "sure_at", "tile_of",
 ]  # fmt: skip
 
 MEMORY = 2  # FLOATs that are remembered
@@ -67,39 +67,40 @@ class Tile(NamedTuple):
 
 
 def tile_of(step: Step) -> Tile:
-    return (_rows if step.by_class else _images)(step.dtype.itemsize, step.classes, step.pixels)
+    if step.by_class:
+        return _rows(step.dtype.itemsize, step.classes)
+    return _images(step.classes, step.pixels, step.smoothing != 0)
 
 
-def _rows(itemsize: int, classes: int, pixels: int) -> Tile:
-    """Up to 20 classes of a thread, of several rows in a warp; long rows by as many warps as hold 64 each.
-
-    Of short rows there is one for each lane: what is computed once for a row is not computed by all threads that share it.
-    """
+def _rows(itemsize: int, classes: int) -> Tile:
+    """Short rows: one for each lane, so that what is computed once for a row is not computed by all threads that share it. Then up to 20
+    classes of a thread, of several rows in a warp; long rows by as many warps as hold 64 each."""
     vector = min(power_of_two_divisor(classes), VECTOR_BYTES // itemsize)
     if classes <= 4:
         return Tile(1, next_power_of_two(classes), 128, 4, 1)
-    if classes <= 32:
-        return Tile(next_power_of_two(-(-classes // 8)), 8, 32, 1, 1)
     warps = next_power_of_two(-(-classes // (32 * 64)))
     positions = 1 << max(20 * 32 // classes, 1).bit_length() - 1
     lanes = max(32, 32 * warps // positions * vector)
+    if classes <= 48:
+        positions, lanes = 32, 8 if classes <= 32 else 32
+    elif positions == 4 and -classes % 64 * 3 < classes:
+        lanes = 64
     return Tile(next_power_of_two(-(-classes // lanes)), lanes, positions, warps, 1)
 
 
-def _images(itemsize: int, classes: int, pixels: int) -> Tile:
-    """A thread has all classes of a pixel, or a part of them. Vectors of several pixels would take more registers than they are worth, unless
-    there are few pixels of many classes."""
-    lanes, positions, warps, unit = 1, 128, 4, 1
-    if classes <= 8:
-        positions = 256
-    elif classes > 256:
-        lanes, positions = (8, 16) if itemsize < 4 else (16, 8)
-        warps, unit = next_power_of_two(-(-classes // 256)), 2
-    elif classes > 32:
+def _images(classes: int, pixels: int, smoothed: bool) -> Tile:
+    """A thread has all classes of a pixel or two, or a part of them. Vectors of several pixels would take more registers than they are worth,
+    unless there are few pixels of many classes. Smoothing holds weights, too."""
+    lanes, positions, warps, unit = 1, 256 if classes <= 32 else 128, 4, 1
+    if classes > 256:
+        lanes, positions, warps, unit = 8, 16, next_power_of_two(-(-classes // 256)), 2
+    elif classes > (64 if smoothed else 160):
         lanes, positions = 2, 64
+    elif classes > 128:
+        lanes = 4
     positions = min(positions, next_power_of_two(pixels))
     if classes <= 256:
-        warps = min(warps, max(1, positions * lanes // 32))
+        warps = min(warps, max(1, positions // 32))
     unit = min(power_of_two_divisor(pixels), unit)
     return Tile(next_power_of_two(-(-classes // lanes)), lanes, positions, warps, unit)
 
@@ -115,9 +116,11 @@ def sure_at(step: Step) -> int:
 
 
 def serves(step: Step) -> bool:
+    """Whether the classes of a position fit into registers; tiles, and pixels of an image, are counted by 32 bits."""
     return (
         1 < step.classes <= MOST_CLASSES[step.by_class]
         and _tiles(step, tile_of(step)) < INT32_LIMIT
+        and (step.by_class or step.pixels < INT32_LIMIT // 2)
     )
 
 

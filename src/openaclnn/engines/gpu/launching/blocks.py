@@ -29,7 +29,9 @@ class Block:
 
     def __init__(self, entry: type[Entry], addresses: int, steps: int) -> None:
         self._entry = entry
-        self._block = block = array("q", bytes(8 * (at.HEADER + entry.step_slots * steps)))
+        self._attributes = at.HEADER + entry.step_slots * steps
+        size = self._attributes + native.ATTRIBUTE_SLOTS * steps
+        self._block = block = array("q", bytes(8 * size))
         functions = native.functions()
         block[: len(functions)] = array("q", functions)
         block[at.TUPLE], block[at.FLOAT], block[at.INTEGER] = id(tuple), id(float), id(int)
@@ -63,9 +65,9 @@ class Block:
             keys = [block[own + at.KEY : own + at.CONFIG] for own in places[:-1]]
             if kernel.hidden > at.MAX_HIDDEN or entered == most or words in keys:
                 return
-            place = places[-1]
+            place, attribute = places[-1], self._attributes + step * native.ATTRIBUTE_SLOTS
             block[place + at.KEY : place + at.CONFIG] = words
-            attribute = native.write_attribute(block, place + at.ATTRIBUTE, kernel.cluster)
+            attribute = native.write_attribute(block, attribute, kernel.cluster)
             native.write_config(block, place + at.CONFIG, kernel, 1, attribute)
             # Last: this makes it ready.
             publish(block.buffer_info()[0] + 8 * (place + at.FUNCTION), kernel.function)

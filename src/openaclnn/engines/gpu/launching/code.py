@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from openaclnn.engines.gpu.launching.launch import KEY_WORDS
-from openaclnn.engines.gpu.launching.native import ATTRIBUTE_SLOTS, CONFIG_SLOTS, CONFIG_STREAM
+from openaclnn.engines.gpu.launching.native import CONFIG_SLOTS, CONFIG_STREAM
 from openaclnn.engines.machine.builtins import integer_of
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
@@ -42,8 +42,7 @@ SHIFTS, MASKS, VARIANTS = (
 )
 MAX_STEPS, MAX_SCRATCH, MAX_ADDRESSES = 5, 4, 24  # MAX_SCRATCH: addresses behind those of a call
 FUNCTION, KEY, CONFIG = 0, 1, 1 + KEY_WORDS  # FUNCTION: 0 until it is compiled
-ATTRIBUTE = CONFIG + CONFIG_SLOTS  # the driver's, of a cluster or of launches that overlap
-VARIANT_SLOTS = ATTRIBUTE + ATTRIBUTE_SLOTS
+VARIANT_SLOTS = CONFIG + CONFIG_SLOTS
 STEP_SLOTS = VARIANTS + MAX_VARIANTS * VARIANT_SLOTS
 # A launch of one plan has one variant, its grid and its arguments.
 BOUND_GRID = VARIANTS + VARIANT_SLOTS

@@ -40,7 +40,6 @@ class KernelSpec(NamedTuple):
     fused: bool = True  # a product and a sum may be rounded once; not in formulas, for NumPy's bits
     overlapped: bool | None = None
     follows: bool = False  # may start while the launch before it ends; the kernel itself waits
-    meetings: int = 1  # how often the programs of a cluster wait for each other
 
 
 def unaligned(spec: KernelSpec) -> KernelSpec:
@@ -56,9 +55,9 @@ class Launch(NamedTuple):
     numbers: tuple[int | float, ...]
     constexprs: tuple[Any, ...]  # the last ones, which sizes decide
     warps: int
-    cluster: int = 1  # programs that run at once, and may wait for each other
     # The launch for pointers that are so many bytes off a vector's bounds, where that decides more than a kernel's variant.
     at: Callable[[Sequence[int]], Launch] | None = None
+    cluster: int = 1  # programs that run at once, and may wait for each other
 
 
 def next_power_of_two(number: int) -> int:

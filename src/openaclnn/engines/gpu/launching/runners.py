@@ -126,8 +126,8 @@ def _interpreted_step(launch: Launch) -> Step:
         constexprs = (*spec.constexprs, *own.constexprs)
         if spec.overlapped is not None:
             constexprs = (False, *constexprs)
-        # What programs of a cluster would wait for is there the next time.
-        for _ in range(1 if own.cluster == 1 else 1 + spec.meetings):
+        # What programs of a cluster would wait for is there the second time.
+        for _ in range(min(own.cluster, 2)):
             spec.kernel[(own.grid,)](*pointers, *own.numbers, *constexprs)
 
     return step
@@ -283,7 +283,6 @@ def queue_of(spec: KernelSpec, ready: Ready | None = None) -> Queue:
         numbers: Any,
         constexprs: Any,
         warps: int,
-        cluster: int = 1,
     ) -> None:
         pointers = pick(addresses)
         bits = 0
@@ -296,7 +295,7 @@ def queue_of(spec: KernelSpec, ready: Ready | None = None) -> Queue:
         start = found.get(key)
         if start is None:
             offsets = offsets_of(slots, pointers)
-            launch = Launch(spec, grid, numbers, constexprs, warps, cluster)
+            launch = Launch(spec, grid, numbers, constexprs, warps)
             variant = variant_of(launch, offsets, 0)
             start = found[key] = variant.start
             if ready is not None and variant.native is not None and not large:
