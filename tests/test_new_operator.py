@@ -169,13 +169,14 @@ def test_python_calls(copy: Copy) -> None:
 
 def test_stubs_and_table_name_it(copy: Copy) -> None:
     package = copy.folder / "src" / "openaclnn"
+    table = (copy.folder / "README.md").read_text().partition("| family | operators |")[2]
     for plain, name in (
         ("band_backward", "aclnnBandBackward"),
         ("scaled_softmax", "aclnnScaledSoftmax"),
     ):
         assert f"def {plain}(" in (package / "__init__.pyi").read_text()
         assert f"def {name}GetWorkspaceSize(" in (package / "aclnn.pyi").read_text()
-        assert f" {name.removeprefix('aclnn')} |" in (copy.folder / "README.md").read_text()
+        assert re.search(rf"\b{name.removeprefix('aclnn')}\b", table)
         assert f"| {name} " in (copy.folder / "docs" / "products.md").read_text()
 
 

@@ -151,7 +151,10 @@ def swish(x: Value, *, beta: float) -> Value:
 def swish_backward(gradient: Value, x: Value, *, beta: float) -> Value:
     v = beta * x
     rest = fma(x, beta, -v)
-    return gradient * gate(1.0 + v * logistic(-v, -rest), v, rest)
+    slope = 1.0 + beta * (x * logistic(-v, -rest))
+    # beta * x may be infinite where x is not: the gate is 0 there, and NaN for an infinite x alone.
+    slope = where(slope < -3e38, -3e38, slope) + (x - x)
+    return gradient * gate(slope, v, rest)
 
 
 @formula
