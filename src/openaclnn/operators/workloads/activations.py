@@ -10,7 +10,14 @@ import numpy as np
 
 from openaclnn.core.dtypes import DType, float_of
 from openaclnn.core.interface import Kind
-from openaclnn.operators.workloads.words import Arguments, KernelForm, Peers, Variants, normal
+from openaclnn.operators.workloads.words import (
+    Arguments,
+    KernelForm,
+    Peers,
+    Variants,
+    allocating_and_into,
+    normal,
+)
 
 __all__ = ["workload_of"]
 
@@ -44,8 +51,13 @@ class Workload:
         return np.asarray(inside).astype(dtype.numpy)
 
     def torch_peers(self, torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
-        """PyTorch's own function, or what is written with several."""
-        arguments = self._arguments(given)
+        """PyTorch's own function, into `out` too where it can, or what is written with several."""
+        arguments, peer = self._arguments(given), self.operator.peer
+        if isinstance(peer, str) and not self.operator.output.in_place:
+            function = getattr(torch.ops.aten, peer)
+            for overload in ("out", "grad_input"):
+                if overload in function.overloads():
+                    return allocating_and_into(function, tuple(arguments), out, overload)
         return {"torch": lambda: self._peer(torch, arguments)}
 
     def _peer(self, torch: Any, arguments: list[Any]) -> Any:
