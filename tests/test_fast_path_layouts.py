@@ -327,7 +327,8 @@ def test_a_layout_of_classes_that_was_not_seen_takes_the_road(
         if has_targets(operator):
             np.testing.assert_array_equal(np.asarray(got), expected)
         else:  # other code walks this layout, and adds up in another order
-            assert_matches_oracle(operator, made | whole, np.asarray(got))
+            arrays = {name: made[name] for name in given_arrays}
+            assert_matches_oracle(operator, arrays | whole, np.asarray(got))
         np.testing.assert_array_equal(np.asarray(out), np.asarray(got))
         assert (np.asarray(room)[..., :n] == 5).all()
         assert (np.asarray(room)[..., n + shape[-1] :] == 5).all()

@@ -59,6 +59,15 @@ def test_options_of_any_type(operator: Operator) -> None:
     assert seen > len(options)
 
 
+@pytest.mark.parametrize("name", ["swish", "swish_backward"])
+def test_an_option_that_is_null_is_its_default(name: str) -> None:
+    operator = openaclnn.find_operator(name)
+    arguments = operator.samples[0].arrays()
+    left_out = operator.oracle(**{n: v for n, v in arguments.items() if n != "beta"})
+    np.testing.assert_array_equal(operator.oracle(**arguments | {"beta": None}), left_out)
+    np.testing.assert_allclose(plain(operator)(**arguments | {"beta": None}), left_out, rtol=1e-6)
+
+
 @names
 def test_tensors_of_any_shape_and_kind(operator: Operator) -> None:
     arguments = operator.samples[0].arrays()

@@ -59,11 +59,12 @@ def sigmoid(x: Any) -> Any:
 
 
 def _swish(x: Any, beta: Any = 1.0) -> Any:
+    beta = 1.0 if beta is None else beta
     return x * sigmoid(beta * x if beta else np.zeros_like(x))
 
 
 def _swish_backward(g: Any, x: Any, beta: Any = 1.0) -> Any:
-    v = beta * x
+    v = x if beta is None else beta * x
     return g * sigmoid(v) * (1 + v * sigmoid(-v))
 
 
