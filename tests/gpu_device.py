@@ -353,7 +353,7 @@ def test_work_goes_to_the_current_stream(operator: Operator) -> None:
         done = side.record_event()
         assert not done.query()  # nothing waited for the device
     side.synchronize()
-    assert torch.equal(out, expected)
+    assert torch.equal(out.view(torch.uint8), expected.view(torch.uint8))
 
 
 @names
@@ -540,6 +540,8 @@ def test_any_numbers_have_the_bits_of_the_slow_path(operator: Operator, dtype: D
     for variant in operator.workloads.VARIANTS:
         arguments = bench_arguments(operator, dtype, shape, variant)
         for numbers in ({}, *itertools.chain(*several, *several)):
+            if not numbers.keys() <= operator.plain_defaults.keys():
+                continue
             given = arguments | numbers
             got = function(**given)
             with openaclnn.use_engine("triton"):

@@ -247,11 +247,6 @@ class _Writer:
         for axis in reversed(range(1, axes)):
             text += [f"at_{axis} = rest % size_{axis}", f"rest = rest // size_{axis}"]
         text += ["at_0 = rest", "inside = at_0 < size_0"]
-        if not by_class and axes > 1:
-            # Most neighbours are neighbours on the last axis: threads lie along it, even where no divisor says so. Where one does, it is
-            # what bounds vectors.
-            text += [f"at_{axis} = tl.max_constancy(at_{axis}, [1, POSITIONS])" for axis in range(axes - 1)]  # fmt: skip
-            text.append(f"at_{axes - 1} = tl.max_contiguous(at_{axes - 1}, [1, POSITIONS])")
         for name in self.placed():
             terms = [f"at_{axis} * {self.stride(name, axis)}" for axis in range(axes)]
             text.append(f"first_{name} = {' + '.join(terms)}")
