@@ -176,7 +176,7 @@ class _Writer:
             case "~":
                 text = f"{operands[0]} == 0"
             case word if word in WORDS:
-                precise = ["PRECISE"] if word in PRECISE_WORDS else []
+                precise = ["PRECISE=PRECISE"] if word in PRECISE_WORDS else []
                 text = f"{word}({', '.join(operands + precise)})"
             case sign:
                 text = f"{operands[0]} {sign} {operands[1]}"
