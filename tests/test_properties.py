@@ -10,7 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import openaclnn
-from conftest import CPU_ENGINES, OPERATORS, assert_matches_oracle, call_on, tensor_names
+from conftest import (
+    CPU_ENGINES,
+    OPERATORS,
+    assert_matches_oracle,
+    call_on,
+    families,
+    floats_of,
+    tensor_names,
+)
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, promote
 from openaclnn.core.plan import broadcast_shapes
@@ -189,12 +197,12 @@ def run(
             assert (base[~written].astype(np.float32) == 7).all()
 
 
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
+@pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
 @settings(quick, max_examples=12)
 @given(data=st.data(), engine_name=st.sampled_from(CPU_ENGINES))
 def test_workload_in_any_layout(operator: Operator, engine_name: str, data: Any) -> None:
-    """Every operator, also one without a test of its own above: its workload's cases, each tensor somewhere else."""
-    dtype = data.draw(float_dtypes)
+    """Operators without a test of their own above, too: its workload's cases, each tensor somewhere else."""
+    dtype = data.draw(st.sampled_from(floats_of(operator)))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     arguments = data.draw(st.sampled_from([*cases_of(operator, rng, dtype)]))
     expected = operator.oracle(**arguments)
