@@ -256,6 +256,13 @@ def whole(operator: Operator) -> dict[str, Any]:
     return options
 
 
+def has_one_dtype(operator: Operator, output: DType, dtype: DType) -> bool:
+    """Whether its output has the inputs' dtype, and this is another."""
+    rules = [check.rule for check in operator.checks if operator.output.name in check.names]
+    compared = any("has the dtype of" in rule or "the common dtype" in rule for rule in rules)
+    return compared and output is not dtype
+
+
 def tensor_names(operator: Operator) -> list[str]:
     """The Python names of the input tensors."""
     return [p.python_name for p in operator.parameters if p.is_read]

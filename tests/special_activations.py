@@ -41,7 +41,6 @@ CASES: list[tuple[str, dict[str, Any], list[float], list[float]]] = [
     ("softshrink", {"lambd": 0.5}, [*ENDS, 0.5, -0.5, 2, -2], [0, inf, -inf, 0, 0, 0, 0, 1.5, -1.5]),
     ("softshrink", {"lambd": inf}, [*ENDS, 2], [0, 0, 0, 0, 0, 0]),
     ("softshrink_backward", {"lambd": 0.5}, [*ENDS, 0.5, -0.5, 2], [2, 2, 2, 0, 0, 0, 0, 2]),
-    ("shrink", {"lambd": 0.5, "bias": -1.0}, [*ENDS, 0.5, 2, -2], [0, inf, -inf, 0, 0, 0, 3, -3]),
     ("sigmoid", {}, [*ENDS, BEYOND, -BEYOND], [nan, 1, 0, 0.5, 0.5, 1, 0]),
     ("sigmoid_backward", {}, [*ENDS, 1, 0.5], [nan, -inf, -inf, 0, -0.0, 0, 0.5]),
     ("silu", {}, [*ENDS, -200], [nan, inf, nan, 0, -0.0, -0.0]),

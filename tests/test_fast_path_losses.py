@@ -116,10 +116,10 @@ def test_what_changes_from_call_to_call_takes_the_road(
 ) -> None:
     rng = np.random.default_rng(11)
     variant = next(iter(operator.workloads.VARIANTS))
-    # A zero or an integer where others are floats is another kind.
+    # A zero or an integer where others are floats is another kind, and so is a beta that is no power of two.
     free = {
         name: [value for value in values if value and type(value) is type(values[0])]
-        for name, values in NUMBERS.items()
+        for name, values in (NUMBERS | {"beta": [1.0, 0.5, 0.25, 4.0]}).items()
         if name in operator.signature()
     }
     for turned in (False, True):

@@ -35,6 +35,7 @@ if MODE:
         LAYOUTS,
         assert_matches_oracle,
         families,
+        has_one_dtype,
         laid_out,
         plain,
         tensor_names,
@@ -153,11 +154,14 @@ if MODE == "interpret":
     @dtypes
     @pytest.mark.parametrize("output", FLOATS, ids=str)
     def test_elementwise_two_roundings(operator: Operator, dtype: DType, output: DType) -> None:
+        if has_one_dtype(operator, output, dtype):
+            return  # the refusal is tested with its checks
         rng = np.random.default_rng(3)
         arguments = {
             name: rng.normal(size=1037).astype(dtype.numpy) for name in tensor_names(operator)
         }
-        same = plain(operator)(**arguments)
+        compute = openaclnn.explain(operator, **arguments).plan.compute
+        same = plain(operator)(**arguments, out=np.empty(1037, compute.numpy))
         out = np.full(1037, nan, output.numpy)
         plain(operator)(**arguments, out=out)
         expected = same.astype(output.numpy).astype(np.float64)

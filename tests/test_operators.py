@@ -22,6 +22,7 @@ from conftest import (
     families,
     floats_of,
     fresh,
+    has_one_dtype,
     in_layouts,
     laid_out,
     plain,
@@ -188,13 +189,6 @@ def test_ranks_0_to_8(operator: Operator, engine: str) -> None:
                 got = call_on(engine, operator, given)
                 assert got.shape == shape
                 assert_matches_oracle(operator, given, got)
-
-
-def has_one_dtype(operator: Operator, output: DType, dtype: DType) -> bool:
-    """Whether its output has the inputs' dtype, and this is another."""
-    rules = [check.rule for check in operator.checks if operator.output.name in check.names]
-    compared = any("has the dtype of" in rule or "the common dtype" in rule for rule in rules)
-    return compared and output is not dtype
 
 
 def lists_outputs(operator: Operator) -> bool:

@@ -43,7 +43,8 @@ def some_floats() -> Array:
 
 
 def test_every_word_is_exact_or_has_a_bound() -> None:
-    assert {*BOUNDS} | EXACT == {*WORDS}
+    """Those of three numbers have theirs with the operators that they are for."""
+    assert {*BOUNDS} | EXACT | {"scaled_exp", "scaled_expm1"} == {*WORDS}
 
 
 @every_word

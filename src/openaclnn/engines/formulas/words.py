@@ -110,13 +110,13 @@ def expm1(x: Value, rest: Value = None) -> Value:
     return np.expm1(_sum(x, rest))
 
 
-@_wide(2.0)
+@_wide(0.5)
 def scaled_exp(multiplier: Value, factor: Value, x: Value) -> Value:
     """multiplier * exp(factor * x), with all digits where the exponential alone would have lost some, or all, to its exponent."""
     return multiplier * np.exp(factor * x)
 
 
-@_wide(2.0)
+@_wide(0.5)
 def scaled_expm1(multiplier: Value, factor: Value, x: Value) -> Value:
     """multiplier * (exp(factor * x) - 1), exact to the last places where factor * x is small; infinite where exp overflows."""
     exponent = factor * x

@@ -45,8 +45,8 @@ def _most(x, y):
 
 @triton.jit
 def _rest(x, rest):
-    """What a rounding left of x; nothing where that is infinite."""
-    return tl.where(tl.abs(x) < 3e38, rest, 0.0)
+    """What a rounding left of x; nothing where x is so large that functions of it are 0, infinite or a line."""
+    return tl.where(tl.abs(x) < 1024.0, rest, 0.0)
 
 
 @triton.jit
@@ -125,7 +125,8 @@ def scaled_exp(multiplier, factor, x, PRECISE: tl.constexpr):
         second = ((whole - half + 127) << 23).to(tl.float32, bitcast=True)
         result = multiplier * first * tl.exp2(r * LOG2_E) * second
     else:
-        result = multiplier * tl.exp(x * factor)
+        half = tl.exp(x * factor * 0.5)
+        result = multiplier * half * half
     return result
 
 
@@ -232,7 +233,8 @@ def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
         result = (value * x) * tl.where(far, raised, scale)
         result = tl.where(far, result * 2.3283064365386963e-10, result)
     else:
-        result = x * sigmoid(v, rest, PRECISE)
+        half = tl.exp(v * 0.5)  # far below 0 the exponential alone is subnormal
+        result = tl.where(v < -80.0, x * half * half, x * sigmoid(v, rest, PRECISE))
     return result
 
 
