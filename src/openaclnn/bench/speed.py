@@ -22,6 +22,7 @@ from openaclnn.bench.timing import (
 )
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+from openaclnn.operators import FAMILIES
 
 ATTEMPTS = 3  # a case is timed again while other processes disturb it
 ROUND = ", round"  # ends the names of contenders at the round size beside an odd one
@@ -31,9 +32,12 @@ _PROBE = 1 << 8  # elements of a problem that shows whether an operator takes a 
 def speed_cases(
     regimes: Mapping[str, Sequence[Regime]], dtypes: Sequence[DType], quick: bool, headline: bool
 ) -> Iterator[Case]:
-    """The cases of these regimes, operator by operator; none of a layout that an operator refuses."""
+    """The cases of these regimes, operator by operator; none of a layout that an operator refuses. Headlines are of operators
+    that have a module of their own."""
     known: dict[tuple[str, str, str], bool] = {}
     for operator in measured():
+        if headline and operator.home.rpartition(".")[2] in FAMILIES:
+            continue
         for regime in regimes.get(operator.workloads.PATTERN, ()):
             if (quick and not regime.quick) or (headline and not regime.headline):
                 continue
