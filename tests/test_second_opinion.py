@@ -12,15 +12,9 @@ import torch
 from conftest import OPERATORS, call_on, each, naive_result, told
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType
-from openaclnn.operators.activations import Activation
 from test_interop import to_torch
 
-names = pytest.mark.parametrize(
-    "operator",
-    [op for op in OPERATORS if not isinstance(op, Activation) or op.peer],
-    ids=lambda op: op.python_name,
-)
-"""Those that PyTorch has under a name; it has none of some activations."""
+names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 SHAPES = {"elementwise": (37, 201), "rows": (33, 301), "pixels": (2, 7, 30, 65)}
 
 
@@ -63,16 +57,11 @@ def check_second_opinion(operator: Operator, dtype: DType, engine: str) -> None:
                 assert ours <= theirs + np.spacing(np.float32(largest)), (variant, name)
             for name, theirs_all in meant.items():
                 theirs = error(theirs_all[number].numpy(), exact)
-                near = 1e-7 if operator.python_name in ROUGH else 1e-11
-                assert theirs <= near * largest, (variant, name, "PyTorch computes something else")
+                assert theirs <= 1e-11 * largest, (variant, name, "PyTorch computes something else")
             # The expression computes in FLOAT: it may lose what the formula loses there.
             lost = 4 * error(rough[number], exact) + 2 * eps * largest
             formula = formulas[number].double().numpy()
             np.testing.assert_allclose(formula, exact, rtol=0, atol=lost)
-
-
-ROUGH = ("hardsigmoid_backward",)
-"""PyTorch divides by 6 with FLOAT's 1 / 6, in float64 too."""
 
 
 def error(values: Any, exact: Any) -> Any:

@@ -23,6 +23,7 @@ from openaclnn.core.version import __version__ as __version__
 from openaclnn.engines.dispatch import use_engine
 from openaclnn.engines.threads import get_num_threads, set_num_threads, use_threads_of
 from openaclnn.operators import FAMILIES as _FAMILIES
+from openaclnn.operators import family_of as _family_of
 from openaclnn.operators import find_operator, registry, support_table
 from openaclnn.operators import load_family as _load_family
 
@@ -38,12 +39,12 @@ def _enter(operator: _Operator) -> None:
 
 def __getattr__(name: str) -> _Any:
     """The plain calls of families, which are declared when one of them is asked for."""
-    for family, names in _FAMILIES.items():
-        if name in map(_python_name, names):
-            for operator in _load_family(family):
-                _enter(operator)
-            return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    family = _family_of(name)
+    for operator in _load_family(family) if family else ():
+        _enter(operator)
+    if name not in globals():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

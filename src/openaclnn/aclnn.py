@@ -23,7 +23,7 @@ from openaclnn.calls.executor import (
 from openaclnn.core.declare import Operator, registry
 from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Tensor
-from openaclnn.operators import FAMILIES, load_family
+from openaclnn.operators import FAMILIES, family_of, load_family
 from openaclnn.runtime.api_init import aclGetRecentErrMsg
 from openaclnn.runtime.memory import look_at, notify
 
@@ -191,12 +191,12 @@ def _enter(operator: Operator) -> None:
 
 def __getattr__(name: str) -> Any:
     """The functions of families, which are declared when one of them is asked for."""
-    for family, names in FAMILIES.items():
-        if name.removesuffix("GetWorkspaceSize") in names:
-            for operator in load_family(family):
-                _enter(operator)
-            return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    family = family_of(name.removesuffix("GetWorkspaceSize"))
+    for operator in load_family(family) if family else ():
+        _enter(operator)
+    if name not in globals():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -133,11 +133,13 @@ def same_dtype(row: str, name: str, other: str) -> Check:
 
 
 def scalar_castable(row: str, *which: str) -> Check:
+    """Scalars that FLOAT can hold, those of them that are not null."""
+
     def broken_by(call: Call) -> Violation | None:
         for name in which:
-            dtype = call.values[name].dtype
-            if dtype not in CONVERTIBLE:
-                return Violation(name, "a scalar convertible to FLOAT", dtype.name)
+            scalar = call.values[name]
+            if scalar is not None and scalar.dtype not in CONVERTIBLE:
+                return Violation(name, "a scalar convertible to FLOAT", scalar.dtype.name)
         return None
 
     rule = f"convertible to FLOAT: {', '.join(which)}"

@@ -5,10 +5,12 @@ Who needs the filled registry imports it from here.
 
 from __future__ import annotations
 
+import functools
 import importlib
 
 from openaclnn.core import declare
 from openaclnn.core.declare import Operator, SupportTable
+from openaclnn.core.interface import python_name
 from openaclnn.operators import (  # noqa: F401
     cross_entropy_loss,
     cross_entropy_loss_grad,
@@ -31,7 +33,7 @@ from openaclnn.operators import (  # noqa: F401
 )
 
 __all__ = [
-    "FAMILIES", "find_operator", "grouped", "load_family", "operators_by_kernel", "registry", "support_table",
+    "FAMILIES", "family_of", "find_operator", "grouped", "load_family", "operators_by_kernel", "registry", "support_table",
 ]  # fmt: skip
 
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -65,19 +67,34 @@ def load_family(name: str) -> tuple[Operator, ...]:
     return tuple(declared[own] for own in FAMILIES[name])
 
 
+@functools.cache
+def _families() -> dict[str, str]:
+    """The modules that declare several operators, by these operators' C and Python names."""
+    return {
+        name: family
+        for family, members in FAMILIES.items()
+        for member in members
+        for name in (member, python_name(member))
+    }
+
+
+def family_of(name: str) -> str | None:
+    """The module that declares an operator among several, by its C or Python name."""
+    return _families().get(name)
+
+
 def registry() -> tuple[Operator, ...]:
-    """All operators, in the order of their declaration."""
-    for name in FAMILIES:
-        load_family(name)
-    return declare.registry()
+    """All operators: those with a module of their own, then family by family, whichever was asked for first."""
+    of_families = [operator for name in FAMILIES for operator in load_family(name)]
+    alone = [operator for operator in declare.registry() if family_of(operator.name) is None]
+    return (*alone, *of_families)
 
 
 def grouped() -> dict[str, list[Operator]]:
     """All operators under the names of their families, in the order of the families' first ones: for lists that people read."""
-    names = {name: family for family, members in FAMILIES.items() for name in members}
     groups: dict[str, list[Operator]] = {}
     for operator in registry():
-        family = names.get(operator.name) or next(f for part, f in _PARTS if part in operator.name)
+        family = family_of(operator.name) or next(f for part, f in _PARTS if part in operator.name)
         groups.setdefault(family, []).append(operator)
     return groups
 
@@ -96,7 +113,11 @@ def find_operator(name: str) -> Operator:
     """An operator by its name in any spelling (aclnnEluBackward, EluBackward, elu_backward), or by that of a kernel in
     case lists (elu_grad_v2); KeyError names the nearest ones.
     """
-    registry()
+    family = family_of(name)
+    if family is not None:
+        load_family(family)
+    elif not any(name in (each.name, each.python_name) for each in declare.registry()):
+        registry()  # it may be another spelling of any
     return declare.find_operator(name)
 
 

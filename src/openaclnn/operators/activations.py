@@ -19,22 +19,23 @@ from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import Check, Violation
 from openaclnn.core.declare import Operator, OutputSpec, Sample, register
-from openaclnn.core.dtypes import FLOAT, FLOATS, DType, float_of, promote
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType, float_of
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, Plan, broadcast_shapes, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.formulas import Formula
+from openaclnn.operators import pairwise
 from openaclnn.operators.workloads.words import KernelForm
 
 __all__ = [
-    "ALL", "G", "NEWEST", "NOT_910", "NOT_310P", "NOT_950", "X", "Activation", "KernelForm", "broadcast", "converts", "declare",
-    "dtypes",
-    "in_bounds", "not_null", "number", "promotes", "rank", "same_dtype", "same_shape",
+    "ALL", "G", "NEWEST", "NOT_310P", "NOT_950", "X", "Activation", "KernelForm", "broadcast", "converts", "declare", "dtypes",
+    "generated", "in_bounds", "not_null", "number", "number_of", "promoted", "promotes", "rank", "same_as_promoted", "same_dtype",
+    "same_shape", "scalars", "value",
 ]  # fmt: skip
 
-ALL = frozenset({"950", "a3", "a2", "310p", "910"})
-NOT_310P, NOT_910, NOT_950 = ALL - {"310p"}, ALL - {"910"}, ALL - {"950"}
+ALL = pairwise.FAMILIES
+NOT_310P, NOT_950 = ALL - {"310p"}, ALL - {"950"}
 NEWEST = frozenset({"950", "a3", "a2"})
 """Which product families have an operator."""
 
@@ -134,38 +135,16 @@ def converts(source: str = "") -> Rule:
 
 def promotes(more: tuple[DType, ...] = ()) -> Rule:
     """The inputs' dtypes have a common one, which is supported."""
-
-    def of(operator: Activation, row: str) -> list[Check]:
-        def broken_by(call: Call) -> Violation | None:
-            first, second = operator.read
-            common = promoted(call)
-            if common is None:
-                have = f"{call.tensor(first).dtype} ({first})"
-                return Violation(
-                    second, f"a dtype that promotes with {have}", call.tensor(second).dtype.name
-                )
-            if common not in (*call.product.floats, *more):
-                listed = checks.names((*call.product.floats, *more))
-                return Violation(second, f"a common dtype among {listed}", common.name)
-            return None
-
-        names = ", ".join(operator.read)
-        return [checks.value_check(row, f"{names} have a common dtype", broken_by)]
-
-    return of
+    return lambda operator, row: [
+        pairwise.promotes(row, *operator.read),
+        pairwise.promoted_supported(row, *operator.read, more=more),
+    ]
 
 
-def broadcast() -> Rule:
+def broadcast(operator: Activation, row: str) -> list[Check]:
     """The inputs broadcast, and the output has that shape."""
-
-    def of(operator: Activation, row: str) -> list[Check]:
-        read = operator.read
-        return [
-            checks.broadcastable(row, *read),
-            checks.output_shape(row, operator.output.name, read),
-        ]
-
-    return of
+    read = operator.read
+    return [checks.broadcastable(row, *read), checks.output_shape(row, operator.output.name, read)]
 
 
 def same_as_promoted() -> Rule:
@@ -214,17 +193,7 @@ def value(name: str, expected: str, broken: Callable[[Call], bool]) -> Rule:
 
 def scalars(*names: str) -> Rule:
     """Options that FLOAT can hold."""
-
-    def of(operator: Activation, row: str) -> list[Check]:
-        def broken_by(call: Call) -> Violation | None:
-            for name in names:
-                if call[name] is not None and call[name].dtype not in checks.CONVERTIBLE:
-                    return Violation(name, "a scalar convertible to FLOAT", call[name].dtype.name)
-            return None
-
-        return [checks.value_check(row, f"convertible to FLOAT: {', '.join(names)}", broken_by)]
-
-    return of
+    return lambda operator, row: [checks.scalar_castable(row, *names)]
 
 
 def _renamed(operator: Activation, names: Sequence[str]) -> tuple[str, ...]:
@@ -236,11 +205,10 @@ def _renamed(operator: Activation, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def promoted(call: Call) -> DType | None:
-    """The common dtype of what the formula reads, which is two tensors."""
+    """The common dtype of what the formula reads."""
     operator = call.operator
     assert isinstance(operator, Activation)
-    first, second = (call.tensor(name).dtype for name in operator.read)
-    return promote(first, second)
+    return pairwise.promoted_dtype(call, *operator.read)
 
 
 def number(name: str, text: str, default: Any, optional: bool = False) -> Parameter:
@@ -291,13 +259,13 @@ def declare(
     the `arguments`, with the options that are among these.
     """
     inputs = {"self": "what the function is applied to"} if inputs is None else inputs
-    broadcasts = any(rule.__qualname__.startswith("broadcast.") for rule in rules)
+    broadcasts = broadcast in rules
     shape = "broadcasts with the others" if broadcasts else f"that of {next(iter(inputs))}"
     tensors = [
         Parameter(each, Kind.TENSOR, text, shape if place else "0 to 8 dimensions", accepts)
         for place, (each, text) in enumerate(inputs.items())
     ]
-    text = "gradient of the input" if "rad" in next(iter(inputs)) else "the result"
+    text = "gradient of the input" if re.search("Backward|Grad", name) else "the result"
     c_type = "const aclTensor *" if const_output else ""
     written = Parameter(
         output, Kind.OUTPUT, text, "the broadcast shape" if broadcasts else shape, accepts, c_type=c_type
@@ -313,8 +281,7 @@ def declare(
     if in_place:
         (first, *others) = tensors
         ref = replace(
-            first, name=in_place, kind=Kind.OUTPUT, text=f"{first.text}, and the result", in_place=True,
-            c_type="const aclTensor *" if const_output else "",
+            first, name=in_place, kind=Kind.OUTPUT, text=f"{first.text}, and the result", in_place=True, c_type=c_type,
         )  # fmt: skip
         samples[ref.python_name] = samples.pop(first.python_name)
         _operator(
@@ -341,9 +308,6 @@ def _operator(
         module=reference.__module__, **more,
     )  # fmt: skip
     rows = [checks.result_pointers("0")]
-    numbers_taken = [p.name for p in parameters if p.kind is Kind.SCALAR]
-    if numbers_taken and not any(rule.__qualname__.startswith("scalars.") for rule in rules):
-        rules = rules[0], scalars(*numbers_taken), *rules[1:]
     for rule in rules:
         row = str(int(rows[-1].row) + 1)
         rows += rule(operator, row)
@@ -359,11 +323,8 @@ def _result(call: Call) -> OutputSpec:
     """The shape and dtype of an omitted output."""
     operator = call.operator
     assert isinstance(operator, Activation)
-    tensors = [call.tensor(name) for name in operator.read]
-    shape = broadcast_shapes(*[tensor.shape for tensor in tensors])
-    dtype: DType | None = tensors[0].dtype
-    for tensor in tensors[1:]:
-        dtype = dtype and promote(dtype, tensor.dtype)
+    shape = broadcast_shapes(*[call.tensor(name).shape for name in operator.read])
+    dtype = promoted(call)
     assert shape is not None
     assert dtype is not None
     return shape, dtype

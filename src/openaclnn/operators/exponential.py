@@ -36,7 +36,7 @@ from openaclnn.operators.activations import (
     same_shape,
     scalars,
     value,
-)  # fmt: skip
+)
 
 ALPHA, SCALE = 1.6732632423543773, 1.0507009873554805
 NUMBERS = {"alpha": float_of(ALPHA), "scale": float_of(SCALE), "input_scale": 1.0}

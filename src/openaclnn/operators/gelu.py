@@ -24,8 +24,9 @@ from openaclnn.operators.activations import (
     same_dtype,
     same_shape,
     value,
-)  # fmt: skip
+)
 from openaclnn.operators.rectified import GRADIENT
+from openaclnn.operators.sigmoids import sigmoid
 
 TANH = "self / 2 * (1 + tanh(sqrt(2 / pi) * (self + 0.044715 * self^3)))"
 TANH_VALUES = [-7.024594819237271e-05, -0.1588080093917233, 0.34571400982514394, 2.996362607918227]
@@ -44,13 +45,8 @@ def _argument(x: Any) -> Any:
     return x.dtype.type(math.sqrt(8 / math.pi)) * (x + x.dtype.type(0.044715) * x * x * x)
 
 
-def _logistic(v: Any) -> Any:
-    e = np.exp(-np.abs(v))
-    return np.where(v >= 0, 1, e) / (1 + e)
-
-
 def _tanh(x: Any) -> Any:
-    return x * _logistic(_argument(x))
+    return x * sigmoid(_argument(x))
 
 
 def _erf(x: Any) -> Any:
@@ -60,10 +56,10 @@ def _erf(x: Any) -> Any:
 def _tanh_backward(g: Any, x: Any) -> Any:
     """What is no number in the second term counts for nothing; NaN itself stays."""
     s, slope = (
-        _logistic(_argument(x)),
+        sigmoid(_argument(x)),
         x.dtype.type(math.sqrt(8 / math.pi)) * (1 + x.dtype.type(0.134145) * x * x),
     )
-    bent = x * s * _logistic(-_argument(x)) * slope
+    bent = x * s * sigmoid(-_argument(x)) * slope
     return g * (s + np.where(np.isnan(bent), 0, bent))
 
 
@@ -96,7 +92,7 @@ declare(
     "GeluBackward", "Gradient of the Gaussian error linear unit by the hyperbolic tangent.",
     "gradInput = gradOutput * (s + self * s * (1 - s) * p'), s = 1 / (1 + exp(-p)), p = sqrt(8 / pi) * (self + 0.044715 * self^3)",
     formulas.gelu_backward, _tanh_backward, [-0.00033512319712267083, -0.1659281676915651, 2.602109710603927, 4.046336666523879],
-    (not_null(), promotes(), converts(), rank("gradOutput", "self"), broadcast()), inputs=GRADIENT, output="gradInput",
+    (not_null(), promotes(), converts(), rank("gradOutput", "self"), broadcast), inputs=GRADIENT, output="gradInput",
     const_output=True, compute=promoted, numbers=lambda call: dict(TANH_ALONE),
     kernels=(KernelForm("gelu_grad", {"dy": "gradOutput", "x": "self"}, unread=("y",)),),
     peer=lambda torch, g, x: torch.ops.aten.gelu_backward(g, x, approximate="tanh"),
@@ -109,7 +105,7 @@ declare(
     lambda g, x, approximate: _tanh_backward(g, x) if approximate == "tanh" else _erf_backward(g, x),
     [-0.0005036496612264215, -0.1666309411753726, 2.6024853739684883, 4.047782588816736],
     (
-        not_null("gradOutput", "self", "gradInput", "approximate"), promotes(), same_as_promoted(), broadcast(),
+        not_null("gradOutput", "self", "gradInput", "approximate"), promotes(), same_as_promoted(), broadcast,
         value("approximate", '"none" or "tanh"', lambda call: call["approximate"] not in ("none", "tanh")),
     ),
     inputs=GRADIENT, output="gradInput", compute=promoted, numbers=lambda call: {"tanh": call["approximate"] == "tanh"},

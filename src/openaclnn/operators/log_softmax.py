@@ -14,7 +14,8 @@ from openaclnn.core.interop import view_memory
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.softmax import log_softmax
-from openaclnn.operators.softmaxes import FAMILIES, PARAMETERS, row_arrays, rows_plan
+from openaclnn.operators.pairwise import FAMILIES
+from openaclnn.operators.softmaxes import PARAMETERS, row_arrays, rows_plan
 
 # Whatever dtypes are listed convert to each other: the document's row on that breaks for none.
 CHECKS = (

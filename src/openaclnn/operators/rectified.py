@@ -18,7 +18,7 @@ from openaclnn.core.dtypes import (
     INT64,
     UINT8,
     DType,
-)  # fmt: skip
+)
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.engines.formulas import activations as formulas
 from openaclnn.operators.activations import (
@@ -37,8 +37,9 @@ from openaclnn.operators.activations import (
     rank,
     same_dtype,
     same_shape,
+    scalars,
     value,
-)  # fmt: skip
+)
 
 GRADIENT = {"gradOutput": "gradient of the output", "self": "the forward's input"}
 SLOPE = number("negativeSlope", "slope below 0", 0.01)
@@ -59,7 +60,7 @@ declare(
     "LeakyRelu", "x where it is positive, a multiple of it elsewhere.",
     "out = self > 0 ? self : self * negativeSlope", formulas.leaky_relu,
     lambda x, slope: np.where(x > 0, x, x * slope), [-0.4, -0.1, 0.5, 3],
-    (not_null(), dtypes("self", more=(DOUBLE,)), converts("self"), rank("self"), same_shape()),
+    (not_null(), scalars("negativeSlope"), dtypes("self", more=(DOUBLE,)), converts("self"), rank("self"), same_shape()),
     options=(SLOPE,), accepts=(*FLOATS, DOUBLE), families=NOT_310P, in_place="selfRef", arguments={"negative_slope": 0.1},
     kernels=(KernelForm("leaky_relu", {"x": "self"}, STEEPNESS, values=FLAT),), peer="leaky_relu",
     variants={"slope 0.01": {}, "slope -0.5": {"negative_slope": -0.5}},
@@ -71,8 +72,8 @@ declare(
     "out = self > 0 ? gradOutput : gradOutput * negativeSlope", formulas.leaky_relu_backward,
     lambda g, x, slope, is_result: np.where(x > 0, g, g * slope), [0.1, 0.2, 3, 4],
     (
-        not_null("gradOutput", "self", "negativeSlope", "out"), dtypes("gradOutput", "self", more=(DOUBLE,)),
-        rank("gradOutput", "self"), broadcast(),
+        not_null("gradOutput", "self", "negativeSlope", "out"), scalars("negativeSlope"), dtypes("gradOutput", "self", more=(DOUBLE,)),
+        rank("gradOutput", "self"), broadcast,
         value(
             "negativeSlope", ">= 0 when selfIsResult is true",
             lambda call: call["selfIsResult"] and call["negativeSlope"].float32() < 0,
@@ -110,7 +111,7 @@ declare(
     "AddRelu", "A tensor and a multiple of another, where their sum is positive, 0 elsewhere.",
     "out = max(self + alpha * other, 0)", formulas.add_relu,
     lambda x, y, alpha: np.where(x + alpha * y <= 0, 0.0, x + alpha * y), [0, 0, 2, 5],
-    (not_null(), dtypes("self", "other", more=INTEGERS), converts(), rank("self", "other"), broadcast()),
+    (not_null(), scalars("alpha"), dtypes("self", "other", more=INTEGERS), converts(), rank("self", "other"), broadcast),
     inputs={"self": "the first summand", "other": "what is multiplied"}, options=(number("alpha", "factor of other", 1.0),),
     accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", compute=_computed, numbers=_alpha,
     arguments={"self": (FLOAT, [-4.0, -1.0, 0.5, 3.0]), "other": (FLOAT, [1.0, 2.0, 3.0, 4.0]), "alpha": 0.5},
@@ -136,7 +137,7 @@ def _in_dtype(call: Call) -> dict[str, Any]:
 declare(
     "Threshold", "x where it is above a threshold, a value elsewhere.", "out = self <= threshold ? value : self",
     formulas.threshold, lambda x, threshold, value: np.where(x <= threshold, value, x), [9, 9, 9, 3],
-    (not_null("self", "out", "threshold", "value"), dtypes("self", more=INTEGERS), converts("self"), rank("self"), same_shape()),
+    (not_null("self", "out", "threshold", "value"), scalars("threshold", "value"), dtypes("self", more=INTEGERS), converts("self"), rank("self"), same_shape()),
     options=LIMITS, accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", numbers=_in_dtype,
     arguments={"threshold": 0.5, "value": 9.0}, peer="threshold",
     gradient=Gradient("aclnnThresholdBackward"),
@@ -147,8 +148,8 @@ declare(
     "out = self <= threshold ? 0 : gradOutput", formulas.threshold_backward,
     lambda g, x, threshold: np.where(x <= threshold, 0.0, g), [0, 0, 0, 4],
     (
-        not_null("threshold", "out", "gradOutput", "self"), dtypes("gradOutput", "self", more=(INT8, UINT8, INT32, INT64)),
-        same_dtype(), rank("gradOutput", "self"), broadcast(),
+        not_null("threshold", "out", "gradOutput", "self"), scalars("threshold"), dtypes("gradOutput", "self", more=(INT8, UINT8, INT32, INT64)),
+        same_dtype(), rank("gradOutput", "self"), broadcast,
     ),
     inputs=GRADIENT, options=LIMITS[:1], accepts=(*FLOATS, INT8, UINT8, INT32, INT64), numbers=_in_dtype,
     arguments={"threshold": 0.5}, peer="threshold_backward",
@@ -163,7 +164,7 @@ declare(
     "out = min < self < max ? gradOutput : 0; NaN counts as inside", formulas.hardtanh_backward,
     lambda g, x, low, high: np.where((x <= low) | (x >= high), 0.0, g), [0, 0, 3, 0],
     (
-        not_null("self", "gradOutput", "out", "min", "max"), dtypes("gradOutput", "self", "out"), same_dtype(),
+        not_null("self", "gradOutput", "out", "min", "max"), scalars("min", "max"), dtypes("gradOutput", "self", "out"), same_dtype(),
         rank("gradOutput", "self"), same_shape(),
     ),
     inputs=GRADIENT, options=(number("min", "the lower bound", -1.0), number("max", "the upper bound", 1.0)),
@@ -175,7 +176,7 @@ declare(
     "Heaviside", "The step function, with values of the caller's where x is 0.",
     "out = input == 0 ? values : input > 0 ? 1 : 0", formulas.heaviside,
     lambda x, values: np.where(x == 0, values, np.where(x > 0, 1.0, 0.0)), [0, 2, 1, 4],
-    (not_null(), dtypes("input", "values", "out"), same_dtype(), rank("input", "values"), broadcast()),
+    (not_null(), dtypes("input", "values", "out"), same_dtype(), rank("input", "values"), broadcast),
     inputs={"input": "what the function is applied to", "values": "the results where input is 0"}, families=frozenset({"a3", "a2"}),
     arguments={"input": (FLOAT, [-4.0, 0.0, 0.5, 0.0]), "values": (FLOAT, [1.0, 2.0, 3.0, 4.0])}, peer="heaviside",
     kernels=(KernelForm("heaviside", {"input": "input", "values": "values"}),),

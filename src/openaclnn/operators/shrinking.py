@@ -25,7 +25,8 @@ from openaclnn.operators.activations import (
     promoted,
     rank,
     same_shape,
-)  # fmt: skip
+    scalars,
+)
 from openaclnn.operators.rectified import GRADIENT
 
 WIDTH = number("lambd", "up to which size values count as 0", 0.5)
@@ -47,7 +48,7 @@ def _soft(x: Any, width: Any, bias: Any) -> Any:
 declare(
     "Hardshrink", "x where it is larger than lambd in size, 0 elsewhere.",
     "out = |self| <= lambd ? 0 : self; a lambd below 0 counts as 0", formulas.hardshrink, _hard, [-4, -1, 0, 3],
-    (not_null(), dtypes("self", "out"), same_shape(), rank("self")), options=(WIDTH,), families=NOT_950,
+    (not_null(), scalars("lambd"), dtypes("self", "out"), same_shape(), rank("self")), options=(WIDTH,), families=NOT_950,
     kernels=(KernelForm("hard_shrink", {"input_x": "self"}),), peer="hardshrink",
     gradient=Gradient("aclnnHardshrinkBackward"),
 )  # fmt: skip
@@ -55,7 +56,7 @@ declare(
 declare(
     "HardshrinkBackward", "Gradient of hard shrinking with respect to its input.",
     "gradInput = |self| <= lambd ? 0 : gradOutput; a lambd below 0 counts as 0", formulas.shrink_backward, _backward, [1, 2, 0, 4],
-    (not_null(), dtypes("gradOutput", "self", "gradInput"), rank("gradOutput", "self", "gradInput"), broadcast()),
+    (not_null(), scalars("lambd"), dtypes("gradOutput", "self", "gradInput"), rank("gradOutput", "self", "gradInput"), broadcast),
     inputs=GRADIENT, options=(WIDTH,), output="gradInput", families=NOT_310P, compute=promoted,
     kernels=(KernelForm("hard_shrink_grad", {"gradients": "gradOutput", "features": "self"}),), peer="hardshrink_backward",
 )  # fmt: skip
@@ -63,7 +64,7 @@ declare(
 declare(
     "Softshrink", "x moved towards 0 by lambd, and 0 where it is not larger in size.",
     "out = self > lambd ? self - lambd : self < -lambd ? self + lambd : 0", formulas.shrink, lambda x, width: _soft(x, width, width),
-    [-3.5, -0.5, 0, 2.5], (not_null(), dtypes("self", "out"), same_shape(), rank("self"), in_bounds("lambd")), options=(WIDTH,),
+    [-3.5, -0.5, 0, 2.5], (not_null(), scalars("lambd"), dtypes("self", "out"), same_shape(), rank("self"), in_bounds("lambd")), options=(WIDTH,),
     families=ALL, numbers=lambda call: {"lambd": call["lambd"].float32(), "bias": call["lambd"].float32()}, bounds=POSITIVE,
     kernels=(KernelForm("soft_shrink", {"input_x": "self"}),), peer="softshrink",
     gradient=Gradient("aclnnSoftshrinkBackward", {"lambda": "lambd"}),
@@ -79,7 +80,7 @@ def _wide(call: Call) -> Any:
 declare(
     "SoftshrinkBackward", "Gradient of soft shrinking with respect to its input.",
     "gradInput = |self| <= lambda ? 0 : gradOutput", formulas.shrink_backward, _backward, [1, 2, 0, 4],
-    (not_null(), dtypes("gradOutput", "self", "gradInput"), rank("gradOutput", "self"), broadcast(), in_bounds("lambda")),
+    (not_null(), scalars("lambda"), dtypes("gradOutput", "self", "gradInput"), rank("gradOutput", "self"), broadcast, in_bounds("lambda")),
     inputs=GRADIENT, options=(number("lambda", "up to which size values count as 0", 0.5),), output="gradInput", compute=_wide,
     bounds={"lambda": (0.0, math.inf)},
     kernels=(KernelForm("soft_shrink_grad", {"input_grad": "gradOutput", "input_x": "self"}, {"lambd": "lambda"}),),

@@ -22,7 +22,7 @@ from openaclnn.core.dtypes import (
     UINT8,
     DType,
     float_of,
-)  # fmt: skip
+)
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.engines.formulas import activations as formulas
 from openaclnn.operators.activations import (
@@ -43,7 +43,7 @@ from openaclnn.operators.activations import (
     same_dtype,
     same_shape,
     scalars,
-)  # fmt: skip
+)
 from openaclnn.operators.rectified import GRADIENT
 
 WIDE = (DOUBLE, COMPLEX64, COMPLEX128)
@@ -86,7 +86,7 @@ declare(
     "SigmoidBackward", "Gradient of the logistic function, from its output.", "gradInput = gradOutput * (1 - output) * output",
     formulas.sigmoid_backward, lambda g, y: g * (1 - y) * y, [0.09000000000000001, 0.5, 0.4799999999999999, 0],
     (
-        not_null(), dtypes("gradOutput", "output", "gradInput", more=WIDE), rank("gradOutput", "output"), broadcast(),
+        not_null(), dtypes("gradOutput", "output", "gradInput", more=WIDE), rank("gradOutput", "output"), broadcast,
     ),
     inputs={"gradOutput": "gradient of the output", "output": "the forward's output"}, output="gradInput", accepts=(*FLOATS, *WIDE),
     compute=promoted, arguments={"output": (FLOAT, [0.1, 0.5, 0.8, 1.0])}, peer="sigmoid_backward", domain=(0.0, 1.0),
@@ -238,7 +238,7 @@ declare(
     "gradInput = beta * self > threshold ? gradOutput : gradOutput / (1 + exp(-beta * self))", formulas.softplus_backward,
     lambda g, x, beta, threshold: np.where(beta * x > threshold, g, g * sigmoid(beta * x)), [0.0003353501304664781, 0.23840584404423512, 2.193175735890015, 4],
     (
-        not_null("gradOutput", "self", "gradInput", "beta", "threshold"), dtypes("gradOutput", more=(DOUBLE,)),
+        not_null("gradOutput", "self", "gradInput", "beta", "threshold"), scalars("beta", "threshold"), dtypes("gradOutput", more=(DOUBLE,)),
         dtypes("self", more=(DOUBLE, *WHOLE)), dtypes("gradInput", more=(DOUBLE,)), rank("gradOutput", "self", "gradInput"), same_shape(),
     ),
     inputs=GRADIENT, options=STEEP, output="gradInput", accepts=(*FLOATS, DOUBLE), families=NOT_310P, compute=_wide, arguments=BENT,
@@ -267,7 +267,7 @@ declare(
     [-0.053773209793480325, 2.0980724401995845, 2.659273126073182, 4.084427643717775],
     (
         not_null(), converts("self"), dtypes("gradOutput", "self", "gradInput"), rank("gradOutput", "self", "gradInput"),
-        broadcast(),
+        broadcast,
     ),
     inputs=GRADIENT, output="gradInput", compute=promoted, kernels=(KernelForm("mish_grad", {"grad": "gradOutput", "x": "self"}, unread=("tanhx",)),),
     peer="mish_backward", arguments={"self": (FLOAT, [-4.0, 1.0, 0.5, 3.0])},

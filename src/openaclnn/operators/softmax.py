@@ -13,7 +13,8 @@ from openaclnn.core.dtypes import DOUBLE, FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.softmax import softmax
-from openaclnn.operators.softmaxes import FAMILIES, PARAMETERS, row_arrays, rows_plan
+from openaclnn.operators.pairwise import FAMILIES
+from openaclnn.operators.softmaxes import PARAMETERS, row_arrays, rows_plan
 
 CHECKS = (
     checks.result_pointers("0"),

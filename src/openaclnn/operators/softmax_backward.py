@@ -11,8 +11,8 @@ from openaclnn.core.declare import Operator, Sample, like, register
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas.softmax import softmax_backward
+from openaclnn.operators.pairwise import FAMILIES
 from openaclnn.operators.softmaxes import (
-    FAMILIES,
     GRADIENT_PARAMETERS,
     INPUTS,
     gradient_checks,

@@ -14,7 +14,7 @@ from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Plan, class_plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas.softmax import softmax_cross_entropy
-from openaclnn.operators.softmaxes import FAMILIES
+from openaclnn.operators.pairwise import FAMILIES
 
 TENSORS = ("features", "labels", "loss", "backprop")
 PARAMETERS = (

@@ -16,7 +16,6 @@ from openaclnn.core.plan import Plan, class_plan, empty_plan
 from openaclnn.core.status import Status
 
 DTYPES = (*FLOATS, DOUBLE)
-FAMILIES = frozenset({"950", "a3", "a2", "310p", "910"})
 AXIS = "the axis that a row lies along, -rank to rank - 1"
 PARAMETERS = (
     Parameter("self", Kind.TENSOR, "what it is applied to", "0 to 8 dimensions", DTYPES),
