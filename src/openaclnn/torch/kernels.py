@@ -17,7 +17,7 @@ from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.repeat.cache import CallCache
-from openaclnn.torch.layouts import FOLLOWING, place_for
+from openaclnn.torch.layouts import may_follow, place_for
 from openaclnn.torch.private import (
     BEHIND,
     below_autograd,
@@ -54,9 +54,7 @@ class Kernel:
         self.tensors = [n for n, p in enumerate(self.parameters) if p.is_tensor]
         self._several = operator.result_type is not None
         self.cache = (
-            None
-            if operator.output.in_place
-            else CallCache(operator, ordered=operator.python_name in FOLLOWING)
+            None if operator.output.in_place else CallCache(operator, ordered=may_follow(operator))
         )
         self.op: Any = None  # the operator of `torch.ops`, once `library` has defined it
         self.plain = _plain_function(operator)
