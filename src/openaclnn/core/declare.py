@@ -61,13 +61,17 @@ class Sample:
 
 @dataclass(frozen=True)
 class Gradient:
-    """The operator that computes another's derivative by its first tensor; its own first tensor is the gradient of the result.
+    """The operator that computes another's derivative by its first tensor.
 
-    Its other parameters are what is called so in the forward, or what `sources` says: an input, or the output.
+    Its parameters are what is called so in the forward, or what `sources` says: an input, or the output. What the forward lacks has its
+    default.
     """
 
     operator: str  # its C name
     sources: Mapping[str, str] = field(default_factory=dict)  # C names of the forward's by its own
+    incoming: str = ""  # its tensor that is the gradient of the result; "": the first
+    # Options that are not the forward's own values, but made of these.
+    converted: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,7 +88,9 @@ class Operator(Interface):
     # Arguments as the reference is to see them: what a product accepts without effect, what is converted first.
     seen_by_reference: Callable[[Call], dict[str, Any]] = lambda call: {}
     gradient: Gradient | None = None  # where one operator of the interface computes its derivative
-    aten: str = ""  # the operator of `torch.ops.aten` that computes the same, special values included
+    aten: str = (
+        ""  # the operator of `torch.ops.aten` that computes the same, special values included
+    )
     module: str = ""  # where it is declared; "": where its reference is
 
     @cached_property

@@ -54,12 +54,19 @@ def _declared(operator: Operator) -> tuple[type[Formula], type[Formula]]:
     backward_kernel = KERNELS[find_operator(operator.gradient.operator).python_name]
     places = {p.name: place for place, p in enumerate(kernel.parameters)}
     tensors, inputs = backward_kernel.tensors, len(kernel.parameters)
-    # Of the gradient's arguments behind the first: where each is among the forward's, whose result is behind them, or its default.
+    declared = operator.gradient
+    incoming = next(
+        (p for p in backward_kernel.parameters if p.name == declared.incoming),
+        backward_kernel.parameters[0],
+    )
+    first = backward_kernel.parameters.index(incoming)
+    # Of the gradient's other arguments: where each is among the forward's, whose result is behind them, or its default.
     taken: list[tuple[int | None, Any]] = []
-    for parameter in backward_kernel.parameters[1:]:
+    for parameter in backward_kernel.parameters:
         name = sources.get(parameter.name, parameter.name)
         place = inputs if name == operator.output.name else places.get(name)
-        taken.append((place, parameter.default))
+        if parameter is not incoming:
+            taken.append((place, declared.converted.get(parameter.name, parameter.default)))
     saved = [place for place, _ in taken if place in {*kernel.tensors, inputs}]
 
     @quick
@@ -75,8 +82,16 @@ def _declared(operator: Operator) -> tuple[type[Formula], type[Formula]]:
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
             every = dict(enumerate(ctx.options)) | dict(zip(saved, ctx.saved_tensors, strict=True))
-            given = [default if place is None else every[place] for place, default in taken]
-            by_first = backward_kernel.gradient(gradient, *given)
+            given = [
+                default
+                if place is None
+                else default(every[place])
+                if callable(default)
+                else every[place]
+                for place, default in taken
+            ]
+            given.insert(first, gradient)
+            by_first = backward_kernel.gradient(*given)
             return by_first, *[None] * (inputs - 1)
 
     @quick
