@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -273,7 +274,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, *arguments: Any) -> Any:
         flat, options = Tensors(*arguments[:-1]), arguments[-1]
         wanted = ctx.needs_input_grad[:3] if options.reduction != "none" else (False,) * 3
-        loss, ctx.gradients = _chunks(flat, None, wanted, options)
+        loss, ctx.sums = _chunks(flat, None, wanted, options)
         ctx.save_for_backward(*flat)
         ctx.options, ctx.ready = options, any(wanted)
         return loss
@@ -288,16 +289,43 @@ class _LinearCrossEntropy(torch.autograd.Function):
             found = iter(torch.autograd.grad(loss, learnt, gradient, create_graph=True))
             return *(next(found) if asked else None for asked in wanted), *rest
         if options.reduction == "none":
-            return *_chunks(flat, gradient, wanted, options)[1], *rest
-        gradients, ready = ctx.gradients, ctx.ready
-        ctx.gradients, ctx.ready = None, False
+            return *_chunks(flat, gradient, wanted, options)[1].gradients(None), *rest
+        sums, ready = ctx.sums, ctx.ready
+        ctx.sums, ctx.ready = None, False
         if not ready:
-            _, gradients = _chunks(flat, None, wanted, options)
-        if gradient.is_cuda or gradient.item() != 1:
-            for each in gradients:
-                if each is not None:
-                    each.mul_(gradient)
-        return *gradients, *rest
+            _, sums = _chunks(flat, None, wanted, options)
+        return *sums.gradients(
+            gradient if gradient.is_cuda or gradient.item() != 1 else None
+        ), *rest
+
+
+class _Sums(NamedTuple):
+    """Gradients, those of weights and bias as they were added up: with all columns of a chunk, in the dtype of sums, and to be scaled."""
+
+    of_input: Any
+    of_weight: Any
+    of_bias: Any
+    scale: Any
+    classes: int
+    dtype: torch.dtype
+
+    def gradients(self, factor: Any) -> tuple[Any, Any, Any]:
+        """For a gradient of the loss, which may be None for 1. It writes over what is here."""
+        if factor is not None and self.of_input is not None:
+            self.of_input.mul_(factor)
+        if self.scale is not None:
+            factor = self.scale if factor is None else self.scale * factor
+        return self.of_input, *(self._rounded(each, factor) for each in self[1:3])
+
+    def _rounded(self, total: Any, factor: Any) -> Any:
+        if total is None:
+            return None
+        total = total[: self.classes]
+        if total.dtype is self.dtype:
+            total = total if factor is None else total.mul_(factor)
+            return total.clone() if total.untyped_storage().nbytes() > total.nbytes else total
+        rounded = torch.empty_like(total, dtype=self.dtype)
+        return rounded.copy_(total) if factor is None else torch.mul(total, factor, out=rounded)
 
 
 def _chunk_rows(rows: int, row_bytes: int, options: Options) -> int:
@@ -311,37 +339,41 @@ def _chunk_rows(rows: int, row_bytes: int, options: Options) -> int:
 
 def _chunks(
     tensors: Tensors, gradient: Any, wanted: Sequence[bool], options: Options
-) -> tuple[Any, tuple[Any, Any, Any]]:
+) -> tuple[Any, _Sums]:
     """The loss, and the gradients that are wanted of inputs, weights and bias: of the loss itself, or, with a number for each row, of their losses."""
     input, linear_weight, bias, target, weight, token_weight, denominator = tensors
-    (rows, features), classes, dtype = input.shape, linear_weight.shape[0], input.dtype
+    rows, classes, dtype = input.shape[0], linear_weight.shape[0], input.dtype
     short = dtype is not torch.float32
     pitch = -(-classes // ALIGNED) * ALIGNED if short and input.is_cuda else classes
     if pitch != classes:
         linear_weight = torch_functional.pad(linear_weight, (0, 0, 0, pitch - classes))
         bias = None if bias is None else torch_functional.pad(bias, (0, pitch - classes))
-    factors = None if weight is None else weight.float()
     scale = None  # of sums, which is a number on the device
     if options.reduction == "mean" and gradient is None:
         if denominator is None:
             denominator = _denominator(target, weight, token_weight, classes, options.ignored)
         scale = denominator.float().reciprocal()
+    factors = None if weight is None else weight.float()
+    # Classes that are none have no share in a row, but would in what smoothing spreads; targets must not be among them.
+    columns = classes if options.smoothing else pitch
+    if columns != classes:
+        factors = None if factors is None else torch_functional.pad(factors, (0, columns - classes))
+        target = torch.where(target < classes, target, options.ignored)
     shares = gradient if gradient is not None else input.new_ones(rows)
     if token_weight is not None:
         shares = shares * token_weight
     if scale is not None and not short:
-        shares = (
-            shares * scale
-        )  # FLOAT's digits bear it; those of 16 bits are scaled when they are added up
+        shares, scale = (
+            shares * scale,
+            None,
+        )  # FLOAT's digits bear it; sums of 16 bits are scaled before they are rounded
     shares = shares.to(dtype)
     buffers = 2 if options.softcap and any(wanted) else 1
     step = _chunk_rows(rows, buffers * pitch * dtype.itemsize, options)
     memory = input.new_empty(buffers, step, pitch)
     losses = torch.empty(rows, dtype=torch.float32, device=input.device)
     of_input = torch.empty_like(input, memory_format=torch.contiguous_format) if wanted[0] else None
-    wide = torch.float32 if options.accumulated else dtype
-    of_weight = torch.zeros(pitch, features, dtype=wide, device=input.device) if wanted[1] else None
-    of_bias = torch.zeros(classes, dtype=torch.float32, device=input.device) if wanted[2] else None
+    of_weight = of_bias = None
     for begin, end in itertools.pairwise([*range(0, rows, step), rows]):
         x, t, whole = input[begin:end], target[begin:end], memory[0, : end - begin]
         if bias is None:
@@ -353,7 +385,9 @@ def _chunks(
             bent = whole.div_(options.softcap).tanh_()
             whole = memory[-1, : end - begin]
             torch.mul(bent, options.softcap, out=whole)
-        logits = whole[:, :classes]
+        if columns != classes:
+            whole[:, classes:] = -math.inf
+        logits = whole[:, :columns]
         numbers = "none", options.ignored, options.smoothing, options.zloss_scale
         loss, top, rest = _FORWARD.call(logits, t, factors, *numbers)
         losses[begin:end] = _exact(loss, logits, t, top, rest, factors, options) if short else loss
@@ -362,31 +396,23 @@ def _chunks(
         _BACKWARD.into(logits, shares[begin:end], logits, top, rest, t, factors, *numbers)
         if bent is not None:
             whole.mul_(bent.square_().neg_().add_(1.0))
-        if pitch != classes:
+        if columns != pitch:
             whole[:, classes:] = 0  # what is no number there would spread
         if of_input is not None:
-            _product(of_input[begin:end], whole, linear_weight, scale if short else None)
-        if of_weight is not None:
-            _add_product(of_weight, whole.t(), x)
-        if of_bias is not None:
-            of_bias += logits.sum(0, dtype=torch.float32)
-    del memory
-    if of_weight is not None:
-        if scale is not None and short:
-            of_weight.mul_(scale)
-        of_weight = of_weight[:classes].to(dtype)
-        if of_weight.untyped_storage().nbytes() != of_weight.nbytes:
-            of_weight = of_weight.clone()
-    if of_bias is not None:
-        of_bias = (of_bias * scale if scale is not None and short else of_bias).to(dtype)
-    if options.reduction == "none":
-        losses = losses if token_weight is None else losses * token_weight
-        return losses.to(options.dtype), (of_input, of_weight, of_bias)
+            _product(of_input[begin:end], whole, linear_weight, scale)
+        if wanted[1]:
+            of_weight = _plus_product(of_weight, whole.t(), x, options.accumulated)
+        if wanted[2]:
+            part = whole.sum(0, dtype=torch.float32)
+            of_bias = part if of_bias is None else of_bias.add_(part)
+    sums = _Sums(of_input, of_weight, of_bias, scale, classes, dtype)
     if token_weight is not None:
         losses = losses * token_weight
+    if options.reduction == "none":
+        return losses.to(options.dtype), sums
     total = losses.sum(dtype=torch.float64)
     total = total / denominator if options.reduction == "mean" else total
-    return total.to(options.dtype), (of_input, of_weight, of_bias)
+    return total.to(options.dtype), sums
 
 
 def _exact(
@@ -416,13 +442,16 @@ def _product(out: Any, left: Any, right: Any, scale: Any) -> None:
         out.mul_(scale)
 
 
-def _add_product(out: Any, left: Any, right: Any) -> None:
-    if out.dtype is left.dtype:
-        out.addmm_(left, right)
-    elif left.is_cuda:
-        torch.addmm(out, left, right, out_dtype=torch.float32, out=out)
-    else:
-        out += torch.mm(left, right)
+def _plus_product(total: Any, left: Any, right: Any, wide: bool) -> Any:
+    """total + left @ right, in FLOAT where that is asked for, in the memory of the total, which is nothing at first."""
+    if not wide or left.dtype is torch.float32:
+        return torch.mm(left, right) if total is None else total.addmm_(left, right)
+    if not left.is_cuda:
+        product = torch.mm(left, right).float()
+        return product if total is None else total.add_(product)
+    if total is None:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
 
 
 # For graphs: what PyTorch compiles, exports or transforms.
@@ -450,8 +479,8 @@ def _step(*arguments: Any) -> Any:
     flat, options, wanted = _taken_apart(arguments)
     if options.reduction == "none":
         wanted = [False] * 3
-    loss, gradients = _chunks(flat, None, wanted, options)
-    return loss, *_filled(gradients, flat[0])
+    loss, sums = _chunks(flat, None, wanted, options)
+    return loss, *_filled(sums.gradients(None), flat[0])
 
 
 @torch.library.custom_op(
@@ -461,7 +490,7 @@ def _step(*arguments: Any) -> Any:
 )
 def _step_backward(gradient: Any, *arguments: Any) -> Any:
     flat, options, wanted = _taken_apart(arguments)
-    return _filled(_chunks(flat, gradient, wanted, options)[1], flat[0])
+    return _filled(_chunks(flat, gradient, wanted, options)[1].gradients(None), flat[0])
 
 
 @_step.register_fake
