@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as theirs
 
+import openaclnn
+from conftest import assert_matches_sample
+from openaclnn.calls.plain import make_plain_function
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOATS
+from openaclnn.core.interface import Kind
+from openaclnn.operators.linear import SCALED, SOFT_CAP, SOFT_CAP_BACKWARD
 from openaclnn.torch import functional, nn, served
 
 ROWS, FEATURES, CLASSES = 37, 24, 101
@@ -180,3 +189,22 @@ def test_refusals() -> None:
         functional.linear_cross_entropy(X, W, TARGET, linear_bias=B[:5])
     with pytest.raises(IndexError, match="out of bounds"):
         functional.linear_cross_entropy(X, W, TARGET + CLASSES)
+
+
+@pytest.mark.parametrize("operator", [SCALED, SOFT_CAP, SOFT_CAP_BACKWARD], ids=lambda op: op.name)
+def test_what_is_done_to_a_chunk(operator: Operator) -> None:
+    """On every engine for CPU memory, in every dtype, with a place for the result that is one of the inputs."""
+    rng, (sample,) = np.random.default_rng(3), operator.samples
+    function = make_plain_function(operator)
+    for engine in ("numpy", "cpu"):
+        with openaclnn.use_engine(engine):
+            assert_matches_sample(operator, sample, function(**sample.arrays()))
+            for dtype in FLOATS:
+                tensors = [p.python_name for p in operator.parameters if p.kind is Kind.TENSOR]
+                case = {
+                    name: (3 * rng.standard_normal((7, 33))).astype(dtype.numpy) for name in tensors
+                }
+                known = operator.oracle(**case)
+                assert function(**case, out=case[tensors[0]]) is case[tensors[0]]
+                error = np.abs(case[tensors[0]].astype(np.float64) - known)
+                assert (error <= 2 * float(ml_dtypes.finfo(dtype.numpy).eps) * np.abs(known)).all()

@@ -19,14 +19,16 @@ from torch.nn import functional as torch_functional
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.operators.linear import SCALED, SOFT_CAP, SOFT_CAP_BACKWARD
 from openaclnn.torch.counts import FUNCTIONS
 from openaclnn.torch.dispatch import is_index, is_memory, is_number, needs_dispatcher, parallel_for
-from openaclnn.torch.kernels import KERNELS
+from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import forward_mode, transformed
 
 __all__ = ["linear_cross_entropy"]
 
 _FORWARD, _BACKWARD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
+_scaled, _soft_cap, _soft_cap_backward = map(Kernel, (SCALED, SOFT_CAP, SOFT_CAP_BACKWARD))
 _SINGLES = frozenset((torch.float32, torch.float16, torch.bfloat16))
 _count = FUNCTIONS["linear_cross_entropy"]
 PARTS = 4  # chunks at least, unless the caller allows more memory
@@ -311,8 +313,10 @@ class _Sums(NamedTuple):
 
     def gradients(self, factor: Any) -> tuple[Any, Any, Any]:
         """For a gradient of the loss, which may be None for 1. It writes over what is here."""
+        if factor is not None:
+            factor = factor.float()
         if factor is not None and self.of_input is not None:
-            self.of_input.mul_(factor)
+            _scaled.into(self.of_input, self.of_input, factor)
         if self.scale is not None:
             factor = self.scale if factor is None else self.scale * factor
         return self.of_input, *(self._rounded(each, factor) for each in self[1:3])
@@ -321,11 +325,12 @@ class _Sums(NamedTuple):
         if total is None:
             return None
         total = total[: self.classes]
-        if total.dtype is self.dtype:
-            total = total if factor is None else total.mul_(factor)
-            return total.clone() if total.untyped_storage().nbytes() > total.nbytes else total
-        rounded = torch.empty_like(total, dtype=self.dtype)
-        return rounded.copy_(total) if factor is None else torch.mul(total, factor, out=rounded)
+        fits = total.dtype is self.dtype and total.untyped_storage().nbytes() == total.nbytes
+        if factor is None:
+            return total if fits else total.to(self.dtype, copy=True)
+        rounded = total if fits else torch.empty_like(total, dtype=self.dtype)
+        _scaled.into(rounded, total, factor)
+        return rounded
 
 
 def _chunk_rows(rows: int, row_bytes: int, options: Options) -> int:
@@ -380,11 +385,8 @@ def _chunks(
             torch.mm(x, linear_weight.t(), out=whole)
         else:
             torch.addmm(bias, x, linear_weight.t(), out=whole)
-        bent = None
         if options.softcap:
-            bent = whole.div_(options.softcap).tanh_()
-            whole = memory[-1, : end - begin]
-            torch.mul(bent, options.softcap, out=whole)
+            _soft_cap.into(whole, whole, options.softcap)
         if columns != classes:
             whole[:, classes:] = -math.inf
         logits = whole[:, :columns]
@@ -393,9 +395,13 @@ def _chunks(
         losses[begin:end] = _exact(loss, logits, t, top, rest, factors, options) if short else loss
         if not any(wanted):
             continue
-        _BACKWARD.into(logits, shares[begin:end], logits, top, rest, t, factors, *numbers)
-        if bent is not None:
-            whole.mul_(bent.square_().neg_().add_(1.0))
+        given = shares[begin:end], logits, top, rest, t, factors, *numbers
+        if options.softcap:  # whose gradient is made of the logits, too
+            whole = memory[1, : end - begin]
+            _BACKWARD.into(whole[:, :columns], *given)
+            _soft_cap_backward.into(whole[:, :columns], whole[:, :columns], logits, options.softcap)
+        else:
+            _BACKWARD.into(logits, *given)
         if columns != pitch:
             whole[:, classes:] = 0  # what is no number there would spread
         if of_input is not None:
@@ -436,10 +442,10 @@ def _product(out: Any, left: Any, right: Any, scale: Any) -> None:
     if scale is None:
         torch.mm(left, right, out=out)
     elif left.is_cuda:
-        torch.mul(torch.mm(left, right, out_dtype=torch.float32), scale, out=out)
+        _scaled.into(out, torch.mm(left, right, out_dtype=torch.float32), scale)
     else:
         torch.mm(left, right, out=out)
-        out.mul_(scale)
+        _scaled.into(out, out, scale)
 
 
 def _plus_product(total: Any, left: Any, right: Any, wide: bool) -> Any:
@@ -518,7 +524,7 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(*inputs[:7], *output[1:])
 
 
-def _scaled(ctx: Any, gradient: Any, *_: Any) -> Any:
+def _handed_out(ctx: Any, gradient: Any, *_: Any) -> Any:
     saved = ctx.saved_tensors
     gradients = saved[7:]
     if ctx.options[0] == "none":
@@ -529,4 +535,4 @@ def _scaled(ctx: Any, gradient: Any, *_: Any) -> Any:
     return *found, *[None] * (4 + len(ctx.options) + 1)
 
 
-_step.register_autograd(_scaled, setup_context=_keep)
+_step.register_autograd(_handed_out, setup_context=_keep)
