@@ -338,6 +338,7 @@ def test_an_output_over_itself_is_refused(engine: str) -> None:
 
 
 @of_each_family
+@pytest.mark.parametrize("engine", ["cpu"], indirect=True)
 def test_same_bits_every_time(operator: Operator, engine: str) -> None:
     """Of so many elements that several threads compute them."""
     shape = {"elementwise": (70_001,), "rows": (257, 301), "pixels": (3, 9, 64, 50)}
