@@ -17,8 +17,8 @@ from workloads import activations
 from workloads.mistakes import INVALID, Mistake, t
 from workloads.pairwise import GRADIENTS, LOSSES
 
-ONTO = (((6, 5, 4), (6, 5, 4), (5, 1), (4,)), ((3, 7), (), (1, 7), (1,)))
-"""Shapes of the tensor that others broadcast to, and of these."""
+STRETCHED = ((5, 1), (), (4,), (1, 5, 4))
+"""Shapes that broadcast to (6, 5, 4)."""
 
 
 class Data(activations.Data):
@@ -44,15 +44,22 @@ class Data(activations.Data):
             yield dict(zip(switches, values, strict=True))
 
     def _shapes(self) -> Iterator[dict[str, tuple[int, ...]]]:
-        """By the tensors' names, optional ones left out and there."""
+        """By the tensors' names; of tensors that broadcast to another, optional ones are left out, and there, and stretched."""
         operator = self.operator
-        required = [name for name in operator.input_names if not operator[name].optional]
-        if not self._fits("broadcast"):
-            table = [(shape,) * len(required) for shape in ((6, 5, 4), (9, 1001))]
-        else:
-            table = list(GRADIENTS if len(required) > 2 else LOSSES)
-        for shapes in table:
-            yield dict(zip(required, shapes, strict=True))
+        every = operator.input_names
+        required = [name for name in every if not operator[name].optional]
+        if not operator.onto:
+            for shapes in GRADIENTS if len(required) > 2 else LOSSES:
+                yield dict(zip(required, shapes, strict=True))
+            return
+        rules = " ".join(check.rule for check in operator.checks)
+        stretched = [name for name in every if f"{name} broadcasts to " in rules]
+        yield dict.fromkeys(required, (6, 5, 4))
+        yield dict.fromkeys(every, (9, 101))
+        for alone in (*(name for name in stretched if operator[name].optional), ""):
+            whole = [name for name in every if name in required or alone in (name, "")]
+            stretching = [name for name in stretched if name in whole]
+            yield dict.fromkeys(whole, (6, 5, 4)) | dict(zip(stretching, STRETCHED, strict=False))
 
     def _fits(self, word: str) -> bool:
         return any(check.rule.endswith(word) for check in self.operator.checks)

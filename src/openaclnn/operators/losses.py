@@ -42,7 +42,7 @@ from openaclnn.operators.activations import (
 )
 
 __all__ = [
-    "ALL", "GRADIENT", "PAIR", "KernelForm", "Loss", "Sample", "broadcast", "broadcasts", "broadcasts_to", "declare", "dtypes", "mean_or_sum",
+    "ALL", "GRADIENT", "PAIR", "REDUCED", "SCALE", "KernelForm", "Loss", "Sample", "broadcast", "broadcasts", "broadcasts_to", "declare", "dtypes", "mean_or_sum",
     "not_null", "promotes", "rank", "reduction", "same_dtype", "same_format", "same_shape", "unless_empty", "value_shape",
 ]  # fmt: skip
 
@@ -50,6 +50,9 @@ Array = np.ndarray[Any, Any]
 
 PAIR = {"self": "predictions", "target": "what was to be predicted"}
 GRADIENT = {"gradOutput": "gradient of the loss", **PAIR}
+REDUCED = "\nout = l for none, sum(l) / (number of elements) for mean, sum(l) for sum"
+SCALE = "\nk = 1 / (number of output elements) for mean, 1 for none and sum"
+"""What formulas say of reductions."""
 LOSS_VARIANTS = {"mean": {"reduction": "mean"}, "none": {"reduction": "none"}}
 GRADIENT_VARIANTS = {
     "dense gradient": {"reduction": "none"},
@@ -61,12 +64,12 @@ GRADIENT_VARIANTS = {
 class Loss(Activation):
     """A loss of elements, or its gradient, that `declare` made."""
 
-    unread: tuple[str, ...] = ()  # tensors whose values do not matter
     beyond: str = ""  # what an unknown number of a reduction acts as; "": it is refused
     onto: str = ""  # the tensor that all others broadcast to; "": all broadcast together
     mean_of: str = (
         ""  # the tensor whose elements a mean counts; "": those of the shape that is computed
     )
+    typed: str = ""  # the tensor whose dtype the output has; "": the common one, or any
     domains: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -75,7 +78,7 @@ class Loss(Activation):
 
     @property
     def read(self) -> tuple[str, ...]:
-        return tuple(name for name in self.input_names if name not in self.unread)
+        return self.input_names
 
     @property
     def workloads(self) -> Any:
@@ -182,6 +185,7 @@ def declare(
     optional: Sequence[str] = (),
     options: Sequence[Parameter] = (),
     choices: tuple[str, ...] = REDUCTIONS,
+    others: str = "",
     output: str = "out",
     shape: str = "",
     families: frozenset[str] = ALL,
@@ -190,10 +194,11 @@ def declare(
     reduced: Callable[..., Any] | None = None,
     **more: Any,
 ) -> Loss:
-    """Enter a loss or a gradient. `inputs` has what each tensor is; those that are `optional` may be null. `shape` is the output's, for people.
+    """Enter a loss or a gradient. `inputs` has what each tensor is; those that are `optional` may be null. `others` is the shape of most of them, and `shape` the output's,
+    for people.
     Plan, result and what the reduction makes of a reference's result follow from the declaration, unless they are said."""
     is_gradient, onto = name.endswith("Backward"), more.get("onto", "")
-    others = f"broadcasts to {onto}" if onto else "broadcasts with the others"
+    others = others or (f"broadcasts to {onto}" if onto else "broadcasts with the others")
     tensors = []
     for each, text in inputs.items():
         which = "0 to 8 dimensions" if each == onto else others
@@ -206,7 +211,7 @@ def declare(
     text = "gradient of the input" if is_gradient else "the loss"
     shape = shape or ("the broadcast shape" if not onto else f"that of {onto}")
     written = Parameter(output, Kind.OUTPUT, text, shape, FLOATS)
-    absent = [value for own, value in zip(_read(inputs, more), kernel.values, strict=True) if own in optional]  # fmt: skip
+    absent = [value for own, value in zip(inputs, kernel.values, strict=True) if own in optional]  # fmt: skip
     for count in range(len(absent) + 1):
         for left_out in itertools.combinations(absent, count):
             without(kernel, *left_out)
@@ -234,10 +239,6 @@ def declare(
     return entered
 
 
-def _read(inputs: Mapping[str, str], more: Mapping[str, Any]) -> list[str]:
-    return [name for name in inputs if name not in more.get("unread", ())]
-
-
 def _reduced(operator: Loss, losses: Array, reduction: str, arrays: Mapping[str, Any]) -> Array:
     """The reference's losses as the reduction has them."""
     return pairwise.reduced(losses, reduction, losses.dtype.type)
@@ -254,7 +255,8 @@ def _result(call: Call) -> OutputSpec:
     """The shape and dtype of an omitted output."""
     operator = call.operator
     assert isinstance(operator, Loss)
-    dtype = pairwise.promoted_dtype(call, *pairwise.present(call))
+    typed = [operator.typed] if operator.typed else pairwise.present(call)
+    dtype = pairwise.promoted_dtype(call, *typed)
     assert dtype is not None
     whole = operator.is_gradient or operator.reduction_of(call) == "none"
     return value_shape(call) if whole else (), dtype

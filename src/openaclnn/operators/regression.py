@@ -14,6 +14,8 @@ from openaclnn.operators.losses import (
     ALL,
     GRADIENT,
     PAIR,
+    REDUCED,
+    SCALE,
     KernelForm,
     Sample,
     broadcast,
@@ -28,8 +30,6 @@ from openaclnn.operators.losses import (
     same_dtype,
 )
 
-REDUCED = "\nout = l for none, sum(l) / (number of elements) for mean, sum(l) for sum"
-SCALE = "\nk = 1 / (number of output elements) for mean, 1 for none and sum"
 SQUARE: dict[str, Any] = {
     "self": (FLOAT, [[0.5, -1], [2, 0]]),
     "target": (FLOAT, [[1, 1], [0, -2]]),

@@ -80,7 +80,7 @@ def binary_cross_entropy_with_logits_backward(
 
 @formula
 def binary_cross_entropy_with_logits_target_backward(
-    gradient: Value, x: Value, weight: Value, pos_weight: Value, *, mean_scale: float
+    gradient: Value, x: Value, y: Value, weight: Value, pos_weight: Value, *, mean_scale: float
 ) -> Value:
     straight = -maximum(x, 0.0) - pos_weight * minimum(x, 0.0)
     slope = straight + (pos_weight - 1.0) * softplus(-abs(x))

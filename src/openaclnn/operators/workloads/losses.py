@@ -10,7 +10,7 @@ import numpy as np
 
 from openaclnn.core.dtypes import DType
 from openaclnn.operators.workloads import activations
-from openaclnn.operators.workloads.words import Arguments, normal
+from openaclnn.operators.workloads.words import Arguments, Peers, normal
 
 __all__ = ["drawn", "workload_of"]
 
@@ -44,6 +44,12 @@ class Workload(activations.Workload):
                 name = parameter.python_name
                 arguments[name] = drawn(operator, rng, dtype, parameter.name, () if one else shape)
         return {**arguments, **options}
+
+    def torch_peers(self, torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+        """Of losses without `out`, which not all of PyTorch's reduce into."""
+        if self.operator.is_gradient:
+            return super().torch_peers(torch, given, out)
+        return {"torch": lambda: self._peer(torch, self._arguments(given))}
 
     def _arguments(self, given: Mapping[str, Any]) -> list[Any]:
         """A reduction by its number, as PyTorch's operators take it; its functions, by its name."""
