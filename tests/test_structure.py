@@ -228,6 +228,7 @@ def test_every_operator_has_a_module_of_its_name_imported_by_one_line() -> None:
         "likelihood",
         "linear",
         "logits",
+        "losses",
         "pairwise",
         "softmaxes",
         *FAMILIES,

@@ -724,3 +724,45 @@ def inplace_erfinv(
     product: str | None = None,
 ) -> Any:
     """The inverse of the error function, written over its input."""
+
+def mse_loss(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The squared error: of each element, their mean or their sum."""
+
+def mse_loss_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the squared error with respect to the predictions."""
+
+def soft_margin_loss(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The logistic loss of two classes, -1 and 1: of each element, their mean or their sum."""
+
+def soft_margin_loss_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the soft margin loss with respect to the predictions."""

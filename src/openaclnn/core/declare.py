@@ -68,6 +68,8 @@ class Gradient:
 
     operator: str  # its C name
     sources: Mapping[str, str] = field(default_factory=dict)  # C names of the forward's by its own
+    others: Mapping[str, Gradient] = field(default_factory=dict)  # derivatives by other tensors
+    expanded: bool = False  # tensors are stretched to one shape first, and what is summed over that
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -80,6 +80,7 @@ class Plan:
     classes: int = 0
     targets: int = -1  # which input holds class indices; -1: none does
     reciprocal: str = ""  # which number is one over the count of elements
+    fixed: bool = False  # numbers follow from the sizes otherwise: other sizes need another plan
     class_axis: int = -1  # of the output's shape; -1: there is none
     dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
     workspace: int = 0
@@ -275,13 +276,14 @@ def elementwise_plan(
     numbers: Mapping[str, Any],
     reciprocal: str = "",
     free: tuple[Free, ...] = (),
+    fixed: bool = False,
 ) -> Plan:
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
     _check_free(free, kernel, numbers)
     merged, (*operands, last), dense = _walked(operator, [*inputs, output], output[1].shape)
     return Plan(
         operator, kernel, compute, merged, tuple(operands), last, numbers,
-        reciprocal=reciprocal, dense=dense, free=free,
+        reciprocal=reciprocal, fixed=fixed, dense=dense, free=free,
     )  # fmt: skip
 
 

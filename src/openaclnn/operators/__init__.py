@@ -56,6 +56,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "exponential": (
         "aclnnSelu", "aclnnInplaceSelu", "aclnnSeluBackward", "aclnnCelu", "aclnnInplaceCelu", "aclnnErfinv", "aclnnInplaceErfinv",
     ),
+    "binary": (
+        "aclnnBinaryCrossEntropy", "aclnnBinaryCrossEntropyBackward", "aclnnBinaryCrossEntropyWithLogits",
+        "aclnnBinaryCrossEntropyWithLogitsBackward", "aclnnBinaryCrossEntropyWithLogitsTargetBackward",
+    ),
+    "regression": ("aclnnMseLoss", "aclnnMseLossBackward", "aclnnSoftMarginLoss", "aclnnSoftMarginLossBackward"),
 }  # fmt: skip
 """The modules that declare several operators, with these; importing all of them takes a tenth of a second."""
 

@@ -29,8 +29,8 @@ from openaclnn.operators import pairwise
 from openaclnn.operators.workloads.words import KernelForm
 
 __all__ = [
-    "ALL", "G", "NEWEST", "NOT_310P", "NOT_950", "X", "Activation", "KernelForm", "broadcast", "converts", "declare", "dtypes",
-    "generated", "in_bounds", "not_null", "number", "number_of", "promoted", "promotes", "rank", "same_as_promoted", "same_dtype",
+    "ALL", "G", "NEWEST", "NOT_310P", "NOT_950", "X", "Activation", "KernelForm", "Rule", "broadcast", "converts", "declare", "dtypes",
+    "enter", "generated", "in_bounds", "not_null", "number", "number_of", "promoted", "promotes", "rank", "reference_of", "same_as_promoted", "same_dtype",
     "same_shape", "scalars", "value",
 ]  # fmt: skip
 
@@ -304,17 +304,26 @@ def _operator(
 ) -> Activation:  # fmt: skip
     operator = Activation(
         name=name, summary=summary, formula=formula, parameters=parameters, families=families, checks=(), result=_result,
-        plan=lambda call: _plan(call, compute, numbers), reference=_reference_of(reference, parameters), kernel=kernel,
+        plan=lambda call: _plan(call, compute, numbers), reference=reference, kernel=kernel,
         module=reference.__module__, **more,
     )  # fmt: skip
+    return enter(operator, rules, reference_of(reference, parameters), (operator.read[0],))
+
+
+def enter(
+    operator: Activation,
+    rules: Sequence[Rule],
+    reference: Callable[..., Any],
+    empty: tuple[str, ...],
+) -> Activation:
+    """Enter an operator with the checks that its rules make; without its kernel a product fails where none of some tensors is empty."""
     rows = [checks.result_pointers("0")]
     for rule in rules:
         row = str(int(rows[-1].row) + 1)
         rows += rule(operator, row)
     last = str(int(rows[-1].row) + 1)
-    empty = (operator.read[0],)
     rows.append(checks.product_has_operator(last, Status.ACLNN_ERR_INNER_NULLPTR, empty))
-    operator = replace(operator, checks=tuple(rows))
+    operator = replace(operator, checks=tuple(rows), reference=reference)
     register(operator)
     return operator
 
@@ -364,7 +373,7 @@ def number_of(value: Any, parameter: Parameter) -> float:
     return value.float32() if isinstance(value, Scalar) else float_of(value)
 
 
-def _reference_of(
+def reference_of(
     function: Callable[..., Any], parameters: tuple[Parameter, ...]
 ) -> Callable[..., Any]:
     """A function of arrays and numbers as an operator's reference, which takes arguments by name, and the dtype to compute in."""

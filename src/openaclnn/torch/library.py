@@ -29,7 +29,7 @@ from openaclnn.torch.private import (
 from openaclnn.torch.refusals import in_torch_words
 from openaclnn.torch.schema import made_by, out_schema, schema
 
-__all__ = ["define"]
+__all__ = ["constants_of", "define"]
 
 LIBRARY: Any = torch.library.Library("openaclnn", "FRAGMENT")  # type: ignore[no-untyped-call]
 DEVICES = ("CPU", "CUDA")
@@ -75,7 +75,7 @@ def _reduces(operator: Operator) -> bool:
 
 def _differentiable(kernel: Kernel) -> Callable[..., Any]:
     formula, name = FORMULAS.get(kernel.operator.python_name), kernel.operator.python_name
-    constant = [(place, own) for place, own in enumerate(kernel.names) if own in _CONSTANT]
+    constant = constants_of(kernel)
 
     def differentiable(*arguments: Any) -> Any:
         if forward_mode() and any(map(_has_tangent, arguments)):
@@ -99,7 +99,16 @@ def _differentiable(kernel: Kernel) -> Callable[..., Any]:
     return differentiable
 
 
-_CONSTANT = frozenset(("weight", "total_weight"))  # tensors that no formula has a derivative for
+def constants_of(kernel: Kernel) -> list[tuple[int, str]]:
+    """The tensors that there is no derivative by, with their places."""
+    gradient = kernel.operator.gradient
+    if gradient is None:
+        return [(place, own) for place, own in enumerate(kernel.names) if own in _CONSTANT]
+    others = [place for place in kernel.tensors[1:] if kernel.parameters[place].name not in gradient.others]  # fmt: skip
+    return [(place, kernel.names[place]) for place in others]
+
+
+_CONSTANT = frozenset(("weight", "total_weight"))  # of formulas that are not declared
 
 
 def _has_tangent(argument: Any) -> bool:

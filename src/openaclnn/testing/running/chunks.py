@@ -83,7 +83,7 @@ def oracle_in_chunks(
     shape = np.broadcast_shapes(*(whole[name].shape for name in names if not plan.classes))
     count = math.prod(shape)
     blocks = blocks_of(count)
-    if plan.empty or plan.classes or len(blocks) < 2:
+    if plan.empty or plan.classes or plan.fixed or len(blocks) < 2:
         return by_output(operator, operator.reference(**whole))
     if plan.reduction or plan.reciprocal:  # the mean's division is of all elements
         [reduction] = [p.python_name for p in operator.parameters if p.choices]
@@ -152,7 +152,7 @@ def _cut(
     if size <= elements:
         return None
     plan = plan_of(operator, arguments, product)
-    if plan.empty or plan.reciprocal or plan.reduction or plan.numbers.get("mean"):
+    if plan.empty or plan.reciprocal or plan.fixed or plan.reduction or plan.numbers.get("mean"):
         return None
     if plan.class_axis == 0 or any(operand.role == "single" for operand in plan.outputs):
         return None
