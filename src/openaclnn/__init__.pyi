@@ -408,6 +408,16 @@ def softshrink_backward(
 ) -> Any:
     """Gradient of soft shrinking with respect to its input."""
 
+def shrink(
+    self: ArrayLike,
+    *,
+    lambd: Number = 0.5,
+    bias: Number = 0.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x moved towards 0 by a bias, and 0 where it is not larger than lambd in size."""
+
 def sigmoid(
     self: ArrayLike,
     *,

@@ -498,6 +498,19 @@ def aclnnSoftshrinkBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnShrinkGetWorkspaceSize(
+    self: Any,
+    lambd: Any,
+    bias: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnShrink(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnSigmoidGetWorkspaceSize(
     self: Any,
     out: Any,

@@ -9,7 +9,7 @@ import numpy as np
 
 from openaclnn.core.checks import Check
 from openaclnn.core.dtypes import COMPLEX64, FLOAT16, UINT16, DType
-from openaclnn.core.tensor import Scalar
+from openaclnn.core.tensor import Format, Scalar
 from openaclnn.operators.activations import Activation
 from workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
 
@@ -69,6 +69,9 @@ class Data:
             yield Mistake(row, INVALID, names[0], {names[0]: t((2, 3), UINT16)})
         elif rule.startswith("at most 8 dimensions"):
             yield Mistake(row, INVALID, names[0], {name: t(NINE) for name in tensors})
+        elif " has the format of " in rule:
+            other = t((2, 3), format=Format.ACL_FORMAT_NCHW)
+            yield Mistake(row, INVALID, names[0], {names[0]: other})
         elif " has the shape of " in rule:
             yield Mistake(row, status, names[0], {names[0]: t((3, 2))})
         elif rule.endswith(" broadcast"):

@@ -333,6 +333,19 @@ def _format_name(code: int) -> str:
         return f"format {code}"
 
 
+def same_format(row: str, name: str, other: str) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        tensor, model = call.values[name], call.values[other]
+        if not (isinstance(tensor, Tensor) and isinstance(model, Tensor)):
+            return None
+        if tensor.format != model.format:
+            expected = f"{_format_name(model.format)}, the format of {other}"
+            return Violation(name, expected, _format_name(tensor.format))
+        return None
+
+    return Check(row, INVALID, f"{name} has the format of {other}", (name, other), broken_by, name)
+
+
 def value_check(
     row: str, rule: str, broken_by: Callable[[Call], Violation | None], status: int = INVALID
 ) -> Check:

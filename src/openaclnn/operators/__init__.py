@@ -43,7 +43,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "aclnnHardtanhBackward", "aclnnHeaviside",
     ),
     "shrinking": (
-        "aclnnHardshrink", "aclnnHardshrinkBackward", "aclnnSoftshrink", "aclnnSoftshrinkBackward",
+        "aclnnHardshrink", "aclnnHardshrinkBackward", "aclnnSoftshrink", "aclnnSoftshrinkBackward", "aclnnShrink",
     ),
     "sigmoids": (
         "aclnnSigmoid", "aclnnInplaceSigmoid", "aclnnSigmoidBackward", "aclnnSilu", "aclnnSiluBackward", "aclnnSwish",

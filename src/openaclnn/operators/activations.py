@@ -29,13 +29,13 @@ from openaclnn.operators import pairwise
 from openaclnn.operators.workloads.words import KernelForm
 
 __all__ = [
-    "ALL", "G", "NEWEST", "NOT_310P", "NOT_950", "X", "Activation", "KernelForm", "broadcast", "converts", "declare", "dtypes",
-    "generated", "in_bounds", "not_null", "number", "number_of", "promoted", "promotes", "rank", "same_as_promoted", "same_dtype",
-    "same_shape", "scalars", "value",
+    "ALL", "G", "NEWEST", "NOT_310P", "NOT_910", "NOT_950", "X", "Activation", "KernelForm", "broadcast", "converts", "declare", "dtypes",
+    "dtypes_among", "generated", "in_bounds", "not_null", "number", "number_of", "promoted", "promotes", "rank", "same_as_promoted", "same_dtype",
+    "same_format", "same_shape", "scalars", "value",
 ]  # fmt: skip
 
 ALL = pairwise.FAMILIES
-NOT_310P, NOT_950 = ALL - {"310p"}, ALL - {"950"}
+NOT_310P, NOT_910, NOT_950 = ALL - {"310p"}, ALL - {"910"}, ALL - {"950"}
 NEWEST = frozenset({"950", "a3", "a2"})
 """Which product families have an operator."""
 
@@ -94,6 +94,11 @@ def dtypes(*names: str, more: tuple[DType, ...] = (), apart: bool = False) -> Ru
     return of
 
 
+def dtypes_among(known: tuple[DType, ...], *names: str) -> Rule:
+    """Some dtypes, whatever else the product has."""
+    return lambda operator, row: [checks.dtype_one_of(row, name, known) for name in names]
+
+
 def same_dtype(*names: str) -> Rule:
     def of(operator: Activation, row: str) -> list[Check]:
         first, *others = _renamed(operator, names or tuple(p.name for p in operator.tensors))
@@ -108,6 +113,11 @@ def same_shape(*names: str) -> Rule:
         return [checks.same_shape(row, other, first) for other in others]
 
     return of
+
+
+def same_format(operator: Activation, row: str) -> list[Check]:
+    """The output has the format of the input."""
+    return [checks.same_format(row, operator.output.name, operator.read[0])]
 
 
 def rank(*names: str) -> Rule:
