@@ -53,7 +53,8 @@ def _family(operator: Operator) -> tuple[Any, ...]:
     tensors = [p.name for p in parameters if p.is_read]
     numbers = any(not p.is_tensor and not p.choices for p in parameters)
     reduced = any(p.choices for p in parameters)
-    return len(tensors), numbers, reduced, operator.output.in_place, len(operator.outputs)
+    halves = operator.axis is not None
+    return len(tensors), numbers, reduced, operator.output.in_place, len(operator.outputs), halves
 
 
 def families(operators: Sequence[Operator]) -> list[Operator]:

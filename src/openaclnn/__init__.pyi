@@ -679,6 +679,98 @@ def gelu_backward_v2(
 ) -> Any:
     """Gradient of the Gaussian error linear unit, by the error function or by the hyperbolic tangent."""
 
+def glu(
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The first half of x along an axis, times the logistic function of the second."""
+
+def glu_backward(
+    grad_out: ArrayLike,
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the gated linear unit with respect to its input."""
+
+def swi_glu(
+    x: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """SiLU of the first half of x along an axis, times the second."""
+
+def swi_glu_grad(
+    y_grad: ArrayLike,
+    x: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of SwiGLU with respect to its input."""
+
+class GeGluResult(NamedTuple):
+    out: Any
+    out_gelu: Any
+
+def ge_glu(
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    approximate: int = 1,
+    out: Any = None,
+    product: str | None = None,
+) -> GeGluResult:
+    """One half of x along an axis, times GELU of the other, which is the second output."""
+
+def ge_glu_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    gelu: ArrayLike,
+    *,
+    dim: int = -1,
+    approximate: int = 1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of GeGLU with respect to its input, with the forward's second output."""
+
+class GeGluV3Result(NamedTuple):
+    out: Any
+    out_gelu: Any
+
+def ge_glu_v3(
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    approximate: int = 1,
+    activate_left: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> GeGluV3Result:
+    """One half of x along an axis, times GELU of the other, which is the second output."""
+
+def ge_glu_v3_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    gelu: ArrayLike,
+    *,
+    dim: int = -1,
+    approximate: int = 1,
+    activate_left: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of GeGLU with respect to its input, with the forward's second output."""
+
 def selu(
     self: ArrayLike,
     *,

@@ -54,26 +54,29 @@ def _declared(operator: Operator) -> tuple[type[Formula], type[Formula]]:
     backward_kernel = KERNELS[find_operator(operator.gradient.operator).python_name]
     places = {p.name: place for place, p in enumerate(kernel.parameters)}
     tensors, inputs = backward_kernel.tensors, len(kernel.parameters)
-    # Of the gradient's arguments behind the first: where each is among the forward's, whose result is behind them, or its default.
+    # Of the gradient's arguments behind the first: where each is among the forward's, whose results are behind them, or its default.
+    outputs = {name: place for place, name in enumerate(operator.output_names, inputs)}
     taken: list[tuple[int | None, Any]] = []
     for parameter in backward_kernel.parameters[1:]:
         name = sources.get(parameter.name, parameter.name)
-        place = inputs if name == operator.output.name else places.get(name)
-        taken.append((place, parameter.default))
-    saved = [place for place, _ in taken if place in {*kernel.tensors, inputs}]
+        taken.append(((places | outputs).get(name), parameter.default))
+    saved = [place for place, _ in taken if place in {*kernel.tensors, *outputs.values()}]
+    several = operator.result_type is not None
 
     @quick
     class Forward(Formula):
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> Any:
             result = kernel.call(*arguments)
-            every = (*arguments, result)
+            every = (*arguments, *(result if several else (result,)))
             ctx.save_for_backward(*[every[place] for place in saved])
             ctx.options = [None if place in saved else own for place, own in enumerate(arguments)]
+            if several:  # there is a gradient of the first alone
+                ctx.mark_non_differentiable(*result[1:])
             return result
 
         @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
+        def backward(ctx: Any, gradient: Any, *_: Any) -> Any:
             every = dict(enumerate(ctx.options)) | dict(zip(saved, ctx.saved_tensors, strict=True))
             given = [default if place is None else every[place] for place, default in taken]
             by_first = backward_kernel.gradient(gradient, *given)
