@@ -220,6 +220,11 @@ def has_targets(operator: Operator) -> bool:
     return plan_of(operator, operator.samples[0].arrays()).targets >= 0
 
 
+def has_halves(operator: Operator) -> bool:
+    """Whether its operands are halves of tensors: their shapes are not the result's, and entries are for one size."""
+    return plan_of(operator, operator.samples[0].arrays()).halved
+
+
 @functools.cache
 def lacks(operator: Operator, engine: str = "cpu", ability: str = "") -> str | None:
     """Why an engine does not serve the operator's first sample, or, with a class axis, not with an ability (`dynamic_shapes`,

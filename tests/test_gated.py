@@ -221,3 +221,35 @@ if not MODE:
                     np.testing.assert_array_equal(own, expected)
                     zeros = np.equal(expected, 0)
                     assert (np.signbit(own) == np.signbit(expected))[zeros].all()
+
+    TORCH = {
+        "glu": lambda F, a, b: a * b.sigmoid(),
+        "swi_glu": lambda F, a, b: F.silu(a) * b,
+        "ge_glu": lambda F, a, b: a * F.gelu(b, approximate="tanh"),
+        "ge_glu_v3": lambda F, a, b: a * F.gelu(b, approximate="tanh"),
+    }
+
+    @pytest.mark.parametrize("name", TORCH)
+    def test_derivatives_to_the_second_order(name: str) -> None:
+        """Of the second output too, which the gradient is made with."""
+        torch = pytest.importorskip("torch")
+        import openaclnn.torch  # noqa: F401
+
+        x = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(3), requires_grad=True)
+        operator = getattr(torch.ops.openaclnn, name)
+        for dim in (0, 1):
+            halves = x.chunk(2, dim)
+            ours = operator(x, dim)
+            first = ours if isinstance(ours, torch.Tensor) else ours[0]
+            peers = [TORCH[name](torch.nn.functional, *halves)]
+            if first is not ours:
+                peers.append(torch.nn.functional.gelu(halves[1], approximate="tanh"))
+            for own, peer in zip([first] if first is ours else ours, peers, strict=True):
+                pair = []
+                for value in (own, peer):
+                    (once,) = torch.autograd.grad(value.sin().sum(), x, create_graph=True)
+                    pair.append(
+                        (once, *torch.autograd.grad(once.square().sum(), x, retain_graph=True))
+                    )
+                for mine, other in zip(*pair, strict=True):
+                    torch.testing.assert_close(mine, other, rtol=2e-5, atol=2e-5)

@@ -193,7 +193,7 @@ def _unknown(call: Call) -> bool:
     return call["approximate"] not in ((1,) if call.product.tag == "310p" else (0, 1))
 
 
-approximation = value("approximate", "0 or 1, on 310p 1", _unknown)
+approximation = value("approximate", "0 or 1, on 310p only 1", _unknown)
 
 
 # Declarations.
@@ -244,7 +244,7 @@ def _glu_backward(g: Any, x: Any, dim: int) -> Any:
 
 declare(
     "Glu", "The first half of x along an axis, times the logistic function of the second.",
-    "out = a / (1 + exp(-b)), a and b the halves of self along dim", formulas.glu, _glu, [0.9525741268224333, -1.2449186624037092],
+    "out = a / (1 + exp(-b)), a = first half of self along dim, b = second half", formulas.glu, _glu, [0.9525741268224333, -1.2449186624037092],
     (not_null(), dtypes("self", "out", more=(DOUBLE,)), rank("self", "out"), ranked, axis, even(), half("out")),
     whole="self", parts=(("self", FIRST), ("self", SECOND)), written=("out",), accepts=(*FLOATS, DOUBLE), const_output=True,
     arguments={"self": ROW}, kernels=(KernelForm("glu", {"self": "self"}),), peer="glu", gradient=Gradient("aclnnGluBackward"),
@@ -252,7 +252,7 @@ declare(
 
 declare(
     "GluBackward", "Gradient of the gated linear unit with respect to its input.",
-    "out = [gradOut * s, gradOut * s * (a - a * s)], s = 1 / (1 + exp(-b)), a and b the halves of self along dim", formulas.glu_backward,
+    "out = [gradOut * s, gradOut * s * (a - a * s)], s = 1 / (1 + exp(-b)), a = first half of self along dim, b = second half", formulas.glu_backward,
     _glu_backward, [0.9525741268224333, 1.2449186624037092, 0.04517665973091213, -0.940014848806378],
     (
         not_null("self", "gradOut", "out"), dtypes("self", more=(DOUBLE,)), same_dtype("self", "gradOut", "out"),
@@ -291,7 +291,7 @@ GENERATED = (not_null(), same_dtype(), dtypes("x"))
 
 declare(
     "SwiGlu", "SiLU of the first half of x along an axis, times the second.",
-    "out = a / (1 + exp(-a)) * b, a and b the halves of x along dim", formulas.swi_glu, _swi_glu, [2.193175735890015, -0.11920292202211756],
+    "out = a / (1 + exp(-a)) * b, a = first half of x along dim, b = second half", formulas.swi_glu, _swi_glu, [2.193175735890015, -0.11920292202211756],
     (*GENERATED, axis, in_blocks, half("out", status=TILING)), whole="x", parts=(("x", FIRST), ("x", SECOND)), written=("out",),
     families=NOT_910, generated=True, const_output=True, arguments={"x": ROW}, kernels=(KernelForm("swi_glu", {"x": "x"}),),
     peer=_torch_swi_glu, gradient=Gradient("aclnnSwiGluGrad"),
@@ -299,7 +299,7 @@ declare(
 
 declare(
     "SwiGluGrad", "Gradient of SwiGLU with respect to its input.",
-    "out = [yGrad * s * (1 + a * (1 - s)) * b, yGrad * s * a], s = 1 / (1 + exp(-a)), a and b the halves of x along dim",
+    "out = [yGrad * s * (1 + a * (1 - s)) * b, yGrad * s * a], s = 1 / (1 + exp(-a)), a = first half of x along dim, b = second half",
     formulas.swi_glu_grad, _swi_glu_grad, [2.78301153561446, -0.09078424878489548, 0.7310585786300049, -0.47681168808847024],
     (*GENERATED, same_rank, axis, in_blocks, half("yGrad", status=TILING), like("out", "x", TILING)), whole="x",
     parts=("yGrad", ("x", FIRST), ("x", SECOND)), inputs={"yGrad": "gradient of the output", "x": "the forward's input"},
@@ -344,14 +344,6 @@ def _torch_ge_glu_backward(
 APPROXIMATE = Parameter("approximate", Kind.INT64, "0: GELU by the error function; 1: by the hyperbolic tangent", default=1)  # fmt: skip
 LEFT = Parameter("activateLeft", Kind.BOOL, "whether GELU is taken of the first half", default=False)  # fmt: skip
 ACTIVATED = Parameter("outGelu", Kind.OUTPUT, "GELU of one half", f"that of self, {HALF}", FLOATS)
-ERF, TURNED = {"erf": {"approximate": 0}}, {"left": {"activate_left": True}}
-GELU_TEXT = (
-    "gelu(u) = u * Phi(u), Phi of the normal distribution, or as aclnnGelu for approximate 1"
-)
-LEFT_TEXT = (
-    "u, v the first and second half of self along dim with activateLeft, else the second and first"
-)
-RIGHT_TEXT = "u, v the second and first half of self along dim"
 BACKWARD = {
     "gradOutput": "gradient of the output", "self": "the forward's input", "gelu": "the forward's second output",
 }  # fmt: skip
@@ -363,33 +355,46 @@ BACKWARD_RULES = (
     not_null(), dtypes("gradOutput"), same_dtype(), like("gelu", "gradOutput"), like("gradInput", "self"), axis, even(), half("gradOutput"),
     approximation,
 )  # fmt: skip
-COMMON: dict[str, Any] = {"whole": "self", "families": NOT_910}
 
-for _name, _text, _options, _forward, _backward, _more, _expected, _gelu, _expected_back in (
-    (
-        "", RIGHT_TEXT, (APPROXIMATE,), (), (), {}, [2.99595030590511, -0.6914624612740131], [2.99595030590511, 0.34573123063700656],
-        [2.99595030590511, 0.6914624612740131, 1.011945647204184, -3.4699804986246514],
-    ),
-    (
-        "V3", LEFT_TEXT, (APPROXIMATE, LEFT), (KernelForm("ge_glu_v2", {"x": "self"}),),
-        (KernelForm("ge_glu_grad_v2", {"dy": "gradOutput", "x": "self", "gelu": "gelu"}),), {"activate_left": True},
-        [2.524034238205629, -0.02275013194817921], [0.8413447460685429, -0.04550026389635842],
-        [3.2499464117630588, -0.0852318010781969, 0.8413447460685429, -0.09100052779271683],
-    ),
-):  # fmt: skip
+
+def declare_ge_glu(
+    name: str, halves: str, options: tuple[Parameter, ...], expected: tuple[list[float], list[float]], gradient: list[float],
+    kernels: tuple[tuple[KernelForm, ...], tuple[KernelForm, ...]] = ((), ()), variants: Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> None:  # fmt: skip
+    """GeGLU and its gradient; GELU is taken of the second half, unless an option turns them."""
+    common: dict[str, Any] = {
+        "whole": "self", "families": NOT_910, "options": options, "variants": {"erf": {"approximate": 0}, **(variants or {})},
+    }  # fmt: skip
+    gelu = f"{halves}\nGELU(u) = u * Phi(u), Phi of the normal distribution; for approximate 1 as aclnnGelu"
+    arguments = {"self": ROW, "approximate": 0, **arguments}
     declare(
-        f"GeGlu{_name}", "One half of x along an axis, times GELU of the other, which is the second output.",
-        f"out = v * gelu(u), outGelu = gelu(u), {_text}\n{GELU_TEXT}", formulas.ge_glu, _ge_glu, (_expected, _gelu), FORWARD_RULES,
-        parts=(("self", SECOND), ("self", FIRST)), written=("out", "outGelu"), after=(ACTIVATED,), options=_options, kernels=_forward,
-        variants={**ERF, **(TURNED if _more else {})}, arguments={"self": ROW, "approximate": 0, **_more}, header_name="geglu",
-        peer=_torch_ge_glu, gradient=Gradient(f"aclnnGeGlu{_name}Backward", {"gelu": "outGelu"}), **COMMON,
+        name, "One half of x along an axis, times GELU of the other, which is the second output.",
+        f"out = v * GELU(u), outGelu = GELU(u), {gelu}", formulas.ge_glu, _ge_glu, expected, FORWARD_RULES,
+        parts=(("self", SECOND), ("self", FIRST)), written=("out", "outGelu"), after=(ACTIVATED,), kernels=kernels[0], arguments=arguments,
+        header_name="geglu", peer=_torch_ge_glu, gradient=Gradient(f"aclnn{name}Backward", {"gelu": "outGelu"}), **common,
     )  # fmt: skip
     declare(
-        f"GeGlu{_name}Backward", "Gradient of GeGLU with respect to its input, with the forward's second output.",
-        f"gradInput has gradOutput * gelu in the place of v, gradOutput * v * gelu'(u) in that of u, {_text}\n{GELU_TEXT}",
-        formulas.ge_glu_backward, _ge_glu_backward, _expected_back, BACKWARD_RULES, inputs=BACKWARD,
-        parts=("gradOutput", ("self", SECOND), ("self", FIRST), "gelu"), output="gradInput",
-        written=(("gradInput", SECOND), ("gradInput", FIRST)), options=_options, kernels=_backward,
-        variants={**ERF, **(TURNED if _more else {})}, header_name="geglu_backward", peer=_torch_ge_glu_backward,
-        arguments={"grad_output": BACK, "self": ROW, "gelu": (FLOAT, _gelu), "approximate": 0, **_more}, **COMMON,
+        f"{name}Backward", "Gradient of GeGLU with respect to its input, with the forward's second output.",
+        f"gradInput: gradOutput * gelu in place of v, gradOutput * v * GELU'(u) in place of u, {gelu}", formulas.ge_glu_backward, _ge_glu_backward,
+        gradient, BACKWARD_RULES, inputs=BACKWARD, parts=("gradOutput", ("self", SECOND), ("self", FIRST), "gelu"), output="gradInput",
+        written=(("gradInput", SECOND), ("gradInput", FIRST)), kernels=kernels[1], header_name="geglu_backward",
+        peer=_torch_ge_glu_backward, arguments={"grad_output": BACK, "gelu": (FLOAT, expected[1]), **arguments}, **common,
     )  # fmt: skip
+
+
+declare_ge_glu(
+    "GeGlu", "v = first half of self along dim, u = second half", (APPROXIMATE,),
+    ([2.99595030590511, -0.6914624612740131], [2.99595030590511, 0.34573123063700656]),
+    [2.99595030590511, 0.6914624612740131, 1.011945647204184, -3.4699804986246514],
+)  # fmt: skip
+declare_ge_glu(
+    "GeGluV3", "v = first half of self along dim, u = second half, with activateLeft vice versa", (APPROXIMATE, LEFT),
+    ([2.524034238205629, -0.02275013194817921], [0.8413447460685429, -0.04550026389635842]),
+    [3.2499464117630588, -0.0852318010781969, 0.8413447460685429, -0.09100052779271683],
+    (
+        (KernelForm("ge_glu_v2", {"x": "self"}),),
+        (KernelForm("ge_glu_grad_v2", {"dy": "gradOutput", "x": "self", "gelu": "gelu"}),),
+    ),
+    {"left": {"activate_left": True}}, activate_left=True,
+)  # fmt: skip

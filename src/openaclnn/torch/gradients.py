@@ -47,6 +47,19 @@ _CROSS_ENTROPY, _CROSS_ENTROPY_GRAD = (
 _LOGITS, _LOGITS_GRAD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
 
 
+def _by_others(operator: Operator, arguments: list[Any], gradients: tuple[Any, ...]) -> Any:
+    """The derivative by the first tensor of the outputs behind the first, which no operator computes; those of None count for nothing."""
+
+    def computed(first: Any) -> list[Any]:
+        _, *others = expression(operator, [first, *arguments[1:]])
+        return [own for own, by in zip(others, gradients, strict=True) if by is not None]
+
+    (derivative,) = torch.func.vjp(computed, arguments[0])[1](
+        [by for by in gradients if by is not None]
+    )
+    return derivative
+
+
 def _declared(operator: Operator) -> tuple[type[Formula], type[Formula]]:
     """An operator and its gradient, as they are declared."""
     assert operator.gradient is not None
@@ -71,15 +84,19 @@ def _declared(operator: Operator) -> tuple[type[Formula], type[Formula]]:
             every = (*arguments, *(result if several else (result,)))
             ctx.save_for_backward(*[every[place] for place in saved])
             ctx.options = [None if place in saved else own for place, own in enumerate(arguments)]
-            if several:  # there is a gradient of the first alone
-                ctx.mark_non_differentiable(*result[1:])
+            ctx.set_materialize_grads(not several)
             return result
 
         @staticmethod
-        def backward(ctx: Any, gradient: Any, *_: Any) -> Any:
+        def backward(ctx: Any, gradient: Any, *others: Any) -> Any:
             every = dict(enumerate(ctx.options)) | dict(zip(saved, ctx.saved_tensors, strict=True))
-            given = [default if place is None else every[place] for place, default in taken]
-            by_first = backward_kernel.gradient(gradient, *given)
+            by_first = None
+            if gradient is not None:
+                given = [default if place is None else every[place] for place, default in taken]
+                by_first = backward_kernel.gradient(gradient, *given)
+            if any(own is not None for own in others):
+                by_others = _by_others(operator, [every[place] for place in range(inputs)], others)
+                by_first = by_others if by_first is None else by_first + by_others
             return by_first, *[None] * (inputs - 1)
 
     @quick
