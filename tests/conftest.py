@@ -53,7 +53,8 @@ def _family(operator: Operator) -> tuple[Any, ...]:
     tensors = [p.name for p in parameters if p.is_read]
     numbers = any(not p.is_tensor and not p.choices for p in parameters)
     reduced = any(p.choices for p in parameters)
-    return len(tensors), numbers, reduced, operator.output.in_place, len(operator.outputs)
+    halves = operator.axis is not None
+    return len(tensors), numbers, reduced, operator.output.in_place, len(operator.outputs), halves
 
 
 def families(operators: Sequence[Operator]) -> list[Operator]:
@@ -221,6 +222,11 @@ def call_on(engine: str, operator: Operator, arguments: dict[str, Any]) -> Any:
 def has_targets(operator: Operator) -> bool:
     """Whether a tensor of its is one of class indices."""
     return plan_of(operator, operator.samples[0].arrays()).targets >= 0
+
+
+def has_halves(operator: Operator) -> bool:
+    """Whether its operands are halves of tensors: their shapes are not the result's, and entries are for one size."""
+    return plan_of(operator, operator.samples[0].arrays()).halved
 
 
 @functools.cache

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import families, whole
+from conftest import families, has_halves, whole
 from openaclnn import cli
 from openaclnn.bench import training
 from openaclnn.bench.calls import (
@@ -853,13 +853,14 @@ def test_what_lies_between_elements_counts_as_touched() -> None:
 
 
 def numbers_of(operator: Operator) -> list[str]:
-    """What the signature has beside tensors: floats, and integers that are no truth values, nor axes."""
+    """What the signature has beside tensors: floats, and integers that are no truth values, nor axes, nor one of two."""
     defaults = operator.plain_defaults
+    two = {check.rule.split()[0] for check in operator.checks if " is 0 or 1" in check.rule}
     tensors = {p.python_name for p in operator.parameters if p.is_tensor or p.axis}
     return [
         name
         for name, value in defaults.items()
-        if name not in tensors and type(value) in (int, float)
+        if name not in tensors | two and type(value) in (int, float)
     ]
 
 
@@ -884,7 +885,7 @@ def has(operator: Operator, regime: CallRegime) -> bool:
         read = [p for p in operator.parameters if p.is_read and "not looked at" not in p.text]
         return len(read) > 1  # any shape is as good for one
     if regime.name == "in place":
-        return operator.result_type is None and not whole(operator)
+        return operator.result_type is None and not (whole(operator) or has_halves(operator))
     if regime.name == "outer" and operator.output.in_place:
         return False  # the input has the shape of the output
     if regime.name == "outer":

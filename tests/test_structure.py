@@ -206,7 +206,7 @@ def code_lines() -> list[tuple[str, str]]:
     return lines
 
 
-WORDS = ("threshold",)
+WORDS = ("glu", "shrink", "threshold")
 """Python names of operators that are words of other subjects, too."""
 
 

@@ -344,24 +344,24 @@ def format_is_nd(row: str, *which: str) -> Check:
     return Check(row, INVALID, rule, which, broken_by)
 
 
+def _format_name(code: int) -> str:
+    try:
+        return Format(code).name.removeprefix("ACL_FORMAT_").removeprefix("ACL_")
+    except ValueError:
+        return f"format {code}"
+
+
 def same_format(row: str, name: str, other: str) -> Check:
     def broken_by(call: Call) -> Violation | None:
         tensor, model = call.values[name], call.values[other]
         if not (isinstance(tensor, Tensor) and isinstance(model, Tensor)):
             return None
         if tensor.format != model.format:
-            expected = f"format {_format_name(model.format)}, the format of {other}"
+            expected = f"{_format_name(model.format)}, the format of {other}"
             return Violation(name, expected, _format_name(tensor.format))
         return None
 
     return Check(row, INVALID, f"{name} has the format of {other}", (name, other), broken_by, name)
-
-
-def _format_name(code: int) -> str:
-    try:
-        return Format(code).name.removeprefix("ACL_FORMAT_").removeprefix("ACL_")
-    except ValueError:
-        return f"format {code}"
 
 
 def value_check(

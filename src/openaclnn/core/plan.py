@@ -22,8 +22,8 @@ from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor, element_count, extent
 
 __all__ = [
-    "ANY_COUNT", "Free", "BoundedCache", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
-    "exactly", "filling_plan", "reduced_plan", "rounded_first", "row_major_walks", "told_of", "walks_alike",
+    "ANY_COUNT", "Free", "BoundedCache", "HALVES", "Half", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
+    "exactly", "filling_plan", "halves_plan", "reduced_plan", "rounded_first", "row_major_walks", "told_of", "walks_alike",
 ]  # fmt: skip
 
 
@@ -41,7 +41,32 @@ class Operand(NamedTuple):
     offset: int = 0  # from the tensor's first element to the first one visited
     low: int = 0  # the view covers the bytes [address + low, address + high)
     high: int = 0
-    role: str = "full"  # "full", "positions", "classes" or "single": see class_plan
+    role: str = (
+        "full"  # "full", "positions", "classes" or "single": see class_plan; or one of HALVES
+    )
+
+
+HALVES = ("first half", "second half")
+"""Roles of operands that are parts of a tensor along `Plan.class_axis`."""
+
+
+class Half(NamedTuple):
+    """The first or second half of a tensor along an axis, as an operand: kernels walk it where it lies."""
+
+    tensor: Tensor
+    axis: int
+    second: bool
+
+    @property
+    def view(self) -> Tensor:
+        """The half as a tensor; where it begins, the offset says."""
+        tensor, axis = self.tensor, self.axis
+        shape = (*tensor.shape[:axis], tensor.shape[axis] // 2, *tensor.shape[axis + 1 :])
+        return Tensor.view(shape, tensor.dtype, tensor.strides, 0, None, tensor.device)
+
+    @property
+    def offset(self) -> int:
+        return self.second * (self.tensor.shape[self.axis] // 2) * self.tensor.strides[self.axis]
 
 
 told_of = attrgetter("parameter", "dtype", "role")
@@ -81,7 +106,7 @@ class Plan:
     targets: int = -1  # which input holds class indices; -1: none does
     reciprocal: str = ""  # which number is one over the count of elements
     fixed: bool = False  # numbers follow from the sizes otherwise: other sizes need another plan
-    class_axis: int = -1  # of the output's shape; -1: there is none
+    class_axis: int = -1  # of the output's shape, of classes or of halves; -1: there is none
     dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
     workspace: int = 0
     free: tuple[Free, ...] = ()
@@ -101,6 +126,11 @@ class Plan:
     @property
     def outputs(self) -> tuple[Operand, ...]:
         return (self.output, *self.more)
+
+    @property
+    def halved(self) -> bool:
+        """Whether operands are halves of tensors: one address may stand for two."""
+        return self.class_axis >= 0 and not self.classes
 
 
 def exactly(numbers: Mapping[str, Any], but: str = "") -> bytes:
@@ -284,6 +314,32 @@ def elementwise_plan(
     return Plan(
         operator, kernel, compute, merged, tuple(operands), last, numbers,
         reciprocal=reciprocal, fixed=fixed, dense=dense, free=free,
+    )  # fmt: skip
+
+
+def halves_plan(
+    operator: str,
+    kernel: str,
+    compute: DType,
+    inputs: Sequence[tuple[str, Tensor | Half]],
+    outputs: Sequence[tuple[str, Tensor | Half]],
+    numbers: Mapping[str, Any],
+) -> Plan:
+    """The plan of an elementwise kernel over tensors, and halves of tensors, of one shape."""
+    named = [*inputs, *outputs]
+    views = [(name, own.view if isinstance(own, Half) else own) for name, own in named]
+    merged, operands, _ = _walked(operator, views, views[0][1].shape)
+    axis = -1
+    for place, (operand, (_, own)) in enumerate(zip(operands, named, strict=True)):
+        if isinstance(own, Half):
+            axis, (low, high) = own.axis, extent(own.tensor)
+            operands[place] = operand._replace(
+                offset=operand.offset + own.offset, low=low, high=high, role=HALVES[own.second]
+            )
+    first, *more = operands[len(inputs) :]
+    return Plan(
+        operator, kernel, compute, merged, tuple(operands[: len(inputs)]), first, numbers,
+        class_axis=axis, more=tuple(more),
     )  # fmt: skip
 
 
@@ -480,7 +536,7 @@ def walks_alike(operand: Operand, output: Operand) -> bool:
     """
     return (
         operand.role == "full"
-        and output.role != "positions"
+        and output.role not in ("positions", *HALVES)
         and operand.dtype.itemsize == output.dtype.itemsize
         and operand.strides == output.strides
         and operand.class_stride == output.class_stride

@@ -17,6 +17,7 @@ from openaclnn.operators import find_operator, registry
 from openaclnn.torch.expressions import expression
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import Function, transformed, tuned
+from openaclnn.torch.wide import WIDE
 
 __all__ = ["FORMULAS", "Formula", "quick"]
 
@@ -49,19 +50,20 @@ _LOGITS, _LOGITS_GRAD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_
 
 
 class _Derivative:
-    """What computes the derivative by one of a forward's tensors, and of what."""
+    """What computes the derivative by one of a forward's tensors, or by the first of them, and of what."""
 
     def __init__(self, operator: Operator, gradient: Gradient) -> None:
         kernel = KERNELS[operator.python_name]
         self.kernel = KERNELS[find_operator(gradient.operator).python_name]
         self.expanded = gradient.expanded
+        self.several = self.kernel.operator.result_type is not None
         places = {p.name: place for place, p in enumerate(kernel.parameters)}
-        # Of its arguments behind the first: where each is among the forward's, whose result is behind them, or its default.
+        # Of its arguments behind the first: where each is among the forward's, whose results are behind them, or its default.
+        places |= {name: place for place, name in enumerate(operator.output_names, len(places))}
         self.taken: list[tuple[int | None, Any]] = []
         for parameter in self.kernel.parameters[1:]:
             name = gradient.sources.get(parameter.name, parameter.name)
-            place = len(places) if name == operator.output.name else places.get(name)
-            self.taken.append((place, parameter.default))
+            self.taken.append((places.get(name), parameter.default))
 
     def of(self, gradient: Any, every: Mapping[int, Any]) -> Any:
         given = [default if place is None else every[place] for place, default in self.taken]
@@ -69,7 +71,22 @@ class _Derivative:
             tensors = [own for own in given if isinstance(own, torch.Tensor)]
             wide = iter(torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
             given = [next(wide) if isinstance(own, torch.Tensor) else own for own in given]
+        if self.several:  # of which all have one dtype
+            given = [own.to(gradient.dtype) if torch.is_tensor(own) else own for own in given]
         return self.kernel.gradient(gradient, *given)
+
+
+def _by_others(operator: Operator, arguments: list[Any], gradients: tuple[Any, ...]) -> Any:
+    """The derivative by the first tensor of the outputs behind the first, which no operator computes; those of None count for nothing."""
+
+    def computed(first: Any) -> list[Any]:
+        _, *others = expression(operator, [first, *arguments[1:]])
+        return [own for own, by in zip(others, gradients, strict=True) if by is not None]
+
+    (derivative,) = torch.func.vjp(computed, arguments[0])[1](
+        [by for by in gradients if by is not None]
+    )
+    return derivative
 
 
 def _declared(operator: Operator) -> dict[str, type[Formula]]:
@@ -83,28 +100,39 @@ def _declared(operator: Operator) -> dict[str, type[Formula]]:
         for name, other in operator.gradient.others.items()
     }
     read = {place for each in derivatives.values() for place, _ in each.taken}
-    saved = [place for place in (*kernel.tensors, inputs) if place in read]
+    results = range(inputs, inputs + len(operator.outputs))
+    saved = [place for place in (*kernel.tensors, *results) if place in read]
+    several = operator.result_type is not None
 
     @quick
     class Forward(Formula):
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> Any:
             result = kernel.call(*arguments)
-            every = (*arguments, result)
+            every = (*arguments, *(result if several else (result,)))
             ctx.save_for_backward(*[every[place] for place in saved])
             ctx.options = [None if place in saved else own for place, own in enumerate(arguments)]
+            ctx.set_materialize_grads(not several)
             return result
 
         @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
+        def backward(ctx: Any, gradient: Any, *others: Any) -> Any:
             every = dict(enumerate(ctx.options)) | dict(zip(saved, ctx.saved_tensors, strict=True))
-            if len(derivatives) == 1:
-                return first.of(gradient, every), *[None] * (inputs - 1)
-            wanted = ctx.needs_input_grad
-            return tuple([
-                derivatives[place].of(gradient, every) if place in derivatives and wanted[place] else None
-                for place in range(inputs)
-            ])  # fmt: skip
+            if first.several:
+                found = first.of(gradient, every)
+                by_place = dict(zip(kernel.tensors, found, strict=False))
+                return tuple([by_place.get(place) for place in range(inputs)])
+            if len(derivatives) > 1:
+                wanted = ctx.needs_input_grad
+                return tuple([
+                    derivatives[place].of(gradient, every) if place in derivatives and wanted[place] else None
+                    for place in range(inputs)
+                ])  # fmt: skip
+            by_first = None if gradient is None else first.of(gradient, every)
+            if any(own is not None for own in others):
+                by_others = _by_others(operator, [every[place] for place in range(inputs)], others)
+                by_first = by_others if by_first is None else by_first + by_others
+            return by_first, *[None] * (inputs - 1)
 
     kernels = {each.kernel.operator.python_name: each.kernel for each in derivatives.values()}
     found = {name: _differentiated(each) for name, each in kernels.items()}
@@ -113,6 +141,7 @@ def _declared(operator: Operator) -> dict[str, type[Formula]]:
 
 def _differentiated(kernel: Kernel) -> type[Formula]:
     """A gradient, whose own derivative is that of its formula."""
+    name, several = kernel.operator.python_name, kernel.operator.result_type is not None
 
     @quick
     class Backward(Formula):
@@ -125,7 +154,7 @@ def _differentiated(kernel: Kernel) -> type[Formula]:
             return kernel.call(*arguments)
 
         @staticmethod
-        def backward(ctx: Any, outer: Any) -> Any:
+        def backward(ctx: Any, *outer: Any) -> Any:
             saved = zip(kernel.tensors, ctx.saved_tensors, strict=True)
             tensors = {place: own for place, own in saved if own is not None}
 
@@ -133,9 +162,13 @@ def _differentiated(kernel: Kernel) -> type[Formula]:
                 arguments = list(ctx.options)
                 for place, own in zip(tensors, given, strict=True):
                     arguments[place] = own
+                written_out = WIDE.get(name) if several else None
+                if written_out is not None:
+                    return written_out(*arguments)
                 return expression(kernel.operator, arguments)
 
-            derivatives = torch.func.vjp(computed, *tensors.values())[1](outer)
+            given_back = torch.func.vjp(computed, *tensors.values())[1]
+            derivatives = given_back(outer if several else outer[0])
             every: list[Any] = [None] * len(ctx.options)
             for place, own in zip(tensors, derivatives, strict=True):
                 every[place] = own

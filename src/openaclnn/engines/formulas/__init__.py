@@ -1,7 +1,7 @@
 """Elementwise formulas, each written once: the NumPy engine calls it, the CPU engine calls it with vectors that
 write code, the GPU engine compiles its source.
 
-A formula is a Python function of values and numbers. It computes in FLOAT, with ordinary operators and the words
+A formula is a Python function of values and numbers, with one result or a tuple of several. It computes in FLOAT, with ordinary operators and the words
 of `words.py`, and says nothing of dtypes, strides, lanes or blocks: those belong to the engines.
 Operators import their formula from here; that import makes it known to the engines, and refuses what not all of them have:
 `language.py` reads the source, `probe.py` tries it out. `rows.py` has row formulas, which reduce over a class axis. `special.py` has
@@ -30,6 +30,7 @@ class Formula(NamedTuple):
     values: tuple[str, ...]  # one for each input of the plan, in its order
     numbers: tuple[str, ...]  # FLOATs, known when the kernel runs
     switches: tuple[str, ...]  # truth values, known when its code is written
+    results: int = 1  # one for each output of the plan
 
     def numbers_of(self, plan_numbers: Mapping[str, Any]) -> dict[str, float]:
         """Of a plan's numbers, those that the formula takes."""
@@ -47,7 +48,7 @@ class Formula(NamedTuple):
 
     def words(self, switches: Mapping[str, bool]) -> frozenset[str]:
         """The words on the way that these switches choose: engines choose their loops by them."""
-        return words_of(self.function, len(self.values), self.numbers, switches)
+        return words_of(self.function, len(self.values), self.numbers, switches)[0]
 
 
 FORMULAS: dict[str, Formula] = {}
@@ -71,10 +72,15 @@ def described(function: Callable[..., Any]) -> Formula:
         kinds[kind if keyword else "values"].append(parameter.name)
     with contextlib.suppress(OSError):  # there is no source, as in some packed applications
         definitions(function, Reader)
-    formula = Formula(function.__name__, function, *(tuple(names) for names in kinds.values()))
-    for chosen in itertools.product((False, True), repeat=len(formula.switches)):
-        formula.words(dict(zip(formula.switches, chosen, strict=True)))
-    return formula
+    values, numbers, switches = (tuple(names) for names in kinds.values())
+    formula = Formula(function.__name__, function, values, numbers, switches)
+    counts = {
+        words_of(function, len(formula.values), formula.numbers, dict(zip(formula.switches, chosen, strict=True)))[1]
+        for chosen in itertools.product((False, True), repeat=len(formula.switches))
+    }  # fmt: skip
+    if len(counts) > 1:
+        raise TypeError(f"{function.__name__} returns as many results, whatever its switches")
+    return formula._replace(results=counts.pop())
 
 
 def formula(function: Callable[..., Any]) -> Formula:

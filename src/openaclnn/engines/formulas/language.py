@@ -143,6 +143,9 @@ class Reader(ast.NodeTransformer):
             return ast.Constant(float(number))
         self.refuse(node, f"`{node.id}` (names are its own, or numbers of its file)")
 
+    def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
+        return ast.Tuple([self.visit(each) for each in node.elts], ast.Load())  # several results
+
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         if not isinstance(node.op, OPERATORS):
             self.refuse(node, INSTEAD.get(type(node.op)) or f"operator of `{ast.unparse(node)}`")

@@ -54,6 +54,8 @@ class Names:
         self.pointers = [f"from_{name}" for name in formula.values]
         self.numbers = [f"number_{name}" for name in formula.numbers]
         self.switches = [f"SWITCH_{name}" for name in formula.switches]
+        self.results = [f"result_{number}" for number in range(formula.results)]
+        self.outs = ["out", *(f"out_{number}" for number in range(1, formula.results))]
 
     def call(self) -> str:
         """The call of `formula` with the values that were read."""
