@@ -724,3 +724,26 @@ def inplace_erfinv(
     product: str | None = None,
 ) -> Any:
     """The inverse of the error function, written over its input."""
+
+def prelu(
+    self: ArrayLike,
+    weight: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x where it is positive, a multiple of it elsewhere, by a slope for each channel."""
+
+class PreluBackwardResult(NamedTuple):
+    grad_input: Any
+    grad_weight: Any
+
+def prelu_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    weight: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> PreluBackwardResult:
+    """Gradients of PReLU with respect to its input and its slopes."""

@@ -23,7 +23,8 @@ from openaclnn.core.tensor import Tensor, element_count, extent
 
 __all__ = [
     "ANY_COUNT", "Free", "BoundedCache", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
-    "exactly", "filling_plan", "reduced_plan", "rounded_first", "row_major_walks", "told_of", "walks_alike",
+    "exactly", "filling_plan", "reduced_plan", "rounded_first", "row_major_walks", "Step", "stretched", "told_of",
+    "walks_alike",
 ]  # fmt: skip
 
 
@@ -41,7 +42,7 @@ class Operand(NamedTuple):
     offset: int = 0  # from the tensor's first element to the first one visited
     low: int = 0  # the view covers the bytes [address + low, address + high)
     high: int = 0
-    role: str = "full"  # "full", "positions", "classes" or "single": see class_plan
+    role: str = "full"  # "full", "positions", "classes" or "single": see class_plan; "channels": see channels.py
 
 
 told_of = attrgetter("parameter", "dtype", "role")
@@ -87,6 +88,8 @@ class Plan:
     more: tuple[Operand, ...] = ()  # outputs after the first
     spared: tuple[Operand, ...] = ()  # outputs that this call does not compute
     reduction: str = ""  # "sum", "mean": of what is computed at each element or position
+    steps: tuple[Step, ...] = ()  # the plans that engines run in this one's place
+    scratch: int = 0  # bytes of memory for what a step leaves for the next
 
     @property
     def empty(self) -> bool:
@@ -100,6 +103,18 @@ class Plan:
     @property
     def outputs(self) -> tuple[Operand, ...]:
         return (self.output, *self.more)
+
+    @property
+    def of_one_size(self) -> bool:
+        """Whether it says nothing of calls of other sizes: shapes that do not broadcast, or steps that sizes decide."""
+        return bool(self.steps) or any(own.role == "channels" for own in self.inputs)
+
+
+class Step(NamedTuple):
+    """A plan that is a part of another, and where each of its operands is among the other's; scratch memory is behind those."""
+
+    plan: Plan
+    places: tuple[int, ...]
 
 
 def exactly(numbers: Mapping[str, Any], but: str = "") -> bytes:
@@ -151,7 +166,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
 _ONE = (), (1,)  # shapes that stretch to whatever there is beside them
 
 
-def _stretched(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+def stretched(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The tensor's strides over a broadcast shape: 0 along stretched axes."""
     if tensor.shape == shape:
         return tensor.strides
@@ -257,7 +272,7 @@ def _walked(
     flat = _in_a_row(tensors, shape, count) if count > 1 else None
     if flat is not None:
         return (count,), *flat
-    rows = [_stretched(tensor, shape) for _, tensor in tensors]
+    rows = [stretched(tensor, shape) for _, tensor in tensors]
     merged, strides, offsets = collapse(shape, [*rows, *behind])
     operands = [
         Operand(name, tensor.dtype, walk, 0, offset, *extent(tensor))

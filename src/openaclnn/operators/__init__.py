@@ -56,6 +56,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "exponential": (
         "aclnnSelu", "aclnnInplaceSelu", "aclnnSeluBackward", "aclnnCelu", "aclnnInplaceCelu", "aclnnErfinv", "aclnnInplaceErfinv",
     ),
+    "prelu": ("aclnnPrelu", "aclnnPreluBackward"),
 }  # fmt: skip
 """The modules that declare several operators, with these; importing all of them takes a tenth of a second."""
 

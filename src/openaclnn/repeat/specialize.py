@@ -281,6 +281,8 @@ def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None
     """
     if plan.dense and -1 not in places:
         return Patterns([(at.DENSE, 0)] * len(whole), 0, False)
+    if plan.of_one_size:
+        return Patterns([_SAME] * len(whole), -1, False)
     inputs = places.index(len(plan.inputs))  # the first output is behind them
     result = whole[inputs]
     assert result is not None

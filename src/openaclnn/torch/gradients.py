@@ -16,8 +16,9 @@ from openaclnn.operators import find_operator, registry
 from openaclnn.torch.expressions import expression
 from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.private import Function, transformed, tuned
+from openaclnn.torch.wide import WIDE
 
-__all__ = ["FORMULAS", "Formula", "quick"]
+__all__ = ["DECLARED", "FORMULAS", "Formula", "quick"]
 
 
 class Formula(Function):  # type: ignore[misc]
@@ -54,6 +55,7 @@ def _declared(operator: Operator) -> tuple[type[Formula], type[Formula]]:
     backward_kernel = KERNELS[find_operator(operator.gradient.operator).python_name]
     places = {p.name: place for place, p in enumerate(kernel.parameters)}
     tensors, inputs = backward_kernel.tensors, len(kernel.parameters)
+    several = backward_kernel.operator.result_type is not None
     # Of the gradient's arguments behind the first: where each is among the forward's, whose result is behind them, or its default.
     taken: list[tuple[int | None, Any]] = []
     for parameter in backward_kernel.parameters[1:]:
@@ -76,8 +78,12 @@ def _declared(operator: Operator) -> tuple[type[Formula], type[Formula]]:
         def backward(ctx: Any, gradient: Any) -> Any:
             every = dict(enumerate(ctx.options)) | dict(zip(saved, ctx.saved_tensors, strict=True))
             given = [default if place is None else every[place] for place, default in taken]
-            by_first = backward_kernel.gradient(gradient, *given)
-            return by_first, *[None] * (inputs - 1)
+            if not several:
+                return backward_kernel.gradient(gradient, *given), *[None] * (inputs - 1)
+            alike = [own.to(gradient.dtype) if torch.is_tensor(own) else own for own in given]
+            derivatives = backward_kernel.gradient(gradient, *alike)
+            by_place = dict(zip(kernel.tensors, derivatives, strict=False))
+            return tuple([by_place.get(place) for place in range(inputs)])
 
     @quick
     class Backward(Formula):
@@ -88,14 +94,18 @@ def _declared(operator: Operator) -> tuple[type[Formula], type[Formula]]:
             return backward_kernel.call(*arguments)
 
         @staticmethod
-        def backward(ctx: Any, outer: Any) -> Any:
+        def backward(ctx: Any, *outer: Any) -> Any:
             def computed(*given: Any) -> Any:
                 arguments = list(ctx.options)
                 for place, own in zip(tensors, given, strict=True):
                     arguments[place] = own
+                written_out = WIDE.get(backward_kernel.operator.python_name)
+                if written_out is not None:
+                    return written_out(*arguments)
                 return expression(backward_kernel.operator, arguments)
 
-            derivatives = torch.func.vjp(computed, *ctx.saved_tensors)[1](outer)
+            given_back = torch.func.vjp(computed, *ctx.saved_tensors)[1]
+            derivatives = given_back(outer if several else outer[0])
             every: list[Any] = [None] * len(ctx.options)
             for place, own in zip(tensors, derivatives, strict=True):
                 every[place] = own
@@ -343,7 +353,11 @@ FORMULAS: dict[str, type[Formula]] = {
 }
 """The operators that can be differentiated; each formula names the operator that computes its gradient."""
 
+DECLARED: set[str] = set()
+"""Those whose formulas follow from declarations, and have derivatives by all tensors that the gradients are of."""
+
 for _operator in registry():
     if _operator.gradient is not None:
         _backward = find_operator(_operator.gradient.operator)
+        DECLARED |= {_operator.python_name, _backward.python_name}
         FORMULAS[_operator.python_name], FORMULAS[_backward.python_name] = _declared(_operator)

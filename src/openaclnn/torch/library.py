@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError
-from openaclnn.torch.gradients import FORMULAS
+from openaclnn.torch.gradients import DECLARED, FORMULAS
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.layouts import follows, laid_like
 from openaclnn.torch.private import (
@@ -75,7 +75,7 @@ def _reduces(operator: Operator) -> bool:
 
 def _differentiable(kernel: Kernel) -> Callable[..., Any]:
     formula, name = FORMULAS.get(kernel.operator.python_name), kernel.operator.python_name
-    constant = [(place, own) for place, own in enumerate(kernel.names) if own in _CONSTANT]
+    constant = [(place, own) for place, own in enumerate(kernel.names) if own in _CONSTANT and name not in DECLARED]  # fmt: skip
 
     def differentiable(*arguments: Any) -> Any:
         if forward_mode() and any(map(_has_tangent, arguments)):
@@ -182,8 +182,9 @@ def _cast(kernel: Kernel, device: str) -> Callable[..., Any]:
 
 def _batched(kernel: Kernel) -> Callable[..., Any]:
     """One call for each of a batch; elements and rows that know nothing of each other need one call in all."""
-    alone = not _reduces(kernel.operator) and kernel.operator.result_type is None
     axis = kernel.operator.axis
+    apart = kernel.operator.workloads.PATTERN == "elementwise" or axis is not None
+    alone = apart and not _reduces(kernel.operator) and kernel.operator.result_type is None
     axis_place = -1 if axis is None else kernel.parameters.index(axis)
 
     def batched(info: Any, in_dims: Any, *arguments: Any) -> Any:
