@@ -236,7 +236,9 @@ def lacks(operator: Operator, engine: str = "cpu", ability: str = "") -> str | N
     module = importlib.import_module(ENGINES[engine])
     plan = plan_of(operator, operator.samples[0].arrays())
     reason: str | None = module.declines(plan)
-    if reason is None and plan.classes and ability and getattr(module, ability)(plan) is None:
+    if reason is None and ability and plan.of_one_size:
+        reason = f"a plan of {plan.kernel} is of one size"
+    elif reason is None and plan.classes and ability and getattr(module, ability)(plan) is None:
         reason = f"{engine} has no {ability} for {plan.kernel}"
     return reason
 

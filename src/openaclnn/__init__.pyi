@@ -929,3 +929,26 @@ def soft_margin_loss_backward(
     product: str | None = None,
 ) -> Any:
     """Gradient of the soft margin loss with respect to the predictions."""
+
+def prelu(
+    self: ArrayLike,
+    weight: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x where it is positive, a multiple of it elsewhere, by a slope for each channel."""
+
+class PreluBackwardResult(NamedTuple):
+    grad_input: Any
+    grad_weight: Any
+
+def prelu_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    weight: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> PreluBackwardResult:
+    """Gradients of PReLU with respect to its input and its slopes."""

@@ -1178,3 +1178,29 @@ def aclnnSoftMarginLossBackwardGetWorkspaceSize(
 def aclnnSoftMarginLossBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
+
+def aclnnPreluGetWorkspaceSize(
+    self: Any,
+    weight: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnPrelu(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnPreluBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    weight: Any,
+    gradInput: Any,
+    gradWeight: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnPreluBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...

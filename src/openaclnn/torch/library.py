@@ -14,7 +14,8 @@ from torch.autograd import forward_ad
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError
-from openaclnn.torch.gradients import FORMULAS
+from openaclnn.operators import find_operator
+from openaclnn.torch.gradients import DECLARED, FORMULAS
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.layouts import follows, laid_like
 from openaclnn.torch.private import (
@@ -103,8 +104,11 @@ def constants_of(kernel: Kernel) -> list[tuple[int, str]]:
     """The tensors that there is no derivative by, with their places."""
     gradient = kernel.operator.gradient
     if gradient is None:
+        if kernel.operator.python_name in DECLARED:
+            return []
         return [(place, own) for place, own in enumerate(kernel.names) if own in _CONSTANT]
-    others = [place for place in kernel.tensors[1:] if kernel.parameters[place].name not in gradient.others]  # fmt: skip
+    derivatives = len(find_operator(gradient.operator).outputs)
+    others = [place for place in kernel.tensors[derivatives:] if kernel.parameters[place].name not in gradient.others]  # fmt: skip
     return [(place, kernel.names[place]) for place in others]
 
 
@@ -191,8 +195,9 @@ def _cast(kernel: Kernel, device: str) -> Callable[..., Any]:
 
 def _batched(kernel: Kernel) -> Callable[..., Any]:
     """One call for each of a batch; elements and rows that know nothing of each other need one call in all."""
-    alone = not _reduces(kernel.operator) and kernel.operator.result_type is None
     axis = kernel.operator.axis
+    apart = kernel.operator.workloads.PATTERN == "elementwise" or axis is not None
+    alone = apart and not _reduces(kernel.operator) and kernel.operator.result_type is None
     axis_place = -1 if axis is None else kernel.parameters.index(axis)
 
     def batched(info: Any, in_dims: Any, *arguments: Any) -> Any:
