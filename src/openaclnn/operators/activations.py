@@ -53,7 +53,7 @@ class Activation(Operator):
 
     kernel: Formula
     kernels: tuple[KernelForm, ...] = ()
-    # PyTorch's function of the same arguments: its name under `torch.ops.aten`, or a function of `torch` and these.
+    # PyTorch's function of the same arguments, where it is not `aten`: its name under `torch.ops.aten`, or a function of `torch` and these.
     peer: str | Callable[..., Any] = ""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"plain": {}})
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -305,9 +305,14 @@ def declare(
         _operator(
             f"aclnnInplace{name}", f"{summary.removesuffix('.')}, written over its input.", _in_place_formula(formula, first.name, output, in_place),
             kernel, reference, (ref, *others, *options), rules, families, compute, numbers,
-            samples=(Sample("worked values", samples, list(expected)),), **{**more, "kernels": (), "gradient": None},
+            samples=(Sample("worked values", samples, list(expected)),), **{**more, **_not_in_place(**more)},
         )  # fmt: skip
     return operator
+
+
+def _not_in_place(peer: Any = "", aten: str = "", **more: Any) -> dict[str, Any]:
+    """What is other in the form that works in place."""
+    return {"kernels": (), "gradient": None, "aten": "", "peer": peer or aten}
 
 
 def _in_place_formula(formula: str, read: str, written: str, name: str) -> str:

@@ -92,51 +92,6 @@ def _by_others(operator: Operator, arguments: list[Any], gradients: tuple[Any, .
 def _declared(operator: Operator) -> dict[str, type[Formula]]:
     """An operator and its gradients, as they are declared."""
     assert operator.gradient is not None
-
-
-class _Derivative:
-    """What computes the derivative by one of a forward's tensors, or by the first of them, and of what."""
-
-    def __init__(self, operator: Operator, gradient: Gradient) -> None:
-        kernel = KERNELS[operator.python_name]
-        self.kernel = KERNELS[find_operator(gradient.operator).python_name]
-        self.expanded = gradient.expanded
-        self.several = self.kernel.operator.result_type is not None
-        places = {p.name: place for place, p in enumerate(kernel.parameters)}
-        # Of its arguments behind the first: where each is among the forward's, whose results are behind them, or its default.
-        places |= {name: place for place, name in enumerate(operator.output_names, len(places))}
-        self.taken: list[tuple[int | None, Any]] = []
-        for parameter in self.kernel.parameters[1:]:
-            name = gradient.sources.get(parameter.name, parameter.name)
-            self.taken.append((places.get(name), parameter.default))
-
-    def of(self, gradient: Any, every: Mapping[int, Any]) -> Any:
-        given = [default if place is None else every[place] for place, default in self.taken]
-        if self.expanded:
-            tensors = [own for own in given if isinstance(own, torch.Tensor)]
-            wide = iter(torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
-            given = [next(wide) if isinstance(own, torch.Tensor) else own for own in given]
-        if self.several:  # of which all have one dtype
-            given = [own.to(gradient.dtype) if torch.is_tensor(own) else own for own in given]
-        return self.kernel.gradient(gradient, *given)
-
-
-def _by_others(operator: Operator, arguments: list[Any], gradients: tuple[Any, ...]) -> Any:
-    """The derivative by the first tensor of the outputs behind the first, which no operator computes; those of None count for nothing."""
-
-    def computed(first: Any) -> list[Any]:
-        _, *others = expression(operator, [first, *arguments[1:]])
-        return [own for own, by in zip(others, gradients, strict=True) if by is not None]
-
-    (derivative,) = torch.func.vjp(computed, arguments[0])[1](
-        [by for by in gradients if by is not None]
-    )
-    return derivative
-
-
-def _declared(operator: Operator) -> dict[str, type[Formula]]:
-    """An operator and its gradients, as they are declared."""
-    assert operator.gradient is not None
     kernel = KERNELS[operator.python_name]
     inputs, places = len(kernel.parameters), [p.name for p in kernel.parameters]
     first = _Derivative(operator, operator.gradient)

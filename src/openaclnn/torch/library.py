@@ -43,9 +43,13 @@ def define(kernel: Kernel) -> None:
     name = operator.python_name
     LIBRARY.define(schema(operator), tags=(torch.Tag.pt2_compliant_tag,))
     kernel.op = getattr(torch.ops.openaclnn, name).default
-    full = _filled(kernel)
+    full, defaults = _filled(kernel), kernel.defaults
+
+    def compute(*arguments: Any) -> Any:
+        return kernel.compute(*arguments, *defaults[len(arguments) :])
+
     for device in DEVICES:
-        LIBRARY.impl(name, full(kernel.compute), device)
+        LIBRARY.impl(name, compute, device)
         if name in FORMULAS and _reduces(operator):
             LIBRARY.impl(name, full(_cast(kernel, device)), f"Autocast{device}")
     LIBRARY.impl(name, full(_differentiable(kernel)), "Autograd")
@@ -57,7 +61,9 @@ def define(kernel: Kernel) -> None:
         for device in DEVICES:
             LIBRARY.impl(f"{name}.out", writes, device)
         LIBRARY.impl(f"{name}.out", _undifferentiated(kernel), "Autograd")
-        torch.library.register_fake(f"openaclnn::{name}.out", lambda *a, **k: None, lib=LIBRARY)
+        LIBRARY.impl(
+            f"{name}.out", lambda *a, **k: None, "Meta"
+        )  # in a third of the time that fakes take
 
 
 def _filled(kernel: Kernel) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -55,6 +55,12 @@ FORMULAS: dict[str, Formula] = {}
 """Every formula by the name of its kernel."""
 
 
+def read(function: Callable[..., Any]) -> None:
+    """TypeError says where the source leaves the language."""
+    with contextlib.suppress(OSError):  # there is no source, as in some packed applications
+        definitions(function, Reader)
+
+
 def described(function: Callable[..., Any]) -> Formula:
     """What a function takes, by its signature: positional values; keywords `float` or `bool`. Its source is read, and it is tried
     out both ways of each switch.
@@ -70,8 +76,10 @@ def described(function: Callable[..., Any]) -> Formula:
                 f"{function.__name__}: {parameter.name}, a {kind}, must stand behind `*`"
             )
         kinds[kind if keyword else "values"].append(parameter.name)
-    with contextlib.suppress(OSError):  # there is no source, as in some packed applications
-        definitions(function, Reader)
+    if not function.__module__.startswith(
+        f"{__name__}."
+    ):  # those are read by a test: reading all takes 50 ms of an import
+        read(function)
     values, numbers, switches = (tuple(names) for names in kinds.values())
     formula = Formula(function.__name__, function, values, numbers, switches)
     counts = {
