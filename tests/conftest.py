@@ -53,7 +53,8 @@ def _family(operator: Operator) -> tuple[Any, ...]:
     tensors = [p.name for p in parameters if p.is_read]
     numbers = any(not p.is_tensor and not p.choices for p in parameters)
     reduced = any(p.choices for p in parameters)
-    return len(tensors), numbers, reduced, operator.output.in_place, len(operator.outputs)
+    halves = operator.axis is not None
+    return len(tensors), numbers, reduced, operator.output.in_place, len(operator.outputs), halves
 
 
 def families(operators: Sequence[Operator]) -> list[Operator]:
@@ -223,6 +224,11 @@ def has_targets(operator: Operator) -> bool:
     return plan_of(operator, operator.samples[0].arrays()).targets >= 0
 
 
+def has_halves(operator: Operator) -> bool:
+    """Whether its operands are halves of tensors: their shapes are not the result's, and entries are for one size."""
+    return plan_of(operator, operator.samples[0].arrays()).halved
+
+
 @functools.cache
 def lacks(operator: Operator, engine: str = "cpu", ability: str = "") -> str | None:
     """Why an engine does not serve the operator's first sample, or, with a class axis, not with an ability (`dynamic_shapes`,
@@ -230,7 +236,9 @@ def lacks(operator: Operator, engine: str = "cpu", ability: str = "") -> str | N
     module = importlib.import_module(ENGINES[engine])
     plan = plan_of(operator, operator.samples[0].arrays())
     reason: str | None = module.declines(plan)
-    if reason is None and plan.classes and ability and getattr(module, ability)(plan) is None:
+    if reason is None and ability and plan.of_one_size:
+        reason = f"a plan of {plan.kernel} is of one size"
+    elif reason is None and plan.classes and ability and getattr(module, ability)(plan) is None:
         reason = f"{engine} has no {ability} for {plan.kernel}"
     return reason
 

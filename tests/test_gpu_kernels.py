@@ -42,7 +42,8 @@ if MODE:
     )
     from openaclnn.core.declare import Operator
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, INT64, DType
-    from openaclnn.core.plan import Operand, Plan
+    from openaclnn.core.plan import Half, Operand, Plan, halves_plan
+    from openaclnn.core.tensor import Tensor
     from openaclnn.engines import gpu
     from openaclnn.engines.formulas import FORMULAS
     from openaclnn.engines.gpu.launching import native, runners, scratch, variants
@@ -625,6 +626,20 @@ if MODE == "compile":
                 assert "st.global.v4.b32" in text, name
                 assert name == "outer" or "ld.global.v4.b32" in text, name
             assert not re.search(r"\b(atom|red)\.", text), name
+
+    @dtypes
+    def test_halves_move_by_16_bytes(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of rows, and one after the other; both halves of the output, too."""
+        for shape in ((8192, 8192), (8, 1 << 20)):
+            x, g = (Tensor(sizes, dtype) for sizes in (shape, (shape[0], shape[1] // 2)))
+            halves = [("self", Half(x, 1, second)) for second in (False, True)]
+            out = [("out", half) for _, half in halves]
+            kernel = "glu_backward"
+            plan = halves_plan("aclnn", kernel, dtype, [("gradOut", g), *halves], out, {})
+            text = assembly(plan, [ALIGNED] * 5, monkeypatch)
+            assert len(re.findall(r"ld\.global\.v4\.b32", text)) >= 3
+            assert len(re.findall(r"st\.global\.v4\.b32", text)) >= 2
+            assert not re.search(r"(ld|st)\.global\.b(16|32)", text)
 
     @dtypes
     def test_one_address_off_and_only_its_vectors_are_gone(
