@@ -456,8 +456,13 @@ def call_cases(dtypes: Sequence[DType]) -> list[Case]:
         for operator in registry()
         for regime in CHANGES
         for dtype in ((FLOAT,) if regime.mixed else taken(operator, dtypes))
-        if any(True for _ in regime.sequence(Turn(operator, dtype, "cpu", 1)))
+        if _has_calls(operator, dtype, regime)
     ]
+
+
+@functools.cache
+def _has_calls(operator: Operator, dtype: DType, regime: CallRegime) -> bool:
+    return any(True for _ in regime.sequence(Turn(operator, dtype, "cpu", 1)))
 
 
 def call_case(operator: Operator, dtype: DType, regime: CallRegime) -> Case:

@@ -140,5 +140,5 @@ def operators_by_kernel() -> dict[str, list[Operator]]:
 
 
 def support_table() -> SupportTable:
-    """Operator x product x dtype, from the declarations."""
-    return SupportTable.of(registry())
+    """Operator x product x dtype, from the declarations, family by family."""
+    return SupportTable.of([operator for members in grouped().values() for operator in members])
