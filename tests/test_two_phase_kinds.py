@@ -34,7 +34,7 @@ from openaclnn import acl, aclnn
 from openaclnn.calls import executor, planned
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS
+from openaclnn.core.dtypes import BFLOAT16, FLOAT
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Tensor
 from openaclnn.runtime import memory
