@@ -598,9 +598,10 @@ if MODE == "compile":
         ]  # fmt: skip
 
     def plans(dtype: DType) -> dict[str, Plan]:
+        """Of each kind; of 16 bits one of each pattern, which take as long to compile."""
         matrix, turned, row, column = (8192, 1), (1, 8192), (0, 1), (1, 0)
         shape = (8192, 8192)
-        return {
+        every = {
             "flat": pair_plan(dtype, (1 << 28,), (1,), (1,), (1,), (1,)),
             "flat, ragged": pair_plan(dtype, ((1 << 28) + 1,), (1,), (1,), (1,), (1,)),
             "flat, long": pair_plan(dtype, (1 << 32,), (1,), (1,), (1,), (1,)),
@@ -610,6 +611,8 @@ if MODE == "compile":
             "rows, transposed": turned_row_plan(dtype),
             "pixels": pixel_plan(dtype),
         }
+        kept = every if dtype is FLOAT else ("flat", "transposed", "rows", "pixels")
+        return {name: every[name] for name in kept}
 
     ALIGNED = 1 << 20
 
@@ -661,7 +664,7 @@ if MODE == "compile":
                 assert text.count("ld.global.v4.b32") >= 3, name
 
     @dtypes
-    @pytest.mark.parametrize(("classes", "off"), [(128256, 1), (50257, 0), (50257, 3), (50260, 0)])
+    @pytest.mark.parametrize(("classes", "off"), [(128256, 1), (50257, 3), (50260, 0)])
     def test_rows_that_begin_anywhere_move_by_16_bytes(
         dtype: DType, classes: int, off: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -826,3 +826,129 @@ def inplace_erfinv(
     product: str | None = None,
 ) -> Any:
     """The inverse of the error function, written over its input."""
+
+def binary_cross_entropy(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Cross entropy of probabilities of two classes: of each element, their mean or their sum."""
+
+def binary_cross_entropy_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of binary cross entropy with respect to the probabilities."""
+
+def binary_cross_entropy_with_logits(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    pos_weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Cross entropy of logits of two classes: of each element, their mean or their sum."""
+
+def binary_cross_entropy_with_logits_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    pos_weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of binary cross entropy with respect to the logits."""
+
+def binary_cross_entropy_with_logits_target_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    pos_weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of binary cross entropy of logits with respect to the target."""
+
+def mse_loss(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The squared error: of each element, their mean or their sum."""
+
+def mse_loss_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the squared error with respect to the predictions."""
+
+def soft_margin_loss(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The logistic loss of two classes, -1 and 1: of each element, their mean or their sum."""
+
+def soft_margin_loss_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the soft margin loss with respect to the predictions."""
+
+def prelu(
+    self: ArrayLike,
+    weight: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x where it is positive, a multiple of it elsewhere, by a slope for each channel."""
+
+class PreluBackwardResult(NamedTuple):
+    grad_input: Any
+    grad_weight: Any
+
+def prelu_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    weight: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> PreluBackwardResult:
+    """Gradients of PReLU with respect to its input and its slopes."""

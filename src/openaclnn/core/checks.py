@@ -284,6 +284,24 @@ def broadcastable(row: str, *which: str) -> Check:
     return Check(row, INVALID, f"{', '.join(which)} broadcast", which, broken_by)
 
 
+def broadcasts_to(
+    row: str, name: str, shape: Callable[[Call], tuple[int, ...]], what: str
+) -> Check:
+    """A tensor, if there is one, stretches to a shape."""
+
+    def broken_by(call: Call) -> Violation | None:
+        tensor = call.values[name]
+        if not isinstance(tensor, Tensor):
+            return None
+        whole = shape(call)
+        if broadcast_shapes(tensor.shape, whole) == whole:
+            return None
+        expected = f"a shape that broadcasts to {whole}, {what}"
+        return Violation(name, expected, f"shape {tensor.shape}")
+
+    return Check(row, INVALID, f"{name} broadcasts to {what}", (name,), broken_by, name)
+
+
 def output_shape(row: str, name: str, inputs: tuple[str, ...]) -> Check:
     """The output has the broadcast shape of the inputs."""
 

@@ -23,7 +23,7 @@ from openaclnn.core.tensor import Tensor, element_count, extent
 
 __all__ = [
     "ANY_COUNT", "Free", "BoundedCache", "HALVES", "Half", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
-    "exactly", "filling_plan", "halves_plan", "reduced_plan", "rounded_first", "row_major_walks", "told_of", "walks_alike",
+    "exactly", "filling_plan", "halves_plan", "reduced_plan", "rounded_first", "row_major_walks", "Step", "stretched", "told_of", "walks_alike",
 ]  # fmt: skip
 
 
@@ -41,9 +41,8 @@ class Operand(NamedTuple):
     offset: int = 0  # from the tensor's first element to the first one visited
     low: int = 0  # the view covers the bytes [address + low, address + high)
     high: int = 0
-    role: str = (
-        "full"  # "full", "positions", "classes" or "single": see class_plan; or one of HALVES
-    )
+    # "full", "positions", "classes" or "single": see class_plan; "channels": see channels.py; or one of HALVES
+    role: str = "full"
 
 
 HALVES = ("first half", "second half")
@@ -105,6 +104,7 @@ class Plan:
     classes: int = 0
     targets: int = -1  # which input holds class indices; -1: none does
     reciprocal: str = ""  # which number is one over the count of elements
+    fixed: bool = False  # numbers follow from the sizes otherwise: other sizes need another plan
     class_axis: int = -1  # of the output's shape, of classes or of halves; -1: there is none
     dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
     workspace: int = 0
@@ -112,6 +112,8 @@ class Plan:
     more: tuple[Operand, ...] = ()  # outputs after the first
     spared: tuple[Operand, ...] = ()  # outputs that this call does not compute
     reduction: str = ""  # "sum", "mean": of what is computed at each element or position
+    steps: tuple[Step, ...] = ()  # the plans that engines run in this one's place
+    scratch: int = 0  # bytes of memory for what a step leaves for the next
 
     @property
     def empty(self) -> bool:
@@ -130,6 +132,18 @@ class Plan:
     def halved(self) -> bool:
         """Whether operands are halves of tensors: one address may stand for two."""
         return self.class_axis >= 0 and not self.classes
+
+    @property
+    def of_one_size(self) -> bool:
+        """Whether it says nothing of calls of other sizes: numbers or steps that sizes decide, or shapes that do not broadcast."""
+        return self.fixed or bool(self.steps) or any(own.role == "channels" for own in self.inputs)
+
+
+class Step(NamedTuple):
+    """A plan that is a part of another, and where each of its operands is among the other's; scratch memory is behind those."""
+
+    plan: Plan
+    places: tuple[int, ...]
 
 
 def exactly(numbers: Mapping[str, Any], but: str = "") -> bytes:
@@ -181,7 +195,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
 _ONE = (), (1,)  # shapes that stretch to whatever there is beside them
 
 
-def _stretched(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+def stretched(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The tensor's strides over a broadcast shape: 0 along stretched axes."""
     if tensor.shape == shape:
         return tensor.strides
@@ -287,7 +301,7 @@ def _walked(
     flat = _in_a_row(tensors, shape, count) if count > 1 else None
     if flat is not None:
         return (count,), *flat
-    rows = [_stretched(tensor, shape) for _, tensor in tensors]
+    rows = [stretched(tensor, shape) for _, tensor in tensors]
     merged, strides, offsets = collapse(shape, [*rows, *behind])
     operands = [
         Operand(name, tensor.dtype, walk, 0, offset, *extent(tensor))
@@ -305,13 +319,14 @@ def elementwise_plan(
     numbers: Mapping[str, Any],
     reciprocal: str = "",
     free: tuple[Free, ...] = (),
+    fixed: bool = False,
 ) -> Plan:
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
     _check_free(free, kernel, numbers)
     merged, (*operands, last), dense = _walked(operator, [*inputs, output], output[1].shape)
     return Plan(
         operator, kernel, compute, merged, tuple(operands), last, numbers,
-        reciprocal=reciprocal, dense=dense, free=free,
+        reciprocal=reciprocal, fixed=fixed, dense=dense, free=free,
     )  # fmt: skip
 
 

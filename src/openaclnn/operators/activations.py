@@ -30,8 +30,8 @@ from openaclnn.operators.workloads.words import KernelForm
 
 __all__ = [
     "ALL", "G", "NEWEST", "NOT_310P", "NOT_910", "NOT_950", "X", "Activation", "KernelForm", "Rule", "broadcast", "converts", "declare", "dtypes",
-    "dtypes_among", "generated", "in_bounds", "not_null", "number", "number_of", "promoted", "promotes", "rank", "same_as_promoted", "same_dtype",
-    "same_format", "same_shape", "scalars", "value",
+    "dtypes_among", "enter", "generated", "in_bounds", "not_null", "number", "number_of", "promoted", "promotes", "rank", "reference_of", "same_as_promoted",
+    "same_dtype", "same_format", "same_shape", "scalars", "value",
 ]  # fmt: skip
 
 ALL = pairwise.FAMILIES
@@ -53,7 +53,7 @@ class Activation(Operator):
 
     kernel: Formula
     kernels: tuple[KernelForm, ...] = ()
-    # PyTorch's function of the same arguments: its name under `torch.ops.aten`, or a function of `torch` and these.
+    # PyTorch's function of the same arguments, where it is not `aten`: its name under `torch.ops.aten`, or a function of `torch` and these.
     peer: str | Callable[..., Any] = ""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"plain": {}})
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -305,9 +305,14 @@ def declare(
         _operator(
             f"aclnnInplace{name}", f"{summary.removesuffix('.')}, written over its input.", _in_place_formula(formula, first.name, output, in_place),
             kernel, reference, (ref, *others, *options), rules, families, compute, numbers,
-            samples=(Sample("worked values", samples, list(expected)),), **{**more, "kernels": (), "gradient": None},
+            samples=(Sample("worked values", samples, list(expected)),), **{**more, **_not_in_place(**more)},
         )  # fmt: skip
     return operator
+
+
+def _not_in_place(peer: Any = "", aten: str = "", **more: Any) -> dict[str, Any]:
+    """What is other in the form that works in place."""
+    return {"kernels": (), "gradient": None, "aten": "", "peer": peer or aten}
 
 
 def _in_place_formula(formula: str, read: str, written: str, name: str) -> str:
@@ -323,17 +328,26 @@ def _operator(
     kind, result, plan = (more.pop(name, None) for name in ("kind", "result", "plan"))
     operator: Activation = (kind or Activation)(
         name=name, summary=summary, formula=formula, parameters=parameters, families=families, checks=(), result=result or _result,
-        plan=plan or (lambda call: _plan(call, compute, numbers)), reference=_reference_of(reference, parameters), kernel=kernel,
+        plan=plan or (lambda call: _plan(call, compute, numbers)), reference=reference, kernel=kernel,
         module=reference.__module__, **more,
     )  # fmt: skip
+    return enter(operator, rules, reference_of(reference, parameters), (operator.read[0],))
+
+
+def enter(
+    operator: Activation,
+    rules: Sequence[Rule],
+    reference: Callable[..., Any],
+    empty: tuple[str, ...],
+) -> Activation:
+    """Enter an operator with the checks that its rules make; without its kernel a product fails where none of some tensors is empty."""
     rows = [checks.result_pointers("0")]
     for rule in rules:
         row = str(int(rows[-1].row) + 1)
         rows += rule(operator, row)
     last = str(int(rows[-1].row) + 1)
-    empty = (operator.read[0],)
     rows.append(checks.product_has_operator(last, Status.ACLNN_ERR_INNER_NULLPTR, empty))
-    operator = replace(operator, checks=tuple(rows))
+    operator = replace(operator, checks=tuple(rows), reference=reference)
     register(operator)
     return operator
 
@@ -383,7 +397,7 @@ def number_of(value: Any, parameter: Parameter) -> float:
     return value.float32() if isinstance(value, Scalar) else float_of(value)
 
 
-def _reference_of(
+def reference_of(
     function: Callable[..., Any], parameters: tuple[Parameter, ...]
 ) -> Callable[..., Any]:
     """A function of arrays and numbers as an operator's reference, which takes arguments by name, and the dtype to compute in."""

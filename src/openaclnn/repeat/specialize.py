@@ -307,6 +307,8 @@ def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None
     where none is, it is the shape that they broadcast to. All others have that shape too, or one element, or stretch; with a class
     axis they have what their roles say.
     """
+    if plan.of_one_size:
+        return Patterns([_SAME] * len(whole), -1, False)
     if plan.dense and -1 not in places:
         return Patterns([(at.DENSE, 0)] * len(whole), 0, False)
     inputs = places.index(len(plan.inputs))  # the first output is behind them

@@ -16,10 +16,10 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from openaclnn.engines.formulas.language import Reader, definitions
+from openaclnn.engines.formulas.language import Reader, definitions, functions_of
 from openaclnn.engines.formulas.probe import words_of
 
-__all__ = ["FORMULAS", "Formula", "formula"]
+__all__ = ["FORMULAS", "Formula", "formula", "without"]
 
 
 class Formula(NamedTuple):
@@ -55,6 +55,12 @@ FORMULAS: dict[str, Formula] = {}
 """Every formula by the name of its kernel."""
 
 
+def read(function: Callable[..., Any]) -> None:
+    """TypeError says where the source leaves the language."""
+    with contextlib.suppress(OSError):  # there is no source, as in some packed applications
+        definitions(function, Reader)
+
+
 def described(function: Callable[..., Any]) -> Formula:
     """What a function takes, by its signature: positional values; keywords `float` or `bool`. Its source is read, and it is tried
     out both ways of each switch.
@@ -70,8 +76,10 @@ def described(function: Callable[..., Any]) -> Formula:
                 f"{function.__name__}: {parameter.name}, a {kind}, must stand behind `*`"
             )
         kinds[kind if keyword else "values"].append(parameter.name)
-    with contextlib.suppress(OSError):  # there is no source, as in some packed applications
-        definitions(function, Reader)
+    if not function.__module__.startswith(
+        f"{__name__}."
+    ):  # those are read by a test: reading all takes 50 ms of an import
+        read(function)
     values, numbers, switches = (tuple(names) for names in kinds.values())
     formula = Formula(function.__name__, function, values, numbers, switches)
     counts = {
@@ -91,3 +99,23 @@ def formula(function: Callable[..., Any]) -> Formula:
         raise ValueError(f"{new.name} is a formula of {known.function.__module__} already")
     FORMULAS[new.name] = new
     return new
+
+
+def without(complete: Formula, *absent: str) -> Formula:
+    """The formula of a call that leaves some values out, each of which is 1 then."""
+    if not absent:
+        return complete
+    name = f"{complete.name}_without_{'_'.join(absent)}"
+    if name not in FORMULAS:
+        values = [value for value in complete.values if value not in absent]
+        options = [f"{name}: float" for name in complete.numbers]
+        options += [f"{name}: bool" for name in complete.switches]
+        taken = ["1.0" if value in absent else value for value in complete.values]
+        taken += [f"{name}={name}" for name in (*complete.numbers, *complete.switches)]
+        head = ", ".join([*values, *(["*", *options] if options else [])])
+        text = f"def {name}({head}):\n    return {complete.name}({', '.join(taken)})\n"
+        home = complete.function.__module__
+        scope = {"__name__": home, "float": float, "bool": bool, complete.name: complete.function}
+        (function,) = functions_of(text, scope)
+        formula(function)
+    return FORMULAS[name]

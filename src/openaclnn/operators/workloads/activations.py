@@ -28,7 +28,7 @@ class Workload:
     PATTERN = "elementwise"
 
     def __init__(self, operator: Any) -> None:
-        self.operator = operator
+        self.operator, self.peer = operator, operator.peer or operator.aten
         self.VARIANTS: Variants = {name: dict(own) for name, own in operator.variants.items()}
         self.KERNELS: tuple[KernelForm, ...] = operator.kernels
         self.ANY_SIZE = operator.axis is None
@@ -55,7 +55,7 @@ class Workload:
 
     def torch_peers(self, torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
         """PyTorch's own function, into `out` too where it can, or what is written with several."""
-        arguments, peer = self._arguments(given), self.operator.peer
+        arguments, peer = self._arguments(given), self.peer
         if isinstance(peer, str) and not self.operator.output.in_place:  # which has one output
             function = getattr(torch.ops.aten, peer)
             for overload in ("out", "grad_input"):
@@ -64,7 +64,7 @@ class Workload:
         return {"torch": lambda: self._peer(torch, arguments)}
 
     def _peer(self, torch: Any, arguments: list[Any]) -> Any:
-        peer = self.operator.peer
+        peer = self.peer
         return (
             peer(torch, *arguments) if callable(peer) else getattr(torch.ops.aten, peer)(*arguments)
         )
