@@ -131,12 +131,13 @@ class Plan:
     @property
     def halved(self) -> bool:
         """Whether operands are halves of tensors: one address may stand for two."""
-        return self.class_axis >= 0 and not self.classes
+        return any(own.role in HALVES for own in self.inputs)
 
     @property
     def of_one_size(self) -> bool:
-        """Whether it says nothing of calls of other sizes: numbers or steps that sizes decide, or shapes that do not broadcast."""
-        return self.fixed or bool(self.steps) or any(own.role == "channels" for own in self.inputs)
+        """Whether it says nothing of calls of other sizes: numbers, offsets or steps that sizes decide, or shapes that do not broadcast."""
+        apart = ("channels", *HALVES)
+        return self.fixed or bool(self.steps) or any(own.role in apart for own in self.inputs)
 
 
 class Step(NamedTuple):

@@ -202,14 +202,8 @@ def _add_arrays(
 
 
 def over_tensors(plan: Plan, choice: Choice) -> tuple[Plan, Choice]:
-    """A plan whose operands are halves as one over their tensors, which entries know, and what runs it: of the tensors' addresses.
-
-    Where a half begins depends on the size, so that sizes and strides are part of the entry.
-    """
-    inputs, outputs = (
-        {own.parameter: own._replace(role="half") for own in side}
-        for side in (plan.inputs, plan.outputs)
-    )
+    """A plan whose operands are halves as one over their tensors, which entries know, and what runs it: of the tensors' addresses."""
+    inputs, outputs = ({own.parameter: own for own in side} for side in (plan.inputs, plan.outputs))
     places = {name: place for place, name in enumerate([*inputs, *outputs])}
     taken = [places[own.parameter] for own in plan.operands]
 
@@ -222,9 +216,7 @@ def over_tensors(plan: Plan, choice: Choice) -> tuple[Plan, Choice]:
         return run_halves
 
     first, *more = outputs.values()
-    whole = replace(
-        plan, inputs=tuple(inputs.values()), output=first, more=tuple(more), class_axis=-1
-    )
+    whole = replace(plan, inputs=tuple(inputs.values()), output=first, more=tuple(more))
     return whole, Choice(choice.engine, prepare)
 
 
