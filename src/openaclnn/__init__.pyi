@@ -725,6 +725,91 @@ def inplace_erfinv(
 ) -> Any:
     """The inverse of the error function, written over its input."""
 
+def binary_cross_entropy(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Cross entropy of probabilities of two classes: of each element, their mean or their sum."""
+
+def binary_cross_entropy_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of binary cross entropy with respect to the probabilities."""
+
+def binary_cross_entropy_with_logits(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    pos_weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Cross entropy of logits of two classes: of each element, their mean or their sum."""
+
+def binary_cross_entropy_with_logits_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    pos_weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of binary cross entropy with respect to the logits."""
+
+def binary_cross_entropy_with_logits_target_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    pos_weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of binary cross entropy of logits with respect to the target."""
+
+def kl_div_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    log_target: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the Kullback-Leibler divergence with respect to the predictions."""
+
+def kl_div_target_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    log_target: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the Kullback-Leibler divergence with respect to the target."""
+
 def mse_loss(
     self: ArrayLike,
     target: ArrayLike,
@@ -734,6 +819,16 @@ def mse_loss(
     product: str | None = None,
 ) -> Any:
     """The squared error: of each element, their mean or their sum."""
+
+def mse_loss_out(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The squared error: of each element, or their mean or sum along the first axis."""
 
 def mse_loss_backward(
     grad_output: ArrayLike,

@@ -11,9 +11,10 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
 
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.core.products import choosing
 from openaclnn.core.status import AclnnError, Status
+from openaclnn.engines import scratch
 
 __all__ = ["ENGINES", "Choice", "choose_engine", "current_engine", "use_engine"]
 
@@ -100,15 +101,43 @@ def _elsewhere(name: str, device: str) -> str | None:
     return f"serves {' and '.join(served)} memory, not {device}"
 
 
+def _declines(engine: Any, plan: Plan) -> str | None:
+    """Why an engine does not serve a plan, or one of its stages; None if it does."""
+    reasons = (engine.declines(stage) for stage in plan.stages or (plan,))
+    return next(filter(None, reasons), None)
+
+
+def _prepare(engine: Any, plan: Plan) -> Runner:
+    """What runs a plan, stage by stage if it has some."""
+    if not plan.stages:
+        runner: Runner = engine.prepare(plan)
+        return runner
+    runners = [engine.prepare(stage) for stage in plan.stages]
+    sizes = [covered_elements(stage) * stage.inputs[0].dtype.itemsize for stage in plan.stages[1:]]
+    memory = engine.scratch() if hasattr(engine, "scratch") else scratch
+
+    def run(addresses: Sequence[Any], stream: int = 0) -> int:
+        places = [memory.allocate(size, stream) for size in sizes]
+        read = tuple(addresses[:-1])
+        for run_stage, place in zip(runners, [*places, addresses[-1]], strict=True):
+            run_stage((*read, place), stream)
+            read = (place,)
+        for place in places:
+            memory.release(place)
+        return 0
+
+    return run
+
+
 def choose_engine(plan: Plan, device: str) -> Choice:
     """The first engine that serves the plan on this memory; an engine asked for by name must."""
     asked = current_engine()
     refused: tuple[str, ...] = ()
     for name in (asked,) if asked else ENGINES:
         engine, offer, dynamic_shapes, dynamic_strides = _engine(name)
-        objection = _elsewhere(name, device) or engine.unavailable() or engine.declines(plan)
+        objection = _elsewhere(name, device) or engine.unavailable() or _declines(engine, plan)
         if objection is None:
-            prepare, flat = offer(plan) if offer else (partial(engine.prepare, plan), None)
+            prepare, flat = offer(plan) if offer and not plan.stages else (partial(_prepare, engine, plan), None)  # fmt: skip
             return _new_choice(
                 Choice, (name, prepare, flat, refused, dynamic_shapes, dynamic_strides)
             )

@@ -125,6 +125,13 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     return found
 
 
+def scratch() -> Any:
+    """What allocates memory between the stages of a plan, and releases it as soon as these are queued."""
+    from openaclnn.engines.gpu.launching import scratch
+
+    return scratch
+
+
 def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], int], int] | None:
     """Few elements need no launches of their own, which take longer to make than to run: a builtin for any size does.
 

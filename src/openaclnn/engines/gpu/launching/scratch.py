@@ -1,21 +1,13 @@
-"""Scratch memory for the sums of `mean`: a few kilobytes, from torch's caching allocator."""
+"""Scratch memory for the sums of `mean`, a few kilobytes, and between the stages of plans: from torch's caching allocator."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from typing import Any
 
+from openaclnn.engines import scratch
+
 __all__ = ["allocate", "functions", "release"]
-
-
-_held: dict[int, Any] = {}  # host memory by its address
-
-
-def _allocate_on_host(size: int, stream: int) -> int:
-    memory = ctypes.create_string_buffer(size)
-    _held[ctypes.addressof(memory)] = memory
-    return ctypes.addressof(memory)
 
 
 @functools.cache
@@ -24,7 +16,7 @@ def _allocator() -> tuple[Any, Any]:
     import triton
 
     if triton.knobs.runtime.interpret:
-        return _allocate_on_host, _held.pop
+        return scratch.allocate, scratch.release
     import torch
 
     torch.cuda.init()  # type: ignore[no-untyped-call, unused-ignore]
