@@ -64,7 +64,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "aclnnBinaryCrossEntropy", "aclnnBinaryCrossEntropyBackward", "aclnnBinaryCrossEntropyWithLogits",
         "aclnnBinaryCrossEntropyWithLogitsBackward", "aclnnBinaryCrossEntropyWithLogitsTargetBackward",
     ),
-    "regression": ("aclnnMseLoss", "aclnnMseLossBackward", "aclnnSoftMarginLoss", "aclnnSoftMarginLossBackward"),
+    "divergence": ("aclnnKlDivBackward", "aclnnKlDivTargetBackward"),
+    "regression": ("aclnnMseLoss", "aclnnMseLossOut", "aclnnMseLossBackward", "aclnnSoftMarginLoss", "aclnnSoftMarginLossBackward"),
     "prelu": ("aclnnPrelu", "aclnnPreluBackward"),
 }  # fmt: skip
 """The modules that declare several operators, with these; importing all of them takes a tenth of a second."""

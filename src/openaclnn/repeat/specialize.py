@@ -295,7 +295,7 @@ class Patterns(NamedTuple):
 def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None]) -> Patterns:
     """How each array lies relative to the output, where sizes need not be part of the entry.
 
-    The shape source is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs); elementwise,
+    The shape source is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs, one for each row); elementwise,
     where none is, it is the shape that they broadcast to. All others have that shape too, or one element, or stretch; with a class
     axis they have what their roles say.
     """
@@ -306,7 +306,7 @@ def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None
     inputs = places.index(len(plan.inputs))  # the first output is behind them
     result = whole[inputs]
     assert result is not None
-    apart = plan.reduction or plan.more
+    apart = plan.reduction or plan.more or plan.output.role == "positions"
     shape = _whole_shape(plan, places[:inputs], whole) if apart else result.shape
     if shape is not None and math.prod(shape) != 1:  # else one element cannot be told from all
         find = _class_patterns if plan.classes else _elementwise_patterns
