@@ -72,6 +72,8 @@ class Gradient:
     incoming: str = ""  # its tensor that is the gradient of the result; "": the first
     # Options that are not the forward's own values, but made of these.
     converted: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    others: Mapping[str, Gradient] = field(default_factory=dict)  # derivatives by other tensors
+    expanded: bool = False  # tensors are stretched to one shape first, and what is summed over that
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -191,9 +193,11 @@ class Operator(Interface):
 
     @property
     def workloads(self) -> Any:
-        """Test cases, benchmark problems and PyTorch peers: `workloads/<name>.py` beside the declaring `<name>.py`."""
+        """Test cases, benchmark problems and PyTorch peers: `workloads/<name>.py` beside the declaring `<name>.py`, or what has the operator's
+        Python name there."""
         package, _, name = self.home.rpartition(".")
-        return importlib.import_module(f"{package}.workloads.{name}")
+        module = importlib.import_module(f"{package}.workloads.{name}")
+        return getattr(module, self.python_name, module)
 
     def __repr__(self) -> str:
         return f"<Operator {self.name}>"
@@ -354,7 +358,9 @@ def _faults_of_names(operator: Operator) -> Iterator[str]:
         yield f"name: expected aclnn in front, got {operator.name}"
     file = operator.home.rpartition(".")[2]
     own = type(operator).workloads is not Operator.workloads
-    if not own and file != operator.python_name:  # by which its workloads are found
+    if (
+        not (own or operator.module) and file != operator.python_name
+    ):  # by which its workloads are found
         yield f"file: expected {operator.python_name}.py, which has its reference, got {file}.py"
     if operator.families - _TAGS:
         strange = ", ".join(sorted(operator.families - _TAGS))

@@ -14,7 +14,8 @@ from torch.autograd import forward_ad
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError
-from openaclnn.torch.gradients import FORMULAS
+from openaclnn.operators import find_operator
+from openaclnn.torch.gradients import DECLARED, FORMULAS
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.layouts import follows, laid_like
 from openaclnn.torch.private import (
@@ -29,7 +30,7 @@ from openaclnn.torch.private import (
 from openaclnn.torch.refusals import in_torch_words
 from openaclnn.torch.schema import made_by, out_schema, schema
 
-__all__ = ["define"]
+__all__ = ["constants_of", "define"]
 
 LIBRARY: Any = torch.library.Library("openaclnn", "FRAGMENT")  # type: ignore[no-untyped-call]
 DEVICES = ("CPU", "CUDA")
@@ -81,7 +82,7 @@ def _reduces(operator: Operator) -> bool:
 
 def _differentiable(kernel: Kernel) -> Callable[..., Any]:
     formula, name = FORMULAS.get(kernel.operator.python_name), kernel.operator.python_name
-    constant = [(place, own) for place, own in enumerate(kernel.names) if own in _CONSTANT]
+    constant = constants_of(kernel)
 
     def differentiable(*arguments: Any) -> Any:
         if forward_mode() and any(map(_has_tangent, arguments)):
@@ -105,7 +106,19 @@ def _differentiable(kernel: Kernel) -> Callable[..., Any]:
     return differentiable
 
 
-_CONSTANT = frozenset(("weight", "total_weight"))  # tensors that no formula has a derivative for
+def constants_of(kernel: Kernel) -> list[tuple[int, str]]:
+    """The tensors that there is no derivative by, with their places."""
+    gradient = kernel.operator.gradient
+    if gradient is None:
+        if kernel.operator.python_name in DECLARED:
+            return []
+        return [(place, own) for place, own in enumerate(kernel.names) if own in _CONSTANT]
+    derivatives = len(find_operator(gradient.operator).outputs)
+    others = [place for place in kernel.tensors[derivatives:] if kernel.parameters[place].name not in gradient.others]  # fmt: skip
+    return [(place, kernel.names[place]) for place in others]
+
+
+_CONSTANT = frozenset(("weight", "total_weight"))  # of formulas that are not declared
 
 
 def _has_tangent(argument: Any) -> bool:
@@ -188,8 +201,8 @@ def _cast(kernel: Kernel, device: str) -> Callable[..., Any]:
 
 def _batched(kernel: Kernel) -> Callable[..., Any]:
     """One call for each of a batch; elements and rows that know nothing of each other need one call in all."""
-    alone = not _reduces(kernel.operator) and kernel.operator.result_type is None
     axis = kernel.operator.axis
+    single = not _reduces(kernel.operator) and kernel.operator.result_type is None
     axis_place = -1 if axis is None else kernel.parameters.index(axis)
 
     def batched(info: Any, in_dims: Any, *arguments: Any) -> Any:
@@ -197,7 +210,8 @@ def _batched(kernel: Kernel) -> Callable[..., Any]:
         size = info.batch_size
         if not size:
             return _none_of(kernel, arguments, dims)
-        if alone:
+        # Asked for here: workloads are not imported with the package.
+        if single and (axis is not None or kernel.operator.workloads.PATTERN == "elementwise"):
             ranks = [own.dim() - (dim is not None) for own, dim in zip(arguments, dims, strict=True) if isinstance(own, torch.Tensor)]  # fmt: skip
             moved = [
                 own

@@ -36,6 +36,7 @@ from openaclnn.core.dtypes import (
 )  # fmt: skip
 from openaclnn.core.plan import BoundedCache, Plan, exactly, rounded_first
 from openaclnn.core.trust import warn_of, why_untrusted
+from openaclnn.engines import steps
 
 DEVICES = ("cuda",)
 
@@ -82,6 +83,8 @@ def _remove(folder: str, process: int) -> None:
 
 def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
+    if plan.steps:
+        return steps.objection(plan, declines)
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)
@@ -111,6 +114,10 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     It queues the work and returns 0; a target out of range is skipped, not reported, since looking
     would wait for the device. Under TRITON_INTERPRET the same kernels run on host addresses.
     """
+    if plan.steps:
+        from openaclnn.engines.gpu.launching.runners import with_memory
+
+        return with_memory(functools.partial(steps.stepped, plan, prepare))
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)
