@@ -65,7 +65,7 @@ declare(
         Sample("sum", {**SQUARE, "reduction": "sum"}, 12.25, exact=True),
     ),
     (not_null(), promotes(), dtypes("self", "target", "out"), reduction, rank("self", "target"), broadcasts, mean_or_sum(())),
-    inputs=PAIR, shape="the broadcast shape for none, else 0 dimensions", peer="mse_loss",
+    inputs=PAIR, shape="the broadcast shape for none, else 0 dimensions", aten="mse_loss",
     kernels=(KernelForm("mse_loss", PREDICT), KernelForm("mse_loss_v2", {"input": "self", "target": "target"})),
     gradient=Gradient(
         "aclnnMseLossBackward", expanded=True, others={"target": Gradient("aclnnMseLossBackward", SWAPPED, expanded=True)}
@@ -150,7 +150,7 @@ declare(
         Sample("outer, mean over the elements of self", OUTER, [[-3, 3, -9], [6, 12, 0]], exact=True),
     ),
     (not_null(), same_dtype("self", "gradOutput", "target"), dtypes("self", "out"), reduction, rank("gradOutput", "self", "target"), broadcast),
-    inputs=GRADIENT, families=ALL - {"910"}, mean_of="self", peer=_squares_mean,
+    inputs=GRADIENT, families=ALL - {"910"}, mean_of="self", aten="mse_loss_backward", peer=_squares_mean,
     kernels=tuple(KernelForm(name, {**PREDICT, "dout": "gradOutput"}) for name in ("mse_loss_grad", "mse_loss_grad_v2")),
 )  # fmt: skip
 
