@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import families, whole
+from conftest import families, floats_of, whole
 from openaclnn import cli
 from openaclnn.bench import training
 from openaclnn.bench.calls import (
@@ -848,9 +848,9 @@ def test_what_lies_between_elements_counts_as_touched() -> None:
 
 
 def numbers_of(operator: Operator) -> list[str]:
-    """What the signature has beside tensors: floats, and integers that are no truth values, nor axes."""
+    """What the signature has beside tensors: floats, and integers that are no truth values, nor axes, nor always 0."""
     defaults = operator.plain_defaults
-    tensors = {p.python_name for p in operator.parameters if p.is_tensor or p.axis}
+    tensors = {p.python_name for p in operator.parameters if p.is_tensor or p.axis or p.text == "0"}
     return [
         name
         for name, value in defaults.items()
@@ -991,7 +991,7 @@ def test_what_is_new_was_not_seen_before(operator: Operator) -> None:
     rows = list(changing("kinds in a row").sequence(Turn(operator, FLOAT, "cpu", 16 + 64)))
     assert len({id(each) for each in rows[:8]}) == 8  # what is checked, twice
     assert [rows.index(each) for each in rows[16:]] == [n for n in range(8) for _ in range(8)]
-    assert {each.dtype for each in kinds} == set(FLOATS)
+    assert {each.dtype for each in kinds} == set(floats_of(operator))
     if has(operator, changing("in place")):
         same, other = all_problems("in place")[:2]
         assert any(same.out is value for value in same.arguments.values())

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import OPERATORS, families, plain
+from conftest import OPERATORS, families, floats_of, plain
 from openaclnn.cli import main
 from openaclnn.core.declare import Operator
 from openaclnn.operators import find_operator
@@ -218,7 +218,7 @@ def test_golden_then_compare(
             "--shape",
             shape,
             "--dtype",
-            "bf16",
+            floats_of(operator)[-1].name.lower(),
             "--count",
             "2",
             "--format",

@@ -69,8 +69,8 @@ def channel_plan(
     across = Tensor.view((1, *parts, *(1,) * (len(shape) - 2)), numbers.dtype, strides, 0, None, numbers.device)  # fmt: skip
     inputs = [(whole[0], view(whole[1])), (name, across)]
     plan = elementwise_plan(operator, kernel, compute, inputs, (output[0], view(output[1])), {})
-    # No shapes broadcast so: sizes are part of what is kept of the call.
     plan.inputs, plan.dense = (plan.inputs[0], plan.inputs[1]._replace(role="channels")), False
+    plan.of_one_size = True
     return plan
 
 
@@ -101,7 +101,7 @@ def channel_sums_plan(
     read[-1], summed = (own._replace(role="channels") for own in (read[-1], summed))
     several, scratch = _steps(operator, kernel, adding, merged, [mark != 0 for mark in marked], read, written, summed)  # fmt: skip
     return Plan(
-        operator, kernel, FLOAT, merged, tuple(read), written, {}, more=(summed,), steps=several, scratch=scratch
+        operator, kernel, FLOAT, merged, tuple(read), written, {}, more=(summed,), steps=several, scratch=scratch, of_one_size=True
     )  # fmt: skip
 
 

@@ -90,6 +90,8 @@ class Plan:
     reduction: str = ""  # "sum", "mean": of what is computed at each element or position
     steps: tuple[Step, ...] = ()  # the plans that engines run in this one's place
     scratch: int = 0  # bytes of memory for what a step leaves for the next
+    # It says nothing of calls of other sizes: shapes do not broadcast, sizes decide what the steps are, or rules compare them with options.
+    of_one_size: bool = False
 
     @property
     def empty(self) -> bool:
@@ -103,11 +105,6 @@ class Plan:
     @property
     def outputs(self) -> tuple[Operand, ...]:
         return (self.output, *self.more)
-
-    @property
-    def of_one_size(self) -> bool:
-        """Whether it says nothing of calls of other sizes: shapes that do not broadcast, or steps that sizes decide."""
-        return bool(self.steps) or any(own.role == "channels" for own in self.inputs)
 
 
 class Step(NamedTuple):
@@ -290,13 +287,14 @@ def elementwise_plan(
     numbers: Mapping[str, Any],
     reciprocal: str = "",
     free: tuple[Free, ...] = (),
+    spared: Sequence[tuple[str, Tensor, str]] = (),
 ) -> Plan:
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
     _check_free(free, kernel, numbers)
     merged, (*operands, last), dense = _walked(operator, [*inputs, output], output[1].shape)
     return Plan(
         operator, kernel, compute, merged, tuple(operands), last, numbers,
-        reciprocal=reciprocal, dense=dense, free=free,
+        reciprocal=reciprocal, dense=dense, free=free, spared=_spared(spared),
     )  # fmt: skip
 
 
@@ -360,6 +358,7 @@ def class_plan(
     free: tuple[Free, ...] = (),
     reduction: str = "",
     spared: Sequence[tuple[str, Tensor, str]] = (),
+    of_one_size: bool = False,
 ) -> Plan:
     """The plan of a kernel with a class axis.
 
@@ -389,6 +388,7 @@ def class_plan(
         more=tuple(operands[first + 1 :]),
         spared=_spared(spared),
         reduction=reduction,
+        of_one_size=of_one_size,
     )
 
 
