@@ -54,7 +54,7 @@ def test_the_worked_example_over_two_ranks(engine: str) -> None:
         np.testing.assert_allclose(shares, softmax, **close)
 
 
-@pytest.mark.parametrize("dtype", (FLOAT, BFLOAT16), ids=str)
+@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
 def test_ranks_together_are_the_whole(engine: str, dtype: Any) -> None:
     rng = np.random.default_rng(8)
     for shape, ranks in (((5, 64), 4), ((3, 4, 48), 3), ((2, 1030), 2)):

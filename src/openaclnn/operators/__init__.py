@@ -57,6 +57,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "aclnnSelu", "aclnnInplaceSelu", "aclnnSeluBackward", "aclnnCelu", "aclnnInplaceCelu", "aclnnErfinv", "aclnnInplaceErfinv",
     ),
     "prelu": ("aclnnPrelu", "aclnnPreluBackward"),
+    "multilabel_margin_loss": ("aclnnMultilabelMarginLoss",),
     "vocabulary_parallel": ("aclnnCrossEntropySumExpAndIndexLogit", "aclnnFusedCrossEntropyLossWithMaxSum"),
 }  # fmt: skip
 """The modules that declare several operators, with these; importing all of them takes a tenth of a second."""
