@@ -53,7 +53,8 @@ def _family(operator: Operator) -> tuple[Any, ...]:
     tensors = [p.name for p in parameters if p.is_read]
     numbers = any(not p.is_tensor and not p.choices for p in parameters)
     reduced = any(p.choices for p in parameters)
-    return len(tensors), numbers, reduced, operator.output.in_place, len(operator.outputs)
+    halves = operator.axis is not None
+    return len(tensors), numbers, reduced, operator.output.in_place, len(operator.outputs), halves
 
 
 def families(operators: Sequence[Operator]) -> list[Operator]:
@@ -71,19 +72,20 @@ def floats_of(operator: Operator) -> tuple[DType, ...]:
 
 
 INTERPRETED = (FLOAT, BFLOAT16)
-"""Dtypes for kernels under Triton's interpreter, which takes long: FLOAT16 goes BFLOAT16's way, and devices try all."""
+"""Dtypes where trying takes long, as kernels do under Triton's interpreter: FLOAT16 goes BFLOAT16's way, and devices try all."""
 CPU_ENGINES = [
     name for name, module in ENGINES.items() if "cpu" in importlib.import_module(module).DEVICES
 ]
 
 
 LONGEST = (
-    "test_operators.py", "test_torch_parallel.py", "test_logits.py", "test_gpu_losses.py", "test_benchmarks.py", "test_new_operator.py",
+    "test_operators.py", "test_logits.py", "test_gpu_losses.py", "test_benchmarks.py", "test_new_operator.py", "test_torch_parallel.py",
     "test_cpu_elementwise.py", "test_gpu_kernels.py", "test_gpu_sized.py", "test_properties.py", "test_cli_operators.py", "test_explorer_page.py",
     "test_attack.py", "test_torch_like.py", "test_sessions.py", "test_gpu_fused_backward.py",
     "test_gpu_steps.py", "test_torch_private.py", "test_torch_training.py",
 )  # fmt: skip
-"""Files that take longest: begun first, they do not keep one process at work when the other has nothing left."""
+"""Files that take longest: begun first, they do not keep one process at work when the other has nothing left. Those that compile most
+come before others that load the same kernels in many processes."""
 
 
 SURROUNDINGS = (
@@ -108,20 +110,23 @@ def pytest_configure() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+@functools.cache
 def _own_width() -> str:
+    """This machine's, asked before a test has the vectors of another."""
     from openaclnn.engines.machine.host import machine
 
     return f"cpu{machine().lanes}"
 
 
 def _dtypes_of_width(item: Any) -> tuple[DType, ...]:
-    """Those that the operator takes; of vectors that neither this machine has nor the narrowest ones are, FLOAT alone is tried:
-    compiling takes long."""
+    """Those that the operator takes; of vectors that this machine does not have FLOAT alone is tried, of the narrowest ones BFLOAT16
+    too: compiling takes long."""
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     name, operator = str(chosen.get("engine_of_any_width", "")), chosen.get("operator")
-    tried = not name.startswith("cpu") or name in (f"cpu{WIDTHS[0]}", _own_width())
     taken = floats_of(operator) if operator in OPERATORS else FLOATS
-    return taken if tried else (FLOAT,)
+    if not name.startswith("cpu") or name == _own_width():
+        return taken
+    return INTERPRETED if name == f"cpu{WIDTHS[0]}" and BFLOAT16 in taken else (FLOAT,)
 
 
 def _takes_part(item: Any) -> bool:
@@ -217,6 +222,11 @@ def call_on(engine: str, operator: Operator, arguments: dict[str, Any]) -> Any:
 def has_targets(operator: Operator) -> bool:
     """Whether a tensor of its is one of class indices."""
     return plan_of(operator, operator.samples[0].arrays()).targets >= 0
+
+
+def has_halves(operator: Operator) -> bool:
+    """Whether its operands are halves of tensors: their shapes are not the result's, and entries are for one size."""
+    return plan_of(operator, operator.samples[0].arrays()).halved
 
 
 @functools.cache

@@ -40,6 +40,8 @@ CASES: list[tuple[str, dict[str, Any], list[float], list[float]]] = [
     ("hardshrink_backward", {"lambd": -2.0}, [*ENDS, 1], [2, 2, 2, 0, 0, 2]),
     ("softshrink", {"lambd": 0.5}, [*ENDS, 0.5, -0.5, 2, -2], [0, inf, -inf, 0, 0, 0, 0, 1.5, -1.5]),
     ("softshrink", {"lambd": inf}, [*ENDS, 2], [0, 0, 0, 0, 0, 0]),
+    ("shrink", {"lambd": 0.5, "bias": -2.0}, [*ENDS, 0.5, -0.5, 2, -2], [0, inf, -inf, 0, 0, 0, 0, 4, -4]),
+    ("shrink", {"lambd": 0.0, "bias": nan}, [*ENDS, 2], [0, nan, nan, 0, 0, nan]),
     ("softshrink_backward", {"lambd": 0.5}, [*ENDS, 0.5, -0.5, 2], [2, 2, 2, 0, 0, 0, 0, 2]),
     ("sigmoid", {}, [*ENDS, BEYOND, -BEYOND], [nan, 1, 0, 0.5, 0.5, 1, 0]),
     ("sigmoid_backward", {}, [*ENDS, 1, 0.5], [nan, -inf, -inf, 0, -0.0, 0, 0.5]),

@@ -316,7 +316,7 @@ def test_python_examples_run(tmp_path: Path, operator: Operator) -> None:
 
 @pytest.mark.parametrize("language", ["c", "c++"])
 def test_compiled_examples_give_what_is_expected(tmp_path: Path, language: str) -> None:
-    for operator in families(OPERATORS)[language == "c++" :: 3]:  # the texts differ in little
+    for operator in families(OPERATORS)[language == "c++" :: 5]:  # the texts differ in little
         source = tmp_path / f"{operator.python_name}{LANGUAGES[language]}"
         assert main(["example", operator.name, "--lang", language, "-o", str(source)]) == 0
         words = run_program(compile_program(source, tmp_path / "program")).split()

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import OPERATORS
+from conftest import OPERATORS, families
 from explorer_server import serving
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import COMPLEX64, UINT32
@@ -42,7 +42,10 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
 
-names = pytest.mark.parametrize("operator", OPERATORS[::3], ids=lambda o: o.python_name)
+# The page is one for all: what it is told of each operator is tested without a browser (test_explorer.py).
+names = pytest.mark.parametrize(
+    "operator", families(OPERATORS)[::3], ids=lambda operator: operator.python_name
+)
 WIDE, NARROW = (1360, 900), (390, 844)
 
 

@@ -22,6 +22,7 @@ from conftest import (
     device_tensor,
     each,
     families,
+    has_halves,
     laid_out,
     places_for,
     plain,
@@ -44,6 +45,9 @@ from workloads.mistakes import Mistake
 pytestmark = pytest.mark.usefixtures("any_size")
 names = pytest.mark.parametrize("operator", families(SIZED), ids=lambda op: op.python_name)
 every = pytest.mark.parametrize("operator", families(APART), ids=lambda op: op.python_name)
+of_any_size = pytest.mark.parametrize(
+    "operator", [op for op in families(APART) if not has_halves(op)], ids=lambda op: op.python_name
+)
 ELU = openaclnn.find_operator("elu_backward")
 
 
@@ -668,7 +672,7 @@ def test_a_product_s_calls_are_nobody_else_s(slow_paths: list[str], stream: Any)
 
 
 @pytest.mark.parametrize("convert", [lambda array: array, to_torch], ids=["numpy", "torch"])
-@every
+@of_any_size
 def test_arrays_of_other_sizes_are_known(
     operator: Operator, convert: Any, slow_paths: list[str]
 ) -> None:
@@ -693,7 +697,7 @@ def test_arrays_of_other_sizes_are_known(
 
 
 @pytest.mark.parametrize("convert", [lambda array: array, to_torch], ids=["numpy", "torch"])
-@every
+@of_any_size
 def test_arrays_are_found_by_machine_code(
     operator: Operator, convert: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ import numpy as np
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType
 from openaclnn.operators.activations import Activation
+from openaclnn.operators.losses import Loss
 
 __all__ = ["cases_of", "data_of"]
 
@@ -38,7 +39,8 @@ def data_of(operator: Operator) -> Any:
 
 @functools.cache
 def _data_of_activation(operator: Activation) -> Any:
-    return importlib.import_module(f"{__name__}.activations").Data(operator)
+    family = "losses" if isinstance(operator, Loss) else "activations"
+    return importlib.import_module(f"{__name__}.{family}").Data(operator)
 
 
 def cases_of(

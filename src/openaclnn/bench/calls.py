@@ -132,10 +132,11 @@ def _new_numbers(turn: Turn) -> Iterator[Problem]:
         return values
 
     shape = small_shape(turn.operator, MIDDLE)
+    last = turn.count * turn.of - 1
     alone = [
         name
         for name in numbers
-        if turn.problem(shape, change=functools.partial(change, [name], 0)) is not None
+        if turn.problem(shape, change=functools.partial(change, [name], last)) is not None
     ]
     for number in turn.fresh() if alone else ():
         yield turn.contiguous(change=functools.partial(change, alone, number))
@@ -172,7 +173,7 @@ def _in_place(turn: Turn) -> Iterator[Problem]:
             for value in problem.arguments.values()
             if is_array(value) and (value.shape, value.dtype) == (first.shape, first.dtype)
         ]
-        if not fitting:
+        if not fitting or problem.plan.halved:  # one half would be written before the other is read
             return
         yield replace(problem, out=(fitting[-1], *others) if others else fitting[-1])
 

@@ -70,7 +70,6 @@ def channel_plan(
     inputs = [(whole[0], view(whole[1])), (name, across)]
     plan = elementwise_plan(operator, kernel, compute, inputs, (output[0], view(output[1])), {})
     plan.inputs, plan.dense = (plan.inputs[0], plan.inputs[1]._replace(role="channels")), False
-    plan.of_one_size = True
     return plan
 
 
@@ -101,7 +100,7 @@ def channel_sums_plan(
     read[-1], summed = (own._replace(role="channels") for own in (read[-1], summed))
     several, scratch = _steps(operator, kernel, adding, merged, [mark != 0 for mark in marked], read, written, summed)  # fmt: skip
     return Plan(
-        operator, kernel, FLOAT, merged, tuple(read), written, {}, more=(summed,), steps=several, scratch=scratch, of_one_size=True
+        operator, kernel, FLOAT, merged, tuple(read), written, {}, more=(summed,), steps=several, scratch=scratch
     )  # fmt: skip
 
 

@@ -68,6 +68,8 @@ class Gradient:
 
     operator: str  # its C name
     sources: Mapping[str, str] = field(default_factory=dict)  # C names of the forward's by its own
+    others: Mapping[str, Gradient] = field(default_factory=dict)  # derivatives by other tensors
+    expanded: bool = False  # tensors are stretched to one shape first, and what is summed over that
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,6 +86,9 @@ class Operator(Interface):
     # Arguments as the reference is to see them: what a product accepts without effect, what is converted first.
     seen_by_reference: Callable[[Call], dict[str, Any]] = lambda call: {}
     gradient: Gradient | None = None  # where one operator of the interface computes its derivative
+    aten: str = (
+        ""  # the operator of `torch.ops.aten` that computes the same, special values included
+    )
     module: str = ""  # where it is declared; "": where its reference is
 
     @cached_property

@@ -22,9 +22,8 @@ from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor, element_count, extent
 
 __all__ = [
-    "ANY_COUNT", "Free", "BoundedCache", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
-    "exactly", "filling_plan", "reduced_plan", "rounded_first", "row_major_walks", "Step", "stretched", "told_of",
-    "walks_alike",
+    "ANY_COUNT", "Free", "BoundedCache", "HALVES", "Half", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
+    "exactly", "filling_plan", "halves_plan", "reduced_plan", "rounded_first", "row_major_walks", "Step", "stretched", "told_of", "walks_alike",
 ]  # fmt: skip
 
 
@@ -42,7 +41,31 @@ class Operand(NamedTuple):
     offset: int = 0  # from the tensor's first element to the first one visited
     low: int = 0  # the view covers the bytes [address + low, address + high)
     high: int = 0
-    role: str = "full"  # "full", "positions", "classes" or "single": see class_plan; "channels": see channels.py
+    # "full", "positions", "classes" or "single": see class_plan; "channels": see channels.py; or one of HALVES
+    role: str = "full"
+
+
+HALVES = ("first half", "second half")
+"""Roles of operands that are parts of a tensor along `Plan.class_axis`."""
+
+
+class Half(NamedTuple):
+    """The first or second half of a tensor along an axis, as an operand: kernels walk it where it lies."""
+
+    tensor: Tensor
+    axis: int
+    second: bool
+
+    @property
+    def view(self) -> Tensor:
+        """The half as a tensor; where it begins, the offset says."""
+        tensor, axis = self.tensor, self.axis
+        shape = (*tensor.shape[:axis], tensor.shape[axis] // 2, *tensor.shape[axis + 1 :])
+        return Tensor.view(shape, tensor.dtype, tensor.strides, 0, None, tensor.device)
+
+    @property
+    def offset(self) -> int:
+        return self.second * (self.tensor.shape[self.axis] // 2) * self.tensor.strides[self.axis]
 
 
 told_of = attrgetter("parameter", "dtype", "role")
@@ -81,7 +104,10 @@ class Plan:
     classes: int = 0
     targets: int = -1  # which input holds class indices; -1: none does
     reciprocal: str = ""  # which number is one over the count of elements
-    class_axis: int = -1  # of the output's shape; -1: there is none
+    fixed: bool = (
+        False  # numbers or rules follow from the sizes otherwise: other sizes need another plan
+    )
+    class_axis: int = -1  # of the output's shape, of classes or of halves; -1: there is none
     dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
     workspace: int = 0
     free: tuple[Free, ...] = ()
@@ -90,8 +116,6 @@ class Plan:
     reduction: str = ""  # "sum", "mean": of what is computed at each element or position
     steps: tuple[Step, ...] = ()  # the plans that engines run in this one's place
     scratch: int = 0  # bytes of memory for what a step leaves for the next
-    # It says nothing of calls of other sizes: shapes do not broadcast, sizes decide what the steps are, or rules compare them with options.
-    of_one_size: bool = False
 
     @property
     def empty(self) -> bool:
@@ -105,6 +129,16 @@ class Plan:
     @property
     def outputs(self) -> tuple[Operand, ...]:
         return (self.output, *self.more)
+
+    @property
+    def halved(self) -> bool:
+        """Whether operands are halves of tensors: one address may stand for two."""
+        return self.class_axis >= 0 and not self.classes
+
+    @property
+    def of_one_size(self) -> bool:
+        """Whether it says nothing of calls of other sizes: numbers or steps that sizes decide, or shapes that do not broadcast."""
+        return self.fixed or bool(self.steps) or any(own.role == "channels" for own in self.inputs)
 
 
 class Step(NamedTuple):
@@ -287,6 +321,7 @@ def elementwise_plan(
     numbers: Mapping[str, Any],
     reciprocal: str = "",
     free: tuple[Free, ...] = (),
+    fixed: bool = False,
     spared: Sequence[tuple[str, Tensor, str]] = (),
 ) -> Plan:
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
@@ -294,7 +329,33 @@ def elementwise_plan(
     merged, (*operands, last), dense = _walked(operator, [*inputs, output], output[1].shape)
     return Plan(
         operator, kernel, compute, merged, tuple(operands), last, numbers,
-        reciprocal=reciprocal, dense=dense, free=free, spared=_spared(spared),
+        reciprocal=reciprocal, fixed=fixed, dense=dense, free=free, spared=_spared(spared),
+    )  # fmt: skip
+
+
+def halves_plan(
+    operator: str,
+    kernel: str,
+    compute: DType,
+    inputs: Sequence[tuple[str, Tensor | Half]],
+    outputs: Sequence[tuple[str, Tensor | Half]],
+    numbers: Mapping[str, Any],
+) -> Plan:
+    """The plan of an elementwise kernel over tensors, and halves of tensors, of one shape."""
+    named = [*inputs, *outputs]
+    views = [(name, own.view if isinstance(own, Half) else own) for name, own in named]
+    merged, operands, _ = _walked(operator, views, views[0][1].shape)
+    axis = -1
+    for place, (operand, (_, own)) in enumerate(zip(operands, named, strict=True)):
+        if isinstance(own, Half):
+            axis, (low, high) = own.axis, extent(own.tensor)
+            operands[place] = operand._replace(
+                offset=operand.offset + own.offset, low=low, high=high, role=HALVES[own.second]
+            )
+    first, *more = operands[len(inputs) :]
+    return Plan(
+        operator, kernel, compute, merged, tuple(operands[: len(inputs)]), first, numbers,
+        class_axis=axis, more=tuple(more),
     )  # fmt: skip
 
 
@@ -358,7 +419,7 @@ def class_plan(
     free: tuple[Free, ...] = (),
     reduction: str = "",
     spared: Sequence[tuple[str, Tensor, str]] = (),
-    of_one_size: bool = False,
+    fixed: bool = False,
 ) -> Plan:
     """The plan of a kernel with a class axis.
 
@@ -388,7 +449,7 @@ def class_plan(
         more=tuple(operands[first + 1 :]),
         spared=_spared(spared),
         reduction=reduction,
-        of_one_size=of_one_size,
+        fixed=fixed,
     )
 
 
@@ -493,7 +554,7 @@ def walks_alike(operand: Operand, output: Operand) -> bool:
     """
     return (
         operand.role == "full"
-        and output.role != "positions"
+        and output.role not in ("positions", *HALVES)
         and operand.dtype.itemsize == output.dtype.itemsize
         and operand.strides == output.strides
         and operand.class_stride == output.class_stride

@@ -43,7 +43,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "aclnnHardtanhBackward", "aclnnHeaviside",
     ),
     "shrinking": (
-        "aclnnHardshrink", "aclnnHardshrinkBackward", "aclnnSoftshrink", "aclnnSoftshrinkBackward",
+        "aclnnHardshrink", "aclnnHardshrinkBackward", "aclnnSoftshrink", "aclnnSoftshrinkBackward", "aclnnShrink",
     ),
     "sigmoids": (
         "aclnnSigmoid", "aclnnInplaceSigmoid", "aclnnSigmoidBackward", "aclnnSilu", "aclnnSiluBackward", "aclnnSwish",
@@ -53,9 +53,18 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "aclnnInplaceHardswish", "aclnnHardswishBackward", "aclnnHardswishBackwardV2",
     ),
     "gelu": ("aclnnGelu", "aclnnGeluV2", "aclnnGeluBackward", "aclnnGeluBackwardV2"),
+    "gated": (
+        "aclnnGlu", "aclnnGluBackward", "aclnnSwiGlu", "aclnnSwiGluGrad", "aclnnGeGlu", "aclnnGeGluBackward", "aclnnGeGluV3",
+        "aclnnGeGluV3Backward",
+    ),
     "exponential": (
         "aclnnSelu", "aclnnInplaceSelu", "aclnnSeluBackward", "aclnnCelu", "aclnnInplaceCelu", "aclnnErfinv", "aclnnInplaceErfinv",
     ),
+    "binary": (
+        "aclnnBinaryCrossEntropy", "aclnnBinaryCrossEntropyBackward", "aclnnBinaryCrossEntropyWithLogits",
+        "aclnnBinaryCrossEntropyWithLogitsBackward", "aclnnBinaryCrossEntropyWithLogitsTargetBackward",
+    ),
+    "regression": ("aclnnMseLoss", "aclnnMseLossBackward", "aclnnSoftMarginLoss", "aclnnSoftMarginLossBackward"),
     "prelu": ("aclnnPrelu", "aclnnPreluBackward"),
     "multilabel_margin_loss": ("aclnnMultilabelMarginLoss",),
     "vocabulary_parallel": ("aclnnCrossEntropySumExpAndIndexLogit", "aclnnFusedCrossEntropyLossWithMaxSum"),

@@ -82,7 +82,7 @@ def _plan(call: Call) -> Plan:
     plan = class_plan(
         name, KERNEL, own.dtype if whole else FLOAT, [("self", own, "full"), ("target", values["target"], "full")],
         [("out", out, "positions" if _is_whole(call) else "single"), ("isTarget", mask, "full")], shape, len(shape) - 1, -1, {},
-        of_one_size=True,
+        fixed=True,
     )  # fmt: skip
     if whole:
         plan.output = plan.output._replace(role="positions")

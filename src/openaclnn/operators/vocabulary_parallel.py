@@ -87,7 +87,7 @@ def _plan(call: Call) -> Plan:
         class_axis=len(shape) - 1,
         targets=-1,  # those of other ranks are no mistake
         numbers={"first_class": values["vocabStartIndex"]},
-        of_one_size=True,  # as many columns as the options say
+        fixed=True,  # as many columns as the options say
     )  # fmt: skip
 
 

@@ -49,9 +49,12 @@ from openaclnn.torch.dispatch import (
 from openaclnn.torch.fused_backward import LEAST, loss_ahead
 from openaclnn.torch.gradients import Formula
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
+from openaclnn.torch.linear import linear_cross_entropy
 from openaclnn.torch.refusals import UnservedError, reduction_of
 
-__all__ = ["check_targets", "cross_entropy", "elu", "l1_loss", "nll_loss", "smooth_l1_loss"]
+__all__ = [
+    "check_targets", "cross_entropy", "elu", "l1_loss", "linear_cross_entropy", "nll_loss", "smooth_l1_loss",
+]  # fmt: skip
 
 MAX_AXES = 8
 

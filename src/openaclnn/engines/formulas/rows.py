@@ -309,13 +309,9 @@ def _rescaled_by(operand: Node) -> Node | None:
 
 
 class RowReader(Reader):
-    """The language of row formulas: that of elementwise ones, more words, and several results."""
+    """The language of row formulas: that of elementwise ones, and more words."""
 
     words = WORDS | ROW_WORDS
-
-    def visit_Tuple(self, node: Any) -> Any:
-        node.elts = [self.visit(each) for each in node.elts]
-        return node
 
 
 class RowFormula(NamedTuple):

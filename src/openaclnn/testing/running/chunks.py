@@ -80,7 +80,7 @@ def oracle_in_chunks(
     plan = plan_of(operator, arguments, product)
     whole = operator.reference_arguments(product=product, copied=False, **arguments)
     names = [operator[operand.parameter].python_name for operand in plan.inputs]
-    if plan.empty or plan.classes or plan.of_one_size:
+    if plan.empty or plan.classes or plan.halved or plan.of_one_size:
         return by_output(operator, operator.reference(**whole))
     shape = np.broadcast_shapes(*(whole[name].shape for name in names))
     count = math.prod(shape)
@@ -154,7 +154,14 @@ def _cut(
     if size <= elements:
         return None
     plan = plan_of(operator, arguments, product)
-    if plan.empty or plan.steps or plan.reciprocal or plan.reduction or plan.numbers.get("mean"):
+    if (
+        plan.empty
+        or plan.reciprocal
+        or plan.fixed
+        or plan.steps
+        or plan.reduction
+        or plan.numbers.get("mean")
+    ):
         return None
     if plan.class_axis == 0 or any(operand.role == "single" for operand in plan.outputs):
         return None
