@@ -46,4 +46,5 @@ MISTAKES = [
     Mistake("8", INVALID, "out", {"out": t((3,))}),
     Mistake("8", INVALID, "out", {"reduction": 1}),
     Mistake("9", INVALID, "isTarget", {"isTarget": t((3, 4))}),
+    Mistake("10", INVALID, "reduction", {"reduction": "median", "out": t((1,))}),
 ]
