@@ -882,7 +882,7 @@ def has(operator: Operator, regime: CallRegime) -> bool:
         return bool(numbers_of(operator))
     if regime.name == "refusal":
         read = [p for p in operator.parameters if p.is_read and "not looked at" not in p.text]
-        return len(read) > 1  # any shape is as good for one
+        return len(read) > 1 or has_halves(operator)  # any other shape is as good for one
     if regime.name == "in place":
         return operator.result_type is None and not (whole(operator) or has_halves(operator))
     if regime.name == "outer" and operator.output.in_place:

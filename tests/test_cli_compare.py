@@ -471,6 +471,9 @@ def test_completion(capsys: Any) -> None:
     assert "_OPENACLNN_COMPLETE=bash_complete" in out
     names = [operator.python_name for operator in openaclnn.registry()]
     assert completed("describe", "elu") == [name for name in names if name.startswith("elu")]
+    assert completed("describe", "oss2d_b") == [
+        "nll_loss2d_backward"
+    ]  # what has it inside, where none begins with it
     assert completed("run", "aclnnEl") == completed("cases", "--operator", "aclnnEl")
     assert set(completed("run", "aclnnEl")) == {"aclnnEluBackward", "aclnnElu"}
     assert completed("run", "l1_loss", "--reduction", "") == ["none", "mean", "sum"]

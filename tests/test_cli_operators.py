@@ -377,6 +377,17 @@ def test_lists_and_pages(capsys: Any) -> None:
     assert len(json.loads(capsys.readouterr().out)) == len(OPERATORS)
 
 
+def test_lists_are_searched(capsys: Any) -> None:
+    for command, key in (("list", "name"), ("support", "operator")):
+        assert main([command, "Softmax", "gradient", "--json"]) == 0
+        found = [each[key] for each in json.loads(capsys.readouterr().out)]
+        assert {"aclnnSoftmaxBackward", "aclnnLogSoftmaxBackward"} <= {*found}
+        assert "aclnnSoftmax" not in found
+        assert main([command, "no such", "thing"]) == 2
+        told = "no operator has 'no such' and 'thing' in its name, family or summary"
+        assert told in capsys.readouterr().err
+
+
 def test_options_are_the_parameters(capsys: Any) -> None:
     for operator in OPERATORS:
         for command in ("run", "check"):

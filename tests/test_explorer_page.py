@@ -227,6 +227,22 @@ def test_what_is_half_typed(page: Page) -> None:
     assert page.text("#verdict .headline").startswith("✓ 0")
 
 
+def test_operators_are_found_by_words(page: Page) -> None:
+    page.open("elu_backward")
+    type_all_at_once = "const field = document.getElementById('find'); field.value = arguments[0]; field.dispatchEvent(new Event('input', { bubbles: true }))"
+    offered = "return [...document.querySelectorAll('#operator option')].filter((e) => !e.hidden).map((e) => e.value)"
+    with page.change():
+        page.run(type_all_at_once, "GRADIENT softmax")
+    found = page.run(offered)
+    assert {"softmax_backward", "log_softmax_backward"} <= {*found} < {op.python_name for op in OPERATORS}  # fmt: skip
+    assert page.find("#operator").get_attribute("value") == found[0]
+    page.run(type_all_at_once, "no such thing")
+    assert page.run(offered) == []
+    assert page.find("#operator").get_attribute("value") == found[0]
+    page.run(type_all_at_once, "")
+    assert len(page.run(offered)) == len(OPERATORS)
+
+
 def test_strides_numbers_and_plots(page: Page) -> None:
     page.open("elu_backward")
     for name in ("gradOutput", "selfOrResult"):

@@ -91,7 +91,6 @@ TESTING_LAYERS = (
     ("openaclnn.testing.extras",),
 )
 BENCH_LAYERS = (
-    ("openaclnn.bench.accuracy", "openaclnn.bench.words",),
     ("openaclnn.bench.plots", "openaclnn.bench.reports"),
     ("openaclnn.bench.runner", "openaclnn.bench.tables"),
     ("openaclnn.bench.calls", "openaclnn.bench.processes", "openaclnn.bench.speed", "openaclnn.bench.training"),

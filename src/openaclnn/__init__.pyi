@@ -888,6 +888,30 @@ def binary_cross_entropy_with_logits_target_backward(
 ) -> Any:
     """Gradient of binary cross entropy of logits with respect to the target."""
 
+def kl_div_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    log_target: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the Kullback-Leibler divergence with respect to the predictions."""
+
+def kl_div_target_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    log_target: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the Kullback-Leibler divergence with respect to the target."""
+
 def mse_loss(
     self: ArrayLike,
     target: ArrayLike,
@@ -897,6 +921,16 @@ def mse_loss(
     product: str | None = None,
 ) -> Any:
     """The squared error: of each element, their mean or their sum."""
+
+def mse_loss_out(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The squared error: of each element, or their mean or sum along the first axis."""
 
 def mse_loss_backward(
     grad_output: ArrayLike,

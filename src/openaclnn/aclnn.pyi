@@ -1125,6 +1125,36 @@ def aclnnBinaryCrossEntropyWithLogitsTargetBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnKlDivBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    target: Any,
+    reduction: Any,
+    logTarget: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnKlDivBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnKlDivTargetBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    target: Any,
+    reduction: Any,
+    logTarget: Any,
+    gradTarget: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnKlDivTargetBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnMseLossGetWorkspaceSize(
     self: Any,
     target: Any,
@@ -1135,6 +1165,19 @@ def aclnnMseLossGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnMseLoss(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnMseLossOutGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    reduction: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnMseLossOut(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 

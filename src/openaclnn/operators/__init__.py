@@ -64,7 +64,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "aclnnBinaryCrossEntropy", "aclnnBinaryCrossEntropyBackward", "aclnnBinaryCrossEntropyWithLogits",
         "aclnnBinaryCrossEntropyWithLogitsBackward", "aclnnBinaryCrossEntropyWithLogitsTargetBackward",
     ),
-    "regression": ("aclnnMseLoss", "aclnnMseLossBackward", "aclnnSoftMarginLoss", "aclnnSoftMarginLossBackward"),
+    "divergence": ("aclnnKlDivBackward", "aclnnKlDivTargetBackward"),
+    "regression": ("aclnnMseLoss", "aclnnMseLossOut", "aclnnMseLossBackward", "aclnnSoftMarginLoss", "aclnnSoftMarginLossBackward"),
     "prelu": ("aclnnPrelu", "aclnnPreluBackward"),
     "multilabel_margin_loss": ("aclnnMultilabelMarginLoss",),
     "vocabulary_parallel": ("aclnnCrossEntropySumExpAndIndexLogit", "aclnnFusedCrossEntropyLossWithMaxSum"),
@@ -142,5 +143,5 @@ def operators_by_kernel() -> dict[str, list[Operator]]:
 
 
 def support_table() -> SupportTable:
-    """Operator x product x dtype, from the declarations."""
-    return SupportTable.of(registry())
+    """Operator x product x dtype, from the declarations, family by family."""
+    return SupportTable.of([operator for members in grouped().values() for operator in members])

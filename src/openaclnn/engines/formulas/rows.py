@@ -1,9 +1,9 @@
 """Row formulas: what becomes of one row of classes, written once for every engine.
 
 A row formula is a Python function of rows (`Row`), numbers a class (`PerClass`), numbers a row (`PerRow`) and class indices
-(`Target`), with the operators and words of elementwise formulas and a few of its own: `total`, `largest` and `log_sum_exp` over the classes,
-`at(x, target)`, the value at the target's class, `is_target(target)`, a comparison for each class, and `is_counted(target)`. Where a row has some of
-all classes, from a plan's `first_class` on, targets are told by `is_inside(target)` and `index_of(target)`. It returns a row, a number for the row, or several
+(`Target`), with the operators and words of elementwise formulas and a few of its own: `total`, `average`, `largest` and `log_sum_exp` over the classes,
+`at(x, target)`, the value at the target's class, `is_target(target)`, a comparison for each class, `is_counted(target)`, and `rounded(x)`, to the dtype that
+is computed in. Where a row has some of all classes, from a plan's `first_class` on, targets are told by `is_inside(target)` and `index_of(target)`. It returns a row, a number for the row, or several
 of these, and says nothing of layouts, lanes, tiles or loops. What not all engines have is refused at import, with its line and what to write instead.
 
 Calling it once with symbols gives its `Graph`: values, the same computation once, each behind those it needs. A value has a level:
@@ -27,8 +27,8 @@ from openaclnn.engines.formulas.language import Reader, definitions
 from openaclnn.engines.formulas.words import WORDS, Value
 
 __all__ = [
-    "ROW_FORMULAS", "Graph", "Node", "PerClass", "PerRow", "Row", "RowFormula", "Target", "at", "index_of", "is_counted", "is_inside", "is_target",
-    "largest", "log_sum_exp", "row_formula", "total", "traced",
+    "ROW_FORMULAS", "Graph", "Node", "PerClass", "PerRow", "Row", "RowFormula", "Target", "at", "average", "index_of", "is_counted", "is_inside",
+    "is_target", "largest", "log_sum_exp", "rounded", "row_formula", "total", "traced",
 ]  # fmt: skip
 
 Row = PerClass = PerRow = Target = Value
@@ -59,6 +59,16 @@ def _row_word(function: Callable[..., Any]) -> Callable[..., Any]:
 @_row_word
 def total(x: Value) -> Value:
     """The sum over the classes."""
+
+
+@_row_word
+def average(x: Value) -> Value:
+    """The mean over the classes."""
+
+
+@_row_word
+def rounded(x: Value) -> Value:
+    """What differs between classes, as the dtype that is computed in holds it."""
 
 
 @_row_word
@@ -102,7 +112,7 @@ class Node:
 
     graph: Graph
     index: int
-    what: str  # "input", "number", "constant", an operator's sign, a word, a reduction, or one of targets
+    what: str  # "input", "number", "constant", "classes", "rounded", an operator's sign, a word, a reduction, or one of targets
     of: tuple[Node, ...]
     name: Any  # of an input or a number; a constant's value
     axes: str  # "rc": differs between rows and classes; "r", "c", ""
@@ -248,6 +258,15 @@ class Graph:
 
     def total(self, x: Any) -> Node:
         return self._reduction("total", x)
+
+    def average(self, x: Any) -> Node:
+        return self.total(x) / self.node("classes", axes="", level=0)
+
+    def rounded(self, x: Any) -> Node:
+        operand = self.value(x)
+        if "c" not in operand.axes:
+            raise TypeError("`rounded` is of what differs between classes")
+        return self.node("rounded", (operand,))
 
     def largest(self, x: Any) -> Node:
         return self._reduction("largest", x)

@@ -127,9 +127,9 @@ class _Lines:
     def targets(self, name: str) -> Targets:
         return Targets(self.code, self.parameters, self.kinds.of[name])
 
-    def rounded(self, values: Value, name: str) -> Value:
-        """Numbers of a dtype that is not what is computed in, rounded to that."""
-        compute, kind = self.kinds.compute, self.kinds.of[name]
+    def rounded(self, values: Value, name: str = "") -> Value:
+        """Numbers rounded to what is computed in; not those of an operand that has that dtype."""
+        compute, kind = self.kinds.compute, self.kinds.of.get(name)
         return (
             values if compute in ("f32", kind) else numerics.rounded(values, compute, self.opaque)
         )

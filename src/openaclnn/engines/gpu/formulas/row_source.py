@@ -127,6 +127,10 @@ class _Writer:
                 text = self.load(node)
             case "number":
                 text = f"tl.full([], number_{node.name}, tl.float32)"
+            case "classes":
+                text = "tl.full([], 1.0, tl.float32) * classes"
+            case "rounded":
+                text = f"widen({operands[0]}.to(COMPUTE), COMPUTE)"
             case "is_target":
                 text = f"c == {operands[0]}"
             case "is_counted":
@@ -179,6 +183,8 @@ class _Writer:
         zero, of = NEUTRAL["total"], [self.beyond(operand) for operand in node.of]
         if node.what in ("+", "-", "*") and of == [zero, zero]:
             return zero
+        if node.what == "rounded":
+            return of[0]
         if node.what == "exp" and _is_below_largest(node.of[0]):
             a, _ = node.of[0].of
             return zero if self.beyond(a) == NEUTRAL["largest"] else ""
