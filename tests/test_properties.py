@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -226,7 +227,9 @@ def test_workload_in_any_layout(operator: Operator, engine_name: str, data: Any)
         for own, place, known in zip(written, outs, got, strict=True):
             assert own is place
             if known is not None and plan_of(operator, arguments).steps:
-                # Layouts decide what the steps are, between which sums are rounded.
-                np.testing.assert_array_almost_equal_nulp(own, known, 4)
+                # Layouts decide what the steps are, between which sums are rounded; some cancel.
+                near = 2 * float(ml_dtypes.finfo(own.dtype).eps)
+                wide = (array.astype(np.float64) for array in (own, known))
+                np.testing.assert_allclose(*wide, rtol=near, atol=1e-4)
             elif known is not None:
                 assert own.tobytes() == known.tobytes()
