@@ -69,11 +69,11 @@ class Gradient:
 
     operator: str  # its C name
     sources: Mapping[str, str] = field(default_factory=dict)  # C names of the forward's by its own
+    others: Mapping[str, Gradient] = field(default_factory=dict)  # derivatives by other tensors
+    expanded: bool = False  # tensors are stretched to one shape first, and what is summed over that
     incoming: str = ""  # its tensor that is the gradient of the result; "": the first
     # Options that are not the forward's own values, but made of these.
     converted: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    others: Mapping[str, Gradient] = field(default_factory=dict)  # derivatives by other tensors
-    expanded: bool = False  # tensors are stretched to one shape first, and what is summed over that
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -67,6 +67,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "divergence": ("aclnnKlDivBackward", "aclnnKlDivTargetBackward"),
     "regression": ("aclnnMseLoss", "aclnnMseLossOut", "aclnnMseLossBackward", "aclnnSoftMarginLoss", "aclnnSoftMarginLossBackward"),
     "prelu": ("aclnnPrelu", "aclnnPreluBackward"),
+    "multilabel_margin_loss": ("aclnnMultilabelMarginLoss",),
+    "vocabulary_parallel": ("aclnnCrossEntropySumExpAndIndexLogit", "aclnnFusedCrossEntropyLossWithMaxSum"),
 }  # fmt: skip
 """The modules that declare several operators, with these; importing all of them takes a tenth of a second."""
 
@@ -106,7 +108,7 @@ def grouped() -> dict[str, list[Operator]]:
     groups: dict[str, list[Operator]] = {}
     for operator in registry():
         family = family_of(operator.name) or next(f for part, f in _PARTS if part in operator.name)
-        groups.setdefault(family, []).append(operator)
+        groups.setdefault(_WIDER.get(family, family), []).append(operator)
     return groups
 
 
@@ -118,6 +120,12 @@ _PARTS = (
     ("", "others"),
 )
 """The families of operators with a module of their own, by parts of their names."""
+
+_WIDER = dict.fromkeys(
+    ("binary", "divergence", "multilabel_margin_loss", "regression", "vocabulary_parallel"),
+    "losses",
+) | {"prelu": "rectified"}
+"""What people look for these families among."""
 
 
 def find_operator(name: str) -> Operator:
