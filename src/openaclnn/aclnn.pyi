@@ -1247,3 +1247,54 @@ def aclnnPreluBackwardGetWorkspaceSize(
 def aclnnPreluBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
+
+def aclnnMultilabelMarginLossGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    reduction: Any,
+    out: Any,
+    isTarget: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnMultilabelMarginLoss(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnCrossEntropySumExpAndIndexLogitGetWorkspaceSize(
+    vocabParallelLogits: Any,
+    target: Any,
+    globalLogitsMax: Any,
+    vocabStartIndex: Any,
+    vocabEndIndex: Any,
+    predictedLogitsOut: Any,
+    sumExpLogitsOut: Any,
+    expLogitsOut: Any,
+    targetOffsetOut: Any,
+    targetMaskOut: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnCrossEntropySumExpAndIndexLogit(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnFusedCrossEntropyLossWithMaxSumGetWorkspaceSize(
+    logitsMax: Any,
+    sumExpLogits: Any,
+    predictedLogits: Any,
+    labelSmoothing: Any,
+    inputOptional: Any,
+    weightOptional: Any,
+    vocabParallelLogitsOptional: Any,
+    lossOut: Any,
+    softMaxOutOptional: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnFusedCrossEntropyLossWithMaxSum(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...

@@ -105,7 +105,9 @@ class Plan:
     classes: int = 0
     targets: int = -1  # which input holds class indices; -1: none does
     reciprocal: str = ""  # which number is one over the count of elements
-    fixed: bool = False  # numbers follow from the sizes otherwise: other sizes need another plan
+    fixed: bool = (
+        False  # numbers or rules follow from the sizes otherwise: other sizes need another plan
+    )
     class_axis: int = -1  # of the output's shape, of classes or of halves; -1: there is none
     dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
     workspace: int = 0
@@ -322,13 +324,14 @@ def elementwise_plan(
     reciprocal: str = "",
     free: tuple[Free, ...] = (),
     fixed: bool = False,
+    spared: Sequence[tuple[str, Tensor, str]] = (),
 ) -> Plan:
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
     _check_free(free, kernel, numbers)
     merged, (*operands, last), dense = _walked(operator, [*inputs, output], output[1].shape)
     return Plan(
         operator, kernel, compute, merged, tuple(operands), last, numbers,
-        reciprocal=reciprocal, fixed=fixed, dense=dense, free=free,
+        reciprocal=reciprocal, fixed=fixed, dense=dense, free=free, spared=_spared(spared),
     )  # fmt: skip
 
 
@@ -422,6 +425,7 @@ def class_plan(
     free: tuple[Free, ...] = (),
     reduction: str = "",
     spared: Sequence[tuple[str, Tensor, str]] = (),
+    fixed: bool = False,
 ) -> Plan:
     """The plan of a kernel with a class axis.
 
@@ -451,6 +455,7 @@ def class_plan(
         more=tuple(operands[first + 1 :]),
         spared=_spared(spared),
         reduction=reduction,
+        fixed=fixed,
     )
 
 

@@ -61,6 +61,11 @@ def _value(
         case "is_counted":
             target = operands[0]
             return (target >= 0) & (target < classes) & (target != numbers["ignore_index"])
+        case "is_inside":
+            return (operands[0] >= 0) & (operands[0] < classes)
+        case "index_of":
+            (target,) = operands
+            return np.where((target >= 0) & (target < classes), target, 0)
         case "at":
             row, target = operands
             inside = (target >= 0) & (target < classes)
@@ -107,4 +112,6 @@ def _block(kind: str, array: Array, index: Any, plan: Plan) -> Array:
     part = array[index] if array.ndim else np.broadcast_to(array, plan.shape)[index]
     if kind == "Row":
         return widen(part, plan.compute)
+    if kind == "Target" and "first_class" in plan.numbers:
+        part = part.astype(np.int64) - plan.numbers["first_class"]
     return part[:, None] if kind == "Target" else widen(part, plan.compute)[:, None]

@@ -261,7 +261,7 @@ class Passes:
                 continue
             if node.what in REDUCTIONS:
                 value = reduced[node.index]
-            elif node.what in ("input", "number", "at", "is_counted"):
+            elif node.what in ("input", "number", "at", "is_counted", "is_inside", "index_of"):
                 if node.kind == "Target":
                     continue
                 value = line.number(node)
