@@ -187,7 +187,7 @@ def test_torch_takes_part_where_it_is_installed() -> None:
     for row in ours:
         operator = openaclnn.find_operator(row["operator"])
         peer = getattr(operator, "peer", "elu")
-        alone = callable(peer) or len(getattr(torch.ops.aten, peer).overloads()) == 1
+        alone = not peer or callable(peer) or len(getattr(torch.ops.aten, peer).overloads()) == 1
         into = set() if alone or whole(operator) else {"torch out="}
         assert row["ratios"].keys() >= {"torch"} | into, row
 
@@ -882,9 +882,11 @@ def has(operator: Operator, regime: CallRegime) -> bool:
         return bool(numbers_of(operator))
     if regime.name == "refusal":
         read = [p for p in operator.parameters if p.is_read and "not looked at" not in p.text]
-        return len(read) > 1  # any shape is as good for one
+        return len(read) > 1 or has_halves(operator)  # any other shape is as good for one
     if regime.name == "in place":
-        return operator.result_type is None and not (whole(operator) or has_halves(operator))
+        gradient = operator.python_name.endswith(("_backward", "_grad"))
+        alone = operator.result_type is None and not whole(operator)
+        return (gradient or alone) and not has_halves(operator)
     if regime.name == "outer" and operator.output.in_place:
         return False  # the input has the shape of the output
     if regime.name == "outer":
@@ -1229,7 +1231,10 @@ def test_modules_step_on_few_elements_beside_pytorchs(monkeypatch: pytest.Monkey
     )  # fmt: skip
     cases = choose(settings)["training"]
     nn = importlib.import_module("openaclnn.torch.nn")
-    assert {case.name for case in cases} == {own for own in nn.__all__ if not own.endswith("2d")}
+    layer = {
+        "LinearCrossEntropyLoss"
+    }  # with a loss of few elements behind it, there is nothing to time it beside
+    assert {case.name for case in cases} == {own for own in nn.__all__ if not own.endswith("2d")} - layer  # fmt: skip
     for said in (", weighted", ", no weight"):
         assert (
             sum(case.variant.endswith(said) for case in cases) == 4
