@@ -45,6 +45,7 @@ if MODE:
     from openaclnn.engines import gpu
     from openaclnn.engines.gpu.launchers import logits, reductions
     from openaclnn.engines.gpu.launching import native, runners, scratch
+    from openaclnn.operators import load_family
     from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
     from test_gpu_sized import anyhow
     from workloads.logits import cases, grad_of
@@ -301,8 +302,14 @@ if MODE == "interpret":
         "cross_entropy_loss",
     )
     losses = pytest.mark.parametrize("name", LOSSES)
+    OF_ELEMENTS = [
+        op.python_name
+        for family in ("binary", "regression")
+        for op in load_family(family)
+        if not op.name.endswith("Backward")
+    ]
 
-    @losses
+    @pytest.mark.parametrize("name", [*LOSSES, *OF_ELEMENTS])
     @dtypes
     def test_losses_match_the_oracle(name: str, dtype: DType) -> None:
         operator = openaclnn.find_operator(name)

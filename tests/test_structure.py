@@ -55,6 +55,7 @@ CLASSES_LAYERS = (
         "openaclnn.engines.cpu.classes.log_prob_gradient",
         "openaclnn.engines.cpu.classes.logit_gradient",
         "openaclnn.engines.cpu.classes.loss_pixels",
+        "openaclnn.engines.cpu.classes.multilabel",
         "openaclnn.engines.cpu.classes.nll_gradient",
         "openaclnn.engines.cpu.classes.nll_loss",
         "openaclnn.engines.cpu.classes.row_formulas",

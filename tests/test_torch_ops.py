@@ -327,7 +327,7 @@ def test_weights_that_should_learn_are_refused() -> None:
 
 def test_places_for_doubles_have_the_results_shape_and_dtype() -> None:
     x = torch.randn(4, dtype=torch.float64)
-    for place in (torch.empty(3, 4, dtype=torch.float64), torch.empty(4, dtype=torch.int64)):
+    for place in (torch.zeros(3, 4, dtype=torch.float64), torch.zeros(4, dtype=torch.int64)):
         kept = place.clone()
         with pytest.raises(RuntimeError, match="aclnnElu: out: expected"):
             torch.ops.openaclnn.elu.out(x, out=place)

@@ -22,6 +22,7 @@ from conftest import (
     device_tensor,
     each,
     families,
+    floats_of,
     has_halves,
     laid_out,
     places_for,
@@ -33,7 +34,7 @@ from openaclnn import acl, aclnn
 from openaclnn.calls import executor, planned
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS
+from openaclnn.core.dtypes import BFLOAT16, FLOAT
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Tensor
 from openaclnn.runtime import memory
@@ -492,7 +493,7 @@ def test_sequences_of_calls(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     for _ in range(data.draw(st.integers(2, 8))):
         operator = data.draw(st.sampled_from(SIZED))
-        dtype = data.draw(st.sampled_from(FLOATS))
+        dtype = data.draw(st.sampled_from(floats_of(operator)))
         variant = data.draw(st.sampled_from(sorted(operator.workloads.VARIANTS)))
         pattern = operator.workloads.PATTERN
         axes = {"rows": 2, "pixels": 4}.get(pattern) or data.draw(st.integers(1, 3))

@@ -888,6 +888,30 @@ def binary_cross_entropy_with_logits_target_backward(
 ) -> Any:
     """Gradient of binary cross entropy of logits with respect to the target."""
 
+def kl_div_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    log_target: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the Kullback-Leibler divergence with respect to the predictions."""
+
+def kl_div_target_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    log_target: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the Kullback-Leibler divergence with respect to the target."""
+
 def mse_loss(
     self: ArrayLike,
     target: ArrayLike,
@@ -897,6 +921,16 @@ def mse_loss(
     product: str | None = None,
 ) -> Any:
     """The squared error: of each element, their mean or their sum."""
+
+def mse_loss_out(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The squared error: of each element, or their mean or sum along the first axis."""
 
 def mse_loss_backward(
     grad_output: ArrayLike,
@@ -952,3 +986,54 @@ def prelu_backward(
     product: str | None = None,
 ) -> PreluBackwardResult:
     """Gradients of PReLU with respect to its input and its slopes."""
+
+class MultilabelMarginLossResult(NamedTuple):
+    out: Any
+    is_target: Any
+
+def multilabel_margin_loss(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> MultilabelMarginLossResult:
+    """Multi-label margin loss: labels against all classes that are none."""
+
+class CrossEntropySumExpAndIndexLogitResult(NamedTuple):
+    predicted_logits: Any
+    sum_exp_logits: Any
+    exp_logits: Any
+    target_offset: Any
+    target_mask: Any
+
+def cross_entropy_sum_exp_and_index_logit(
+    vocab_parallel_logits: ArrayLike,
+    target: ArrayLike,
+    global_logits_max: ArrayLike,
+    vocab_start_index: int,
+    vocab_end_index: int,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> CrossEntropySumExpAndIndexLogitResult:
+    """What a rank with some columns of the vocabulary adds to the cross entropy of each row."""
+
+class FusedCrossEntropyLossWithMaxSumResult(NamedTuple):
+    loss: Any
+    soft_max: Any
+
+def fused_cross_entropy_loss_with_max_sum(
+    logits_max: ArrayLike,
+    sum_exp_logits: ArrayLike,
+    predicted_logits: ArrayLike,
+    *,
+    label_smoothing: float = 0.0,
+    input: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    vocab_parallel_logits: ArrayLike | None = None,
+    out: Any = None,
+    product: str | None = None,
+) -> FusedCrossEntropyLossWithMaxSumResult:
+    """Cross entropy of each row from the largest logits and sums of all ranks, and this rank's columns of softmax."""

@@ -1125,6 +1125,36 @@ def aclnnBinaryCrossEntropyWithLogitsTargetBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnKlDivBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    target: Any,
+    reduction: Any,
+    logTarget: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnKlDivBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnKlDivTargetBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    target: Any,
+    reduction: Any,
+    logTarget: Any,
+    gradTarget: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnKlDivTargetBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnMseLossGetWorkspaceSize(
     self: Any,
     target: Any,
@@ -1135,6 +1165,19 @@ def aclnnMseLossGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnMseLoss(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnMseLossOutGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    reduction: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnMseLossOut(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
@@ -1202,5 +1245,56 @@ def aclnnPreluBackwardGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnPreluBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnMultilabelMarginLossGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    reduction: Any,
+    out: Any,
+    isTarget: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnMultilabelMarginLoss(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnCrossEntropySumExpAndIndexLogitGetWorkspaceSize(
+    vocabParallelLogits: Any,
+    target: Any,
+    globalLogitsMax: Any,
+    vocabStartIndex: Any,
+    vocabEndIndex: Any,
+    predictedLogitsOut: Any,
+    sumExpLogitsOut: Any,
+    expLogitsOut: Any,
+    targetOffsetOut: Any,
+    targetMaskOut: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnCrossEntropySumExpAndIndexLogit(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnFusedCrossEntropyLossWithMaxSumGetWorkspaceSize(
+    logitsMax: Any,
+    sumExpLogits: Any,
+    predictedLogits: Any,
+    labelSmoothing: Any,
+    inputOptional: Any,
+    weightOptional: Any,
+    vocabParallelLogitsOptional: Any,
+    lossOut: Any,
+    softMaxOutOptional: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnFusedCrossEntropyLossWithMaxSum(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...

@@ -8,7 +8,8 @@ A module of several operators has these under each one's Python name.
 - `cases(rng, dtype)`: small arguments of the plain call that together reach every option;
 - `WHOLE`, of losses: the options with which the result has the shape of the arguments;
 - `sound()`: arguments of phase one by C name that break no rule;
-  `MISTAKES`: one way or more to break each row of the checks, in their order, but for the product's row.
+  `MISTAKES`: one way or more to break each row of the checks, in their order, but for the product's row;
+  `LIMITS`: ways to break the rows that only products have, by these rows.
 """
 
 from __future__ import annotations

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from openaclnn.core.call import Call
 from openaclnn.core.checks import Check
 from openaclnn.core.dtypes import INT32, DType
+from openaclnn.core.products import find_product
 from openaclnn.core.tensor import Format
 from openaclnn.operators.losses import Loss
 from openaclnn.operators.workloads.losses import drawn
@@ -19,13 +21,25 @@ from workloads.pairwise import GRADIENTS, LOSSES
 
 STRETCHED = ((5, 1), (), (4,), (1, 5, 4))
 """Shapes that broadcast to (6, 5, 4)."""
+SUMMED = (
+    ((), (1, 5, 1), (6, 5, 4)),
+    ((4,), (6, 5, 4), (1, 5, 1)),
+    ((), (5,), (6, 3, 5)),
+    ((1,), (6, 5), ()),
+    ((), (1, 1), (9, 5)),
+)
+"""What is added up along two axes that do not lie in one another, or along one, or along all."""
 
 
 class Data(activations.Data):
     """What the modules of other operators have."""
 
     operator: Loss
-    WHOLE = {"reduction": "none"}
+
+    def __init__(self, operator: Loss) -> None:
+        super().__init__(operator)
+        if not operator.is_gradient:
+            self.WHOLE = {"reduction": "none"}
 
     def cases(self, rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
         operator = self.operator
@@ -49,7 +63,8 @@ class Data(activations.Data):
         every = operator.input_names
         required = [name for name in every if not operator[name].optional]
         if not operator.onto:
-            for shapes in GRADIENTS if len(required) > 2 else LOSSES:
+            more = SUMMED if operator.typed else ()
+            for shapes in (*more, *(GRADIENTS if len(required) > 2 else LOSSES)):
                 yield dict(zip(required, shapes, strict=True))
             return
         rules = " ".join(check.rule for check in operator.checks)
@@ -65,10 +80,9 @@ class Data(activations.Data):
         return any(check.rule.endswith(word) for check in self.operator.checks)
 
     def sound(self) -> dict[str, Any]:
-        given = super().sound()
-        if not self.operator.is_gradient:
-            given[self.operator.output.name] = t(())
-        return {**given, "reduction": 1}
+        given = {**super().sound(), "reduction": 1}
+        shape, _ = self.operator.result(Call(self.operator, given, find_product("default")))
+        return {**given, self.operator.output.name: t(shape)}
 
     def _breaking(self, check: Check) -> Iterator[Mistake]:
         row, rule, names = check.row, check.rule, check.names
@@ -85,6 +99,9 @@ class Data(activations.Data):
             yield Mistake(row, INVALID, names[0], {names[0]: t((2, 3), INT32)})
         elif " broadcasts to " in rule:
             yield Mistake(row, INVALID, names[0], {names[0]: t((2, 2, 3))})
+        elif rule.startswith("no private format"):
+            other = t((2, 3), format=Format.ACL_FORMAT_FRACTAL_NZ)
+            yield Mistake(row, INVALID, names[0], {names[0]: other})
         elif " has the format of " in rule:
             other = t((2, 3), format=Format.ACL_FORMAT_NHWC)
             yield Mistake(row, INVALID, names[0], {names[0]: other})

@@ -132,11 +132,12 @@ def _new_numbers(turn: Turn) -> Iterator[Problem]:
         return values
 
     shape = small_shape(turn.operator, MIDDLE)
-    last = turn.count * turn.of - 1
+    # Of integers one that is far: they may number a few ways.
+    far = {name: 16 * isinstance(turn.operator.plain_defaults[name], int) for name in numbers}
     alone = [
         name
         for name in numbers
-        if turn.problem(shape, change=functools.partial(change, [name], last)) is not None
+        if turn.problem(shape, change=functools.partial(change, [name], far[name])) is not None
     ]
     for number in turn.fresh() if alone else ():
         yield turn.contiguous(change=functools.partial(change, alone, number))

@@ -69,7 +69,6 @@ def channel_plan(
     across = Tensor.view((1, *parts, *(1,) * (len(shape) - 2)), numbers.dtype, strides, 0, None, numbers.device)  # fmt: skip
     inputs = [(whole[0], view(whole[1])), (name, across)]
     plan = elementwise_plan(operator, kernel, compute, inputs, (output[0], view(output[1])), {})
-    # No shapes broadcast so: sizes are part of what is kept of the call.
     plan.inputs, plan.dense = (plan.inputs[0], plan.inputs[1]._replace(role="channels")), False
     return plan
 

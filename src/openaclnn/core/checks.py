@@ -351,6 +351,19 @@ def _format_name(code: int) -> str:
         return f"format {code}"
 
 
+def format_not_in(row: str, formats: frozenset[Format], *which: str) -> Check:
+    """None of the product's private formats."""
+
+    def broken_by(call: Call) -> Violation | None:
+        for name in which:
+            tensor = call.values[name]
+            if isinstance(tensor, Tensor) and tensor.format in formats:
+                return Violation(name, "a public format", _format_name(tensor.format))
+        return None
+
+    return Check(row, INVALID, f"no private format: {', '.join(which)}", which, broken_by)
+
+
 def same_format(row: str, name: str, other: str) -> Check:
     def broken_by(call: Call) -> Violation | None:
         tensor, model = call.values[name], call.values[other]

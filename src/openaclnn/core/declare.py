@@ -61,15 +61,19 @@ class Sample:
 
 @dataclass(frozen=True)
 class Gradient:
-    """The operator that computes another's derivative by its first tensor; its own first tensor is the gradient of the result.
+    """The operator that computes another's derivative by its first tensor.
 
-    Its other parameters are what is called so in the forward, or what `sources` says: an input, or the output.
+    Its parameters are what is called so in the forward, or what `sources` says: an input, or the output. What the forward lacks has its
+    default.
     """
 
     operator: str  # its C name
     sources: Mapping[str, str] = field(default_factory=dict)  # C names of the forward's by its own
     others: Mapping[str, Gradient] = field(default_factory=dict)  # derivatives by other tensors
     expanded: bool = False  # tensors are stretched to one shape first, and what is summed over that
+    incoming: str = ""  # its tensor that is the gradient of the result; "": the first
+    # Options that are not the forward's own values, but made of these.
+    converted: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -30,7 +30,8 @@ def _plan(kernel: str, names: tuple[str, ...], capped: bool) -> Callable[[Call],
             return empty_plan(call.operator.name, ("out", out))
         numbers = {"cap": float_of(call["cap"])} if capped else {}
         free = (Free("cap"),) if capped else ()
-        compute = tensors[0][1].dtype
+        kinds = {tensor.dtype for _, tensor in tensors}
+        compute = kinds.pop() if len(kinds) == 1 else FLOAT
         return elementwise_plan(call.operator.name, kernel, compute, tensors, ("out", out), numbers, free=free)  # fmt: skip
 
     return planned

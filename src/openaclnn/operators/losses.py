@@ -42,8 +42,8 @@ from openaclnn.operators.activations import (
 )
 
 __all__ = [
-    "ALL", "GRADIENT", "PAIR", "REDUCED", "SCALE", "KernelForm", "Loss", "Sample", "broadcast", "broadcasts", "broadcasts_to", "declare", "dtypes", "mean_or_sum",
-    "not_null", "promotes", "rank", "reduction", "same_dtype", "same_format", "same_shape", "unless_empty", "value_shape",
+    "ALL", "GRADIENT", "PAIR", "REDUCED", "SCALE", "KernelForm", "Loss", "Rule", "Sample", "broadcast", "broadcasts", "broadcasts_to", "declare", "dtypes", "mean_or_sum",
+    "not_null", "output_shape", "promotes", "rank", "reduction", "same_dtype", "same_format", "same_shape", "unless_empty", "value_shape",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -145,6 +145,13 @@ def mean_or_sum(*shapes: tuple[int, ...]) -> Rule:
     return of
 
 
+def output_shape(shape: Callable[[Call], tuple[int, ...]], text: str) -> Rule:
+    """The output has the shape that the call asks for."""
+    return lambda operator, row: [
+        checks.shape_is(row, operator.output.name, lambda call: (shape(call),), text)
+    ]
+
+
 def same_format(first: str, *names: str) -> Rule:
     return lambda operator, row: [checks.same_format(row, name, first) for name in names]
 
@@ -222,7 +229,7 @@ def declare(
     operator = Loss(
         name=f"aclnn{name}", summary=summary, formula=formula, parameters=parameters, families=families, checks=(),
         result=result or _result, plan=plan or (_gradient_plan if is_gradient else _loss_plan), reference=lambda: None, kernel=kernel,
-        module=reference.__module__, samples=tuple(samples), **{"variants": variants, **more},
+        module=reference.__module__, samples=tuple(samples), seen_by_reference=_seen, **{"variants": variants, **more},
     )  # fmt: skip
 
     def computed(*arguments: Any) -> Any:
@@ -230,13 +237,18 @@ def declare(
         present = [np.ones(()) if each is None else each for each in own]
         named = dict(zip(inputs, own, strict=True))
         values = reference(*present, *rest)
-        return scale(operator, values, arguments[len(inputs)] or operator.beyond, named)
+        return scale(operator, values, arguments[len(inputs)], named)
 
     computed.__module__ = reference.__module__
     empty = tuple(each for each in inputs if each not in optional)
     entered = enter(operator, rules, reference_of(computed, parameters), empty)
     assert isinstance(entered, Loss)
     return entered
+
+
+def _seen(call: Call) -> dict[str, Any]:
+    assert isinstance(call.operator, Loss)
+    return {"reduction": call.operator.reduction_of(call)}
 
 
 def _reduced(operator: Loss, losses: Array, reduction: str, arrays: Mapping[str, Any]) -> Array:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from openaclnn.core.declare import Gradient
+from openaclnn.core.call import Call
+from openaclnn.core.declare import Gradient, OutputSpec
 from openaclnn.core.dtypes import FLOAT
+from openaclnn.core.plan import (
+    Plan,
+    class_plan,
+    elementwise_plan,
+    empty_plan,
+    filling_plan,
+    over,
+)
 from openaclnn.engines.formulas import losses as formulas
+from openaclnn.operators import pairwise
 from openaclnn.operators.activations import NOT_310P
 from openaclnn.operators.losses import (
     ALL,
@@ -24,10 +35,12 @@ from openaclnn.operators.losses import (
     dtypes,
     mean_or_sum,
     not_null,
+    output_shape,
     promotes,
     rank,
     reduction,
     same_dtype,
+    value_shape,
 )
 
 SQUARE: dict[str, Any] = {
@@ -57,6 +70,69 @@ declare(
     gradient=Gradient(
         "aclnnMseLossBackward", expanded=True, others={"target": Gradient("aclnnMseLossBackward", SWAPPED, expanded=True)}
     ),
+)  # fmt: skip
+
+
+# Reduced along the first axis alone. The squares are rounded to the common dtype before.
+
+
+def _rows_shape(call: Call) -> tuple[int, ...]:
+    shape = value_shape(call)
+    return shape if call.reduction == "none" else shape[1:]
+
+
+def _rows_result(call: Call) -> OutputSpec:
+    dtype = pairwise.promoted_dtype(call, "self", "target")
+    assert dtype is not None
+    return _rows_shape(call), dtype
+
+
+def _rows_plan(call: Call) -> Plan:
+    name, written = call.operator.name, ("out", call.tensor("out"))
+    shape, reduction = value_shape(call), call.reduction
+    dtype = pairwise.promoted_dtype(call, "self", "target")
+    assert dtype is not None
+    tensors = [(each, call.tensor(each)) for each in ("self", "target")]
+    if 0 in shape and (reduction == "none" or written[1].empty):
+        return empty_plan(name, written)
+    if 0 in shape:
+        return filling_plan(name, (*written, math.nan if reduction == "mean" else 0.0))
+    if reduction == "none":
+        return elementwise_plan(name, formulas.mse_loss.name, dtype, tensors, written, {})
+    shape = shape or (1,)
+    views = [(each, over(tensor, shape), "full") for each, tensor in tensors]
+    return class_plan(
+        name, formulas.mse_loss_rows.name, dtype, views, [(*written, "positions")], shape, 0, -1, {"mean": reduction == "mean"}
+    )  # fmt: skip
+
+
+def _rows_reduced(operator: Any, losses: Any, reduction: str, arrays: Any) -> Any:
+    if reduction == "none":
+        return losses
+    rows = losses.reshape(losses.shape or (1,))
+    return rows.sum(axis=0) / losses.dtype.type(len(rows) if reduction == "mean" else 1)
+
+
+def _torch_rows(torch: Any, x: Any, y: Any, reduction: str) -> Any:
+    losses = torch.ops.aten.mse_loss(x, y, 0)
+    return losses if reduction == "none" else getattr(losses, reduction)(0)
+
+
+declare(
+    "MseLossOut", "The squared error: of each element, or their mean or sum along the first axis.",
+    "l = (self - target)^2\nout = l for none, sum(l) / n along the first axis, of n elements, for mean, sum(l) along it for sum", formulas.mse_loss,
+    lambda x, y: (x - y) ** 2,
+    (
+        Sample("worked values", SQUARE, [2.125, 4], exact=True),
+        Sample("sum", {**SQUARE, "reduction": "sum"}, [4.25, 8], exact=True),
+        Sample("none", {**SQUARE, "reduction": "none"}, [[0.25, 4], [4, 4]], exact=True),
+    ),
+    (
+        not_null(), promotes(), dtypes("self", "target", "out"), reduction, rank("self", "target"), broadcasts,
+        output_shape(_rows_shape, "the broadcast one, without its first axis for mean and sum"),
+    ),
+    inputs=PAIR, shape="the broadcast shape, without its first axis for mean and sum", peer=_torch_rows, plan=_rows_plan, result=_rows_result,
+    reduced=_rows_reduced,
 )  # fmt: skip
 
 

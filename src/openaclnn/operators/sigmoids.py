@@ -297,6 +297,7 @@ declare(
     const_output=True, generated=True, numbers=lambda call: {"eps": float_of(call["eps"]), "clamped": float_of(call["eps"]) >= 0},
     arguments=PROBABILITIES, kernels=(KernelForm("logit", {"input": "input"}),), domain=(0.0, 1.0),
     variants={"not clamped": {}, "clamped": {"eps": 0.2}},
+    gradient=Gradient("aclnnLogitGrad", {"x": "input"}, incoming="dy"),
     peer=lambda torch, x, eps: torch.logit(x, None if eps < 0 else eps),
 )  # fmt: skip
 

@@ -277,8 +277,6 @@ class PhaseCache(CallCache):
     def any_size(self, arguments: Sequence[Any], one: OneSize, choice: Choice) -> AnySize | None:
         """The entry for every size, where shapes and strides need not be part of the key."""
         plan, tensors = one.plan, self.ordered(arguments)[: len(self._arrays)]
-        if plan.halved:
-            return None  # where a half begins depends on the size
         patterns, source, _ = patterns_of(plan, self._places(plan), tensors)
         if source < 0 or not all(tensor is None or tensor.contiguous for tensor in tensors):
             return None

@@ -202,14 +202,8 @@ def _add_arrays(
 
 
 def over_tensors(plan: Plan, choice: Choice) -> tuple[Plan, Choice]:
-    """A plan whose operands are halves as one over their tensors, which entries know, and what runs it: of the tensors' addresses.
-
-    Where a half begins depends on the size, so that sizes and strides are part of the entry.
-    """
-    inputs, outputs = (
-        {own.parameter: own._replace(role="half") for own in side}
-        for side in (plan.inputs, plan.outputs)
-    )
+    """A plan whose operands are halves as one over their tensors, which entries know, and what runs it: of the tensors' addresses."""
+    inputs, outputs = ({own.parameter: own for own in side} for side in (plan.inputs, plan.outputs))
     places = {name: place for place, name in enumerate([*inputs, *outputs])}
     taken = [places[own.parameter] for own in plan.operands]
 
@@ -222,9 +216,7 @@ def over_tensors(plan: Plan, choice: Choice) -> tuple[Plan, Choice]:
         return run_halves
 
     first, *more = outputs.values()
-    whole = replace(
-        plan, inputs=tuple(inputs.values()), output=first, more=tuple(more), class_axis=-1
-    )
+    whole = replace(plan, inputs=tuple(inputs.values()), output=first, more=tuple(more))
     return whole, Choice(choice.engine, prepare)
 
 
@@ -303,7 +295,7 @@ class Patterns(NamedTuple):
 def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None]) -> Patterns:
     """How each array lies relative to the output, where sizes need not be part of the entry.
 
-    The shape source is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs); elementwise,
+    The shape source is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs, one for each row); elementwise,
     where none is, it is the shape that they broadcast to. All others have that shape too, or one element, or stretch; with a class
     axis they have what their roles say.
     """
@@ -314,7 +306,7 @@ def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None
     inputs = places.index(len(plan.inputs))  # the first output is behind them
     result = whole[inputs]
     assert result is not None
-    apart = plan.reduction or plan.more
+    apart = plan.reduction or plan.more or plan.output.role == "positions"
     shape = _whole_shape(plan, places[:inputs], whole) if apart else result.shape
     if shape is not None and math.prod(shape) != 1:  # else one element cannot be told from all
         find = _class_patterns if plan.classes else _elementwise_patterns

@@ -39,7 +39,7 @@ WORDS: dict[str, Callable[..., Any]] = {
     "sigmoid": lambda *x: torch.sigmoid(_sum(*x)), "softplus": lambda *x: functional.softplus(_sum(*x)),
     "scaled_exp": lambda multiplier, factor, x: multiplier * torch.exp(factor * x),
     "scaled_expm1": lambda multiplier, factor, x: multiplier * torch.expm1(factor * x),
-    "gate": lambda x, *v: x * torch.sigmoid(_sum(*v)),
+    "rounded": lambda x: x, "gate": lambda x, *v: x * torch.sigmoid(_sum(*v)),
 }  # fmt: skip
 """What a value of a graph is called, and computes; sums over classes stand in `_value`."""
 
@@ -130,6 +130,8 @@ def _evaluated(
                 return torch.full((), float(numbers[node.name]), dtype=dtype, device=device)
             case "constant":
                 return torch.full((), node.name, dtype=dtype, device=device)
+            case "classes":
+                return torch.full((), float(classes), dtype=dtype, device=device)
             case "total":
                 (x,) = operands
                 return x.sum(-1, keepdim=True) if "c" in node.of[0].axes else x * classes

@@ -58,22 +58,31 @@ class _Derivative:
         self.expanded = gradient.expanded
         self.several = self.kernel.operator.result_type is not None
         places = {p.name: place for place, p in enumerate(kernel.parameters)}
-        # Of its arguments behind the first: where each is among the forward's, whose results are behind them, or its default.
+        # Of its arguments but the incoming gradient: where each is among the forward's, whose results are behind them, or its default.
         places |= {name: place for place, name in enumerate(operator.output_names, len(places))}
+        names = [p.name for p in self.kernel.parameters]
+        self.incoming = names.index(gradient.incoming) if gradient.incoming else 0
         self.taken: list[tuple[int | None, Any]] = []
-        for parameter in self.kernel.parameters[1:]:
+        self.converted: list[Any] = []  # what an option is made by, where it is not the forward's
+        for parameter in self.kernel.parameters:
             name = gradient.sources.get(parameter.name, parameter.name)
-            self.taken.append((places.get(name), parameter.default))
+            if parameter.name != names[self.incoming]:
+                self.taken.append((places.get(name), parameter.default))
+                self.converted.append(gradient.converted.get(parameter.name))
 
     def of(self, gradient: Any, every: Mapping[int, Any]) -> Any:
         given = [default if place is None else every[place] for place, default in self.taken]
+        for place, convert in enumerate(self.converted):
+            if convert is not None:
+                given[place] = convert(given[place])
         if self.expanded:
             tensors = [own for own in given if isinstance(own, torch.Tensor)]
             wide = iter(torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
             given = [next(wide) if isinstance(own, torch.Tensor) else own for own in given]
         if self.several:  # of which all have one dtype
             given = [own.to(gradient.dtype) if torch.is_tensor(own) else own for own in given]
-        return self.kernel.gradient(gradient, *given)
+        given.insert(self.incoming, gradient)
+        return self.kernel.gradient(*given)
 
 
 def _by_others(operator: Operator, arguments: list[Any], gradients: tuple[Any, ...]) -> Any:

@@ -27,7 +27,8 @@ _FOLLOWING = frozenset(("elu", "elu_backward", "l1_loss", "l1_loss_backward", "s
 def may_follow(operator: Operator) -> bool:
     """Whether the operator's counterpart of PyTorch's gives results that lie like its inputs, as activations do; others are row-major."""
     if isinstance(operator, Activation):
-        return not operator.output.in_place and operator.read == operator.input_names
+        apart = operator.axis is None and not operator.output.in_place
+        return apart and operator.read == operator.input_names
     return operator.python_name in _FOLLOWING
 
 
@@ -52,7 +53,7 @@ def place_for(operator: Operator, places: Sequence[int], arguments: Sequence[Any
     """Memory for the result of a call where that lies otherwise than row-major; None where it does not. `places` has those of the tensors
     among the arguments.
     """
-    tensors = [arguments[place] for place in places]
+    tensors = [arguments[place] for place in places if arguments[place] is not None]
     if not follows(operator, arguments) or all(map(_in_order, tensors)):
         return None
     first, [(shape, dtype)] = tensors[0], made_by(operator, arguments)

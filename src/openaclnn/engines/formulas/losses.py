@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from openaclnn.engines.formulas import formula
+from openaclnn.engines.formulas.rows import PerRow, Row, average, rounded, row_formula, total
 from openaclnn.engines.formulas.words import (
+    LARGEST,
     Value,
     abs,
+    exp,
     fma,
     gate,
     log,
@@ -29,6 +32,13 @@ def mse_loss(x: Value, y: Value) -> Value:
 @formula
 def mse_loss_backward(gradient: Value, x: Value, y: Value, *, mean_scale: float) -> Value:
     return (x - y) * mean_scale * gradient * 2.0
+
+
+@row_formula
+def mse_loss_rows(x: Row, y: Row, *, mean: bool) -> PerRow:
+    difference = x - y
+    square = rounded(difference * difference)
+    return average(square) if mean else total(square)
 
 
 @formula
@@ -85,3 +95,60 @@ def binary_cross_entropy_with_logits_target_backward(
     straight = -maximum(x, 0.0) - pos_weight * minimum(x, 0.0)
     slope = straight + (pos_weight - 1.0) * softplus(-abs(x))
     return slope * gradient * weight * mean_scale
+
+
+# Divergence. A target may be given by its logarithm. What belongs to stretched axes is added up.
+
+
+@row_formula
+def row_total(x: Row) -> PerRow:
+    return total(x)
+
+
+def _by_prediction(gradient: Value, target: Value, *, mean_scale: float, log_target: bool) -> Value:
+    share = exp(target) if log_target else target
+    return -share * (gradient * mean_scale)
+
+
+def _by_target(
+    gradient: Value, x: Value, target: Value, *, mean_scale: float, log_target: bool
+) -> Value:
+    scaled = gradient * mean_scale
+    finite = abs(scaled) <= LARGEST  # else each term is infinite by itself
+    if log_target:
+        factor = where(finite, scaled * ((target - x) + 1.0), scaled * (target - x) + scaled)
+        slope = factor * exp(target)
+    else:
+        likely = log(target)
+        unit = target / target
+        apart = scaled * likely - scaled * x + scaled * unit
+        slope = where(finite, scaled * ((likely - x) + unit), apart)
+    return slope
+
+
+@formula
+def kl_div_backward(
+    gradient: Value, x: Value, target: Value, *, mean_scale: float, log_target: bool
+) -> Value:
+    return _by_prediction(gradient, target, mean_scale=mean_scale, log_target=log_target)
+
+
+@row_formula
+def kl_div_backward_total(
+    gradient: Row, x: Row, target: Row, *, mean_scale: float, log_target: bool
+) -> PerRow:
+    return total(_by_prediction(gradient, target, mean_scale=mean_scale, log_target=log_target))
+
+
+@formula
+def kl_div_target_backward(
+    gradient: Value, x: Value, target: Value, *, mean_scale: float, log_target: bool
+) -> Value:
+    return _by_target(gradient, x, target, mean_scale=mean_scale, log_target=log_target)
+
+
+@row_formula
+def kl_div_target_backward_total(
+    gradient: Row, x: Row, target: Row, *, mean_scale: float, log_target: bool
+) -> PerRow:
+    return total(_by_target(gradient, x, target, mean_scale=mean_scale, log_target=log_target))

@@ -85,6 +85,7 @@ def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
     if plan.steps:
         return steps.objection(plan, declines)
+    from openaclnn.engines.formulas.rows import ROW_FORMULAS
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)
@@ -103,7 +104,8 @@ def declines(plan: Plan) -> str | None:
         if operand.dtype not in READABLE:
             return f"no Triton kernel reads {operand.dtype} ({operand.parameter})"
     for operand in plan.outputs:
-        if operand.dtype not in WRITABLE:
+        of_rows = operand.role == "positions" and plan.kernel in ROW_FORMULAS
+        if operand.dtype not in WRITABLE and not (of_rows and operand.dtype is INT32):
             return f"no Triton kernel writes {operand.dtype} ({operand.parameter})"
     return None
 

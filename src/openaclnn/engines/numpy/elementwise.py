@@ -131,12 +131,12 @@ def write_one(plan: Plan, output: Operand, address: int, number: Any) -> None:
 
 
 def filling(plan: Plan) -> Callable[[Sequence[int], int], int]:
-    """Outputs of one element, each with the number under its name."""
+    """Outputs of one element, each with the number under its name, or one of several."""
 
     def run(addresses: Sequence[int], stream: int = 0) -> int:
         for operand, address in zip(plan.operands, addresses, strict=True):
             number = np.asarray(plan.numbers[operand.parameter])
-            strided_view(address, operand.dtype, (), ())[...] = number.astype(operand.dtype.numpy)
+            view(operand, address, plan.shape)[...] = number.astype(operand.dtype.numpy)
         return 0
 
     return run

@@ -80,7 +80,7 @@ def oracle_in_chunks(
     plan = plan_of(operator, arguments, product)
     whole = operator.reference_arguments(product=product, copied=False, **arguments)
     names = [operator[operand.parameter].python_name for operand in plan.inputs]
-    if plan.empty or plan.classes or plan.halved or plan.of_one_size:
+    if plan.empty or plan.classes or plan.of_one_size:
         return by_output(operator, operator.reference(**whole))
     shape = np.broadcast_shapes(*(whole[name].shape for name in names))
     count = math.prod(shape)
@@ -171,7 +171,7 @@ def _cut(
     given = dict(arguments)
     whole = [n for n, v in given.items() if n not in sliced and isinstance(v, np.ndarray)]
     dense = all(given[n].shape == shape and given[n].flags.c_contiguous for n in sliced)
-    if plan.classes or not dense or any(given[name].size != 1 for name in whole):
+    if plan.classes or plan.halved or not dense or any(given[name].size != 1 for name in whole):
         return _Cut(given, sliced, False, shape[0], max(elements * shape[0] // size, 1))
     given |= {name: given[name].reshape(-1) for name in sliced}
     given |= {name: given[name].reshape(()) for name in whole}
