@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import openaclnn
+from conftest import each as arrays_of
 from conftest import families, floats_of, has_halves, whole
 from openaclnn import cli
 from openaclnn.bench import training
@@ -876,6 +877,16 @@ CALLED = [
 """One output, several, and the input itself: those that are timed here."""
 
 
+def has_the_results_shape(operator: Operator) -> bool:
+    """Whether an input can be where the first result is written."""
+    make, variant = operator.workloads.make, next(iter(operator.workloads.VARIANTS))
+    shape = TINY[operator.workloads.PATTERN][0].shape
+    arguments = make(np.random.default_rng(1), FLOAT, shape, variant)
+    result = arrays_of(operator.oracle(**arguments))[0]
+    inputs = [own for own in arguments.values() if isinstance(own, np.ndarray)]
+    return any((own.shape, own.dtype) == (result.shape, FLOAT.numpy) for own in inputs)
+
+
 def has(operator: Operator, regime: CallRegime) -> bool:
     """Whether an operator has such calls, by what is declared."""
     if regime.name == "new numbers":
@@ -884,9 +895,7 @@ def has(operator: Operator, regime: CallRegime) -> bool:
         read = [p for p in operator.parameters if p.is_read and "not looked at" not in p.text]
         return len(read) > 1 or has_halves(operator)  # any other shape is as good for one
     if regime.name == "in place":
-        gradient = operator.python_name.endswith(("_backward", "_grad"))
-        alone = operator.result_type is None and not whole(operator)
-        return (gradient or alone) and not has_halves(operator)
+        return has_the_results_shape(operator) and not has_halves(operator)
     if regime.name == "outer" and operator.output.in_place:
         return False  # the input has the shape of the output
     if regime.name == "outer":
