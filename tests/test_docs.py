@@ -44,7 +44,9 @@ def test_every_block_of_code_is_of_a_kind_that_is_run(page: Path) -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len(README.read_text()) <= 7000
+    """But for the names of operators, which grow in number."""
+    text = re.sub(r"<!-- operators.*?<!-- end of operators -->", "", README.read_text(), flags=re.S)
+    assert len(text) <= 5800
 
 
 def test_tables_are_those_of_the_declarations_and_of_the_page_of_calls() -> None:
