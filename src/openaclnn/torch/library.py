@@ -202,8 +202,7 @@ def _cast(kernel: Kernel, device: str) -> Callable[..., Any]:
 def _batched(kernel: Kernel) -> Callable[..., Any]:
     """One call for each of a batch; elements and rows that know nothing of each other need one call in all."""
     axis = kernel.operator.axis
-    apart = kernel.operator.workloads.PATTERN == "elementwise" or axis is not None
-    alone = apart and not _reduces(kernel.operator) and kernel.operator.result_type is None
+    single = not _reduces(kernel.operator) and kernel.operator.result_type is None
     axis_place = -1 if axis is None else kernel.parameters.index(axis)
 
     def batched(info: Any, in_dims: Any, *arguments: Any) -> Any:
@@ -211,7 +210,8 @@ def _batched(kernel: Kernel) -> Callable[..., Any]:
         size = info.batch_size
         if not size:
             return _none_of(kernel, arguments, dims)
-        if alone:
+        # Asked for here: workloads are not imported with the package.
+        if single and (axis is not None or kernel.operator.workloads.PATTERN == "elementwise"):
             ranks = [own.dim() - (dim is not None) for own, dim in zip(arguments, dims, strict=True) if isinstance(own, torch.Tensor)]  # fmt: skip
             moved = [
                 own
