@@ -15,6 +15,7 @@ pytest.importorskip("llvmlite")
 
 import openaclnn.engines.formulas.cross_entropy
 import openaclnn.engines.formulas.softmax
+from openaclnn.core.dtypes import dtype_of_numpy
 from openaclnn.core.plan import Free, Plan, class_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines import cpu
@@ -133,7 +134,9 @@ def expected(
         block[name] = rows.reshape(-1, columns)
     positions = shape[:axis] + shape[axis + 1 :]
     with np.errstate(all="ignore"):
-        results = evaluate(graph, block, numbers, np.float64)
+        compute = dtype_of_numpy(inputs[kinds.index("Row")].dtype)
+        assert compute is not None
+        results = evaluate(graph, block, numbers, np.float64, compute)
     return [
         np.moveaxis(values.reshape(*positions, shape[axis]), -1, axis)
         if "c" in node.axes
