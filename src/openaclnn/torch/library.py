@@ -6,6 +6,7 @@ vmap. A plain call inside a function that PyTorch compiles becomes one of these 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -48,8 +49,11 @@ def define(kernel: Kernel) -> None:
     def compute(*arguments: Any) -> Any:
         return kernel.compute(*arguments, *defaults[len(arguments) :])
 
+    def computed(*arguments: Any) -> Any:
+        return kernel.compute(*arguments)
+
     for device in DEVICES:
-        LIBRARY.impl(name, compute, device)
+        LIBRARY.impl(name, full(computed) if _has_words(kernel) else compute, device)
         if name in FORMULAS and _reduces(operator):
             LIBRARY.impl(name, full(_cast(kernel, device)), f"Autocast{device}")
     LIBRARY.impl(name, full(_differentiable(kernel)), "Autograd")
@@ -66,11 +70,22 @@ def define(kernel: Kernel) -> None:
         )  # in a third of the time that fakes take
 
 
+def _has_words(kernel: Kernel) -> bool:
+    return any(isinstance(default, str) for default in kernel.defaults)
+
+
 def _filled(kernel: Kernel) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """What gives a function of all arguments those that the dispatcher left out, which have their defaults."""
-    defaults = kernel.defaults
+    """What gives a function of all arguments those that the dispatcher left out, which have their defaults. Words it makes anew: the fast path
+    knows those that Python keeps."""
+    defaults, has_words = kernel.defaults, _has_words(kernel)
 
     def around(function: Callable[..., Any]) -> Callable[..., Any]:
+        def kept(*arguments: Any) -> Any:
+            every = (*arguments, *defaults[len(arguments) :])
+            return function(*[sys.intern(own) if type(own) is str else own for own in every])
+
+        if has_words:
+            return kept
         return lambda *arguments: function(*arguments, *defaults[len(arguments) :])
 
     return around
