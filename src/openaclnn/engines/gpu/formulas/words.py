@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from triton import knobs
 
-__all__ = ["WORDS", "divide", "hardware_exp", "reciprocal"]
+__all__ = ["WORDS", "divide", "hardware_exp", "log_from_one", "reciprocal"]
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 MINUS_LN2_HIGH = tl.constexpr(
@@ -435,6 +435,18 @@ def _log_near_one(f):
 
 
 @triton.jit
+def log_from_one(x, PRECISE: tl.constexpr):
+    """The logarithm of a number from 1 on, or NaN."""
+    if PRECISE:
+        n, f = _mantissa(x)
+        result = _log(n, f, 0.0)
+        result = tl.where(x < INFINITY, result, x)
+    else:
+        result = log(x, PRECISE)
+    return result
+
+
+@triton.jit
 def log(x, PRECISE: tl.constexpr = True):
     if PRECISE:
         tiny = x < TINY
@@ -467,12 +479,12 @@ def log1p(x, PRECISE: tl.constexpr = True):
 def logit(x, PRECISE: tl.constexpr = True):
     if PRECISE:
         below = 1.0 - x
-        ratio = tl.div_rn(x, below)
+        ratio = x * reciprocal(below)
         left = tl.fma(ratio * -1.0, below, x) - ratio * ((1.0 - below) - x)
-        n, f = _mantissa(_most(ratio, TINY))
-        value = _log(n, f, left / x)
-        value = tl.where(x < TINY, log(x), value)
-        value = tl.where(x == 1.0, INFINITY, value)
+        tiny = x < TINY
+        n, f = _mantissa(tl.where(tiny, x * 8388608.0, ratio))
+        value = _log(tl.where(tiny, n - 23, n), f, left * reciprocal(_most(x, TINY)))
+        value = tl.where(x == 0, -INFINITY, tl.where(x == 1.0, INFINITY, value))
         result = tl.where((x >= 0) & (x <= 1.0), value, float("nan"))
     else:
         d = tl.fma(x, 2.0, -1.0)
@@ -518,7 +530,7 @@ def _tail(r, curve, t, rest):
     series = _on(series, v, 7.733826160430908, 6.07248592376709, 2.361847400665283)
     ratio = tl.fma(v, series, 0.6300777792930603)
     left = tl.fma(v, series, 0.6300777792930603 - ratio)
-    left = tl.fma(ratio, off * tl.fma(v, 4.02711081, 1.52215666), left)
+    left = tl.fma(ratio, off * tl.fma(tl.fma(v, -5.42855121, 4.75730106), v, 1.54160116), left)
     product = u * ratio
     left = tl.fma(u, left, tl.fma(u, ratio, product * -1.0))
     half = product * 0.5
@@ -537,7 +549,7 @@ def _short_tail(t, power, factor):
         v, -48.35702133178711, 80.4916000366211, -42.109745025634766, 0.36358508467674255
     )
     series = _on(series, v, 3.0253658294677734, 2.7230851650238037, 1.2980502843856812)
-    return u * tl.fma(series, v, 0.4702676236629486) * tl.exp2(power * (-1.0 * LOG2_E)) * factor
+    return u * tl.fma(series, v, 0.4702676236629486) * tl.exp(power * -1.0) * factor
 
 
 @triton.jit
@@ -571,7 +583,7 @@ def normal_pdf(x, PRECISE: tl.constexpr = True):
         value = tl.fma(r, 0.1994711458683014, small) + 0.3989422917366028
         result = value * s
     else:
-        result = tl.exp2(square * (-0.5 * LOG2_E)) * 0.3989422917366028
+        result = tl.exp(square * -0.5) * 0.3989422917366028
     return result
 
 
@@ -637,7 +649,7 @@ def erfinv(x, PRECISE: tl.constexpr = True):
     below = tl.fma(x, x * -1.0, 1.0)
     w = (log(below) if PRECISE else _hardware_log(below)) * -1.0
     is_central = w < 5.0
-    v = tl.where(is_central, w - 2.5, tl.sqrt_rn(w) - 3.0)
+    v = tl.where(is_central, w - 2.5, (tl.sqrt_rn(w) if PRECISE else tl.sqrt(w)) - 3.0)
     central = _horner(
         v,
         -8.83206041635276e-09,
@@ -658,7 +670,12 @@ def erfinv(x, PRECISE: tl.constexpr = True):
     )
     tail = _on(tail, v, -0.0035963007248938084, 0.0056867157109081745, -0.0076376707293093204)
     tail = _on(tail, v, 0.00944532360881567, 1.001675009727478, -1.709165786678568e-08)
-    value = x * tl.where(is_central, central + 1.5014094114303589, tail + 2.832976818084717)
+    curve = tl.where(is_central, central, tail)
+    base = tl.where(is_central, 1.5014094114303589, 2.832976818084717)
+    ratio = base + curve
+    value = x * ratio
+    if PRECISE:
+        value = tl.fma(x, ratio, x * (curve - (ratio - base)))
     return tl.where(tl.abs(x) == 1.0, x * INFINITY, value)
 
 

@@ -71,9 +71,9 @@ _ANY_SIZE = Pattern("flat", launch, {FLAT: None, SHIFTED: None}, ("block", "warp
 
 def flat_shape(plan: Plan) -> tuple[int, int]:
     """Elements of a program, and warps."""
-    # 8 elements in a thread, which share what each program does once: in FLOAT, with functions of some 40 instructions, 0.99 of a copy (4 elements:
-    # 0.91 to 0.95), and with none as many as there (4.38 TB/s, a copy 4.24). evict_first loads lost 7%.
-    return 1024, 4
+    # 8 elements in a thread, of 16 bits 16, which share what each program does once: functions of some 40 instructions 0.99 of a copy (half as many
+    # elements 0.91 to 0.95), without any as much as before (4.38 TB/s, a copy 4.24). evict_first loads lost 7%.
+    return 1024 if plan.output.dtype.itemsize >= 4 else 2048, 4
 
 
 def is_flat(plan: Plan) -> bool:
