@@ -196,27 +196,19 @@ def scaled_expm1(multiplier, factor, x):
 
 
 @triton.jit
-def _half_expm1(x, rest):
-    """Half of exp(x) - 1, and what rounding left of it; x between -60 and 89."""
-    bits, r, curve = _reduced(x, rest, 126)
-    half = (bits << 23).to(tl.float32, bitcast=True)
-    base = half - 0.5
-    back = base - half
-    lost = (half - (base - back)) - (back + 0.5)
-    grown = half * r
-    value = base + grown
-    small = tl.fma(half, curve, (grown - (value - base)) + lost)
-    result = value + small
-    return result, small - (result - value)
-
-
-@triton.jit
 def expm1(x, rest=None, PRECISE: tl.constexpr = True):
     """2^n (exp(r) - 1) + (2^n - 1) with x = n ln 2 + r; half of it fits where 2^n does not."""
     if rest is not None:
         rest = _rest(x, rest)
     if PRECISE:
-        value, _ = _half_expm1(_least(_most(x, -60.0), 89.0), rest)
+        bits, r, curve = _reduced(_least(_most(x, -60.0), 89.0), rest, 126)
+        half = (bits << 23).to(tl.float32, bitcast=True)
+        base = half - 0.5
+        back = base - half
+        lost = (half - (base - back)) - (back + 0.5)
+        grown = half * r
+        value = base + grown
+        value = value + tl.fma(half, curve, (grown - (value - base)) + lost)
         # So small a number is its own result.
         result = tl.where(tl.abs(x) < 1.4901161193847656e-08, x, value * 2.0)
     else:
