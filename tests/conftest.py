@@ -53,7 +53,8 @@ def _family(operator: Operator) -> tuple[Any, ...]:
     tensors = [p.name for p in parameters if p.is_read]
     numbers = any(not p.is_tensor and not p.choices for p in parameters)
     reduced = any(p.choices for p in parameters)
-    return len(tensors), numbers, reduced, operator.output.in_place, len(operator.outputs)
+    halves = operator.axis is not None
+    return len(tensors), numbers, reduced, operator.output.in_place, len(operator.outputs), halves
 
 
 def families(operators: Sequence[Operator]) -> list[Operator]:
@@ -71,19 +72,20 @@ def floats_of(operator: Operator) -> tuple[DType, ...]:
 
 
 INTERPRETED = (FLOAT, BFLOAT16)
-"""Dtypes for kernels under Triton's interpreter, which takes long: FLOAT16 goes BFLOAT16's way, and devices try all."""
+"""Dtypes where trying takes long, as kernels do under Triton's interpreter: FLOAT16 goes BFLOAT16's way, and devices try all."""
 CPU_ENGINES = [
     name for name, module in ENGINES.items() if "cpu" in importlib.import_module(module).DEVICES
 ]
 
 
 LONGEST = (
-    "test_operators.py", "test_torch_parallel.py", "test_logits.py", "test_gpu_losses.py", "test_benchmarks.py", "test_new_operator.py",
+    "test_operators.py", "test_logits.py", "test_gpu_losses.py", "test_benchmarks.py", "test_new_operator.py", "test_torch_parallel.py",
     "test_cpu_elementwise.py", "test_gpu_kernels.py", "test_gpu_sized.py", "test_properties.py", "test_cli_operators.py", "test_explorer_page.py",
     "test_attack.py", "test_torch_like.py", "test_sessions.py", "test_gpu_fused_backward.py",
     "test_gpu_steps.py", "test_torch_private.py", "test_torch_training.py",
 )  # fmt: skip
-"""Files that take longest: begun first, they do not keep one process at work when the other has nothing left."""
+"""Files that take longest: begun first, they do not keep one process at work when the other has nothing left. Those that compile most
+come before others that load the same kernels in many processes."""
 
 
 SURROUNDINGS = (
@@ -108,20 +110,23 @@ def pytest_configure() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+@functools.cache
 def _own_width() -> str:
+    """This machine's, asked before a test has the vectors of another."""
     from openaclnn.engines.machine.host import machine
 
     return f"cpu{machine().lanes}"
 
 
 def _dtypes_of_width(item: Any) -> tuple[DType, ...]:
-    """Those that the operator takes; of vectors that neither this machine has nor the narrowest ones are, FLOAT alone is tried:
-    compiling takes long."""
+    """Those that the operator takes; of vectors that this machine does not have FLOAT alone is tried, of the narrowest ones BFLOAT16
+    too: compiling takes long."""
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     name, operator = str(chosen.get("engine_of_any_width", "")), chosen.get("operator")
-    tried = not name.startswith("cpu") or name in (f"cpu{WIDTHS[0]}", _own_width())
     taken = floats_of(operator) if operator in OPERATORS else FLOATS
-    return taken if tried else (FLOAT,)
+    if not name.startswith("cpu") or name == _own_width():
+        return taken
+    return INTERPRETED if name == f"cpu{WIDTHS[0]}" and BFLOAT16 in taken else (FLOAT,)
 
 
 def _takes_part(item: Any) -> bool:
@@ -219,6 +224,11 @@ def has_targets(operator: Operator) -> bool:
     return plan_of(operator, operator.samples[0].arrays()).targets >= 0
 
 
+def has_halves(operator: Operator) -> bool:
+    """Whether its operands are halves of tensors: their shapes are not the result's, and entries are for one size."""
+    return plan_of(operator, operator.samples[0].arrays()).halved
+
+
 @functools.cache
 def lacks(operator: Operator, engine: str = "cpu", ability: str = "") -> str | None:
     """Why an engine does not serve the operator's first sample, or, with a class axis, not with an ability (`dynamic_shapes`,
@@ -226,7 +236,9 @@ def lacks(operator: Operator, engine: str = "cpu", ability: str = "") -> str | N
     module = importlib.import_module(ENGINES[engine])
     plan = plan_of(operator, operator.samples[0].arrays())
     reason: str | None = module.declines(plan)
-    if reason is None and plan.classes and ability and getattr(module, ability)(plan) is None:
+    if reason is None and ability and plan.of_one_size:
+        reason = f"a plan of {plan.kernel} is of one size"
+    elif reason is None and plan.classes and ability and getattr(module, ability)(plan) is None:
         reason = f"{engine} has no {ability} for {plan.kernel}"
     return reason
 
@@ -305,6 +317,9 @@ def _assert_close(
     output = dtype_of_numpy(got.dtype)
     assert output is not None
     assert got.shape == exact.shape
+    if output.kind == "integer":
+        np.testing.assert_array_equal(got, exact)
+        return
     coarse = max(
         (d for d in (compute, output) if d is not None), key=lambda d: d.numpy.itemsize < 4
     )
@@ -332,7 +347,7 @@ def _assert_close(
 
 def assert_matches_sample(operator: Operator, sample: Sample, got: Any) -> None:
     """Its very bits where they are known, else two units in the last place, and what the formula itself loses of one more."""
-    assert all(own.dtype == np.float32 for own in each(got))
+    assert all(own.dtype in (np.float32, np.int32) for own in each(got))
     if sample.exact:
         assert_same_bits(got, expected_of(sample, np.float32))
         return
@@ -355,6 +370,9 @@ def _terms(operator: Operator, arguments: dict[str, Any]) -> float:
 
     Where they cancel exactly, the naive formula may lose nothing by luck, and its error says too little.
     """
+    if operator.name == "aclnnMseLossOut":  # which rounds what it adds up
+        sums = np.abs(operator.oracle(**arguments))
+        return float(ml_dtypes.finfo(arguments["self"].dtype).eps) / 8 * sums.max(initial=0.0)
     if operator.workloads.PATTERN != "rows" or operator.reduction is None:
         return 0.0
     gradient = arguments[operator.plain_parameters[0][0].python_name]
@@ -529,7 +547,7 @@ def places_for(operator: Operator, arguments: dict[str, Any]) -> Iterator[Array]
     """Memory for each output in C order, those that are not computed too."""
     call = bind_plain(operator, operator.plain_defaults | arguments, current_product())
     for shape, dtype in operator.results(call):
-        yield np.full(shape, np.nan, dtype.numpy)
+        yield np.full(shape, np.nan if dtype.kind == "floating" else -1, dtype.numpy)
 
 
 def document_program(operator: Operator) -> tuple[list[Any], list[int], list[int], Any]:

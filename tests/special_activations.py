@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 import openaclnn
+import special_losses
 from conftest import plain
 from openaclnn.core.dtypes import DType
 
@@ -40,6 +41,8 @@ CASES: list[tuple[str, dict[str, Any], list[float], list[float]]] = [
     ("hardshrink_backward", {"lambd": -2.0}, [*ENDS, 1], [2, 2, 2, 0, 0, 2]),
     ("softshrink", {"lambd": 0.5}, [*ENDS, 0.5, -0.5, 2, -2], [0, inf, -inf, 0, 0, 0, 0, 1.5, -1.5]),
     ("softshrink", {"lambd": inf}, [*ENDS, 2], [0, 0, 0, 0, 0, 0]),
+    ("shrink", {"lambd": 0.5, "bias": -2.0}, [*ENDS, 0.5, -0.5, 2, -2], [0, inf, -inf, 0, 0, 0, 0, 4, -4]),
+    ("shrink", {"lambd": 0.0, "bias": nan}, [*ENDS, 2], [0, nan, nan, 0, 0, nan]),
     ("softshrink_backward", {"lambd": 0.5}, [*ENDS, 0.5, -0.5, 2], [2, 2, 2, 0, 0, 0, 0, 2]),
     ("sigmoid", {}, [*ENDS, BEYOND, -BEYOND], [nan, 1, 0, 0.5, 0.5, 1, 0]),
     ("sigmoid_backward", {}, [*ENDS, 1, 0.5], [nan, -inf, -inf, 0, -0.0, 0, 0.5]),
@@ -90,6 +93,7 @@ CASES: list[tuple[str, dict[str, Any], list[float], list[float]]] = [
     # Of a negative alpha the second term grows where x does.
     ("celu", {"alpha": -1.0}, [*ENDS, 1], [nan, inf, -inf, 0, 0, 1]),
     ("erfinv", {}, [*ENDS, 1, -1, 2, -2], [nan, nan, nan, 0, -0.0, inf, -inf, nan, nan]),
+    *special_losses.CASES,
 ]  # fmt: skip
 """An operator, its options, what it is applied to, and what it gives; gradients that arrive are 2."""
 IDS = [" ".join([name, *(f"{key} {number}" for key, number in options.items())]) for name, options, *_ in CASES]  # fmt: skip
@@ -105,14 +109,15 @@ def check(place: int, dtype: DType) -> None:
     with np.errstate(over="ignore"):
         for parameter in operator.tensors:
             each = parameter.python_name
-            if parameter.is_read:
+            if parameter.is_read and (each in options or not parameter.optional):
                 others = [options.get(each, 2.0)] * len(values)
                 column = values if each in APPLIED_TO else others
                 arguments[each] = np.array(column, np.float64).astype(dtype.numpy)
         exact = operator.oracle(**arguments).astype(dtype.numpy)
+        expected = np.array(expected).astype(dtype.numpy).astype(np.float64)
     near = 2 * float(ml_dtypes.finfo(dtype.numpy).eps)
     for result in (exact, plain(operator)(**arguments)):
-        computed = result.astype(np.float64)
+        computed = np.atleast_1d(result.astype(np.float64))
         np.testing.assert_allclose(computed, expected, rtol=near)
         zeros = np.equal(expected, 0)
         np.testing.assert_array_equal(np.signbit(computed)[zeros], np.signbit(expected)[zeros])

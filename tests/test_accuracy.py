@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tools.accuracy import Search, searched, ulps
 
-from openaclnn.bench.accuracy import Search, searched, ulps
 from openaclnn.operators import find_operator, registry
 
 PAGE = (Path(__file__).parents[1] / "docs" / "numerics.md").read_text()

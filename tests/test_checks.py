@@ -11,6 +11,7 @@ from openaclnn import aclnn
 from openaclnn.core.call import AUTO, Call, bind_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.products import PRODUCTS, find_product
+from workloads import data_of
 from workloads.mistakes import Mistake
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
@@ -118,7 +119,7 @@ def _independent(first: Mistake, second: Mistake) -> bool:
 @names
 def test_every_row_of_the_declaration_has_a_mistake(operator: Operator) -> None:
     _, mistakes = table_of(operator)
-    reached = {mistake.row for mistake in mistakes}
+    reached = {mistake.row for mistake in mistakes} | {*getattr(data_of(operator), "LIMITS", {})}
     product_row = next(c.row for c in operator.checks if c.rule == "the product has the operator")
     assert {check.row for check in operator.checks} - reached <= {product_row}
 
@@ -140,3 +141,19 @@ def test_too_few_arguments(operator: Operator) -> None:
     status, _, executor = getattr(aclnn, f"{operator.name}GetWorkspaceSize")()
     assert (status, executor) == (161002, None)
     assert "arguments" in aclnn.aclGetRecentErrMsg()
+
+
+LIMITED = [operator for operator in OPERATORS if hasattr(data_of(operator), "LIMITS")]
+
+
+@pytest.mark.parametrize("operator", LIMITED, ids=lambda op: op.python_name)
+def test_limits_of_products(operator: Operator) -> None:
+    """Sizes that a product does not have, and that we have."""
+    sound, _ = table_of(operator)
+    for row, change in data_of(operator).LIMITS.items():
+        product = next(p.tag for p in PRODUCTS if p.tag in operator.families)
+        found = broken(operator, sound() | change, (True, True), product)
+        assert found is not None
+        assert found[0] == row
+        elsewhere = broken(operator, sound() | change, (True, True), "default")
+        assert elsewhere is None or elsewhere[0] != row

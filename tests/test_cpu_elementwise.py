@@ -172,6 +172,8 @@ def test_every_layout(name: str, dtype: np.dtype) -> None:
     def make(shape: Any) -> np.ndarray:
         return numbers(rng, shape, dtype)
 
+    # Each formula is compiled for each way to lie; how they meet is the same for all.
+    chosen = OPTIONS[name][::3] if dtype == F32 else OPTIONS[name][-4:][:1]
     for shape in ((1,), (37,), (5, 1), (3, 70), (65, 40), (4, 3, 5), (2, 19, 3, 23), (20, 300)):
         pairs = [*itertools.product(LAYOUTS, LAYOUTS)]
         # How elements lie is FLOAT's affair as much as that of 16 bits, and each shape's as much as another's.
@@ -182,17 +184,21 @@ def test_every_layout(name: str, dtype: np.dtype) -> None:
             inputs = operands(
                 name, *(LAYOUTS[kind](make, shape) for kind in (first, second, third))
             )
-            options = OPTIONS[name][rng.integers(len(OPTIONS[name]))]
+            options = chosen[rng.integers(len(chosen))]
             check(name, target(make, shape), options, inputs)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_mixture_of_dtypes(name: str) -> None:
+    """Of any three operands all; the output has one dtype beside three inputs, and another for the other operator."""
     rng = np.random.default_rng(3)
     every = [dtype.numpy for dtype in FLOATS]
-    for kinds in itertools.product(every, repeat=2 if name == ELU else 4):
-        kinds = (kinds[0], *kinds) if name == ELU else kinds
-        *given, written = kinds
+    for places in itertools.product(range(3), repeat=2 if name == ELU else 3):
+        if name == ELU:
+            places = (places[0], *places)  # inputs of one dtype
+        else:
+            places = (*places, sum(places, start=name == L1) % 3)
+        *given, written = [every[place] for place in places]
         inputs = operands(name, *(numbers(rng, 67, dtype) for dtype in given))
         options = OPTIONS[name][1]
         out = run(name, np.empty(67, written), **inputs, **options)

@@ -155,8 +155,14 @@ def made(
             inputs.append(np.where(rng.random(positions) < 0.2, -7, target))
         else:
             size = {"Row": shape, "PerRow": positions, "PerClass": shape[axis : axis + 1]}[kind]
-            inputs.append((rng.standard_normal(size) * 2 - 0.5).astype(dtype))
-    numbers: dict[str, Any] = {"ignore_index": -7, **dict.fromkeys(formula.numbers, 0.75)}
+            # Numbers a row as the largest of its logits are, or sums: powers of what is above would have the error of a difference.
+            width, middle = (0.5, 2.0) if kind == "PerRow" else (2.0, -0.5)
+            inputs.append(np.asarray(rng.standard_normal(size) * width + middle).astype(dtype))
+    numbers: dict[str, Any] = {
+        "ignore_index": -7,
+        "first_class": 0,
+        **dict.fromkeys(formula.numbers, 0.75),
+    }
     numbers |= dict.fromkeys(formula.switches, True)
     results = formula.graph(numbers).results
     outputs = [np.full(shape if "c" in node.axes else positions, np.nan, dtype) for node in results]
@@ -166,13 +172,14 @@ def made(
 def assert_close(got: Array, wanted: Array, dtype: Any, what: Any = "") -> None:
     """Half an ulp of the dtype, and some of FLOAT at the size of the largest: terms cancel in some formulas."""
     assert not np.isnan(got.astype(np.float64)).any() or np.isnan(wanted).any(), what
-    scale = np.abs(wanted).max(initial=0.0)
+    scale = np.nanmax(np.abs(wanted), initial=0.0)
     bound = 4 * EPSILON[np.float32] * scale
     if dtype is not np.float32:
         smallest = 2.0**-24 if dtype is np.float16 else 2.0**-133
         bound = bound + np.maximum(0.5 * EPSILON[dtype] * np.abs(wanted), smallest)
     with np.errstate(all="ignore"):
         beyond = np.isinf(wanted.astype(dtype)) & (got == wanted.astype(dtype))
+        beyond |= np.isnan(wanted) & np.isnan(got.astype(np.float64))
         assert (beyond | (np.abs(got.astype(np.float64) - wanted) <= bound)).all(), what
 
 

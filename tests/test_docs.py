@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tools.accuracy import RULES
 from tools.speed import ROWS, calls_table
 from tools.tables import README, SPEED, SUPPORT, written
 
 import openaclnn
-from openaclnn.bench.accuracy import RULES
 from openaclnn.bench.regimes import REGIMES
 from openaclnn.bench.runner import Settings, choose
 from openaclnn.cli import main

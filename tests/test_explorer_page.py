@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import OPERATORS
+from conftest import OPERATORS, families
 from explorer_server import serving
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import COMPLEX64, UINT32
@@ -42,7 +42,10 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
 
-names = pytest.mark.parametrize("operator", OPERATORS[::3], ids=lambda o: o.python_name)
+# The page is one for all: what it is told of each operator is tested without a browser (test_explorer.py).
+names = pytest.mark.parametrize(
+    "operator", families(OPERATORS)[::3], ids=lambda operator: operator.python_name
+)
 WIDE, NARROW = (1360, 900), (390, 844)
 
 
@@ -222,6 +225,22 @@ def test_what_is_half_typed(page: Page) -> None:
     assert page.find("#gradOutput-shape").get_attribute("aria-invalid") is None
     assert not page.find("#problem-gradOutput").is_displayed()
     assert page.text("#verdict .headline").startswith("✓ 0")
+
+
+def test_operators_are_found_by_words(page: Page) -> None:
+    page.open("elu_backward")
+    type_all_at_once = "const field = document.getElementById('find'); field.value = arguments[0]; field.dispatchEvent(new Event('input', { bubbles: true }))"
+    offered = "return [...document.querySelectorAll('#operator option')].filter((e) => !e.hidden).map((e) => e.value)"
+    with page.change():
+        page.run(type_all_at_once, "GRADIENT softmax")
+    found = page.run(offered)
+    assert {"softmax_backward", "log_softmax_backward"} <= {*found} < {op.python_name for op in OPERATORS}  # fmt: skip
+    assert page.find("#operator").get_attribute("value") == found[0]
+    page.run(type_all_at_once, "no such thing")
+    assert page.run(offered) == []
+    assert page.find("#operator").get_attribute("value") == found[0]
+    page.run(type_all_at_once, "")
+    assert len(page.run(offered)) == len(OPERATORS)
 
 
 def test_strides_numbers_and_plots(page: Page) -> None:

@@ -25,6 +25,7 @@ from test_fast_path_layouts import SHAPES, as_it_lies, spread
 
 LOSSES = [
     op for op in APART if op not in SIZED and op.reduction and not (op.result_type is None and op.workloads.PATTERN != "elementwise")
+    and getattr(op.workloads, "ANY_SIZE", True)
 ]  # fmt: skip
 names = pytest.mark.parametrize("operator", LOSSES, ids=lambda op: op.python_name)
 libraries = pytest.mark.parametrize("convert", [np.asarray, as_it_lies], ids=["numpy", "torch"])

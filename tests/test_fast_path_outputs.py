@@ -20,6 +20,7 @@ from conftest import (
     APART,
     assert_matches_oracle,
     device_tensor,
+    has_halves,
     has_targets,
     lacks,
     laid_out,
@@ -40,7 +41,10 @@ from test_two_phase_kinds import slow_paths as slow_paths
 pytestmark = pytest.mark.usefixtures("any_size")
 SEVERAL = [op for op in APART if op.result_type is not None]
 SERVED = [op for op in SEVERAL if lacks(op) is None]
-names = pytest.mark.parametrize("operator", SEVERAL, ids=lambda op: op.python_name)
+names, of_any_size = (
+    pytest.mark.parametrize("operator", operators, ids=lambda op: op.python_name)
+    for operators in (SEVERAL, [op for op in SEVERAL if not has_halves(op)])
+)
 FILL = 0.1875  # in every dtype, and no result
 LAYOUTS = ("contiguous", "contiguous", "transposed", "sliced", "reversed")
 
@@ -86,7 +90,7 @@ def options_of(operator: Operator) -> Iterator[dict[str, Any]]:
 
 @libraries
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@names
+@of_any_size
 def test_outputs_of_any_size_are_written_on_the_road(
     operator: Operator, dtype: DType, convert: Any, taken: list[bool]
 ) -> None:
@@ -110,7 +114,7 @@ def test_outputs_of_any_size_are_written_on_the_road(
 
 
 @libraries
-@names
+@of_any_size
 def test_some_outputs_may_be_given_and_others_made(
     operator: Operator, convert: Any, taken: list[bool]
 ) -> None:
@@ -164,7 +168,7 @@ def test_a_stray_target_is_refused_and_nothing_is_lost(
     assert abs(nothing) < 200
 
 
-@names
+@of_any_size
 def test_a_list_of_outputs_is_as_good_as_a_tuple(operator: Operator, taken: list[bool]) -> None:
     for number, size in enumerate((6, 9, 31)):
         made = problem(operator, size, reduction="none")
@@ -297,7 +301,7 @@ def test_what_is_wrong_with_an_output_is_told_alike(
 @pytest.mark.parametrize(
     "convert", [np.asarray, as_it_lies, None], ids=["numpy", "torch", "descriptors"]
 )
-@names
+@of_any_size
 def test_two_phases_of_any_size(
     operator: Operator, convert: Any, slow_paths: list[str], stream: Any
 ) -> None:

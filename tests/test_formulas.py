@@ -21,6 +21,7 @@ from openaclnn.engines.cpu import tuned
 from openaclnn.engines.cpu.formulas import elementwise, forms
 from openaclnn.engines.formulas import FORMULAS, Formula, words
 from openaclnn.engines.formulas.words import Value, fma, maximum, where
+from openaclnn.operators import registry as every_operator
 
 assert openaclnn.registry()  # operators bring their formulas
 assert tuned.__doc__
@@ -295,6 +296,15 @@ def test_a_formula_without_numbers(known: Any) -> None:
 
     x = np.linspace(-3, 3, 101, dtype=np.float32)
     np.testing.assert_array_equal(evaluate(cpu.prepare, square.name, [x], {}), x * x)
+
+
+def test_the_packages_formulas_are_of_the_language() -> None:
+    """Importing them does not read their sources."""
+    every_operator()
+    ours = [own.function for own in FORMULAS.values() if own.function.__module__.startswith(formulas.__name__)]  # fmt: skip
+    assert len(ours) > 30
+    for function in ours:
+        formulas.read(function)
 
 
 def test_two_formulas_of_one_name_are_refused(known: Any) -> None:

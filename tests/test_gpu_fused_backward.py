@@ -20,7 +20,7 @@ if MODE == "interpret":
     from interpreted import on_the_interpreter  # noqa: F401
 
 if MODE:
-    from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, DType, dtype_of_numpy
+    from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType, dtype_of_numpy
     from openaclnn.engines.gpu.launchers import fused_backward as ahead
     from openaclnn.engines.gpu.launchers import steps
     from openaclnn.operators.logits import reference, reference_grad
@@ -84,16 +84,11 @@ if MODE == "interpret":
     def run(runner: Any, *places: Any) -> None:
         assert runner([0 if own is None else own.ctypes.data for own in places], 0) == 0
 
-    SIXTEEN = ml_dtypes.bfloat16, np.float16
-
     @pytest.mark.parametrize(
         ("classes", "dtype", "reduction"),
         [
-            (8197, np.float32, "mean"), (30522, np.float32, "sum"), (32771, np.float32, "mean"), (131073, np.float32, "sum"),
-        ] + [
-            (classes, dtype, ("mean", "sum")[(place + other) % 2])
-            for place, classes in enumerate((8200, 16384, 50304))
-            for other, dtype in enumerate(SIXTEEN)
+            (8197, np.float32, "mean"), (131073, np.float32, "sum"), (8200, ml_dtypes.bfloat16, "sum"), (16384, np.float16, "mean"),
+            (50304, ml_dtypes.bfloat16, "mean"),
         ],
     )  # fmt: skip
     def test_a_step_is_what_the_formulas_say(classes: int, dtype: Any, reduction: str) -> None:
@@ -108,7 +103,7 @@ if MODE == "interpret":
         own.assert_right(1.0)
 
     def test_what_is_expected_is_what_was_given_twice() -> None:
-        own = Step(9000, "mean")
+        own = Step(1000, "mean")  # how many classes there are has no say in it
         # What is given, whether forward has written, and whether backward has.
         turns = [
             (1.0, True, False), (0.25, True, True), (0.25, False, True), (0.25, True, False), (1.0, True, True),
@@ -207,8 +202,7 @@ if MODE == "compile":
         ("maker", "dtype", "classes"),
         [
             (ahead.loss_runner, FLOAT, 32000), (ahead.loss_runner, FLOAT, 30522), (ahead.gradient_runner, FLOAT, 32000),
-            (ahead.loss_runner, FLOAT, 128256), (ahead.loss_runner, BFLOAT16, 32000), (ahead.loss_runner, FLOAT16, 16384),
-            (ahead.gradient_runner, BFLOAT16, 32000),
+            (ahead.loss_runner, BFLOAT16, 32000), (ahead.gradient_runner, BFLOAT16, 32000),
         ],
     )  # fmt: skip
     def test_rows_are_read_once_by_vectors_and_held(

@@ -1,4 +1,4 @@
-"""Operators of rows on the Triton engine, interpreted on host memory: every case of theirs, along every axis, against the float64 oracle.
+"""Operators of rows and channels on the Triton engine, interpreted on host memory: every case of theirs, along every axis, against the float64 oracle.
 To look at one alone: OPENACLNN_GPU_TESTS=interpret pytest tests/test_gpu_row_operators.py
 """
 
@@ -34,9 +34,12 @@ if MODE == "interpret":
     from openaclnn.testing.data.goldens import plan_of
     from workloads import cases_of
 
-    ROWS = [
-        op for op in OPERATORS if plan_of(op, op.samples[0].arrays()).kernel in ROW_FORMULAS
-    ]  # fmt: skip
+    def is_of_rows(operator: Operator) -> bool:
+        """Or has a number for each channel, or several steps."""
+        plan = plan_of(operator, operator.samples[0].arrays())
+        return plan.kernel in ROW_FORMULAS or (plan.of_one_size and not plan.halved)
+
+    ROWS = [op for op in OPERATORS if is_of_rows(op)]
     names = pytest.mark.parametrize("operator", ROWS, ids=lambda op: op.python_name)
 
     @names

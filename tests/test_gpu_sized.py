@@ -176,8 +176,9 @@ if MODE == "interpret":
                 planned(operator, made(operator, dtype, shapes[0], variant))[0]
             )
             assert run is not None
-            # Each of two ways has every other pair of a shape and a variant.
-            for shape in shapes if single else shapes[(place + few) % 2 :: 2]:
+            # Each of two ways, or, where there is one, of the dtypes has every other pair of a shape and a variant.
+            turn = dtype is FLOAT if single else few
+            for shape in shapes[(place + turn) % 2 :: 2]:
                 run_both(operator, made(operator, dtype, shape, variant), run)
 
     @names

@@ -38,7 +38,12 @@ def check(source, standard, include):
 
 @pytest.mark.parametrize("standard", COMPILERS)
 def test_each_header_compiles_alone_and_twice(include, standard):
-    for name in header_files():
+    """Those of operators, which differ in their prototypes alone, by one standard each, in turns."""
+    names = header_files()
+    turn = [name for name in names if "aclnnop/aclnn_" in name][
+        [*COMPILERS].index(standard) :: len(COMPILERS)
+    ]
+    for name in (name for name in names if name in turn or "aclnnop/aclnn_" not in name):
         check(f'#include "{name}"\n#include "{name}"\n', standard, include)
 
 

@@ -22,7 +22,7 @@ from conftest import (
     tensor_names,
 )
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import FLOATS, DType
+from openaclnn.core.dtypes import FLOATS, DType, dtype_of_numpy
 from openaclnn.core.interop import as_tensor, device_name
 from workloads import cases_of
 
@@ -57,6 +57,11 @@ class ArrayInterfaceOnly:
         self.array = array
 
 
+def unset(like: Any) -> Any:
+    """A place whose elements are no result."""
+    return torch.full_like(like, float("nan") if like.is_floating_point() else -1)
+
+
 @names
 @dtypes
 def test_torch_in_torch_out(operator: Operator, dtype: DType) -> None:
@@ -66,14 +71,11 @@ def test_torch_in_torch_out(operator: Operator, dtype: DType) -> None:
         results = plain(operator)(**given)
         for got, known in zip(each(results), each(expected), strict=True):
             assert isinstance(got, torch.Tensor)
-            assert str(got.dtype) == f"torch.{dtype.torch_name}"
+            kind = dtype_of_numpy(known.dtype)
+            assert kind is not None
+            assert str(got.dtype) == f"torch.{kind.torch_name}"
             np.testing.assert_array_equal(got.double().numpy(), known.astype(np.float64))
-        outs = [
-            torch.full_like(got, float("nan")).t()
-            if got.ndim == 2
-            else torch.full_like(got, float("nan"))
-            for got in each(results)
-        ]
+        outs = [unset(got).t() if got.ndim == 2 else unset(got) for got in each(results)]
         if any(out.shape != got.shape for out, got in zip(outs, each(results), strict=True)):
             continue
         if operator.result_type is None:

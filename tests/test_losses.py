@@ -123,7 +123,9 @@ def test_outputs_that_do_not_fit_are_refused(operator: Operator) -> None:
         assert caught.value.parameter == "out"
         assert caught.value.status == 161002
     for number, parameter in enumerate(operator.outputs):
-        for wrong in (np.zeros((7, 7, 7), np.float32), np.zeros(outputs[number].shape, np.int32)):
+        place = outputs[number]
+        other = np.int32 if place.dtype.kind == "f" else np.float32
+        for wrong in (np.zeros((7, 7, 7), place.dtype), np.zeros(place.shape, other)):
             out = [None] * len(outputs)
             out[number] = wrong
             with pytest.raises(openaclnn.AclnnError) as caught:
@@ -460,3 +462,50 @@ def test_smoothing_of_infinite_logits(engine: str) -> None:
 
 def test_an_infinite_gradient_meets_each_weight(engine_of_any_width: str) -> None:
     special_products.check_infinite_gradients()
+
+
+OF_NOTHING: list[tuple[str, tuple[tuple[int, ...], ...], str, Any]] = [
+    *[
+        (name, ((0, 3), (0, 3)), reduction, number)
+        for name in ("mse_loss", "soft_margin_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
+        for reduction, number in (("mean", np.nan), ("sum", 0.0))
+    ],
+    ("mse_loss_out", ((0, 3), (0, 3)), "mean", [np.nan] * 3),
+    ("mse_loss_out", ((0, 2, 3), (2, 3)), "sum", np.zeros((2, 3))),
+    ("kl_div_backward", ((), (2, 1), (2, 0)), "mean", [[0.0], [0.0]]),
+    ("kl_div_target_backward", ((), (0,), (1,)), "none", [0.0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["cpu", "numpy"])
+@pytest.mark.parametrize(("name", "shapes", "reduction", "known"), OF_NOTHING)
+def test_losses_of_nothing(
+    name: str, shapes: tuple[tuple[int, ...], ...], reduction: str, known: Any, engine: str
+) -> None:
+    arrays = [np.ones(shape, np.float32) for shape in shapes]
+    places = [np.full(np.shape(known), 7.0, np.float32), np.full((*np.shape(known), 2), 7.0)[..., 0].astype(np.float32)]  # fmt: skip
+    with openaclnn.use_engine(engine):
+        for out in (None, *places):
+            got = getattr(openaclnn, name)(*arrays, reduction=reduction, out=out)
+            np.testing.assert_array_equal(got, np.float32(known))
+
+
+def test_means_follow_the_sizes_of_each_call() -> None:
+    """A mean of the elements of one tensor, or along one axis, is no number that another call of the kind can keep."""
+    gradient = np.float32(6)
+    for rows in (2, 3, 2, 6):
+        x, y = np.ones((rows, 1), np.float32), np.zeros((1, 3), np.float32)
+        got = openaclnn.mse_loss_backward(gradient, x, y)
+        np.testing.assert_array_equal(got, np.full((rows, 3), np.float32(2 / rows) * gradient))
+        whole = np.ones((rows, 3), np.float32)
+        got = openaclnn.mse_loss_backward(gradient, whole, y)
+        np.testing.assert_allclose(got, np.full((rows, 3), 4 / rows), 2e-7)
+        got = openaclnn.kl_div_backward(gradient, whole, whole, reduction="batchmean")
+        np.testing.assert_array_equal(got, np.full((rows, 3), -6 / rows, np.float32))
+        np.testing.assert_array_equal(openaclnn.mse_loss_out(whole, y), np.ones(3, np.float32))
+
+
+def test_squares_are_rounded_before_they_are_added_up_along_an_axis() -> None:
+    x = np.array([[300.0], [0.0]], np.float16)
+    assert openaclnn.mse_loss_out(x, x[1:]).tolist() == [np.inf]
+    assert openaclnn.mse_loss(x, x[1:]) == np.float16(45000)

@@ -230,7 +230,8 @@ def test_compiled_c_calls_it(copy: Copy) -> None:
 
 BENCHMARKS = """
 import openaclnn
-from openaclnn.bench import accuracy, speed
+from openaclnn.bench import speed
+from tools import accuracy
 from openaclnn.cli import main
 from openaclnn.core.dtypes import FLOATS
 
@@ -252,13 +253,17 @@ def test_accuracy_and_speed_are_measured(copy: Copy) -> None:
         assert re.search(rf" {way} +caller( of \d+)? +[\d.]+ [mu]s", told), told
 
 
+SAME_FOR_ALL = {"test_explorer_page.py", "test_fast_path.py", "test_properties.py"}
+
+
 def suites() -> dict[str, tuple[str, list[str]]]:
-    """Whole: tests that look at all operators at once. Of the others that have to do with them, what is the new operator's."""
+    """Whole: tests that look at all operators at once. Of the others that have to do with them, what is the new operator's; but for
+    those of what is the same for all."""
     whole = "test_structure.py or test_introspection.py or test_headers.py"
     tests = [
         path
         for path in sorted((PROJECT / "tests").glob("test_*.py"))
-        if path.name != Path(__file__).name
+        if path.name not in {Path(__file__).name, *SAME_FOR_ALL}
     ]
     lists = re.compile(r"OPERATORS|APART|SIZED|registry\(\)")
     files = [f"tests/{path.name}" for path in tests if lists.search(path.read_text())]

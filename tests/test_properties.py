@@ -20,7 +20,7 @@ from conftest import (
     tensor_names,
 )
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import FLOATS, promote
+from openaclnn.core.dtypes import FLOATS, dtype_of_numpy, promote
 from openaclnn.core.plan import broadcast_shapes
 from workloads import cases_of
 
@@ -218,7 +218,8 @@ def test_workload_in_any_layout(operator: Operator, engine_name: str, data: Any)
         got = call_on(engine_name, operator, arguments)
         assert_matches_oracle(operator, arguments, got)
         outs = tuple(
-            None if own is None else data.draw(views(own.shape, dtype)) for own in expected
+            None if known is None else data.draw(views(known.shape, dtype_of_numpy(known.dtype)))
+            for known in got
         )
         written = call_on(engine_name, operator, {**arguments, "out": outs})
         for own, place, known in zip(written, outs, got, strict=True):

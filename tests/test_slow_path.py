@@ -16,9 +16,9 @@ from openaclnn.core.plan import (
     Plan,
     _collapsed,
     _row_major,
-    _stretched,
     _walked,
     collapse,
+    stretched,
 )
 from openaclnn.core.tensor import Scalar, Tensor, extent
 from openaclnn.engines.cpu.layouts import tiles
@@ -153,7 +153,7 @@ def test_tensors_in_a_row_are_walked_as_collapsing_finds() -> None:
         ones = [(), (1,), (1,) * len(shape)]
         sides = [ones[kind] if kind < 3 else shape for kind in random.integers(0, 6, 2)]
         tensors = [(str(n), Tensor(own, FLOATS[n])) for n, own in enumerate([*sides, shape])]
-        merged, strides, offsets = collapse(shape, [_stretched(own, shape) for _, own in tensors])
+        merged, strides, offsets = collapse(shape, [stretched(own, shape) for _, own in tensors])
         found, operands, dense = _walked("aclnn", tensors, shape)
         assert found == merged
         assert [(own.strides, own.offset) for own in operands] == [

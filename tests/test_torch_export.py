@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounter
 from torch.export import Dim
 
 from openaclnn.torch import functional
@@ -61,6 +60,9 @@ def test_exports_with_dynamic_axes(
 
 @pytest.mark.parametrize(("loss", "draw"), [(functional.cross_entropy, of_classes), (functional.smooth_l1_loss, of_pairs)])  # fmt: skip
 def test_one_graph_serves_all_sizes(loss: Loss, draw: Loss) -> None:
+    # Not where every test's process would load it: 3 s.
+    from torch._dynamo.testing import CompileCounter
+
     torch._dynamo.reset()
     counter = CompileCounter()
     compiled = torch.compile(loss, backend=counter, dynamic=True, fullgraph=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import pickle
 import re
 import subprocess
@@ -20,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
+import openaclnn
 from openaclnn.torch import check_targets, functional, nn, refusals
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -683,3 +685,71 @@ def test_zeros_without_memory() -> None:
     zeros = torch._efficientzerotensor((3,), dtype=torch.float32)
     assert functional.elu(zeros).eq(0).all()
     assert functional.l1_loss(zeros, torch.ones(3)) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_gradient_that_is_written_with_its_loss(
+    dtype: torch.dtype, reduction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU: as exact as one that is written later, for any gradient of the loss, as often as it is asked for."""
+    monkeypatch.setattr(functional, "LEAST_ROWS", 0)
+    torch.manual_seed(3)
+    x, target = torch.randn(40, 512).to(dtype), torch.randint(0, 512, (40,))
+    x[7, 3], target[5] = math.inf, -100
+    x[9, target[9]] = 60.0  # nearly certain
+
+    def loss_of(own: Any) -> Any:
+        return functional.cross_entropy(own, target, reduction=reduction)
+
+    for factor in (1.0, 0.5, -0.3, 3.0, 0.0, math.inf):
+        own, exact, later = (each.requires_grad_() for each in (x.clone(), x.double(), x.clone()))
+        loss = loss_of(own)
+        assert "OfRows" in type(loss.grad_fn).__name__
+        known = theirs.cross_entropy(exact, target, reduction=reduction)
+        wanted = torch.autograd.grad(known * factor, exact)[0]
+        got = [torch.autograd.grad(loss * factor, own, retain_graph=True)[0] for _ in range(2)]
+        by_two = torch.ops.openaclnn.cross_entropy_logits(later, target, None, reduction)[0]
+        again = torch.autograd.grad(by_two * factor, later)[0]
+        for found in got:
+            assert found.dtype is dtype
+            assert torch.equal(found.isnan(), again.isnan())
+            assert not found[5].any()
+            counted = ~wanted.isnan() & again.isfinite()
+            off, allowed = ((each.double() - wanted).abs()[counted] for each in (found, again))
+            unit = torch.finfo(dtype).eps * wanted.abs()[counted] + torch.finfo(dtype).tiny
+            assert (off <= allowed + 4 * unit).all()
+        assert loss.isnan() == by_two.isnan() == known.isnan()
+    finite = x.clone()
+    finite[7, 3] = 0
+    bits, before = set(), openaclnn.get_num_threads()
+    for threads in (1, 3):
+        openaclnn.set_num_threads(threads)
+        own = finite.clone().requires_grad_()
+        loss = loss_of(own)
+        bits.add((loss.item(), torch.autograd.grad(loss, own)[0].double().numpy().tobytes()))
+    openaclnn.set_num_threads(before)
+    assert len(bits) == 1
+    torch.testing.assert_close(loss.detach(), theirs.cross_entropy(finite, target, reduction=reduction), rtol=2e-2, atol=0)  # fmt: skip
+
+
+def test_where_no_gradient_is_written_with_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(functional, "LEAST_ROWS", 0)
+    x, target = torch.randn(4, 600, requires_grad=True), torch.randint(0, 600, (4,))
+    with torch.no_grad():
+        assert functional.cross_entropy(x, target).grad_fn is None
+    for options in ({"weight": torch.ones(600)}, {"label_smoothing": 0.1}, {"zloss_scale": 0.1}, {"reduction": "none"}):  # fmt: skip
+        loss = functional.cross_entropy(x, target, **options)  # type: ignore[arg-type]
+        assert "OfRows" not in type(loss.grad_fn).__name__
+    with pytest.raises(IndexError, match="Target 600 is out of bounds"):
+        functional.cross_entropy(x, torch.full((4,), 600))
+    assert functional.cross_entropy(x, torch.full((4,), -100)).isnan()
+    (first,) = torch.autograd.grad(functional.cross_entropy(x, target), x, create_graph=True)
+    (expected,) = torch.autograd.grad(theirs.cross_entropy(x, target), x, create_graph=True)
+    again = [torch.autograd.grad(own.square().sum(), x)[0] for own in (first, expected)]
+    torch.testing.assert_close(*again)
+    changed = x * 1
+    loss = functional.cross_entropy(changed, target)
+    changed.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

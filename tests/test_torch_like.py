@@ -232,7 +232,8 @@ def test_functions_and_modules_are_counted() -> None:
 
 
 def kernels() -> dict[str, str]:
-    return {name: repr(torch.library.get_kernel(f"aten::{name}", "CPU")) for name in OVERRIDES}
+    names = [name for name, own in OVERRIDES.items() if "CPU" in own.devices]
+    return {name: repr(torch.library.get_kernel(f"aten::{name}", "CPU")) for name in names}
 
 
 def test_blocks_of_two_threads_that_overlap() -> None:

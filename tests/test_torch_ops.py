@@ -19,6 +19,7 @@ from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.interface import Kind
 from openaclnn.torch.gradients import FORMULAS
 from openaclnn.torch.kernels import KERNELS, Kernel
+from openaclnn.torch.library import constants_of
 from openaclnn.torch.schema import schema
 from openaclnn.torch.wide import WIDE, by_reference, in_float64
 from workloads import cases_of
@@ -85,9 +86,10 @@ def test_pytorch_finds_nothing_wrong(kernel: Kernel) -> None:
     arguments = arguments_of(kernel)
     tracked = arguments_of(kernel)
     if kernel.operator.python_name in FORMULAS:
+        constant = {"top", "rest", *(name for _, name in constants_of(kernel))}
         for name, own in zip(kernel.names, tracked, strict=True):
             if isinstance(own, torch.Tensor) and own.is_floating_point():
-                own.requires_grad_(name not in ("weight", "top", "rest", "total_weight"))
+                own.requires_grad_(name not in constant)
     if kernel.operator in OPERATORS and kernel.operator not in families(OPERATORS):
         parts = ("test_schema", "test_autograd_registration", "test_faketensor")
         torch.library.opcheck(kernel.op, tuple(tracked), test_utils=parts)
@@ -107,6 +109,7 @@ def test_pytorch_finds_nothing_wrong(kernel: Kernel) -> None:
 ROWS = torch.tensor([0, 1, -100, 3])
 PIXELS = torch.tensor([[[0, 1], [-100, 3]]])
 WEIGHT = torch.tensor([0.5, 1.0, 2.0, 0.25, 1.5], dtype=torch.float64)
+SHARES = torch.linspace(0, 1, 20, dtype=torch.float64).reshape(4, 5)
 Loss = Any
 DOUBLE: dict[str, tuple[Loss, tuple[int, ...], int]] = {
     "elu": (lambda x: OPS.elu(x, 1.5, 2.0, 0.5), (4, 5), 1),
@@ -123,6 +126,13 @@ DOUBLE: dict[str, tuple[Loss, tuple[int, ...], int]] = {
     "l1_loss broadcast": (lambda x, y: OPS.l1_loss(x, y[:1]), (4, 5), 2),
     "smooth_l1_loss": (lambda x, y: OPS.smooth_l1_loss(x, y, "mean", 0.5), (4, 5), 2),
     "smooth_l1_loss none": (lambda x, y: OPS.smooth_l1_loss(x, y, "none", 2.0), (4, 5), 2),
+    "mse_loss broadcast": (lambda x, y: OPS.mse_loss(x[:1], y), (4, 5), 2),
+    "mse_loss none": (lambda x, y: OPS.mse_loss(x, y[:, :1], "none"), (4, 5), 2),
+    "soft_margin_loss": (lambda x, y: OPS.soft_margin_loss(x, y[0]), (4, 5), 2),
+    "binary_cross_entropy": (lambda x: OPS.binary_cross_entropy(x.sigmoid(), SHARES, SHARES), (4, 5), 1),
+    "binary_cross_entropy_with_logits": (
+        lambda x, y: OPS.binary_cross_entropy_with_logits(x, y, SHARES, WEIGHT), (4, 5), 2,
+    ),
     "nll_loss": (lambda x: OPS.nll_loss(x, ROWS, WEIGHT)[0], (4, 5), 1),
     "nll_loss none": (lambda x: OPS.nll_loss(x, ROWS, WEIGHT, "none")[0], (4, 5), 1),
     "nll_loss2d": (lambda x: OPS.nll_loss2d(x, PIXELS, WEIGHT, "sum")[0], (1, 5, 2, 2), 1),
@@ -317,7 +327,7 @@ def test_weights_that_should_learn_are_refused() -> None:
 
 def test_places_for_doubles_have_the_results_shape_and_dtype() -> None:
     x = torch.randn(4, dtype=torch.float64)
-    for place in (torch.empty(3, 4, dtype=torch.float64), torch.empty(4, dtype=torch.int64)):
+    for place in (torch.zeros(3, 4, dtype=torch.float64), torch.zeros(4, dtype=torch.int64)):
         kept = place.clone()
         with pytest.raises(RuntimeError, match="aclnnElu: out: expected"):
             torch.ops.openaclnn.elu.out(x, out=place)

@@ -43,10 +43,7 @@ NAMES = (
 EVERYWHERE = {
     "torch.autograd.function:_SingleLevelFunction",
     "torch._C:DispatchKeySet",
-    "torch._C:_dispatch_tls_local_include_set",
     "torch._C:_AutoDispatchBelowAutograd",
-    "torch.library:Library._destroy",
-    "torch._C._dynamo:guards",
 }
 """Those that each loss and each replaced operator asks for, taken away one by one; the others, all at once, to save time."""
 

@@ -22,6 +22,8 @@ from conftest import (
     device_tensor,
     each,
     families,
+    floats_of,
+    has_halves,
     laid_out,
     places_for,
     plain,
@@ -32,7 +34,7 @@ from openaclnn import acl, aclnn
 from openaclnn.calls import executor, planned
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS
+from openaclnn.core.dtypes import BFLOAT16, FLOAT
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Tensor
 from openaclnn.runtime import memory
@@ -44,6 +46,9 @@ from workloads.mistakes import Mistake
 pytestmark = pytest.mark.usefixtures("any_size")
 names = pytest.mark.parametrize("operator", families(SIZED), ids=lambda op: op.python_name)
 every = pytest.mark.parametrize("operator", families(APART), ids=lambda op: op.python_name)
+of_any_size = pytest.mark.parametrize(
+    "operator", [op for op in families(APART) if not has_halves(op)], ids=lambda op: op.python_name
+)
 ELU = openaclnn.find_operator("elu_backward")
 
 
@@ -488,7 +493,7 @@ def test_sequences_of_calls(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     for _ in range(data.draw(st.integers(2, 8))):
         operator = data.draw(st.sampled_from(SIZED))
-        dtype = data.draw(st.sampled_from(FLOATS))
+        dtype = data.draw(st.sampled_from(floats_of(operator)))
         variant = data.draw(st.sampled_from(sorted(operator.workloads.VARIANTS)))
         pattern = operator.workloads.PATTERN
         axes = {"rows": 2, "pixels": 4}.get(pattern) or data.draw(st.integers(1, 3))
@@ -668,7 +673,7 @@ def test_a_product_s_calls_are_nobody_else_s(slow_paths: list[str], stream: Any)
 
 
 @pytest.mark.parametrize("convert", [lambda array: array, to_torch], ids=["numpy", "torch"])
-@every
+@of_any_size
 def test_arrays_of_other_sizes_are_known(
     operator: Operator, convert: Any, slow_paths: list[str]
 ) -> None:
@@ -693,7 +698,7 @@ def test_arrays_of_other_sizes_are_known(
 
 
 @pytest.mark.parametrize("convert", [lambda array: array, to_torch], ids=["numpy", "torch"])
-@every
+@of_any_size
 def test_arrays_are_found_by_machine_code(
     operator: Operator, convert: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""The words of formulas: how exact they are on the CPU and in NumPy, whatever the width of vectors. `python -m openaclnn.bench.words` sweeps more."""
+"""The words of formulas: how exact they are on the CPU and in NumPy, whatever the width of vectors. `python -m tools.words` sweeps more."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tools import words as measured
 
-from openaclnn.bench import words as measured
 from openaclnn.core.dtypes import BFLOAT16, FLOAT16, FLOATS
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines import cpu

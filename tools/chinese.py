@@ -30,6 +30,7 @@ SYMBOLS = frozenset(
         "min",
         "tanh",
         "erf",
+        "GELU",
         "log1p",
         "sqrt",
         "pi",

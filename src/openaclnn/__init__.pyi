@@ -408,6 +408,16 @@ def softshrink_backward(
 ) -> Any:
     """Gradient of soft shrinking with respect to its input."""
 
+def shrink(
+    self: ArrayLike,
+    *,
+    lambd: Number = 0.5,
+    bias: Number = 0.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x moved towards 0 by a bias, and 0 where it is not larger than lambd in size."""
+
 def sigmoid(
     self: ArrayLike,
     *,
@@ -669,6 +679,98 @@ def gelu_backward_v2(
 ) -> Any:
     """Gradient of the Gaussian error linear unit, by the error function or by the hyperbolic tangent."""
 
+def glu(
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The first half of x along an axis, times the logistic function of the second."""
+
+def glu_backward(
+    grad_out: ArrayLike,
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the gated linear unit with respect to its input."""
+
+def swi_glu(
+    x: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """SiLU of the first half of x along an axis, times the second."""
+
+def swi_glu_grad(
+    y_grad: ArrayLike,
+    x: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of SwiGLU with respect to its input."""
+
+class GeGluResult(NamedTuple):
+    out: Any
+    out_gelu: Any
+
+def ge_glu(
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    approximate: int = 1,
+    out: Any = None,
+    product: str | None = None,
+) -> GeGluResult:
+    """One half of x along an axis, times GELU of the other, which is the second output."""
+
+def ge_glu_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    gelu: ArrayLike,
+    *,
+    dim: int = -1,
+    approximate: int = 1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of GeGLU with respect to its input, with the forward's second output."""
+
+class GeGluV3Result(NamedTuple):
+    out: Any
+    out_gelu: Any
+
+def ge_glu_v3(
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    approximate: int = 1,
+    activate_left: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> GeGluV3Result:
+    """One half of x along an axis, times GELU of the other, which is the second output."""
+
+def ge_glu_v3_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    gelu: ArrayLike,
+    *,
+    dim: int = -1,
+    approximate: int = 1,
+    activate_left: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of GeGLU with respect to its input, with the forward's second output."""
+
 def selu(
     self: ArrayLike,
     *,
@@ -724,3 +826,214 @@ def inplace_erfinv(
     product: str | None = None,
 ) -> Any:
     """The inverse of the error function, written over its input."""
+
+def binary_cross_entropy(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Cross entropy of probabilities of two classes: of each element, their mean or their sum."""
+
+def binary_cross_entropy_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of binary cross entropy with respect to the probabilities."""
+
+def binary_cross_entropy_with_logits(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    pos_weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Cross entropy of logits of two classes: of each element, their mean or their sum."""
+
+def binary_cross_entropy_with_logits_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    pos_weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of binary cross entropy with respect to the logits."""
+
+def binary_cross_entropy_with_logits_target_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    pos_weight: ArrayLike | None = None,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of binary cross entropy of logits with respect to the target."""
+
+def kl_div_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    log_target: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the Kullback-Leibler divergence with respect to the predictions."""
+
+def kl_div_target_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    log_target: bool = False,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the Kullback-Leibler divergence with respect to the target."""
+
+def mse_loss(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The squared error: of each element, their mean or their sum."""
+
+def mse_loss_out(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The squared error: of each element, or their mean or sum along the first axis."""
+
+def mse_loss_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the squared error with respect to the predictions."""
+
+def soft_margin_loss(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The logistic loss of two classes, -1 and 1: of each element, their mean or their sum."""
+
+def soft_margin_loss_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the soft margin loss with respect to the predictions."""
+
+def prelu(
+    self: ArrayLike,
+    weight: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """x where it is positive, a multiple of it elsewhere, by a slope for each channel."""
+
+class PreluBackwardResult(NamedTuple):
+    grad_input: Any
+    grad_weight: Any
+
+def prelu_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    weight: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> PreluBackwardResult:
+    """Gradients of PReLU with respect to its input and its slopes."""
+
+class MultilabelMarginLossResult(NamedTuple):
+    out: Any
+    is_target: Any
+
+def multilabel_margin_loss(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    out: Any = None,
+    product: str | None = None,
+) -> MultilabelMarginLossResult:
+    """Multi-label margin loss: labels against all classes that are none."""
+
+class CrossEntropySumExpAndIndexLogitResult(NamedTuple):
+    predicted_logits: Any
+    sum_exp_logits: Any
+    exp_logits: Any
+    target_offset: Any
+    target_mask: Any
+
+def cross_entropy_sum_exp_and_index_logit(
+    vocab_parallel_logits: ArrayLike,
+    target: ArrayLike,
+    global_logits_max: ArrayLike,
+    vocab_start_index: int,
+    vocab_end_index: int,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> CrossEntropySumExpAndIndexLogitResult:
+    """What a rank with some columns of the vocabulary adds to the cross entropy of each row."""
+
+class FusedCrossEntropyLossWithMaxSumResult(NamedTuple):
+    loss: Any
+    soft_max: Any
+
+def fused_cross_entropy_loss_with_max_sum(
+    logits_max: ArrayLike,
+    sum_exp_logits: ArrayLike,
+    predicted_logits: ArrayLike,
+    *,
+    label_smoothing: float = 0.0,
+    input: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    vocab_parallel_logits: ArrayLike | None = None,
+    out: Any = None,
+    product: str | None = None,
+) -> FusedCrossEntropyLossWithMaxSumResult:
+    """Cross entropy of each row from the largest logits and sums of all ranks, and this rank's columns of softmax."""

@@ -498,6 +498,19 @@ def aclnnSoftshrinkBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnShrinkGetWorkspaceSize(
+    self: Any,
+    lambd: Any,
+    bias: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnShrink(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnSigmoidGetWorkspaceSize(
     self: Any,
     out: Any,
@@ -849,6 +862,116 @@ def aclnnGeluBackwardV2(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnGluGetWorkspaceSize(
+    self: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnGlu(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnGluBackwardGetWorkspaceSize(
+    gradOut: Any,
+    self: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnGluBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSwiGluGetWorkspaceSize(
+    x: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSwiGlu(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSwiGluGradGetWorkspaceSize(
+    yGrad: Any,
+    x: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSwiGluGrad(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnGeGluGetWorkspaceSize(
+    self: Any,
+    dim: Any,
+    approximate: Any,
+    out: Any,
+    outGelu: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnGeGlu(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnGeGluBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    gelu: Any,
+    dim: Any,
+    approximate: Any,
+    gradInput: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnGeGluBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnGeGluV3GetWorkspaceSize(
+    self: Any,
+    dim: Any,
+    approximate: Any,
+    activateLeft: Any,
+    out: Any,
+    outGelu: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnGeGluV3(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnGeGluV3BackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    gelu: Any,
+    dim: Any,
+    approximate: Any,
+    activateLeft: Any,
+    gradInput: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnGeGluV3Backward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnSeluGetWorkspaceSize(
     self: Any,
     out: Any,
@@ -923,5 +1046,255 @@ def aclnnInplaceErfinvGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnInplaceErfinv(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnBinaryCrossEntropyGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    weight: Any,
+    reduction: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnBinaryCrossEntropy(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnBinaryCrossEntropyBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    target: Any,
+    weightOptional: Any,
+    reduction: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnBinaryCrossEntropyBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnBinaryCrossEntropyWithLogitsGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    weightOptional: Any,
+    posWeightOptional: Any,
+    reduction: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnBinaryCrossEntropyWithLogits(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnBinaryCrossEntropyWithLogitsBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    target: Any,
+    weightOptional: Any,
+    posWeightOptional: Any,
+    reduction: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnBinaryCrossEntropyWithLogitsBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnBinaryCrossEntropyWithLogitsTargetBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    target: Any,
+    weightOptional: Any,
+    posWeightOptional: Any,
+    reduction: Any,
+    gradTarget: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnBinaryCrossEntropyWithLogitsTargetBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnKlDivBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    target: Any,
+    reduction: Any,
+    logTarget: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnKlDivBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnKlDivTargetBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    target: Any,
+    reduction: Any,
+    logTarget: Any,
+    gradTarget: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnKlDivTargetBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnMseLossGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    reduction: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnMseLoss(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnMseLossOutGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    reduction: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnMseLossOut(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnMseLossBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    target: Any,
+    reduction: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnMseLossBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSoftMarginLossGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    reduction: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSoftMarginLoss(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSoftMarginLossBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    target: Any,
+    reduction: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSoftMarginLossBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnPreluGetWorkspaceSize(
+    self: Any,
+    weight: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnPrelu(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnPreluBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    weight: Any,
+    gradInput: Any,
+    gradWeight: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnPreluBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnMultilabelMarginLossGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    reduction: Any,
+    out: Any,
+    isTarget: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnMultilabelMarginLoss(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnCrossEntropySumExpAndIndexLogitGetWorkspaceSize(
+    vocabParallelLogits: Any,
+    target: Any,
+    globalLogitsMax: Any,
+    vocabStartIndex: Any,
+    vocabEndIndex: Any,
+    predictedLogitsOut: Any,
+    sumExpLogitsOut: Any,
+    expLogitsOut: Any,
+    targetOffsetOut: Any,
+    targetMaskOut: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnCrossEntropySumExpAndIndexLogit(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnFusedCrossEntropyLossWithMaxSumGetWorkspaceSize(
+    logitsMax: Any,
+    sumExpLogits: Any,
+    predictedLogits: Any,
+    labelSmoothing: Any,
+    inputOptional: Any,
+    weightOptional: Any,
+    vocabParallelLogitsOptional: Any,
+    lossOut: Any,
+    softMaxOutOptional: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnFusedCrossEntropyLossWithMaxSum(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...

@@ -3,10 +3,13 @@
 Each operator has the module of its declaration's name here; `pairwise.py` and `likelihood.py` have what families of losses share,
 `activations.py` makes those of elementwise activations from their declarations, `logits.py` has the cases of cross entropy from logits, `mistakes.py` the words of the tables. Each module has the same names:
 
+A module of several operators has these under each one's Python name.
+
 - `cases(rng, dtype)`: small arguments of the plain call that together reach every option;
 - `WHOLE`, of losses: the options with which the result has the shape of the arguments;
 - `sound()`: arguments of phase one by C name that break no rule;
-  `MISTAKES`: one way or more to break each row of the checks, in their order, but for the product's row.
+  `MISTAKES`: one way or more to break each row of the checks, in their order, but for the product's row;
+  `LIMITS`: ways to break the rows that only products have, by these rows.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import numpy as np
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType
 from openaclnn.operators.activations import Activation
+from openaclnn.operators.losses import Loss
 
 __all__ = ["cases_of", "data_of"]
 
@@ -29,12 +33,14 @@ def data_of(operator: Operator) -> Any:
     """The operator's module, or what its family makes of its declaration."""
     if isinstance(operator, Activation):
         return _data_of_activation(operator)
-    return importlib.import_module(f"{__name__}.{operator.python_name}")
+    module = importlib.import_module(f"{__name__}.{operator.home.rpartition('.')[2]}")
+    return getattr(module, operator.python_name, module)
 
 
 @functools.cache
 def _data_of_activation(operator: Activation) -> Any:
-    return importlib.import_module(f"{__name__}.activations").Data(operator)
+    family = "losses" if isinstance(operator, Loss) else "activations"
+    return importlib.import_module(f"{__name__}.{family}").Data(operator)
 
 
 def cases_of(

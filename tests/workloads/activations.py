@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.checks import Check
-from openaclnn.core.dtypes import COMPLEX64, FLOAT16, UINT16, DType
-from openaclnn.core.tensor import Scalar
+from openaclnn.core.dtypes import COMPLEX64, FLOAT, FLOAT16, UINT16, DType
+from openaclnn.core.interface import Kind
+from openaclnn.core.tensor import Format, Scalar, Tensor
 from openaclnn.operators.activations import Activation
+from openaclnn.operators.gated import Gated
 from workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
 
 WRONG: dict[str, Any] = {
@@ -29,19 +31,26 @@ class Data:
     def cases(self, rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
         for options in self.operator.variants.values():
             drawn = {
-                p.python_name: self._drawn(rng, dtype) for p in self.operator.tensors if p.is_read
-            }
+                p.python_name: self._drawn(rng, dtype, self.operator.shape_of(p.name, (7, 5, 9), options))
+                for p in self.operator.tensors
+                if p.is_read
+            }  # fmt: skip
             yield {**drawn, **options}
 
-    def _drawn(self, rng: np.random.Generator, dtype: DType) -> Any:
-        shape = (7, 5, 9)
+    def _drawn(self, rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Any:
         if self.operator.domain is None:
             return (3 * rng.normal(size=shape)).astype(dtype.numpy)
         low, high = self.operator.domain
         return (low + (high - low) * (0.01 + 0.98 * rng.random(shape))).astype(dtype.numpy)
 
     def sound(self) -> dict[str, Any]:
-        return {p.name: t((2, 3)) if p.is_tensor else p.default for p in self.operator.parameters}
+        return {
+            p.name: self._tensor(p.name) if p.is_tensor else p.default
+            for p in self.operator.parameters
+        }
+
+    def _tensor(self, name: str, dtype: DType = FLOAT) -> Tensor:
+        return t(self.operator.shape_of(name, (2, 32), {}), dtype)
 
     def _mistakes(self) -> Iterator[Mistake]:
         yield from POINTERS
@@ -56,25 +65,34 @@ class Data:
             yield from nulls(row, *names)
         elif rule.startswith("the product supports the dtype"):
             # Others follow where a rule about equal dtypes would be broken before.
-            others = {name: t((2, 3), UINT16) for name in tensors} if self._compared(check) else {}
-            yield Mistake(row, INVALID, names[0], {**others, names[0]: t((2, 3), UINT16)})
+            others = (
+                {name: self._tensor(name, UINT16) for name in tensors}
+                if self._compared(check)
+                else {}
+            )
+            yield Mistake(
+                row, INVALID, names[0], {**others, names[0]: self._tensor(names[0], UINT16)}
+            )
         elif " has dtype " in rule:
-            yield Mistake(row, INVALID, names[0], {names[0]: t((2, 3), UINT16)})
+            yield Mistake(row, INVALID, names[0], {names[0]: self._tensor(names[0], UINT16)})
         elif " has the dtype of " in rule or rule.endswith("has the common dtype"):
-            yield Mistake(row, INVALID, names[0], {names[0]: t((2, 3), FLOAT16)})
+            yield Mistake(row, INVALID, names[0], {names[0]: self._tensor(names[0], FLOAT16)})
         elif " have a common dtype" in rule:
             second = operator.read[1]
-            yield Mistake(row, INVALID, second, {second: t((2, 3), UINT16)})
+            yield Mistake(row, INVALID, second, {second: self._tensor(second, UINT16)})
         elif " converts to the dtype of " in rule:
-            yield Mistake(row, INVALID, names[0], {names[0]: t((2, 3), UINT16)})
+            yield Mistake(row, INVALID, names[0], {names[0]: self._tensor(names[0], UINT16)})
         elif rule.startswith("at most 8 dimensions"):
             yield Mistake(row, INVALID, names[0], {name: t(NINE) for name in tensors})
+        elif " has the format of " in rule:
+            other = t((2, 32), format=Format.ACL_FORMAT_NCHW)
+            yield Mistake(row, INVALID, names[0], {names[0]: other})
         elif " has the shape of " in rule:
             yield Mistake(row, status, names[0], {names[0]: t((3, 2))})
         elif rule.endswith(" broadcast"):
-            yield Mistake(row, INVALID, names[1], {names[1]: t((2, 4))})
+            yield Mistake(row, INVALID, names[1], {names[1]: t((2, 33))})
         elif " has the broadcast shape of " in rule:
-            yield Mistake(row, INVALID, names[0], {names[0]: t((1, 3))})
+            yield Mistake(row, INVALID, names[0], {names[0]: t((1, 32))})
         elif rule.startswith("convertible to FLOAT"):
             for name in rule.removeprefix("convertible to FLOAT: ").split(", "):
                 yield Mistake(row, INVALID, name, {name: Scalar(1j, COMPLEX64)})
@@ -83,7 +101,31 @@ class Data:
             yield Mistake(row, INVALID, "negativeSlope", change)
         elif rule.split()[0] in WRONG:
             name = rule.split()[0]
-            yield Mistake(row, INVALID, name, {name: WRONG[name]})
+            numbered = operator[name].kind is Kind.INT64
+            yield Mistake(row, INVALID, name, {name: 2 if numbered else WRONG[name]})
+        elif isinstance(operator, Gated):
+            yield from self._breaking_halves(operator, check)
+
+    def _breaking_halves(self, operator: Gated, check: Check) -> Iterator[Mistake]:
+        row, status, rule, names = check.row, int(check.status), check.rule, check.names
+        whole = operator.whole
+        tensors = [p.name for p in operator.tensors]
+        alike = [name for name in tensors if self._tensor(name).shape == self._tensor(whole).shape]
+        if rule.startswith("at least 1 dimension"):
+            yield Mistake(row, status, whole, {whole: t(())})
+        elif " is an axis of " in rule:
+            for number in (2, -3):
+                yield Mistake(row, status, "dim", {"dim": number})
+        elif rule.endswith("along dim is even"):
+            yield Mistake(row, status, whole, dict.fromkeys(alike, t((2, 63))))
+        elif " has the rank of " in rule:
+            yield Mistake(row, status, names[0], {names[0]: t((2,))})
+        elif " with half its size along dim" in rule:
+            # Others follow where a rule about equal shapes would be broken before.
+            others = [name for name in tensors if any(c.rule == f"{name} has the shape of {names[0]}" for c in operator.checks)]  # fmt: skip
+            for shape in ((2, 31), (32,), (3, 32)):
+                if len(shape) == 2 or "rank" not in str([c.rule for c in operator.checks]):
+                    yield Mistake(row, status, names[0], dict.fromkeys([names[0], *others], t(shape)))  # fmt: skip
 
     def _compared(self, check: Check) -> bool:
         """Whether a rule before compares dtypes."""

@@ -9,6 +9,5 @@ In the order to read, each importing from those above it:
   operators replaced, `processes.py` first calls and memory; `runner.py` chooses the cases and runs them all;
 - what is read: `tables.py` makes tables from results, `reports.py` shows them on the terminal, on a page and as CSV, `plots.py` draws.
 
-Results are plain dicts, as the JSON file holds them. `accuracy.py` and `words.py` are programs of their own: how exact results are, and the words
-of formulas.
+Results are plain dicts, as the JSON file holds them.
 """

@@ -318,7 +318,7 @@ def _first_fault(got: Results, expected: Results, dtype: DType, torch: Any, slac
 def _results(problem: Problem, contender: Contender) -> Results:
     """What a contender computes; places for results are filled with NaN first, so that a gap shows."""
     for output in problem.fresh:
-        output[...] = math.nan
+        output[...] = math.nan if "float" in str(output.dtype) else -1
     with contender.inside():
         result = contender.call()
     return problem.outputs_of(problem.out if contender.writes_out else result)

@@ -20,7 +20,9 @@ class Regime:
     layout: str = "contiguous"
     family: str = ""  # under which short tables count it; else its name
     near: tuple[int, ...] = ()  # the round size that it is compared with, in the same rounds
-    headline: bool = False  # the one that --headline shows
+    headline: tuple[
+        int, ...
+    ] = ()  # of the one that --headline shows: its shape there, where nobody waits long
     all_variants: bool = False  # else the first variant, the most important one
     all_dtypes: bool = True  # else FLOAT
     quick: bool = False  # part of --quick
@@ -59,8 +61,12 @@ def _large(name: str, shape: tuple[int, ...]) -> Regime:
     return Regime(f"large {name}", shape, _LARGE, family="large", all_variants=True, threaded=True)
 
 
-def _headline(name: str, shape: tuple[int, ...], reason: str) -> Regime:
-    return Regime(name, shape, reason, headline=True, all_variants=True, quick=True, compiled=True)
+def _headline(
+    name: str, shape: tuple[int, ...], reason: str, shown: tuple[int, ...] = ()
+) -> Regime:
+    return Regime(
+        name, shape, reason, headline=shown or shape, all_variants=True, quick=True, compiled=True
+    )
 
 
 def _odd(name: str, shape: tuple[int, ...], near: tuple[int, ...]) -> Regime:
@@ -95,7 +101,7 @@ _CPU: dict[str, tuple[Regime, ...]] = {
     "elementwise": (
         _tiny((16,)),
         Regime("cache", (1 << 16,), _CACHE, quick=True, two_phase=True),
-        _headline("bandwidth", (1 << 24,), "far beyond every cache: memory decides"),
+        _headline("bandwidth", (1 << 24,), "far beyond every cache: memory decides", (1 << 23,)),
         *_layouts((4096, 4096), *_LAYOUTS),
         *_sizes(lambda power: (1 << power,)),
         _large("2^25", (1 << 25,)),
@@ -105,7 +111,9 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         _tiny((2, 8)),
         Regime("cache", (16, 4096), _CACHE, quick=True, two_phase=True),
         Regime("square", (4096, 4096), "as many rows as classes"),
-        _headline("vocabulary 32k", (512, 32000), "the vocabulary of many language models"),
+        _headline(
+            "vocabulary 32k", (512, 32000), "the vocabulary of many language models", (256, 32000)
+        ),
         Regime("vocabulary 128k", (128, 128256), "a large vocabulary: few, long rows"),
         *_layouts((4096, 4096), "transposed"),
         *_layouts((512, 32000), "sliced"),
@@ -118,7 +126,9 @@ _CPU: dict[str, tuple[Regime, ...]] = {
     "pixels": (
         _tiny((1, 4, 2, 2)),
         Regime("cache", (1, 16, 64, 64), _CACHE, quick=True, two_phase=True),
-        _headline("21 classes", (8, 21, 512, 512), "segmentation of everyday scenes"),
+        _headline(
+            "21 classes", (8, 21, 512, 512), "segmentation of everyday scenes", (2, 21, 512, 512)
+        ),
         Regime("150 classes", (2, 150, 512, 512), "segmentation with many classes", compiled=True),
         Regime("2 classes", (16, 2, 1024, 1024), "foreground and background: targets dominate"),
         *_layouts((8, 21, 512, 512), "transposed", "sliced"),

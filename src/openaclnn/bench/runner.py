@@ -172,7 +172,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     }
     bench = Bench(
         settings.device, engines, torch, Clock() if settings.device == "cpu" else CudaClock(torch),
-        settings.rounds, settings.budget_seconds, quick=settings.quick, named=bool(settings.engines),
+        settings.rounds, settings.budget_seconds, quick=settings.quick, headline=settings.headline, named=bool(settings.engines),
     )  # fmt: skip
     follow = progress or (lambda items, label: iter(items))
     steady = Steady(follow, settings.again_seconds)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from openaclnn.bench.contenders import build_contenders, find_faults
 from openaclnn.bench.machine import team_of, threaded
 from openaclnn.bench.problems import Problem, build, measured, taken
-from openaclnn.bench.regimes import Regime, shrink
+from openaclnn.bench.regimes import Regime
 from openaclnn.bench.timing import (
     COPY,
     Bench,
@@ -26,28 +26,29 @@ from openaclnn.operators import FAMILIES
 
 ATTEMPTS = 3  # a case is timed again while other processes disturb it
 ROUND = ", round"  # ends the names of contenders at the round size beside an odd one
-_PROBE = 1 << 8  # elements of a problem that shows whether an operator takes a layout
+_PROBES = {"elementwise": (16, 16), "rows": (16, 16), "pixels": (2, 8, 4, 4)}
+"""Shapes of problems that show whether an operator takes a layout."""
 
 
 def speed_cases(
     regimes: Mapping[str, Sequence[Regime]], dtypes: Sequence[DType], quick: bool, headline: bool
 ) -> Iterator[Case]:
     """The cases of these regimes, operator by operator; none of a layout that an operator refuses. Headlines are of operators
-    that have a module of their own."""
-    known: dict[tuple[str, str, str], bool] = {}
+    that have a module of their own and no section of training, at sizes of their own."""
     for operator in measured():
-        if headline and operator.home.rpartition(".")[2] in FAMILIES:
+        in_family = operator.home.rpartition(".")[2] in FAMILIES
+        if headline and (in_family or hasattr(operator.workloads, "TRAINED")):
             continue
         for regime in regimes.get(operator.workloads.PATTERN, ()):
             if (quick and not regime.quick) or (headline and not regime.headline):
                 continue
+            if headline:
+                regime = replace(regime, shape=regime.headline)
             names = list(operator.workloads.VARIANTS)
             default = FLOATS if regime.all_dtypes and not quick else (FLOAT,)
             for variant in names if regime.all_variants and not quick else names[:1]:
-                key = operator.name, variant, regime.layout
-                if key not in known:
-                    known[key] = _takes(operator, variant, regime)
-                for dtype in taken(operator, dtypes or default) if known[key] else ():
+                served = _takes(operator, variant, regime.layout)
+                for dtype in taken(operator, dtypes or default) if served else ():
                     yield speed_case(operator, variant, dtype, regime)
 
 
@@ -56,10 +57,10 @@ def speed_case(operator: Operator, variant: str, dtype: DType, regime: Regime) -
     return Case(operator.python_name, variant, regime.name, regime.shape, dtype.name, runner)
 
 
-def _takes(operator: Operator, variant: str, regime: Regime) -> bool:
+@cache
+def _takes(operator: Operator, variant: str, layout: str) -> bool:
     """Whether the operator has problems of this layout."""
-    small = shrink(operator.workloads.PATTERN, regime.shape, _PROBE)
-    return build(operator, variant, FLOAT, small, regime.layout) is not None
+    return build(operator, variant, FLOAT, _PROBES[operator.workloads.PATTERN], layout) is not None
 
 
 def _run(
@@ -84,7 +85,8 @@ def _run(
     engines = bench.engines if bench.named or not regime.threaded else threaded(bench.engines)
 
     def contenders_of(given: Problem, compiled: bool = False) -> list[Contender]:
-        return factory(given, engines, bench.torch, two_phase=regime.two_phase, compiled=compiled)
+        found = factory(given, engines, bench.torch, two_phase=regime.two_phase, compiled=compiled)
+        return [c for c in found if c.writes_out or c.name == COPY] if bench.headline else found
 
     contenders = contenders_of(problem, regime.compiled and not bench.quick)
     faults = find_faults(problem, contenders, contenders_of, bench.torch)
@@ -100,7 +102,7 @@ def _run(
             for each in neighbours
             if each.ours and each.writes_out and not each.unavailable and each.name not in faults
         ]
-    for _ in range(ATTEMPTS):
+    for _ in range(1 if bench.headline else ATTEMPTS):
         rows, timings = time_contenders(about, contenders, faults, bench, beside=beside)
         if not rows[0]["disturbed"]:
             break

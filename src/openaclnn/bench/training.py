@@ -33,7 +33,6 @@ from openaclnn.bench.timing import (
 )
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
-from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators import registry
 
 OURS, THEIRS = "openaclnn.torch", "torch"
@@ -236,12 +235,14 @@ def _pair(
 
 
 def override_cases(dtypes: Sequence[DType] = ()) -> list[Case]:
-    """Every operator that can be replaced, by each variant of its workload, and without weights where they may be missing."""
-    from openaclnn.torch.override import OVERRIDES
+    """Every operator that is replaced for few elements, by each variant of its workload, and without weights where they may be missing."""
+    from openaclnn.torch.override import FEWEST, OVERRIDES
     from openaclnn.torch.signatures import WEIGHT as OPTIONAL
 
     cases = []
     for name, override in OVERRIDES.items():
+        if name in FEWEST or not override.devices:
+            continue
         work = override.kernel.operator.workloads
         weights = ("", ", no weight") if OPTIONAL in override.signature.kinds else ("",)
         for variant, said, dtype in itertools.product(work.VARIANTS, weights, dtypes or FLOATS):
@@ -257,57 +258,47 @@ def _run_override(
     """Replacing and giving back is no part of what is timed."""
     from openaclnn.torch import use
 
-    function = getattr(bench.torch.ops.aten, case.name).default
     arguments = _override_arguments(case, override, variant, weighted, dtype, bench)
-    call = functools.partial(_plainly, function, arguments)
+    call = functools.partial(override.call_theirs, override.overload, arguments)
     replaced = functools.partial(use, only=[case.name])
     sides = [Contender(THEIRS, call), Contender(OURS, call, True, inside=replaced)]
-    fault = _override_fault(case.name, override, function, arguments, bench.torch)
+    fault = _override_fault(case.name, override, arguments, bench.torch)
     return _pair(case, sides, fault, bench)
-
-
-def _plainly(function: Any, arguments: Sequence[Any]) -> Any:
-    return function(*arguments)
 
 
 def _override_arguments(
     case: Case, override: Any, variant: str, weighted: bool, dtype: DType, bench: Bench
 ) -> list[Any]:
     """The workload's, in PyTorch's order; one element has no axis, as autograd hands it over."""
-    torch, kernel, signature = bench.torch, override.kernel, override.signature
+    torch, kernel = bench.torch, override.kernel
     drawn = _drawn(kernel.operator, dtype, case.shape, variant)
-    values = [drawn.get(*pair) for pair in zip(kernel.names, kernel.defaults, strict=True)]
-    options = [value for place, value in enumerate(values) if place not in kernel.tensors]
-    tensors = [to_torch(torch, values[place]).to(bench.device) for place in kernel.tensors]
+    values = {name: drawn.get(name, default) for name, default in zip(kernel.names, kernel.defaults, strict=True)}  # fmt: skip
+    for name in (kernel.names[place] for place in kernel.tensors):
+        tensor = to_torch(torch, values[name]).to(bench.device)
+        values[name] = tensor.reshape(()) if tensor.numel() == 1 else tensor
     if not weighted:
-        tensors[kernel.tensors.index(kernel.names.index(WEIGHT))] = None
-    arguments: list[Any] = [None] * len(signature.kinds)
-    for place, value in zip(signature.order, (*tensors, *options), strict=True):
-        if isinstance(value, torch.Tensor) and value.numel() == 1:
-            value = value.reshape(())
-        arguments[place] = REDUCTIONS.index(value) if isinstance(value, str) else value
+        values[WEIGHT] = None
+    arguments: list[Any] = override.arguments(values)
     return arguments
 
 
-def _override_fault(
-    name: str, override: Any, function: Any, arguments: Sequence[Any], torch: Any
-) -> str:
+def _override_fault(name: str, override: Any, arguments: Sequence[Any], torch: Any) -> str:
     """Why our kernel is not timed: it does not serve, or is further from float64 than PyTorch's by more than a rounding."""
     from openaclnn.torch import served, use
     from openaclnn.torch.signatures import REDUCTION
 
     with use(only=[name]):
         for _ in range(2):
-            ours = _results(function, arguments, torch)
+            ours = _results(override, arguments, torch)
     count = served()[name]
     if count.ours != count.calls:
         return f"PyTorch's served: {'; '.join(count.reasons)}"
-    theirs = _results(function, arguments, torch)
+    theirs = _results(override, arguments, torch)
     wide = [
         value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
         for value in arguments
     ]
-    results = list(zip(ours, theirs, _results(function, wide, torch), strict=True))
+    results = list(zip(ours, theirs, _results(override, wide, torch), strict=True))
     reduction = override.signature.kinds.find(REDUCTION)
     # What is beside losses that nobody adds up PyTorch may leave as it was allocated.
     if reduction >= 0 and not arguments[reduction]:
@@ -316,8 +307,8 @@ def _override_fault(
     return next((fault for each in results if (fault := further_off(*each, eps))), "")
 
 
-def _results(function: Any, arguments: Sequence[Any], torch: Any) -> list[Any]:
+def _results(override: Any, arguments: Sequence[Any], torch: Any) -> list[Any]:
     """One or several, of copies: an operator may write over what it is given."""
     copies = [each.clone() if isinstance(each, torch.Tensor) else each for each in arguments]
-    results = function(*copies)
+    results = override.call_theirs(override.overload, copies)
     return list(results) if isinstance(results, tuple) else [results]

@@ -224,12 +224,15 @@ def check_overlap(plan: Plan, extents: Extents, tensors: Sequence[Tensor]) -> No
         for operand, source, (first, beyond) in zip(operands[:place], tensors, spans, strict=False):
             if beyond <= start or stop <= first or source.device != target.device:
                 continue
+            if operand.parameter == output.parameter:  # the other half of it, or itself, in place
+                continue
             alike = output is plan.output and walks_alike(operand, output)
             if (alike and source.address == target.address) or _interleaved(source, target):
                 continue
+            same = "" if plan.halved else ", or exactly the same view"
             raise _refuse(
-                plan, output.parameter, f"memory apart from {operand.parameter}'s, or exactly the same view",
-                "a partial overlap", Status.ACLNN_ERR_PARAM_INVALID,
+                plan, output.parameter, f"memory apart from {operand.parameter}'s{same}",
+                f"{'an' if plan.halved else 'a partial'} overlap", Status.ACLNN_ERR_PARAM_INVALID,
             )  # fmt: skip
 
 

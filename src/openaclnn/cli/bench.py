@@ -66,7 +66,7 @@ def _seconds(context: Any, parameter: Any, given: float | None) -> float | None:
 @click.option("--quick", is_flag=True, help="A subset that takes about a minute.")
 @click.option(
     "--headline", is_flag=True,
-    help="One large problem of each operator with one output in FLOAT, a line each, beside NumPy and PyTorch.",
+    help="One large problem of some operators in FLOAT, a line each, beside NumPy and PyTorch: a quarter of a minute.",
 )  # fmt: skip
 @click.option(
     "--only", multiple=True, metavar="TEXT",

@@ -5,17 +5,17 @@ options are its parameters.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from openaclnn.cli.say import command_options, say, say_json, say_rows
-from openaclnn.core.declare import Operator, Sample
+from openaclnn.core.declare import Operator, Sample, SupportTable
 from openaclnn.core.interface import Kind, Parameter, snake_case
 from openaclnn.core.products import PRODUCTS
-from openaclnn.operators import find_operator, grouped, registry, support_table
+from openaclnn.operators import find_operator, grouped, registry
 
 __all__ = [
     "Choices", "PerOperator", "completion", "describe", "file_names", "list_operators", "operator_argument",
@@ -30,11 +30,16 @@ def _find(context: Any, parameter: Any, name: str) -> Operator:
         raise click.UsageError(str(error.args[0])) from None
 
 
-def operator_names(context: Any, parameter: Any, incomplete: str) -> list[str]:
-    """What a shell offers in an operator's place: C names where one was begun."""
-    names = [each.python_name for each in registry()]
-    names += [each.name for each in registry() if incomplete]
-    return [name for name in names if name.startswith(incomplete)]
+def operator_names(context: Any, parameter: Any, incomplete: str) -> list[CompletionItem]:
+    """What a shell offers in an operator's place, with its family: C names where one was begun; what has the text inside where no name begins
+    with it."""
+    every = [(family, each) for family, members in grouped().items() for each in members]
+    names = {each.python_name: family for family, each in every}
+    if incomplete:
+        names |= {each.name: family for family, each in every}
+    begun = [name for name in names if name.startswith(incomplete)]
+    inside = [name for name in names if incomplete.lower() in name.lower()]
+    return [CompletionItem(name, help=names[name]) for name in begun or inside]
 
 
 def product_names(context: Any, parameter: Any, incomplete: str) -> list[str]:
@@ -51,19 +56,36 @@ operator_argument = click.argument("operator", callback=_find, shell_complete=op
 """An operator by its C or Python name."""
 
 
+texts_argument = click.argument("texts", nargs=-1, metavar="[TEXT]...")
+
+
+def _matching(texts: Sequence[str]) -> list[tuple[str, Operator]]:
+    """The operators with all of these texts in their names, family or summary, family by family."""
+    found = []
+    for family, members in grouped().items():
+        for each in members:
+            said = f"{each.name} {each.python_name} {family} {each.summary}".lower()
+            if all(text.lower() in said for text in texts):
+                found.append((family, each))
+    if not found:
+        raise click.UsageError(f"no operator has {' and '.join(map(repr, texts))} in its name, family or summary")  # fmt: skip
+    return found
+
+
 @click.command("list")
+@texts_argument
 @command_options
-def list_operators(as_json: bool) -> None:
-    """List the operators, family by family.
+def list_operators(texts: tuple[str, ...], as_json: bool) -> None:
+    """List the operators, family by family; those with every TEXT in their name, family or summary.
 
     \b
     Example:
       openaclnn list
+      openaclnn list softmax gradient
     """
     rows = [
         (operator.name, operator.python_name, family, operator.summary)
-        for family, members in grouped().items()
-        for operator in members
+        for family, operator in _matching(texts)
     ]
     header = ("C name", "Python name", "family", "what it computes")
     say_rows(header, rows, as_json, keys=("name", "python", "family", "summary"))
@@ -141,7 +163,7 @@ class PerOperator(click.Group):
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         if incomplete.startswith("-"):
             return super().shell_complete(context, incomplete)
-        return [CompletionItem(name) for name in operator_names(context, None, incomplete)]
+        return operator_names(context, None, incomplete)
 
 
 def operator_command(
@@ -201,16 +223,18 @@ def read_value(text: str) -> Any:
 
 
 @click.command()
+@texts_argument
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
 @command_options
-def support(markdown: bool, as_json: bool) -> None:
-    """Show operator x product x dtype.
+def support(texts: tuple[str, ...], markdown: bool, as_json: bool) -> None:
+    """Show operator x product x dtype, family by family; of operators with every TEXT in their name, family or summary.
 
     \b
     Example:
       openaclnn support --markdown
+      openaclnn support gelu
     """
-    support = support_table()
+    support = SupportTable.of([operator for _, operator in _matching(texts)])
     if as_json:
         say_json([dict(zip(support.header, row, strict=True)) for row in support.rows])
     else:

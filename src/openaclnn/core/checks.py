@@ -284,6 +284,24 @@ def broadcastable(row: str, *which: str) -> Check:
     return Check(row, INVALID, f"{', '.join(which)} broadcast", which, broken_by)
 
 
+def broadcasts_to(
+    row: str, name: str, shape: Callable[[Call], tuple[int, ...]], what: str
+) -> Check:
+    """A tensor, if there is one, stretches to a shape."""
+
+    def broken_by(call: Call) -> Violation | None:
+        tensor = call.values[name]
+        if not isinstance(tensor, Tensor):
+            return None
+        whole = shape(call)
+        if broadcast_shapes(tensor.shape, whole) == whole:
+            return None
+        expected = f"a shape that broadcasts to {whole}, {what}"
+        return Violation(name, expected, f"shape {tensor.shape}")
+
+    return Check(row, INVALID, f"{name} broadcasts to {what}", (name,), broken_by, name)
+
+
 def output_shape(row: str, name: str, inputs: tuple[str, ...]) -> Check:
     """The output has the broadcast shape of the inputs."""
 
@@ -331,6 +349,32 @@ def _format_name(code: int) -> str:
         return Format(code).name.removeprefix("ACL_FORMAT_").removeprefix("ACL_")
     except ValueError:
         return f"format {code}"
+
+
+def format_not_in(row: str, formats: frozenset[Format], *which: str) -> Check:
+    """None of the product's private formats."""
+
+    def broken_by(call: Call) -> Violation | None:
+        for name in which:
+            tensor = call.values[name]
+            if isinstance(tensor, Tensor) and tensor.format in formats:
+                return Violation(name, "a public format", _format_name(tensor.format))
+        return None
+
+    return Check(row, INVALID, f"no private format: {', '.join(which)}", which, broken_by)
+
+
+def same_format(row: str, name: str, other: str) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        tensor, model = call.values[name], call.values[other]
+        if not (isinstance(tensor, Tensor) and isinstance(model, Tensor)):
+            return None
+        if tensor.format != model.format:
+            expected = f"{_format_name(model.format)}, the format of {other}"
+            return Violation(name, expected, _format_name(tensor.format))
+        return None
+
+    return Check(row, INVALID, f"{name} has the format of {other}", (name, other), broken_by, name)
 
 
 def value_check(

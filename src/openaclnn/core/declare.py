@@ -61,13 +61,19 @@ class Sample:
 
 @dataclass(frozen=True)
 class Gradient:
-    """The operator that computes another's derivative by its first tensor; its own first tensor is the gradient of the result.
+    """The operator that computes another's derivative by its first tensor.
 
-    Its other parameters are what is called so in the forward, or what `sources` says: an input, or the output.
+    Its parameters are what is called so in the forward, or what `sources` says: an input, or the output. What the forward lacks has its
+    default.
     """
 
     operator: str  # its C name
     sources: Mapping[str, str] = field(default_factory=dict)  # C names of the forward's by its own
+    others: Mapping[str, Gradient] = field(default_factory=dict)  # derivatives by other tensors
+    expanded: bool = False  # tensors are stretched to one shape first, and what is summed over that
+    incoming: str = ""  # its tensor that is the gradient of the result; "": the first
+    # Options that are not the forward's own values, but made of these.
+    converted: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,6 +90,9 @@ class Operator(Interface):
     # Arguments as the reference is to see them: what a product accepts without effect, what is converted first.
     seen_by_reference: Callable[[Call], dict[str, Any]] = lambda call: {}
     gradient: Gradient | None = None  # where one operator of the interface computes its derivative
+    aten: str = (
+        ""  # the operator of `torch.ops.aten` that computes the same, special values included
+    )
     module: str = ""  # where it is declared; "": where its reference is
 
     @cached_property
@@ -184,9 +193,11 @@ class Operator(Interface):
 
     @property
     def workloads(self) -> Any:
-        """Test cases, benchmark problems and PyTorch peers: `workloads/<name>.py` beside the declaring `<name>.py`."""
+        """Test cases, benchmark problems and PyTorch peers: `workloads/<name>.py` beside the declaring `<name>.py`, or what has the operator's
+        Python name there."""
         package, _, name = self.home.rpartition(".")
-        return importlib.import_module(f"{package}.workloads.{name}")
+        module = importlib.import_module(f"{package}.workloads.{name}")
+        return getattr(module, self.python_name, module)
 
     def __repr__(self) -> str:
         return f"<Operator {self.name}>"
@@ -347,7 +358,9 @@ def _faults_of_names(operator: Operator) -> Iterator[str]:
         yield f"name: expected aclnn in front, got {operator.name}"
     file = operator.home.rpartition(".")[2]
     own = type(operator).workloads is not Operator.workloads
-    if not own and file != operator.python_name:  # by which its workloads are found
+    if (
+        not (own or operator.module) and file != operator.python_name
+    ):  # by which its workloads are found
         yield f"file: expected {operator.python_name}.py, which has its reference, got {file}.py"
     if operator.families - _TAGS:
         strange = ", ".join(sorted(operator.families - _TAGS))

@@ -79,7 +79,7 @@ class Parameter:
     @cached_property
     def field(self) -> str:
         """An output's name among several: snake case, without the C suffix."""
-        return snake_case(self.name.removesuffix("Out"))
+        return snake_case(self.name.removesuffix("Optional").removesuffix("Out"))
 
     @cached_property
     def is_tensor(self) -> bool:

@@ -12,18 +12,19 @@ import functools
 import marshal
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from openaclnn.core.dtypes import DType, promote
+from openaclnn.core.dtypes import FLOAT, DType, promote
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor, element_count, extent
 
 __all__ = [
-    "ANY_COUNT", "Free", "BoundedCache", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
-    "exactly", "filling_plan", "reduced_plan", "rounded_first", "row_major_walks", "told_of", "walks_alike",
+    "ANY_COUNT", "Free", "BoundedCache", "HALVES", "Half", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
+    "exactly", "filling_plan", "halves_plan", "over", "reduced_plan", "rounded_first", "row_major_walks", "Step", "stretched", "summed_plan", "told_of",
+    "walks_alike",
 ]  # fmt: skip
 
 
@@ -41,7 +42,31 @@ class Operand(NamedTuple):
     offset: int = 0  # from the tensor's first element to the first one visited
     low: int = 0  # the view covers the bytes [address + low, address + high)
     high: int = 0
-    role: str = "full"  # "full", "positions", "classes" or "single": see class_plan
+    # "full", "positions", "classes" or "single": see class_plan; "channels": see channels.py; or one of HALVES
+    role: str = "full"
+
+
+HALVES = ("first half", "second half")
+"""Roles of operands that are parts of a tensor along `Plan.class_axis`."""
+
+
+class Half(NamedTuple):
+    """The first or second half of a tensor along an axis, as an operand: kernels walk it where it lies."""
+
+    tensor: Tensor
+    axis: int
+    second: bool
+
+    @property
+    def view(self) -> Tensor:
+        """The half as a tensor; where it begins, the offset says."""
+        tensor, axis = self.tensor, self.axis
+        shape = (*tensor.shape[:axis], tensor.shape[axis] // 2, *tensor.shape[axis + 1 :])
+        return Tensor.view(shape, tensor.dtype, tensor.strides, 0, None, tensor.device)
+
+    @property
+    def offset(self) -> int:
+        return self.second * (self.tensor.shape[self.axis] // 2) * self.tensor.strides[self.axis]
 
 
 told_of = attrgetter("parameter", "dtype", "role")
@@ -80,13 +105,18 @@ class Plan:
     classes: int = 0
     targets: int = -1  # which input holds class indices; -1: none does
     reciprocal: str = ""  # which number is one over the count of elements
-    class_axis: int = -1  # of the output's shape; -1: there is none
+    fixed: bool = (
+        False  # numbers or rules follow from the sizes otherwise: other sizes need another plan
+    )
+    class_axis: int = -1  # of the output's shape, of classes or of halves; -1: there is none
     dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
     workspace: int = 0
     free: tuple[Free, ...] = ()
     more: tuple[Operand, ...] = ()  # outputs after the first
     spared: tuple[Operand, ...] = ()  # outputs that this call does not compute
     reduction: str = ""  # "sum", "mean": of what is computed at each element or position
+    steps: tuple[Step, ...] = ()  # the plans that engines run in this one's place
+    scratch: int = 0  # bytes of memory for what a step leaves for the next
 
     @property
     def empty(self) -> bool:
@@ -100,6 +130,24 @@ class Plan:
     @property
     def outputs(self) -> tuple[Operand, ...]:
         return (self.output, *self.more)
+
+    @property
+    def halved(self) -> bool:
+        """Whether operands are halves of tensors: one address may stand for two."""
+        return any(own.role in HALVES for own in self.inputs)
+
+    @property
+    def of_one_size(self) -> bool:
+        """Whether it says nothing of calls of other sizes: numbers, offsets or steps that sizes decide, or shapes that do not broadcast."""
+        apart = ("channels", *HALVES)
+        return self.fixed or bool(self.steps) or any(own.role in apart for own in self.inputs)
+
+
+class Step(NamedTuple):
+    """A plan that is a part of another, and where each of its operands is among the other's; scratch memory is behind those."""
+
+    plan: Plan
+    places: tuple[int, ...]
 
 
 def exactly(numbers: Mapping[str, Any], but: str = "") -> bytes:
@@ -151,7 +199,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
 _ONE = (), (1,)  # shapes that stretch to whatever there is beside them
 
 
-def _stretched(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+def stretched(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The tensor's strides over a broadcast shape: 0 along stretched axes."""
     if tensor.shape == shape:
         return tensor.strides
@@ -257,7 +305,7 @@ def _walked(
     flat = _in_a_row(tensors, shape, count) if count > 1 else None
     if flat is not None:
         return (count,), *flat
-    rows = [_stretched(tensor, shape) for _, tensor in tensors]
+    rows = [stretched(tensor, shape) for _, tensor in tensors]
     merged, strides, offsets = collapse(shape, [*rows, *behind])
     operands = [
         Operand(name, tensor.dtype, walk, 0, offset, *extent(tensor))
@@ -275,13 +323,41 @@ def elementwise_plan(
     numbers: Mapping[str, Any],
     reciprocal: str = "",
     free: tuple[Free, ...] = (),
+    fixed: bool = False,
+    spared: Sequence[tuple[str, Tensor, str]] = (),
 ) -> Plan:
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
     _check_free(free, kernel, numbers)
     merged, (*operands, last), dense = _walked(operator, [*inputs, output], output[1].shape)
     return Plan(
         operator, kernel, compute, merged, tuple(operands), last, numbers,
-        reciprocal=reciprocal, dense=dense, free=free,
+        reciprocal=reciprocal, fixed=fixed, dense=dense, free=free, spared=_spared(spared),
+    )  # fmt: skip
+
+
+def halves_plan(
+    operator: str,
+    kernel: str,
+    compute: DType,
+    inputs: Sequence[tuple[str, Tensor | Half]],
+    outputs: Sequence[tuple[str, Tensor | Half]],
+    numbers: Mapping[str, Any],
+) -> Plan:
+    """The plan of an elementwise kernel over tensors, and halves of tensors, of one shape."""
+    named = [*inputs, *outputs]
+    views = [(name, own.view if isinstance(own, Half) else own) for name, own in named]
+    merged, operands, _ = _walked(operator, views, views[0][1].shape)
+    axis = -1
+    for place, (operand, (_, own)) in enumerate(zip(operands, named, strict=True)):
+        if isinstance(own, Half):
+            axis, (low, high) = own.axis, extent(own.tensor)
+            operands[place] = operand._replace(
+                offset=operand.offset + own.offset, low=low, high=high, role=HALVES[own.second]
+            )
+    first, *more = operands[len(inputs) :]
+    return Plan(
+        operator, kernel, compute, merged, tuple(operands[: len(inputs)]), first, numbers,
+        class_axis=axis, more=tuple(more),
     )  # fmt: skip
 
 
@@ -324,9 +400,13 @@ def filling_plan(
     *outputs: tuple[str, Tensor, float],
     spared: Sequence[tuple[str, Tensor, str]] = (),
 ) -> Plan:
-    """The plan that writes numbers into outputs of one element: what an operator gives for empty tensors."""
-    first, *more = [single_operand((name, tensor), 1) for name, tensor, _ in outputs]
+    """The plan that writes numbers into outputs of one element, or a number into one of several: what an operator gives for empty tensors."""
     numbers = {name: number for name, _, number in outputs}
+    if len(outputs) == 1 and outputs[0][1].size > 1:
+        name, tensor, _ = outputs[0]
+        shape, (output,), _ = _walked(operator, [(name, tensor)], tensor.shape)
+        return Plan(operator, "fill", tensor.dtype, shape, (), output, numbers)
+    first, *more = [single_operand((name, tensor), 1) for name, tensor, _ in outputs]
     return Plan(
         operator, "fill", first.dtype, (1,), (), first, numbers, more=tuple(more), spared=_spared(spared)
     )  # fmt: skip
@@ -345,6 +425,7 @@ def class_plan(
     free: tuple[Free, ...] = (),
     reduction: str = "",
     spared: Sequence[tuple[str, Tensor, str]] = (),
+    fixed: bool = False,
 ) -> Plan:
     """The plan of a kernel with a class axis.
 
@@ -374,7 +455,90 @@ def class_plan(
         more=tuple(operands[first + 1 :]),
         spared=_spared(spared),
         reduction=reduction,
+        fixed=fixed,
     )
+
+
+def summed_plan(
+    operator: str,
+    kernels: tuple[str, str, str],
+    compute: DType,
+    inputs: Sequence[tuple[str, Tensor]],
+    output: tuple[str, Tensor],
+    shape: tuple[int, ...],
+    numbers: Mapping[str, Any],
+) -> Plan:
+    """The plan that adds up what a formula gives over a shape, along the axes that the output does not have, or has one element of.
+
+    The kernels are those of the formula, of the row formula that is its total, and of a total. Axes that lie in one another for all inputs are added
+    up at once; others one after the other, in FLOAT.
+    """
+    name, tensor = output
+    if tensor.size == 1:
+        whole = reduced_plan(operator, kernels[0], compute, inputs, output, shape, numbers, "sum")
+        return replace(whole, fixed=True)
+    sizes = (1,) * (len(shape) - len(tensor.shape)) + tensor.shape
+    kept = [axis for axis, size in enumerate(sizes) if size == shape[axis]]
+    walks = [stretched(own, shape) for _, own in inputs]
+    groups: list[tuple[int, list[int]]] = []  # of axes: how many elements, and each input's stride
+    for axis, size in enumerate(shape):
+        if axis in kept:
+            continue
+        strides = [walk[axis] for walk in walks]
+        if groups and groups[-1][1] == [stride * size for stride in strides]:
+            groups[-1] = groups[-1][0] * size, strides
+        else:
+            groups.append((size, strides))
+    own_shape = tuple([shape[axis] for axis in kept])
+    steps = stretched(tensor, shape)
+    left = _laid(tensor, own_shape, tuple([steps[axis] for axis in kept]))
+    views = [
+        (own, _laid(one, (*own_shape, *[size for size, _ in groups]), (*[walk[axis] for axis in kept], *[strides[place] for _, strides in groups])), "full")
+        for place, ((own, one), walk) in enumerate(zip(inputs, walks, strict=True))
+    ]  # fmt: skip
+    stages: list[Plan] = []
+    for number in reversed(range(len(groups))):
+        along = (*own_shape, *[size for size, _ in groups[: number + 1]])
+        result = Tensor.view(along[:-1], FLOAT, None, 0, None, "") if number else left
+        stage = class_plan(
+            operator, kernels[2] if stages else kernels[1], FLOAT if len(groups) > 1 else compute, views, [(name, result, "positions")], along,
+            len(along) - 1, -1, {} if stages else numbers,
+        )  # fmt: skip
+        stages.append(replace(stage, fixed=True))
+        views = [(name, result, "full")]
+    found = stages[0]
+    if len(stages) > 1:
+        several, scratch = _one_after_the_other(stages)
+        found = replace(found, output=stages[-1].output, steps=several, scratch=scratch)
+    extents = {own: extent(one) for own, one in (*inputs, output)}
+    covered = [own._replace(low=extents[own.parameter][0], high=extents[own.parameter][1]) for own in found.operands]  # fmt: skip
+    return replace(found, inputs=tuple(covered[:-1]), output=covered[-1])
+
+
+def _one_after_the_other(stages: Sequence[Plan]) -> tuple[tuple[Step, ...], int]:
+    """Plans each of which reads what the one before wrote: as steps, with the bytes of memory between them."""
+    steps, end, begin = [], 0, 0
+    inputs = len(stages[0].inputs)
+    for number, stage in enumerate(stages):
+        read, written = tuple(range(inputs)), inputs
+        if number:
+            stage = replace(stage, inputs=(stage.inputs[0]._replace(offset=begin),))
+            read = (inputs + 1,)
+        if number < len(stages) - 1:
+            stage = replace(stage, output=stage.output._replace(offset=end))
+            begin, end, written = end, end + -(-element_count(stage.shape) // 16) * 16, inputs + 1
+        steps.append(Step(stage, (*read, written)))
+    return tuple(steps), end * FLOAT.itemsize
+
+
+def over(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A tensor as it stretches to a shape."""
+    return tensor if tensor.shape == shape else _laid(tensor, shape, stretched(tensor, shape))
+
+
+def _laid(tensor: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+    """A tensor's memory, walked otherwise."""
+    return Tensor.view(shape, tensor.dtype, strides, 0, None, tensor.device)
 
 
 def _spared(outputs: Sequence[tuple[str, Tensor, str]]) -> tuple[Operand, ...]:
@@ -478,7 +642,7 @@ def walks_alike(operand: Operand, output: Operand) -> bool:
     """
     return (
         operand.role == "full"
-        and output.role != "positions"
+        and output.role not in ("positions", *HALVES)
         and operand.dtype.itemsize == output.dtype.itemsize
         and operand.strides == output.strides
         and operand.class_stride == output.class_stride

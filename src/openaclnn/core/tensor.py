@@ -43,6 +43,12 @@ class Format(IntEnum):
     ACL_FORMAT_FRACTAL_NZ_C0_8 = 54
 
 
+PRIVATE_FORMATS = frozenset(
+    own for own in Format if "C0" in own.name or "C1" in own.name or "FRACTAL" in own.name
+)
+"""Those that products lay out data in for themselves."""
+
+
 def element_count(shape: tuple[int, ...]) -> int:
     """How many elements a shape has; 1 for a 0-d shape."""
     return math.prod(shape)

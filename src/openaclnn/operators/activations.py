@@ -29,13 +29,13 @@ from openaclnn.operators import pairwise
 from openaclnn.operators.workloads.words import KernelForm
 
 __all__ = [
-    "ALL", "G", "NEWEST", "NOT_310P", "NOT_950", "X", "Activation", "KernelForm", "broadcast", "converts", "declare", "dtypes",
-    "generated", "in_bounds", "not_null", "number", "number_of", "promoted", "promotes", "rank", "same_as_promoted", "same_dtype",
-    "same_shape", "scalars", "value",
+    "ALL", "G", "NEWEST", "NOT_310P", "NOT_910", "NOT_950", "X", "Activation", "KernelForm", "Rule", "broadcast", "converts", "declare", "dtypes",
+    "dtypes_among", "enter", "generated", "in_bounds", "not_null", "number", "number_of", "promoted", "promotes", "rank", "reference_of", "same_as_promoted",
+    "same_dtype", "same_format", "same_shape", "scalars", "value",
 ]  # fmt: skip
 
 ALL = pairwise.FAMILIES
-NOT_310P, NOT_950 = ALL - {"310p"}, ALL - {"950"}
+NOT_310P, NOT_910, NOT_950 = ALL - {"310p"}, ALL - {"910"}, ALL - {"950"}
 NEWEST = frozenset({"950", "a3", "a2"})
 """Which product families have an operator."""
 
@@ -53,7 +53,7 @@ class Activation(Operator):
 
     kernel: Formula
     kernels: tuple[KernelForm, ...] = ()
-    # PyTorch's function of the same arguments: its name under `torch.ops.aten`, or a function of `torch` and these.
+    # PyTorch's function of the same arguments, where it is not `aten`: its name under `torch.ops.aten`, or a function of `torch` and these.
     peer: str | Callable[..., Any] = ""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"plain": {}})
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -63,6 +63,12 @@ class Activation(Operator):
     def read(self) -> tuple[str, ...]:
         """The tensors that the formula takes, which stand before others."""
         return tuple(p.name for p in self.parameters if p.is_read)[: len(self.kernel.values)]
+
+    def shape_of(
+        self, name: str, shape: tuple[int, ...], options: Mapping[str, Any]
+    ) -> tuple[int, ...]:
+        """The shape of a tensor where the formula runs over one."""
+        return shape
 
     @property
     def workloads(self) -> Any:
@@ -94,6 +100,11 @@ def dtypes(*names: str, more: tuple[DType, ...] = (), apart: bool = False) -> Ru
     return of
 
 
+def dtypes_among(known: tuple[DType, ...], *names: str) -> Rule:
+    """Some dtypes, whatever else the product has."""
+    return lambda operator, row: [checks.dtype_one_of(row, name, known) for name in names]
+
+
 def same_dtype(*names: str) -> Rule:
     def of(operator: Activation, row: str) -> list[Check]:
         first, *others = _renamed(operator, names or tuple(p.name for p in operator.tensors))
@@ -108,6 +119,11 @@ def same_shape(*names: str) -> Rule:
         return [checks.same_shape(row, other, first) for other in others]
 
     return of
+
+
+def same_format(operator: Activation, row: str) -> list[Check]:
+    """The output has the format of the input."""
+    return [checks.same_format(row, operator.output.name, operator.read[0])]
 
 
 def rank(*names: str) -> Rule:
@@ -251,24 +267,26 @@ def declare(
     const_output: bool = False,
     scalar_type: str = "",
     after: tuple[Parameter, ...] = (),
+    shapes: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Activation:
     """Enter an operator, and with the name of its tensor its form that works in place; what the two share is said once.
 
-    `inputs` has what each tensor is; by default there is one, `self`. `expected` is what the first sample gives: of X, or of G and X, or of
+    `inputs` has what each tensor is; by default there is one, `self`. `shapes` says those that are not the first's. `expected` is what the first sample gives: of X, or of G and X, or of
     the `arguments`, with the options that are among these.
     """
     inputs = {"self": "what the function is applied to"} if inputs is None else inputs
     broadcasts = broadcast in rules
     shape = "broadcasts with the others" if broadcasts else f"that of {next(iter(inputs))}"
+    shapes = {next(iter(inputs)): "0 to 8 dimensions"} | dict(shapes or {})
     tensors = [
-        Parameter(each, Kind.TENSOR, text, shape if place else "0 to 8 dimensions", accepts)
-        for place, (each, text) in enumerate(inputs.items())
+        Parameter(each, Kind.TENSOR, text, shapes.get(each, shape), accepts)
+        for each, text in inputs.items()
     ]
     text = "gradient of the input" if re.search("Backward|Grad", name) else "the result"
     c_type = "const aclTensor *" if const_output else ""
     written = Parameter(
-        output, Kind.OUTPUT, text, "the broadcast shape" if broadcasts else shape, accepts, c_type=c_type
+        output, Kind.OUTPUT, text, shapes.get(output, "the broadcast shape" if broadcasts else shape), accepts, c_type=c_type
     )  # fmt: skip
     options = [replace(p, c_type=scalar_type) if scalar_type else p for p in options]
     given = dict(arguments or {})
@@ -276,7 +294,7 @@ def declare(
     samples = {p.python_name: (FLOAT, v) for p, v in zip(tensors, values, strict=False)} | given
     operator = _operator(
         f"aclnn{name}", summary, formula, kernel, reference, (*tensors, *options, written, *after), rules, families, compute, numbers,
-        samples=(Sample("worked values", dict(samples), list(expected)),), **more,
+        samples=(Sample("worked values", dict(samples), expected if isinstance(expected, tuple) else list(expected)),), **more,
     )  # fmt: skip
     if in_place:
         (first, *others) = tensors
@@ -287,9 +305,14 @@ def declare(
         _operator(
             f"aclnnInplace{name}", f"{summary.removesuffix('.')}, written over its input.", _in_place_formula(formula, first.name, output, in_place),
             kernel, reference, (ref, *others, *options), rules, families, compute, numbers,
-            samples=(Sample("worked values", samples, list(expected)),), **{**more, "kernels": (), "gradient": None},
+            samples=(Sample("worked values", samples, list(expected)),), **{**more, **_not_in_place(**more)},
         )  # fmt: skip
     return operator
+
+
+def _not_in_place(peer: Any = "", aten: str = "", **more: Any) -> dict[str, Any]:
+    """What is other in the form that works in place."""
+    return {"kernels": (), "gradient": None, "aten": "", "peer": peer or aten}
 
 
 def _in_place_formula(formula: str, read: str, written: str, name: str) -> str:
@@ -302,19 +325,29 @@ def _operator(
     rules: Sequence[Rule], families: frozenset[str], compute: Callable[[Call], DType | None] | None,
     numbers: Callable[[Call], dict[str, Any]] | None, **more: Any,
 ) -> Activation:  # fmt: skip
-    operator = Activation(
-        name=name, summary=summary, formula=formula, parameters=parameters, families=families, checks=(), result=_result,
-        plan=lambda call: _plan(call, compute, numbers), reference=_reference_of(reference, parameters), kernel=kernel,
+    kind, result, plan = (more.pop(name, None) for name in ("kind", "result", "plan"))
+    operator: Activation = (kind or Activation)(
+        name=name, summary=summary, formula=formula, parameters=parameters, families=families, checks=(), result=result or _result,
+        plan=plan or (lambda call: _plan(call, compute, numbers)), reference=reference, kernel=kernel,
         module=reference.__module__, **more,
     )  # fmt: skip
+    return enter(operator, rules, reference_of(reference, parameters), (operator.read[0],))
+
+
+def enter(
+    operator: Activation,
+    rules: Sequence[Rule],
+    reference: Callable[..., Any],
+    empty: tuple[str, ...],
+) -> Activation:
+    """Enter an operator with the checks that its rules make; without its kernel a product fails where none of some tensors is empty."""
     rows = [checks.result_pointers("0")]
     for rule in rules:
         row = str(int(rows[-1].row) + 1)
         rows += rule(operator, row)
     last = str(int(rows[-1].row) + 1)
-    empty = (operator.read[0],)
     rows.append(checks.product_has_operator(last, Status.ACLNN_ERR_INNER_NULLPTR, empty))
-    operator = replace(operator, checks=tuple(rows))
+    operator = replace(operator, checks=tuple(rows), reference=reference)
     register(operator)
     return operator
 
@@ -364,14 +397,14 @@ def number_of(value: Any, parameter: Parameter) -> float:
     return value.float32() if isinstance(value, Scalar) else float_of(value)
 
 
-def _reference_of(
+def reference_of(
     function: Callable[..., Any], parameters: tuple[Parameter, ...]
 ) -> Callable[..., Any]:
     """A function of arrays and numbers as an operator's reference, which takes arguments by name, and the dtype to compute in."""
     names = [p.python_name for p in parameters if p.kind is not Kind.OUTPUT or p.in_place]
     options = {p.python_name: p for p in parameters if not p.is_tensor}
 
-    def reference(work: Any = np.float64, **given: Any) -> Array:
+    def reference(work: Any = np.float64, **given: Any) -> Any:
         arguments = []
         for name in names:
             value = given.get(name)
@@ -385,7 +418,8 @@ def _reference_of(
                 value = work(value)
             arguments.append(value)
         with np.errstate(all="ignore"):
-            return np.asarray(function(*arguments))
+            answer = function(*arguments)
+        return answer if isinstance(answer, tuple) else np.asarray(answer)
 
     reference.takes = (*names, "work")  # type: ignore[attr-defined]
     reference.__module__ = function.__module__

@@ -151,6 +151,7 @@ register(
         result=like("self"),
         plan=_plan,
         reference=reference,
+        aten="elu",
         gradient=Gradient("aclnnEluBackward", {"selfOrResult": "self"}),
         samples=samples_of("self"),
     )

@@ -131,6 +131,7 @@ register(
         result=like("gradOutput"),
         plan=_plan,
         reference=reference,
+        aten="elu_backward",
         samples=(
             Sample(
                 "document",

@@ -45,15 +45,15 @@ def _argument(x: Any) -> Any:
     return x.dtype.type(math.sqrt(8 / math.pi)) * (x + x.dtype.type(0.044715) * x * x * x)
 
 
-def _tanh(x: Any) -> Any:
+def tanh(x: Any) -> Any:
     return x * sigmoid(_argument(x))
 
 
-def _erf(x: Any) -> Any:
+def erf(x: Any) -> Any:
     return x * _cdf(x)
 
 
-def _tanh_backward(g: Any, x: Any) -> Any:
+def tanh_backward(g: Any, x: Any) -> Any:
     """What is no number in the second term counts for nothing; NaN itself stays."""
     s, slope = (
         sigmoid(_argument(x)),
@@ -63,14 +63,14 @@ def _tanh_backward(g: Any, x: Any) -> Any:
     return g * (s + np.where(np.isnan(bent), 0, bent))
 
 
-def _erf_backward(g: Any, x: Any) -> Any:
+def erf_backward(g: Any, x: Any) -> Any:
     density = np.exp(-x * x / 2) / x.dtype.type(math.sqrt(2 * math.pi))
     return g * (_cdf(x) + x * density)
 
 
 TANH_ALONE = {"tanh": True}
 declare(
-    "Gelu", "The Gaussian error linear unit, by the hyperbolic tangent.", f"out = {TANH}", formulas.gelu, _tanh, TANH_VALUES,
+    "Gelu", "The Gaussian error linear unit, by the hyperbolic tangent.", f"out = {TANH}", formulas.gelu, tanh, TANH_VALUES,
     (not_null(), dtypes("self"), same_dtype(), rank("self"), same_shape()), numbers=lambda call: dict(TANH_ALONE),
     kernels=(KernelForm("gelu", {"x": "self"}),),
     gradient=Gradient("aclnnGeluBackward"),
@@ -80,18 +80,19 @@ declare(
 declare(
     "GeluV2", "The Gaussian error linear unit, by the error function or by the hyperbolic tangent.",
     f"y = x / 2 * (1 + erf(x / sqrt(2)))\ny = {TANH.replace('self', 'x')} for approximate 1",
-    formulas.gelu, lambda x, approximate: _tanh(x) if approximate == 1 else _erf(x), ERF_VALUES,
+    formulas.gelu, lambda x, approximate: tanh(x) if approximate == 1 else erf(x), ERF_VALUES,
     (not_null(), same_dtype(), dtypes("x"), same_shape()), inputs={"x": "what the function is applied to"}, output="y",
     options=(Parameter("approximate", Kind.INT64, "1: by the hyperbolic tangent; all others: by the error function", default=0),),
     numbers=lambda call: {"tanh": call["approximate"] == 1}, kernels=(KernelForm("gelu_v2", {"x": "x"}, numbered={"approximate": ("none", "tanh")}),),
     variants={"erf": {}, "tanh": {"approximate": 1}},
-    peer=lambda torch, x, approximate: torch.ops.aten.gelu(x, approximate="tanh" if approximate == 1 else "none"),
+    gradient=Gradient("aclnnGeluBackwardV2", {"self": "x"}, converted={"approximate": lambda own: "tanh" if own == 1 else "none"}),
+    aten="gelu", peer=lambda torch, x, approximate: torch.ops.aten.gelu(x, approximate="tanh" if approximate == 1 else "none"),
 )  # fmt: skip
 
 declare(
     "GeluBackward", "Gradient of the Gaussian error linear unit by the hyperbolic tangent.",
     "gradInput = gradOutput * (s + self * s * (1 - s) * p'), s = 1 / (1 + exp(-p)), p = sqrt(8 / pi) * (self + 0.044715 * self^3)",
-    formulas.gelu_backward, _tanh_backward, [-0.00033512319712267083, -0.1659281676915651, 2.602109710603927, 4.046336666523879],
+    formulas.gelu_backward, tanh_backward, [-0.00033512319712267083, -0.1659281676915651, 2.602109710603927, 4.046336666523879],
     (not_null(), promotes(), converts(), rank("gradOutput", "self"), broadcast), inputs=GRADIENT, output="gradInput",
     const_output=True, compute=promoted, numbers=lambda call: dict(TANH_ALONE),
     kernels=(KernelForm("gelu_grad", {"dy": "gradOutput", "x": "self"}, unread=("y",)),),
@@ -102,7 +103,7 @@ declare(
     "GeluBackwardV2", "Gradient of the Gaussian error linear unit, by the error function or by the hyperbolic tangent.",
     "gradInput = gradOutput * (Phi(self) + self * phi(self)), Phi and phi of the normal distribution; for tanh as aclnnGeluBackward",
     formulas.gelu_backward,
-    lambda g, x, approximate: _tanh_backward(g, x) if approximate == "tanh" else _erf_backward(g, x),
+    lambda g, x, approximate: tanh_backward(g, x) if approximate == "tanh" else erf_backward(g, x),
     [-0.0005036496612264215, -0.1666309411753726, 2.6024853739684883, 4.047782588816736],
     (
         not_null("gradOutput", "self", "gradInput", "approximate"), promotes(), same_as_promoted(), broadcast,

@@ -56,6 +56,7 @@ register(
         result=like("selfRef"),
         plan=_plan,
         reference=reference,
+        aten="elu_",
         samples=elu.samples_of("self_ref"),
     )
 )

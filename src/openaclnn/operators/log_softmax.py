@@ -69,6 +69,7 @@ register(
         result=like("self"),
         plan=_plan,
         reference=reference,
+        aten="_log_softmax",
         gradient=Gradient("aclnnLogSoftmaxBackward", {"output": "out"}),
         seen_by_reference=_converted,
         samples=(

@@ -56,6 +56,7 @@ register(
         result=like("gradOutput"),
         plan=_plan,
         reference=reference,
+        aten="_log_softmax_backward_data",
         samples=(
             Sample(
                 "a row",

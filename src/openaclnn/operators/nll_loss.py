@@ -104,6 +104,7 @@ register(
         plan=likelihood.loss_plan,
         reference=likelihood.reference,
         module=__name__,
+        aten="nll_loss_forward",
         samples=(
             Sample(
                 "document",

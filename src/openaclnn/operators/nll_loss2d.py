@@ -63,6 +63,7 @@ register(
         plan=likelihood.loss_plan,
         reference=likelihood.reference,
         module=__name__,
+        aten="nll_loss2d_forward",
         samples=(
             Sample(
                 "document, whose fifth class is out of range and ignored here",

@@ -74,6 +74,7 @@ register(
         plan=_plan,
         reference=likelihood.gradient_reference,
         module=__name__,
+        aten="nll_loss2d_backward",
         samples=(
             Sample(
                 "document",

@@ -55,6 +55,7 @@ register(
         plan=_plan,
         reference=likelihood.gradient_reference,
         module=__name__,
+        aten="nll_loss_backward",
         samples=(
             Sample(
                 "document",

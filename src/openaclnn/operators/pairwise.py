@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from openaclnn.core.plan import (
     filling_plan,
     reduced_plan,
 )
-from openaclnn.core.tensor import element_count
+from openaclnn.core.tensor import Tensor, element_count
 
 FAMILIES = frozenset({"950", "a3", "a2", "310p", "910"})
 REDUCTION = Parameter(
@@ -40,6 +40,11 @@ def promoted_dtype(call: Call, *names: str) -> DType | None:
         if dtype is not common:
             common = None if common is None else promote(common, dtype)
     return common
+
+
+def present(call: Call) -> list[str]:
+    """The tensors that are read and not null."""
+    return [name for name in call.operator.input_names if call.values[name] is not None]
 
 
 def promotes(row: str, *which: str) -> Check:
@@ -142,16 +147,25 @@ def loss_plan(
     call: Call, kernel: str, numbers: Mapping[str, Any], free: tuple[Free, ...] = ()
 ) -> Plan:
     """The plan of the loss of each pair, or of their sum or mean."""
-    name, output, reduction = call.operator.name, call.operator.output.name, call.reduction
-    written = output, call.tensor(output)
     shape, dtype = broadcast_result(call)
     tensors = [(each, call.tensor(each)) for each in call.operator.input_names]
+    reduction = call.reduction
+    assert reduction is not None
+    return reduced_or_not(call, kernel, dtype, tensors, shape, numbers, reduction, free)
+
+
+def reduced_or_not(
+    call: Call, kernel: str, dtype: DType, tensors: Sequence[tuple[str, Tensor]], shape: tuple[int, ...], numbers: Mapping[str, Any],
+    reduction: str, free: tuple[Free, ...] = (),
+) -> Plan:  # fmt: skip
+    """The plan of what a kernel computes over a shape, or of the sum or mean of that."""
+    name, output = call.operator.name, call.operator.output.name
+    written = output, call.tensor(output)
     empty = element_count(shape) == 0
     if reduction == "none":
         if empty:
             return empty_plan(name, written)
         return elementwise_plan(name, kernel, dtype, tensors, written, numbers, free=free)
-    assert reduction is not None
     if empty:
         return filling_plan(name, (*written, math.nan if reduction == "mean" else 0.0))
     return reduced_plan(name, kernel, dtype, tensors, written, shape, numbers, reduction, free)

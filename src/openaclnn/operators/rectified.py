@@ -178,6 +178,6 @@ declare(
     lambda x, values: np.where(x == 0, values, np.where(x > 0, 1.0, 0.0)), [0, 2, 1, 4],
     (not_null(), dtypes("input", "values", "out"), same_dtype(), rank("input", "values"), broadcast),
     inputs={"input": "what the function is applied to", "values": "the results where input is 0"}, families=frozenset({"a3", "a2"}),
-    arguments={"input": (FLOAT, [-4.0, 0.0, 0.5, 0.0]), "values": (FLOAT, [1.0, 2.0, 3.0, 4.0])}, peer="heaviside",
+    arguments={"input": (FLOAT, [-4.0, 0.0, 0.5, 0.0]), "values": (FLOAT, [1.0, 2.0, 3.0, 4.0])}, aten="heaviside",
     kernels=(KernelForm("heaviside", {"input": "input", "values": "values"}),),
 )  # fmt: skip

@@ -9,21 +9,24 @@ import numpy as np
 
 from openaclnn.core.call import Call
 from openaclnn.core.declare import Gradient
-from openaclnn.core.dtypes import FLOAT
+from openaclnn.core.dtypes import FLOAT, FLOAT16
 from openaclnn.engines.formulas import activations as formulas
 from openaclnn.operators.activations import (
     ALL,
     NOT_310P,
+    NOT_910,
     NOT_950,
     KernelForm,
     broadcast,
     declare,
     dtypes,
+    dtypes_among,
     in_bounds,
     not_null,
     number,
     promoted,
     rank,
+    same_format,
     same_shape,
     scalars,
 )
@@ -85,4 +88,25 @@ declare(
     bounds={"lambda": (0.0, math.inf)},
     kernels=(KernelForm("soft_shrink_grad", {"input_grad": "gradOutput", "input_x": "self"}, {"lambd": "lambda"}),),
     peer="softshrink_backward",
+)  # fmt: skip
+
+
+def _in_dtype(call: Call) -> dict[str, float]:
+    """FLOAT16 compares with what it holds of the options, and moves by that."""
+    if call.tensor("self").dtype is FLOAT:
+        return {}
+    with np.errstate(over="ignore"):
+        return {name: float(np.float16(call[name].float32())) for name in ("lambd", "bias")}
+
+
+declare(
+    "Shrink", "x moved towards 0 by a bias, and 0 where it is not larger than lambd in size.",
+    "out = self > lambd ? self - bias : self < -lambd ? self + bias : 0", formulas.shrink, _soft, [-3.8, -0.8, 0, 2.8],
+    (
+        not_null(), scalars("lambd", "bias"), dtypes_among((FLOAT, FLOAT16), "self", "out"), same_shape(), in_bounds("lambd"),
+        same_format,
+    ),
+    options=(WIDTH, number("bias", "by how much values move", 0.0)), accepts=(FLOAT, FLOAT16), families=NOT_910, numbers=_in_dtype,
+    seen_by_reference=_in_dtype, bounds=POSITIVE, arguments={"bias": 0.2}, kernels=(KernelForm("shrink", {"input_x": "self"}),),
+    peer=lambda torch, x, width, bias: torch.where(x > width, x - bias, torch.where(x < -width, x + bias, 0.0)),
 )  # fmt: skip

@@ -78,7 +78,7 @@ declare(
     "Sigmoid", "The logistic function.", "out = 1 / (1 + exp(-self))", formulas.sigmoid, sigmoid,
     [0.01798620996209156, 0.2689414213699951, 0.6224593312018546, 0.9525741268224333],
     (not_null(), dtypes("self", more=(*WIDE, *WHOLE), apart=True), dtypes("out", more=WIDE), same_shape(), rank("self")),
-    accepts=(*FLOATS, *WIDE), in_place="selfRef", compute=_computed, kernels=(KernelForm("sigmoid", {"x": "self"}),), peer="sigmoid",
+    accepts=(*FLOATS, *WIDE), in_place="selfRef", compute=_computed, kernels=(KernelForm("sigmoid", {"x": "self"}),), aten="sigmoid",
     gradient=Gradient("aclnnSigmoidBackward", {"output": "out"}),
 )  # fmt: skip
 
@@ -96,7 +96,7 @@ declare(
 declare(
     "Silu", "x times its logistic function.", "out = self / (1 + exp(-self))", formulas.silu, _swish,
     [-0.07194483984836623, -0.2689414213699951, 0.3112296656009273, 2.8577223804672998],
-    (not_null(), dtypes("self", "out"), same_dtype(), same_shape()), peer="silu",
+    (not_null(), dtypes("self", "out"), same_dtype(), same_shape()), aten="silu",
     gradient=Gradient("aclnnSiluBackward"),
 )  # fmt: skip
 
@@ -105,7 +105,7 @@ declare(
     "gradInput = gradOutput * s * (1 + self * (1 - s)), s = 1 / (1 + exp(-self))", formulas.silu_backward, _swish_backward,
     [-0.05266461489107291, 0.14465897625702653, 2.2198835619079555, 4.352416424060679],
     (not_null(), dtypes("gradOutput", "self", "gradInput"), same_dtype(), rank("gradOutput", "self"), same_shape()), inputs=GRADIENT,
-    output="gradInput", families=NOT_310P, kernels=(KernelForm("silu_grad", {"dy": "gradOutput", "x": "self"}),), peer="silu_backward",
+    output="gradInput", families=NOT_310P, kernels=(KernelForm("silu_grad", {"dy": "gradOutput", "x": "self"}),), aten="silu_backward",
 )  # fmt: skip
 
 BETA = number("betaOptional", "factor inside the logistic function; 1 if null", 1.0, optional=True)
@@ -219,7 +219,7 @@ declare(
     lambda x, beta, threshold: np.where(beta * x > threshold, x, (np.maximum(beta * x, 0) + np.log1p(np.exp(-np.abs(beta * x)))) / beta),
     [0.00016770318644788442, 0.06346400552148625, 0.6566308437591114, 3],
     (not_null(), dtypes("self"), scalars("beta", "threshold"), converts("self"), rank("self"), same_shape()), options=STEEP,
-    families=NOT_950, arguments=BENT, kernels=(KernelForm("softplus_v2", {"x": "self"}),), peer="softplus",
+    families=NOT_950, arguments=BENT, kernels=(KernelForm("softplus_v2", {"x": "self"}),), aten="softplus",
     variants={"beta 1": {}, "beta 2": BENT},
     gradient=Gradient("aclnnSoftplusBackward"),
 )  # fmt: skip
@@ -256,7 +256,7 @@ declare(
     "Mish", "x times the hyperbolic tangent of its softplus.", "out = self * tanh(log1p(exp(self)))", formulas.mish,
     lambda x: x * _half_square(x), [-0.07259174079202536, -0.3034014613741089, 0.37524521130489513, 2.9865350049679575],
     (not_null(), dtypes("self", "out"), same_dtype(), rank("self", "out"), same_shape()), families=NOT_310P, in_place="selfRef",
-    kernels=(KernelForm("mish", {"x": "self"}),), peer="mish",
+    kernels=(KernelForm("mish", {"x": "self"}),), aten="mish",
     gradient=Gradient("aclnnMishBackward"),
 )  # fmt: skip
 
@@ -270,7 +270,7 @@ declare(
         broadcast,
     ),
     inputs=GRADIENT, output="gradInput", compute=promoted, kernels=(KernelForm("mish_grad", {"grad": "gradOutput", "x": "self"}, unread=("tanhx",)),),
-    peer="mish_backward", arguments={"self": (FLOAT, [-4.0, 1.0, 0.5, 3.0])},
+    aten="mish_backward", arguments={"self": (FLOAT, [-4.0, 1.0, 0.5, 3.0])},
 )  # fmt: skip
 
 # The inverse of the logistic function.
@@ -297,6 +297,7 @@ declare(
     const_output=True, generated=True, numbers=lambda call: {"eps": float_of(call["eps"]), "clamped": float_of(call["eps"]) >= 0},
     arguments=PROBABILITIES, kernels=(KernelForm("logit", {"input": "input"}),), domain=(0.0, 1.0),
     variants={"not clamped": {}, "clamped": {"eps": 0.2}},
+    gradient=Gradient("aclnnLogitGrad", {"x": "input"}, incoming="dy"),
     peer=lambda torch, x, eps: torch.logit(x, None if eps < 0 else eps),
 )  # fmt: skip
 

@@ -89,6 +89,7 @@ register(
         result=pairwise.loss_result,
         plan=_plan,
         reference=reference,
+        aten="smooth_l1_loss",
         samples=(
             Sample(
                 "document",

@@ -81,6 +81,7 @@ register(
         result=pairwise.broadcast_result,
         plan=_plan,
         reference=reference,
+        aten="smooth_l1_loss_backward",
         samples=(
             Sample(
                 "document",

@@ -59,6 +59,7 @@ register(
         result=like("self"),
         plan=_plan,
         reference=reference,
+        aten="_softmax",
         gradient=Gradient("aclnnSoftmaxBackward", {"output": "out"}),
         samples=(
             Sample(

@@ -55,6 +55,7 @@ register(
         result=like("gradOutput"),
         plan=_plan,
         reference=reference,
+        aten="_softmax_backward_data",
         samples=(
             Sample(
                 "a row",

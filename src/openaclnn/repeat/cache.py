@@ -24,7 +24,13 @@ from openaclnn.core.plan import Plan
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
-from openaclnn.repeat.specialize import CallArguments, entry_of, library_of, places_of
+from openaclnn.repeat.specialize import (
+    CallArguments,
+    entry_of,
+    library_of,
+    over_tensors,
+    places_of,
+)
 from openaclnn.repeat.words import slots as at
 from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
 
@@ -109,6 +115,8 @@ class CallCache:
         library = self._library(arrays, options)
         if not library:
             return NotImplemented
+        if plan.halved:
+            plan, choice = over_tensors(plan, choice)
         places = self._places(plan)
         operands = range(len(plan.operands))
         seen = [

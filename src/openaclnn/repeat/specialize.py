@@ -12,6 +12,7 @@ import math
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
@@ -30,12 +31,12 @@ from openaclnn.core.plan import (
 )
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.cpu.launching.control import MAX_ARGUMENTS
-from openaclnn.engines.dispatch import Choice
+from openaclnn.engines.dispatch import Choice, Runner
 from openaclnn.repeat.words import slots as at
 from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions, words_of
 
 __all__ = [
-    "CallArguments", "FreeNumber", "Patterns", "Work", "entry_of", "library_of", "numbers_of", "option_words", "patterns_of", "places_of",
+    "CallArguments", "FreeNumber", "Patterns", "Work", "entry_of", "library_of", "numbers_of", "option_words", "over_tensors", "patterns_of", "places_of",
     "work_of",
 ]  # fmt: skip
 
@@ -200,6 +201,25 @@ def _add_arrays(
     return with_shapes, dtypes
 
 
+def over_tensors(plan: Plan, choice: Choice) -> tuple[Plan, Choice]:
+    """A plan whose operands are halves as one over their tensors, which entries know, and what runs it: of the tensors' addresses."""
+    inputs, outputs = ({own.parameter: own for own in side} for side in (plan.inputs, plan.outputs))
+    places = {name: place for place, name in enumerate([*inputs, *outputs])}
+    taken = [places[own.parameter] for own in plan.operands]
+
+    def prepare() -> Runner:
+        run = choice.prepare()
+
+        def run_halves(addresses: Sequence[int], stream: int = 0) -> int:
+            return run([addresses[place] for place in taken], stream)
+
+        return run_halves
+
+    first, *more = outputs.values()
+    whole = replace(plan, inputs=tuple(inputs.values()), output=first, more=tuple(more))
+    return whole, Choice(choice.engine, prepare)
+
+
 # What makes outputs.
 
 
@@ -275,16 +295,18 @@ class Patterns(NamedTuple):
 def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None]) -> Patterns:
     """How each array lies relative to the output, where sizes need not be part of the entry.
 
-    The shape source is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs); elementwise,
+    The shape source is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs, one for each row); elementwise,
     where none is, it is the shape that they broadcast to. All others have that shape too, or one element, or stretch; with a class
     axis they have what their roles say.
     """
+    if plan.of_one_size:
+        return Patterns([_SAME] * len(whole), -1, False)
     if plan.dense and -1 not in places:
         return Patterns([(at.DENSE, 0)] * len(whole), 0, False)
     inputs = places.index(len(plan.inputs))  # the first output is behind them
     result = whole[inputs]
     assert result is not None
-    apart = plan.reduction or plan.more
+    apart = plan.reduction or plan.more or plan.output.role == "positions"
     shape = _whole_shape(plan, places[:inputs], whole) if apart else result.shape
     if shape is not None and math.prod(shape) != 1:  # else one element cannot be told from all
         find = _class_patterns if plan.classes else _elementwise_patterns

@@ -52,6 +52,14 @@ class Count:
 
 
 FUNCTIONS: dict[str, Count] = {
-    name: Count() for name in ("cross_entropy", "elu", "l1_loss", "nll_loss", "smooth_l1_loss")
+    name: Count()
+    for name in (
+        "cross_entropy",
+        "elu",
+        "l1_loss",
+        "linear_cross_entropy",
+        "nll_loss",
+        "smooth_l1_loss",
+    )
 }
 """Of the functions of `functional`, which modules call too."""

@@ -16,10 +16,23 @@ from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.values import Value, Variable
 from openaclnn.repeat.code.tensors import NativeTensor
 from openaclnn.repeat.words import native as at
-from openaclnn.torch.signatures import FLOAT, REDUCTION, TENSOR, WEIGHT, Signature
+from openaclnn.torch.signatures import (
+    AXIS,
+    CHOICE,
+    CHOICES,
+    DTYPE,
+    FLOAT,
+    OPTIONAL,
+    REDUCTION,
+    TENSOR,
+    UNSET,
+    WEIGHT,
+    Signature,
+)
 
 __all__ = ["stable_kernel"]
 
+LETTERS = 4  # of each of CHOICES
 EXPONENT_AT, INFINITE = 52, 0x7FF  # of a double: its exponent, and that of what is not finite
 
 
@@ -46,7 +59,7 @@ class _Kernel:
     def argument(self, place: int) -> Value:
         """The word of an argument. Of a tensor that is missing it is 0; autograd hands over one that is not defined."""
         word = self.stack.read(place)
-        if self.own.kinds[place] != WEIGHT:
+        if self.own.kinds[place] not in (OPTIONAL, WEIGHT):
             return word
         handle = self.code.variable(0)
         with self.code.when(word != 0):
@@ -62,6 +75,7 @@ class _Kernel:
         status, plain = code.variable(1), code.variable(True)
         words = code.frame("i64", sum(self.own.words))
         self.write_words(words, plain)
+        self.expect_no_other_dtype(plain)
         alone = self.each_for_itself(plain) if self.own.results > 1 else None
         with code.when(plain.get()):
             status.set(block.call(at.CORE, "i64", block, words, self.results))
@@ -90,7 +104,11 @@ class _Kernel:
         elif kind == REDUCTION:
             known = value.below(len(REDUCTIONS))
             self.expect(plain, known)
-            return self.block.at(at.REDUCTIONS).read(known.choose(value, 0))
+            return self.block.at(at.CHOICES).read(known.choose(value, 0))
+        elif kind == CHOICE:
+            return self.choice(value, plain)
+        elif kind == AXIS:
+            self.expect_few_classes(value, plain)
         elif kind == WEIGHT:
             weight = self.code.variable(value)
             with self.code.when(value == 0):
@@ -98,6 +116,41 @@ class _Kernel:
                 self.expect(plain, weight.get() != 0)
             return weight.get()
         return value
+
+    def choice(self, handle: Value, plain: Variable) -> Value:
+        """What is taken for a string, by its first four letters; there are no longer ones."""
+        code, block, answer = self.code, self.block, self.code.frame("i64", 2)
+        answer.write(0, 0)
+        answer.write(1, 0)
+        failed = block.call(at.STRING_LENGTH, "i32", handle, answer)
+        failed = failed | block.call(at.STRING_TEXT, "i32", handle, answer.address(1))
+        self.expect(plain, (failed == 0) & (answer.read(0) == LETTERS))
+        word, known = code.variable(0), code.variable(False)
+        with code.when(plain.get()):
+            text = code.load(answer.read(1), "i32")
+            for place, name in enumerate(CHOICES):
+                with code.when(text == int.from_bytes(name.encode(), "little")):
+                    word.set(block.at(at.CHOICES).read(place))
+                    known.set(True)
+        self.expect(plain, known.get())
+        return word.get()
+
+    def expect_few_classes(self, value: Value, plain: Variable) -> None:
+        """That PyTorch's kernel is not the faster one, along this axis of the first tensor."""
+        code, tensor = self.code, self.tensor(0)
+        axes, sizes = tensor.axes, code.slots(tensor.ask(at.GET_SIZES))
+        axis = (value < 0).choose(value + axes, value)
+        self.expect(plain, tensor.known.get() & axis.below(axes))
+        with code.when(plain.get()):
+            self.expect(plain, sizes.read(axis) <= self.block.read(at.MOST_CLASSES))
+
+    def expect_no_other_dtype(self, plain: Variable) -> None:
+        """That nobody asks for a result of another dtype than the first tensor's."""
+        for kind, value in zip(self.own.kinds, self.arguments, strict=True):
+            if kind == UNSET:
+                self.expect(plain, (value & 0xFF) == 0)
+            elif kind == DTYPE:
+                self.expect(plain, (value & 0xFFFFFFFF) == self.tensor(0).dtype)
 
     def expect(self, plain: Variable, condition: Value) -> None:
         plain.set(plain.get() & condition)
@@ -152,11 +205,13 @@ class _Kernel:
         for place, kind in enumerate(self.own.kinds):
             if kind == TENSOR:
                 block.call(at.DELETE, "i32", self.arguments[place])
-            elif kind == WEIGHT:
+            elif kind in (OPTIONAL, WEIGHT):
                 word = self.stack.read(place)
                 with code.when(word != 0):
                     block.call(at.DELETE, "i32", code.slots(word).read(0))
                     block.call(at.FREE, "i32", word)
+            elif kind == CHOICE:
+                block.call(at.STRING_DELETE, "i32", self.arguments[place])
         for index in range(self.own.results):
             self.stack.write(index, self.results.read(index))
 

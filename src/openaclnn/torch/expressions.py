@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from openaclnn.core.declare import Operator
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import HALVES, Plan
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.formulas.rows import ROW_FORMULAS, Graph, Node, traced
 from openaclnn.torch.schema import arguments_of, made_by, plan_of
@@ -39,7 +39,7 @@ WORDS: dict[str, Callable[..., Any]] = {
     "sigmoid": lambda *x: torch.sigmoid(_sum(*x)), "softplus": lambda *x: functional.softplus(_sum(*x)),
     "scaled_exp": lambda multiplier, factor, x: multiplier * torch.exp(factor * x),
     "scaled_expm1": lambda multiplier, factor, x: multiplier * torch.expm1(factor * x),
-    "gate": lambda x, *v: x * torch.sigmoid(_sum(*v)),
+    "rounded": lambda x: x, "gate": lambda x, *v: x * torch.sigmoid(_sum(*v)),
 }  # fmt: skip
 """What a value of a graph is called, and computes; sums over classes stand in `_value`."""
 
@@ -59,7 +59,7 @@ def expression(operator: Operator, arguments: Sequence[Any]) -> Any:
     if plan.empty:
         empty = [(first.sum() * 0).expand(shape).to(dtype) for shape, dtype in made]
         return empty[0] if operator.result_type is None else tuple(empty)
-    inputs = [tensors[operand.parameter] for operand in plan.inputs]
+    inputs = [_part(tensors[own.parameter], own.role, plan.class_axis) for own in plan.inputs]
     wide = torch.float64 if any(own.dtype == torch.float64 for own in inputs) else torch.float32
     graph, names = _graph_of(plan)
     values = dict(zip(names, (own.to(wide) for own in inputs), strict=True))
@@ -69,17 +69,27 @@ def expression(operator: Operator, arguments: Sequence[Any]) -> Any:
             name: _as_rows(own, role, plan.class_axis)
             for (name, own), role in zip(values.items(), roles, strict=True)
         }
+    computed = _evaluated(graph, values, plan.numbers, plan.classes, first.device, wide)
+    outputs = dict(zip(((own.parameter, own.role) for own in plan.outputs), computed, strict=True))
+    for name in {name for name, role in outputs if role in HALVES}:
+        halves = [outputs.pop((name, role)) for role in HALVES]
+        outputs[name, "full"] = torch.cat(halves, plan.class_axis)
     results = []
-    for own, operand, (shape, dtype) in zip(
-        _evaluated(graph, values, plan.numbers, plan.classes, first.device, wide), plan.outputs, made, strict=True
+    for (_, role), own, (shape, dtype) in zip(
+        outputs, outputs.values(), made, strict=True
     ):  # fmt: skip
-        if plan.classes and operand.role == "full":
+        if plan.classes and role == "full":
             own = own.movedim(-1, plan.class_axis)
         elif plan.reduction:
             own = own.sum() if plan.reduction == "sum" else own.mean()
         laid = own.reshape(shape) if plan.classes or plan.reduction else own.expand(shape)
         results.append(laid.to(dtype))
     return results[0] if operator.result_type is None else tuple(results)
+
+
+def _part(tensor: Any, role: str, axis: int) -> Any:
+    """What an operand has of its tensor."""
+    return tensor.chunk(2, axis)[HALVES.index(role)] if role in HALVES else tensor
 
 
 def _as_rows(tensor: Any, role: str, axis: int) -> Any:
@@ -120,6 +130,8 @@ def _evaluated(
                 return torch.full((), float(numbers[node.name]), dtype=dtype, device=device)
             case "constant":
                 return torch.full((), node.name, dtype=dtype, device=device)
+            case "classes":
+                return torch.full((), float(classes), dtype=dtype, device=device)
             case "total":
                 (x,) = operands
                 return x.sum(-1, keepdim=True) if "c" in node.of[0].axes else x * classes

@@ -46,12 +46,15 @@ from openaclnn.torch.dispatch import (
     parallel_for,
     why_not,
 )
-from openaclnn.torch.fused_backward import LEAST, loss_ahead
+from openaclnn.torch.fused_backward import LEAST, LEAST_ROWS, loss_ahead, loss_of_rows
 from openaclnn.torch.gradients import Formula
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
+from openaclnn.torch.linear import linear_cross_entropy
 from openaclnn.torch.refusals import UnservedError, reduction_of
 
-__all__ = ["check_targets", "cross_entropy", "elu", "l1_loss", "nll_loss", "smooth_l1_loss"]
+__all__ = [
+    "check_targets", "cross_entropy", "elu", "l1_loss", "linear_cross_entropy", "nll_loss", "smooth_l1_loss",
+]  # fmt: skip
 
 MAX_AXES = 8
 
@@ -419,6 +422,10 @@ def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> An
         return None
     if input.is_cuda and input.nbytes >= LEAST:
         loss = loss_ahead(input, target, weight, options)
+        if loss is not None:
+            return loss
+    elif input.is_cpu and input.numel() >= LEAST_ROWS:
+        loss = loss_of_rows(input, target, weight, options)
         if loss is not None:
             return loss
     reduction, ignore_index, label_smoothing, zloss_scale = options

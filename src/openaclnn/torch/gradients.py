@@ -6,18 +6,20 @@ The gradients' own derivatives are PyTorch's operations, so that gradients of gr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch.nn.functional import nll_loss as torch_nll_loss
 
-from openaclnn.core.declare import Operator
+from openaclnn.core.declare import Gradient, Operator
 from openaclnn.operators import find_operator, registry
 from openaclnn.torch.expressions import expression
-from openaclnn.torch.kernels import KERNELS
+from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import Function, transformed, tuned
+from openaclnn.torch.wide import WIDE
 
-__all__ = ["FORMULAS", "Formula", "quick"]
+__all__ = ["DECLARED", "FORMULAS", "Formula", "quick"]
 
 
 class Formula(Function):  # type: ignore[misc]
@@ -47,61 +49,141 @@ _CROSS_ENTROPY, _CROSS_ENTROPY_GRAD = (
 _LOGITS, _LOGITS_GRAD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
 
 
-def _declared(operator: Operator) -> tuple[type[Formula], type[Formula]]:
-    """An operator and its gradient, as they are declared."""
+class _Derivative:
+    """What computes the derivative by one of a forward's tensors, or by the first of them, and of what."""
+
+    def __init__(self, operator: Operator, gradient: Gradient) -> None:
+        kernel = KERNELS[operator.python_name]
+        self.kernel = KERNELS[find_operator(gradient.operator).python_name]
+        self.expanded = gradient.expanded
+        self.several = self.kernel.operator.result_type is not None
+        places = {p.name: place for place, p in enumerate(kernel.parameters)}
+        # Of its arguments but the incoming gradient: where each is among the forward's, whose results are behind them, or its default.
+        places |= {name: place for place, name in enumerate(operator.output_names, len(places))}
+        names = [p.name for p in self.kernel.parameters]
+        self.incoming = names.index(gradient.incoming) if gradient.incoming else 0
+        self.taken: list[tuple[int | None, Any]] = []
+        self.converted: list[Any] = []  # what an option is made by, where it is not the forward's
+        for parameter in self.kernel.parameters:
+            name = gradient.sources.get(parameter.name, parameter.name)
+            if parameter.name != names[self.incoming]:
+                self.taken.append((places.get(name), parameter.default))
+                self.converted.append(gradient.converted.get(parameter.name))
+
+    def of(self, gradient: Any, every: Mapping[int, Any]) -> Any:
+        given = [default if place is None else every[place] for place, default in self.taken]
+        for place, convert in enumerate(self.converted):
+            if convert is not None:
+                given[place] = convert(given[place])
+        if self.expanded:
+            tensors = [own for own in given if isinstance(own, torch.Tensor)]
+            wide = iter(torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
+            given = [next(wide) if isinstance(own, torch.Tensor) else own for own in given]
+        if self.several:  # of which all have one dtype
+            given = [own.to(gradient.dtype) if torch.is_tensor(own) else own for own in given]
+        given.insert(self.incoming, gradient)
+        return self.kernel.gradient(*given)
+
+
+def _by_others(operator: Operator, arguments: list[Any], gradients: tuple[Any, ...]) -> Any:
+    """The derivative by the first tensor of the outputs behind the first, which no operator computes; those of None count for nothing."""
+
+    def computed(first: Any) -> list[Any]:
+        _, *others = expression(operator, [first, *arguments[1:]])
+        return [own for own, by in zip(others, gradients, strict=True) if by is not None]
+
+    (derivative,) = torch.func.vjp(computed, arguments[0])[1](
+        [by for by in gradients if by is not None]
+    )
+    return derivative
+
+
+def _declared(operator: Operator) -> dict[str, type[Formula]]:
+    """An operator and its gradients, as they are declared."""
     assert operator.gradient is not None
-    kernel, sources = KERNELS[operator.python_name], operator.gradient.sources
-    backward_kernel = KERNELS[find_operator(operator.gradient.operator).python_name]
-    places = {p.name: place for place, p in enumerate(kernel.parameters)}
-    tensors, inputs = backward_kernel.tensors, len(kernel.parameters)
-    # Of the gradient's arguments behind the first: where each is among the forward's, whose result is behind them, or its default.
-    taken: list[tuple[int | None, Any]] = []
-    for parameter in backward_kernel.parameters[1:]:
-        name = sources.get(parameter.name, parameter.name)
-        place = inputs if name == operator.output.name else places.get(name)
-        taken.append((place, parameter.default))
-    saved = [place for place, _ in taken if place in {*kernel.tensors, inputs}]
+    kernel = KERNELS[operator.python_name]
+    inputs, places = len(kernel.parameters), [p.name for p in kernel.parameters]
+    first = _Derivative(operator, operator.gradient)
+    derivatives = {0: first} | {
+        places.index(name): _Derivative(operator, other)
+        for name, other in operator.gradient.others.items()
+    }
+    read = {place for each in derivatives.values() for place, _ in each.taken}
+    results = range(inputs, inputs + len(operator.outputs))
+    saved = [place for place in (*kernel.tensors, *results) if place in read]
+    several = operator.result_type is not None
 
     @quick
     class Forward(Formula):
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> Any:
             result = kernel.call(*arguments)
-            every = (*arguments, result)
+            every = (*arguments, *(result if several else (result,)))
             ctx.save_for_backward(*[every[place] for place in saved])
             ctx.options = [None if place in saved else own for place, own in enumerate(arguments)]
+            ctx.set_materialize_grads(not several)
             return result
 
         @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
+        def backward(ctx: Any, gradient: Any, *others: Any) -> Any:
             every = dict(enumerate(ctx.options)) | dict(zip(saved, ctx.saved_tensors, strict=True))
-            given = [default if place is None else every[place] for place, default in taken]
-            by_first = backward_kernel.gradient(gradient, *given)
+            if first.several:
+                found = first.of(gradient, every)
+                by_place = dict(zip(kernel.tensors, found, strict=False))
+                return tuple([by_place.get(place) for place in range(inputs)])
+            if len(derivatives) > 1:
+                wanted = ctx.needs_input_grad
+                return tuple([
+                    derivatives[place].of(gradient, every) if place in derivatives and wanted[place] else None
+                    for place in range(inputs)
+                ])  # fmt: skip
+            by_first = None if gradient is None else first.of(gradient, every)
+            if any(own is not None for own in others):
+                by_others = _by_others(operator, [every[place] for place in range(inputs)], others)
+                by_first = by_others if by_first is None else by_first + by_others
             return by_first, *[None] * (inputs - 1)
+
+    kernels = {each.kernel.operator.python_name: each.kernel for each in derivatives.values()}
+    found = {name: _differentiated(each) for name, each in kernels.items()}
+    return {operator.python_name: Forward, **found}
+
+
+def _differentiated(kernel: Kernel) -> type[Formula]:
+    """A gradient, whose own derivative is that of its formula."""
+    name, several = kernel.operator.python_name, kernel.operator.result_type is not None
 
     @quick
     class Backward(Formula):
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> Any:
-            ctx.save_for_backward(*[arguments[place] for place in tensors])
-            ctx.options = [None if place in tensors else a for place, a in enumerate(arguments)]
-            return backward_kernel.call(*arguments)
+            ctx.save_for_backward(*[arguments[place] for place in kernel.tensors])
+            ctx.options = [
+                None if place in kernel.tensors else own for place, own in enumerate(arguments)
+            ]
+            return kernel.call(*arguments)
 
         @staticmethod
-        def backward(ctx: Any, outer: Any) -> Any:
+        def backward(ctx: Any, *outer: Any) -> Any:
+            saved = zip(kernel.tensors, ctx.saved_tensors, strict=True)
+            tensors = {place: own for place, own in saved if own is not None}
+
             def computed(*given: Any) -> Any:
                 arguments = list(ctx.options)
                 for place, own in zip(tensors, given, strict=True):
                     arguments[place] = own
-                return expression(backward_kernel.operator, arguments)
+                written_out = WIDE.get(name) if several else None
+                if written_out is not None:
+                    return written_out(*arguments)
+                return expression(kernel.operator, arguments)
 
-            derivatives = torch.func.vjp(computed, *ctx.saved_tensors)[1](outer)
+            given_back = torch.func.vjp(computed, *tensors.values())[1]
+            derivatives = given_back(outer if several else outer[0])
             every: list[Any] = [None] * len(ctx.options)
             for place, own in zip(tensors, derivatives, strict=True):
                 every[place] = own
             return tuple(every)
 
-    return Forward, Backward
+    return Backward
 
 
 def _pairwise(name: str) -> tuple[type[Formula], type[Formula]]:
@@ -343,7 +425,11 @@ FORMULAS: dict[str, type[Formula]] = {
 }
 """The operators that can be differentiated; each formula names the operator that computes its gradient."""
 
+DECLARED: set[str] = set()
+"""Those whose formulas follow from declarations, and have derivatives by all tensors that the gradients are of."""
+
 for _operator in registry():
     if _operator.gradient is not None:
-        _backward = find_operator(_operator.gradient.operator)
-        FORMULAS[_operator.python_name], FORMULAS[_backward.python_name] = _declared(_operator)
+        _declarations = _declared(_operator)
+        FORMULAS.update(_declarations)
+        DECLARED |= {*_declarations}

@@ -17,7 +17,7 @@ from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.repeat.cache import CallCache
-from openaclnn.torch.layouts import FOLLOWING, place_for
+from openaclnn.torch.layouts import may_follow, place_for
 from openaclnn.torch.private import (
     BEHIND,
     below_autograd,
@@ -35,6 +35,9 @@ __all__ = ["KERNELS", "Kernel", "disturbed"]
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 """Classes of tensors that are memory and nothing else, unless somebody wraps them in this thread."""
 
+WRITTEN = ("short", "compute", "call", "gradient")
+"""The functions of a kernel."""
+
 _is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
@@ -44,7 +47,16 @@ def disturbed() -> bool:
 
 
 class Kernel:
-    """One operator, called with the arguments of its schema in order."""
+    """One operator, called with the arguments of its schema in order.
+
+    `short` on what was called before (NotImplemented on anything else), `compute` on plain memory, `call` on anything, and
+    `gradient` as the derivative of another operator: differentiable, or refused, where somebody wants gradients of gradients.
+    """
+
+    short: Callable[..., Any]
+    compute: Callable[..., Any]
+    call: Callable[..., Any]
+    gradient: Callable[..., Any]
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
@@ -54,20 +66,20 @@ class Kernel:
         self.tensors = [n for n, p in enumerate(self.parameters) if p.is_tensor]
         self._several = operator.result_type is not None
         self.cache = (
-            None
-            if operator.output.in_place
-            else CallCache(operator, ordered=operator.python_name in FOLLOWING)
+            None if operator.output.in_place else CallCache(operator, ordered=may_follow(operator))
         )
         self.op: Any = None  # the operator of `torch.ops`, once `library` has defined it
         self.plain = _plain_function(operator)
         self._scope: dict[str, Any] = {}
-        self.short, self.compute, self.call, self.gradient = self._written()
 
-    def _written(self) -> tuple[Callable[..., Any], ...]:
-        """`short` on what was called before (NotImplemented on anything else), `compute` on plain memory, `call` on anything, and
-        `gradient` as the derivative of another operator: differentiable, or refused, where somebody wants gradients of gradients.
-        Written out for this signature to be quick.
-        """
+    def __getattr__(self, name: str) -> Any:
+        """The functions are written out for this signature, to be quick, when the first of them is asked for."""
+        if name not in WRITTEN:
+            raise AttributeError(f"a kernel has no {name}")
+        self._write()
+        return getattr(self, name)
+
+    def _write(self) -> None:
         given = ", ".join(self.names)
         tensors = [self.names[n] for n in self.tensors]
         options = [own for own in self.names if own not in tensors]
@@ -130,7 +142,8 @@ def gradient({given}):
             "_is_zero": is_zero_tensor,
         }  # fmt: skip
         exec(source, self._scope)
-        return tuple([self._scope[name] for name in ("short", "compute", "call", "gradient")])
+        for name in WRITTEN:
+            setattr(self, name, self._scope[name])
 
     def dispatched(self, *arguments: Any) -> Any:
         """By the dispatcher, below autograd; transforms of torch.func have levels of it further down."""

@@ -5,6 +5,7 @@ Models in channels-last memory rely on that, and so does what PyTorch compiles: 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from functools import reduce
@@ -14,17 +15,26 @@ import torch
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.results import undisturbed
+from openaclnn.operators.activations import Activation
 from openaclnn.torch.schema import arguments_of, made_by
 
-__all__ = ["FOLLOWING", "follows", "laid_like", "place_for"]
+__all__ = ["follows", "laid_like", "may_follow", "place_for"]
 
-FOLLOWING = frozenset(("elu", "elu_backward", "l1_loss", "l1_loss_backward", "smooth_l1_loss"))
-"""Operators whose counterparts of PyTorch's give results that lie like their inputs; all others give row-major ones."""
+_FOLLOWING = frozenset(("elu", "elu_backward", "l1_loss", "l1_loss_backward", "smooth_l1_loss"))
+
+
+@functools.cache
+def may_follow(operator: Operator) -> bool:
+    """Whether the operator's counterpart of PyTorch's gives results that lie like its inputs, as activations do; others are row-major."""
+    if isinstance(operator, Activation):
+        apart = operator.axis is None and not operator.output.in_place
+        return apart and operator.read == operator.input_names
+    return operator.python_name in _FOLLOWING
 
 
 def follows(operator: Operator, arguments: Sequence[Any]) -> bool:
     """Whether the result of a call lies like its inputs: one with an element for each of theirs."""
-    if operator.python_name not in FOLLOWING:
+    if not may_follow(operator):
         return False
     if operator.python_name.endswith("_backward"):
         return True
@@ -43,7 +53,7 @@ def place_for(operator: Operator, places: Sequence[int], arguments: Sequence[Any
     """Memory for the result of a call where that lies otherwise than row-major; None where it does not. `places` has those of the tensors
     among the arguments.
     """
-    tensors = [arguments[place] for place in places]
+    tensors = [arguments[place] for place in places if arguments[place] is not None]
     if not follows(operator, arguments) or all(map(_in_order, tensors)):
         return None
     first, [(shape, dtype)] = tensors[0], made_by(operator, arguments)

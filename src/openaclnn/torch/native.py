@@ -21,12 +21,20 @@ from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.words import native as at
 from openaclnn.repeat.words import slots
 from openaclnn.repeat.words.readers import described, torch_functions
-from openaclnn.torch.signatures import FLOAT, INTEGER, Signature
+from openaclnn.torch.signatures import (
+    AXIS,
+    CHOICE,
+    FLOAT,
+    INTEGER,
+    MOST_CLASSES,
+    REDUCTION,
+    Signature,
+)
 from openaclnn.torch.stable_abi import StableInterface, address, stable_interface, stream_function
 
 __all__ = ["Native", "as_raised", "native_for"]
 
-_TYPES = {FLOAT: float, INTEGER: int}
+_TYPES: dict[str, type] = {FLOAT: float, INTEGER: int, AXIS: int}
 _FALLBACKS = "openaclnn_fallback"  # the namespace of operators in PyTorch's dispatcher
 
 
@@ -77,9 +85,16 @@ class Native:
         block[at.CORE] = native_fast_path(Arguments(*signature.words))
         self._write_functions()
         self._write_dtypes()
+        choices = REDUCTIONS if REDUCTION in signature.kinds else signature.choices
+        numbered = isinstance(choices[0], int)
+        types = _TYPES | ({CHOICE: int} if numbered else {})
         for place, source in enumerate(signature.order[signature.arrays :]):
-            kind = _TYPES.get(signature.kinds[source])
+            kind = types.get(signature.kinds[source])
             block[at.OPTION_TYPES + place] = 0 if kind is None else id(kind)
+        block[at.CHOICES : at.CHOICES + len(choices)] = [
+            own if numbered else id(own) for own in choices
+        ]
+        block[at.MOST_CLASSES] = MOST_CLASSES if device == "CUDA" else sys.maxsize
         self._define_fallback()
         block_name = f"openaclnn_block_{name}_{device}"
         name_block(block_name, ctypes.addressof(block))
@@ -87,7 +102,9 @@ class Native:
 
     def _write_functions(self) -> None:
         block, api = self._block, ctypes.pythonapi
-        block[at.GET_DEVICE : at.CHECK + 1] = [address(own) for own in self._stable.functions]
+        block[at.GET_DEVICE : at.STRING_DELETE + 1] = [
+            address(own) for own in self._stable.functions
+        ]
         for where, function in (
             (at.ENSURE, api.PyGILState_Ensure), (at.RELEASE, api.PyGILState_Release),
             (at.GET_ATTRIBUTE, api.PyObject_GetAttr), (at.TEXT_OF, api.PyBytes_AsString),
@@ -101,7 +118,6 @@ class Native:
             (at.RAISED, _raised), (at.TEXT, self._names[0]), (at.LATER, self._names[1]),
         ):  # fmt: skip
             block[where] = id(held)
-        block[at.REDUCTIONS : at.REDUCTIONS + len(REDUCTIONS)] = [id(own) for own in REDUCTIONS]
         block[at.VERSION] = ctypes.c_int64(self._stable.version).value
         block[at.STREAM] = stream_function(self._device) or 0
         texts = f"{_FALLBACKS}::{self._name}", "", "openaclnn"
@@ -130,25 +146,27 @@ class Native:
                 library.define(str(self._overload._schema).partition("::")[2])
             library.impl(self._name, self._fall_back, self._device, with_keyset=True)
 
-    def _fall_back(self, keys: Any, *arguments: Any) -> Any:
+    def _fall_back(self, keys: Any, *arguments: Any, **named: Any) -> Any:
         """Our kernel by any means, or else PyTorch's. What either raises cannot pass the C interface."""
         _raised.text = _raised.later = _raised.error = None
         try:
-            found = self._asked(*arguments)
+            found = self._asked(*arguments, **named)
             if found is NotImplemented:
-                found = self._original.call_boxed(keys, *arguments)
+                found = self._original.call_boxed(keys, *arguments, **named)
         except BaseException as error:
-            return self._raise(error, arguments, sys._getframe().f_back)
+            return self._raise(error, arguments, named, sys._getframe().f_back)
         return found
 
-    def _raise(self, error: BaseException, arguments: tuple[Any, ...], waiting: Any) -> Any:
+    def _raise(
+        self, error: BaseException, arguments: tuple[Any, ...], named: dict[str, Any], waiting: Any
+    ) -> Any:
         """Leave an error to be raised, and give results that nobody will see. The interface has RuntimeErrors alone, which C++ raises at once.
         Others Python raises as soon as its code that waits for the results runs on, if it called this operator and nothing else: C++ in
         between might raise something first.
         """
         at_once = isinstance(error, Exception) and not self._is_called_by(waiting)
         if waiting is not None and type(error) is not RuntimeError and not at_once:
-            results = self._blank(arguments)
+            results = self._blank(arguments, named)
             if results is not None:
                 _raised.later = _class_of(error)
                 return results
@@ -160,15 +178,15 @@ class Native:
         """Whether this is code of PyTorch's that calls the operator, or the function of its name, and does no more."""
         module = "" if frame is None else frame.f_globals.get("__name__")
         if module == "torch.nn.functional":
-            return self._name.startswith(frame.f_code.co_name)
+            return self._name.strip("_").startswith(frame.f_code.co_name)
         called = frame.f_locals.get("self") if module == "torch._ops" else None
         return called is not None and called in (self._overload, self._overload.overloadpacket)
 
-    def _blank(self, arguments: tuple[Any, ...]) -> Any:
+    def _blank(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Results of the right shapes; None where the arguments have none."""
         bare = [own.to("meta") if isinstance(own, torch.Tensor) else own for own in arguments]
         try:
-            shapes = self._overload(*bare)
+            shapes = self._overload(*bare, **named)
         except Exception:
             return None
         several = isinstance(shapes, tuple)

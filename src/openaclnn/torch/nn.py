@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,7 +10,9 @@ from torch import Tensor
 
 from openaclnn.torch import functional
 
-__all__ = ["ELU", "CrossEntropyLoss", "L1Loss", "NLLLoss", "NLLLoss2d", "SmoothL1Loss"]
+__all__ = [
+    "ELU", "CrossEntropyLoss", "L1Loss", "LinearCrossEntropyLoss", "NLLLoss", "NLLLoss2d", "SmoothL1Loss",
+]  # fmt: skip
 
 
 def _asked(module: Any) -> tuple[Any, Any, Any]:
@@ -103,3 +106,64 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
             input, target, weight, None, ignored, None, reduction, self.label_smoothing,
             zloss_scale=self.zloss_scale, inplace=self.inplace,
         )  # fmt: skip
+
+
+class LinearCrossEntropyLoss(torch.nn.Module):
+    """A linear layer and the cross entropy of its outputs, without the memory for them; `functional.linear_cross_entropy` says what the
+    options are. Parameters have the names that PyTorch's module of this name gives them.
+
+    >>> LinearCrossEntropyLoss(8, 1000)(torch.zeros(3, 8), torch.tensor([0, 1, 2]))
+    tensor(6.9078, grad_fn=<...>)
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+        options: Any = None,
+        **more: Any,
+    ) -> None:
+        super().__init__()
+        if weight is not None and weight.shape != (num_classes,):
+            raise RuntimeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")  # fmt: skip
+        self.num_classes, self.out_features = num_classes, tuple(out_features)
+        self.reduction, self.ignore_index, self.label_smoothing = (
+            reduction,
+            ignore_index,
+            label_smoothing,
+        )
+        self.options, self.more = options, more
+        self.weight: Tensor | None
+        self.register_buffer("weight", weight)
+        self.linear = torch.nn.Linear(
+            in_features, math.prod(out_features, start=num_classes), bias, device, dtype
+        )
+
+    def forward(self, input: Tensor, target: Tensor, **of_this_call: Any) -> Tensor:
+        classes, bias = (self.num_classes, *self.out_features), self.linear.bias
+        return functional.linear_cross_entropy(
+            input, self.linear.weight.reshape(*classes, -1), target, linear_bias=None if bias is None else bias.reshape(classes),
+            weight=self.weight, reduction=self.reduction, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing,
+            options=self.options, **{**self.more, **of_this_call},
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        asked = (
+            "num_classes",
+            "out_features",
+            "reduction",
+            "ignore_index",
+            "label_smoothing",
+            "options",
+        )
+        said = {name: getattr(self, name) for name in asked} | self.more
+        return ", ".join(f"{name}={value}" for name, value in said.items())

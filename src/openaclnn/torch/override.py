@@ -8,26 +8,41 @@ to PyTorch's what that does not serve. `disable` takes them out again, which lea
 from __future__ import annotations
 
 import atexit
-import inspect
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from math import isfinite
 from typing import Any, NamedTuple
 
 import torch
 
+from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.operators import registry
 from openaclnn.torch.composites import COMPOSITES, composite_key, taken_apart
 from openaclnn.torch.counts import FUNCTIONS, Count, Served
 from openaclnn.torch.functional import INDICES, kept_ones, ones_for
 from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
 from openaclnn.torch.native import Native, as_raised, native_for
 from openaclnn.torch.private import forget_dispatch, keys_of, leave
-from openaclnn.torch.signatures import SCALAR, WEIGHT, Signature
+from openaclnn.torch.signatures import (
+    AXIS,
+    CHOICE,
+    CHOICES,
+    DTYPE,
+    FLOAT,
+    MOST_CLASSES,
+    REDUCTION,
+    SCALAR,
+    TENSOR,
+    UNSET,
+    WEIGHT,
+    Signature,
+    signature_of,
+)
 
 __all__ = ["OVERRIDES", "Served", "disable", "enable", "served", "use"]
 
@@ -43,101 +58,156 @@ Run = Callable[..., Any]
 """An operator of ours: by any means, or by its fast path alone, which says NotImplemented where it does not lead."""
 
 
-def _finite(*numbers: Any) -> list[float]:
-    """Numbers with which our formulas are PyTorch's, element by element."""
-    found = [float(number) for number in numbers]
-    if not all(map(isfinite, found)):
-        raise DeclinedError("a number that is infinite, or none")
-    return found
+class Override:
+    """What replaces an operator of PyTorch's: the kernel of the operator that is declared to be it."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator, self.name, self.in_place = operator, operator.aten, operator.output.in_place
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Kinds of devices, of those here, on which it is replaced."""
+        here = DEVICES if torch.cuda.is_available() else DEVICES[:1]
+        return tuple([device for device in here if SLOWER.get(self.name) != device])
+
+    @cached_property
+    def overload(self) -> Any:
+        return getattr(torch.ops.aten, self.name).default
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """With a cache of its own: machine code serves what this let in, and nothing else."""
+        name = self.operator.python_name.removeprefix("inplace_")
+        kernel = Kernel(KERNELS[name].operator)
+        kernel.op = KERNELS[name].op
+        return kernel
+
+    @cached_property
+    def signature(self) -> Signature:
+        """How machine code does what `run` does."""
+        return signature_of(self.kernel, self.overload, self.in_place)
+
+    @cached_property
+    def _taken(self) -> list[int]:
+        """Of our arguments, in their order: where each is among PyTorch's."""
+        kernel, order = self.kernel, iter(self.signature.order)
+        arrays = {place: next(order) for place in kernel.tensors}
+        return [
+            arrays[place] if place in arrays else next(order) for place in range(len(kernel.names))
+        ]
+
+    def complete(self, given: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+        """All arguments: the dispatcher leaves out those that have their defaults."""
+        rest = self.overload._schema.arguments[len(given) :]
+        return [*given, *[named.get(own.name, own.default_value) for own in rest]]
+
+    def call_theirs(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+        """Call PyTorch's operator, or what has its arguments."""
+        every = list(zip(self.overload._schema.arguments, arguments, strict=True))
+        named = {own.name: value for own, value in every if own.kwarg_only}
+        return function(*[value for own, value in every if not own.kwarg_only], **named)
+
+    def run(self, run: Run, *given: Any, **named: Any) -> Any:
+        """Ours of PyTorch's arguments."""
+        arguments, kinds = self.complete(given, named), self.signature.kinds
+        if reason := self._unlike(arguments):
+            raise DeclinedError(reason)
+        words = [self._word(kind, arguments, place) for place, kind in enumerate(kinds)]
+        taken = [words[place] for place in self._taken]
+        if self.in_place:
+            found = run(arguments[0], *taken)
+            return found if found is NotImplemented else arguments[0]
+        made = run(*taken)
+        if made is not NotImplemented and WEIGHT in kinds and self.signature.results > 1:
+            _clear_total(made, *arguments)
+        return made
+
+    def _unlike(self, arguments: list[Any]) -> str:
+        """Why these tensors are PyTorch's: it broadcasts and promotes by rules of its own; what is left are tensors of one dtype and shape,
+        where the gradient of a loss may be one number, and class indices.
+        """
+        kinds = self.signature.kinds
+        weight = kinds.find(WEIGHT)
+        if weight >= 0:
+            x, target = arguments[weight - 2 : weight]
+            known = target.dtype in INDICES
+            return "no elements" if not x.numel() else "" if known else f"targets of {target.dtype}"
+        tensors = [own for own, kind in zip(arguments, kinds, strict=True) if kind == TENSOR]
+        last = tensors[-1]
+        if any(own.dtype is not last.dtype for own in tensors):
+            return "tensors of several dtypes"
+        if REDUCTION in kinds and len(tensors) > 2 and not tensors[0].dim():
+            del tensors[0]
+        return (
+            "" if all(own.shape == last.shape for own in tensors) else "tensors of several shapes"
+        )
+
+    def _word(self, kind: str, arguments: list[Any], place: int) -> Any:
+        """What our operator takes for an argument."""
+        value, first = arguments[place], arguments[0]
+        match kind:
+            case _ if kind in (SCALAR, FLOAT):
+                return _finite(value)
+            case _ if kind == REDUCTION:
+                return REDUCTIONS[value]
+            case _ if kind == CHOICE:
+                return self.signature.choices[CHOICES.index(value)] if value in CHOICES else _decline(str(value))  # fmt: skip
+            case _ if kind == WEIGHT and value is None:
+                return ones_for(arguments[place - 2])
+            case _ if kind == AXIS and _softmax_is_slower(first, value):
+                return _decline("PyTorch's is faster")
+            case _ if (kind == UNSET and value) or (kind == DTYPE and value is not first.dtype):
+                return _decline("a result of another dtype")
+        return value
+
+    def arguments(self, ours: Mapping[str, Any]) -> list[Any]:
+        """PyTorch's arguments for ours, by their names."""
+        arguments: list[Any] = [None] * len(self.signature.kinds)
+        for name, place in zip(self.kernel.names, self._taken, strict=True):
+            arguments[place] = value = ours[name]
+            if self.signature.kinds[place] == REDUCTION:
+                arguments[place] = REDUCTIONS.index(value)
+            elif self.signature.kinds[place] == CHOICE:
+                arguments[place] = CHOICES[self.signature.choices.index(value)]
+        for place, kind in enumerate(self.signature.kinds):
+            if kind in (UNSET, DTYPE):
+                arguments[place] = False if kind == UNSET else arguments[0].dtype
+        return arguments
 
 
-def _elu(run: Run, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
-    return run(x, *_finite(alpha, scale, input_scale))
+def _decline(reason: str) -> Any:
+    raise DeclinedError(reason)
 
 
-def _elu_(run: Run, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
-    found = run(x, x, *_finite(alpha, scale, input_scale))
-    return found if found is NotImplemented else x
+def _finite(number: Any) -> float:
+    """A number with which our formulas are PyTorch's, element by element."""
+    return float(number) if isfinite(number) else _decline("a number that is infinite, or none")
 
 
-def _elu_backward(
-    run: Run, gradient: Any, alpha: Any, scale: Any, input_scale: Any, result: bool, x: Any
-) -> Any:
-    return run(gradient, x, *_finite(alpha, scale, input_scale), result)
-
-
-def _smooth(run: Run, x: Any, y: Any, reduction: int = 1, beta: float = 1.0) -> Any:
-    return run(x, y, REDUCTIONS[reduction], *_finite(beta))
-
-
-def _smooth_backward(run: Run, gradient: Any, x: Any, y: Any, reduction: int, beta: float) -> Any:
-    if gradient.dim() and gradient.shape != x.shape:
-        raise DeclinedError("a gradient of another shape")
-    return run(gradient, x, y, REDUCTIONS[reduction], *_finite(beta))
-
-
-def _likelihood(run: Run, x: Any, target: Any, weight: Any, reduction: int, ignored: int) -> Any:
-    if not x.numel():
-        raise DeclinedError("no elements")
-    if target.dtype not in INDICES:
-        raise DeclinedError(f"targets of {target.dtype}")
-    how = REDUCTIONS[reduction]
-    made = run(x, target, ones_for(x) if weight is None else weight, how, ignored)
-    # Of pixels on a GPU PyTorch leaves the second as it was allocated: nobody pays to clear it.
-    cleared = target.dim() == 1 or not x.is_cuda
-    if made is not NotImplemented and how == "none" and target.dim() and cleared:
+def _clear_total(made: Any, x: Any, target: Any, weight: Any, reduction: int, *_: Any) -> None:
+    """Of pixels on a GPU PyTorch leaves the second result of a likelihood as it was allocated: nobody pays to clear it."""
+    if REDUCTIONS[reduction] == "none" and target.dim() and (target.dim() == 1 or not x.is_cuda):
         made[1].zero_()
-    return made
 
 
-def _likelihood_backward(
-    run: Run, gradient: Any, x: Any, target: Any, weight: Any, reduction: int, ignored: int, total: Any
-) -> Any:  # fmt: skip
-    if not x.numel():
-        raise DeclinedError("no elements")
-    factors = ones_for(x) if weight is None else weight
-    return run(gradient, x, target, factors, REDUCTIONS[reduction], ignored, total)
+# Where PyTorch's operator stays though ours is declared to be the same.
+
+SLOWER = {
+    "gelu": "CPU", "sigmoid": "CUDA", "softplus": "CUDA", "_softmax_backward_data": "CPU", "_log_softmax_backward_data": "CPU"
+}  # fmt: skip
+"""Kinds of devices on which PyTorch's is faster: GELU by erf (1.6 to 2.2 times), gradients of softmax of 16 to 64 classes (up to 2)."""
 
 
-class Override(NamedTuple):
-    """What replaces an operator of PyTorch's."""
-
-    short: Run  # the kernel's fast path alone
-    compute: Run  # the kernel by any means
-    own: Callable[..., Any]  # calls either of the two with PyTorch's arguments
-    kernel: Kernel
-    signature: Signature  # how machine code does what `own` does
+def _softmax_is_slower(x: Any, axis: int) -> bool:
+    """On a GPU, along another axis than the last, or of many classes."""
+    inside = axis not in (-1, x.dim() - 1)
+    return x.is_cuda and (inside or (x.dim() > 0 and x.size(axis) > MOST_CLASSES))
 
 
-def _of(name: str, own: Callable[..., Any], kinds: str, order: tuple[int, ...]) -> Override:
-    kernel = KERNELS[name]
-    several = kernel.operator.result_type is not None
-    signature = Signature(kinds, order, len(kernel.tensors), 1 + several)
-    return Override(kernel.short, kernel.compute, own, kernel, signature)
+FEWEST = {"softplus": 1 << 13}
+"""Elements from which on a kernel in Python gains what it costs to call."""
 
-
-def _nowhere_short(*arguments: Any) -> Any:
-    return NotImplemented
-
-
-_ELU = KERNELS["elu"]
-OVERRIDES: dict[str, Override] = {
-    "elu": _of("elu", _elu, "TSSS", (0, 1, 2, 3)),
-    "elu_": Override(_nowhere_short, _ELU.over, _elu_, _ELU, Signature("TSSS", (0, 1, 2, 3), 1, 0)),
-    "elu_backward": _of("elu_backward", _elu_backward, "TSSSBT", (0, 5, 1, 2, 3, 4)),
-    "smooth_l1_loss": _of("smooth_l1_loss", _smooth, "TTRF", (0, 1, 2, 3)),
-    "smooth_l1_loss_backward": _of(
-        "smooth_l1_loss_backward", _smooth_backward, "TTTRF", (0, 1, 2, 3, 4)
-    ),
-    "nll_loss_forward": _of("nll_loss", _likelihood, "TTWRI", (0, 1, 2, 3, 4)),
-    "nll_loss_backward": _of(
-        "nll_loss_backward", _likelihood_backward, "TTTWRIT", (0, 1, 2, 3, 6, 4, 5)
-    ),
-    "nll_loss2d_forward": _of("nll_loss2d", _likelihood, "TTWRI", (0, 1, 2, 3, 4)),
-    "nll_loss2d_backward": _of(
-        "nll_loss2d_backward", _likelihood_backward, "TTTWRIT", (0, 1, 2, 3, 6, 4, 5)
-    ),
-}
+OVERRIDES: dict[str, Override] = {own.aten: Override(own) for own in registry() if own.aten}
 """The operators of `torch.ops.aten` that can be replaced."""
 
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -295,22 +365,18 @@ def _leave(name: str) -> None:
     forget_dispatch(name)
 
 
-def _devices() -> tuple[str, ...]:
-    return DEVICES if torch.cuda.is_available() else DEVICES[:1]
-
-
 def _entered(name: str) -> Any:
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     _natives[name] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that there was one before is the point
-        for device in _devices():
+        for device in OVERRIDES[name].devices:
             attempt, native = _attempt(name), _native(name, device)
             if native is None:
                 kernel, with_keys = _tried(name, attempt, device)
                 library.impl(name, kernel, device, with_keyset=with_keys)
             else:
-                native.enter(_asked(attempt, native, OVERRIDES[name]))
+                native.enter(_asked(attempt, native, OVERRIDES[name].signature))
                 _natives[name].append(native)
             _lately.append(torch.library.get_kernel(f"aten::{name}", device))
     return library
@@ -326,7 +392,7 @@ def _entered_above(name: str) -> Any:
         result = attempt(*arguments, **more)
         return as_raised(apart, *arguments, **more) if result is NotImplemented else result
 
-    for device in _devices():
+    for device in DEVICES if torch.cuda.is_available() else DEVICES[:1]:
         library.impl(name, tried, composite_key(device))
     return library
 
@@ -343,9 +409,8 @@ def _native(name: str, device: str) -> Native | None:
     key = name, device
     if key not in _machine_code:
         own = OVERRIDES[name]
-        _machine_code[key] = native_for(
-            name, device, own.kernel.cache, own.signature, _original(name, device)
-        )
+        original = _original(name, device)
+        _machine_code[key] = native_for(name, device, own.kernel.cache, own.signature, original)
     return _machine_code[key]
 
 
@@ -380,7 +445,14 @@ def _computing(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     if name in COMPOSITES:
         return COMPOSITES[name], _nowhere_short
     own = OVERRIDES[name]
-    return partial(own.own, own.compute), partial(own.own, own.short)
+    kernel = own.kernel
+    if own.in_place:
+        return partial(own.run, kernel.over), _nowhere_short
+    return partial(own.run, kernel.compute), partial(own.run, kernel.short)
+
+
+def _nowhere_short(*arguments: Any, **named: Any) -> Any:
+    return NotImplemented
 
 
 def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callable[..., Any], bool]:
@@ -389,12 +461,14 @@ def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callabl
     Its first step is the fast path itself: each function in between would take 0.1 us and more of 4.
     """
     own, keys = OVERRIDES[name], keys_of(device)
-    _, *parameters = inspect.signature(own.own).parameters.values()
-    names, kinds = [parameter.name for parameter in parameters], own.signature.kinds
-    numbers = [one for one, kind in zip(names, kinds, strict=True) if kind == SCALAR]
-    taken = [names[place] for place in own.signature.order]
-    written = "" if own.signature.results else names[0]
-    taken.insert(own.signature.arrays, written or "None")
+    signature, parameters = own.signature, own.overload._schema.arguments
+    names = [parameter.name for parameter in parameters]
+    numbers = [one for one, kind in zip(names, signature.kinds, strict=True) if kind == SCALAR]
+    taken = [names[place] for place in signature.order]
+    taken.insert(signature.arrays, names[0] if own.in_place else "None")
+    passed = ", ".join(
+        [f"{one.name}={one.name}" if one.kwarg_only else one.name for one in parameters]
+    )
     quick = f"""
     try:
         {", ".join(numbers)} = {", ".join(f"float({one})" for one in numbers)}
@@ -402,14 +476,22 @@ def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callabl
             found = _cache.call({", ".join(taken)}, False)
             if found is not NotImplemented:
                 _count.ours += 1
-                return {written or "found"}
+                return {names[0] if own.in_place else "found"}
     except _unserved:
         pass"""
-    told = ([] if keys else ["keys"]) + [str(one.replace(annotation=one.empty)) for one in parameters]  # fmt: skip
+    few = f"""
+    if {names[0]}.numel() < {FEWEST.get(name, 0)}:
+        _count.decline("few elements")
+        return _call_boxed(keys, {passed})"""
+    told = [] if keys else ["keys"]
+    told += [
+        f"{one.name}={one.default_value!r}" if one.has_default_value() else one.name
+        for one in parameters
+    ]
     source = f"""
-def tried({", ".join(told)}):{quick if numbers else ""}
-    found = _attempt({", ".join(names)})
-    return _call_boxed(keys, {", ".join(names)}) if found is NotImplemented else found
+def tried({", ".join(told)}):{few if name in FEWEST else ""}{quick if numbers else ""}
+    found = _attempt({passed})
+    return _call_boxed(keys, {passed}) if found is NotImplemented else found
 """
     scope = {
         "_isfinite": isfinite, "_cache": own.kernel.cache, "_count": _counts[name], "_attempt": attempt,
@@ -419,12 +501,12 @@ def tried({", ".join(told)}):{quick if numbers else ""}
     return scope["tried"], keys is None
 
 
-def _asked(attempt: Callable[..., Any], native: Native, own: Override) -> Callable[..., Any]:
+def _asked(attempt: Callable[..., Any], native: Native, signature: Signature) -> Callable[..., Any]:
     """What machine code asks for calls that it does not serve; the next of the kind it may."""
-    weight, results = own.signature.kinds.find(WEIGHT), own.signature.results
+    weight, results = signature.kinds.find(WEIGHT), signature.results
 
-    def asked(*arguments: Any) -> Any:
-        result = attempt(*arguments)
+    def asked(*arguments: Any, **named: Any) -> Any:
+        result = attempt(*arguments, **named)
         if result is NotImplemented:
             return result
         ones = weight > 0 and arguments[weight] is None

@@ -1,23 +1,42 @@
-"""The arguments of PyTorch's operators, as its dispatcher hands them to kernels."""
+"""The arguments of PyTorch's operators, as its dispatcher hands them to kernels, and which of ours each of them is."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from openaclnn.core.interface import REQUIRED, Kind
 
 __all__ = [
+    "AXIS",
     "BOOL",
+    "CHOICE",
+    "CHOICES",
+    "DTYPE",
     "FLOAT",
     "INTEGER",
+    "MOST_CLASSES",
+    "OPTIONAL",
     "REDUCTION",
     "SCALAR",
     "TENSOR",
+    "UNSET",
     "WEIGHT",
     "Signature",
+    "signature_of",
 ]
 
-TENSOR, WEIGHT, SCALAR, FLOAT, INTEGER, BOOL, REDUCTION = "TWSFIBR"
-"""Kinds of arguments. WEIGHT: a tensor that may be missing, with a weight for each class of the tensor two before it. SCALAR: a number of any kind,
-which PyTorch's stable C interface lacks."""
+TENSOR, OPTIONAL, WEIGHT, SCALAR, FLOAT, INTEGER, AXIS, BOOL, REDUCTION, CHOICE, UNSET, DTYPE = (
+    "TOWSFIABRCND"
+)
+"""Kinds of arguments. OPTIONAL: a tensor that may be missing. WEIGHT: another, for which we take ones then: a weight for each class of the tensor
+two before it. SCALAR: a number of any kind, which PyTorch's stable C interface lacks. AXIS: that of the first tensor's classes. CHOICE: one of
+`CHOICES`. Two that ours have no word for: UNSET, a truth value that has to be false, and DTYPE, which has to be the first tensor's."""
+
+CHOICES = ("none", "tanh")
+"""What strings say to PyTorch's operators: how GELU is approximated."""
+
+MOST_CLASSES = 1 << 15
+"""Of more classes PyTorch's softmax is faster on a GPU."""
 
 
 class Signature(NamedTuple):
@@ -27,6 +46,7 @@ class Signature(NamedTuple):
     order: tuple[int, ...]  # those that the fast path takes, arrays first
     arrays: int  # how many of these are arrays
     results: int  # 0: it writes over its first argument, and returns that
+    choices: tuple[Any, ...] = CHOICES  # what the fast path takes for each CHOICE
 
     @property
     def words(self) -> tuple[int, int, int]:
@@ -37,3 +57,31 @@ class Signature(NamedTuple):
     def is_stable(self) -> bool:
         """Whether PyTorch's stable C interface has all of these kinds."""
         return SCALAR not in self.kinds
+
+
+_KINDS = {"number": SCALAR, "float": FLOAT, "int": INTEGER, "bool": BOOL, "str": CHOICE}
+
+
+def signature_of(kernel: Any, overload: Any, in_place: bool) -> Signature:
+    """Tensors are ours in their order, options by their names. TypeError where an operator of ours is declared to be one of other arguments."""
+    tensors = [kernel.parameters[place] for place in kernel.tensors]
+    options = {p.python_name: p for p in kernel.parameters if not p.is_tensor}
+    kinds, arrays, places, numbered = "", list[int](), dict[str, int](), False
+    for place, argument in enumerate(overload._schema.arguments):
+        kind, option = str(argument.real_type), options.get(argument.name)
+        if kind.endswith(("Tensor", "Tensor]")):
+            own = tensors[len(arrays)]
+            arrays.append(place)
+            kinds += TENSOR if kind == "Tensor" else WEIGHT if own.default is REQUIRED else OPTIONAL
+        elif option is not None:
+            places[argument.name] = place
+            kinds += REDUCTION if option.choices else AXIS if option.axis else _KINDS[kind]
+            numbered |= kinds[-1] == CHOICE and option.kind is Kind.INT64
+        else:
+            kinds += {"bool": UNSET, "ScalarType": DTYPE}.get(kind, "?")
+    if "?" in kinds or len(arrays) != len(tensors) or places.keys() != options.keys():
+        raise TypeError(f"{kernel.operator.name}: aten: expected other arguments than those of {overload._schema}")  # fmt: skip
+    order = *arrays, *[places[name] for name in options]
+    results = 0 if in_place else len(overload._schema.returns)
+    choices = tuple(range(len(CHOICES))) if numbered else CHOICES
+    return Signature(kinds, order, len(arrays), results, choices)

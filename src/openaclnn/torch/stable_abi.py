@@ -25,7 +25,7 @@ class StableInterface:
 
     def __init__(self, library: Any) -> None:
         self.library = library
-        # In the order of their slots, from GET_DEVICE to CHECK.
+        # In the order of their slots, from GET_DEVICE to STRING_DELETE.
         self.functions = (
             library.aoti_torch_get_device_type, library.aoti_torch_get_device_index, library.aoti_torch_get_dtype,
             library.aoti_torch_get_dim, library.aoti_torch_get_sizes, library.aoti_torch_get_strides,
@@ -33,6 +33,7 @@ class StableInterface:
             library.aoti_torch_is_defined,
             library.aoti_torch_empty_strided, library.aoti_torch_zero_, library.aoti_torch_delete_tensor_object,
             _freeing(library), library.torch_call_dispatcher, library.aoti_torch_check,
+            library.torch_string_length, library.torch_string_c_str, library.torch_delete_string,
         )  # fmt: skip
         self._open, self._close = (
             library.aoti_torch_library_init_impl, library.aoti_torch_delete_library_object,

@@ -225,6 +225,22 @@ def _logits_grad(
     return torch.where(counted.unsqueeze(1), out, 0.0)
 
 
+def _slopes(x: Tensor, weight: Tensor) -> Tensor:
+    return weight.reshape(-1, *[1] * (x.dim() - 2)) if weight.numel() > 1 else weight.reshape(())
+
+
+def _prelu(x: Tensor, weight: Tensor) -> Tensor:
+    return torch.where(x > 0, x, x * _slopes(x, weight))
+
+
+def _prelu_backward(gradient: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    others = [axis for axis in range(x.dim()) if axis != 1 or weight.numel() == 1]
+    parts = torch.where(x > 0, 0.0, gradient * x)
+    by_weight = parts.sum(others) if others else parts
+    by_x = torch.where(x > 0, gradient, gradient * _slopes(x, weight))
+    return by_x, by_weight.reshape(weight.shape)
+
+
 WIDE: dict[str, Callable[..., Any]] = {
     "elu": _elu,
     "elu_backward": _elu_backward,
@@ -238,5 +254,7 @@ WIDE: dict[str, Callable[..., Any]] = {
     "nll_loss2d_backward": _likelihood_backward,
     "cross_entropy_logits": _logits,
     "cross_entropy_logits_grad": _logits_grad,
+    "prelu": _prelu,
+    "prelu_backward": _prelu_backward,
 }
 """By the operators' Python names."""

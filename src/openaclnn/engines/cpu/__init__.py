@@ -27,6 +27,7 @@ from openaclnn.core.plan import (
     rounded_first,
     told_of,
 )
+from openaclnn.engines import steps
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.formulas.rows import ROW_FORMULAS
@@ -76,6 +77,8 @@ def _entered(name: str) -> Kernel | None:
 
 def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
+    if plan.steps:
+        return steps.objection(plan, declines)
     kernel = kernel_named(plan.kernel)
     if kernel is None:
         return f"no CPU kernel is called {plan.kernel}"
@@ -85,6 +88,8 @@ def declines(plan: Plan) -> str | None:
 @undivided
 def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     """What runs the plan: a function of the operands' addresses (the output's last) and a stream."""
+    if plan.steps:
+        return steps.stepped(plan, prepare, steps.host_memory)
     kernel = kernel_named(plan.kernel)
     assert kernel is not None, plan.kernel
     return kernel.runner(plan)
@@ -92,6 +97,8 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
 
 def offer(plan: Plan) -> tuple[Callable[[], Callable[[Sequence[int], int], int]], Any]:
     """What makes `prepare`'s function, and the kernel for row-major operands of any size; None where there is none."""
+    if plan.steps:
+        return functools.partial(prepare, plan), None
     kernel: Any = kernel_named(plan.kernel)
     if plan.classes or not hasattr(kernel, "offer"):
         return functools.partial(kernel.runner, plan), None

@@ -1,7 +1,7 @@
 """Elementwise formulas, each written once: the NumPy engine calls it, the CPU engine calls it with vectors that
 write code, the GPU engine compiles its source.
 
-A formula is a Python function of values and numbers. It computes in FLOAT, with ordinary operators and the words
+A formula is a Python function of values and numbers, with one result or a tuple of several. It computes in FLOAT, with ordinary operators and the words
 of `words.py`, and says nothing of dtypes, strides, lanes or blocks: those belong to the engines.
 Operators import their formula from here; that import makes it known to the engines, and refuses what not all of them have:
 `language.py` reads the source, `probe.py` tries it out. `rows.py` has row formulas, which reduce over a class axis. `special.py` has
@@ -16,10 +16,10 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from openaclnn.engines.formulas.language import Reader, definitions
+from openaclnn.engines.formulas.language import Reader, definitions, functions_of
 from openaclnn.engines.formulas.probe import words_of
 
-__all__ = ["FORMULAS", "Formula", "formula"]
+__all__ = ["FORMULAS", "Formula", "formula", "without"]
 
 
 class Formula(NamedTuple):
@@ -30,6 +30,7 @@ class Formula(NamedTuple):
     values: tuple[str, ...]  # one for each input of the plan, in its order
     numbers: tuple[str, ...]  # FLOATs, known when the kernel runs
     switches: tuple[str, ...]  # truth values, known when its code is written
+    results: int = 1  # one for each output of the plan
 
     def numbers_of(self, plan_numbers: Mapping[str, Any]) -> dict[str, float]:
         """Of a plan's numbers, those that the formula takes."""
@@ -47,11 +48,17 @@ class Formula(NamedTuple):
 
     def words(self, switches: Mapping[str, bool]) -> frozenset[str]:
         """The words on the way that these switches choose: engines choose their loops by them."""
-        return words_of(self.function, len(self.values), self.numbers, switches)
+        return words_of(self.function, len(self.values), self.numbers, switches)[0]
 
 
 FORMULAS: dict[str, Formula] = {}
 """Every formula by the name of its kernel."""
+
+
+def read(function: Callable[..., Any]) -> None:
+    """TypeError says where the source leaves the language."""
+    with contextlib.suppress(OSError):  # there is no source, as in some packed applications
+        definitions(function, Reader)
 
 
 def described(function: Callable[..., Any]) -> Formula:
@@ -69,12 +76,19 @@ def described(function: Callable[..., Any]) -> Formula:
                 f"{function.__name__}: {parameter.name}, a {kind}, must stand behind `*`"
             )
         kinds[kind if keyword else "values"].append(parameter.name)
-    with contextlib.suppress(OSError):  # there is no source, as in some packed applications
-        definitions(function, Reader)
-    formula = Formula(function.__name__, function, *(tuple(names) for names in kinds.values()))
-    for chosen in itertools.product((False, True), repeat=len(formula.switches)):
-        formula.words(dict(zip(formula.switches, chosen, strict=True)))
-    return formula
+    if not function.__module__.startswith(
+        f"{__name__}."
+    ):  # those are read by a test: reading all takes 50 ms of an import
+        read(function)
+    values, numbers, switches = (tuple(names) for names in kinds.values())
+    formula = Formula(function.__name__, function, values, numbers, switches)
+    counts = {
+        words_of(function, len(formula.values), formula.numbers, dict(zip(formula.switches, chosen, strict=True)))[1]
+        for chosen in itertools.product((False, True), repeat=len(formula.switches))
+    }  # fmt: skip
+    if len(counts) > 1:
+        raise TypeError(f"{function.__name__} returns as many results, whatever its switches")
+    return formula._replace(results=counts.pop())
 
 
 def formula(function: Callable[..., Any]) -> Formula:
@@ -85,3 +99,23 @@ def formula(function: Callable[..., Any]) -> Formula:
         raise ValueError(f"{new.name} is a formula of {known.function.__module__} already")
     FORMULAS[new.name] = new
     return new
+
+
+def without(complete: Formula, *absent: str) -> Formula:
+    """The formula of a call that leaves some values out, each of which is 1 then."""
+    if not absent:
+        return complete
+    name = f"{complete.name}_without_{'_'.join(absent)}"
+    if name not in FORMULAS:
+        values = [value for value in complete.values if value not in absent]
+        options = [f"{name}: float" for name in complete.numbers]
+        options += [f"{name}: bool" for name in complete.switches]
+        taken = ["1.0" if value in absent else value for value in complete.values]
+        taken += [f"{name}={name}" for name in (*complete.numbers, *complete.switches)]
+        head = ", ".join([*values, *(["*", *options] if options else [])])
+        text = f"def {name}({head}):\n    return {complete.name}({', '.join(taken)})\n"
+        home = complete.function.__module__
+        scope = {"__name__": home, "float": float, "bool": bool, complete.name: complete.function}
+        (function,) = functions_of(text, scope)
+        formula(function)
+    return FORMULAS[name]

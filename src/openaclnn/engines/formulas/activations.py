@@ -259,8 +259,7 @@ def _rest(x: Value, v: Value) -> Value:
     return fma(x, _slope(x), -v) + x * _rest_of_slope(x)
 
 
-@formula
-def gelu(x: Value, *, tanh: bool) -> Value:
+def _gelu(x: Value, tanh: bool) -> Value:
     if tanh:
         v = x * _slope(x)
         result = gate(x, v, _rest(x, v))
@@ -269,8 +268,8 @@ def gelu(x: Value, *, tanh: bool) -> Value:
     return result
 
 
-@formula
-def gelu_backward(gradient: Value, x: Value, *, tanh: bool) -> Value:
+def _gelu_slope(x: Value, tanh: bool) -> Value:
+    """The derivative."""
     if tanh:
         v = x * _slope(x)
         rest = _rest(x, v)
@@ -278,7 +277,54 @@ def gelu_backward(gradient: Value, x: Value, *, tanh: bool) -> Value:
         result = logistic(v, rest) + where(bent == bent, bent, 0.0)
     else:
         result = normal_cdf(x) + x * normal_pdf(x)
-    return gradient * result
+    return result
+
+
+@formula
+def gelu(x: Value, *, tanh: bool) -> Value:
+    return _gelu(x, tanh)
+
+
+@formula
+def gelu_backward(gradient: Value, x: Value, *, tanh: bool) -> Value:
+    return gradient * _gelu_slope(x, tanh)
+
+
+# Gated: of two halves of a tensor, one is multiplied by a function of the other.
+
+
+@formula
+def glu(x: Value, gates: Value) -> Value:
+    return gate(x, gates)
+
+
+@formula
+def glu_backward(gradient: Value, x: Value, gates: Value) -> tuple[Value, Value]:
+    by_x = gate(gradient, gates)
+    return by_x, by_x * (x * logistic(-gates) + (x - x))  # NaN for an infinite x
+
+
+@formula
+def swi_glu(x: Value, factor: Value) -> Value:
+    return gate(x, x) * factor
+
+
+@formula
+def swi_glu_grad(gradient: Value, x: Value, factor: Value) -> tuple[Value, Value]:
+    return gradient * gate(1.0 + x * logistic(-x), x) * factor, gradient * gate(x, x)
+
+
+@formula
+def ge_glu(x: Value, factor: Value, *, tanh: bool) -> tuple[Value, Value]:
+    activated = _gelu(x, tanh)
+    return factor * activated, activated
+
+
+@formula
+def ge_glu_backward(
+    gradient: Value, x: Value, factor: Value, activated: Value, *, tanh: bool
+) -> tuple[Value, Value]:
+    return gradient * factor * _gelu_slope(x, tanh), gradient * activated
 
 
 # Others.

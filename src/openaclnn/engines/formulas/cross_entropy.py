@@ -29,11 +29,12 @@ def cross_entropy_step(x: Row, target: Target, share: PerRow) -> tuple[Row, PerR
     equal = total(where(x == top, 1.0, 0.0))
     others = total(where(x == top, 0.0, powers)) + (equal - 1.0)
     # A row with NaN or an infinite largest class has no probabilities.
-    factor = share / (1.0 + others) + (top - top)
+    none = top - top
+    factor = share / (1.0 + others) + none
     hit = at(x, target)
     less_one = where(hit == top, -others, exp(hit - top) - (1.0 + others))
     gradient = where(is_target(target), less_one, powers) * factor
-    loss = log1p(others) - (hit - top)
+    loss = log1p(others) - (hit - top) + none
     return where(is_counted(target), gradient, 0.0), where(is_counted(target), loss, 0.0)
 
 
@@ -56,8 +57,9 @@ def cross_entropy_weighted_step(
     if smooths:
         chosen = hit_weight * (1.0 - smoothing)
     # A row with NaN or an infinite largest class has no probabilities.
-    factor = share / whole + (top - top)
-    loss = chosen * (log_whole - (hit - top))
+    none = top - top
+    factor = share / whole + none
+    loss = chosen * (log_whole - (hit - top)) + none
     if smooths:
         each = smoothing / total(where(weight == weight, 1.0, 1.0))
         everywhere = each * total(weight)

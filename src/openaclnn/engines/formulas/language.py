@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import inspect
+import linecache
 import textwrap
 from collections.abc import Callable, Mapping
 from types import FunctionType
@@ -11,7 +13,7 @@ from typing import Any, NoReturn
 
 from openaclnn.engines.formulas.words import WORDS
 
-__all__ = ["Reader", "called", "definitions"]
+__all__ = ["Reader", "called", "definitions", "functions_of"]
 
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.BitAnd, ast.BitOr)
 LOOP = "loop (write its turns one after another)"
@@ -141,6 +143,9 @@ class Reader(ast.NodeTransformer):
             return ast.Constant(float(number))
         self.refuse(node, f"`{node.id}` (names are its own, or numbers of its file)")
 
+    def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
+        return ast.Tuple([self.visit(each) for each in node.elts], ast.Load())  # several results
+
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         if not isinstance(node.op, OPERATORS):
             self.refuse(node, INSTEAD.get(type(node.op)) or f"operator of `{ast.unparse(node)}`")
@@ -190,6 +195,16 @@ class Reader(ast.NodeTransformer):
 def _home(function: Callable[..., Any]) -> str:
     """The package whose functions call each other; a module by itself where there is none."""
     return function.__module__.rpartition(".")[0] or function.__module__
+
+
+def functions_of(text: str, scope: dict[str, Any]) -> list[Callable[..., Any]]:
+    """A text's functions, which see the scope, and whose source `inspect` finds again as if it lay in a file."""
+    file = f"<openaclnn {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    # It asks here before it asks the disk.
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    found: dict[str, Any] = {}
+    exec(compile(text, file, "exec"), scope, found)
+    return list(found.values())
 
 
 def called(

@@ -97,12 +97,14 @@ class _Truth(_Tried):
 
 def words_of(
     function: Callable[..., Any], values: int, numbers: tuple[str, ...], switches: Mapping[str, bool]
-) -> frozenset[str]:  # fmt: skip
-    """The words on the way that these switches choose; TypeError where it says what no formula may."""
+) -> tuple[frozenset[str], int]:  # fmt: skip
+    """The words on the way that these switches choose, and how many results it has; TypeError where it says what no formula may."""
     value = _Value(set())
-    result = function(*[value] * values, **dict.fromkeys(numbers, value), **switches)
-    if not isinstance(result, _Value):
-        raise TypeError(
-            f"{function.__name__} returns {result!r}, which is no value of its elements"
-        )
-    return frozenset(value.used)
+    returned = function(*[value] * values, **dict.fromkeys(numbers, value), **switches)
+    results = returned if isinstance(returned, tuple) else (returned,)
+    for result in results:
+        if not isinstance(result, _Value):
+            raise TypeError(
+                f"{function.__name__} returns {result!r}, which is no value of its elements"
+            )
+    return frozenset(value.used), len(results)

@@ -1,8 +1,9 @@
 """Row formulas: what becomes of one row of classes, written once for every engine.
 
 A row formula is a Python function of rows (`Row`), numbers a class (`PerClass`), numbers a row (`PerRow`) and class indices
-(`Target`), with the operators and words of elementwise formulas and a few of its own: `total`, `largest` and `log_sum_exp` over the classes,
-`at(x, target)`, the value at the target's class, `is_target(target)`, a comparison for each class, and `is_counted(target)`. It returns a row, a number for the row, or several
+(`Target`), with the operators and words of elementwise formulas and a few of its own: `total`, `average`, `largest` and `log_sum_exp` over the classes,
+`at(x, target)`, the value at the target's class, `is_target(target)`, a comparison for each class, `is_counted(target)`, and `rounded(x)`, to the dtype that
+is computed in. Where a row has some of all classes, from a plan's `first_class` on, targets are told by `is_inside(target)` and `index_of(target)`. It returns a row, a number for the row, or several
 of these, and says nothing of layouts, lanes, tiles or loops. What not all engines have is refused at import, with its line and what to write instead.
 
 Calling it once with symbols gives its `Graph`: values, the same computation once, each behind those it needs. A value has a level:
@@ -26,8 +27,8 @@ from openaclnn.engines.formulas.language import Reader, definitions
 from openaclnn.engines.formulas.words import WORDS, Value
 
 __all__ = [
-    "ROW_FORMULAS", "Graph", "Node", "PerClass", "PerRow", "Row", "RowFormula", "Target", "at", "is_counted", "is_target", "largest",
-    "log_sum_exp", "row_formula", "total", "traced",
+    "ROW_FORMULAS", "Graph", "Node", "PerClass", "PerRow", "Row", "RowFormula", "Target", "at", "average", "index_of", "is_counted", "is_inside",
+    "is_target", "largest", "log_sum_exp", "rounded", "row_formula", "total", "traced",
 ]  # fmt: skip
 
 Row = PerClass = PerRow = Target = Value
@@ -61,6 +62,16 @@ def total(x: Value) -> Value:
 
 
 @_row_word
+def average(x: Value) -> Value:
+    """The mean over the classes."""
+
+
+@_row_word
+def rounded(x: Value) -> Value:
+    """What differs between classes, as the dtype that is computed in holds it."""
+
+
+@_row_word
 def largest(x: Value) -> Value:
     """The largest over the classes; NaN where one is."""
 
@@ -85,13 +96,23 @@ def is_counted(target: Value) -> Value:
     """For each row, whether its target is one of its classes, and not the one that is ignored."""
 
 
+@_row_word
+def is_inside(target: Value) -> Value:
+    """For each row, whether its target is one of its classes, which are counted from the plan's first one on; others are no mistake."""
+
+
+@_row_word
+def index_of(target: Value) -> Value:
+    """For each row, which of its classes is the target's; 0 where none is."""
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
     """One value of a graph."""
 
     graph: Graph
     index: int
-    what: str  # "input", "number", "constant", an operator's sign, a word, a reduction, "is_target" or "at"
+    what: str  # "input", "number", "constant", "classes", "rounded", an operator's sign, a word, a reduction, or one of targets
     of: tuple[Node, ...]
     name: Any  # of an input or a number; a constant's value
     axes: str  # "rc": differs between rows and classes; "r", "c", ""
@@ -238,6 +259,15 @@ class Graph:
     def total(self, x: Any) -> Node:
         return self._reduction("total", x)
 
+    def average(self, x: Any) -> Node:
+        return self.total(x) / self.node("classes", axes="", level=0)
+
+    def rounded(self, x: Any) -> Node:
+        operand = self.value(x)
+        if "c" not in operand.axes:
+            raise TypeError("`rounded` is of what differs between classes")
+        return self.node("rounded", (operand,))
+
     def largest(self, x: Any) -> Node:
         return self._reduction("largest", x)
 
@@ -250,6 +280,12 @@ class Graph:
 
     def is_counted(self, target: Any) -> Node:
         return self.node("is_counted", (_target(target),), axes="r", truth=True)
+
+    def is_inside(self, target: Any) -> Node:
+        return self.node("is_inside", (_target(target),), axes="r", truth=True)
+
+    def index_of(self, target: Any) -> Node:
+        return self.node("index_of", (_target(target),), axes="r")
 
     def at(self, x: Any, target: Any) -> Node:
         """Of a row that is an operand it is loaded, at any time."""
@@ -277,7 +313,7 @@ class Graph:
 def _target(target: Any) -> Node:
     if not isinstance(target, Node) or target.kind != "Target":
         raise TypeError(
-            "`at`, `is_target` and `is_counted` take an operand that is declared `Target`"
+            "`at`, `is_target` and words like them take an operand that is declared `Target`"
         )
     return target
 
@@ -292,13 +328,9 @@ def _rescaled_by(operand: Node) -> Node | None:
 
 
 class RowReader(Reader):
-    """The language of row formulas: that of elementwise ones, more words, and several results."""
+    """The language of row formulas: that of elementwise ones, and more words."""
 
     words = WORDS | ROW_WORDS
-
-    def visit_Tuple(self, node: Any) -> Any:
-        node.elts = [self.visit(each) for each in node.elts]
-        return node
 
 
 class RowFormula(NamedTuple):
@@ -325,9 +357,13 @@ class RowFormula(NamedTuple):
         return tuple(ROLES[kind] for _, kind in self.operands)
 
     @property
-    def targets(self) -> bool:
-        """Whether it has class indices; kernels are then told which one is ignored."""
-        return any(kind == "Target" for _, kind in self.operands)
+    def targets(self) -> tuple[str, ...]:
+        """What kernels are told of class indices, if it has some: which one is ignored, or which one is a row's first."""
+        if all(kind != "Target" for _, kind in self.operands):
+            return ()
+        graph = self.graph(dict.fromkeys(self.switches, False))
+        parted = any(node.what in ("is_inside", "index_of") for node in graph.nodes)
+        return ("first_class",) if parted else ("ignore_index",)
 
 
 AXES = {"Row": "rc", "PerClass": "c", "PerRow": "r", "Target": "r"}

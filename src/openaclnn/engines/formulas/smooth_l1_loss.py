@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from openaclnn.engines.formulas import formula
-from openaclnn.engines.formulas.words import Value, abs, minimum, sign, where
+from openaclnn.engines.formulas.words import LARGEST, Value, abs, minimum, sign, where
 
-LARGEST = 3.4028234663852886e38  # of the finite FLOATs
 # A quotient by beta below LOWER would be subnormal: it is computed of a difference times RAISE, and what comes of it is lowered.
 RAISE, LOWER = 2.0**126, 2.0**-126
 

@@ -22,12 +22,15 @@ import numpy as np
 from openaclnn.engines.formulas import special
 
 __all__ = [
-    "BOUNDS", "WORDS", "Value", "abs", "erf", "erfc", "erfinv", "exp", "expm1", "fma", "gate", "gelu", "log", "log1p", "log_sigmoid", "logit",
+    "BOUNDS", "LARGEST", "WORDS", "Value", "abs", "erf", "erfc", "erfinv", "exp", "expm1", "fma", "gate", "gelu", "log", "log1p", "log_sigmoid", "logit",
     "maximum", "minimum", "normal_cdf", "normal_pdf", "scaled_exp", "scaled_expm1", "sigmoid", "sign", "softplus", "sqrt", "tanh", "where",
 ]  # fmt: skip
 
 Value = Any
 """A FLOAT for each element, or a truth value where two were compared."""
+
+LARGEST = 3.4028234663852886e38
+"""Of the finite FLOATs."""
 
 LARGEST_EXPONENT = 88.72283905206835
 """Above it exp overflows FLOAT."""

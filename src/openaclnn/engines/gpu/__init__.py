@@ -36,6 +36,7 @@ from openaclnn.core.dtypes import (
 )  # fmt: skip
 from openaclnn.core.plan import BoundedCache, Plan, exactly, rounded_first
 from openaclnn.core.trust import warn_of, why_untrusted
+from openaclnn.engines import steps
 
 DEVICES = ("cuda",)
 
@@ -82,6 +83,9 @@ def _remove(folder: str, process: int) -> None:
 
 def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
+    if plan.steps:
+        return steps.objection(plan, declines)
+    from openaclnn.engines.formulas.rows import ROW_FORMULAS
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)
@@ -100,7 +104,8 @@ def declines(plan: Plan) -> str | None:
         if operand.dtype not in READABLE:
             return f"no Triton kernel reads {operand.dtype} ({operand.parameter})"
     for operand in plan.outputs:
-        if operand.dtype not in WRITABLE:
+        of_rows = operand.role == "positions" and plan.kernel in ROW_FORMULAS
+        if operand.dtype not in WRITABLE and not (of_rows and operand.dtype is INT32):
             return f"no Triton kernel writes {operand.dtype} ({operand.parameter})"
     return None
 
@@ -111,6 +116,10 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     It queues the work and returns 0; a target out of range is skipped, not reported, since looking
     would wait for the device. Under TRITON_INTERPRET the same kernels run on host addresses.
     """
+    if plan.steps:
+        from openaclnn.engines.gpu.launching.runners import with_memory
+
+        return with_memory(functools.partial(steps.stepped, plan, prepare))
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)

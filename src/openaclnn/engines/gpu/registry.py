@@ -9,6 +9,7 @@ from openaclnn.engines.gpu.launchers import logit_pixels, pixels
 from openaclnn.engines.gpu.launchers.elementwise import Elementwise
 from openaclnn.engines.gpu.launchers.launcher import Launcher
 from openaclnn.engines.gpu.launchers.logits import LOGITS
+from openaclnn.engines.gpu.launchers.multilabel import MULTILABEL
 from openaclnn.engines.gpu.launchers.reductions import NLL, Filling, Summed
 from openaclnn.engines.gpu.launchers.row_formulas import RowFormulas
 from openaclnn.engines.gpu.launchers.rows import ROWS
@@ -22,6 +23,7 @@ CLASS_KERNELS: dict[str, Launcher] = {
     "nll_loss_backward": pixels.ROWS,
     "cross_entropy_loss_grad": ROWS,
     "cross_entropy_loss": LOGITS,
+    "multilabel_margin_loss": MULTILABEL,
     "cross_entropy_logits": LOGITS,
     "cross_entropy_logits_pixels": logit_pixels.LOSSES,
     "cross_entropy_logits_grad": ROWS,

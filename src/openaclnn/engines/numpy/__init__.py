@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from openaclnn.core import rounding
 from openaclnn.core.plan import Plan
+from openaclnn.engines import steps
 
 DEVICES = ("cpu",)
 
@@ -24,6 +25,8 @@ def declines(plan: Plan) -> str | None:
     from openaclnn.engines.formulas.rows import ROW_FORMULAS
     from openaclnn.engines.numpy import classes
 
+    if plan.steps:
+        return steps.objection(plan, declines)
     of_classes = plan.kernel in classes.KERNELS or plan.kernel in ROW_FORMULAS
     if of_classes if plan.classes else plan.kernel in FORMULAS or plan.kernel == "fill":
         return None
@@ -34,6 +37,8 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     """What runs the plan: a function of the operands' addresses (the output's last) and a stream."""
     from openaclnn.engines.numpy import classes, elementwise, rows
 
+    if plan.steps:
+        return steps.stepped(plan, prepare, steps.host_memory)
     if plan.kernel == "fill":
         return elementwise.filling(plan)
     if plan.classes:

@@ -301,8 +301,30 @@ def cross_entropy_logits_grad(plan: Plan, views: Mapping[str, Array], output: Ar
     return stray
 
 
+def multilabel_margin_loss(plan: Plan, views: Mapping[str, Array], *outputs: Array) -> bool:
+    """Row by row: labels against all classes that are none."""
+    losses, masks = outputs
+    one = np.float32(1)
+    for row in np.ndindex(plan.shape):
+        target, x = views["target"][row].astype(np.int64), views["self"][row].astype(np.float32)
+        listed = target[np.cumsum(target == -1) == 0]
+        listed = listed[(listed >= 0) & (listed < plan.classes)]
+        mask = np.zeros(plan.classes, bool)
+        mask[listed] = True
+        others, total = x[~mask], 0.0
+        step = max(1, BLOCK // max(others.size, 1))
+        for start in range(0, listed.size, step):
+            margins = (one - x[listed[start : start + step]])[:, None] + others
+            total += np.where(margins > 0, margins, 0).sum(dtype=np.float64)
+        masks[row] = mask
+        loss = np.asarray(total / plan.classes, np.float32)
+        losses[row] = narrow(loss, plan.compute, plan.output.dtype)
+    return False
+
+
 KERNELS: dict[str, Callable[..., bool]] = {
     "cross_entropy_loss": cross_entropy_loss,
+    "multilabel_margin_loss": multilabel_margin_loss,
     "nll_loss": nll_loss,
     "nll_loss2d_backward": nll_loss2d_backward,
     "nll_loss_backward": nll_loss2d_backward,

@@ -56,7 +56,7 @@ def blocks(shape: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
 
 
 def _computed(plan: Plan) -> Callable[[Sequence[Array], Any], Array]:
-    """The formula of some inputs' views at an index."""
+    """The formula of some inputs' views at an index: its result, or a tuple of several."""
     formula = FORMULAS[plan.kernel]
     # Arrays of one element: beside Python's numbers they stay FLOAT, which NumPy 1's scalars do not.
     # Whole numbers beside integers are integers.
@@ -83,16 +83,18 @@ def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
     computed, nearest = _computed(plan), plan.numbers.get("nearest", False)
 
     def run(addresses: Sequence[int], stream: int = 0) -> int:
-        *inputs, output = (
+        views = [
             view(operand, address, plan.shape)
-            for operand, address in zip((*plan.inputs, plan.output), addresses, strict=True)
-        )
+            for operand, address in zip(plan.operands, addresses, strict=True)
+        ]
+        inputs, outputs = views[: len(plan.inputs)], views[len(plan.inputs) :]
         with np.errstate(all="ignore"):
             for index in blocks(plan.shape):
-                values = computed(inputs, index)
-                if nearest:
-                    values = np.rint(values)
-                output[index] = narrow(values, plan.compute, plan.output.dtype)
+                results: Any = computed(inputs, index)
+                results = results if plan.more else (results,)
+                for values, output, operand in zip(results, outputs, plan.outputs, strict=True):
+                    rounded = np.rint(values) if nearest else values
+                    output[index] = narrow(rounded, plan.compute, operand.dtype)
         return 0
 
     return run
@@ -129,12 +131,12 @@ def write_one(plan: Plan, output: Operand, address: int, number: Any) -> None:
 
 
 def filling(plan: Plan) -> Callable[[Sequence[int], int], int]:
-    """Outputs of one element, each with the number under its name."""
+    """Outputs of one element, each with the number under its name, or one of several."""
 
     def run(addresses: Sequence[int], stream: int = 0) -> int:
         for operand, address in zip(plan.operands, addresses, strict=True):
             number = np.asarray(plan.numbers[operand.parameter])
-            strided_view(address, operand.dtype, (), ())[...] = number.astype(operand.dtype.numpy)
+            view(operand, address, plan.shape)[...] = number.astype(operand.dtype.numpy)
         return 0
 
     return run

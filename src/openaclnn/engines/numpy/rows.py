@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.dtypes import FLOATS
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas.rows import ROW_FORMULAS, Graph, Node
 from openaclnn.engines.formulas.words import WORDS
@@ -25,14 +25,17 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 
 
 def evaluate(
-    graph: Graph, inputs: Mapping[str, Array], numbers: Mapping[str, Any], work: Any
-) -> list[Array]:
+    graph: Graph, inputs: Mapping[str, Array], numbers: Mapping[str, Any], work: Any, compute: DType = FLOAT
+) -> list[Array]:  # fmt: skip
     """The results of rows: arrays of (rows, classes), or of (rows, 1) for what differs between rows alone."""
     values: list[Any] = []
     classes = next(inputs[n.name].shape[1] for n in graph.nodes if n.kind == "Row")
     for node in graph.nodes:
         operands = [values[each.index] for each in node.of]
-        values.append(_value(node, operands, inputs, numbers, classes, work))
+        if node.what == "rounded":
+            values.append(widen(operands[0], compute))
+        else:
+            values.append(_value(node, operands, inputs, numbers, classes, work))
     return [values[result.index] for result in graph.results]
 
 
@@ -46,6 +49,8 @@ def _value(
             return np.full((1, 1), numbers[node.name], work)
         case "constant":
             return np.full((1, 1), node.name, work)
+        case "classes":
+            return np.full((1, 1), classes, work)
         case "total":
             # In float64, so that the error does not grow with the length of the row.
             return _whole(operands[0], classes).sum(axis=1, keepdims=True, dtype=np.float64).astype(work)  # fmt: skip
@@ -56,6 +61,11 @@ def _value(
         case "is_counted":
             target = operands[0]
             return (target >= 0) & (target < classes) & (target != numbers["ignore_index"])
+        case "is_inside":
+            return (operands[0] >= 0) & (operands[0] < classes)
+        case "index_of":
+            (target,) = operands
+            return np.where((target >= 0) & (target < classes), target, 0)
         case "at":
             row, target = operands
             inside = (target >= 0) & (target < classes)
@@ -85,7 +95,7 @@ def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
                 block: dict[str, Array] = {}
                 for (name, kind), array in zip(kinds.items(), inputs, strict=True):
                     block[name] = _block(kind, array, index, plan)
-                results = evaluate(graph, block, plan.numbers, work)
+                results = evaluate(graph, block, plan.numbers, work, plan.compute)
                 for values, output, operand in zip(results, outputs, plan.outputs, strict=True):
                     part = output[index]
                     rounded = narrow(values, plan.compute, operand.dtype)
@@ -102,4 +112,6 @@ def _block(kind: str, array: Array, index: Any, plan: Plan) -> Array:
     part = array[index] if array.ndim else np.broadcast_to(array, plan.shape)[index]
     if kind == "Row":
         return widen(part, plan.compute)
+    if kind == "Target" and "first_class" in plan.numbers:
+        part = part.astype(np.int64) - plan.numbers["first_class"]
     return part[:, None] if kind == "Target" else widen(part, plan.compute)[:, None]

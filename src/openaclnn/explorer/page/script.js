@@ -554,6 +554,19 @@ function setTheme(theme) {
   try { if (theme) localStorage.setItem("theme", theme); } catch { /* a browser that keeps nothing */ }
 }
 
+/** Offer the operators with all words of a text in their names, family or summary, and choose the first if the chosen one is not among them. */
+function find(text) {
+  const words = text.toLowerCase().split(/\s+/);
+  const fits = ({ name, python, family, summary }) => words.every((word) => `${name} ${python} ${family} ${summary}`.toLowerCase().includes(word));
+  const offered = new Set(state.declared.operators.filter(fits).map((each) => each.python));
+  for (const group of $("operator").children) {
+    for (const option of group.children) option.hidden = option.disabled = !offered.has(option.value);
+    group.hidden = [...group.children].every((option) => option.hidden);
+  }
+  $("find").setAttribute("aria-invalid", String(!offered.size));
+  if (offered.size && !offered.has($("operator").value)) chooseOperator(offered.values().next().value);
+}
+
 async function start() {
   try { setTheme(localStorage.getItem("theme")); } catch { /* as above */ }
   $("theme").addEventListener("click", () => {
@@ -577,6 +590,7 @@ async function start() {
     const members = operators.filter((each) => each.family === family);
     $("operator").append(h("optgroup", { label: family }, ...options(members.map((each) => [each.python, each.name]))));
   }
+  $("find").addEventListener("input", (event) => find(event.target.value));
   $("product").append(...options(products.map((each) => [each.tag, each.title])));
   $("standard").append(...options(standards));
   $("raw").append(...options([["", "as the file says"], ...dtypes]));
@@ -589,7 +603,7 @@ async function start() {
   for (const kind of ["input", "change"]) {
     $("form").addEventListener(kind, (event) => {
       const choice = event.target.matches("select, [type=checkbox]");
-      if (choice === (kind === "change") && !["operator", "sample"].includes(event.target.id)) soon("call", askCall);
+      if (choice === (kind === "change") && !["find", "operator", "sample"].includes(event.target.id)) soon("call", askCall);
     });
   }
   for (const role of ["actual", "golden"]) {

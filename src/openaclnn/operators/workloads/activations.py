@@ -28,9 +28,10 @@ class Workload:
     PATTERN = "elementwise"
 
     def __init__(self, operator: Any) -> None:
-        self.operator = operator
+        self.operator, self.peer = operator, operator.peer or operator.aten
         self.VARIANTS: Variants = {name: dict(own) for name, own in operator.variants.items()}
         self.KERNELS: tuple[KernelForm, ...] = operator.kernels
+        self.ANY_SIZE = operator.axis is None
         self.DOMAINS = dict.fromkeys(operator.read, operator.domain) if operator.domain else {}
 
     def make(
@@ -38,10 +39,12 @@ class Workload:
     ) -> Arguments:
         """Normal numbers, or such that lie in the function's domain."""
         arguments: Arguments = {}
+        options = self.VARIANTS[variant]
         for parameter in self.operator.tensors:
             if parameter.is_read:
-                arguments[parameter.python_name] = self._drawn(rng, dtype, shape)
-        return {**arguments, **self.VARIANTS[variant]}
+                each = self.operator.shape_of(parameter.name, shape, options)
+                arguments[parameter.python_name] = self._drawn(rng, dtype, each)
+        return {**arguments, **options}
 
     def _drawn(self, rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Any:
         if self.operator.domain is None:
@@ -52,8 +55,8 @@ class Workload:
 
     def torch_peers(self, torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
         """PyTorch's own function, into `out` too where it can, or what is written with several."""
-        arguments, peer = self._arguments(given), self.operator.peer
-        if isinstance(peer, str) and not self.operator.output.in_place:
+        arguments, peer = self._arguments(given), self.peer
+        if isinstance(peer, str) and not self.operator.output.in_place:  # which has one output
             function = getattr(torch.ops.aten, peer)
             for overload in ("out", "grad_input"):
                 if overload in function.overloads():
@@ -61,7 +64,7 @@ class Workload:
         return {"torch": lambda: self._peer(torch, arguments)}
 
     def _peer(self, torch: Any, arguments: list[Any]) -> Any:
-        peer = self.operator.peer
+        peer = self.peer
         return (
             peer(torch, *arguments) if callable(peer) else getattr(torch.ops.aten, peer)(*arguments)
         )
@@ -81,7 +84,10 @@ class Workload:
         arguments = self._arguments(given)
         first = next(own for own in arguments if isinstance(own, torch.Tensor))
         wide = [own.float() if isinstance(own, torch.Tensor) else own for own in arguments]
-        return self._peer(torch, wide).to(first.dtype)
+        result = self._peer(torch, wide)
+        if self.operator.result_type is not None:
+            return tuple(own.to(first.dtype) for own in result)
+        return result.to(first.dtype)
 
 
 @functools.cache

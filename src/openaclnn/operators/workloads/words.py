@@ -27,7 +27,7 @@ __all__ = [
 Arguments = dict[str, Any]
 Peers = dict[str, Callable[[], Any]]
 Variants = dict[str, dict[str, Any]]
-HardPlaces = dict[str, Callable[[np.random.Generator, int], Arguments]]
+HardPlaces = dict[str, Callable[["np.random.Generator", int], Arguments]]
 """Makers of FLOAT arguments for so many elements or rows, whose results are hard to get right."""
 
 

@@ -428,7 +428,8 @@ class Recipe:
         """Dtypes, distributions, ranks and variants in turn."""
         operator, mix = find_operator(self.operator), MIXES[self.level]
         rng = generator(self.seed, 4, number)
-        round_, dtype = number // len(FLOATS), FLOATS[number % len(FLOATS)]
+        floats = [dtype for dtype in FLOATS if dtype in operator.tensors[0].dtypes]
+        round_, dtype = number // len(floats), floats[number % len(floats)]
         how = mix[round_ % len(mix)].settled(rng)
         # One further after all distributions, so that each meets every rank and variant.
         turn = round_ + round_ // len(mix)

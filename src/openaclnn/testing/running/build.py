@@ -256,7 +256,7 @@ def call_of(operator: Operator, given: Mapping[str, Any], product: Product) -> B
     """A plain call's arguments as both phases take them too, with outputs of NaN to be written."""
     arguments = {n: v for n, v in {**operator.plain_defaults, **given}.items() if n != "out"}
     outputs = {
-        name: np.full(shape, np.nan).astype(dtype.numpy)
+        name: np.full(shape, -1 if dtype.kind == "integer" else np.nan).astype(dtype.numpy)
         for name, (shape, dtype) in places_of(operator, given, product).items()
     }
     if operator.output.in_place:

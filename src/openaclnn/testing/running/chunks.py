@@ -80,10 +80,12 @@ def oracle_in_chunks(
     plan = plan_of(operator, arguments, product)
     whole = operator.reference_arguments(product=product, copied=False, **arguments)
     names = [operator[operand.parameter].python_name for operand in plan.inputs]
-    shape = np.broadcast_shapes(*(whole[name].shape for name in names if not plan.classes))
+    if plan.empty or plan.classes or plan.of_one_size:
+        return by_output(operator, operator.reference(**whole))
+    shape = np.broadcast_shapes(*(whole[name].shape for name in names))
     count = math.prod(shape)
     blocks = blocks_of(count)
-    if plan.empty or plan.classes or len(blocks) < 2:
+    if len(blocks) < 2:
         return by_output(operator, operator.reference(**whole))
     if plan.reduction or plan.reciprocal:  # the mean's division is of all elements
         [reduction] = [p.python_name for p in operator.parameters if p.choices]
@@ -152,7 +154,14 @@ def _cut(
     if size <= elements:
         return None
     plan = plan_of(operator, arguments, product)
-    if plan.empty or plan.reciprocal or plan.reduction or plan.numbers.get("mean"):
+    if (
+        plan.empty
+        or plan.reciprocal
+        or plan.fixed
+        or plan.steps
+        or plan.reduction
+        or plan.numbers.get("mean")
+    ):
         return None
     if plan.class_axis == 0 or any(operand.role == "single" for operand in plan.outputs):
         return None
@@ -162,7 +171,7 @@ def _cut(
     given = dict(arguments)
     whole = [n for n, v in given.items() if n not in sliced and isinstance(v, np.ndarray)]
     dense = all(given[n].shape == shape and given[n].flags.c_contiguous for n in sliced)
-    if plan.classes or not dense or any(given[name].size != 1 for name in whole):
+    if plan.classes or plan.halved or not dense or any(given[name].size != 1 for name in whole):
         return _Cut(given, sliced, False, shape[0], max(elements * shape[0] // size, 1))
     given |= {name: given[name].reshape(-1) for name in sliced}
     given |= {name: given[name].reshape(()) for name in whole}
@@ -180,7 +189,8 @@ def _sliced(
         if plan.classes:
             cut = operand.role not in ("classes", "single")
         else:
-            cut = np.ndim(array) == len(shape) and array.shape[0] == shape[0]
+            whole = operand.role == "channels"
+            cut = np.ndim(array) == len(shape) and array.shape[0] == shape[0] and not whole
         if cut:
             found.append(name)
     read = {operator[operand.parameter].python_name for operand in plan.inputs}

@@ -5,7 +5,8 @@ order; `launches.py` runs a kernel for one plan, for any size and for any stride
 side by side or not; pixels, whose classes lie planes apart, by `pixel_groups.py`.
 
 On these stand the kernels, which know nothing of each other: NLL in `nll_loss.py` and its gradient in `nll_gradient.py`; cross entropy from logits in
-`loss_rows.py` and `loss_pixels.py`; its gradients, from log-probabilities in `log_prob_gradient.py` and from logits in `logit_gradient.py`.
+`loss_rows.py` and `loss_pixels.py`; its gradients, from log-probabilities in `log_prob_gradient.py` and from logits in `logit_gradient.py`; the multi-label
+margin loss in `multilabel.py`.
 
 Row formulas need no kernel of their own: `row_passes.py` orders a formula's values into loops over the classes, `row_formulas.py` walks rows or
 vectors of positions by them, `row_copies.py` copies positions that do not lie as vectors do.
@@ -17,8 +18,16 @@ from openaclnn.engines.cpu.classes import (
     log_prob_gradient,
     logit_gradient,
     loss_pixels,
+    multilabel,
     nll_gradient,
     nll_loss,
 )
 
-__all__ = ["log_prob_gradient", "logit_gradient", "loss_pixels", "nll_gradient", "nll_loss"]
+__all__ = [
+    "log_prob_gradient",
+    "logit_gradient",
+    "loss_pixels",
+    "multilabel",
+    "nll_gradient",
+    "nll_loss",
+]

@@ -166,12 +166,13 @@ class ParametersOnce(Parameters):
 
 
 GROUP = 8  # neighbouring targets that are compared together
-_KINDS = {INT64: "i64", INT32: "i32", UINT8: "u8"}
+KINDS = {INT64: "i64", INT32: "i32", UINT8: "u8"}
+"""What kernels call the dtypes of integers."""
 
 
 def target_kind(plan: Plan) -> str:
     """What kernels call the dtype of a plan's targets."""
-    return _KINDS[plan.inputs[plan.targets].dtype]
+    return KINDS[plan.inputs[plan.targets].dtype]
 
 
 class Target(NamedTuple):
@@ -195,12 +196,16 @@ class Targets:
 
     def __init__(self, code: Code, parameters: Parameters, kind: str) -> None:
         self.code, self.kind, self.size = code, kind, SIZE[kind]
+        # Rows may have some of all classes, from this one on.
+        self.first = parameters["first_class"] if "first_class" in parameters.slots else None
         self.classes, self.ignored = parameters["classes"], parameters["ignore_index"]
 
     def at(self, place: Value) -> Target:
         return self.of(self.code.load(place, self.kind))
 
     def of(self, label: Value) -> Target:
+        if self.first is not None:
+            label = label - self.first
         return Target(label, label.below(self.classes), label != self.ignored)
 
     def alike(self, place: Value) -> Value:

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOAT16, FLOATS, INT64
+from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOAT16, FLOATS, INT32, INT64
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.classes.launches import (
@@ -30,13 +30,13 @@ from openaclnn.engines.cpu.classes.launches import (
 )
 from openaclnn.engines.cpu.classes.parameters import (
     AXES,
+    KINDS,
     Parameters,
     ParametersOnce,
     Target,
     Targets,
     double,
     fields,
-    target_kind,
 )
 from openaclnn.engines.cpu.classes.row_copies import copier
 from openaclnn.engines.cpu.classes.row_passes import Passes, Phase, Schedule
@@ -84,8 +84,8 @@ class Kinds:
     """The dtypes of a plan's operands as code calls them, and which results have classes."""
 
     def __init__(self, plan: Plan, names: Names) -> None:
-        self.of = {name: operand.dtype.short for name, operand in zip(names.all, plan.operands, strict=True)}  # fmt: skip
-        self.of |= {name: target_kind(plan) for name, kind in names.inputs.items() if kind == "Target"}  # fmt: skip
+        dtypes = {name: operand.dtype for name, operand in zip(names.all, plan.operands, strict=True)}  # fmt: skip
+        self.of = {name: KINDS.get(dtype, dtype.short) for name, dtype in dtypes.items()}
         self.compute = plan.compute.short
         self.any_nan = any(
             kind in ("f32", "f64") for name, kind in self.of.items() if name in names.inputs
@@ -127,15 +127,32 @@ class _Lines:
     def targets(self, name: str) -> Targets:
         return Targets(self.code, self.parameters, self.kinds.of[name])
 
-    def rounded(self, values: Value, name: str) -> Value:
-        """Numbers of a dtype that is not what is computed in, rounded to that."""
-        compute, kind = self.kinds.compute, self.kinds.of[name]
+    def rounded(self, values: Value, name: str = "") -> Value:
+        """Numbers rounded to what is computed in; not those of an operand that has that dtype."""
+        compute, kind = self.kinds.compute, self.kinds.of.get(name)
         return (
             values if compute in ("f32", kind) else numerics.rounded(values, compute, self.opaque)
         )
 
+    def report(self, stray: Value) -> None:
+        """A target that is no class of a row's is a mistake, unless rows have some of all classes."""
+        if "first_class" not in self.parameters.slots:
+            with self.code.when(stray, likely=False):
+                self.parameters.report_stray()
+
     def store(self, values: Value, array: Array, index: Value, name: str) -> None:
         numerics.store(self.rounded(values, name), array, index, self.opaque, self.kinds.any_nan)
+
+
+def _of_target(node: Node, target: Target) -> Value:
+    if node.what == "index_of":
+        return target.inside.choose(target.label, 0).to("f64")
+    return target.counted if node.what == "is_counted" else target.inside
+
+
+def _whole(number: Value) -> Value:
+    """A FLOAT64 that is a whole number of 32 bits: beside 1.5 * 2^52 these are its last ones."""
+    return (number + 1.5 * 2.0**52).bits_as("i64").to("i32")
 
 
 class RowLines(_Lines):
@@ -162,14 +179,12 @@ class RowLines(_Lines):
 
     def begin(self, places: Mapping[str, Variable]) -> None:
         """A row that lies at these places."""
-        parameters = self.parameters
         self.place = {name: place.get() for name, place in places.items()}
         self.read: set[str] = set()  # by a pass before
         for name, kind in self.names.inputs.items():
             if kind == "Target":
                 target = self.targets(name).at(self.place[name])
-                with self.code.when(target.stray, likely=False):
-                    parameters.report_stray()
+                self.report(target.stray)
                 self.labels[name] = target
 
     def number(self, node: Node) -> Value:
@@ -178,8 +193,8 @@ class RowLines(_Lines):
                 return self._single(node.name, self.place[node.name]).to("f64")
             case "number":
                 return self.parameters.double(node.name)
-            case "is_counted":
-                return self.labels[node.of[0].name].counted
+            case "is_counted" | "is_inside" | "index_of":
+                return _of_target(node, self.labels[node.of[0].name])
         row, target = node.of
         label = self.labels[target.name]
         step = label.inside.choose(label.label, 0) * self.parameters[f"{row.name}.class_step"]
@@ -267,6 +282,9 @@ class RowLines(_Lines):
     def put(self, result: int, value: Value) -> None:
         name = self.names.outputs[result]
         kind = self.kinds.of[name]
+        if kind == "i32":
+            self.code.store(_whole(value), self.place[name], kind)
+            return
         number = self.rounded(value.to("f32").splat(1), name).lane(0)
         self.code.store(number.to("f64") if kind == "f64" else number, self.place[name], kind)
 
@@ -372,8 +390,7 @@ class PositionLines(_Lines):
                 labels = code.lanes_of([code.load(place, self.kinds.of[name]) for place in self._lanes(name)])  # fmt: skip
                 target = self.targets(name).of(labels)
                 # Lanes past the end are those of the last position again.
-                with code.when(target.stray.reduce("or"), likely=False):
-                    self.parameters.report_stray()
+                self.report(target.stray.reduce("or"))
                 self.labels[name] = target
 
     def _lanes(self, name: str) -> list[Value]:
@@ -392,8 +409,8 @@ class PositionLines(_Lines):
                 return self._gathered(self._lanes(node.name), node.name).to("f64")
             case "number":
                 return self.parameters.double(node.name)
-            case "is_counted":
-                return self.labels[node.of[0].name].counted
+            case "is_counted" | "is_inside" | "index_of":
+                return _of_target(node, self.labels[node.of[0].name])
         row, target = node.of
         label = self.labels[target.name]
         safe, step = label.inside.choose(label.label, 0), self.parameters[f"{row.name}.class_step"]
@@ -536,7 +553,10 @@ class PositionLines(_Lines):
     def put(self, result: int, value: Value) -> None:
         code, name = self.code, self.names.outputs[result]
         kind = self.kinds.of[name]
-        values = numerics.narrow(self.rounded(value.to("f32"), name), kind, self.opaque, True)
+        if kind == "i32":
+            values = _whole(value)
+        else:
+            values = numerics.narrow(self.rounded(value.to("f32"), name), kind, self.opaque, True)
         for lane, place in enumerate(self._lanes(name)):
             with code.when(self.many > self.first_lane + lane):
                 code.array(place, kind).write(0, values.lane(lane))
@@ -585,11 +605,12 @@ class RowKernel(ClassKernel):
             + [name for name, node in zip(self.named.outputs, results, strict=True) if "c" in node.axes]
         )  # fmt: skip
         self.per_class = tuple(name for name, kind in formula.operands if kind == "PerClass")
+        self.told = tuple(name for name in formula.targets if name == "first_class")
         items = [f"{name}.item" for name in (*self.full, *self.per_class)]
         items += [f"{name}.copy" for name in self.full]
         slots = fields(
             self.named.all,
-            (*items, *formula.numbers, "tile", "staged", "block", "blocks", "subs"),
+            (*items, *formula.numbers, *self.told, "tile", "staged", "block", "blocks", "subs"),
         )
         name = f"rows.{formula.name}.{_digest(self.graphs)}"
         super().__init__(name, slots, {each: each for each in self.named.all})
@@ -598,7 +619,10 @@ class RowKernel(ClassKernel):
         return [self.slots[f"{name}.at"] for name in self.named.all]
 
     def declines(self, plan: Plan) -> str | None:
-        floats = [operand.dtype for place, operand in enumerate(plan.operands) if place != plan.targets]  # fmt: skip
+        kinds = self.named.inputs.values()
+        floats = [own.dtype for own, kind in zip(plan.inputs, kinds, strict=True) if kind != "Target"]  # fmt: skip
+        # Whole numbers are results of rows alone.
+        floats += [own.dtype for own in plan.outputs if (own.dtype, own.role) != (INT32, "positions")]  # fmt: skip
         if plan.compute not in FLOATS:
             return f"it computes in {plan.compute}"
         # FLOAT64 would be rounded twice on its way to 16 bits.
@@ -659,6 +683,7 @@ class RowKernel(ClassKernel):
             **items,
             **copies,
             **{name: double(plan.numbers[name]) for name in self.formula.numbers},
+            **{name: plan.numbers[name] for name in self.told},
         }
 
     def cut(self, problem: Problem) -> Launches:
@@ -703,7 +728,11 @@ class RowKernel(ClassKernel):
 
     def variants(self) -> Iterator[Plan]:
         results = list(zip(self.named.outputs, self.graphs.results, strict=True))
-        numbers = {"ignore_index": -100, **dict.fromkeys(self.formula.numbers, 1.0)}
+        numbers = {
+            "ignore_index": -100,
+            "first_class": 0,
+            **dict.fromkeys(self.formula.numbers, 1.0),
+        }
         numbers |= dict.fromkeys(self.formula.switches, False)
         kinds = [kind for _, kind in self.formula.operands]
         targets = kinds.index("Target") if "Target" in kinds else -1

@@ -154,6 +154,8 @@ class Line(Protocol):
         Value  # whether a line is walked in several blocks, so that nothing is kept between phases
     )
 
+    classes: Value
+
     def blocks(self, phases: list[Phase], body: Callable[[Value, Value], None]) -> None:
         """`body(number, count)` for each block of classes, which lies ready meanwhile."""
 
@@ -179,6 +181,9 @@ class Line(Protocol):
         """The line's number of a vector of them."""
 
     def any(self, truths: Value) -> Value: ...
+
+    def rounded(self, values: Value) -> Value:
+        """To the dtype that is computed in."""
 
     def put(self, result: int, value: Value) -> None:
         """A result that does not differ between classes, FLOAT64."""
@@ -256,12 +261,14 @@ class Passes:
                 continue
             if node.what in REDUCTIONS:
                 value = reduced[node.index]
-            elif node.what in ("input", "number", "at", "is_counted"):
+            elif node.what in ("input", "number", "at", "is_counted", "is_inside", "index_of"):
                 if node.kind == "Target":
                     continue
                 value = line.number(node)
             elif node.what == "constant":
                 value = self.code.double(node.name)
+            elif node.what == "classes":
+                value = line.classes.to("f64")
             else:
                 value = self._number(node)
             self.known[node.index] = value
@@ -388,7 +395,9 @@ class Passes:
                 value = line.is_target(node.of[0], index, shape)
             else:
                 operands = [self._element(line, one, known, index, shape) for one in node.of]
-                if is_reciprocal(node):
+                if node.what == "rounded":
+                    value = line.rounded(operands[0])
+                elif is_reciprocal(node):
                     value = operands[0] * self.reciprocals[node.of[1].index]
                 elif node.what == "exp" and len(operands) == 1:
                     value = self._power("negative" if is_power_of_largest(node) else "full")(operands[0])  # fmt: skip

@@ -66,7 +66,7 @@ class Elementwise:
 
     def declines(self, plan: Plan) -> str | None:
         """Why it does not serve a plan; None if it does."""
-        dtypes = {plan.output.dtype, *map(_dtype_of, plan.inputs)}
+        dtypes = {*map(_dtype_of, plan.operands)}
         if not _SERVED.issuperset(dtypes):
             return "integer, DOUBLE and COMPLEX operands are served by NumPy"
         lacks_half = FLOAT16 in dtypes and not machine().half
@@ -82,7 +82,7 @@ class Elementwise:
         reciprocal = plan.reciprocal  # whoever takes a kernel for any size computes it of the size
         key = (
             plan.compute, plan.output.dtype, plan.reduction, reciprocal, plan.free, single,
-            exactly(plan.numbers, reciprocal), *map(_dtype_of, plan.inputs),
+            exactly(plan.numbers, reciprocal), *map(_dtype_of, (*plan.inputs, *plan.more)),
         )  # fmt: skip
         flat = self._flats.get(key)
         if flat is not None:
@@ -124,14 +124,18 @@ class Elementwise:
             # A strided and a transposed geometry bring in the driver and the copies.
             turned = Operand("x", dtype, (1, 64))
             output = Operand("out", dtype, (128, 2))
-            yield Plan("", self.formula.name, dtype, (64, 64), (turned,) * count, output, plain[0])
+            yield Plan(
+                "", self.formula.name, dtype, (64, 64), (turned,) * count, output, plain[0],
+                more=(output,) * (self.formula.results - 1),
+            )  # fmt: skip
 
     def _dense(
         self, dtype: DType, numbers: Mapping[str, Any], count: int, steps: Sequence[int]
     ) -> Plan:
         inputs = tuple(Operand("x", dtype, (step,)) for step in steps)
         output = Operand("out", dtype, (1,))
-        return Plan("", self.formula.name, dtype, (count,), inputs, output, numbers)
+        more = (output,) * (self.formula.results - 1)
+        return Plan("", self.formula.name, dtype, (count,), inputs, output, numbers, more=more)
 
 
 def _flat(plan: Plan, form: Form, single: tuple[int, ...]) -> Flat:
@@ -167,5 +171,8 @@ def _past(
 
 
 def _signature(plan: Plan, single: tuple[int, ...]) -> Signature:
-    dtypes = tuple([operand.dtype.short for operand in plan.inputs])
-    return Signature(dtypes, plan.compute.short, plan.output.dtype.short, single)
+    dtypes, more = (
+        tuple([operand.dtype.short for operand in operands])
+        for operands in (plan.inputs, plan.more)
+    )
+    return Signature(dtypes, plan.compute.short, plan.output.dtype.short, single, more)

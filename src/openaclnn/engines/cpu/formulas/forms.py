@@ -116,10 +116,11 @@ class Signature(NamedTuple):
     compute: str
     output: str
     single: tuple[int, ...] = ()
+    more: tuple[str, ...] = ()  # outputs after the first
 
     def __str__(self) -> str:
         kinds = [name + "!" * (index in self.single) for index, name in enumerate(self.inputs)]
-        return f"{','.join(kinds)}:{self.compute}->{self.output}"
+        return f"{','.join(kinds)}:{self.compute}->{','.join((self.output, *self.more))}"
 
 
 class Rare(NamedTuple):
@@ -156,7 +157,7 @@ class Site:
             self.table = code.array(words.read(first), "f32")
             first += 1
         self.operands = []
-        for index, kind in enumerate((*signature.inputs, signature.output)):
+        for index, kind in enumerate((*signature.inputs, signature.output, *signature.more)):
             address = words.read(first + index)
             if index not in signature.single:
                 address = address + start * SIZE[kind]
@@ -201,27 +202,28 @@ class Site:
                     result.set(one)
         return code.joined([result.get() for result in results])
 
-    def loop(self, streams: int, body: Callable[[Shape, Value], Value]) -> None:
-        """Write what `body` computes for every index: rounded to the computation type, then the output's.
+    def loop(self, streams: int, body: Callable[[Shape, Value], Any]) -> None:
+        """Write what `body` computes for every index, a value for each output: rounded to the computation type, then the output's.
 
         Streams are chosen for 32 registers; half as many fit into 16.
         """
-        inputs, compute, output, _ = self.signature
+        inputs, compute, output, _, more = self.signature
         any_nan = any(kind != "bf16" for kind in inputs)
 
-        def rounded(shape: Shape, index: Value) -> Value:
-            values = body(shape, index)
-            if compute not in ("f32", output):
-                values = numerics.widen(
-                    numerics.narrow(values, compute, self.opaque, any_nan), compute
-                )
-            return values
+        def rounded(values: Value, kind: str) -> Value:
+            if compute in ("f32", kind):
+                return values
+            return numerics.widen(numerics.narrow(values, compute, self.opaque, any_nan), compute)
 
         def one(shape: Shape, index: Value) -> None:
-            numerics.store(rounded(shape, index), self.operands[-1], index, self.opaque, any_nan)
+            results = body(shape, index)
+            results = results if more else (results,)
+            outputs = self.operands[len(inputs) :]
+            for values, array, kind in zip(results, outputs, (output, *more), strict=True):
+                numerics.store(rounded(values, kind), array, index, self.opaque, any_nan)
 
         if self.past:
-            self._loop_past(rounded, one)
+            self._loop_past(lambda shape, index: rounded(body(shape, index), output), one)
             return
         fitting = streams if machine().registers >= 32 else max(1, streams // 2)
         self.code.elements(self.count, fitting, one)
@@ -278,7 +280,7 @@ def _written(
         term = words(site.code, site.zero).term
         named = dict(zip(formula.numbers, map(term, site.numbers), strict=True))
 
-        def body(shape: Shape, index: Value) -> Value:
+        def body(shape: Shape, index: Value) -> Any:
             if light:
                 values = site.load_all(shape, index)
             else:
@@ -287,9 +289,8 @@ def _written(
                 ]
             terms = [*map(term, values)]
 
-            def computed(**found: bool) -> Value:
-                result: Value = formula.function(*terms, **named, **chosen, **found)
-                return result
+            def computed(**found: bool) -> Any:
+                return formula.function(*terms, **named, **chosen, **found)
 
             if rare is None:
                 return computed()
@@ -309,8 +310,8 @@ def past_from(signature: Signature) -> int:
     to 0.82 of the time, and 0.85 to 0.94 with an operation that reads the result. Where that still finds it in a cache, it loses. Of 16-bit
     dtypes arithmetic is the limit, and on ARM nothing is gained.
     """
-    inputs, _, output, single = signature
-    if output != "f32" or machine().neon:
+    inputs, _, output, single, more = signature
+    if output != "f32" or more or machine().neon:
         return ANY_COUNT[1]
     moved = [kind for index, kind in enumerate(inputs) if index not in single]
     return last_cache() // sum([SIZE[kind] for kind in (*moved, output)])

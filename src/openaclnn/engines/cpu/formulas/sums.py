@@ -180,7 +180,7 @@ def write_one(output: Operand, address: int, number: float, compute: DType) -> N
 
 
 class Filling:
-    """Outputs of one element, each with the number under its name: what operators give for empty tensors."""
+    """Outputs of one element, each with the number under its name, or one of several: what operators give for empty tensors."""
 
     def declines(self, plan: Plan) -> str | None:
         return None
@@ -188,7 +188,12 @@ class Filling:
     def runner(self, plan: Plan) -> Runner:
         def run(addresses: Sequence[int], stream: int = 0) -> int:
             for operand, address in zip(plan.operands, addresses, strict=True):
-                write_one(operand, address, plan.numbers[operand.parameter], FLOAT)
+                number = plan.numbers[operand.parameter]
+                if operand.role == "single":
+                    write_one(operand, address, number, FLOAT)
+                else:
+                    start = address + operand.offset * operand.dtype.itemsize
+                    strided_view(start, operand.dtype, plan.shape, operand.strides)[...] = number
             return 0
 
         return run

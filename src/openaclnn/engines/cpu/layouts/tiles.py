@@ -37,7 +37,7 @@ SINGLE, DENSE, PACKED = range(3)
 # The driver's block: these slots, the flat kernel's constants, then for each operand OPERAND slots, then
 # the sizes of the remaining axes, then each operand's strides (in bytes) along them.
 FLAT, OPERANDS, CONSTANTS, AXES, ROWS, COLUMNS = range(6)
-TILE_ROWS, TILE_COLUMNS, ROW_TILES, COLUMN_TILES, MERGED = range(6, 11)
+TILE_ROWS, TILE_COLUMNS, ROW_TILES, COLUMN_TILES, MERGED, INPUTS = range(6, 12)
 FIRST_CONSTANT = 12
 ITEM, MODE, ROW_STEP, COLUMN_STEP, OFFSET, COPY, BUFFER, OPERAND = 0, 1, 2, 3, 4, 5, 6, 8
 
@@ -64,7 +64,7 @@ def singles(plan: Plan) -> tuple[int, ...]:
     if plan.dense or len(plan.shape) > 1 or plan.shape[0] == 1:
         return ()
     steps = [operand.strides[0] for operand in plan.inputs]
-    in_a_row = plan.reduction or plan.output.strides[0] == 1
+    in_a_row = plan.reduction or all(operand.strides[0] == 1 for operand in plan.outputs)
     if 0 not in steps or not (in_a_row and _FLAT.issuperset(steps)):
         return ()
     return tuple([index for index, step in enumerate(steps) if step == 0])
@@ -74,23 +74,23 @@ def arrange(plan: Plan) -> Arrangement:
     """Choose modes and tile sizes."""
     if plan.dense:
         return _ALL_DENSE
-    operands = (*plan.inputs, plan.output)
+    operands, inputs = plan.operands, len(plan.inputs)
     shape = plan.shape
     width = shape[-1]
     inner = [operand.strides[-1] for operand in operands] if width > 1 else [1] * len(operands)
-    if len(shape) == 1 and inner[-1] == 1 and _FLAT.issuperset(inner):
+    if len(shape) == 1 and {*inner[inputs:]} == {1} and _FLAT.issuperset(inner):
         if 0 not in inner:
             return _ALL_DENSE
         return Arrangement(True, tuple([index for index, step in enumerate(inner) if step == 0]))
     merged = width < NARROW and len(shape) > 1
     modes = []
-    for operand, step in zip(operands, inner, strict=True):
+    for place, (operand, step) in enumerate(zip(operands, inner, strict=True)):
         if merged:
-            modes.append(PACKED if any(operand.strides) or operand is plan.output else SINGLE)
+            modes.append(PACKED if any(operand.strides) or place >= inputs else SINGLE)
         else:
             modes.append(_MODES.get(step, PACKED))
     packed = [operand for operand, mode in zip(operands, modes, strict=True) if mode == PACKED]
-    single = tuple([index for index, mode in enumerate(modes[:-1]) if mode == SINGLE])
+    single = tuple([index for index, mode in enumerate(modes[:inputs]) if mode == SINGLE])
     merged = merged or DENSE not in modes
     if merged:  # a tile is one row only if single values stay the same from row to row
         merged = all(
@@ -124,7 +124,7 @@ def runner(
     plan: Plan, layout: Arrangement, kernel: int, constants: Sequence[int], keep: Any
 ) -> Callable[[Sequence[int], int], int]:
     """Run a flat kernel over a plan."""
-    operands = (*plan.inputs, plan.output)
+    operands, inputs = plan.operands, len(plan.inputs)
     pool.check_fit(max(1, len(constants)) + len(operands))  # the driver's block is one argument
     if layout.flat:
         run = pool.bind(kernel, plan.shape[0], GRAIN, *constants, keep=keep)
@@ -135,7 +135,7 @@ def runner(
     column_tiles = -(-shape[-1] // layout.columns)
     block = [
         kernel, len(operands), len(constants), len(others), shape[layout.row_axis], shape[-1],
-        layout.rows, layout.columns, row_tiles, column_tiles, int(layout.merged), 0, *constants,
+        layout.rows, layout.columns, row_tiles, column_tiles, int(layout.merged), inputs, *constants,
     ]  # fmt: skip
     tables: list[int] = []
     size = layout.rows * layout.columns
@@ -144,7 +144,7 @@ def runner(
         item = operand.dtype.itemsize
         strides = operand.strides if len(plan.shape) > 1 else (0, *operand.strides)
         row_step, step = strides[layout.row_axis] * item, strides[-1] * item
-        copy = copier(item, index == len(operands) - 1) if mode == PACKED else 0
+        copy = copier(item, index >= inputs) if mode == PACKED else 0
         block += item, mode, row_step, step, operand.offset * item, copy, buffer, 0
         if mode == PACKED:
             buffer += -(-size * item // LINE) * LINE
@@ -162,7 +162,7 @@ def runner(
 
 def is_shifted(plan: Plan) -> bool:
     """Whether an operand's first visited element is not its tensor's."""
-    return not plan.dense and any(operand.offset for operand in (*plan.inputs, plan.output))
+    return not plan.dense and any(operand.offset for operand in plan.operands)
 
 
 def _shifted(
@@ -197,10 +197,9 @@ class _Driver:
         self.code = code
         self.block = code.slots(passed.read(0))
         self.tensors = passed.at(1)  # the tensors' addresses
-        self.flat, self.operands, constants, self.axes = (
-            self.block.read(index) for index in (FLAT, OPERANDS, CONSTANTS, AXES)
+        self.flat, self.operands, constants, self.axes, self.inputs = (
+            self.block.read(index) for index in (FLAT, OPERANDS, CONSTANTS, AXES, INPUTS)
         )
-        self.output = self.operands - 1
         values = self.block.at(FIRST_CONSTANT)
         self.records = values.at(constants)
         self.sizes = self.records.at(self.operands * OPERAND)
@@ -225,8 +224,11 @@ class _Driver:
         self.locate(number, row, column)
         self.pack(rows, columns)
         self.call(rows, columns)
-        with self.code.when(self.record(self.output).read(MODE) == PACKED):
-            self.copy(self.output, rows, columns)
+        with (
+            self.code.loop(self.inputs, self.operands) as output,
+            self.code.when(self.record(output).read(MODE) == PACKED),
+        ):
+            self.copy(output, rows, columns)
 
     def extent(self, index: Value, step: int, size: int) -> tuple[Value, Value]:
         """A tile's start along an axis, and how far it reaches."""
@@ -259,7 +261,7 @@ class _Driver:
             start, pitch = self.scratch + record.read(BUFFER), columns * record.read(ITEM)
             self.taken.write(operand, packed.choose(start, self.bases.read(operand)))
             self.moves.write(operand, packed.choose(pitch, record.read(ROW_STEP)))
-            with self.code.when(packed & (operand != self.output)):
+            with self.code.when(packed & (operand < self.inputs)):
                 self.copy(operand, rows, columns)
 
     def copy(self, operand: Value, rows: Value, columns: Value) -> None:

@@ -5,8 +5,6 @@ Triton finds again as if it lay in a file."""
 from __future__ import annotations
 
 import functools
-import hashlib
-import linecache
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,6 +14,7 @@ import triton.language as tl
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import Formula
+from openaclnn.engines.formulas.language import functions_of
 from openaclnn.engines.gpu.formulas.translation import DIVIDE, translated
 from openaclnn.engines.gpu.formulas.words import WORDS, divide
 
@@ -25,13 +24,8 @@ PRECISE_WORDS = frozenset(name for name, word in WORDS.items() if "PRECISE" in w
 
 def define(text: str, scope: Mapping[str, Any], **options: Any) -> Any:
     """The first of a text's functions as a `triton.jit` function; it sees the others and the scope."""
-    file = f"<openaclnn {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
-    # Triton reads a function's source through `inspect`, which asks here before it asks the disk.
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     everything = {"__name__": __name__, "tl": tl, **scope}
-    made: dict[str, Any] = {}
-    exec(compile(text, file, "exec"), everything, made)
-    first, *others = made.values()
+    first, *others = functions_of(text, everything)
     everything.update((own.__name__, triton.jit(own)) for own in others)
     return triton.jit(**options)(first)
 
@@ -60,6 +54,8 @@ class Names:
         self.pointers = [f"from_{name}" for name in formula.values]
         self.numbers = [f"number_{name}" for name in formula.numbers]
         self.switches = [f"SWITCH_{name}" for name in formula.switches]
+        self.results = [f"result_{number}" for number in range(formula.results)]
+        self.outs = ["out", *(f"out_{number}" for number in range(1, formula.results))]
 
     def call(self) -> str:
         """The call of `formula` with the values that were read."""

@@ -147,10 +147,20 @@ class _Writer:
                 text = self.load(node)
             case "number":
                 text = f"tl.full([], number_{node.name}, tl.float32)"
+            case "classes":
+                text = "tl.full([], 1.0, tl.float32) * classes"
+            case "rounded":
+                text = f"widen({operands[0]}.to(COMPUTE), COMPUTE)"
             case "is_target":
                 text = f"c == {operands[0]}"
             case "is_counted":
                 text = f"({operands[0]} >= 0) & ({operands[0]} < classes) & ({operands[0]} != ignore_index)"
+            case "is_inside":
+                text = f"({operands[0]} >= 0) & ({operands[0]} < classes)"
+            case "index_of":
+                text = (
+                    f"tl.where(({operands[0]} >= 0) & ({operands[0]} < classes), {operands[0]}, 0)"
+                )
             case "at":
                 x = node.of[0].name
                 hit = f"inside & ({operands[1]} >= 0) & ({operands[1]} < classes)"
@@ -197,6 +207,8 @@ class _Writer:
         zero, of = NEUTRAL["total"], [self.beyond(operand) for operand in node.of]
         if node.what in ("+", "-", "*") and of == [zero, zero]:
             return zero
+        if node.what == "rounded":
+            return of[0]
         if node.what == "exp" and _is_below_largest(node.of[0]):
             a, _ = node.of[0].of
             return zero if self.beyond(a) == NEUTRAL["largest"] else ""
@@ -210,7 +222,8 @@ class _Writer:
     def load(self, node: Node, policy: str = "") -> str:
         name = node.name
         if node.kind == "Target":
-            return f"tl.load(from_{name} + first_{name}, mask=inside, other=-1).to(tl.int64)"
+            first = " - first_class" if "first_class" in self.formula.targets else ""
+            return f"tl.load(from_{name} + first_{name}, mask=inside, other=-1).to(tl.int64){first}"
         place, mask = {
             "Row": (self.row_place(name), "inside & there"),
             "PerClass": (f"c * {self.step(name)}", "there"),
@@ -246,7 +259,8 @@ class _Writer:
                     policy = "evict_first" if self.traversal.streamed else ""
                 if by_class and self.shifted:
                     mask = f"({mask} if VECTOR == 1 else inside & full)"
-                value = f"{self.name(result)}.to(COMPUTE).to(to_{place}.dtype.element_ty)"
+                rounded = "" if result.what == "index_of" else ".to(COMPUTE)"
+                value = f"{self.name(result)}{rounded}.to(to_{place}.dtype.element_ty)"
                 made.append(f"tl.store(to_{place} + {at}, {value}, mask={mask}, eviction_policy={policy!r})")  # fmt: skip
         return made
 
@@ -444,8 +458,7 @@ def parameters_of(
     pointers = [*(f"from_{name}" for name in inputs), *(f"to_{place}" for place in outputs)]
     axes = range(traversal.axes)
     numbers = ["classes", *(f"size_{axis}" for axis in axes)]
-    if formula.targets:
-        numbers.append("ignore_index")
+    numbers += formula.targets
     for name in (*inputs, *outputs):
         numbers += [f"step_{name}", *(f"stride_{name}_{axis}" for axis in axes)]
     numbers += [f"number_{name}" for name in formula.numbers]

@@ -2,5 +2,5 @@
 
 In the order to read: `elementwise.py` computes formulas; `sums.py` adds up what `mean` divides by, `reductions.py` all elements; `rows.py`
 and `pixels.py` have gradients over classes; `logits.py` and `logit_pixels.py` have cross entropy from logits, `steps.py` and, of long rows, `fused_backward.py` have it
-with its gradient. Only `formulas/` lies below.
+with its gradient; `multilabel.py` has the multi-label margin loss. Only `formulas/` lies below.
 """

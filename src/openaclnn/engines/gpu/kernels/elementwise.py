@@ -33,7 +33,7 @@ def _read(pointer, index, inside, COMPUTE: tl.constexpr, STEP: tl.constexpr):
 
 FLAT = '''
 def flat_{name}(
-    {pointers}out, count, {numbers}
+    {pointers}{outs}count, {numbers}
     {constexprs}UNIT: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):
     """Operands that lie one after another (step 1), or are one element for all (step 0)."""
@@ -44,26 +44,25 @@ def flat_{name}(
     count = count * UNIT
     index = block * BLOCK + tl.arange(0, BLOCK)
     if UNIT % 16 == 0:
-        flat_block({pointers}out, index, index < count, {numbers}{known})
+        flat_block({pointers}{outs}index, index < count, {numbers}{known})
     elif (block + 1) * BLOCK <= count:
         # A mask that can end anywhere forbids vectors, so only the last block has one.
-        flat_block({pointers}out, index, None, {numbers}{known})
+        flat_block({pointers}{outs}index, None, {numbers}{known})
     else:
-        flat_block({pointers}out, index, index < count, {numbers}{known})
+        flat_block({pointers}{outs}index, index < count, {numbers}{known})
 
 
 {block}'''
 
 SHIFTED = '''
 def shifted_{name}(
-    {pointers}out, count, {numbers}
+    {pointers}{outs}count, {numbers}
     {constexprs}WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):
     """The same where all that lie one after another begin equally far from a vector's bounds: blocks begin at those before."""
     block = tl.program_id(0)
     ITEMSIZE: tl.constexpr = out.dtype.element_ty.primitive_bitwidth // 8
     head = (out.to(tl.int64) % 16) // ITEMSIZE
-    out = tl.multiple_of(out - head, 16)
 {moved}
     head = head.to(tl.int32)
     if WIDE:
@@ -71,18 +70,18 @@ def shifted_{name}(
         count = count.to(tl.int64)
     index = block * BLOCK + tl.arange(0, BLOCK)
     if (block > 0) & ((block + 1) * BLOCK <= head + count):
-        flat_block({pointers}out, index, None, {numbers}{known})
+        flat_block({pointers}{outs}index, None, {numbers}{known})
     else:
-        flat_block({pointers}out, index, (index >= head) & (index < head + count), {numbers}{known})
+        flat_block({pointers}{outs}index, (index >= head) & (index < head + count), {numbers}{known})
 
 
 {block}'''
 
 BLOCK = """
-def flat_block({pointers}out, index, inside, {numbers}{constexprs}):
+def flat_block({pointers}{outs}index, inside, {numbers}{constexprs}):
 {reads}
-    result = {call}
-    tl.store(out + index, result.to(COMPUTE), inside)
+    {results} = {call}
+{writes}
 """.lstrip()
 
 
@@ -95,14 +94,19 @@ def flat_kernel(formula: Formula, shifted: bool = False) -> Any:
         f"    value_{own} = read(from_{own}, index, inside, COMPUTE, STEP_{own})"
         for own in formula.values
     )
-    moved = (
+    moved = [f"    {out} = tl.multiple_of({out} - head, 16)" for out in names.outs]
+    moved += [
         f"    if STEP_{own}:\n        from_{own} = tl.multiple_of(from_{own} - head, 16)"
         for own in formula.values
+    ]
+    writes = (
+        f"    tl.store({out} + index, {result}.to(COMPUTE), inside)"
+        for out, result in zip(names.outs, names.results, strict=True)
     )
     words = {
         "name": formula.name, "pointers": listed(names.pointers), "numbers": listed(names.numbers),
         "constexprs": constexprs(known), "known": listed(known), "reads": "\n".join(reads), "call": names.call(),
-        "moved": "\n".join(moved),
+        "moved": "\n".join(moved), "outs": listed(names.outs), "results": ", ".join(names.results), "writes": "\n".join(writes),
     }  # fmt: skip
     text = (SHIFTED if shifted else FLAT).format(block=BLOCK.format(**words), **words)
     scope = {"formula": compiled(formula), "read": _read}
@@ -165,12 +169,11 @@ def _read_tile(
 
 TILED = '''
 def tiled_{name}(
-    {pointers}out,
+    {pointers}{outs}
     rows, columns, row_tiles, column_tiles, second_size, third_size,
     {strides}
     {numbers}
     {constexprs}
-    OUT_ROW: tl.constexpr, OUT_COLUMN: tl.constexpr,
     UNIT: tl.constexpr, ROWS_UNIT: tl.constexpr, COLUMNS_UNIT: tl.constexpr,
     BATCHED: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):
@@ -197,15 +200,9 @@ def tiled_{name}(
         column_lanes = column_lanes.to(tl.int64)
 
 {reads}
-    result = {call}
-    places = places_of(
-        out, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
-        out_first, out_second, out_third, out_row, out_column, OUT_ROW, OUT_COLUMN, UNIT,
-    )
+    {results} = {call}
     mask = inside_rows[:, None] & inside_columns[None, :]
-    result, mask = tl.broadcast(result.to(COMPUTE), mask)
-    places, mask = tl.broadcast(places, mask)
-    tl.store(places, result, mask)
+{writes}
 '''
 
 AXES = ("first", "second", "third", "row", "column")
@@ -214,20 +211,33 @@ READ = """    value_{own} = read(
         {strides}inside_rows, inside_columns, ROW_{own}, COLUMN_{own}, UNIT, COMPUTE,
     )"""
 
+WRITE = """    places = places_of(
+        {out}, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
+        {strides}ROW_{result}, COLUMN_{result}, UNIT,
+    )
+    {result}, mask = tl.broadcast({result}.to(COMPUTE), mask)
+    places, mask = tl.broadcast(places, mask)
+    tl.store(places, {result}, mask)"""
+
 
 @functools.cache
 def tiled_kernel(formula: Formula) -> Any:
     """The formula's kernel for any strides."""
     names = Names(formula)
-    own_strides = {own: [f"stride_{own}_{axis}" for axis in AXES] for own in formula.values}
-    strides = [*chain(*own_strides.values()), *(f"out_{axis}" for axis in AXES)]
-    steps = [f"{axis}_{own}" for own in formula.values for axis in ("ROW", "COLUMN")]
+    walked = [*formula.values, *names.results]
+    own_strides = {own: [f"stride_{own}_{axis}" for axis in AXES] for own in walked}
+    strides = [*chain(*own_strides.values())]
+    steps = [f"{axis}_{own}" for own in walked for axis in ("ROW", "COLUMN")]
+    writes = (
+        WRITE.format(out=out, result=result, strides=listed(own_strides[result]))
+        for out, result in zip(names.outs, names.results, strict=True)
+    )
     text = TILED.format(
         name=formula.name, pointers=listed(names.pointers), strides=listed(strides),
         numbers=listed(names.numbers),
         constexprs=constexprs([*names.switches, "COMPUTE", "PRECISE", *steps]),
-        reads="\n".join(READ.format(own=own, strides=listed(own_strides[own])) for own in own_strides),
-        call=names.call(),
+        reads="\n".join(READ.format(own=own, strides=listed(own_strides[own])) for own in formula.values),
+        call=names.call(), outs=listed(names.outs), results=", ".join(names.results), writes="\n".join(writes),
     )  # fmt: skip
     integers = ["rows", "columns", "row_tiles", "column_tiles", "second_size", "third_size"]
     scope = {"formula": compiled(formula), "read": _read_tile, "places_of": _places}

@@ -56,8 +56,9 @@ def finish_reduction(
 
 
 @triton.jit
-def fill_one(out, number):
-    tl.store(out, number)
+def fill(out, number, count, stride, BLOCK: tl.constexpr):
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + index * stride, number, index < count)
 
 
 @triton.jit(do_not_specialize=list(range(5, 22)))

@@ -78,20 +78,20 @@ def flat_shape(plan: Plan) -> tuple[int, int]:
 
 def is_flat(plan: Plan) -> bool:
     """Whether every operand lies in a row or is one element."""
-    operands = (*plan.inputs, plan.output)
-    return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in operands)
+    return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.operands)
 
 
 def _specs(plan: Plan, form: Form) -> dict[str, KernelSpec]:
     steps = [operand.strides[0] for operand in plan.inputs]
-    slots = elementwise_slots(plan, [*(step == 1 for step in steps), True], [0] * (len(steps) + 1))
+    wide = [*(step == 1 for step in steps), *(True for _ in plan.outputs)]
+    slots = elementwise_slots(plan, wide, [0] * len(wide))
     known = (*form.switches, *steps, *precision(plan))
     flat = KernelSpec(flat_kernel(form.formula), slots, known, fused=False)
     return {FLAT: flat, SHIFTED: flat._replace(kernel=flat_kernel(form.formula, True))}
 
 
 def _static(plan: Plan, flat: KernelSpec) -> dict[str, int]:
-    operands = (*plan.inputs, plan.output)
+    operands = plan.operands
     sizes = {operands[place].dtype.itemsize for place, own in enumerate(flat.slots) if own and own.wide}  # fmt: skip
     block, warps = flat_shape(plan)
     # Elements of a vector; 0 where operands have different ones.
@@ -170,7 +170,7 @@ def _step(stride: int) -> int:
 
 def tiles_of(plan: Plan) -> Iterator[Launch]:
     """One launch, or one for each position along the axes that the kernel does not take."""
-    operands = (*plan.inputs, plan.output)
+    operands = plan.operands
     row, column, transposed = _tile_axes(plan)
     walked = host_axes(plan, [row, column])
     inline = [axis for axis in range(len(plan.shape)) if axis not in (row, column, *walked)]
@@ -179,7 +179,7 @@ def tiles_of(plan: Plan) -> Iterator[Launch]:
     sizes = [1 if axis is None else plan.shape[axis] for axis in axes]
     table = [[0 if axis is None else own.strides[axis] for axis in axes] for own in operands]
     *batch, rows, columns = sizes
-    thin = all(0 in own[-2:] for own in table[:-1])
+    thin = all(0 in own[-2:] for own in table[: len(plan.inputs)])
     height, width, warps = tile_shape(plan.output.dtype.itemsize, rows, columns, transposed, thin)
     row_tiles, column_tiles = -(-rows // height), -(-columns // width)
     units = [power_of_two_divisor(rows), power_of_two_divisor(columns)]

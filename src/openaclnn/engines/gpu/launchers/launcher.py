@@ -269,7 +269,7 @@ def _queues_of(
 
 # Kernels with a class axis.
 
-IGNORED = "ignore_index"
+IGNORED, FIRST_CLASS = "ignore_index", "first_class"
 
 
 def _rounded(numbers: Sequence[Any], whole: int) -> tuple[int | float, ...]:
@@ -287,7 +287,7 @@ class ClassLauncher(Launcher):
     operands: tuple[str, ...]
     """Whose strides the launch asks for: first inputs by their places, then others by what the plan calls them, and "out"."""
     inputs: int  # how many of these go by their places
-    numbers: tuple[str, ...]  # of which the first is an integer, if it is "ignore_index"
+    numbers: tuple[str, ...]  # of which the first is an integer, if it is one of targets
     positions: int  # axes of positions: 1 for rows, 3 for images
     specs: Callable[..., Mapping[str, KernelSpec]]
     """Of a plan, and how many elements off its targets begin."""
@@ -338,7 +338,7 @@ class ClassLauncher(Launcher):
 
     @property
     def whole(self) -> int:
-        return self.numbers[:1].count(IGNORED)
+        return sum(name in (IGNORED, FIRST_CLASS) for name in self.numbers[:1])
 
     def _targets_of(self, plan: Plan) -> tuple[Targets, int]:
         """The plan's own targets, and where they begin: only they are walked, so axes merge that other operands may keep apart."""

@@ -4,14 +4,16 @@ added up, and what adds up the parts.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.formulas.compiled import TRITON_TYPES, precision
 from openaclnn.engines.gpu.formulas.tuned import TUNED, Form, form_of
 from openaclnn.engines.gpu.kernels.reductions import (
-    fill_one,
+    fill,
     finish_nll,
     finish_reduction,
     nll_losses,
@@ -313,12 +315,17 @@ NLL = _Likelihood(
 
 
 class Filling(Launcher):
-    """A number in each output of one element."""
+    """A number in each output of one element, or in all elements of one."""
 
     def runner(self, plan: Plan) -> Runner:
-        return runner_of(
-            [
-                Launch(KernelSpec(fill_one, (slot,)), 1, (float(plan.numbers[own.parameter]),), (), 1)
-                for slot, own in zip(slots(plan), plan.outputs, strict=True)
-            ]
-        )  # fmt: skip
+        *outer, count = plan.shape
+        block = min(BLOCK, 1 << (count - 1).bit_length())
+        launches = []
+        for slot, own in zip(slots(plan), plan.outputs, strict=True):
+            numbers = float(plan.numbers[own.parameter]), count, own.strides[-1]
+            for index in itertools.product(*map(range, outer)):
+                steps = sum(map(operator.mul, index, own.strides))
+                place = slot._replace(shift=slot.shift + steps * own.dtype.itemsize)
+                spec = KernelSpec(fill, (place,))
+                launches.append(Launch(spec, -(-count // block), numbers, (block,), 1))
+        return runner_of(launches)

@@ -281,8 +281,9 @@ class RowLaunch:
             args[f"step_{name}"] = step
             args |= {f"stride_{name}_{axis}": each for axis, each in enumerate(along)}
         numbers = g.numbers
-        if self.formula.targets:
-            args[IGNORED], numbers = ignored_class(g), numbers[1:]
+        for told in self.formula.targets:
+            args[told] = ignored_class(g) if told == IGNORED else numbers[0]
+            numbers = numbers[1:]
         return args | {f"number_{own}": number for own, number in zip(self.formula.numbers, numbers, strict=False)}  # fmt: skip
 
 
@@ -342,7 +343,7 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _Ro
         return Layout((before, behind), classes, strides)
 
     name = ".".join(["row", formula.name, *(str(int(own)) for own in switches)])
-    numbers = (*([IGNORED] if formula.targets else []), *formula.numbers)
+    numbers = (*formula.targets, *formula.numbers)
     return _RowLauncher(
         name, launch, kernels, tuple(name for name, _ in kinds), len(formula.operands), numbers, layout_axes, specs,
         static, row_major, lambda plan: _before_and_behind(plan) is not None, limit=LIMIT, row_major_alone=not axes,
@@ -401,5 +402,5 @@ class RowFormulas(Launcher):
 def _serves_numbers(plan: Plan) -> bool:
     """Whether the numbers that calls may change are those that kernels are told, in their order."""
     formula = ROW_FORMULAS[plan.kernel]
-    told = [*([IGNORED] if formula.targets else []), *formula.numbers]
+    told = [*formula.targets, *formula.numbers]
     return [own.option for own in plan.free] in ([], told)

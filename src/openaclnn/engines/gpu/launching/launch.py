@@ -73,8 +73,8 @@ def pointer_type(operand: Operand) -> str:
 def elementwise_slots(
     plan: Plan, wide: Sequence[bool], shifts: Sequence[int]
 ) -> tuple[PointerArg, ...]:
-    """The inputs and the output."""
-    operands = (*plan.inputs, plan.output)
+    """The inputs and the outputs."""
+    operands = plan.operands
     return tuple(
         PointerArg(
             index, pointer_type(operand), (operand.offset + shift) * operand.dtype.itemsize, fast

@@ -8,9 +8,10 @@ numbers among its arguments; `launchers/code.py` does the same in machine code, 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import add, attrgetter, itemgetter
 from typing import Any, TypeVar
 
@@ -225,6 +226,25 @@ def _with_scratch(run: Callable[..., int], scratch_bytes: int) -> Callable[..., 
             scratch.release(memory)
 
     return run_with_scratch
+
+
+def with_memory(make: Callable[[Any], Runner]) -> Runner:
+    """What `make` makes of scratch memory on the device where the output lies: a function of bytes and a stream."""
+    run = make(_lent)
+    library = None if triton.knobs.runtime.interpret else device_library()
+    if library is None:
+        return run
+    return _device_runner(lambda addresses, stream, device: run(addresses, stream), library)
+
+
+@contextlib.contextmanager
+def _lent(size: int, stream: int) -> Iterator[int]:
+    memory = scratch.allocate(size, stream) if size else 0
+    try:
+        yield memory
+    finally:
+        if size:
+            scratch.release(memory)
 
 
 def _device_runner(queue: Callable[..., int], library: Any) -> Runner:

@@ -1,4 +1,4 @@
-"""How exact the words of formulas are: `python -m openaclnn.bench.words --markdown docs/numerics.md src/openaclnn/bench/numerics_rules.md`
+"""How exact the words of formulas are: `python -m tools.words --markdown docs/numerics.md tools/numerics_rules.md`
 measures and writes their section.
 
 FLOAT16 and BFLOAT16 in full; of FLOAT every 997th number, all signs, subnormal numbers, infinities and NaN included, and all
@@ -58,7 +58,7 @@ two words, or of a word and a product, have the errors of both. Infinities, NaN 
 width of vectors or the number of threads.
 
 {table}
-Made by `python -m openaclnn.bench.words` on {machine}.
+Made by `python -m tools.words` on {machine}.
 """
 
 
@@ -153,7 +153,7 @@ def measure(word: str, step: int) -> tuple[str, ...]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every word that rounds; print the table, and write the section where asked."""
-    parser = argparse.ArgumentParser(prog="python -m openaclnn.bench.words", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.words", description=__doc__)
     parser.add_argument("--step", type=int, default=997, help="take every so many FLOATs")
     parser.add_argument("--markdown", type=Path, nargs="*", default=[], help="files with the section")  # fmt: skip
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""How exact results are: `python -m openaclnn.bench.accuracy --markdown docs/numerics.md` measures and writes it.
+"""How exact results are: `python -m tools.accuracy --markdown docs/numerics.md` measures and writes it.
 
 Errors are in units in the last place (ulp) of the output's dtype against the float64 oracle: of the benchmark's data, over normal
 results, and the largest that a search finds where results are hard to get right (`--search ROUNDS`; `--only elu` for some).
@@ -10,7 +10,6 @@ import argparse
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 SHAPES = {"elementwise": (1 << 20,), "rows": (256, 4096), "pixels": (4, 21, 128, 128)}
 ROW = ("operator", "variant", "dtype", "ours, largest ulp", "ours, mean ulp", "PyTorch, largest ulp")  # fmt: skip
-RULES = files("openaclnn.bench") / "numerics_rules.md"
+RULES = Path(__file__).parent / "numerics_rules.md"
 PAGE = """# Numerics
 
 {rules}
@@ -56,7 +55,7 @@ tiny results.
 
 {table}
 
-Made by `python -m openaclnn.bench.accuracy --markdown docs/numerics.md` on {machine}.
+Made by `python -m tools.accuracy --markdown docs/numerics.md` on {machine}.
 """
 
 
@@ -252,7 +251,7 @@ def _short(given: Mapping[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every operator, variant and dtype; print the table, and write the page where asked."""
-    parser = argparse.ArgumentParser(prog="python -m openaclnn.bench.accuracy", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.accuracy", description=__doc__)
     parser.add_argument("--markdown", type=Path, help="write the page to this file")
     parser.add_argument(
         "--search",

@@ -1,0 +1,164 @@
+"""Plans of operators with a number for each channel, which is an index of axis 1, or one number for all.
+
+Such a tensor has any shape of as many elements. Elementwise kernels walk it with a stride along that axis alone. What is summed for each channel
+is summed in two steps: row formulas add up rows along one of the other axes, then the sums of all rows of a channel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from openaclnn.core.dtypes import FLOAT, DType
+from openaclnn.core.plan import (
+    Operand,
+    Plan,
+    Step,
+    collapse,
+    elementwise_plan,
+    stretched,
+)
+from openaclnn.core.tensor import Tensor, extent
+
+__all__ = ["channel_plan", "channel_sums_plan", "channels_of"]
+
+LONG, FEW_ROWS, PART = 1 << 13, 1 << 10, 1 << 12
+"""A row longer than this, where there are fewer rows than this, is cut into rows that are at most so long: each is one thread's."""
+
+
+def channels_of(shape: tuple[int, ...]) -> int:
+    return shape[1] if len(shape) > 1 else 1
+
+
+def _split(shape: tuple[int, ...], strides: tuple[int, ...], parts: tuple[int, ...]) -> tuple[int, ...]:  # fmt: skip
+    """Strides with those of axis 1 for each of the axes that it is made of."""
+    if len(shape) < 2:
+        return strides
+    behind = [math.prod(parts[place + 1 :]) * strides[1] for place in range(len(parts))]
+    return (strides[0], *behind, *strides[2:])
+
+
+def _parts(channels: Tensor) -> tuple[int, ...]:
+    """The axes that axis 1 is made of, since the numbers of channels may lie along several."""
+    return tuple([size for size in channels.shape if size != 1]) if channels.size > 1 else ()
+
+
+def _of_channels(tensor: Tensor, parts: tuple[int, ...], behind: int) -> tuple[int, ...]:
+    """The strides of a tensor with a number for each channel along axis 0, those parts of axis 1, and so many axes behind."""
+    own = [step for size, step in zip(tensor.shape, tensor.strides, strict=True) if size != 1]
+    if len(own) < len(parts):  # one axis of all channels
+        own = [math.prod(parts[place + 1 :]) * own[0] for place in range(len(parts))]
+    return (0, *own, *(0,) * behind)
+
+
+def channel_plan(
+    operator: str, kernel: str, compute: DType, whole: tuple[str, Tensor], channels: tuple[str, Tensor], output: tuple[str, Tensor],
+) -> Plan:  # fmt: skip
+    """The plan of an elementwise kernel of a tensor and a number for each of its channels."""
+    name, numbers = channels
+    parts, shape = _parts(numbers), output[1].shape
+    if not parts:
+        return elementwise_plan(operator, kernel, compute, [whole, channels], output, {})
+    axes = (shape[0], *parts, *shape[2:])
+
+    def view(tensor: Tensor) -> Tensor:
+        strides = _split(shape, tensor.strides, parts)
+        return Tensor.view(axes, tensor.dtype, strides, 0, None, tensor.device)
+
+    strides = _of_channels(numbers, parts, len(shape) - 2)
+    across = Tensor.view((1, *parts, *(1,) * (len(shape) - 2)), numbers.dtype, strides, 0, None, numbers.device)  # fmt: skip
+    inputs = [(whole[0], view(whole[1])), (name, across)]
+    plan = elementwise_plan(operator, kernel, compute, inputs, (output[0], view(output[1])), {})
+    plan.inputs, plan.dense = (plan.inputs[0], plan.inputs[1]._replace(role="channels")), False
+    return plan
+
+
+def channel_sums_plan(
+    operator: str, kernel: str, adding: str, inputs: Sequence[tuple[str, Tensor]], channels: tuple[str, Tensor],
+    output: tuple[str, Tensor], sums: tuple[str, Tensor],
+) -> Plan:  # fmt: skip
+    """The plan of a row formula of rows and a number for each channel, whose results are a row and a sum for each channel, over the
+    output's shape. The sums of rows are FLOATs in scratch memory, which the formula `adding` adds up.
+    """
+    shape, parts = output[1].shape, _parts(channels[1])
+    axes = (shape[0], *parts, *shape[2:]) if parts else shape
+    walks = [stretched(tensor, shape) for _, tensor in (*inputs, output)]
+    if parts:
+        walks = [_split(shape, walk, parts) for walk in walks]
+        of_channels = [_of_channels(tensor, parts, len(shape) - 2) for _, tensor in (channels, sums)]  # fmt: skip
+    else:
+        of_channels = [(0,) * len(shape)] * 2
+    marks = [int(bool(parts) and 0 < axis <= len(parts)) for axis in range(len(axes))]
+    *of_inputs, of_output = walks
+    merged, (*steps, marked, last), offsets = collapse(axes, [*of_inputs, *of_channels, marks, of_output])  # fmt: skip
+    *read, summed, written = (
+        Operand(name, tensor.dtype, walk, 0, offset, *extent(tensor))
+        for (name, tensor), walk, offset in zip(
+            (*inputs, channels, sums, output), (*steps, last), (*offsets[:-2], offsets[-1]), strict=True
+        )
+    )  # fmt: skip
+    read[-1], summed = (own._replace(role="channels") for own in (read[-1], summed))
+    several, scratch = _steps(operator, kernel, adding, merged, [mark != 0 for mark in marked], read, written, summed)  # fmt: skip
+    return Plan(
+        operator, kernel, FLOAT, merged, tuple(read), written, {}, more=(summed,), steps=several, scratch=scratch
+    )  # fmt: skip
+
+
+def _steps(
+    operator: str, kernel: str, adding: str, merged: Sequence[int], is_channel: Sequence[bool],
+    read: Sequence[Operand], written: Operand, summed: Operand,
+) -> tuple[tuple[Step, ...], int]:  # fmt: skip
+    """The steps of sums over all axes but that of the channels, and the bytes that lie between them."""
+    sizes, walks = list(merged), [list(own.strides) for own in (*read, written, summed)]
+    along = next((axis for axis in reversed(range(len(sizes))) if not is_channel[axis]), None)
+    if along is None:  # a row of one element
+        along = len(sizes)
+        sizes.append(1)
+        walks = [[*own, 0] for own in walks]
+        is_channel = [*is_channel, False]
+    rows, part = math.prod(sizes) // sizes[along], math.gcd(sizes[along], PART)
+    if sizes[along] > LONG and rows < FEW_ROWS and part > 1:
+        sizes[along : along + 1] = [sizes[along] // part, part]
+        for own in walks:
+            own[along : along + 1] = [own[along] * part, own[along]]
+        is_channel = [*is_channel[:along], False, *is_channel[along:]]
+        along += 1
+    kept = [axis for axis in range(len(sizes)) if axis != along]
+    positions = tuple([sizes[axis] for axis in kept]) or (1,)
+    channels = math.prod([sizes[axis] for axis in kept if is_channel[axis]])
+    each = math.prod(positions) // channels  # rows of a channel
+
+    def row(operand: Operand, walk: Sequence[int], role: str) -> Operand:
+        strides = tuple([walk[axis] for axis in kept]) or (0,)
+        return operand._replace(
+            strides=strides, class_stride=walk[along] if role == "full" else 0, role=role
+        )
+
+    *of_read, of_written, of_sum = walks
+    roles = ["full"] * (len(read) - 1) + ["positions"]
+    inputs = tuple([row(*own) for own in zip(read, of_read, roles, strict=True)])
+    result = row(written, of_written, "full")
+    places = tuple(range(len(read) + 1))
+    if each == 1:
+        sums = row(summed, of_sum, "positions")
+        plan = Plan(operator, kernel, FLOAT, positions, inputs, result, {}, sizes[along], class_axis=along, more=(sums,))  # fmt: skip
+        return (Step(plan, (*places, len(read) + 1)),), 0
+    # All rows of a channel lie side by side.
+    ordered = [*(axis for axis in kept if is_channel[axis]), *(axis for axis in kept if not is_channel[axis])]  # fmt: skip
+    strides, size = {}, 1
+    for axis in reversed(ordered):
+        strides[axis], size = size, size * sizes[axis]
+    between = Operand("", FLOAT, tuple([strides[axis] for axis in kept]), role="positions")
+    first = Plan(operator, kernel, FLOAT, positions, inputs, result, {}, sizes[along], class_axis=along, more=(between,))  # fmt: skip
+    of_channels = [axis for axis in kept if is_channel[axis]]
+    second = Plan(
+        operator, adding, FLOAT, tuple([sizes[axis] for axis in of_channels]) or (1,),
+        (Operand("", FLOAT, tuple([strides[axis] for axis in of_channels]) or (0,), 1),),
+        summed._replace(strides=tuple([of_sum[axis] for axis in of_channels]) or (0,), role="positions"),
+        {"count": 1.0}, each, class_axis=1,
+    )  # fmt: skip
+    scratch = len(read) + 2
+    return (
+        (Step(first, (*places, scratch)), Step(second, (scratch, len(read) + 1))),
+        FLOAT.itemsize * size,
+    )

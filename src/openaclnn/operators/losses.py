@@ -1,0 +1,310 @@
+"""How losses of elements and their gradients are declared: tensors, some of which may be null, a reduction, a formula, and rules that families share.
+
+An interface reads tensors, takes a reduction and perhaps more options, and writes one tensor, in this order. A tensor that is left out
+counts as ones: the formula's form without it runs. A reference is a function of arrays in float64, in the interface's order; what the reduction
+makes of its result is added here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core import checks
+from openaclnn.core.call import Call
+from openaclnn.core.checks import INVALID, Check, Violation
+from openaclnn.core.declare import OutputSpec, Sample
+from openaclnn.core.dtypes import FLOATS, float_of
+from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
+from openaclnn.core.plan import Plan, broadcast_shapes, elementwise_plan, empty_plan
+from openaclnn.core.tensor import Tensor, element_count
+from openaclnn.engines.formulas import Formula, without
+from openaclnn.operators import pairwise
+from openaclnn.operators.activations import (
+    ALL,
+    Activation,
+    KernelForm,
+    Rule,
+    broadcast,
+    dtypes,
+    enter,
+    not_null,
+    promotes,
+    rank,
+    reference_of,
+    same_dtype,
+    same_shape,
+)
+
+__all__ = [
+    "ALL", "GRADIENT", "PAIR", "REDUCED", "SCALE", "KernelForm", "Loss", "Rule", "Sample", "broadcast", "broadcasts", "broadcasts_to", "declare", "dtypes", "mean_or_sum",
+    "not_null", "output_shape", "promotes", "rank", "reduction", "same_dtype", "same_format", "same_shape", "unless_empty", "value_shape",
+]  # fmt: skip
+
+Array = np.ndarray[Any, Any]
+
+PAIR = {"self": "predictions", "target": "what was to be predicted"}
+GRADIENT = {"gradOutput": "gradient of the loss", **PAIR}
+REDUCED = "\nout = l for none, sum(l) / (number of elements) for mean, sum(l) for sum"
+SCALE = "\nk = 1 / (number of output elements) for mean, 1 for none and sum"
+"""What formulas say of reductions."""
+LOSS_VARIANTS = {"mean": {"reduction": "mean"}, "none": {"reduction": "none"}}
+GRADIENT_VARIANTS = {
+    "dense gradient": {"reduction": "none"},
+    "one gradient": {"reduction": "mean"},
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Loss(Activation):
+    """A loss of elements, or its gradient, that `declare` made."""
+
+    beyond: str = ""  # what an unknown number of a reduction acts as; "": it is refused
+    onto: str = ""  # the tensor that all others broadcast to; "": all broadcast together
+    mean_of: str = (
+        ""  # the tensor whose elements a mean counts; "": those of the shape that is computed
+    )
+    typed: str = ""  # the tensor whose dtype the output has; "": the common one, or any
+    domains: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def is_gradient(self) -> bool:
+        return self.name.endswith("Backward")
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        return self.input_names
+
+    @property
+    def workloads(self) -> Any:
+        from openaclnn.operators.workloads.losses import workload_of
+
+        return workload_of(self)
+
+    def reduction_of(self, call: Call) -> str:
+        """The call's reduction by its name."""
+        return call.reduction or self.beyond
+
+    def kernel_of(self, call: Call) -> Formula:
+        """The formula of the tensors that are not null."""
+        values = zip(self.read, self.kernel.values, strict=True)
+        return without(self.kernel, *[value for name, value in values if call.values[name] is None])
+
+
+# Rules, beside those of `activations.py`.
+
+
+def reduction(operator: Activation, row: str) -> list[Check]:
+    """The reduction is known; where any number is one, so is what Python calls it."""
+    assert isinstance(operator, Loss)
+    if not operator.beyond:
+        return [checks.reduction_known(row, "reduction")]
+    known = operator["reduction"].choices
+
+    def broken_by(call: Call) -> Violation | None:
+        own = call["reduction"]
+        return Violation("reduction", ", ".join(known), own) if isinstance(own, str) else None
+
+    rule = f"reduction is any number, or {', '.join(known[:-1])} or {known[-1]} in Python"
+    return [Check(row, INVALID, rule, ("reduction",), broken_by)]
+
+
+def broadcasts(operator: Activation, row: str) -> list[Check]:
+    """The inputs broadcast together."""
+    return [checks.broadcastable(row, *operator.input_names)]
+
+
+def broadcasts_to(onto: str, *names: str) -> Rule:
+    """Tensors that stretch to another's shape, those of them that are not null."""
+    return lambda operator, row: [
+        checks.broadcasts_to(row, name, lambda call: call.tensor(onto).shape, f"the shape of {onto}")
+        for name in names
+    ]  # fmt: skip
+
+
+def mean_or_sum(*shapes: tuple[int, ...]) -> Rule:
+    """The output has the shape of what is computed, or one of these where it is reduced; none: any of one element."""
+    text = "one element of 1 dimension at most" if shapes else "any of one element"
+    text = "that of 0 dimensions" if shapes == ((),) else text
+
+    def of(operator: Activation, row: str) -> list[Check]:
+        def wanted(call: Call) -> tuple[tuple[int, ...], ...]:
+            if call.reduction == "none":
+                return (value_shape(call),)
+            output = call.tensor(operator.output.name)
+            return shapes or ((output.shape if output.size == 1 else ()),)
+
+        expected = f"that of the losses for none, else {text}"
+        return [checks.shape_is(row, operator.output.name, wanted, expected)]
+
+    return of
+
+
+def output_shape(shape: Callable[[Call], tuple[int, ...]], text: str) -> Rule:
+    """The output has the shape that the call asks for."""
+    return lambda operator, row: [
+        checks.shape_is(row, operator.output.name, lambda call: (shape(call),), text)
+    ]
+
+
+def same_format(first: str, *names: str) -> Rule:
+    return lambda operator, row: [checks.same_format(row, name, first) for name in names]
+
+
+def unless_empty(name: str, *rules: Rule) -> tuple[Rule, ...]:
+    """Rules that a call in which a tensor is empty is not held to."""
+
+    def spared(rule: Rule) -> Rule:
+        return lambda operator, row: list(checks.unless_empty((name,), *rule(operator, row)))
+
+    return tuple(map(spared, rules))
+
+
+def value_shape(call: Call) -> tuple[int, ...]:
+    """The shape of what is computed for each element."""
+    operator = call.operator
+    assert isinstance(operator, Loss)
+    if operator.onto:
+        return call.tensor(operator.onto).shape
+    shape = broadcast_shapes(*[call.tensor(name).shape for name in pairwise.present(call)])
+    assert shape is not None
+    return shape
+
+
+# What declarations are made into.
+
+
+def declare(
+    name: str,
+    summary: str,
+    formula: str,
+    kernel: Formula,
+    reference: Callable[..., Any],
+    samples: Sequence[Sample],
+    rules: Sequence[Rule],
+    *,
+    inputs: Mapping[str, str],
+    optional: Sequence[str] = (),
+    options: Sequence[Parameter] = (),
+    choices: tuple[str, ...] = REDUCTIONS,
+    others: str = "",
+    output: str = "out",
+    shape: str = "",
+    families: frozenset[str] = ALL,
+    plan: Callable[[Call], Plan] | None = None,
+    result: Callable[[Call], OutputSpec] | None = None,
+    reduced: Callable[..., Any] | None = None,
+    **more: Any,
+) -> Loss:
+    """Enter a loss or a gradient. `inputs` has what each tensor is; those that are `optional` may be null. `others` is the shape of most of them, and `shape` the output's,
+    for people.
+    Plan, result and what the reduction makes of a reference's result follow from the declaration, unless they are said."""
+    is_gradient, onto = name.endswith("Backward"), more.get("onto", "")
+    others = others or (f"broadcasts to {onto}" if onto else "broadcasts with the others")
+    tensors = []
+    for each, text in inputs.items():
+        which = "0 to 8 dimensions" if each == onto else others
+        parameter = Parameter(each, Kind.TENSOR, text, which, FLOATS)
+        if each in optional:
+            parameter = replace(parameter, default=None, optional=True)
+        tensors.append(parameter)
+    numbered = ", ".join(f"{number} {choice}" for number, choice in enumerate(choices))
+    reduces = Parameter("reduction", Kind.INT64, numbered, default="mean", choices=choices)
+    text = "gradient of the input" if is_gradient else "the loss"
+    shape = shape or ("the broadcast shape" if not onto else f"that of {onto}")
+    written = Parameter(output, Kind.OUTPUT, text, shape, FLOATS)
+    absent = [value for own, value in zip(inputs, kernel.values, strict=True) if own in optional]  # fmt: skip
+    for count in range(len(absent) + 1):
+        for left_out in itertools.combinations(absent, count):
+            without(kernel, *left_out)
+    parameters = (*tensors, reduces, *options, written)
+    variants = GRADIENT_VARIANTS if is_gradient else LOSS_VARIANTS
+    variants = {**variants, **({"weights": {"reduction": "none"}} if optional else {})}
+    scale = reduced or (_scaled if is_gradient else _reduced)
+    operator = Loss(
+        name=f"aclnn{name}", summary=summary, formula=formula, parameters=parameters, families=families, checks=(),
+        result=result or _result, plan=plan or (_gradient_plan if is_gradient else _loss_plan), reference=lambda: None, kernel=kernel,
+        module=reference.__module__, samples=tuple(samples), seen_by_reference=_seen, **{"variants": variants, **more},
+    )  # fmt: skip
+
+    def computed(*arguments: Any) -> Any:
+        own, rest = arguments[: len(inputs)], arguments[len(inputs) + 1 :]
+        present = [np.ones(()) if each is None else each for each in own]
+        named = dict(zip(inputs, own, strict=True))
+        values = reference(*present, *rest)
+        return scale(operator, values, arguments[len(inputs)], named)
+
+    computed.__module__ = reference.__module__
+    empty = tuple(each for each in inputs if each not in optional)
+    entered = enter(operator, rules, reference_of(computed, parameters), empty)
+    assert isinstance(entered, Loss)
+    return entered
+
+
+def _seen(call: Call) -> dict[str, Any]:
+    assert isinstance(call.operator, Loss)
+    return {"reduction": call.operator.reduction_of(call)}
+
+
+def _reduced(operator: Loss, losses: Array, reduction: str, arrays: Mapping[str, Any]) -> Array:
+    """The reference's losses as the reduction has them."""
+    return pairwise.reduced(losses, reduction, losses.dtype.type)
+
+
+def _scaled(operator: Loss, values: Array, reduction: str, arrays: Mapping[str, Any]) -> Array:
+    """The reference's gradients, where a mean of so many was computed."""
+    count = arrays[operator.mean_of].size if operator.mean_of else values.size
+    scale = 1.0 / max(count, 1) if reduction == "mean" else 1.0
+    return np.asarray(values * values.dtype.type(scale))
+
+
+def _result(call: Call) -> OutputSpec:
+    """The shape and dtype of an omitted output."""
+    operator = call.operator
+    assert isinstance(operator, Loss)
+    typed = [operator.typed] if operator.typed else pairwise.present(call)
+    dtype = pairwise.promoted_dtype(call, *typed)
+    assert dtype is not None
+    whole = operator.is_gradient or operator.reduction_of(call) == "none"
+    return value_shape(call) if whole else (), dtype
+
+
+def _tensors(call: Call) -> list[tuple[str, Tensor]]:
+    """What the formula reads."""
+    operator = call.operator
+    assert isinstance(operator, Loss)
+    return [(name, call.values[name]) for name in operator.read if call.values[name] is not None]
+
+
+def _loss_plan(call: Call) -> Plan:
+    operator = call.operator
+    assert isinstance(operator, Loss)
+    kernel, reduction = operator.kernel_of(call), operator.reduction_of(call)
+    dtype = pairwise.promoted_dtype(call, *pairwise.present(call))
+    assert dtype is not None
+    return pairwise.reduced_or_not(
+        call, kernel.name, dtype, _tensors(call), value_shape(call), {}, reduction
+    )
+
+
+def _gradient_plan(call: Call) -> Plan:
+    operator, values = call.operator, call.values
+    assert isinstance(operator, Loss)
+    written = operator.output.name, values[operator.output.name]
+    shape = value_shape(call)
+    if element_count(shape) == 0:
+        return empty_plan(operator.name, written)
+    dtype = pairwise.promoted_dtype(call, *pairwise.present(call))
+    assert dtype is not None
+    mean = operator.reduction_of(call) == "mean"
+    counted = values[operator.mean_of].shape if operator.mean_of else shape
+    scale = float_of(1.0 / math.prod(counted)) if mean else 1.0
+    return elementwise_plan(
+        operator.name, operator.kernel_of(call).name, dtype, _tensors(call), written, {"mean_scale": scale},
+        "mean_scale" if mean and counted == shape else "", fixed=mean and counted != shape,
+    )  # fmt: skip

@@ -1,0 +1,170 @@
+"""aclnnMultilabelMarginLoss: how far labels of a row are not above all other classes, by a margin of 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core import checks
+from openaclnn.core.call import Call
+from openaclnn.core.checks import Check, Violation
+from openaclnn.core.declare import Operator, OutputSpec, Sample, register
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64
+from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.plan import Operand, Plan, Step, class_plan, empty_plan
+from openaclnn.core.status import Status
+from openaclnn.core.tensor import Tensor
+from openaclnn.engines.formulas.channels import added_up
+from openaclnn.operators.activations import NOT_310P
+from openaclnn.operators.pairwise import REDUCTION
+
+KERNEL = "multilabel_margin_loss"
+Array = np.ndarray[Any, Any]
+
+
+def _of_rows(row: str) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        shape = call.tensor("self").shape
+        if len(shape) <= 2 and 0 not in shape[-1:]:
+            return None
+        return Violation("self", "at most 2 dimensions, and a class at least", f"shape {shape}")
+
+    rule = "self has at most 2 dimensions, and classes"
+    return Check(row, checks.INVALID, rule, ("self",), broken_by)
+
+
+def _is_whole(call: Call) -> bool:
+    """Whether out has a loss for each row. A reduction that is not known is a sum."""
+    return call.reduction == "none" and call.tensor("self").rank == 2
+
+
+def _losses(call: Call) -> tuple[tuple[int, ...], ...]:
+    return (call.tensor("self").shape[:1],) if _is_whole(call) else ((), (1,))
+
+
+def _masks(row: str) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        mask, shape = call.values["isTarget"], call.tensor("self").shape
+        if not isinstance(mask, Tensor) or mask.shape == shape:
+            return None
+        if 0 in shape and 0 in mask.shape and mask.rank <= 2:
+            return None
+        return Violation("isTarget", f"shape {shape}, the shape of target", f"shape {mask.shape}")
+
+    rule = "isTarget has the shape of target"
+    return Check(row, checks.INVALID, rule, ("isTarget",), broken_by, "isTarget")
+
+
+def _reduction(row: str) -> Check:
+    """Any number is one; what Python calls them is known."""
+
+    def broken_by(call: Call) -> Violation | None:
+        own = call["reduction"]
+        return Violation("reduction", "none, mean or sum", own) if isinstance(own, str) else None
+
+    rule = "reduction is any number, or none, mean or sum in Python"
+    return Check(row, checks.INVALID, rule, ("reduction",), broken_by)
+
+
+def _results(call: Call) -> tuple[OutputSpec, ...]:
+    own = call.tensor("self")
+    return (_losses(call)[0], own.dtype), (own.shape, own.dtype)
+
+
+def _plan(call: Call) -> Plan:
+    name, values = call.operator.name, call.values
+    own, out, mask = values["self"], values["out"], values["isTarget"]
+    if own.empty:
+        return empty_plan(name, ("out", out))
+    shape = own.shape or (1,)
+    whole = _is_whole(call) or len(shape) == 1
+    plan = class_plan(
+        name, KERNEL, own.dtype if whole else FLOAT, [("self", own, "full"), ("target", values["target"], "full")],
+        [("out", out, "positions" if _is_whole(call) else "single"), ("isTarget", mask, "full")], shape, len(shape) - 1, -1, {},
+        fixed=True,
+    )  # fmt: skip
+    if whole:
+        plan.output = plan.output._replace(role="positions")
+        return plan
+    rows, single = plan.shape[0], plan.output
+    between = Operand("out", FLOAT, (1,), role="positions")
+    first = Plan(
+        name, KERNEL, FLOAT, plan.shape, plan.inputs, between, {}, plan.classes, class_axis=1, more=plan.more
+    )  # fmt: skip
+    adding = Plan(
+        name, added_up.name, FLOAT, (1,), (Operand("", FLOAT, (0,), 1),), single._replace(strides=(0,), role="positions"),
+        {"count": float(rows) if call.reduction == "mean" else 1.0}, rows, class_axis=1,
+    )  # fmt: skip
+    plan.steps = (Step(first, (0, 1, 4, 3)), Step(adding, (4, 2)))
+    plan.scratch = FLOAT.itemsize * rows
+    return plan
+
+
+def reference(
+    self: Array, target: Array, reduction: str | None = "mean", work: Any = np.float64
+) -> tuple[Array, Array]:
+    """The document's formula in float64 (or in `work`): labels are those before the first -1, what is no class is none of them."""
+    x, labels = (np.atleast_2d(own) for own in (self.astype(work), target))
+    rows, classes = x.shape
+    losses, mask = np.zeros(rows, work), np.zeros((rows, classes), work)
+    with np.errstate(all="ignore"):
+        for row in range(rows):
+            before = np.cumsum(labels[row] == -1) == 0
+            listed = labels[row][before & (labels[row] >= 0) & (labels[row] < classes)]
+            mask[row, listed] = 1
+            margins = work(1) - x[row, listed][:, None] + x[row][mask[row] == 0][None, :]
+            losses[row] = np.where(margins > 0, margins, work(0)).sum() / work(classes)
+    if reduction == "none" and self.ndim == 2:
+        return losses, mask.reshape(self.shape)
+    total = losses.sum()
+    if reduction == "mean" and rows:
+        total = total / work(rows)
+    return np.asarray(total), mask.reshape(self.shape)
+
+
+WORKED = {
+    "self": (FLOAT, [[0.1, 0.2, 0.4, 0.8], [0.5, -0.5, 0, 1]]), "target": (INT64, [[3, 0, -1, 1], [1, 1, -1, -1]]),
+}  # fmt: skip
+MASK = [[1, 0, 0, 1], [0, 1, 0, 0]]
+
+register(
+    Operator(
+        name="aclnnMultilabelMarginLoss",
+        summary="Multi-label margin loss: labels against all classes that are none.",
+        formula=(
+            "loss[n] = sum over the labels j of row n, and over the classes i that are none of them, of max(0, 1 - x[n, j] + x[n, i]) / C\n"
+            "labels are target[n] up to the first -1, each as often as it is there; isTarget = 1 for labels, 0 for others"
+        ),
+        parameters=(
+            Parameter("self", Kind.TENSOR, "what classes are given", "(N, C) or (C,)", FLOATS),
+            Parameter("target", Kind.TENSOR, "labels, then -1; what is no class is skipped", "that of self", (INT64, INT32), weak=False),
+            REDUCTION,
+            Parameter("out", Kind.OUTPUT, "the loss", "(N,) for none, else one element", FLOATS),
+            Parameter("isTarget", Kind.OUTPUT, "1 for labels, else 0", "that of target", FLOATS),
+        ),
+        families=NOT_310P,
+        checks=(
+            checks.result_pointers("0"),
+            checks.not_null("1", "self", "target", "out", "isTarget"),
+            checks.dtype_in("2", "self"),
+            checks.dtype_one_of("3", "target", (INT64, INT32)),
+            checks.same_dtype("4", "out", "self"),
+            checks.same_dtype("5", "isTarget", "self"),
+            _of_rows("6"),
+            checks.same_shape("7", "target", "self"),
+            checks.shape_is("8", "out", _losses, "(N,) for none, one element otherwise"),
+            _masks("9"),
+            _reduction("10"),
+            checks.product_has_operator("11", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
+        ),
+        result=_results,
+        plan=_plan,
+        reference=reference,
+        samples=(
+            Sample("two rows", {**WORKED, "reduction": "none"}, ([0.85, 3], MASK)),
+            Sample("their mean", {**WORKED, "reduction": "mean"}, (1.925, MASK)),
+            Sample("their sum", {**WORKED, "reduction": "sum"}, (3.85, MASK)),
+        ),
+    )
+)  # fmt: skip

@@ -1,0 +1,188 @@
+"""PReLU, a leaky ReLU with a slope for each channel that is learned, and its gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core import checks
+from openaclnn.core.call import Call
+from openaclnn.core.channels import channel_plan, channel_sums_plan, channels_of
+from openaclnn.core.checks import Check, Violation
+from openaclnn.core.declare import Gradient, Operator, OutputSpec, Sample, register
+from openaclnn.core.dtypes import FLOAT, FLOATS
+from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.plan import Plan, broadcast_shapes, empty_plan
+from openaclnn.core.status import Status
+from openaclnn.engines.formulas import channels as formulas
+from openaclnn.operators.pairwise import FAMILIES, promoted_dtype
+
+Array = np.ndarray[Any, Any]
+
+SELF = Parameter("self", Kind.TENSOR, "what the function is applied to", "(N, C, ...), 0 to 8 dimensions", FLOATS)  # fmt: skip
+WEIGHT = Parameter("weight", Kind.TENSOR, "the slopes below 0", "any of 1 or C elements", FLOATS)
+
+
+def _one_for_each_channel(row: str) -> Check:
+    """The slopes are one for all, or one for each channel."""
+
+    def broken_by(call: Call) -> Violation | None:
+        count, weight = channels_of(call.tensor("self").shape), call.tensor("weight")
+        if weight.size in (1, count):
+            return None
+        expected = f"1 element, or {count}, one for each channel of self"
+        return Violation("weight", expected, f"{weight.size}, shape {weight.shape}")
+
+    rule = "weight has one element, or one for each channel of self"
+    return Check(row, checks.INVALID, rule, ("weight", "self"), broken_by)
+
+
+def _shaped(weight: Array, x: Array) -> Array:
+    """The slopes along axis 1."""
+    return weight.reshape((-1,) + (1,) * max(x.ndim - 2, 0)) if weight.size > 1 else weight.reshape(())  # fmt: skip
+
+
+def _result(call: Call) -> OutputSpec:
+    dtype = promoted_dtype(call, "self", "weight")
+    assert dtype is not None
+    return call.tensor("self").shape, dtype
+
+
+def _plan(call: Call) -> Plan:
+    values, name = call.values, call.operator.name
+    out, compute = ("out", values["out"]), promoted_dtype(call, "self", "weight")
+    if out[1].empty:
+        return empty_plan(name, out)
+    assert compute is not None
+    tensor, weight = ((own, values[own]) for own in ("self", "weight"))
+    return channel_plan(name, formulas.prelu.name, compute, tensor, weight, out)
+
+
+def reference(self: Array, weight: Array, work: Any = np.float64) -> Array:
+    """The document's formula in float64 (or in `work`)."""
+    x, slopes = self.astype(work), _shaped(weight.astype(work), self)
+    with np.errstate(all="ignore"):
+        return np.where(x > 0, x, slopes * x)
+
+
+register(
+    Operator(
+        name="aclnnPrelu",
+        summary="x where it is positive, a multiple of it elsewhere, by a slope for each channel.",
+        formula="out[n, c, ...] = self > 0 ? self : weight[c] * self",
+        parameters=(SELF, WEIGHT, Parameter("out", Kind.OUTPUT, "the result", "that of self", FLOATS)),
+        families=FAMILIES,
+        checks=(
+            checks.result_pointers("0"),
+            checks.not_null("1", "self", "weight", "out"),
+            checks.dtype_in("2", "self", "weight", "out"),
+            # These dtypes promote and convert to each other, so that the document's next rule cannot be broken.
+            checks.rank_at_most("3", "self", "weight", "out"),
+            checks.same_shape("4", "out", "self"),
+            _one_for_each_channel("5"),
+            checks.product_has_operator("6", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
+        ),
+        result=_result,
+        plan=_plan,
+        reference=reference,
+        gradient=Gradient("aclnnPreluBackward"),
+        module=__name__,
+        samples=(
+            Sample(
+                "a slope for each channel",
+                {"self": (FLOAT, [[-1, 2, -3], [4, -5, 6]]), "weight": (FLOAT, [0.1, 0.2, 0.3])},
+                [[-0.1, 2, -0.9], [4, -1, 6]],
+            ),
+        ),
+    )
+)  # fmt: skip
+
+BACKWARD = ("gradOutput", "self", "weight", "gradInput", "gradWeight")
+
+
+def _broadcasts_to_self(row: str) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        gradient, shape = call.tensor("gradOutput"), call.tensor("self").shape
+        if broadcast_shapes(gradient.shape, shape) == shape:
+            return None
+        return Violation("gradOutput", f"a shape that broadcasts to {shape}, the shape of self", f"shape {gradient.shape}")  # fmt: skip
+
+    return Check(row, checks.INVALID, "gradOutput broadcasts to self", ("gradOutput", "self"), broken_by)  # fmt: skip
+
+
+def _gradient_shapes(call: Call) -> tuple[tuple[int, ...], ...]:
+    weight = call.tensor("weight")
+    return (weight.shape,) if weight.size == 1 else (weight.shape, (weight.size,))
+
+
+def _results(call: Call) -> tuple[OutputSpec, ...]:
+    return tuple([(call.tensor(own).shape, call.tensor(own).dtype) for own in ("self", "weight")])
+
+
+def _backward_plan(call: Call) -> Plan:
+    gradient, x, weight, by_input, by_weight = ((own, call.values[own]) for own in BACKWARD)
+    name = call.operator.name
+    if x[1].empty:
+        return empty_plan(name, by_input)
+    kernel, adding = formulas.prelu_backward.name, formulas.added_up.name
+    return channel_sums_plan(name, kernel, adding, [gradient, x], weight, by_input, by_weight)
+
+
+def reference_backward(
+    grad_output: Array, self: Array, weight: Array, work: Any = np.float64
+) -> tuple[Array, Array]:
+    """The document's formulas in float64 (or in `work`)."""
+    x, slopes = self.astype(work), _shaped(weight.astype(work), self)
+    gradient = np.broadcast_to(grad_output.astype(work), x.shape)
+    with np.errstate(all="ignore"):
+        parts = np.where(x > 0, work(0), gradient * x)
+        others = tuple(axis for axis in range(x.ndim) if axis != 1 or weight.size == 1)
+        by_weight = np.asarray(parts.sum(axis=others)).reshape(weight.shape)
+        return np.where(x > 0, gradient, gradient * slopes), by_weight
+
+
+register(
+    Operator(
+        name="aclnnPreluBackward",
+        summary="Gradients of PReLU with respect to its input and its slopes.",
+        formula=(
+            "gradInput = self > 0 ? gradOutput : gradOutput * weight[c]\n"
+            "gradWeight[c] = sum over all n, ... of (self > 0 ? 0 : gradOutput * self); over all of it for one weight"
+        ),
+        parameters=(
+            Parameter("gradOutput", Kind.TENSOR, "gradient of the result", "broadcasts to self", FLOATS),
+            SELF,
+            WEIGHT,
+            Parameter("gradInput", Kind.OUTPUT, "gradient of self", "that of self", FLOATS),
+            Parameter("gradWeight", Kind.OUTPUT, "gradient of the slopes", "that of weight, or (C,)", FLOATS),
+        ),
+        families=FAMILIES - {"310p"},
+        checks=(
+            checks.result_pointers("0"),
+            checks.not_null("1", *BACKWARD),
+            checks.dtype_in("2", "self"),
+            *(checks.same_dtype("3", own, "self") for own in BACKWARD if own != "self"),
+            checks.rank_at_most("4", *BACKWARD),
+            checks.same_shape("5", "gradInput", "self"),
+            _one_for_each_channel("6"),
+            checks.shape_is("7", "gradWeight", _gradient_shapes, "of weight, or (C,)"),
+            _broadcasts_to_self("8"),
+            checks.product_has_operator("9", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
+        ),
+        result=_results,
+        plan=_backward_plan,
+        reference=reference_backward,
+        module=__name__,
+        samples=(
+            Sample(
+                "a slope for each channel",
+                {
+                    "grad_output": (FLOAT, [[1, 2, 3], [4, 5, 6]]), "self": (FLOAT, [[-1, 2, -3], [4, -5, 6]]),
+                    "weight": (FLOAT, [0.1, 0.2, 0.3]),
+                },
+                ([[0.1, 2, 0.9], [4, 1, 6]], [-1, -25, -9]),
+            ),
+        ),
+    )
+)  # fmt: skip

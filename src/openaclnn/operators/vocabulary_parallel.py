@@ -1,0 +1,350 @@
+"""Cross entropy over a vocabulary whose columns several ranks share: what a rank adds to each row's sum, and the loss of rows from the whole sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core import checks
+from openaclnn.core.call import Call
+from openaclnn.core.checks import TILING, Check, Violation
+from openaclnn.core.declare import Operator, OutputSpec, Sample, register
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, INT32
+from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.plan import Plan, class_plan, elementwise_plan, empty_plan
+from openaclnn.core.status import Status
+from openaclnn.engines.formulas import vocabulary_parallel as formulas
+from openaclnn.operators.activations import NEWEST
+
+Array = np.ndarray[Any, Any]
+
+# The sums of a rank.
+
+LOGITS = "vocabParallelLogits"
+READ = (LOGITS, "target", "globalLogitsMax")
+NUMBERS = ("predictedLogitsOut", "sumExpLogitsOut", "expLogitsOut")
+INDICES = ("targetOffsetOut", "targetMaskOut")
+WRITTEN = (*NUMBERS, *INDICES)
+LARGEST_ROWS, CLASSES = 32768, (16, 204800)
+
+
+def _rule(row: str, rule: str, name: str, expected: str, broken: Callable[[Call], str]) -> Check:
+    """A rule that says what is there instead, or nothing."""
+
+    def broken_by(call: Call) -> Violation | None:
+        got = broken(call)
+        return Violation(name, expected, got) if got else None
+
+    return checks.value_check(row, rule, broken_by)
+
+
+def _of_product(broken: Callable[[tuple[int, ...], Call], bool]) -> Callable[[Call], str]:
+    """Sizes that kernels of the products have; we have any."""
+
+    def got(call: Call) -> str:
+        shape = call.tensor(LOGITS).shape
+        return f"shape {shape}" if not call.product.is_default and broken(shape, call) else ""
+
+    return got
+
+
+def _ill_ranked(call: Call) -> str:
+    logits = call.tensor(LOGITS)
+    return "" if logits.rank in (2, 3) and not logits.empty else f"shape {logits.shape}"
+
+
+def _step(call: Call) -> int:
+    return 16 if call.tensor(LOGITS).dtype is BFLOAT16 else 8
+
+
+def _ill_parted(call: Call) -> str:
+    start, end = call["vocabStartIndex"], call["vocabEndIndex"]
+    return "" if end - start == call.tensor(LOGITS).shape[-1] else f"{start} to {end}"
+
+
+def _rows(call: Call) -> tuple[tuple[int, ...], ...]:
+    return (call.tensor(LOGITS).shape[:-1],)
+
+
+def _results(call: Call) -> tuple[OutputSpec, ...]:
+    shape = call.tensor(LOGITS).shape
+    rows = shape[:-1]
+    return (rows, FLOAT), (rows, FLOAT), (shape, FLOAT), (rows, INT32), (rows, INT32)
+
+
+def _plan(call: Call) -> Plan:
+    values, shape = call.values, call.tensor(LOGITS).shape
+    return class_plan(
+        call.operator.name,
+        formulas.sum_exp_and_index_logit.name,
+        FLOAT,
+        [(name, values[name], role) for name, role in zip(READ, ("full", "positions", "positions"), strict=True)],
+        [(name, values[name], "full" if name == "expLogitsOut" else "positions") for name in WRITTEN],
+        shape,
+        class_axis=len(shape) - 1,
+        targets=-1,  # those of other ranks are no mistake
+        numbers={"first_class": values["vocabStartIndex"]},
+        fixed=True,  # as many columns as the options say
+    )  # fmt: skip
+
+
+def reference(
+    vocab_parallel_logits: Array, target: Array, global_logits_max: Array, vocab_start_index: int, vocab_end_index: int,
+    work: Any = np.float64,
+) -> tuple[Array, ...]:  # fmt: skip
+    """The document's formulas in float64 (or in `work`)."""
+    mask = (target < vocab_start_index) | (target >= vocab_end_index)
+    offset = np.where(mask, 0, target.astype(np.int64) - vocab_start_index)
+    with np.errstate(all="ignore"):
+        below = vocab_parallel_logits.astype(work) - global_logits_max.astype(work)[..., None]
+        chosen = np.take_along_axis(below, offset[..., None], -1)[..., 0]
+        powers = np.exp(below)
+        return (
+            np.where(mask, work(0), chosen),
+            powers.sum(-1),
+            powers,
+            offset,
+            mask.astype(np.int64),
+        )
+
+
+register(
+    Operator(
+        name="aclnnCrossEntropySumExpAndIndexLogit",
+        summary="What a rank with some columns of the vocabulary adds to the cross entropy of each row.",
+        formula=(
+            "x = vocabParallelLogits, m = globalLogitsMax; targetMask = target < vocabStartIndex or target >= vocabEndIndex\n"
+            "targetOffset = targetMask ? 0 : target - vocabStartIndex; predictedLogits = targetMask ? 0 : x[targetOffset] - m\n"
+            "expLogits = exp(x - m); sumExpLogits = sum over the row of expLogits"
+        ),
+        parameters=(
+            Parameter(LOGITS, Kind.TENSOR, "this rank's columns of the logits", "(N, V) or (S, B, V)", (FLOAT, BFLOAT16)),
+            Parameter("target", Kind.TENSOR, "class of each row, of the whole vocabulary", "(N,) or (S, B)", (INT32,), weak=False),
+            Parameter("globalLogitsMax", Kind.TENSOR, "the largest logit of each row on all ranks", "(N,) or (S, B)", (FLOAT, BFLOAT16)),
+            Parameter("vocabStartIndex", Kind.INT64, "the first of this rank's columns"),
+            Parameter("vocabEndIndex", Kind.INT64, "one more than the last"),
+            *(
+                Parameter(name, Kind.OUTPUT, text, shape, (dtype,), c_type="const aclTensor *")
+                for name, text, shape, dtype in (
+                    ("predictedLogitsOut", "the target's logit less the largest; 0 where it is another rank's", "(N,) or (S, B)", FLOAT),
+                    ("sumExpLogitsOut", "this rank's part of the sum of powers", "(N,) or (S, B)", FLOAT),
+                    ("expLogitsOut", "the powers", "that of vocabParallelLogits", FLOAT),
+                    ("targetOffsetOut", "the target's column here; 0 where it is another rank's", "(N,) or (S, B)", INT32),
+                    ("targetMaskOut", "1 where the target is another rank's, else 0", "(N,) or (S, B)", INT32),
+                )
+            ),
+        ),
+        families=frozenset({"950"}),
+        checks=(
+            checks.result_pointers("0"),
+            checks.not_null("1", *READ, *WRITTEN),
+            checks.dtype_in("2", LOGITS),
+            checks.dtype_one_of("2", LOGITS, (FLOAT, BFLOAT16)),
+            _rule(
+                "3", "vocabEndIndex > vocabStartIndex >= 0", "vocabEndIndex", "columns from vocabStartIndex, 0 or more, on",
+                lambda call: "" if call["vocabEndIndex"] > call["vocabStartIndex"] >= 0 else f"{call['vocabStartIndex']} to {call['vocabEndIndex']}",
+            ),
+            _rule("4", "vocabParallelLogits has 2 or 3 dimensions, and elements", LOGITS, "2 or 3 dimensions, none of them 0", _ill_ranked),
+            _rule("5", "the product has so many rows", LOGITS, f"{LARGEST_ROWS} rows at the most", _of_product(lambda shape, call: math.prod(shape[:-1]) > LARGEST_ROWS)),
+            _rule("6", "the product has so many columns", LOGITS, f"{CLASSES[0]} to {CLASSES[1]} columns", _of_product(lambda shape, call: not CLASSES[0] <= shape[-1] <= CLASSES[1])),
+            _rule("7", "the product has such a number of columns", LOGITS, "a multiple of 8 columns, of 16 in BFLOAT16", _of_product(lambda shape, call: bool(shape[-1] % _step(call)))),
+            _rule("8", "vocabEndIndex - vocabStartIndex is the number of columns", "vocabEndIndex", "as many columns as vocabParallelLogits has", _ill_parted),
+            checks.dtype_one_of("9", "target", (INT32,)),
+            checks.shape_is("10", "target", _rows, "of vocabParallelLogits' rows"),
+            checks.same_dtype("11", "globalLogitsMax", LOGITS),
+            checks.shape_is("12", "globalLogitsMax", _rows, "of vocabParallelLogits' rows"),
+            *(checks.dtype_one_of("13", name, (FLOAT,)) for name in NUMBERS),
+            *(checks.dtype_one_of("13", name, (INT32,)) for name in INDICES),
+            *(
+                checks.same_shape("14", name, LOGITS) if name == "expLogitsOut" else checks.shape_is("14", name, _rows, "of vocabParallelLogits' rows")
+                for name in WRITTEN
+            ),
+            checks.product_has_operator("15", Status.ACLNN_ERR_INNER_NULLPTR),
+        ),
+        result=_results,
+        plan=_plan,
+        reference=reference,
+        generated=True,
+        module=__name__,
+        samples=(
+            Sample(
+                "the second rank of several",
+                {
+                    "vocab_parallel_logits": (FLOAT, [[1, 2] * 8, [0] * 15 + [-1]]), "target": (INT32, [17, 15]), "global_logits_max": (FLOAT, [2, 1]),
+                    "vocab_start_index": 16, "vocab_end_index": 32,
+                },
+                (
+                    [0, 0], [8 + 8 * math.exp(-1), 15 * math.exp(-1) + math.exp(-2)], [[math.exp(-1), 1] * 8, [math.exp(-1)] * 15 + [math.exp(-2)]],
+                    [1, 0], [0, 1],
+                ),
+            ),
+            Sample(
+                "the first of two ranks",
+                {
+                    "vocab_parallel_logits": (FLOAT, [[1, 2], [0, -1], [3, 1]]), "target": (INT32, [2, 0, 3]),
+                    "global_logits_max": (FLOAT, [3, 0, 4]), "vocab_start_index": 0, "vocab_end_index": 2,
+                },
+                (
+                    [0, 0, 0], [0.5032147244080551, 1.3678794411714423, 0.4176665095393063],
+                    [[0.1353352832366127, 0.36787944117144233], [1, 0.36787944117144233], [0.36787944117144233, 0.049787068367863944]],
+                    [0, 0, 0], [1, 0, 1],
+                ),
+            ),
+            Sample(
+                "the second of two ranks",
+                {
+                    "vocab_parallel_logits": (FLOAT, [[3, 0], [-1, -0.5], [4, -2.5]]), "target": (INT32, [2, 0, 3]),
+                    "global_logits_max": (FLOAT, [3, 0, 4]), "vocab_start_index": 2, "vocab_end_index": 4,
+                },
+                (
+                    [0, 0, -6.5], [1.049787068367864, 0.9744101008840757, 1.0015034391929776],
+                    [[1, 0.049787068367863944], [0.36787944117144233, 0.6065306597126334], [1, 0.0015034391929775724]],
+                    [0, 0, 1], [0, 1, 0],
+                ),
+            ),
+        ),
+    )
+)  # fmt: skip
+
+# The loss from the sums of all ranks.
+
+SUMS = ("logitsMax", "sumExpLogits", "predictedLogits")
+COLUMNS, LOSS, SHARES = "vocabParallelLogitsOptional", "lossOut", "softMaxOutOptional"
+
+
+def _place_for_shares(row: str) -> Check:
+    def broken_by(call: Call) -> Violation | None:
+        missing = call[COLUMNS] is not None and call[SHARES] is None
+        return (
+            Violation(SHARES, "a tensor, where vocabParallelLogitsOptional is one", "null")
+            if missing
+            else None
+        )
+
+    rule = "softMaxOutOptional is not null where vocabParallelLogitsOptional is not"
+    return Check(row, checks.NULL, rule, (SHARES,), broken_by)
+
+
+def _heeded(rule: Check) -> Check:
+    """A rule about what there is with logits alone: without them the place for probabilities is not touched."""
+
+    def broken_by(call: Call) -> Violation | None:
+        return None if call[COLUMNS] is None else rule.broken_by(call)
+
+    return rule._replace(broken_by=broken_by)
+
+
+def _ill_rowed(call: Call) -> Violation | None:
+    rows, columns = call.tensor("logitsMax").shape, call[COLUMNS]
+    if columns is None or columns.shape[:1] == rows:
+        return None
+    return Violation(COLUMNS, f"{rows[0]} rows, the number of logitsMax", f"shape {columns.shape}")
+
+
+def _none_on_950(call: Call) -> Violation | None:
+    empty = [name for name in (*SUMS, COLUMNS) if call[name] is not None and call[name].empty]
+    if call.product.tag != "950" or call.product.is_default or not empty:
+        return None
+    return Violation(empty[0], "elements (product 950)", f"shape {call[empty[0]].shape}")
+
+
+def _loss_results(call: Call) -> tuple[OutputSpec, ...]:
+    rows, columns = call.tensor("logitsMax").shape, call[COLUMNS]
+    return (rows, FLOAT), ((0,) if columns is None else columns.shape, FLOAT)
+
+
+def _loss_plan(call: Call) -> Plan:
+    values, name = call.values, call.operator.name
+    top, whole, predicted = ((own, values[own]) for own in SUMS)
+    loss, columns, shares = (LOSS, values[LOSS]), values[COLUMNS], values[SHARES]
+    spared = [] if shares is None else [(SHARES, shares, "full")]
+    if loss[1].empty:
+        return empty_plan(name, loss, spared if columns is None else ())
+    if columns is None or columns.empty:
+        without = formulas.loss_of_max_sum.name
+        return elementwise_plan(name, without, FLOAT, [whole, predicted], loss, {}, spared=spared)
+    return class_plan(
+        name,
+        formulas.loss_with_max_sum.name,
+        FLOAT,
+        [(COLUMNS, columns, "full"), *((*own, "positions") for own in (top, whole, predicted))],
+        [(*loss, "positions"), (SHARES, shares, "full")],
+        columns.shape,
+        class_axis=1,
+        targets=-1,
+        numbers={},
+    )
+
+
+def reference_loss(
+    logits_max: Array, sum_exp_logits: Array, predicted_logits: Array, label_smoothing: float = 0.0, input: Array | None = None,
+    weight: Array | None = None, vocab_parallel_logits: Array | None = None, work: Any = np.float64,
+) -> tuple[Array, Array | None]:  # fmt: skip
+    """The document's formulas in float64 (or in `work`)."""
+    top, whole, predicted = (own.astype(work) for own in (logits_max, sum_exp_logits, predicted_logits))  # fmt: skip
+    with np.errstate(all="ignore"):
+        loss = np.log(whole) - predicted
+        if vocab_parallel_logits is None:
+            return loss, None
+        powers = np.exp(vocab_parallel_logits.astype(work) - top[:, None])
+        return loss, powers / whole[:, None]
+
+
+register(
+    Operator(
+        name="aclnnFusedCrossEntropyLossWithMaxSum",
+        summary="Cross entropy of each row from the largest logits and sums of all ranks, and this rank's columns of softmax.",
+        formula=(
+            "loss = log(sumExpLogits) - predictedLogits\n"
+            "softMax = exp(vocabParallelLogits - logitsMax) / sumExpLogits, if there are logits"
+        ),
+        parameters=(
+            Parameter("logitsMax", Kind.TENSOR, "the largest logit of each row", "(N,)", (FLOAT,)),
+            Parameter("sumExpLogits", Kind.TENSOR, "sum of powers of each row", "(N,)", (FLOAT,)),
+            Parameter("predictedLogits", Kind.TENSOR, "the target's logit of each row less the largest", "(N,)", (FLOAT,)),
+            Parameter("labelSmoothing", Kind.FLOAT, "0", default=0.0),
+            Parameter("inputOptional", Kind.TENSOR, "not read", "any", FLOATS, default=None, optional=True),
+            Parameter("weightOptional", Kind.TENSOR, "not read", "any", FLOATS, default=None, optional=True),
+            Parameter(COLUMNS, Kind.TENSOR, "this rank's columns of the logits", "(N, V)", FLOATS, default=None, optional=True),
+            Parameter(LOSS, Kind.OUTPUT, "the loss of each row", "(N,)", (FLOAT,)),
+            Parameter(SHARES, Kind.OUTPUT, "this rank's columns of softmax; not touched without logits", "(N, V)", (FLOAT,), optional=True),
+        ),
+        families=NEWEST,
+        checks=(
+            checks.result_pointers("0"),
+            checks.not_null("1", *SUMS, LOSS),
+            _place_for_shares("1"),
+            *(checks.dtype_one_of("2", name, (FLOAT,)) for name in (*SUMS, LOSS)),
+            checks.dtype_in("3", COLUMNS),
+            _heeded(checks.dtype_one_of("4", SHARES, (FLOAT,))),
+            checks.rank_is("5", "logitsMax", 1),
+            *(checks.same_shape("6", name, "logitsMax") for name in (*SUMS[1:], LOSS)),
+            checks.rank_is("7", COLUMNS, 2),
+            _heeded(checks.same_shape("8", SHARES, COLUMNS)),
+            _rule("9", "labelSmoothing is 0", "labelSmoothing", "0", lambda call: str(call["labelSmoothing"]) if call["labelSmoothing"] != 0 else ""),
+            checks.value_check("10", "vocabParallelLogitsOptional has as many rows as logitsMax", _ill_rowed, TILING),
+            checks.value_check("11", "the product takes empty tensors", _none_on_950, TILING),
+            checks.product_has_operator("12", Status.ACLNN_ERR_INNER_NULLPTR, ("logitsMax",)),
+        ),
+        result=_loss_results,
+        plan=_loss_plan,
+        reference=reference_loss,
+        module=__name__,
+        samples=(
+            Sample(
+                "the first of two ranks",
+                {
+                    "logits_max": (FLOAT, [3, 0, 4]), "sum_exp_logits": (FLOAT, [1.5, 2.25, 1.25]), "predicted_logits": (FLOAT, [0, 0, -6.5]),
+                    "vocab_parallel_logits": (FLOAT, [[1, 2], [0, -1], [3, 1]]),
+                },
+                (
+                    [0.4054651081081644, 0.8109302162163288, 6.72314355131421],
+                    [[0.09022352215774180, 0.24525296078096155], [0.4444444444444444, 0.16350197385397438], [0.29430355293715387, 0.039829654694291156]],
+                ),
+            ),
+        ),
+    )
+)  # fmt: skip

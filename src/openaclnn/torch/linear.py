@@ -1,0 +1,538 @@
+"""Cross entropy of a linear layer without its logits: rows are taken in chunks, so that logits of one chunk are all there is.
+
+Of a chunk, PyTorch multiplies inputs and weights, our kernels turn logits into losses and, in the same memory, into their gradient, and PyTorch
+multiplies that with weights and inputs. Gradients are computed with the loss and scaled by what backward is given; where each row has a
+loss of its own, backward computes them. What this does not serve is computed from the logits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as torch_functional
+from torch.overrides import handle_torch_function, has_torch_function_variadic
+
+from openaclnn.core.interface import REDUCTIONS
+from openaclnn.operators.linear import SCALED, SOFT_CAP, SOFT_CAP_BACKWARD
+from openaclnn.torch.counts import FUNCTIONS
+from openaclnn.torch.dispatch import is_index, is_memory, is_number, needs_dispatcher, parallel_for
+from openaclnn.torch.kernels import KERNELS, Kernel
+from openaclnn.torch.private import forward_mode, transformed
+
+__all__ = ["linear_cross_entropy"]
+
+_FORWARD, _BACKWARD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
+_scaled, _soft_cap, _soft_cap_backward = map(Kernel, (SCALED, SOFT_CAP, SOFT_CAP_BACKWARD))
+_SINGLES = frozenset((torch.float32, torch.float16, torch.bfloat16))
+_count = FUNCTIONS["linear_cross_entropy"]
+PARTS = 4  # chunks at least, unless the caller allows more memory
+MOST_ROWS = 4096  # of a chunk: matrix products gain nothing from more
+ALIGNED = 8  # elements: with another number of classes matrix products of 16 bits take several times as long on a GPU
+
+
+class Options(NamedTuple):
+    """What does not depend on data. `memory`: bytes of a chunk of logits, 0 for the default; `accumulated`: whether the weights'
+    gradient is added up in FLOAT over chunks; `dtype`: the loss's."""
+
+    reduction: str
+    ignored: int
+    smoothing: float
+    zloss_scale: float
+    softcap: float
+    memory: int
+    rows: int
+    accumulated: bool
+    dtype: torch.dtype
+
+
+class Tensors(NamedTuple):
+    """What data there are."""
+
+    input: Any
+    linear_weight: Any
+    bias: Any
+    target: Any
+    weight: Any
+    token_weight: Any
+    denominator: Any
+
+
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+    zloss_scale: float = 0.0,
+    softcap: float = 0.0,
+    token_weight: Tensor | None = None,
+    denominator: Tensor | float | None = None,
+    memory: int | None = None,
+    accumulate: torch.dtype | None = None,
+) -> Tensor:
+    """`cross_entropy(linear(input, linear_weight, linear_bias), target, ...)` without the logits, for inputs (..., features).
+
+    Up to `options` the arguments are those of PyTorch's function of this name; of its options the rows of a chunk and the dtype of
+    sums count. `zloss_scale` is as in `cross_entropy`; `softcap` makes logits softcap * tanh(logits / softcap). `token_weight`, of the targets'
+    shape, multiplies the losses; "mean" divides by the sum of the weights of what counts, or by the `denominator`, if one is given: the
+    number of tokens in all parts of a batch, say. `memory` is how many bytes a chunk of logits may take; a quarter of all logits by
+    default, of 4,096 rows at most. The gradient of 16-bit weights is added up in FLOAT, in as many bytes; `accumulate=linear_weight.dtype` saves them.
+
+    >>> linear_cross_entropy(torch.ones(3, 2), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 1, 2]))
+    tensor(1.2181)
+    """
+    tensors = input, linear_weight, target, linear_bias, weight, token_weight
+    if has_torch_function_variadic(*[each for each in tensors if each is not None]):
+        overridden: Tensor = handle_torch_function(
+            linear_cross_entropy, tensors, input, linear_weight, target, linear_bias=linear_bias, weight=weight, reduction=reduction,
+            ignore_index=ignore_index, label_smoothing=label_smoothing, options=options, zloss_scale=zloss_scale, softcap=softcap,
+            token_weight=token_weight, denominator=denominator, memory=memory, accumulate=accumulate,
+        )  # fmt: skip
+        return overridden
+    _check(input, linear_weight, target, linear_bias, token_weight, ignore_index, memory)
+    dtype, device = input.dtype, input.device.type
+    casts = torch.amp.is_autocast_available(device)
+    if casts and torch.is_autocast_enabled(device) and dtype is not torch.float64:
+        narrow, dtype = torch.get_autocast_dtype(device), torch.float32
+        input, linear_weight = input.to(narrow), linear_weight.to(narrow)
+        linear_bias = None if linear_bias is None else linear_bias.to(narrow)
+    if isinstance(denominator, (int, float)):
+        denominator = torch.full((), float(denominator), device=input.device)
+    accumulate = accumulate or getattr(options, "acc_dtype", None) or torch.float32
+    asked = Options(
+        reduction, -100 if ignore_index is None else ignore_index, label_smoothing, zloss_scale, softcap, memory or 0,
+        getattr(options, "batch_chunk_size", None) or 0, accumulate is torch.float32, dtype,
+    )  # fmt: skip
+    given = Tensors(input, linear_weight, linear_bias, target, weight, token_weight, denominator)
+    with torch.autocast(device, enabled=False) if casts else contextlib.nullcontext():
+        reason = _unserved(given, asked)
+        if reason is not None:
+            _count.decline(reason)
+            composed: Tensor = _composed(given, asked)
+            return composed
+        _count.serve()
+        rows = input.reshape(-1, input.shape[-1])
+        by_row = None if token_weight is None else token_weight.reshape(-1)
+        flat = given._replace(input=rows, target=target.reshape(-1), token_weight=by_row)
+        loss: Tensor
+        if needs_dispatcher():
+            wanted = [each is not None and each.requires_grad for each in flat[:3]]
+            loss = _step(*flat, *asked, wanted if torch.is_grad_enabled() else [False] * 3)[0]
+        else:
+            loss = _LinearCrossEntropy.apply(*flat, asked)  # type: ignore[no-untyped-call]
+    return loss.reshape(target.shape) if reduction == "none" else loss
+
+
+def _check(
+    input: Any,
+    linear_weight: Any,
+    target: Any,
+    bias: Any,
+    token_weight: Any,
+    ignored: Any,
+    memory: Any,
+) -> None:
+    """Shapes, as PyTorch's function says them; inputs may have any rank here."""
+    if input.dim() < 1:
+        raise RuntimeError(
+            f"expected input with dimensionality 1 or more, got {input.dim()} dimensions"
+        )
+    if linear_weight.dim() < 2:
+        raise RuntimeError(
+            f"expected linear_weight with dimensionality at least 2, got {linear_weight.dim()}"
+        )
+    if input.shape[-1] != linear_weight.shape[-1]:
+        raise RuntimeError(
+            "expected equal input and linear_weight last dimensions (in_features), "
+            f"got {input.shape[-1]} and {linear_weight.shape[-1]}, respectively"
+        )
+    classes = tuple(linear_weight.shape[:-1])
+    if bias is not None and tuple(bias.shape) != classes:
+        raise RuntimeError(f"expected linear_bias shape {classes}, got {tuple(bias.shape)}")
+    if len(classes) > 1 and input.dim() != 2:
+        raise RuntimeError(
+            f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires batched input, "
+            f"(N, {input.shape[-1]}), got input with shape {tuple(input.shape)}"
+        )
+    if token_weight is not None and token_weight.shape != target.shape:
+        raise RuntimeError(
+            f"expected token_weight of the shape of target, {tuple(target.shape)}, got {tuple(token_weight.shape)}"
+        )
+    if ignored is not None and target.is_floating_point():
+        raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
+    if memory is not None and memory <= 0:
+        raise RuntimeError(f"expected memory to be a number of bytes above 0, got {memory}")
+
+
+def _unserved(tensors: Tensors, options: Options) -> str | None:
+    """Why this is computed from the logits, or None."""
+    input, linear_weight, bias, target, weight, token_weight, denominator = tensors
+    present = [each for each in tensors if each is not None]
+    if linear_weight.dim() > 2 or target.is_floating_point():
+        return "a loss of several dimensions" if linear_weight.dim() > 2 else "class probabilities"
+    if parallel_for(input) is not None or not all(is_memory(each) for each in present):
+        return "tensors that are no plain memory"
+    if input.dtype not in _SINGLES or not (input.is_cpu or input.is_cuda or input.is_meta):
+        return f"{input.dtype} on {input.device.type}"
+    if forward_mode() or transformed():
+        return "derivatives in forward mode, or transforms of torch.func"
+    numbers = options.smoothing, options.zloss_scale, options.softcap
+    if not (all(map(is_number, numbers)) and is_index(options.ignored)):
+        return "numbers that are none"
+    learnt = [each for each in (weight, token_weight, denominator) if each is not None]
+    two_means = weight is not None and options.zloss_scale and options.reduction == "mean"
+    fits = (
+        linear_weight.dtype is input.dtype
+        and (bias is None or bias.dtype is input.dtype)
+        and target.dtype is torch.int64
+        and target.shape == input.shape[:-1]
+        and input.numel() > 0
+        and (weight is None or weight.shape == linear_weight.shape[:1])
+        and not any(each.requires_grad for each in learnt)
+        and not (two_means and token_weight is None and denominator is None)
+        and all(each.device == input.device for each in present)
+        and options.reduction in REDUCTIONS
+        and 0.0 <= options.smoothing <= 1.0
+    )
+    return None if fits else "arguments that chunks do not serve"
+
+
+def _composed(tensors: Tensors, options: Options) -> Any:
+    """The same from the logits, by operations that autograd knows."""
+    input, linear_weight, bias, target, weight, token_weight, denominator = tensors
+    classes = linear_weight.shape[:-1]
+    flat = linear_weight.reshape(-1, linear_weight.shape[-1])
+    logits = torch_functional.linear(input, flat, None if bias is None else bias.reshape(-1))
+    if len(classes) > 1:
+        logits = logits.reshape(*input.shape[:-1], *classes)
+    elif input.dim() > 2:
+        logits, target = logits.reshape(-1, *classes), target.reshape(-1, *target.shape[input.dim() - 1 :])  # fmt: skip
+        token_weight = None if token_weight is None else token_weight.reshape(-1)
+    if options.softcap:
+        logits = torch.tanh(logits / options.softcap) * options.softcap
+    logits = logits.to(options.dtype)
+    weight = None if weight is None else weight.to(options.dtype)
+    if token_weight is None and (denominator is None or options.reduction != "mean"):
+        loss = _of_logits(logits, target, weight, options.reduction, options)
+        return loss.reshape(input.shape[:-1]) if options.reduction == "none" and input.dim() > 2 else loss  # fmt: skip
+    losses = _of_logits(logits, target, weight, "none", options)
+    if token_weight is not None:
+        losses = losses * token_weight
+    if options.reduction == "none":
+        return losses.reshape(input.shape[:-1]).to(options.dtype) if input.dim() > 2 else losses
+    total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
+    if options.reduction == "mean":
+        if denominator is None:
+            denominator = _denominator(target, weight, token_weight, classes[0], options.ignored)
+        total = total / denominator
+    return total.to(options.dtype)
+
+
+def _of_logits(logits: Any, target: Any, weight: Any, reduction: str, options: Options) -> Any:
+    """Cross entropy; only ours has a z-loss, of class indices."""
+    if not options.zloss_scale:
+        return torch_functional.cross_entropy(
+            logits, target, weight, ignore_index=options.ignored, reduction=reduction, label_smoothing=options.smoothing
+        )  # fmt: skip
+    if target.is_floating_point():
+        raise RuntimeError("zloss_scale: the z-loss is for class indices, got class probabilities")
+    single = logits.dim() == 1
+    if single:
+        logits, target = logits[None], target[None]
+    if weight is not None:
+        weight = weight.to(torch.promote_types(logits.dtype, torch.float32))
+    numbers = options.ignored, options.smoothing, options.zloss_scale
+    loss = _FORWARD.op(logits, target, weight, reduction, *numbers)[0]
+    return loss[0] if single and reduction == "none" else loss
+
+
+def _denominator(target: Any, weight: Any, token_weight: Any, classes: int, ignored: int) -> Tensor:
+    """The sum of the weights of targets that count, in FLOAT."""
+    counted = (target != ignored) & (target >= 0) & (target < classes)
+    shares = counted.float()
+    if weight is not None:
+        shares = shares * weight.float()[torch.where(counted, target, 0)]
+    if token_weight is not None:
+        shares = shares * token_weight.float()
+    total: Tensor = shares.sum()
+    return total
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """With gradients that are computed with the loss, handed out once, and computed again for whoever asks again."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> Any:
+        flat, options = Tensors(*arguments[:-1]), arguments[-1]
+        wanted = ctx.needs_input_grad[:3] if options.reduction != "none" else (False,) * 3
+        loss, ctx.sums = _chunks(flat, None, wanted, options)
+        ctx.save_for_backward(*flat)
+        ctx.options, ctx.ready = options, any(wanted)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        flat, options, wanted = Tensors(*ctx.saved_tensors), ctx.options, ctx.needs_input_grad[:3]
+        rest = (None,) * 5
+        if torch.is_grad_enabled():  # gradients of gradients: by operations that have them
+            learnt = [each for each, asked in zip(flat, wanted, strict=False) if asked]
+            loss = _composed(flat, options)
+            found = iter(torch.autograd.grad(loss, learnt, gradient, create_graph=True))
+            return *(next(found) if asked else None for asked in wanted), *rest
+        if options.reduction == "none":
+            return *_chunks(flat, gradient, wanted, options)[1].gradients(None), *rest
+        sums, ready = ctx.sums, ctx.ready
+        ctx.sums, ctx.ready = None, False
+        if not ready:
+            _, sums = _chunks(flat, None, wanted, options)
+        return *sums.gradients(
+            gradient if gradient.is_cuda or gradient.item() != 1 else None
+        ), *rest
+
+
+class _Sums(NamedTuple):
+    """Gradients, those of weights and bias as they were added up: with all columns of a chunk, in the dtype of sums, and to be scaled."""
+
+    of_input: Any
+    of_weight: Any
+    of_bias: Any
+    scale: Any
+    classes: int
+    dtype: torch.dtype
+
+    def gradients(self, factor: Any) -> tuple[Any, Any, Any]:
+        """For a gradient of the loss, which may be None for 1. It writes over what is here."""
+        if factor is not None:
+            factor = factor.float()
+        if factor is not None and self.of_input is not None:
+            _scaled.into(self.of_input, self.of_input, factor)
+        if self.scale is not None:
+            factor = self.scale if factor is None else self.scale * factor
+        return self.of_input, *(self._rounded(each, factor) for each in self[1:3])
+
+    def _rounded(self, total: Any, factor: Any) -> Any:
+        if total is None:
+            return None
+        total = total[: self.classes]
+        fits = total.dtype is self.dtype and total.untyped_storage().nbytes() == total.nbytes
+        if factor is None:
+            return total if fits else total.to(self.dtype, copy=True)
+        rounded = total if fits else torch.empty_like(total, dtype=self.dtype)
+        _scaled.into(rounded, total, factor)
+        return rounded
+
+
+def _chunk_rows(rows: int, row_bytes: int, options: Options) -> int:
+    """How many rows a chunk has; many are a multiple of 128."""
+    size = options.rows or (options.memory // row_bytes if options.memory else -(-rows // PARTS))
+    if not options.rows and not options.memory:
+        size = min(size, MOST_ROWS)
+    size = size // 128 * 128 if size > 128 else size
+    return max(1, min(size, rows))
+
+
+def _chunks(
+    tensors: Tensors, gradient: Any, wanted: Sequence[bool], options: Options
+) -> tuple[Any, _Sums]:
+    """The loss, and the gradients that are wanted of inputs, weights and bias: of the loss itself, or, with a number for each row, of their losses."""
+    input, linear_weight, bias, target, weight, token_weight, denominator = tensors
+    rows, classes, dtype = input.shape[0], linear_weight.shape[0], input.dtype
+    short = dtype is not torch.float32
+    pitch = -(-classes // ALIGNED) * ALIGNED if short and input.is_cuda else classes
+    if pitch != classes:
+        linear_weight = torch_functional.pad(linear_weight, (0, 0, 0, pitch - classes))
+        bias = None if bias is None else torch_functional.pad(bias, (0, pitch - classes))
+    scale = None  # of sums, which is a number on the device
+    if options.reduction == "mean" and gradient is None:
+        if denominator is None:
+            denominator = _denominator(target, weight, token_weight, classes, options.ignored)
+        scale = denominator.float().reciprocal()
+    factors = None if weight is None else weight.float()
+    # Classes that are none have no share in a row, but would in what smoothing spreads; targets must not be among them.
+    columns = classes if options.smoothing else pitch
+    if columns != classes:
+        factors = None if factors is None else torch_functional.pad(factors, (0, columns - classes))
+        target = torch.where(target < classes, target, options.ignored)
+    shares = gradient if gradient is not None else input.new_ones(rows)
+    if token_weight is not None:
+        shares = shares * token_weight
+    if scale is not None and not short:
+        shares, scale = (
+            shares * scale,
+            None,
+        )  # FLOAT's digits bear it; sums of 16 bits are scaled before they are rounded
+    shares = shares.to(dtype)
+    buffers = 2 if options.softcap and any(wanted) else 1
+    step = _chunk_rows(rows, buffers * pitch * dtype.itemsize, options)
+    memory = input.new_empty(buffers, step, pitch)
+    losses = torch.empty(rows, dtype=torch.float32, device=input.device)
+    of_input = torch.empty_like(input, memory_format=torch.contiguous_format) if wanted[0] else None
+    of_weight = of_bias = None
+    for begin, end in itertools.pairwise([*range(0, rows, step), rows]):
+        x, t, whole = input[begin:end], target[begin:end], memory[0, : end - begin]
+        if bias is None:
+            torch.mm(x, linear_weight.t(), out=whole)
+        else:
+            torch.addmm(bias, x, linear_weight.t(), out=whole)
+        if options.softcap:
+            _soft_cap.into(whole, whole, options.softcap)
+        if columns != classes:
+            whole[:, classes:] = -math.inf
+        logits = whole[:, :columns]
+        numbers = "none", options.ignored, options.smoothing, options.zloss_scale
+        loss, top, rest = _FORWARD.call(logits, t, factors, *numbers)
+        losses[begin:end] = _exact(loss, logits, t, top, rest, factors, options) if short else loss
+        if not any(wanted):
+            continue
+        given = shares[begin:end], logits, top, rest, t, factors, *numbers
+        if options.softcap:  # whose gradient is made of the logits, too
+            whole = memory[1, : end - begin]
+            _BACKWARD.into(whole[:, :columns], *given)
+            _soft_cap_backward.into(whole[:, :columns], whole[:, :columns], logits, options.softcap)
+        else:
+            _BACKWARD.into(logits, *given)
+        if columns != pitch:
+            whole[:, classes:] = 0  # what is no number there would spread
+        if of_input is not None:
+            _product(of_input[begin:end], whole, linear_weight, scale)
+        if wanted[1]:
+            of_weight = _plus_product(of_weight, whole.t(), x, options.accumulated)
+        if wanted[2]:
+            part = whole.sum(0, dtype=torch.float32)
+            of_bias = part if of_bias is None else of_bias.add_(part)
+    sums = _Sums(of_input, of_weight, of_bias, scale, classes, dtype)
+    if token_weight is not None:
+        losses = losses * token_weight
+    if options.reduction == "none":
+        return losses.to(options.dtype), sums
+    total = losses.sum(dtype=torch.float64)
+    total = total / denominator if options.reduction == "mean" else total
+    return total.to(options.dtype), sums
+
+
+def _exact(
+    loss: Any, logits: Any, target: Any, top: Any, rest: Any, factors: Any, options: Options
+) -> Any:
+    """The losses of 16-bit logits in FLOAT, unless all classes would have to be read again for smoothing."""
+    if options.smoothing:
+        return loss
+    counted = (target != options.ignored) & (target >= 0) & (target < logits.shape[1])
+    safe = torch.where(counted, target, 0)
+    losses = (top - logits.gather(1, safe[:, None])[:, 0]) + rest
+    if factors is not None:
+        losses = losses * factors[safe]
+    if options.zloss_scale:
+        losses = losses + options.zloss_scale * (top + rest).square()
+    return torch.where(counted, losses, 0.0)
+
+
+def _product(out: Any, left: Any, right: Any, scale: Any) -> None:
+    """left @ right into a place, scaled before it is rounded where the device allows it."""
+    if scale is None:
+        torch.mm(left, right, out=out)
+    elif left.is_cuda:
+        _scaled.into(out, torch.mm(left, right, out_dtype=torch.float32), scale)
+    else:
+        torch.mm(left, right, out=out)
+        _scaled.into(out, out, scale)
+
+
+def _plus_product(total: Any, left: Any, right: Any, wide: bool) -> Any:
+    """total + left @ right, in FLOAT where that is asked for, in the memory of the total, which is nothing at first."""
+    if not wide or left.dtype is torch.float32:
+        return torch.mm(left, right) if total is None else total.addmm_(left, right)
+    if not left.is_cuda:
+        product = torch.mm(left, right).float()
+        return product if total is None else total.add_(product)
+    if total is None:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
+
+
+# For graphs: what PyTorch compiles, exports or transforms.
+_ARGUMENTS = (
+    "Tensor input, Tensor linear_weight, Tensor? linear_bias, Tensor target, Tensor? weight, Tensor? token_weight, Tensor? denominator, "
+    "str reduction, int ignored, float smoothing, float zloss_scale, float softcap, int memory, int rows, bool accumulated, ScalarType dtype, "
+    "bool[3] wanted"
+)
+
+
+def _taken_apart(arguments: Any) -> tuple[Tensors, Options, Sequence[bool]]:
+    return Tensors(*arguments[:7]), Options(*arguments[7:-1]), arguments[-1]
+
+
+def _filled(gradients: Sequence[Any], like: Any) -> tuple[Any, ...]:
+    return tuple(like.new_empty(0) if each is None else each for each in gradients)
+
+
+@torch.library.custom_op(
+    "openaclnn::linear_cross_entropy",
+    mutates_args=(),
+    schema=f"({_ARGUMENTS}) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def _step(*arguments: Any) -> Any:
+    flat, options, wanted = _taken_apart(arguments)
+    if options.reduction == "none":
+        wanted = [False] * 3
+    loss, sums = _chunks(flat, None, wanted, options)
+    return loss, *_filled(sums.gradients(None), flat[0])
+
+
+@torch.library.custom_op(
+    "openaclnn::linear_cross_entropy_backward",
+    mutates_args=(),
+    schema=f"(Tensor gradient, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)",
+)
+def _step_backward(gradient: Any, *arguments: Any) -> Any:
+    flat, options, wanted = _taken_apart(arguments)
+    return _filled(_chunks(flat, gradient, wanted, options)[1].gradients(None), flat[0])
+
+
+@_step.register_fake
+def _shapes_of_step(*arguments: Any) -> Any:
+    flat, options, wanted = _taken_apart(arguments)
+    whole = options.reduction != "none"
+    loss = flat[0].new_empty(() if whole else flat[0].shape[:1], dtype=options.dtype)
+    return loss, *_shapes(flat, wanted if whole else [False] * 3)
+
+
+@_step_backward.register_fake
+def _shapes_of_gradients(gradient: Any, *arguments: Any) -> Any:
+    return tuple(_shapes(arguments[:7], arguments[-1]))
+
+
+def _shapes(flat: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+    return [
+        each.new_empty(each.shape) if asked else flat[0].new_empty(0)
+        for each, asked in zip(flat, wanted, strict=False)
+    ]
+
+
+def _keep(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.options, ctx.wanted = inputs[7:-1], inputs[-1]
+    ctx.save_for_backward(*inputs[:7], *output[1:])
+
+
+def _handed_out(ctx: Any, gradient: Any, *_: Any) -> Any:
+    saved = ctx.saved_tensors
+    gradients = saved[7:]
+    if ctx.options[0] == "none":
+        gradients = _step_backward(gradient, *saved[:7], *ctx.options, ctx.wanted)
+    else:
+        gradients = [(each * gradient).to(each.dtype) for each in gradients]
+    found = [each if asked else None for each, asked in zip(gradients, ctx.wanted, strict=True)]
+    return *found, *[None] * (4 + len(ctx.options) + 1)
+
+
+_step.register_autograd(_handed_out, setup_context=_keep)
