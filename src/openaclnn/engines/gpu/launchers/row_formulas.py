@@ -98,7 +98,10 @@ def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ..
     wide = power_of_two_above(classes, 1 << 15)
     # One warp for short rows, since warps wait for each other: 150 classes 1.01 and 0.90 (on two warps 0.97 and 0.66), 50 1.02 and 0.66,
     # 1000 1.01 and 1.04.
-    tall = where(wide <= 32, 512, 1024) // least(wide, 512)
+    # With a logarithm, which all threads of a row compute, half as many rows: 21 classes 0.50 and 0.27 (16 rows 0.33 and 0.21; without, 0.54 and 0.28 to
+    # 0.62 and 0.34).
+    tall = where(wide <= 32, 512, 1024) // where(static["logarithms"] > 0, 2, 1) // least(wide, 512)
+    tall = most(tall, 1)
     lanes = least(wide, where(narrow, 256, 128))
     short = where_all(classes <= 4, (256, 1, wide, 0, 4, 0), (tall, wide // lanes, lanes, 0, 1, 0))
     # Then 32 elements in a thread, of two rows 16 each: 5000 classes 0.99 and 0.96, 16384 0.96 and 0.94, 32000 FLOAT 0.94.
@@ -119,16 +122,16 @@ def _image_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, 
     itemsize = static["itemsize"]
     high = power_of_two_above(classes, 1 << 10)
     several, narrow = static["rows"] > 1, static["itemsize"] < 4
-    # One warp for few classes, of which each thread has all: 21 classes 0.98 and 0.98 (on four warps 0.86 and 0.28), 3 1.01 and 0.91; of planes that
-    # begin anywhere, 19 classes 0.76 and 0.74, gradient 0.91 and 0.84.
+    # One warp for few classes, of which each thread has all: 21 classes 0.97 and 0.98 (on four warps 0.86 and 0.28), 3 1.01 and 0.91; of planes that
+    # begin anywhere, 19 classes 0.86 and 0.74, gradient 0.90 (on one warp 0.85) and 0.81.
     few = where_all(
-        several,
+        all_of(several, inverse(narrow)),
         (clamp(8192 // high, 64, 256), high, 1, 0, 4, 1),
-        (clamp(8192 // itemsize // high, 32, 256), high, 1, 0, 1, where(any_of(narrow, high <= 16), 1, 0)),
-    )  # fmt: skip
-    # A thread has half of them: 150 classes of such planes 0.67 and 0.45, gradient 0.79 and 0.56.
-    some = 64, high // 2, 2, 0, 4, 1
-    # 1000 0.88 and 0.64, gradient 0.95 and 0.85 (16 positions of BFLOAT16 0.65).
+        (clamp(4096 // high, 32, 256), high, 1, 0, 1, 1),
+    )
+    # 64 classes 0.98 and 0.89, of such planes 0.80 and 0.64; 150 0.94 and 0.87, of such planes 0.64 and 0.46, gradient 0.77 and 0.53.
+    some = where_all(high <= 64, (64, 1, high, 0, 2, 0), (64, 1, high, 0, 4, 1))
+    # 1000 0.83 and 1.04, gradient 0.95 and 0.85 (16 positions of BFLOAT16 0.65).
     across = where(high <= 512, 32, 64 // itemsize)
     many = across, 1, high, 0, clamp(across * high // 2048, 2, 8), 0
     held = where_all(high <= 32, few, where_all(high <= 256, some, many))
@@ -317,6 +320,7 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _Ro
         for name, (by_class, streamed) in KERNELS.items()
     }  # fmt: skip
     rows = sum(kind == "Row" for _, kind in formula.operands)
+    logarithms = sum(node.what in ("log", "log1p") and "c" not in node.axes for node in graph.nodes)
 
     def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
         slots = tuple(
@@ -330,7 +334,12 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _Ro
         }
 
     def static(plan: Plan) -> dict[str, int]:
-        return {"rows": rows, CLASS_AXIS: plan.class_axis, "itemsize": itemsize_of(plan)}
+        return {
+            "rows": rows,
+            "logarithms": logarithms,
+            CLASS_AXIS: plan.class_axis,
+            "itemsize": itemsize_of(plan),
+        }
 
     def row_major(sizes: Sequence[Number], behind: Number, each: Mapping[str, Number]) -> Layout:
         before, classes = sizes
