@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import openaclnn
+from conftest import each as arrays_of
 from conftest import families, floats_of, has_halves, whole
 from openaclnn import cli
 from openaclnn.bench import training
@@ -187,7 +188,7 @@ def test_torch_takes_part_where_it_is_installed() -> None:
     for row in ours:
         operator = openaclnn.find_operator(row["operator"])
         peer = getattr(operator, "peer", "elu")
-        alone = callable(peer) or len(getattr(torch.ops.aten, peer).overloads()) == 1
+        alone = not peer or callable(peer) or len(getattr(torch.ops.aten, peer).overloads()) == 1
         into = set() if alone or whole(operator) else {"torch out="}
         assert row["ratios"].keys() >= {"torch"} | into, row
 
@@ -876,6 +877,16 @@ CALLED = [
 """One output, several, and the input itself: those that are timed here."""
 
 
+def has_the_results_shape(operator: Operator) -> bool:
+    """Whether an input can be where the first result is written."""
+    make, variant = operator.workloads.make, next(iter(operator.workloads.VARIANTS))
+    shape = TINY[operator.workloads.PATTERN][0].shape
+    arguments = make(np.random.default_rng(1), FLOAT, shape, variant)
+    result = arrays_of(operator.oracle(**arguments))[0]
+    inputs = [own for own in arguments.values() if isinstance(own, np.ndarray)]
+    return any((own.shape, own.dtype) == (result.shape, FLOAT.numpy) for own in inputs)
+
+
 def has(operator: Operator, regime: CallRegime) -> bool:
     """Whether an operator has such calls, by what is declared."""
     if regime.name == "new numbers":
@@ -884,7 +895,7 @@ def has(operator: Operator, regime: CallRegime) -> bool:
         read = [p for p in operator.parameters if p.is_read and "not looked at" not in p.text]
         return len(read) > 1 or has_halves(operator)  # any other shape is as good for one
     if regime.name == "in place":
-        return operator.result_type is None and not (whole(operator) or has_halves(operator))
+        return has_the_results_shape(operator) and not has_halves(operator)
     if regime.name == "outer" and operator.output.in_place:
         return False  # the input has the shape of the output
     if regime.name == "outer":
@@ -1229,7 +1240,10 @@ def test_modules_step_on_few_elements_beside_pytorchs(monkeypatch: pytest.Monkey
     )  # fmt: skip
     cases = choose(settings)["training"]
     nn = importlib.import_module("openaclnn.torch.nn")
-    assert {case.name for case in cases} == {own for own in nn.__all__ if not own.endswith("2d")}
+    layer = {
+        "LinearCrossEntropyLoss"
+    }  # with a loss of few elements behind it, there is nothing to time it beside
+    assert {case.name for case in cases} == {own for own in nn.__all__ if not own.endswith("2d")} - layer  # fmt: skip
     for said in (", weighted", ", no weight"):
         assert (
             sum(case.variant.endswith(said) for case in cases) == 4

@@ -100,3 +100,14 @@ def test_derivatives_to_any_order() -> None:
             for function in (torch.ops.openaclnn.prelu, torch.nn.functional.prelu)
         )
         torch.testing.assert_close(ours, theirs)
+
+
+def test_the_gradient_of_the_input_may_lie_over_an_input(engine: str) -> None:
+    for shape, count in (((3, 4, 70), 4), ((1 << 14,), 1), ((300, 5), 5)):
+        for name in ("grad_output", "self"):
+            given = drawn(shape, count)
+            expected = call_on(engine, BACKWARD, given)
+            place = given[name]
+            got = call_on(engine, BACKWARD, {**given, "out": (place, np.empty(count, np.float32))})
+            assert got[0] is place
+            assert_same_bits(got, expected)

@@ -183,7 +183,8 @@ def test_reduction_by_name_or_number(operator: Operator) -> None:
         number = ("none", "mean", "sum").index(arguments["reduction"])
         by_number = plain(operator)(**{**arguments, "reduction": number})
         assert_same_bits(by_name, by_number)
-    for wrong in ("avg", 3, -1, "MEAN"):
+    any_number = any(check.rule.startswith("reduction is any number") for check in operator.checks)
+    for wrong in ("avg", "MEAN", *(() if any_number else (3, -1))):
         with pytest.raises(openaclnn.AclnnError, match="reduction"):
             plain(operator)(**{**arguments, "reduction": wrong})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,6 +23,7 @@ from conftest import (
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, dtype_of_numpy, promote
 from openaclnn.core.plan import broadcast_shapes
+from openaclnn.testing.data.goldens import plan_of
 from workloads import cases_of
 
 quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -224,5 +226,10 @@ def test_workload_in_any_layout(operator: Operator, engine_name: str, data: Any)
         written = call_on(engine_name, operator, {**arguments, "out": outs})
         for own, place, known in zip(written, outs, got, strict=True):
             assert own is place
-            if known is not None:
+            if known is not None and plan_of(operator, arguments).steps:
+                # Layouts decide what the steps are, between which sums are rounded; some cancel.
+                near = 2 * float(ml_dtypes.finfo(own.dtype).eps)
+                wide = (array.astype(np.float64) for array in (own, known))
+                np.testing.assert_allclose(*wide, rtol=near, atol=1e-4)
+            elif known is not None:
                 assert own.tobytes() == known.tobytes()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import OPERATORS, call_on, each, naive_result, told
+from conftest import OPERATORS, call_on, each, floats_of, naive_result, told
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType
 from test_interop import to_torch
@@ -19,13 +19,11 @@ SHAPES = {"elementwise": (37, 201), "rows": (33, 301), "pixels": (2, 7, 30, 65)}
 
 
 @names
-def test_pytorch_agrees_and_is_not_closer_to_the_oracle(
-    operator: Operator, engine_of_any_width: str, dtypes_of_width: tuple[DType, ...]
-) -> None:
+def test_pytorch_agrees_and_is_not_closer_to_the_oracle(operator: Operator, engine: str) -> None:
     """It agrees in float64, where its roundings, which differ from machine to machine, hide nothing."""
-    for dtype in dtypes_of_width:
+    for dtype in floats_of(operator):
         with told(dtype):
-            check_second_opinion(operator, dtype, engine_of_any_width)
+            check_second_opinion(operator, dtype, engine)
 
 
 def check_second_opinion(operator: Operator, dtype: DType, engine: str) -> None:

@@ -17,7 +17,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS
 from openaclnn.core.interface import Kind
 from openaclnn.operators.linear import SCALED, SOFT_CAP, SOFT_CAP_BACKWARD
-from openaclnn.torch import functional, nn, served
+from openaclnn.torch import functional, linear, nn, served
 
 ROWS, FEATURES, CLASSES = 37, 24, 101
 torch.manual_seed(5)
@@ -85,6 +85,16 @@ def test_values_and_gradients(name: str, rows: int | None) -> None:
             assert own.dtype is dtype
             error, allowed = ((each.double() - known).abs().max() for each in (own, other))
             assert error <= 1.25 * allowed + 2 * torch.finfo(dtype).eps * known.abs().max()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_classes_filled_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: columns that are no classes change nothing."""
+    known = run(ours, torch.float32, torch.float32, **CASES[name])
+    monkeypatch.setattr(linear, "_pitch", lambda classes, aligned: classes + 3)
+    found = run(ours, torch.float32, torch.float32, **CASES[name])
+    for own, other in zip(found, known, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-6)
 
 
 def test_only_a_chunk_of_logits_is_in_memory() -> None:

@@ -56,7 +56,7 @@ def run(x: Any) -> list[Any]:
     images = x.reshape(1, 5, 4)[:, :, :].reshape(1, 5, 2, 2)
     values = [
         theirs.elu(x, 1.3), theirs.elu_(x * 1, 0.7), theirs.selu(x), theirs.celu(x, 2.0), theirs.smooth_l1_loss(x, x.detach() + 0.5, beta=0.7),
-        theirs.l1_loss(x, x.detach() + 0.5), theirs.nll_loss(x, target), theirs.cross_entropy(x, target), theirs.nll_loss(images, pixels), theirs.nll_loss(x, target, reduction="none"),
+        theirs.l1_loss(x, x.detach() + 0.5), theirs.mse_loss(x, x.detach() + 0.5), theirs.nll_loss(x, target), theirs.cross_entropy(x, target), theirs.nll_loss(images, pixels), theirs.nll_loss(x, target, reduction="none"),
         *activations(x),
     ]  # fmt: skip
     return [*values, *torch.autograd.grad(sum(v.sum() for v in values), x)]
@@ -260,6 +260,7 @@ def every_operator(x: Any, target: Any, weight: Any) -> list[Any]:
             theirs.elu(x, 1.3), theirs.elu_(x * 1, 0.7), theirs.selu(x), theirs.celu(x, 2.0), theirs.nll_loss(x, target, weight),
             *[theirs.nll_loss(x, target, weight, reduction=how, ignore_index=1) for how in ("none", "sum")],
             *[theirs.smooth_l1_loss(x, x.detach() + 0.5, reduction=how, beta=0.7) for how in ("none", "mean", "sum")],
+            *[theirs.mse_loss(x, x.detach() + 0.5, reduction=how) for how in ("none", "mean", "sum")],
             *activations(x)[:-1],
         ]  # fmt: skip
         total = torch.stack([v.sum() for v in values]).sum()

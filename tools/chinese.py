@@ -25,6 +25,7 @@ SYMBOLS = frozenset(
         "NaN",
         "none",
         "mean",
+        "batchmean",
         "scale",
         "max",
         "min",

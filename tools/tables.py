@@ -8,6 +8,7 @@ them fresh; given files of the benchmark's results, `python -m tools.tables RESU
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,15 +51,20 @@ def written(results: Sequence[Path] = ()) -> dict[Path, str]:
 
 
 def operators_table() -> str:
-    """How many there are, and their names: a line for each family."""
+    """How many there are, and their names: a line for each family. What is made of a name in the same line goes without saying."""
     lines = []
     for family, members in grouped().items():
-        names = ", ".join(each.name.removeprefix("aclnn") for each in members)
-        lines.append(f"| {family} | {names} |")
+        names = [each.name.removeprefix("aclnn") for each in members]
+        shown = [name for name in names if _FORMS.sub("", name) not in {*names} - {name}]
+        lines.append(f"| {family} | {', '.join(shown)} |")
     said = (
-        f"{len(registry())} of some {INTERFACE} functions are here, by their names after `aclnn`:"
+        f"{len(registry())} of some {INTERFACE} functions are here, by their names after `aclnn`; gradients (`...Backward`, `...Grad`) and in-place forms "
+        "(`Inplace...`) of what is named are not listed:"
     )
     return "\n".join([said, "", "| family | operators |", "|---|---|", *lines])
+
+
+_FORMS = re.compile(r"^Inplace|(Target)?Backward(V2)?$|Grad$")
 
 
 if __name__ == "__main__":

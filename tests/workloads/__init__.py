@@ -1,7 +1,7 @@
 """What tests alone run each operator on: cases, and mistakes.
 
 Each operator has the module of its declaration's name here; `pairwise.py` and `likelihood.py` have what families of losses share,
-`activations.py` makes those of elementwise activations from their declarations, `logits.py` has the cases of cross entropy from logits, `mistakes.py` the words of the tables. Each module has the same names:
+`activations.py` and `losses.py` make those of elementwise activations and losses from their declarations, `logits.py` has the cases of cross entropy from logits, `mistakes.py` the words of the tables. Each module has the same names:
 
 A module of several operators has these under each one's Python name.
 

@@ -50,7 +50,8 @@ class Data:
         }
 
     def _tensor(self, name: str, dtype: DType = FLOAT) -> Tensor:
-        return t(self.operator.shape_of(name, (2, 32), {}), dtype)
+        shape = (2, 32) if isinstance(self.operator, Gated) else (2, 3)
+        return t(self.operator.shape_of(name, shape, {}), dtype)
 
     def _mistakes(self) -> Iterator[Mistake]:
         yield from POINTERS
@@ -85,14 +86,14 @@ class Data:
         elif rule.startswith("at most 8 dimensions"):
             yield Mistake(row, INVALID, names[0], {name: t(NINE) for name in tensors})
         elif " has the format of " in rule:
-            other = t((2, 32), format=Format.ACL_FORMAT_NCHW)
+            other = t((2, 3), format=Format.ACL_FORMAT_NCHW)
             yield Mistake(row, INVALID, names[0], {names[0]: other})
         elif " has the shape of " in rule:
             yield Mistake(row, status, names[0], {names[0]: t((3, 2))})
         elif rule.endswith(" broadcast"):
-            yield Mistake(row, INVALID, names[1], {names[1]: t((2, 33))})
+            yield Mistake(row, INVALID, names[1], {names[1]: t((2, 4))})
         elif " has the broadcast shape of " in rule:
-            yield Mistake(row, INVALID, names[0], {names[0]: t((1, 32))})
+            yield Mistake(row, INVALID, names[0], {names[0]: t((1, 3))})
         elif rule.startswith("convertible to FLOAT"):
             for name in rule.removeprefix("convertible to FLOAT: ").split(", "):
                 yield Mistake(row, INVALID, name, {name: Scalar(1j, COMPLEX64)})

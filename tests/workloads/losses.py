@@ -93,17 +93,17 @@ class Data(activations.Data):
             yield Mistake(row, INVALID, "reduction", {"reduction": -1})
         elif " has shape " in rule:
             yield Mistake(row, INVALID, names[0], {names[0]: t((2,))})
-            yield Mistake(row, INVALID, names[0], {names[0]: t((1, 3)), "reduction": 0})
+            yield Mistake(row, INVALID, names[0], {names[0]: t((1, 32)), "reduction": 0})
         elif rule.startswith("the product supports the dtype") and self._fits("common dtype"):
             # Of one that promotes to a floating dtype.
-            yield Mistake(row, INVALID, names[0], {names[0]: t((2, 3), INT32)})
+            yield Mistake(row, INVALID, names[0], {names[0]: self._tensor(names[0], INT32)})
         elif " broadcasts to " in rule:
-            yield Mistake(row, INVALID, names[0], {names[0]: t((2, 2, 3))})
+            yield Mistake(row, INVALID, names[0], {names[0]: t((2, 2, 32))})
         elif rule.startswith("no private format"):
-            other = t((2, 3), format=Format.ACL_FORMAT_FRACTAL_NZ)
+            other = t((2, 32), format=Format.ACL_FORMAT_FRACTAL_NZ)
             yield Mistake(row, INVALID, names[0], {names[0]: other})
         elif " has the format of " in rule:
-            other = t((2, 3), format=Format.ACL_FORMAT_NHWC)
+            other = t((2, 32), format=Format.ACL_FORMAT_NHWC)
             yield Mistake(row, INVALID, names[0], {names[0]: other})
         else:
             yield from super()._breaking(check)

@@ -43,7 +43,8 @@ MISTAKES = [
     Mistake("6", INVALID, "self", {"self": t((4, 1, 3))}),
     Mistake("6", INVALID, "self", {"self": t((4, 0))}),
     Mistake("7", INVALID, "target", {"target": t((4, 2), INT64)}),
-    Mistake("8", INVALID, "out", {"out": t((3,))}),
-    Mistake("8", INVALID, "out", {"reduction": 1}),
-    Mistake("9", INVALID, "isTarget", {"isTarget": t((3, 4))}),
+    Mistake("8", INVALID, "reduction", {"reduction": "median"}),
+    Mistake("9", INVALID, "out", {"out": t((3,))}),
+    Mistake("9", INVALID, "out", {"reduction": 1}),
+    Mistake("10", INVALID, "isTarget", {"isTarget": t((3, 4))}),
 ]

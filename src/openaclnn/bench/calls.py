@@ -463,7 +463,7 @@ def call_cases(dtypes: Sequence[DType]) -> list[Case]:
 
 @functools.cache
 def _has_calls(operator: Operator, dtype: DType, regime: CallRegime) -> bool:
-    return any(True for _ in regime.sequence(Turn(operator, dtype, "cpu", 1)))
+    return any(True for _ in regime.sequence(Turn(operator, dtype, "cpu", KINDS)))
 
 
 def call_case(operator: Operator, dtype: DType, regime: CallRegime) -> Case:

@@ -52,7 +52,8 @@ def _show(operator: Operator, sample: Sample, quiet: bool) -> float:
     again = list(built.outputs.values())
     errors = []
     for (name, result), second in zip(results.items(), again, strict=False):
-        errors.append(float(np.abs(result - exact[name]).max()))
+        beside = np.maximum(np.abs(exact[name]), 1)  # of large values, what part of them it is
+        errors.append(float((np.abs(result - exact[name]) / beside).max()))
         table.add_section()
         table.add_row(
             f"[bold]plain call{name}[/]",

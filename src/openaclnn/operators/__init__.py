@@ -108,7 +108,7 @@ def grouped() -> dict[str, list[Operator]]:
     groups: dict[str, list[Operator]] = {}
     for operator in registry():
         family = family_of(operator.name) or next(f for part, f in _PARTS if part in operator.name)
-        groups.setdefault(family, []).append(operator)
+        groups.setdefault(_WIDER.get(family, family), []).append(operator)
     return groups
 
 
@@ -120,6 +120,12 @@ _PARTS = (
     ("", "others"),
 )
 """The families of operators with a module of their own, by parts of their names."""
+
+_WIDER = dict.fromkeys(
+    ("binary", "divergence", "multilabel_margin_loss", "regression", "vocabulary_parallel"),
+    "losses",
+) | {"prelu": "rectified"}
+"""What people look for these families among."""
 
 
 def find_operator(name: str) -> Operator:

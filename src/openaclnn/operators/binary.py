@@ -35,7 +35,8 @@ SHARES = "share of the first of two classes"
 PROBABILITIES = {"self": "predicted probabilities", "target": SHARES}
 LOGITS = {"self": "logits of predicted probabilities", "target": SHARES}
 ONE_ELEMENT = "that of self for none, else one element"
-UNIT = {"self": (0.0, 1.0), "target": (0.0, 1.0)}
+POSITIVE = dict.fromkeys(("weight", "weightOptional", "posWeightOptional"), (0.0, 2.0))
+UNIT = {"self": (0.0, 1.0), "target": (0.0, 1.0), **POSITIVE}
 
 # Of probabilities. A logarithm counts as -100 at least, and a share of probabilities as 1e-12.
 
@@ -99,7 +100,7 @@ LINE: dict[str, Any] = {
 PREDICT = {"predict": "self", "target": "target"}
 WEIGHED = {"weight": "weightOptional", "pos_weight": "posWeightOptional"}
 OPTIONAL = tuple(WEIGHTS)
-SHARE = {"target": (0.0, 1.0)}
+SHARE = {"target": (0.0, 1.0), **POSITIVE}
 
 
 def _softplus(x: Any) -> Any:

@@ -133,7 +133,7 @@ register(
         name="aclnnMultilabelMarginLoss",
         summary="Multi-label margin loss: labels against all classes that are none.",
         formula=(
-            "loss[n] = sum over the labels j of row n, and over the classes i that are none of them, of max(0, 1 - x[n, j] + x[n, i]) / C\n"
+            "out[n] = sum over the labels j of row n, and over the classes i that are none of them, of max(0, 1 - self[n, j] + self[n, i]) / C\n"
             "labels are target[n] up to the first -1, each as often as it is there; isTarget = 1 for labels, 0 for others"
         ),
         parameters=(
@@ -153,9 +153,9 @@ register(
             checks.same_dtype("5", "isTarget", "self"),
             _of_rows("6"),
             checks.same_shape("7", "target", "self"),
-            checks.shape_is("8", "out", _losses, "(N,) for none, one element otherwise"),
-            _masks("9"),
-            _reduction("10"),
+            _reduction("8"),
+            checks.shape_is("9", "out", _losses, "(N,) for none, one element otherwise"),
+            _masks("10"),
             checks.product_has_operator("11", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
         ),
         result=_results,

@@ -65,7 +65,7 @@ declare(
         Sample("sum", {**SQUARE, "reduction": "sum"}, 12.25, exact=True),
     ),
     (not_null(), promotes(), dtypes("self", "target", "out"), reduction, rank("self", "target"), broadcasts, mean_or_sum(())),
-    inputs=PAIR, shape="the broadcast shape for none, else 0 dimensions", peer="mse_loss",
+    inputs=PAIR, shape="the broadcast shape for none, else 0 dimensions", aten="mse_loss",
     kernels=(KernelForm("mse_loss", PREDICT), KernelForm("mse_loss_v2", {"input": "self", "target": "target"})),
     gradient=Gradient(
         "aclnnMseLossBackward", expanded=True, others={"target": Gradient("aclnnMseLossBackward", SWAPPED, expanded=True)}
@@ -136,11 +136,7 @@ declare(
 )  # fmt: skip
 
 
-def _squares_mean(torch: Any, g: Any, x: Any, y: Any, reduction: str) -> Any:
-    return 2 * (x - y) * g / (x.numel() if reduction == "mean" else 1)
-
-
-# The mean is over the elements of self as they are given: PyTorch's derivative expands self first, and counts more of them.
+# The mean is over the elements of self as they are given: PyTorch's loss expands self first, and its derivative counts more of them.
 declare(
     "MseLossBackward", "Gradient of the squared error with respect to the predictions.",
     "out = (self - target) * k * gradOutput\nk = 2 / (number of elements of self, before it is stretched) for mean, 2 for none and sum",
@@ -150,7 +146,7 @@ declare(
         Sample("outer, mean over the elements of self", OUTER, [[-3, 3, -9], [6, 12, 0]], exact=True),
     ),
     (not_null(), same_dtype("self", "gradOutput", "target"), dtypes("self", "out"), reduction, rank("gradOutput", "self", "target"), broadcast),
-    inputs=GRADIENT, families=ALL - {"910"}, mean_of="self", peer=_squares_mean,
+    inputs=GRADIENT, families=ALL - {"910"}, mean_of="self", aten="mse_loss_backward",
     kernels=tuple(KernelForm(name, {**PREDICT, "dout": "gradOutput"}) for name in ("mse_loss_grad", "mse_loss_grad_v2")),
 )  # fmt: skip
 

@@ -298,8 +298,8 @@ register(
         name="aclnnFusedCrossEntropyLossWithMaxSum",
         summary="Cross entropy of each row from the largest logits and sums of all ranks, and this rank's columns of softmax.",
         formula=(
-            "loss = log(sumExpLogits) - predictedLogits\n"
-            "softMax = exp(vocabParallelLogits - logitsMax) / sumExpLogits, if there are logits"
+            "lossOut = log(sumExpLogits) - predictedLogits\n"
+            "softMaxOut = exp(vocabParallelLogits - logitsMax) / sumExpLogits, if there are logits"
         ),
         parameters=(
             Parameter("logitsMax", Kind.TENSOR, "the largest logit of each row", "(N,)", (FLOAT,)),

@@ -342,6 +342,11 @@ def _chunk_rows(rows: int, row_bytes: int, options: Options) -> int:
     return max(1, min(size, rows))
 
 
+def _pitch(classes: int, aligned: bool) -> int:
+    """Columns of a chunk: as many as classes, or filled up to a multiple of some."""
+    return -(-classes // ALIGNED) * ALIGNED if aligned else classes
+
+
 def _chunks(
     tensors: Tensors, gradient: Any, wanted: Sequence[bool], options: Options
 ) -> tuple[Any, _Sums]:
@@ -349,7 +354,7 @@ def _chunks(
     input, linear_weight, bias, target, weight, token_weight, denominator = tensors
     rows, classes, dtype = input.shape[0], linear_weight.shape[0], input.dtype
     short = dtype is not torch.float32
-    pitch = -(-classes // ALIGNED) * ALIGNED if short and input.is_cuda else classes
+    pitch = _pitch(classes, short and input.is_cuda)
     if pitch != classes:
         linear_weight = torch_functional.pad(linear_weight, (0, 0, 0, pitch - classes))
         bias = None if bias is None else torch_functional.pad(bias, (0, pitch - classes))
@@ -399,7 +404,8 @@ def _chunks(
         if options.softcap:  # whose gradient is made of the logits, too
             whole = memory[1, : end - begin]
             _BACKWARD.into(whole[:, :columns], *given)
-            _soft_cap_backward.into(whole[:, :columns], whole[:, :columns], logits, options.softcap)
+            ours = whole[:, :classes]
+            _soft_cap_backward.into(ours, ours, logits[:, :classes], options.softcap)
         else:
             _BACKWARD.into(logits, *given)
         if columns != pitch:

@@ -54,7 +54,7 @@ class Workload(activations.Workload):
     def _arguments(self, given: Mapping[str, Any]) -> list[Any]:
         """A reduction by its number, as PyTorch's operators take it; its functions, by its name."""
         arguments = super()._arguments(given)
-        if callable(self.operator.peer):
+        if callable(self.peer):
             return arguments
         choices = self.operator.reduction.choices
         return [choices.index(own) if isinstance(own, str) else own for own in arguments]
