@@ -180,7 +180,7 @@ if MODE == "interpret":
         assert run() == 0
         assert [own.tobytes() for own in case.results()] == before
 
-    HELD, STREAMED = (2, 64, False, 4), (4, 8, True, 4)
+    HELD, STREAMED = (2, 8, 8, False, 4), (4, 2, 4, True, 4)
 
     @formulas
     @pytest.mark.parametrize("tile", [HELD, STREAMED])
@@ -189,6 +189,17 @@ if MODE == "interpret":
         monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(*tile))
         for dtype, (shape, axis) in itertools.product(FLOATS, (((5, 37), 1), ((3, 21, 5), 1))):
             run_checked(Case(name, dtype, shape, axis))
+
+    @formulas
+    def test_what_serves_many_elements(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Images cut into blocks, code for a number of classes, long rows that begin off a vector's bounds; nothing is written beside them."""
+        monkeypatch.setattr(row_formulas, "FEW", 0)
+        held, cut, long = (4, 4, 8, False, 4, True), (8, 32, 1, False, 1, True), (1, 2, 16, True, 4)
+        for dtype, (shape, tile) in itertools.product(
+            FLOATS[::2], (((9, 21), held), ((2, 19, 3, 5), cut), ((2, 19, 7), cut), ((5, 101), long), ((3, 64), long))
+        ):  # fmt: skip
+            monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(*tile))  # noqa: B023
+            run_checked(Case(name, dtype, shape, 1))
 
     @pytest.mark.parametrize("tile", [HELD, STREAMED, None])
     @pytest.mark.parametrize("name", [*SOFTMAX, "peaks"])

@@ -2,11 +2,16 @@
 """Row formulas as Triton's source: one kernel for each formula, traversal and number of axes.
 
 A program holds a tile: some positions and all their classes (`held`), or a chunk of these at a time (`streamed`: a loop for each
-level of the formula, then one that writes; loops alternate their direction, so that each begins with what the cache still has).
-`by_class` puts the classes along the tile's last axis, where they lie side by side in memory; otherwise positions are there. Positions are
-numbered through all their axes. Sizes and strides are the kernel's arguments, so that one kernel serves all of them; what the compiler must
-know of them for vectors are constexprs: UNIT divides the strides of rows and the size along the tile's last axis, NEAR_x says that neighbours along it
-are neighbours in memory. Classes beyond the last give each reduction its neutral element: formulas never see them.
+level of the formula, then one that writes; loops alternate their direction, so that each begins with what the cache still has). Along a
+tile's first axis lie classes that a thread holds itself, which are added up without an exchange between threads; of the other two, one has
+classes and one positions. `by_class` puts the classes last, where they lie side by side in memory; otherwise positions are there. Positions
+are numbered through all their axes, or, with CUT, each program has some of one image's. Sizes and strides are the kernel's arguments, so that one kernel serves all of
+them; what the compiler must know of them for vectors are constexprs: UNIT divides the strides of rows and the size along the tile's last axis, NEAR_x
+says that neighbours along it are neighbours in memory. CLASSES is how many there are where code made for their number gains, else 0. Classes
+beyond the last give each reduction its neutral element: formulas never see them.
+
+Long rows that begin anywhere are read by vectors from the bounds before them on (VECTOR elements, or 1): what is beside a row is masked, and the
+few results that share a vector with another row are computed once more and written alone.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ import triton.language as tl
 
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, define, widen
-from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide, hardware_exp
+from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide, hardware_exp, log_from_one
 
 __all__ = ["Traversal", "is_divided", "parameters_of", "row_kernel"]
 
@@ -33,8 +38,18 @@ class Traversal(NamedTuple):
     axes: int
 
 
+PAIRINGS = tl.constexpr(10)  # that sum all a thread holds
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 NEUTRAL = {"total": "0.0", "largest": "float('-inf')"}
+
+
+@triton.jit
+def total_of(x, AXIS: tl.constexpr):
+    """What a thread holds in pairs first, whose roundings are few."""
+    for _ in tl.static_range(PAIRINGS):
+        if x.shape[0] > 1:
+            x = tl.sum(tl.reshape(x, [2, x.shape[0] // 2, x.shape[1], x.shape[2]]), 0)
+    return tl.sum(x, AXIS, keep_dims=True)
 
 
 @triton.jit
@@ -46,10 +61,12 @@ def largest_of(x, y):
 def largest(x, AXIS: tl.constexpr):
     """NaN where one is. Interpreted, a reduction by a function would take seconds for each program."""
     if INTERPRETED:
-        unknown = tl.sum((x != x).to(tl.int32), AXIS, keep_dims=True) > 0
-        result = tl.where(unknown, float("nan"), tl.max(x, AXIS, keep_dims=True))
+        unknown = tl.sum(tl.sum((x != x).to(tl.int32), 0, keep_dims=True), AXIS, keep_dims=True) > 0
+        top = tl.max(tl.max(x, 0, keep_dims=True), AXIS, keep_dims=True)
+        result = tl.where(unknown, float("nan"), top)
     else:
-        result = tl.reduce(x, AXIS, largest_of, keep_dims=True)
+        top = tl.reduce(x, 0, largest_of, keep_dims=True)
+        result = tl.reduce(top, AXIS, largest_of, keep_dims=True)
     return result
 
 
@@ -92,15 +109,17 @@ def ratio(x, y):
 
 
 @triton.jit
-def load_row(pointer, mask, LOWEST: tl.constexpr, POLICY: tl.constexpr):
-    """Classes beyond the last are 0, or lower than all others."""
-    if not LOWEST:
-        result = tl.load(pointer, mask=mask, other=0, eviction_policy=POLICY)
-    elif pointer.dtype.scalar.element_ty.is_floating():
+def load_row(pointer, mask, there, LOWEST: tl.constexpr, POLICY: tl.constexpr):
+    """Classes beyond the last are 0, or lower than all others; where more than those that are `there` is read, so is that."""
+    if LOWEST and (there is not None or not pointer.dtype.scalar.element_ty.is_floating()):
+        result = tl.load(pointer, mask=mask, other=0, eviction_policy=POLICY).to(tl.float32)
+        result = tl.where(mask if there is None else there, result, float("-inf"))
+    elif LOWEST:
         result = tl.load(pointer, mask=mask, other=float("-inf"), eviction_policy=POLICY)
     else:
-        result = tl.load(pointer, mask=mask, other=0, eviction_policy=POLICY).to(tl.float32)
-        result = tl.where(mask, result, float("-inf"))
+        result = tl.load(pointer, mask=mask, other=0, eviction_policy=POLICY)
+        if there is not None:
+            result = tl.where(there, result, 0)
     return result
 
 
@@ -109,12 +128,13 @@ class _Writer:
 
     def __init__(self, formula: RowFormula, graph: Graph, traversal: Traversal) -> None:
         self.formula, self.graph, self.traversal = formula, graph, traversal
-        self.axis = "1" if traversal.by_class else "0"
-        self.tile = "[POSITIONS, CHUNK]" if traversal.by_class else "[CHUNK, POSITIONS]"
+        self.axis = "2" if traversal.by_class else "1"
+        self.tile = "[HELD, POSITIONS, LANES]" if traversal.by_class else "[HELD, LANES, POSITIONS]"
+        self.shifted = traversal.by_class and traversal.streamed and traversal.axes == 1
         self.reductions = [node for node in graph.nodes if node.what in NEUTRAL]
         maxima = [node.of[0] for node in graph.nodes if node.what == "largest"]
         self.lowest = {node.name for node in maxima if node.kind == "Row"}
-        self.row, self.column = ("[:, None]", "[None, :]") if traversal.by_class else ("[None, :]", "[:, None]")  # fmt: skip
+        self.row, self.column = ("[None, :, None]", "[None, None, :]") if traversal.by_class else ("[None, None, :]", "[None, :, None]")  # fmt: skip
 
     def name(self, node: Node) -> str:
         return repr(node.name) if node.what == "constant" else f"v{node.index}"
@@ -151,6 +171,10 @@ class _Writer:
                 text = f"share({', '.join(operands)}, PRECISE)"
             case "/":
                 text = f"divide({', '.join(operands)})"
+            case "log" if (
+                node.of[0].online is not None
+            ):  # with the largest one's 1 among what is summed
+                text = f"log_from_one({operands[0]}, PRECISE)"
             case "exp" if _is_below_largest(node.of[0]):
                 text = f"power({', '.join(map(self.name, node.of[0].of))}, PRECISE)"
             case "exp" if "c" in node.axes:
@@ -172,7 +196,7 @@ class _Writer:
         value, neutral = self.name(operand), NEUTRAL[node.what]
         if self.beyond(operand) == neutral:
             return value
-        value = f"tl.where(c < classes, {value}, {neutral})"
+        value = f"tl.where(there, {value}, {neutral})"
         return value if "c" in operand.axes else f"tl.broadcast_to({value}, {self.tile})"
 
     def beyond(self, node: Node) -> str:
@@ -192,7 +216,7 @@ class _Writer:
 
     def reduced(self, what: str, value: str) -> str:
         if what == "total":
-            return f"tl.sum({value}, {self.axis}, keep_dims=True)"
+            return f"total_of({value}, {self.axis})"
         return f"largest({value}, {self.axis})"
 
     def load(self, node: Node, policy: str = "") -> str:
@@ -201,12 +225,19 @@ class _Writer:
             first = " - first_class" if "first_class" in self.formula.targets else ""
             return f"tl.load(from_{name} + first_{name}, mask=inside, other=-1).to(tl.int64){first}"
         place, mask = {
-            "Row": (f"first_{name} + c * {self.step(name)}", "inside & (c < classes)"),
-            "PerClass": (f"c * {self.step(name)}", "c < classes"),
+            "Row": (self.row_place(name), "inside & there"),
+            "PerClass": (f"c * {self.step(name)}", "there"),
             "PerRow": (f"first_{name}", "inside"),
         }[node.kind]
+        there = "None"
+        if self.shifted and node.kind == "Row":
+            mask, there = f"({mask} if VECTOR == 1 else inside & near)", "(None if VECTOR == 1 else there)"  # fmt: skip
         lowest = name in self.lowest
-        return f"widen(load_row(from_{name} + {place}, {mask}, {lowest}, {policy!r}), COMPUTE)"
+        return f"widen(load_row(from_{name} + {place}, {mask}, {there}, {lowest}, {policy!r}), COMPUTE)"
+
+    def row_place(self, name: str) -> str:
+        place = f"first_{name} + c * {self.step(name)}"
+        return f"(begin + place if VECTOR > 1 else {place})" if self.shifted else place
 
     def lines(self, nodes: Iterable[Node], policy: str = "") -> list[str]:
         made = []
@@ -221,13 +252,16 @@ class _Writer:
         made = []
         for place, result in enumerate(self.graph.results):
             if ("c" in result.axes) == by_class:
-                at = f"to_{place} + first_{place}" + (
-                    f" + c * {self.step(str(place))}" if by_class else ""
-                )
-                mask = "inside & (c < classes)" if by_class else "inside"
+                at, mask, policy = f"first_{place}", "inside", ""
+                if by_class:
+                    at, mask = self.row_place(str(place)), "inside & there"
+                    # What is written must not take the cache from what will be read again.
+                    policy = "evict_first" if self.traversal.streamed else ""
+                if by_class and self.shifted:
+                    mask = f"({mask} if VECTOR == 1 else inside & full)"
                 rounded = "" if result.what == "index_of" else ".to(COMPUTE)"
                 value = f"{self.name(result)}{rounded}.to(to_{place}.dtype.element_ty)"
-                made.append(f"tl.store({at}, {value}, mask={mask})")
+                made.append(f"tl.store(to_{place} + {at}, {value}, mask={mask}, eviction_policy={policy!r})")  # fmt: skip
         return made
 
     # Traversals.
@@ -257,14 +291,61 @@ class _Writer:
                 divided += own
         text += [f"{number} = {number}.to(INDEX)" for number in ("classes", *(f"size_{axis}" for axis in range(axes)))]  # fmt: skip
         text += [f"{number} = {number} * UNIT" for number in divided]
-        text.append(f"rest = (tl.program_id(0).to(INDEX) * POSITIONS + tl.arange(0, POSITIONS)){self.row}")  # fmt: skip
-        for axis in reversed(range(1, axes)):
-            text += [f"at_{axis} = rest % size_{axis}", f"rest = rest // size_{axis}"]
-        text += ["at_0 = rest", "inside = at_0 < size_0"]
+        text += ["if CLASSES > 0:", "    classes = tl.full([], CLASSES, INDEX)"]
+        text += ["CHUNK: tl.constexpr = HELD * LANES", "rest = tl.program_id(0).to(INDEX)"]
+        last = axes - 1
+        if by_class:
+            text.append(f"rest = rest * POSITIONS + tl.arange(0, POSITIONS){self.row}")
+            text += self.along(last)
+        else:
+            blocks = f"((size_{last} + POSITIONS - 1) // POSITIONS)"
+            text += [
+                "if CUT:",
+                f"    at_{last} = rest % {blocks} * POSITIONS + tl.arange(0, POSITIONS){self.row}",
+                f"    inside = at_{last} < size_{last}",
+                f"    rest = rest // {blocks}",
+                *(f"    {line}" for line in self.along(last - 1)),
+                "else:",
+                f"    rest = rest * POSITIONS + tl.arange(0, POSITIONS){self.row}",
+                *(f"    {line}" for line in self.along(last)),
+                "    inside = at_0 < size_0",
+            ]
+        if by_class:
+            text.append("inside = at_0 < size_0")
         for name in self.placed():
             terms = [f"at_{axis} * {self.stride(name, axis)}" for axis in range(axes)]
             text.append(f"first_{name} = {' + '.join(terms)}")
-        return [*text, f"lane = tl.arange(0, CHUNK).to(INDEX){self.column}"]
+        if self.shifted:  # a program has one position then, and all rows have one stride
+            row = next(name for name, kind in (*self.formula.operands, *results) if kind == "Row")
+            text += [
+                "if VECTOR > 1:",
+                f"    begin = tl.program_id(0).to(INDEX) * stride_{row}_0",
+                "    shift = begin % VECTOR",
+                "    begin = tl.multiple_of(begin - shift, VECTOR)",
+            ]
+        lanes = f"tl.arange(0, LANES).to(INDEX){self.column}"
+        return [*text, f"lane = tl.arange(0, HELD).to(INDEX)[:, None, None] * LANES + {lanes}"]
+
+    @staticmethod
+    def along(last: int) -> list[str]:
+        """Where positions, numbered through the axes up to the last, lie along each."""
+        text = []
+        for axis in reversed(range(1, last + 1)):
+            text += [f"at_{axis} = rest % size_{axis}", f"rest = rest // size_{axis}"]
+        return [*text, "at_0 = rest"] if last >= 0 else text
+
+    def chunk(self, place: str) -> list[str]:
+        """The classes of a tile."""
+        if not self.shifted:
+            return [f"c = {place}", "there = c < classes"]
+        return [
+            f"place = {place}",
+            "c = place - shift if VECTOR > 1 else place",
+            "there = (c >= 0) & (c < classes) if VECTOR > 1 else c < classes",
+            "if VECTOR > 1:",
+            "    near = place // VECTOR < (shift + classes + (VECTOR - 1)) // VECTOR",
+            "    full = (place // VECTOR >= (shift + (VECTOR - 1)) // VECTOR) & (place // VECTOR < (shift + classes) // VECTOR)",
+        ]
 
     def placed(self) -> list[str]:
         """The operands that have a place for each position."""
@@ -278,18 +359,32 @@ class _Writer:
             order |= {own.index: own for own in self.graph.needed((node,))}
         order |= {own.index: own for own in self.graph.needed(self.graph.results)}
         return [
-            "c = lane",
+            *self.chunk("lane"),
             *self.lines(order.values()),
             *self.stores(True),
             *self.stores(False),
         ]
 
     def loop(self, turn: int, nodes: tuple[Node, ...], policy: str, last: list[str]) -> list[str]:
-        forward = "c = lane + turn"
-        backward = "c = lane + ((classes - 1) // CHUNK * CHUNK - turn)"
+        size = "(classes + (VECTOR - 1))" if self.shifted else "classes"
+        forward, backward = "lane + turn", f"lane + (({size} - 1) // CHUNK * CHUNK - turn)"
         inside = self.graph.needed(nodes, "c")
-        body = [forward if turn % 2 else backward, *self.lines(inside, policy), *last]
-        return ["for turn in range(0, classes, CHUNK):", *(f"    {line}" for line in body)]
+        body = [*self.chunk(forward if turn % 2 else backward), *self.lines(inside, policy), *last]
+        return [f"for turn in range(0, {size}, CHUNK):", *(f"    {line}" for line in body)]
+
+    def edges(self) -> list[str]:
+        """Results that share a vector with another row."""
+        text = [
+            f"edge = tl.arange(0, 2 * VECTOR).to(INDEX){self.column}",
+            "place = tl.where(edge < VECTOR, edge, (shift + classes) // VECTOR * VECTOR + (edge - VECTOR))",
+            "c = place - shift",
+            "there = (c >= 0) & (c < classes) & ((edge >= VECTOR) | (edge < edge + shift))",
+            "near = there",
+            "full = there",
+            *self.lines(self.graph.needed(self.graph.results, "c")),
+            *self.stores(True),
+        ]
+        return ["if VECTOR > 1:", *(f"    {line}" for line in text)]
 
     def ready(self, level: int) -> list[str]:
         """What is known of positions when a level's loop has ended, beside its reductions."""
@@ -332,6 +427,8 @@ class _Writer:
         writing = self.stores(True)
         if writing:
             text += self.loop(self.graph.levels + 1, self.graph.results, "evict_first", writing)
+            if self.shifted:
+                text += self.edges()
         return text + self.stores(False)
 
     def source(self) -> str:
@@ -366,7 +463,9 @@ def parameters_of(
         numbers += [f"step_{name}", *(f"stride_{name}_{axis}" for axis in axes)]
     numbers += [f"number_{name}" for name in formula.numbers]
     near = [f"NEAR_{name}" for name in (*inputs, *outputs)]
-    constexprs = ["COMPUTE", "PRECISE", "UNIT", "WIDE", *near, "POSITIONS", "CHUNK"]
+    constexprs = [
+        "COMPUTE", "PRECISE", "UNIT", "WIDE", *near, "CLASSES", "CUT", "VECTOR", "POSITIONS", "HELD", "LANES",
+    ]  # fmt: skip
     return pointers, numbers, constexprs
 
 
@@ -375,8 +474,8 @@ def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Trave
     """The kernel, for these values of the formula's switches."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
     scope = {
-        **WORDS, "divide": divide, "hardware_exp": hardware_exp, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power,
-        "ratio": ratio, "share": share,
+        **WORDS, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power,
+        "ratio": ratio, "share": share, "total_of": total_of,
     }  # fmt: skip
     _, numbers, _ = parameters_of(formula, len(graph.results), traversal)
     # Numbers are no part of a variant.

@@ -11,8 +11,9 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from triton import knobs
 
-__all__ = ["WORDS", "divide", "hardware_exp"]
+__all__ = ["WORDS", "divide", "hardware_exp", "log_from_one", "reciprocal"]
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 MINUS_LN2_HIGH = tl.constexpr(
@@ -23,8 +24,8 @@ ROUNDER = tl.constexpr(
     12582912.0
 )  # 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
 INFINITY = tl.constexpr(float("inf"))
-LOWEST = tl.constexpr(-110.9)  # the least number of `_falling`
 TINY = tl.constexpr(1.1754943508222875e-38)  # the smallest normal FLOAT
+INTERPRETED = tl.constexpr(knobs.runtime.interpret)
 HALF_ROOT_BITS = tl.constexpr(0x3F3504F3)  # of sqrt(1/2)
 
 
@@ -62,21 +63,59 @@ def _on(value, x, a, b, c):
 
 
 @triton.jit
+def reciprocal(x):
+    """Right to an ulp, of numbers that are neither tiny nor huge."""
+    if INTERPRETED:
+        result = 1.0 / x
+    else:
+        result = tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return result
+
+
+@triton.jit
+def _exp2(x):
+    """The hardware's, which is 0 where it would be subnormal."""
+    if INTERPRETED:
+        result = tl.exp2(x)
+    else:
+        result = tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return result
+
+
+@triton.jit
+def _hardware_log(x):
+    """Right to 2^-22, near 1 of 1, else of itself: where nothing cancels, 16 bits cannot tell it from better ones."""
+    if INTERPRETED:
+        result = tl.log2(x)
+    else:
+        result = tl.inline_asm_elementwise(
+            "lg2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return result * 0.6931471805599453
+
+
+@triton.jit
 def _reduced(x, rest, BIAS: tl.constexpr):
     """x + rest = n ln 2 + r: n + BIAS in the low bits of an integer, r, and exp(r) - 1 - r."""
     shifted = tl.fma(x, LOG2_E, ROUNDER + BIAS)
     n = shifted - (ROUNDER + BIAS)
     head = tl.fma(n, MINUS_LN2_HIGH, x)
     if rest is None:
-        tail = n * MINUS_LN2_LOW
+        r = tl.fma(n, MINUS_LN2_LOW, head)
+        left = tl.fma(n, MINUS_LN2_LOW, head - r)
     else:
         tail = tl.fma(n, MINUS_LN2_LOW, rest)
-    r = head + tail
+        r = head + tail
+        left = tail - (r - head)
     curve = _horner(
         r, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982
     )
     curve = tl.fma(curve, r, 0.4999999403953552)
-    curve = tl.fma(r * r, curve, tail - (r - head))
+    curve = tl.fma(r * r, curve, left)
     return shifted.to(tl.int32, bitcast=True), r, curve
 
 
@@ -157,81 +196,90 @@ def scaled_expm1(multiplier, factor, x):
 
 
 @triton.jit
-def _falling(x, rest):
-    """exp(x + rest) as (high + low) * scale, and 2^32 times the scale; x between LOWEST and 0."""
-    bits, r, curve = _reduced(x, rest, 160)
-    curve = curve * 0.5
-    base = tl.fma(r, 0.5, 0.5)
-    curve = curve + tl.fma(r, 0.5, 0.5 - base)
-    high = base + curve
-    raised = (bits << 23).to(tl.float32, bitcast=True)
-    return high, curve - (high - base), raised * 2.3283064365386963e-10, raised
-
-
-@triton.jit
-def _half_expm1(x, rest):
-    """Half of exp(x) - 1, and what rounding left of it; x between -60 and 89."""
-    bits, r, curve = _reduced(x, rest, 126)
-    half = (bits << 23).to(tl.float32, bitcast=True)
-    base = half - 0.5
-    back = base - half
-    lost = (half - (base - back)) - (back + 0.5)
-    grown = half * r
-    value = base + grown
-    small = tl.fma(half, curve, (grown - (value - base)) + lost)
-    result = value + small
-    return result, small - (result - value)
-
-
-@triton.jit
-def expm1(x, rest=None):
+def expm1(x, rest=None, PRECISE: tl.constexpr = True):
     """2^n (exp(r) - 1) + (2^n - 1) with x = n ln 2 + r; half of it fits where 2^n does not."""
     if rest is not None:
         rest = _rest(x, rest)
-    value, _ = _half_expm1(_least(_most(x, -60.0), 89.0), rest)
-    # So small a number is its own result.
-    return tl.where(tl.abs(x) < 1.4901161193847656e-08, x, value * 2.0)
+    if PRECISE:
+        bits, r, curve = _reduced(_least(_most(x, -60.0), 89.0), rest, 126)
+        half = (bits << 23).to(tl.float32, bitcast=True)
+        base = half - 0.5
+        back = base - half
+        lost = (half - (base - back)) - (back + 0.5)
+        grown = half * r
+        value = base + grown
+        value = value + tl.fma(half, curve, (grown - (value - base)) + lost)
+        # So small a number is its own result.
+        result = tl.where(tl.abs(x) < 1.4901161193847656e-08, x, value * 2.0)
+    else:
+        if rest is not None:
+            x = x + rest
+        near = _horner(x, 0.0014090389013290405, 0.00841366034001112, 0.041663624346256256, 0.16665856540203094)  # fmt: skip
+        near = tl.fma(tl.fma(near, x, 0.5), x, 1.0) * x
+        result = tl.where(tl.abs(x) < 0.5, near, _exp2(x * LOG2_E) - 1.0)
+    return result
+
+
+@triton.jit
+def _below(x, rest):
+    """exp(x + rest) = s (1 + q) for x between -110 and 0: q as a sum of two, s, and 2^32 s, a power of two."""
+    bits, r, curve = _reduced(_most(x, -110.0), rest, 159)
+    raised = (bits << 23).to(tl.float32, bitcast=True)
+    return r, curve, raised * 2.3283064365386963e-10, raised
+
+
+@triton.jit
+def _above_one(s, q):
+    """1 + s (1 + q), what its rounding left, and its reciprocal."""
+    whole = tl.fma(s, q, s + 1.0)
+    return whole, tl.fma(s, q, (1.0 - whole) + s), reciprocal(whole)
+
+
+@triton.jit
+def _quotient(s, r, curve):
+    """(1 + q) / (1 + s (1 + q)) with q = r + curve, and what rounding left of it."""
+    q = r + curve
+    whole, left, inverse = _above_one(s, q)
+    value = (q + 1.0) * inverse
+    error = (tl.fma(value * -1.0, whole, 1.0) + r) + curve
+    return value, tl.fma(value * -1.0, left, error) * inverse
 
 
 @triton.jit
 def _sigmoid(v, rest):
-    """sigmoid(v + rest) as a number up to 1 and a power of two, and 2^32 times that where v is far below 0."""
-    positive = v >= 0
+    """sigmoid(-|v + rest|) as a number and a power of two, and 2^32 times that: (1 + q) / (1 + s (1 + q)) and s."""
     if rest is not None:
         rest = _rest(v, rest)
-        rest = tl.where(positive, rest * -1.0, rest)
-    high, low, scale, raised = _falling(_most(tl.abs(v) * -1.0, LOWEST), rest)
-    e = high * scale
-    below = e + 1.0
-    left = e - (below - 1.0)
-    inverse = 1.0 / below  # to 2 ulp, which the error mends
-    numerator = tl.where(positive, 1.0, high)
-    value = numerator * inverse
-    error = tl.fma(value * -1.0, left, tl.fma(value * -1.0, below, numerator))
-    error = error + tl.where(positive, 0.0, low)
-    return tl.fma(error, inverse, value), tl.where(positive, 1.0, scale), raised
+        rest = tl.where(v >= 0, rest * -1.0, rest)
+    r, curve, s, raised = _below(tl.abs(v) * -1.0, rest)
+    value, left = _quotient(s, r, curve)
+    return value + left, s, raised
 
 
 @triton.jit
 def sigmoid(x, rest=None, PRECISE: tl.constexpr = True):
     if PRECISE:
-        value, scale, _ = _sigmoid(x, rest)
-        result = value * scale
+        value, s, _ = _sigmoid(x, rest)
+        result = tl.where(x >= 0, tl.fma(value * -1.0, s, 1.0), value * s)
     else:
         if rest is not None:
             x = x + _rest(x, rest)
         e = tl.exp(tl.abs(x) * -1.0)
-        result = tl.where(x >= 0, 1.0, e) / (e + 1.0)
+        result = tl.where(x >= 0, 1.0, e) * reciprocal(e + 1.0)
     return result
 
 
 @triton.jit
 def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
     if PRECISE:
-        value, scale, raised = _sigmoid(v, rest)
+        value, s, raised = _sigmoid(v, rest)
         far = v < -80.0
-        result = (value * x) * tl.where(far, raised, scale)
-        result = tl.where(far, result * 2.3283064365386963e-10, result)
+        scaled = x * tl.where(far, raised, s)
+        below = scaled * value
+        below = tl.where(far, below * 2.3283064365386963e-10, below)
+        # Infinite less infinite would be NaN, and -0 less -0 is 0.
+        above = tl.where((v > 30.0) | (x == 0), x, tl.fma(scaled * -1.0, value, x))
+        result = tl.where(v > 0, above, below)
     else:
         half = tl.exp(v * 0.5)  # far below 0 the exponential alone is subnormal
         result = tl.where(v < -80.0, x * half * half, x * sigmoid(v, rest, PRECISE))
@@ -240,14 +288,11 @@ def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
 
 @triton.jit
 def _softened(x, rest, PRECISE: tl.constexpr):
-    """log1p(exp(-|x|)), and what rounding left of it: s + s^3 P(s^2) with s = e / (1 + e / 2)."""
+    """log1p(exp(-|x|)), and what rounding left of it: v + v^3 P(v^2) with v = e / (1 + e / 2)."""
     if PRECISE:
-        high, low, scale, _ = _falling(_most(tl.abs(x) * -1.0, LOWEST), rest)
-        e = high * scale
-        below = tl.fma(e, 0.5, 1.0)
-        inverse = 1.0 / below
-        value = e * inverse
-        error = tl.fma(value * -1.0, tl.fma(e, 0.5, 1.0 - below), tl.fma(value * -1.0, below, e))
+        r, curve, s, _ = _below(tl.abs(x) * -1.0, rest)
+        quotient, error = _quotient(s * 0.5, r, curve)
+        value = quotient * s
         square = value * value
         series = _horner(
             square,
@@ -256,7 +301,7 @@ def _softened(x, rest, PRECISE: tl.constexpr):
             0.012506700120866299,
             0.08333302289247513,
         )
-        left = tl.fma(error + low * scale, inverse, value * square * series)
+        left = tl.fma(error, s, value * square * series)
     else:
         value = tl.exp(tl.abs(x) * -1.0)
         series = _horner(
@@ -273,11 +318,10 @@ def _softened(x, rest, PRECISE: tl.constexpr):
 
 @triton.jit
 def _sum(x, y, left):
-    """x + y + left, where left is less than the others."""
+    """x + y + left, where left is less than the others, but for an infinite x."""
     total = x + y
     grown = total - x
-    left = left + ((x - (total - grown)) + (y - grown))
-    return tl.where(tl.abs(total) < INFINITY, total + left, total)
+    return total + (left + ((x - (total - grown)) + (y - grown)))
 
 
 @triton.jit
@@ -293,7 +337,7 @@ def softplus(x, rest=None, PRECISE: tl.constexpr = True):
     else:
         value, left = _softened(x, None, PRECISE)
     if PRECISE:
-        result = _sum(_most(x, 0.0), value, left)
+        result = tl.maximum(_sum(_most(x, 0.0), value, left), x)  # infinity
     else:
         result = _most(x, 0.0) + (value + left)
     return result
@@ -303,7 +347,7 @@ def softplus(x, rest=None, PRECISE: tl.constexpr = True):
 def log_sigmoid(x, PRECISE: tl.constexpr = True):
     value, left = _softened(x, None, PRECISE)
     if PRECISE:
-        result = _sum(_least(x, 0.0), value * -1.0, left * -1.0)
+        result = tl.minimum(_sum(_least(x, 0.0), value * -1.0, left * -1.0), x)
     else:
         result = _least(x, 0.0) - (value + left)
     return result
@@ -319,16 +363,26 @@ def _signed(size, x):
 
 @triton.jit
 def tanh(x, PRECISE: tl.constexpr = True):
-    """m / (1 + m) with 2 m = exp(-2 |x|) - 1, which has all its digits near 0 as well."""
-    m, lost = _half_expm1(_most(tl.abs(x) * -2.0, -60.0), None)
-    below = m + 1.0
-    inverse = 1.0 / below
-    value = m * inverse
+    """(1 - e) / (1 + e) with e = exp(-2 |x|) = s (1 + q), of which 1 - e is -q with all its digits where s is 1."""
     if PRECISE:
-        left = (m - (below - 1.0)) + lost
-        error = tl.fma(value * -1.0, left, tl.fma(value * -1.0, below, m)) + lost
-        value = tl.fma(error, inverse, value)
-    return _signed(value, x)
+        bits, r, curve = _reduced(_most(tl.abs(x) * -2.0, -60.0), None, 127)
+        s = (bits << 23).to(tl.float32, bitcast=True)
+        q = r + curve
+        whole, left, inverse = _above_one(s, q)
+        base = 2.0 - whole
+        above = base - left
+        value = above * inverse
+        lost = tl.fma(s * -1.0, curve - (q - r), (base - above) - left)
+        error = tl.fma(value * -1.0, left, tl.fma(value * -1.0, whole, above) + lost)
+        result = _signed(tl.fma(error, inverse, value), x)
+    else:
+        square = x * x
+        near = _horner(square, 0.015497938729822636, -0.052119769155979156, 0.13310669362545013, -0.33332359790802)  # fmt: skip
+        size = tl.abs(x)
+        near = tl.fma(near * square, size, size)
+        far = tl.fma(reciprocal(_exp2(size * (2.0 * LOG2_E)) + 1.0), -2.0, 1.0)
+        result = _signed(tl.where(size < 0.6, near, far), x)
+    return result
 
 
 @triton.jit
@@ -365,34 +419,72 @@ def _defined(x, value):
 
 
 @triton.jit
-def log(x):
-    tiny = x < TINY
-    n, f = _mantissa(tl.where(tiny, x * 8388608.0, x))
-    return _defined(x, _log(tl.where(tiny, n - 23, n), f, 0.0))
+def _log_near_one(f):
+    """log(1 + f), right to 16 bits for f from sqrt(1/2) - 1 to sqrt(2) - 1."""
+    series = _horner(f, -0.10112303495407104, 0.16221468150615692, -0.17248187959194183, 0.1990012228488922)  # fmt: skip
+    series = _on(series, f, -0.2497018277645111, 0.3333507478237152, -0.5000035762786865)
+    return tl.fma(series * f, f, f)
 
 
 @triton.jit
-def log1p(x):
-    above = x + 1.0
-    n, f = _mantissa(above)
-    # What the sum lost, in units of 2^n: where n is 0, f becomes x again.
-    unit = (127 - tl.minimum(n, 127)) << 23
-    lost = (x - (above - 1.0)) * unit.to(tl.float32, bitcast=True)
-    whole = f + lost
-    value = _defined(above, _log(n, whole, lost - (whole - f)))
-    return tl.where(tl.abs(x) < 1.4901161193847656e-08, x, value)
+def log_from_one(x, PRECISE: tl.constexpr):
+    """The logarithm of a number from 1 on, or NaN."""
+    if PRECISE:
+        n, f = _mantissa(x)
+        result = _log(n, f, 0.0)
+        result = tl.where(x < INFINITY, result, x)
+    else:
+        result = log(x, PRECISE)
+    return result
 
 
 @triton.jit
-def logit(x):
-    below = 1.0 - x
-    ratio = tl.div_rn(x, below)
-    left = tl.fma(ratio * -1.0, below, x) - ratio * ((1.0 - below) - x)
-    n, f = _mantissa(_most(ratio, TINY))
-    value = _log(n, f, left / x)
-    value = tl.where(x < TINY, log(x), value)
-    value = tl.where(x == 1.0, INFINITY, value)
-    return tl.where((x >= 0) & (x <= 1.0), value, float("nan"))
+def log(x, PRECISE: tl.constexpr = True):
+    if PRECISE:
+        tiny = x < TINY
+        n, f = _mantissa(tl.where(tiny, x * 8388608.0, x))
+        result = _defined(x, _log(tl.where(tiny, n - 23, n), f, 0.0))
+    else:
+        far = _hardware_log(x)
+        result = tl.where(tl.abs(far) < 0.34, _log_near_one(x - 1.0), far)
+    return result
+
+
+@triton.jit
+def log1p(x, PRECISE: tl.constexpr = True):
+    if PRECISE:
+        above = x + 1.0
+        n, f = _mantissa(above)
+        # What the sum lost, in units of 2^n: where n is 0, f becomes x again.
+        unit = (127 - tl.minimum(n, 127)) << 23
+        lost = (x - (above - 1.0)) * unit.to(tl.float32, bitcast=True)
+        whole = f + lost
+        value = _defined(above, _log(n, whole, lost - (whole - f)))
+        result = tl.where(tl.abs(x) < 1.4901161193847656e-08, x, value)
+    else:
+        far = _hardware_log(x + 1.0)
+        result = tl.where(tl.abs(far) < 0.34, _log_near_one(x), far)
+    return result
+
+
+@triton.jit
+def logit(x, PRECISE: tl.constexpr = True):
+    if PRECISE:
+        below = 1.0 - x
+        ratio = x * reciprocal(below)
+        left = tl.fma(ratio * -1.0, below, x) - ratio * ((1.0 - below) - x)
+        tiny = x < TINY
+        n, f = _mantissa(tl.where(tiny, x * 8388608.0, ratio))
+        value = _log(tl.where(tiny, n - 23, n), f, left * reciprocal(_most(x, TINY)))
+        value = tl.where(x == 0, -INFINITY, tl.where(x == 1.0, INFINITY, value))
+        result = tl.where((x >= 0) & (x <= 1.0), value, float("nan"))
+    else:
+        d = tl.fma(x, 2.0, -1.0)
+        square = d * d
+        near = _horner(square, 0.3940429985523224, 0.2428084760904312, 0.40411946177482605, 0.6665311455726624)  # fmt: skip
+        near = tl.fma(near * square, d, d * 2.0)
+        result = tl.where(tl.abs(d) < 0.5, near, _hardware_log(x) - _hardware_log(1.0 - x))
+    return result
 
 
 @triton.jit
@@ -401,125 +493,155 @@ def sqrt(x):
 
 
 @triton.jit
-def _gaussian(x, PRECISE: tl.constexpr):
-    """exp(-x^2 / 2) as `_falling` has it."""
-    size = _least(tl.abs(x), 14.46)
-    square = size * size
-    if PRECISE:
-        high, low, scale, _ = _falling(square * -0.5, tl.fma(size, size, square * -1.0) * -0.5)
-    else:
-        high, low, scale = tl.exp(square * -0.5), 0.0, 1.0
-    return high, low, scale
+def _bell(square, rest):
+    """exp(-(square + rest) / 2) = s (1 + q / 2) for squares up to 210: q as a sum of two, and s, a power of two."""
+    shifted = tl.fma(square, -0.5 * LOG2_E, ROUNDER + 159)
+    n = shifted - (ROUNDER + 159)
+    head = tl.fma(n, 2.0 * MINUS_LN2_HIGH, square * -1.0)
+    tail = tl.fma(n, 2.0 * MINUS_LN2_LOW, rest * -1.0)
+    r = head + tail
+    curve = _horner(
+        r, 0.0013820742024108768 / 32, 0.008369248360395432 / 16, 0.041668280959129333 / 8, 0.16666516661643982 / 4
+    )  # fmt: skip
+    curve = tl.fma(curve, r, 0.4999999403953552 / 2)
+    curve = tl.fma(r * r, curve, tail - (r - head))
+    raised = (shifted.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)
+    return r, curve, raised * 2.3283064365386963e-10
 
 
 @triton.jit
-def _tail(high, low, t, rest, factor, PRECISE: tl.constexpr):
-    """exp(t^2 / 2) normal_cdf(-t) for t + rest from 0 to 14.5, times high + low, and times a factor: u P(u), u = 1 / (t + 5/2)."""
-    below = t + 2.5
-    u = 1.0 / below
+def _tail(r, curve, t, rest):
+    """exp(t^2 / 2) normal_cdf(-t) for t + rest from 0 to 14.5, times 1 + (r + curve) / 2, and what rounding left of it: u P(u), u = 1 / (t + 23/8)."""
+    below = t + 2.875
+    u = reciprocal(below)
+    # How far off u is, of itself, and P for it.
+    off = tl.fma(u * -1.0, (t - (below - 2.875)) + rest, tl.fma(u * -1.0, below, 1.0))
+    v = u - 0.1375732421875
+    series = _horner(v, 2190.0205078125, -1257.78271484375, -181.43162536621094, 253.86520385742188)
+    series = _on(series, v, 15.308189392089844, -43.104793548583984, -8.380183219909668)
+    series = _on(series, v, 7.733826160430908, 6.07248592376709, 2.361847400665283)
+    ratio = tl.fma(v, series, 0.6300777792930603)
+    left = tl.fma(v, series, 0.6300777792930603 - ratio)
+    left = tl.fma(ratio, off * tl.fma(tl.fma(v, -5.42855121, 4.75730106), v, 1.54160116), left)
+    product = u * ratio
+    left = tl.fma(u, left, tl.fma(u, ratio, product * -1.0))
+    half = product * 0.5
+    q = r + curve
+    value = tl.fma(half, q, product)
+    lost = tl.fma(half, curve, tl.fma(half, r, product - value))
+    return value, tl.fma(left, tl.fma(q, 0.5, 1.0), lost)
+
+
+@triton.jit
+def _short_tail(t, power, factor):
+    """exp(-power) times that and a factor, right to 16 bits."""
+    u = reciprocal(t + 2.5)
+    v = u - 0.0625
+    series = _horner(
+        v, -48.35702133178711, 80.4916000366211, -42.109745025634766, 0.36358508467674255
+    )
+    series = _on(series, v, 3.0253658294677734, 2.7230851650238037, 1.2980502843856812)
+    return u * tl.fma(series, v, 0.4702676236629486) * tl.exp(power * -1.0) * factor
+
+
+@triton.jit
+def _normal_tail(x, factor, PRECISE: tl.constexpr):
+    """normal_cdf(-|x|) times a factor."""
+    size = _least(tl.abs(x), 14.46)
+    square = size * size
     if PRECISE:
-        lost = u * tl.fma(u * -1.0, (t - (below - 2.5)) + rest, tl.fma(u * -1.0, below, 1.0))
-        centred = u - 0.1875
-        v = centred + lost
-        series = _horner(
-            v, -1199.4122314453125, 238.98890686035156, 412.87615966796875, -177.60189819335938
-        )
-        series = _on(series, v, -42.319007873535156, 44.08174133300781, 1.9148980379104614)
-        series = _on(series, v, -10.463557243347168, -0.636345624923706, 3.333301067352295)
-        series = tl.fma(series, v, 2.085507869720459)
-        curve = v * series
-        ratio = curve + 0.6800684928894043
-        left = tl.fma(lost - (v - centred), tl.fma(v, 5.36, 1.97), tl.fma(v, series, curve * -1.0))
-        left = left + ((curve - (ratio - 0.6800684928894043)) - 1.4612096421728893e-08)
-        value = u * ratio
-        left = tl.fma(u, ratio, value * -1.0) + tl.fma(u, left, lost * ratio)
-        result = value * high
-        left = tl.fma(value, high, result * -1.0) + tl.fma(value, low, left * high)
-        result = tl.fma(result, factor, left * factor)
+        r, curve, s = _bell(square, tl.fma(size, size, square * -1.0))
+        value, left = _tail(r, curve, size, 0.0)
+        result = tl.fma(value, factor, left * factor) * s
     else:
-        v = u - 0.0625
-        series = _horner(
-            v, -48.35702133178711, 80.4916000366211, -42.109745025634766, 0.36358508467674255
-        )
-        series = _on(series, v, 3.0253658294677734, 2.7230851650238037, 1.2980502843856812)
-        result = u * tl.fma(series, v, 0.4702676236629486) * high * factor
+        result = _short_tail(size, square * 0.5, factor)
     return result
 
 
 @triton.jit
 def normal_cdf(x, PRECISE: tl.constexpr = True):
-    high, low, scale = _gaussian(x, PRECISE)
-    value = _tail(high, low, _least(tl.abs(x), 14.46), 0.0, 1.0, PRECISE) * scale
+    value = _normal_tail(x, 1.0, PRECISE)
     return tl.where(x > 0, 1.0 - value, value)
 
 
 @triton.jit
 def normal_pdf(x, PRECISE: tl.constexpr = True):
-    high, low, scale = _gaussian(x, PRECISE)
-    value = high * 0.3989422917366028
+    size = _least(tl.abs(x), 14.46)
+    square = size * size
     if PRECISE:
-        value = tl.fma(
-            high, 0.3989422917366028, tl.fma(high, -1.133517e-08, low * 0.3989422917366028)
-        )
-    return value * scale
+        r, curve, s = _bell(square, tl.fma(size, size, square * -1.0))
+        # 1 + q / 2 times 1 / sqrt(2 pi), half of which is added to one part after the other.
+        small = tl.fma(curve, 0.1994711458683014, -1.133517e-08)
+        value = tl.fma(r, 0.1994711458683014, small) + 0.3989422917366028
+        result = value * s
+    else:
+        result = tl.exp(square * -0.5) * 0.3989422917366028
+    return result
 
 
 @triton.jit
 def gelu(x, PRECISE: tl.constexpr = True):
-    high, low, scale = _gaussian(x, PRECISE)
     factor = tl.abs(_least(x, 14.46))  # infinity times nothing is NaN, but only below 0
-    below = _tail(high, low, _least(tl.abs(x), 14.46), 0.0, factor, PRECISE) * scale
+    below = _normal_tail(x, factor, PRECISE)
     return tl.where(x >= 0, x - below, below * -1.0)
 
 
 @triton.jit
 def erf(x, PRECISE: tl.constexpr = True):
     square = x * x
-    near = _horner(
-        square,
-        7.806903886375949e-05,
-        -0.0007997853099368513,
-        0.005187162198126316,
-        -0.026853347197175026,
-    )
-    near = _on(near, square, 0.11283578723669052, -0.3761262595653534, 0.12837916612625122)
-    near = tl.fma(near, x, x)
-    size = _least(tl.abs(x), 4.0)
-    far = _horner(
-        size,
-        0.00018638120673131198,
-        -0.0029476804193109274,
-        0.021838152781128883,
-        -0.10310692340135574,
-    )
-    far = tl.fma(tl.fma(far, size, -0.6381446719169617), size, -1.127089262008667)
     if PRECISE:
+        near = _horner(
+            square,
+            7.806903886375949e-05,
+            -0.0007997853099368513,
+            0.005187162198126316,
+            -0.026853347197175026,
+        )
+        near = _on(near, square, 0.11283578723669052, -0.3761262595653534, 0.12837916612625122)
+        near = tl.fma(near, x, x)
+        size = _least(tl.abs(x), 4.0)
+        far = _horner(
+            size,
+            0.00018638120673131198,
+            -0.0029476804193109274,
+            0.021838152781128883,
+            -0.10310692340135574,
+        )
+        far = tl.fma(tl.fma(far, size, -0.6381446719169617), size, -1.127089262008667)
         power = tl.fma(far, size, -0.00034151188447140157)
         rest = tl.fma(far, size, power * -1.0) - 0.00034151188447140157
         bits, r, curve = _reduced(power, rest, 127)
         far = tl.fma((curve + r) + 1.0, (bits << 23).to(tl.float32, bitcast=True) * -1.0, 1.0)
     else:
-        far = 1.0 - tl.exp(tl.fma(far, size, -0.00034151188447140157))
-    far = _signed(far, x)
-    return tl.where(tl.abs(x) < 1.0, near, far)
+        near = _horner(square, -0.0005508065223693848, 0.004888668190687895, -0.02668784186244011, 0.11279409378767014)  # fmt: skip
+        near = tl.fma(tl.fma(near, square, -0.376122385263443), square, 1.1283791065216064) * x
+        size = _least(tl.abs(x), 4.0)
+        far = _horner(size, 0.008713639341294765, -0.09045688807964325, -0.9985308051109314, -1.5735299587249756)  # fmt: skip
+        far = 1.0 - _exp2(tl.fma(far, size, -0.01461420115083456))
+    return tl.where(tl.abs(x) < 1.0, near, _signed(far, x))
 
 
 @triton.jit
-def erfc(x):
+def erfc(x, PRECISE: tl.constexpr = True):
     size = _least(tl.abs(x), 10.225)
     square = size * size
-    high, low, scale, _ = _falling(square * -1.0, tl.fma(size, size, square * -1.0) * -1.0)
     t = size * 1.4142135381698608
-    rest = tl.fma(size, 2.420323427e-08, tl.fma(size, 1.4142135381698608, t * -1.0))
-    tail = _tail(high, low, t, rest, 2.0, True) * scale
+    if PRECISE:
+        r, curve, s = _bell(square * 2.0, tl.fma(size, size, square * -1.0) * 2.0)
+        rest = tl.fma(size, 2.420323427e-08, tl.fma(size, 1.4142135381698608, t * -1.0))
+        value, left = _tail(r, curve, t, rest)
+        tail = (value + left) * (s * 2.0)
+    else:
+        tail = _short_tail(t, square, 2.0)
     return tl.where(x < 0, 2.0 - tail, tail)
 
 
 @triton.jit
-def erfinv(x):
-    w = log(tl.fma(x, x * -1.0, 1.0)) * -1.0
+def erfinv(x, PRECISE: tl.constexpr = True):
+    below = tl.fma(x, x * -1.0, 1.0)
+    w = (log(below) if PRECISE else _hardware_log(below)) * -1.0
     is_central = w < 5.0
-    v = tl.where(is_central, w - 2.5, tl.sqrt_rn(w) - 3.0)
+    v = tl.where(is_central, w - 2.5, (tl.sqrt_rn(w) if PRECISE else tl.sqrt(w)) - 3.0)
     central = _horner(
         v,
         -8.83206041635276e-09,
@@ -540,7 +662,12 @@ def erfinv(x):
     )
     tail = _on(tail, v, -0.0035963007248938084, 0.0056867157109081745, -0.0076376707293093204)
     tail = _on(tail, v, 0.00944532360881567, 1.001675009727478, -1.709165786678568e-08)
-    value = x * tl.where(is_central, central + 1.5014094114303589, tail + 2.832976818084717)
+    curve = tl.where(is_central, central, tail)
+    base = tl.where(is_central, 1.5014094114303589, 2.832976818084717)
+    ratio = base + curve
+    value = x * ratio
+    if PRECISE:
+        value = tl.fma(x, ratio, x * (curve - (ratio - base)))
     return tl.where(tl.abs(x) == 1.0, x * INFINITY, value)
 
 

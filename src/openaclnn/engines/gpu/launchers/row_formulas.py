@@ -37,6 +37,7 @@ from openaclnn.engines.gpu.launchers.launcher import (
 from openaclnn.engines.gpu.launchers.sums import ignored_class
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
+    VECTOR_BYTES,
     KernelSpec,
     PointerArg,
     pointer_type,
@@ -62,19 +63,26 @@ FEW = 1 << 16  # elements for which a few tiles serve all sizes, so that no size
 
 
 class Tile(NamedTuple):
-    """What a program takes: so many positions, classes at a time, whether these are not all, and warps."""
+    """What a program takes: so many positions, classes of a thread, lanes of classes, whether these are not all, and warps; and whether code is
+    made for the number of classes."""
 
     positions: Number
-    chunk: Number
+    held: Number
+    lanes: Number
     streamed: Truth
     warps: Number
+    exact: Truth = False
+
+    @property
+    def chunk(self) -> Number:
+        return self.held * self.lanes
 
 
-# By the most classes: positions, classes at a time, streamed, warps.
-FEW_ROWS = ((32, (32, 32, 0, 4)), (128, (8, 128, 0, 4)), (1024, (1, 1024, 0, 4)))
-FEW_LONG_ROWS = 1, 2048, 1, 8
-FEW_IMAGES = ((32, (32, 32, 0, 4)), (128, (16, 128, 0, 4)))
-FEW_LONG_IMAGES = 16, 64, 1, 4
+# By the most classes: positions, classes of a thread, lanes, streamed, warps, exact.
+FEW_ROWS = ((32, (32, 4, 8, 0, 4, 0)), (128, (8, 1, 128, 0, 4, 0)), (1024, (1, 2, 512, 0, 4, 0)))
+FEW_LONG_ROWS = 1, 2, 1024, 1, 8, 0
+FEW_IMAGES = ((32, (32, 32, 1, 0, 4, 0)), (128, (16, 16, 8, 0, 4, 0)))
+FEW_LONG_IMAGES = 16, 8, 8, 1, 4, 0
 
 
 def _few_tile(by_class: bool, classes: Number) -> tuple[Number, ...]:
@@ -90,16 +98,22 @@ def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ..
     wide = power_of_two_above(classes, 1 << 15)
     # One warp for short rows, since warps wait for each other: 150 classes 1.01 and 0.90 (on two warps 0.97 and 0.66), 50 1.02 and 0.66,
     # 1000 1.01 and 1.04.
-    tall = where(wide <= 64, 512, 1024) // least(wide, 512)
-    short = where_all(classes <= 4, (256, wide, 0, 4), (tall, wide, 0, 1))
+    # With a logarithm, which all threads of a row compute, half as many rows: 21 classes 0.50 and 0.27 (16 rows 0.33 and 0.21; without, 0.54 and 0.28 to
+    # 0.62 and 0.34).
+    tall = where(wide <= 32, 512, 1024) // where(static["logarithms"] > 0, 2, 1) // least(wide, 512)
+    tall = most(tall, 1)
+    lanes = least(wide, where(narrow, 256, 128))
+    short = where_all(classes <= 4, (256, 1, wide, 0, 4, 0), (tall, wide // lanes, lanes, 0, 1, 0))
     # Then 32 elements in a thread, of two rows 16 each: 5000 classes 0.99 and 0.96, 16384 0.96 and 0.94, 32000 FLOAT 0.94.
     threads = classes // where(several, 512, 1024)
     warps = clamp(power_of_two_above(threads + 1, 64) // 2, 1, where(several, 32, 16))
-    held = where_all(classes <= 512, short, (1, wide, 0, warps))
+    lanes = least(wide, where(narrow, 256, 128) * warps)
+    held = where_all(classes <= 512, short, (1, wide // lanes, lanes, 0, warps, 0))
     # 32000 classes of BFLOAT16 0.82 (held 0.79); softmax's gradient 0.89 in FLOAT (held 0.75), and held 0.93 in BFLOAT16 (0.89).
     longest = where(several, where(narrow, 1 << 15, 1 << 14), where(narrow, 1 << 14, 1 << 15))
-    chunk = where(narrow, 4096, 8192) * where(several, 2, 1)
-    streamed = 1, chunk, 1, where(chunk <= 4096, 8, 16)
+    # Then so many programs that their rows stay in the cache, where they are read again: 50257 classes 0.63 and 0.62, 131072 0.66 and 0.68.
+    short_rows = classes * static["itemsize"] * static["rows"] <= 1 << 17
+    streamed = where_all(short_rows, (1, 1, 4096, 1, 16, 0), (1, 1, 8192, 1, 32, 0))
     return where_all(classes <= longest, held, streamed)
 
 
@@ -107,13 +121,21 @@ def _image_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, 
     """Positions lie side by side; shares as above, and of softmax's gradient."""
     itemsize = static["itemsize"]
     high = power_of_two_above(classes, 1 << 10)
-    # One warp for few classes, of which each thread has all: 21 classes 0.98 and 0.93 (on four warps 0.86 and 0.28), 4 0.99 and 0.99.
-    few = clamp(8192 // itemsize // high, 32, 256), high, 0, 1
-    # 150 classes 0.90 and 0.73, gradient 0.94 and 0.92; 1000 0.88 and 0.64, gradient 0.95 and 0.85 (16 positions of BFLOAT16 0.65).
-    across = where(high <= 64, 64, where(high <= 512, 32, 64 // itemsize))
-    many = across, high, 0, clamp(across * high // 2048, 2, 8)
-    held = where_all(high <= 32, few, many)
-    return where_all(classes <= 1 << 10, held, (32, 128, 1, 8))
+    several, narrow = static["rows"] > 1, static["itemsize"] < 4
+    # One warp for few classes, of which each thread has all: 21 classes 0.97 and 0.98 (on four warps 0.86 and 0.28), 3 1.01 and 0.91; of planes that
+    # begin anywhere, 19 classes 0.86 and 0.74, gradient 0.90 (on one warp 0.85) and 0.81.
+    few = where_all(
+        all_of(several, inverse(narrow)),
+        (clamp(8192 // high, 64, 256), high, 1, 0, 4, 1),
+        (clamp(4096 // high, 32, 256), high, 1, 0, 1, 1),
+    )
+    # 64 classes 0.98 and 0.89, of such planes 0.80 and 0.64; 150 0.94 and 0.87, of such planes 0.64 and 0.46, gradient 0.77 and 0.53.
+    some = where_all(high <= 64, (64, 1, high, 0, 2, 0), (64, 1, high, 0, 4, 1))
+    # 1000 0.83 and 1.04, gradient 0.95 and 0.85 (16 positions of BFLOAT16 0.65).
+    across = where(high <= 512, 32, 64 // itemsize)
+    many = across, 1, high, 0, clamp(across * high // 2048, 2, 8), 0
+    held = where_all(high <= 32, few, where_all(high <= 256, some, many))
+    return where_all(classes <= 1 << 10, held, (32, 1, 128, 1, 8, 0))
 
 
 def tile_of(
@@ -123,7 +145,8 @@ def tile_of(
     choose = _row_tile if by_class else _image_tile
     few = positions * classes <= FEW
     tile = where_all(few, _few_tile(by_class, classes), choose(static, classes))
-    return Tile(tile[0], tile[1], tile[2] > 0, tile[3])
+    positions, held, lanes, streamed, warps, exact = tile
+    return Tile(positions, held, lanes, streamed > 0, warps, exact > 0)
 
 
 ROWS, STREAMED_ROWS, IMAGES, STREAMED_IMAGES = "rows", "streamed rows", "images", "streamed images"
@@ -223,17 +246,33 @@ class RowLaunch:
         apart = [where(near[name], 0, walk.apart(name)) for name in divided]
         across = [step for name in divided for step in walk.across(name)]
         unit = where(small, 1, power_of_two_divisor(walk.along, *apart, *across))
+        # Images are cut where that leaves few places of a tile empty.
+        blocks, grid = ceil_div(walk.shape[-1], tile.positions), ceil_div(positions, tile.positions)
+        cut = all_of(not by_class, inverse(small), blocks * tile.positions * 7 <= walk.shape[-1] * 8)  # fmt: skip
+        grid = where(cut, positions // walk.shape[-1] * blocks, grid)
         constexprs: dict[str, Number] = {
             "UNIT": unit, "WIDE": g.strided or walk.reach(tile) >= INT32_LIMIT,
-            **{f"NEAR_{name}": own for name, own in near.items()}, "POSITIONS": tile.positions, "CHUNK": tile.chunk,
+            **{f"NEAR_{name}": own for name, own in near.items()},
+            "CLASSES": where(all_of(tile.exact, inverse(g.strided)), classes, 0), "CUT": cut, "VECTOR": self.vector(g, near, unit, all_of(by_class, tile.streamed, tile.positions == 1, inverse(small))),
+            "POSITIONS": tile.positions, "HELD": tile.held, "LANES": tile.lanes,
         }  # fmt: skip
         held = LaunchParams(
-            ROWS if by_class else IMAGES, ceil_div(positions, tile.positions), self.args(g, walk, unit, divided), constexprs,
+            ROWS if by_class else IMAGES, grid, self.args(g, walk, unit, divided), constexprs,
             tile.warps, all_of(when, inverse(tile.streamed)), inverse(small),
         )  # fmt: skip
         name = STREAMED_ROWS if by_class else STREAMED_IMAGES
         streamed = held._replace(kernel=name, when=all_of(when, tile.streamed))
         return [held, streamed]
+
+    def vector(self, g: Geometry, near: Mapping[str, Truth], unit: Number, long: Truth) -> Number:
+        """Elements of the vectors by which long rows are read from the bounds before them on, or 1 where they begin at bounds, or nothing does."""
+        longest = VECTOR_BYTES // g.static["itemsize"]
+        unaligned = all_of(long, unit < longest)
+        if not self.dense or unaligned is False:
+            return 1
+        rows = [place for place, (_, kind) in enumerate(self.kinds) if kind == "Row"]
+        alike = [all_of(near[self.kinds[place][0]], g.offset(place) == 0) for place in rows]
+        return where(all_of(unaligned, *alike), longest, 1)
 
     def args(self, g: Geometry, walk: Walk, unit: Number, divided: Sequence[str]) -> dict[str, Number]:  # fmt: skip
         """Sizes, strides and numbers, those that are divided by the unit so."""
@@ -281,6 +320,7 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _Ro
         for name, (by_class, streamed) in KERNELS.items()
     }  # fmt: skip
     rows = sum(kind == "Row" for _, kind in formula.operands)
+    logarithms = sum(node.what in ("log", "log1p") and "c" not in node.axes for node in graph.nodes)
 
     def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
         slots = tuple(
@@ -294,7 +334,12 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _Ro
         }
 
     def static(plan: Plan) -> dict[str, int]:
-        return {"rows": rows, CLASS_AXIS: plan.class_axis, "itemsize": itemsize_of(plan)}
+        return {
+            "rows": rows,
+            "logarithms": logarithms,
+            CLASS_AXIS: plan.class_axis,
+            "itemsize": itemsize_of(plan),
+        }
 
     def row_major(sizes: Sequence[Number], behind: Number, each: Mapping[str, Number]) -> Layout:
         before, classes = sizes
