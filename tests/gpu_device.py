@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as theirs
 
 import openaclnn
-from conftest import WITHOUT_AXIS, assert_matches_oracle, plain, tensor_names
+from conftest import WITHOUT_AXIS, assert_matches_oracle, floats_of, plain, tensor_names
 from openaclnn.core.call import AUTO, bind_plain
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
@@ -87,9 +87,11 @@ def placed(tensor: torch.Tensor, layout: str) -> tuple[torch.Tensor, torch.Tenso
     else:
         sizes = (tensor.numel() + 3,)
     base = torch.empty(sizes, dtype=tensor.dtype, device="cuda")
+    base = base.view(-1) if not sizes else base
     base.view(-1).view(torch.uint8).fill_(0xA5)
+    base = base.view(sizes)
     if layout == "transposed":
-        view = base.permute(*range(base.ndim)[::-1])
+        view = base.permute(tuple(range(base.ndim))[::-1])
     elif layout == "sliced":
         view = base[tuple(slice(1, 2 * size + 1, 2) for size in shape)]
     elif layout == "gaps in rows" and shape:
@@ -173,7 +175,8 @@ def test_in_place(operator: Operator, dtype: DType) -> None:
     if pattern == "pixels":
         return  # it reads nothing that lies like its output
     arguments = bench_arguments(operator, dtype, (999_999,) if pattern != "rows" else (301, 5003))
-    for name in tensor_names(operator) if pattern == "elementwise" else ["log_prob"]:
+    fitting = [name for name in tensor_names(operator) if name in arguments]
+    for name in fitting if pattern == "elementwise" else ["log_prob"]:
         separate = plain(operator)(**arguments)
         again = {k: v.clone() if torch.is_tensor(v) else v for k, v in arguments.items()}
         got = plain(operator)(**again, out=again[name])
@@ -319,7 +322,8 @@ def test_same_bits_in_20_runs(operator: Operator, dtype: DType) -> None:
 def test_graph_capture_and_replay(operator: Operator) -> None:
     shapes = {"elementwise": (70_001,), "rows": (2000, 301), "pixels": (3, 9, 64, 50)}
     for variant in operator.workloads.VARIANTS:
-        arguments = bench_arguments(operator, BFLOAT16, shapes[operator.workloads.PATTERN], variant)
+        dtype = BFLOAT16 if BFLOAT16 in floats_of(operator) else FLOAT
+        arguments = bench_arguments(operator, dtype, shapes[operator.workloads.PATTERN], variant)
         arguments.pop("total_weight", None)
         expected = plain(operator)(**arguments)  # compiles, which must not happen in a capture
         out = torch.full_like(expected, float("nan"))

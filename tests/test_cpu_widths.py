@@ -16,7 +16,7 @@ from openaclnn.operators import registry
 ELEMENTWISE = [
     (own, variant)
     for own in registry()
-    if own.workloads.PATTERN == "elementwise" and not own.output.in_place
+    if own.workloads.PATTERN == "elementwise" and own.axis is None and not own.output.in_place
     for variant in own.workloads.VARIANTS
 ]
 

@@ -27,6 +27,7 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.words import slots as at
 from openaclnn.torch import kernels, use
+from openaclnn.torch.override import OVERRIDES
 from test_fast_path import cache_of, counted_fast_paths
 from test_torch_override import has_natives
 
@@ -359,7 +360,7 @@ def test_what_is_raised_below_pytorch_reaches_the_caller(
     monkeypatch.setattr(kernels, "call_plain", interrupted)
     with use():
         for function in (theirs.elu, theirs.elu_):
-            kernels.KERNELS["elu"].cache.forget()
+            OVERRIDES[function.__name__].kernel.cache.forget()
             with pytest.raises(kind) as raised:
                 function(x)
             assert raised.value is error

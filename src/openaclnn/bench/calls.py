@@ -174,7 +174,8 @@ def _in_place(turn: Turn) -> Iterator[Problem]:
             for value in problem.arguments.values()
             if is_array(value) and (value.shape, value.dtype) == (first.shape, first.dtype)
         ]
-        if not fitting or problem.plan.halved:  # one half would be written before the other is read
+        # One half would be written before the other is read, or numbers of rows before others of theirs.
+        if not fitting or problem.plan.halved or problem.plan.output.role == "positions":
             return
         yield replace(problem, out=(fitting[-1], *others) if others else fitting[-1])
 

@@ -70,7 +70,7 @@ class Kernel:
         )
         self.op: Any = None  # the operator of `torch.ops`, once `library` has defined it
         self.plain = _plain_function(operator)
-        self._scope: dict[str, Any] = {}
+        self._scope: dict[str, Any] = {"_cache": _no_fast_path}
 
     def __getattr__(self, name: str) -> Any:
         """The functions are written out for this signature, to be quick, when the first of them is asked for."""
@@ -136,7 +136,7 @@ def gradient({given}):
     return call({given}) if _result is NotImplemented else _result
 """
         self._scope |= {
-            "_own": self, "_cache": _no_fast_path, "_double": torch.float64, "_plain": PLAIN,
+            "_own": self, "_double": torch.float64, "_plain": PLAIN,
             "_plain_or_none": PLAIN | {type(None)}, "_included": included, "_errors": (AclnnError, MemoryError), "_wide": in_float64,
             "_translated": in_torch_words, "_resolved": _resolved, "_grad_enabled": torch.is_grad_enabled, "_forward_mode": forward_mode,
             "_is_zero": is_zero_tensor,

@@ -76,7 +76,7 @@ def described(function: Callable[..., Any]) -> Formula:
                 f"{function.__name__}: {parameter.name}, a {kind}, must stand behind `*`"
             )
         kinds[kind if keyword else "values"].append(parameter.name)
-    if not function.__module__.startswith(
+    if not (function.__module__ or "").startswith(
         f"{__name__}."
     ):  # those are read by a test: reading all takes 50 ms of an import
         read(function)
