@@ -1219,6 +1219,7 @@ def test_steps_of_training_are_checked_and_timed(
     pytest.importorskip("torch")
     few = {"elementwise": (("few", (16,)),), "rows": (("few", (2, 8)),), "pixels": (("few", (1, 4, 2, 2)),)}  # fmt: skip
     monkeypatch.setitem(training._SHAPES, "cpu", few)
+    monkeypatch.setitem(training._LINEAR_SHAPES, "cpu", (("few", (6, 8, 16)),))
     functions = list(dict.fromkeys(step.name for step in step_cases("cpu")))
     steps = tuple(f"{name} training few" for name in functions)
     settings = Settings(only=steps, sections=("training",), dtypes=(BFLOAT16,), rounds=1)

@@ -2,7 +2,7 @@
 are and as `openaclnn.torch.enable` replaces them.
 
 A step clears the gradient, computes the loss, and its gradient. Which functions: the workloads that say `TRAINED`, the function's name in
-both; which modules: those that workloads name in `MODULE`, with a weight for each class and without, where an operator has one; which
+both, and the cross entropy of a linear layer; which modules: those that workloads name in `MODULE`, with a weight for each class and without, where an operator has one; which
 operators: those of the table of replacements, whose arguments are those of our operator's workload, under PyTorch's signature. What steps
 of modules and replaced operators take is the host's time. Before anything is timed, ours is compared with float64.
 """
@@ -60,6 +60,15 @@ _SHAPES: dict[str, dict[str, tuple[tuple[str, tuple[int, ...]], ...]]] = {
     },
 }  # fmt: skip
 
+LINEAR = "linear_cross_entropy"
+_LINEAR_SHAPES: dict[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
+    "cpu": (("vocabulary 32k", (1024, 512, 32000)),),
+    "cuda": (
+        ("vocabulary 128k", (8192, 4096, 128256)), ("vocabulary 152k", (4096, 2048, 151936)), ("odd 50257", (16384, 2048, 50257)),
+    ),
+}  # fmt: skip
+"""Tokens, features and words."""
+
 
 class Step:
     """One contender's step: its result and the gradient stay, to be compared."""
@@ -115,14 +124,60 @@ def step_cases(device: str, dtypes: Sequence[DType] = ()) -> list[Case]:
             runner, kind = functools.partial(_run_step, operator, dtype), f"training {regime}"
             about = str(function), "forward and backward", regime, shape, dtype.name
             cases.append(Case(*about, runner, kind))
+    for (regime, shape), dtype in itertools.product(_LINEAR_SHAPES[device], dtypes or FLOATS):
+        about = LINEAR, "forward and backward", regime, shape, dtype.name
+        cases.append(Case(*about, functools.partial(_run_linear, dtype), f"training {regime}"))
     return cases
 
 
 def _run_step(operator: Operator, dtype: DType, case: Case, bench: Bench) -> list[Row]:
     """In turn with a copy of the input."""
-    torch = bench.torch
     variable, *others = _large_tensors(operator, dtype, case.shape, bench)
-    contenders, faults = _tried(dict(_steps(case.name, variable, others, torch)), torch)
+    steps = _steps(case.name, variable, others, bench.torch)
+    return _beside_a_copy(case, dict(steps), variable, bench)
+
+
+def _run_linear(dtype: DType, case: Case, bench: Bench) -> list[Row]:
+    """A linear layer and its loss, with the gradients of inputs and weights, in turn with a copy of the logits."""
+    torch = bench.torch
+    tokens, features, words = case.shape
+    numbers = torch.Generator(bench.device).manual_seed(5)
+    drawn = functools.partial(torch.randn, generator=numbers, device=bench.device)
+    kind = getattr(torch, str(dtype.torch_name))
+    x = (drawn(tokens, features) / features**0.5).to(kind)
+    weight = drawn(words, features).to(kind).requires_grad_()
+    target = torch.randint(0, words, (tokens,), generator=numbers, device=bench.device)
+    logits = torch.empty(tokens, words, dtype=kind, device=bench.device)
+    steps = dict(_linear_steps(x, [weight, target], torch))
+    return _beside_a_copy(case, steps, logits.zero_(), bench)
+
+
+def _linear_steps(variable: Any, others: list[Any], torch: Any) -> Iterator[tuple[str, Step]]:
+    from openaclnn.torch import functional
+
+    def of_logits(x: Any, weight: Any, target: Any) -> Any:
+        logits = torch.nn.functional.linear(x, weight)
+        return torch.nn.functional.cross_entropy(logits, target)
+
+    def anew(function: Callable[..., Any]) -> Callable[..., Any]:
+        def loss(x: Any, weight: Any, target: Any) -> Any:
+            if weight.is_leaf:
+                weight.grad = None
+            return function(x, weight, target)
+
+        return loss
+
+    yield OURS, Step(anew(getattr(functional, LINEAR)), variable, others)
+    yield THEIRS, Step(anew(of_logits), variable, others)
+    if variable.is_cuda:
+        torch.compiler.reset()
+        compiled = torch.compile(of_logits, dynamic=False)
+        yield PEERS[1], Step(anew(compiled), variable, others)
+
+
+def _beside_a_copy(case: Case, steps: dict[str, Step], variable: Any, bench: Bench) -> list[Row]:
+    torch = bench.torch
+    contenders, faults = _tried(steps, torch)
     place = torch.empty_like(variable)
     copying = Contender(COPY, lambda: place.copy_(variable))
     rows, timings = time_contenders(
