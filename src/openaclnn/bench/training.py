@@ -147,17 +147,17 @@ def _run_linear(dtype: DType, case: Case, bench: Bench) -> list[Row]:
     x = (drawn(tokens, features) / features**0.5).to(kind)
     weight = drawn(words, features).to(kind).requires_grad_()
     target = torch.randint(0, words, (tokens,), generator=numbers, device=bench.device)
-    logits = torch.empty(tokens, words, dtype=kind, device=bench.device)
+    scores = torch.zeros(tokens, words, dtype=kind, device=bench.device)
     steps = dict(_linear_steps(x, [weight, target], torch))
-    return _beside_a_copy(case, steps, logits.zero_(), bench)
+    return _beside_a_copy(case, steps, scores, bench)
 
 
 def _linear_steps(variable: Any, others: list[Any], torch: Any) -> Iterator[tuple[str, Step]]:
     from openaclnn.torch import functional
 
-    def of_logits(x: Any, weight: Any, target: Any) -> Any:
-        logits = torch.nn.functional.linear(x, weight)
-        return torch.nn.functional.cross_entropy(logits, target)
+    def of_scores(x: Any, weight: Any, target: Any) -> Any:
+        scores = torch.nn.functional.linear(x, weight)
+        return torch.nn.functional.cross_entropy(scores, target)
 
     def anew(function: Callable[..., Any]) -> Callable[..., Any]:
         def loss(x: Any, weight: Any, target: Any) -> Any:
@@ -168,10 +168,10 @@ def _linear_steps(variable: Any, others: list[Any], torch: Any) -> Iterator[tupl
         return loss
 
     yield OURS, Step(anew(getattr(functional, LINEAR)), variable, others)
-    yield THEIRS, Step(anew(of_logits), variable, others)
+    yield THEIRS, Step(anew(of_scores), variable, others)
     if variable.is_cuda:
         torch.compiler.reset()
-        compiled = torch.compile(of_logits, dynamic=False)
+        compiled = torch.compile(of_scores, dynamic=False)
         yield PEERS[1], Step(anew(compiled), variable, others)
 
 
