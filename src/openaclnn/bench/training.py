@@ -138,7 +138,7 @@ def _run_step(operator: Operator, dtype: DType, case: Case, bench: Bench) -> lis
 
 
 def _run_linear(dtype: DType, case: Case, bench: Bench) -> list[Row]:
-    """A linear layer and its loss, with the gradients of inputs and weights, in turn with a copy of the logits."""
+    """A linear layer and its loss, with the gradients of inputs and weights, in turn with a copy of its scores."""
     torch = bench.torch
     tokens, features, words = case.shape
     numbers = torch.Generator(bench.device).manual_seed(5)
