@@ -332,6 +332,16 @@ def reduction_known(row: str, name: str, status: int = INVALID) -> Check:
     return Check(row, status, f"{name} is none, mean or sum", (name,), broken_by)
 
 
+def any_reduction(row: str, name: str, choices: tuple[str, ...]) -> Check:
+    """Any number is a reduction; of words those are that Python calls them by."""
+    known = f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+    def broken_by(call: Call) -> Violation | None:
+        return Violation(name, known, call[name]) if isinstance(call[name], str) else None
+
+    return Check(row, INVALID, f"{name} is any number, or {known} in Python", (name,), broken_by)
+
+
 def format_is_nd(row: str, *which: str) -> Check:
     def broken_by(call: Call) -> Violation | None:
         for name in which:

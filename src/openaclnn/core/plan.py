@@ -470,7 +470,7 @@ def summed_plan(
 ) -> Plan:
     """The plan that adds up what a formula gives over a shape, along the axes that the output does not have, or has one element of.
 
-    The kernels are those of the formula, of the row formula that is its total, and of a total. Axes that lie in one another for all inputs are added
+    The kernels are those of the formula, of the row formula that is its total, and of one that adds up rows and divides by a `count`. Axes that lie in one another for all inputs are added
     up at once; others one after the other, in FLOAT.
     """
     name, tensor = output
@@ -502,7 +502,7 @@ def summed_plan(
         result = Tensor.view(along[:-1], FLOAT, None, 0, None, "") if number else left
         stage = class_plan(
             operator, kernels[2] if stages else kernels[1], FLOAT if len(groups) > 1 else compute, views, [(name, result, "positions")], along,
-            len(along) - 1, -1, {} if stages else numbers,
+            len(along) - 1, -1, {"count": 1.0} if stages else numbers,
         )  # fmt: skip
         stages.append(replace(stage, fixed=True))
         views = [(name, result, "full")]

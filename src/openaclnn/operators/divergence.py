@@ -22,6 +22,7 @@ from openaclnn.core.plan import (
 )
 from openaclnn.core.tensor import PRIVATE_FORMATS
 from openaclnn.engines.formulas import losses as formulas
+from openaclnn.engines.formulas.channels import added_up
 from openaclnn.operators import pairwise
 from openaclnn.operators.activations import NEWEST, converts
 from openaclnn.operators.losses import (
@@ -96,7 +97,7 @@ def _plan_of(own: str, total: str) -> Any:
                 reciprocal,
                 fixed=fixed,
             )
-        kernels = operator.kernel.name, total, formulas.row_total.name
+        kernels = operator.kernel.name, total, added_up.name
         return summed_plan(name, kernels, dtype, tensors, written, shape, numbers)
 
     return plan

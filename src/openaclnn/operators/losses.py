@@ -17,7 +17,7 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID, Check, Violation
+from openaclnn.core.checks import Check
 from openaclnn.core.declare import OutputSpec, Sample
 from openaclnn.core.dtypes import FLOATS, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
@@ -104,14 +104,7 @@ def reduction(operator: Activation, row: str) -> list[Check]:
     assert isinstance(operator, Loss)
     if not operator.beyond:
         return [checks.reduction_known(row, "reduction")]
-    known = operator["reduction"].choices
-
-    def broken_by(call: Call) -> Violation | None:
-        own = call["reduction"]
-        return Violation("reduction", ", ".join(known), own) if isinstance(own, str) else None
-
-    rule = f"reduction is any number, or {', '.join(known[:-1])} or {known[-1]} in Python"
-    return [Check(row, INVALID, rule, ("reduction",), broken_by)]
+    return [checks.any_reduction(row, "reduction", operator["reduction"].choices)]
 
 
 def broadcasts(operator: Activation, row: str) -> list[Check]:

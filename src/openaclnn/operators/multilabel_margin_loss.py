@@ -56,17 +56,6 @@ def _masks(row: str) -> Check:
     return Check(row, checks.INVALID, rule, ("isTarget",), broken_by, "isTarget")
 
 
-def _reduction(row: str) -> Check:
-    """Any number is one; what Python calls them is known."""
-
-    def broken_by(call: Call) -> Violation | None:
-        own = call["reduction"]
-        return Violation("reduction", "none, mean or sum", own) if isinstance(own, str) else None
-
-    rule = "reduction is any number, or none, mean or sum in Python"
-    return Check(row, checks.INVALID, rule, ("reduction",), broken_by)
-
-
 def _results(call: Call) -> tuple[OutputSpec, ...]:
     own = call.tensor("self")
     return (_losses(call)[0], own.dtype), (own.shape, own.dtype)
@@ -153,7 +142,7 @@ register(
             checks.same_dtype("5", "isTarget", "self"),
             _of_rows("6"),
             checks.same_shape("7", "target", "self"),
-            _reduction("8"),
+            checks.any_reduction("8", "reduction", REDUCTION.choices),
             checks.shape_is("9", "out", _losses, "(N,) for none, one element otherwise"),
             _masks("10"),
             checks.product_has_operator("11", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),

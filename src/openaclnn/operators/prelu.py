@@ -13,7 +13,7 @@ from openaclnn.core.checks import Check, Violation
 from openaclnn.core.declare import Gradient, Operator, OutputSpec, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Plan, broadcast_shapes, empty_plan
+from openaclnn.core.plan import Plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas import channels as formulas
 from openaclnn.operators.pairwise import FAMILIES, promoted_dtype
@@ -101,16 +101,6 @@ register(
 BACKWARD = ("gradOutput", "self", "weight", "gradInput", "gradWeight")
 
 
-def _broadcasts_to_self(row: str) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        gradient, shape = call.tensor("gradOutput"), call.tensor("self").shape
-        if broadcast_shapes(gradient.shape, shape) == shape:
-            return None
-        return Violation("gradOutput", f"a shape that broadcasts to {shape}, the shape of self", f"shape {gradient.shape}")  # fmt: skip
-
-    return Check(row, checks.INVALID, "gradOutput broadcasts to self", ("gradOutput", "self"), broken_by)  # fmt: skip
-
-
 def _gradient_shapes(call: Call) -> tuple[tuple[int, ...], ...]:
     weight = call.tensor("weight")
     return (weight.shape,) if weight.size == 1 else (weight.shape, (weight.size,))
@@ -167,7 +157,7 @@ register(
             checks.same_shape("5", "gradInput", "self"),
             _one_for_each_channel("6"),
             checks.shape_is("7", "gradWeight", _gradient_shapes, "of weight, or (C,)"),
-            _broadcasts_to_self("8"),
+            checks.broadcasts_to("8", "gradOutput", lambda call: call.tensor("self").shape, "the shape of self"),
             checks.product_has_operator("9", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
         ),
         result=_results,

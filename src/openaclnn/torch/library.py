@@ -44,16 +44,12 @@ def define(kernel: Kernel) -> None:
     name = operator.python_name
     LIBRARY.define(schema(operator), tags=(torch.Tag.pt2_compliant_tag,))
     kernel.op = getattr(torch.ops.openaclnn, name).default
-    full, defaults = _filled(kernel), kernel.defaults
-
-    def compute(*arguments: Any) -> Any:
-        return kernel.compute(*arguments, *defaults[len(arguments) :])
-
-    def computed(*arguments: Any) -> Any:
-        return kernel.compute(*arguments)
-
+    full = _filled(kernel)
+    compute = full(
+        lambda *arguments: kernel.compute(*arguments)
+    )  # which is written when it is called
     for device in DEVICES:
-        LIBRARY.impl(name, full(computed) if _has_words(kernel) else compute, device)
+        LIBRARY.impl(name, compute, device)
         if name in FORMULAS and _reduces(operator):
             LIBRARY.impl(name, full(_cast(kernel, device)), f"Autocast{device}")
     LIBRARY.impl(name, full(_differentiable(kernel)), "Autograd")
@@ -70,14 +66,11 @@ def define(kernel: Kernel) -> None:
         )  # in a third of the time that fakes take
 
 
-def _has_words(kernel: Kernel) -> bool:
-    return any(isinstance(default, str) for default in kernel.defaults)
-
-
 def _filled(kernel: Kernel) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """What gives a function of all arguments those that the dispatcher left out, which have their defaults. Words it makes anew: the fast path
     knows those that Python keeps."""
-    defaults, has_words = kernel.defaults, _has_words(kernel)
+    defaults = kernel.defaults
+    has_words = any(isinstance(default, str) for default in defaults)
 
     def around(function: Callable[..., Any]) -> Callable[..., Any]:
         def kept(*arguments: Any) -> Any:

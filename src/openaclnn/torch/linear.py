@@ -257,9 +257,13 @@ def _of_logits(logits: Any, target: Any, weight: Any, reduction: str, options: O
     return loss[0] if single and reduction == "none" else loss
 
 
+def _counted(target: Any, classes: int, ignored: int) -> Any:
+    return (target != ignored) & (target >= 0) & (target < classes)
+
+
 def _denominator(target: Any, weight: Any, token_weight: Any, classes: int, ignored: int) -> Tensor:
     """The sum of the weights of targets that count, in FLOAT."""
-    counted = (target != ignored) & (target >= 0) & (target < classes)
+    counted = _counted(target, classes, ignored)
     shares = counted.float()
     if weight is not None:
         shares = shares * weight.float()[torch.where(counted, target, 0)]
@@ -433,7 +437,7 @@ def _exact(
     """The losses of 16-bit logits in FLOAT, unless all classes would have to be read again for smoothing."""
     if options.smoothing:
         return loss
-    counted = (target != options.ignored) & (target >= 0) & (target < logits.shape[1])
+    counted = _counted(target, logits.shape[1], options.ignored)
     safe = torch.where(counted, target, 0)
     losses = (top - logits.gather(1, safe[:, None])[:, 0]) + rest
     if factors is not None:

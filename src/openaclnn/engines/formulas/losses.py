@@ -100,11 +100,6 @@ def binary_cross_entropy_with_logits_target_backward(
 # Divergence. A target may be given by its logarithm. What belongs to stretched axes is added up.
 
 
-@row_formula
-def row_total(x: Row) -> PerRow:
-    return total(x)
-
-
 def _by_prediction(gradient: Value, target: Value, *, mean_scale: float, log_target: bool) -> Value:
     share = exp(target) if log_target else target
     return -share * (gradient * mean_scale)
