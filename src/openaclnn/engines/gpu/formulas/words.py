@@ -16,6 +16,7 @@ from triton import knobs
 __all__ = ["WORDS", "divide", "hardware_exp", "log_from_one", "reciprocal"]
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+LN_2 = tl.constexpr(0.6931471805599453)
 MINUS_LN2_HIGH = tl.constexpr(
     -0.693145751953125
 )  # 16 bits: times an exponent it is exact in float32
@@ -23,6 +24,7 @@ MINUS_LN2_LOW = tl.constexpr(-1.428606765330187e-06)
 ROUNDER = tl.constexpr(
     12582912.0
 )  # 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
+LOWER = tl.constexpr(2.0**-26)
 INFINITY = tl.constexpr(float("inf"))
 TINY = tl.constexpr(1.1754943508222875e-38)  # the smallest normal FLOAT
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
@@ -63,39 +65,47 @@ def _on(value, x, a, b, c):
 
 
 @triton.jit
+def _instruction(x, NAME: tl.constexpr):
+    """One of PTX's, of a number."""
+    return tl.inline_asm_elementwise(
+        NAME + " $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
 def reciprocal(x):
     """Right to an ulp, of numbers that are neither tiny nor huge."""
-    if INTERPRETED:
-        result = 1.0 / x
-    else:
-        result = tl.inline_asm_elementwise(
-            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
-    return result
+    return 1.0 / x if INTERPRETED else _instruction(x, "rcp.approx.ftz.f32")
+
+
+@triton.jit
+def _reciprocal_root(x):
+    """Right to 2 ulp, of numbers that are not tiny."""
+    return tl.rsqrt(x) if INTERPRETED else _instruction(x, "rsqrt.approx.ftz.f32")
+
+
+@triton.jit
+def _root(x):
+    return tl.sqrt(x) if INTERPRETED else _instruction(x, "sqrt.approx.ftz.f32")
 
 
 @triton.jit
 def _exp2(x):
     """The hardware's, which is 0 where it would be subnormal."""
-    if INTERPRETED:
-        result = tl.exp2(x)
-    else:
-        result = tl.inline_asm_elementwise(
-            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
-    return result
+    return tl.exp2(x) if INTERPRETED else _instruction(x, "ex2.approx.ftz.f32")
+
+
+@triton.jit
+def _log2(x):
+    """The hardware's, of numbers that are not subnormal: infinite for 0 and infinity, NaN below 0."""
+    return tl.log2(x) if INTERPRETED else _instruction(x, "lg2.approx.ftz.f32")
 
 
 @triton.jit
 def _hardware_log(x):
     """Right to 2^-22, near 1 of 1, else of itself: where nothing cancels, 16 bits cannot tell it from better ones."""
-    if INTERPRETED:
-        result = tl.log2(x)
-    else:
-        result = tl.inline_asm_elementwise(
-            "lg2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
-    return result * 0.6931471805599453
+    result = tl.log2(x) if INTERPRETED else _instruction(x, "lg2.approx.f32")
+    return result * LN_2
 
 
 @triton.jit
@@ -412,10 +422,9 @@ def _log(n, f, left):
 
 @triton.jit
 def _defined(x, value):
-    """A logarithm of x also where x is 0, infinite or negative."""
-    value = tl.where(x == INFINITY, x, value)
-    value = tl.where(x == 0, -INFINITY, value)
-    return tl.where(x >= 0, value, float("nan"))
+    """A logarithm of x, which is not subnormal, also where x is 0, infinite or negative: what the hardware has is right there."""
+    special = _log2(x)
+    return tl.where(tl.abs(special) < INFINITY, value, special)
 
 
 @triton.jit
@@ -442,8 +451,9 @@ def log_from_one(x, PRECISE: tl.constexpr):
 def log(x, PRECISE: tl.constexpr = True):
     if PRECISE:
         tiny = x < TINY
-        n, f = _mantissa(tl.where(tiny, x * 8388608.0, x))
-        result = _defined(x, _log(tl.where(tiny, n - 23, n), f, 0.0))
+        raised = tl.where(tiny, x * 8388608.0, x)
+        n, f = _mantissa(raised)
+        result = _defined(raised, _log(tl.where(tiny, n - 23, n), f, 0.0))
     else:
         far = _hardware_log(x)
         result = tl.where(tl.abs(far) < 0.34, _log_near_one(x - 1.0), far)
@@ -471,19 +481,17 @@ def log1p(x, PRECISE: tl.constexpr = True):
 def logit(x, PRECISE: tl.constexpr = True):
     if PRECISE:
         below = 1.0 - x
-        ratio = x * reciprocal(below)
-        left = tl.fma(ratio * -1.0, below, x) - ratio * ((1.0 - below) - x)
-        tiny = x < TINY
-        n, f = _mantissa(tl.where(tiny, x * 8388608.0, ratio))
-        value = _log(tl.where(tiny, n - 23, n), f, left * reciprocal(_most(x, TINY)))
-        value = tl.where(x == 0, -INFINITY, tl.where(x == 1.0, INFINITY, value))
-        result = tl.where((x >= 0) & (x <= 1.0), value, float("nan"))
+        raised = x * 8388608.0  # so that none is subnormal
+        ratio = raised * reciprocal(below)
+        left = tl.fma(ratio * -1.0, below, raised) - ratio * ((1.0 - below) - x)
+        n, f = _mantissa(ratio)
+        result = _defined(ratio, _log(n - 23, f, left * reciprocal(raised)))
     else:
         d = tl.fma(x, 2.0, -1.0)
         square = d * d
         near = _horner(square, 0.3940429985523224, 0.2428084760904312, 0.40411946177482605, 0.6665311455726624)  # fmt: skip
         near = tl.fma(near * square, d, d * 2.0)
-        result = tl.where(tl.abs(d) < 0.5, near, _hardware_log(x) - _hardware_log(1.0 - x))
+        result = tl.where(tl.abs(d) < 0.5, near, _hardware_log(x) - _log2(1.0 - x) * LN_2)
     return result
 
 
@@ -533,28 +541,30 @@ def _tail(r, curve, t, rest):
 
 
 @triton.jit
-def _short_tail(t, power, factor):
-    """exp(-power) times that and a factor, right to 16 bits."""
-    u = reciprocal(t + 2.5)
-    v = u - 0.0625
+def _short_tail(t, power):
+    """2^(power - 26) times that, right to 16 bits; a power of 26 less keeps the exponential from being subnormal."""
+    u = reciprocal(t + 2.79125)
     series = _horner(
-        v, -48.35702133178711, 80.4916000366211, -42.109745025634766, 0.36358508467674255
-    )
-    series = _on(series, v, 3.0253658294677734, 2.7230851650238037, 1.2980502843856812)
-    return u * tl.fma(series, v, 0.4702676236629486) * tl.exp(power * -1.0) * factor
+        u, 62.671321868896484 * LOWER, -86.79924011230469 * LOWER, 32.21094512939453 * LOWER, 1.2680206298828125 * LOWER
+    )  # fmt: skip
+    series = _on(
+        series, u, 3.0721304416656494 * LOWER, 1.096596121788025 * LOWER, 0.39926251769065857 * LOWER
+    )  # fmt: skip
+    return u * series, _exp2(power)
 
 
 @triton.jit
 def _normal_tail(x, factor, PRECISE: tl.constexpr):
     """normal_cdf(-|x|) times a factor."""
-    size = _least(tl.abs(x), 14.46)
-    square = size * size
     if PRECISE:
+        size = _least(tl.abs(x), 14.46)
+        square = size * size
         r, curve, s = _bell(square, tl.fma(size, size, square * -1.0))
         value, left = _tail(r, curve, size, 0.0)
         result = tl.fma(value, factor, left * factor) * s
     else:
-        result = _short_tail(size, square * 0.5, factor)
+        tail, power = _short_tail(tl.abs(x), tl.fma(x * x, -0.5 * LOG2_E, 26.0))
+        result = tail * power * factor
     return result
 
 
@@ -566,16 +576,16 @@ def normal_cdf(x, PRECISE: tl.constexpr = True):
 
 @triton.jit
 def normal_pdf(x, PRECISE: tl.constexpr = True):
-    size = _least(tl.abs(x), 14.46)
-    square = size * size
     if PRECISE:
+        size = _least(tl.abs(x), 14.46)
+        square = size * size
         r, curve, s = _bell(square, tl.fma(size, size, square * -1.0))
         # 1 + q / 2 times 1 / sqrt(2 pi), half of which is added to one part after the other.
         small = tl.fma(curve, 0.1994711458683014, -1.133517e-08)
         value = tl.fma(r, 0.1994711458683014, small) + 0.3989422917366028
         result = value * s
     else:
-        result = tl.exp(square * -0.5) * 0.3989422917366028
+        result = _exp2(tl.fma(x * x, -0.5 * LOG2_E, 26.0)) * (0.3989422917366028 * LOWER)
     return result
 
 
@@ -583,7 +593,7 @@ def normal_pdf(x, PRECISE: tl.constexpr = True):
 def gelu(x, PRECISE: tl.constexpr = True):
     factor = tl.abs(_least(x, 14.46))  # infinity times nothing is NaN, but only below 0
     below = _normal_tail(x, factor, PRECISE)
-    return tl.where(x >= 0, x - below, below * -1.0)
+    return _most(-0.0, x) - below
 
 
 @triton.jit
@@ -623,52 +633,71 @@ def erf(x, PRECISE: tl.constexpr = True):
 
 @triton.jit
 def erfc(x, PRECISE: tl.constexpr = True):
-    size = _least(tl.abs(x), 10.225)
-    square = size * size
-    t = size * 1.4142135381698608
     if PRECISE:
+        size = _least(tl.abs(x), 10.225)
+        square = size * size
+        t = size * 1.4142135381698608
         r, curve, s = _bell(square * 2.0, tl.fma(size, size, square * -1.0) * 2.0)
         rest = tl.fma(size, 2.420323427e-08, tl.fma(size, 1.4142135381698608, t * -1.0))
         value, left = _tail(r, curve, t, rest)
-        tail = (value + left) * (s * 2.0)
+        result = (value + left) * (s * 2.0)
     else:
-        tail = _short_tail(t, square, 2.0)
-    return tl.where(x < 0, 2.0 - tail, tail)
+        t = tl.abs(x) * 1.4142135381698608
+        tail, power = _short_tail(t, tl.fma(x * x, LOG2_E * -1.0, 27.0))
+        result = tail * power
+    return tl.where(x < 0, 2.0 - result, result)
 
 
 @triton.jit
 def erfinv(x, PRECISE: tl.constexpr = True):
+    """x times a function of w = -log(1 - x^2): of two polynomials, or right to 16 bits of one in the root of w."""
     below = tl.fma(x, x * -1.0, 1.0)
-    w = (log(below) if PRECISE else _hardware_log(below)) * -1.0
-    is_central = w < 5.0
-    v = tl.where(is_central, w - 2.5, (tl.sqrt_rn(w) if PRECISE else tl.sqrt(w)) - 3.0)
-    central = _horner(
-        v,
-        -8.83206041635276e-09,
-        2.3177625152470682e-08,
-        4.6682100673933746e-07,
-        -3.4619886264408706e-06,
-    )
-    central = _on(
-        central, v, -4.966972028341843e-06, 0.00021834151993971318, -0.0012527336366474628
-    )
-    central = _on(central, v, -0.00417738314718008, 0.24664027988910675, -5.214786824581097e-08)
-    tail = _horner(
-        v,
-        0.00011633839312708005,
-        -0.00030996353598311543,
-        -5.8121215261053294e-05,
-        0.001485646702349186,
-    )
-    tail = _on(tail, v, -0.0035963007248938084, 0.0056867157109081745, -0.0076376707293093204)
-    tail = _on(tail, v, 0.00944532360881567, 1.001675009727478, -1.709165786678568e-08)
-    curve = tl.where(is_central, central, tail)
-    base = tl.where(is_central, 1.5014094114303589, 2.832976818084717)
-    ratio = base + curve
-    value = x * ratio
     if PRECISE:
+        n, f = _mantissa(below)
+        w = _log(n, f, 0.0) * -1.0
+        inverse = _reciprocal_root(w)
+        root = w * inverse
+        root = tl.fma(tl.fma(root * -1.0, root, w), inverse * 0.5, root)
+        is_central = w < 5.0
+        v = tl.where(is_central, w - 2.5, root - 3.0)
+        central = _horner(
+            v,
+            -8.83206041635276e-09,
+            2.3177625152470682e-08,
+            4.6682100673933746e-07,
+            -3.4619886264408706e-06,
+        )
+        central = _on(
+            central, v, -4.966972028341843e-06, 0.00021834151993971318, -0.0012527336366474628
+        )
+        central = _on(central, v, -0.00417738314718008, 0.24664027988910675, -5.214786824581097e-08)
+        tail = _horner(
+            v,
+            0.00011633839312708005,
+            -0.00030996353598311543,
+            -5.8121215261053294e-05,
+            0.001485646702349186,
+        )
+        tail = _on(tail, v, -0.0035963007248938084, 0.0056867157109081745, -0.0076376707293093204)
+        tail = _on(tail, v, 0.00944532360881567, 1.001675009727478, -1.709165786678568e-08)
+        curve = tl.where(is_central, central, tail)
+        base = tl.where(is_central, 1.5014094114303589, 2.832976818084717)
+        ratio = base + curve
         value = tl.fma(x, ratio, x * (curve - (ratio - base)))
-    return tl.where(tl.abs(x) == 1.0, x * INFINITY, value)
+        result = tl.where(below > 0, value, x * _reciprocal_root(below))  # infinite for 1, else NaN
+    else:
+        v = _root(tl.abs(_log2(below))) - 1.5
+        series = _horner(v, -1.3096706652504508e-07, 1.8600378552946495e-06, -8.144226740114391e-06, -3.609138445881399e-07)  # fmt: skip
+        series = _on(
+            series, v, 8.485373837174848e-05, -8.768069528741762e-05, -0.0004956206539645791
+        )
+        series = _on(
+            series, v, 0.0004574270860757679, 0.0027590394020080566, -0.0006515621789731085
+        )
+        series = _on(series, v, -0.014848374761641026, -0.016977310180664062, 0.175823375582695)
+        series = tl.fma(tl.fma(series, v, 0.5207884907722473), v, 1.2669825553894043)
+        result = x * tl.abs(series)  # an infinite root gives minus infinity
+    return result
 
 
 @triton.jit
