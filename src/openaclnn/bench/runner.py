@@ -22,12 +22,12 @@ from openaclnn.bench.machine import (
 from openaclnn.bench.problems import first_variant, load_torch, measured, torch_objection
 from openaclnn.bench.processes import first_calls, peak_memory
 from openaclnn.bench.regimes import REGIMES, Regime
-from openaclnn.bench.speed import speed_cases
+from openaclnn.bench.speed import elementwise_cases, speed_cases
 from openaclnn.bench.timing import COPY, Bench, Case, Clock, CudaClock, Progress, Row, Steady
 from openaclnn.bench.training import MODULE, module_cases, override_cases, step_cases
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 
-SECTIONS = ("speed", "calls", "training", "overrides", "first-call", "memory")
+SECTIONS = ("speed", "elementwise", "calls", "training", "overrides", "first-call", "memory")
 _OF_TORCH = ("training", "overrides")  # these time openaclnn.torch
 BESIDE, ALONE = "beside PyTorch", "alone"
 
@@ -97,6 +97,8 @@ def _cases(section: str, settings: Settings) -> Iterator[Case]:
     regimes, dtypes, quick = settings.regimes or REGIMES[settings.device], settings.dtypes, settings.quick  # fmt: skip
     if section == "speed":
         yield from speed_cases(regimes, dtypes, quick, settings.headline)
+    elif section == "elementwise":
+        yield from elementwise_cases(settings.device, dtypes)
     elif section == "calls":
         yield from call_cases(dtypes or ((FLOAT,) if quick else FLOATS))
     elif section == "training":
@@ -194,6 +196,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     results["rows"] = rows(chosen["speed"], "timing", by_threads)
     copies = [row["gbps"] for row in results["rows"] if row["contender"] == COPY and row["gbps"]]
     results["copy_gbps"] = max(copies, default=None)
+    results["elementwise"] = rows(chosen["elementwise"], "elementwise", by_threads)
     calls = steady.rows(chosen["calls"], once, "calls that change")
     large = [case for case in chosen["training"] if case.regime != MODULE]
     steps = rows(large, "training", by_threads)
