@@ -53,6 +53,14 @@ def _rest(x, rest):
 
 
 @triton.jit
+def _signed(size, x):
+    """A number with the sign of another."""
+    bits = size.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    sign = x.to(tl.int32, bitcast=True) & -0x80000000
+    return (bits | sign).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def _horner(x, a, b, c, d):
     """a x^3 + b x^2 + c x + d"""
     return tl.fma(tl.fma(tl.fma(x, a, b), x, c), x, d)
@@ -132,16 +140,16 @@ def _reduced(x, rest, BIAS: tl.constexpr):
 @triton.jit
 def exp(x, rest=None, PRECISE: tl.constexpr = True):
     """The hardware's exp2(x * log2 e) loses |x| ulps, which only FLOAT results can show."""
-    if rest is not None:
-        rest = _rest(x, rest)
     if PRECISE:
+        if rest is not None:
+            rest = _rest(x, rest)
         bits, r, curve = _reduced(_least(_most(x, -174.0), 174.0), rest, 254)
         half = (bits << 22) & 0x7F800000
         other = (bits << 23) - half
         value = (curve + r) + 1.0
         result = value * half.to(tl.float32, bitcast=True) * other.to(tl.float32, bitcast=True)
     else:
-        result = tl.exp(x if rest is None else x + rest)
+        result = tl.exp(x)
     return result
 
 
@@ -180,9 +188,34 @@ def scaled_exp(multiplier, factor, x, PRECISE: tl.constexpr):
 
 
 @triton.jit
-def scaled_expm1(multiplier, factor, x):
+def _near_expm1(x):
+    """(exp(x) - 1) / x between -0.5 and 0.5, right to 16 bits."""
+    series = _horner(x, 0.0014090389013290405, 0.00841366034001112, 0.041663624346256256, 0.16665856540203094)  # fmt: skip
+    return tl.fma(tl.fma(series, x, 0.5), x, 1.0)
+
+
+@triton.jit
+def scaled_expm1(multiplier, factor, x, PRECISE: tl.constexpr):
     """2^n (exp(r) - 1) + (2^n - 1) with factor * x = n ln 2 + r; half of it fits where 2^n does not."""
     exponent = x * factor
+    # So small an exponent is its own result, by one product if it is none that overflows.
+    product = multiplier * factor
+    fits = (tl.abs(product) >= TINY) & (tl.abs(product) < INFINITY)
+    linear = x * tl.where(fits, product, factor) * tl.where(fits, 1.0, multiplier)
+    if PRECISE:
+        result = _precise_expm1(multiplier, factor, x, exponent)
+        small = (tl.abs(exponent) < 1.4901161193847656e-08) | (
+            exponent != exponent
+        )  # NaN is not within
+    else:
+        result = (_exp2(exponent * LOG2_E) - 1.0) * multiplier
+        linear = linear * _near_expm1(exponent)
+        small = tl.abs(exponent) < 0.5
+    return tl.where(small, linear, result)
+
+
+@triton.jit
+def _precise_expm1(multiplier, factor, x, exponent):
     within = tl.minimum(tl.maximum(exponent, -60.0), 89.0)
     n = tl.floor(tl.fma(within, LOG2_E, 0.5))
     # What is beyond the bounds comes to them by its own rounded product.
@@ -196,21 +229,15 @@ def scaled_expm1(multiplier, factor, x):
     ratio = tl.fma(ratio, r, 4.1666463017e-2)
     ratio = tl.fma(ratio, r, 1.6666667163e-1)
     ratio = tl.fma(ratio, r, 0.5)
-    result = tl.fma(half, tl.fma(r * r, ratio, r), half - 0.5) * 2.0 * multiplier
-    # So small an exponent is its own result, by one product if it is none that overflows; and NaN is not within.
-    product = multiplier * factor
-    fits = (tl.abs(product) >= 1.1754943508222875e-38) & (tl.abs(product) < float("inf"))
-    linear = x * tl.where(fits, product, factor) * tl.where(fits, 1.0, multiplier)
-    small = (tl.abs(exponent) < 1.4901161193847656e-08) | (exponent != exponent)
-    return tl.where(small, linear, result)
+    return tl.fma(half, tl.fma(r * r, ratio, r), half - 0.5) * 2.0 * multiplier
 
 
 @triton.jit
 def expm1(x, rest=None, PRECISE: tl.constexpr = True):
     """2^n (exp(r) - 1) + (2^n - 1) with x = n ln 2 + r; half of it fits where 2^n does not."""
-    if rest is not None:
-        rest = _rest(x, rest)
     if PRECISE:
+        if rest is not None:
+            rest = _rest(x, rest)
         bits, r, curve = _reduced(_least(_most(x, -60.0), 89.0), rest, 126)
         half = (bits << 23).to(tl.float32, bitcast=True)
         base = half - 0.5
@@ -222,11 +249,7 @@ def expm1(x, rest=None, PRECISE: tl.constexpr = True):
         # So small a number is its own result.
         result = tl.where(tl.abs(x) < 1.4901161193847656e-08, x, value * 2.0)
     else:
-        if rest is not None:
-            x = x + rest
-        near = _horner(x, 0.0014090389013290405, 0.00841366034001112, 0.041663624346256256, 0.16665856540203094)  # fmt: skip
-        near = tl.fma(tl.fma(near, x, 0.5), x, 1.0) * x
-        result = tl.where(tl.abs(x) < 0.5, near, _exp2(x * LOG2_E) - 1.0)
+        result = tl.where(tl.abs(x) < 0.5, _near_expm1(x) * x, _exp2(x * LOG2_E) - 1.0)
     return result
 
 
@@ -259,11 +282,17 @@ def _quotient(s, r, curve):
 def _sigmoid(v, rest):
     """sigmoid(-|v + rest|) as a number and a power of two, and 2^32 times that: (1 + q) / (1 + s (1 + q)) and s."""
     if rest is not None:
-        rest = _rest(v, rest)
-        rest = tl.where(v >= 0, rest * -1.0, rest)
+        # With another sign where v is not below 0, by operations that are the same for -v and -rest, so that words of both share what follows.
+        rest = _rest(v, _signed(tl.abs(rest), rest * v) * -1.0)
     r, curve, s, raised = _below(tl.abs(v) * -1.0, rest)
     value, left = _quotient(s, r, curve)
     return value + left, s, raised
+
+
+@triton.jit
+def _lowered_sigmoid(x):
+    """2^24 sigmoid(x), right to 16 bits, where that is not subnormal."""
+    return reciprocal(_exp2(tl.fma(x, LOG2_E * -1.0, -24.0)) + 5.9604644775390625e-08)
 
 
 @triton.jit
@@ -272,10 +301,7 @@ def sigmoid(x, rest=None, PRECISE: tl.constexpr = True):
         value, s, _ = _sigmoid(x, rest)
         result = tl.where(x >= 0, tl.fma(value * -1.0, s, 1.0), value * s)
     else:
-        if rest is not None:
-            x = x + _rest(x, rest)
-        e = tl.exp(tl.abs(x) * -1.0)
-        result = tl.where(x >= 0, 1.0, e) * reciprocal(e + 1.0)
+        result = _lowered_sigmoid(x) * 5.9604644775390625e-08
     return result
 
 
@@ -284,15 +310,13 @@ def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
     if PRECISE:
         value, s, raised = _sigmoid(v, rest)
         far = v < -80.0
-        scaled = x * tl.where(far, raised, s)
-        below = scaled * value
+        below = x * tl.where(far, raised, s) * value
         below = tl.where(far, below * 2.3283064365386963e-10, below)
-        # Infinite less infinite would be NaN, and -0 less -0 is 0.
-        above = tl.where((v > 30.0) | (x == 0), x, tl.fma(scaled * -1.0, value, x))
-        result = tl.where(v > 0, above, below)
+        result = tl.where(v > 0, x * tl.fma(value * -1.0, s, 1.0), below)
     else:
-        half = tl.exp(v * 0.5)  # far below 0 the exponential alone is subnormal
-        result = tl.where(v < -80.0, x * half * half, x * sigmoid(v, rest, PRECISE))
+        value = _lowered_sigmoid(v)  # far below 0 the sigmoid alone is subnormal
+        far = x * value * 5.9604644775390625e-08
+        result = tl.where(v < -80.0, far, x * (value * 5.9604644775390625e-08))
     return result
 
 
@@ -336,14 +360,10 @@ def _sum(x, y, left):
 
 @triton.jit
 def softplus(x, rest=None, PRECISE: tl.constexpr = True):
-    if rest is not None:
+    if PRECISE and rest is not None:
         rest = _rest(x, rest)
-        if PRECISE:
-            value, left = _softened(x, tl.where(x > 0, rest * -1.0, rest), PRECISE)
-            left = tl.where(x > 0, left + rest, left)
-        else:
-            x = x + rest
-            value, left = _softened(x, None, PRECISE)
+        value, left = _softened(x, tl.where(x > 0, rest * -1.0, rest), PRECISE)
+        left = tl.where(x > 0, left + rest, left)
     else:
         value, left = _softened(x, None, PRECISE)
     if PRECISE:
@@ -361,14 +381,6 @@ def log_sigmoid(x, PRECISE: tl.constexpr = True):
     else:
         result = _least(x, 0.0) - (value + left)
     return result
-
-
-@triton.jit
-def _signed(size, x):
-    """A number with the sign of another."""
-    bits = size.to(tl.int32, bitcast=True) & 0x7FFFFFFF
-    sign = x.to(tl.int32, bitcast=True) & -0x80000000
-    return (bits | sign).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -593,7 +605,7 @@ def normal_pdf(x, PRECISE: tl.constexpr = True):
 def gelu(x, PRECISE: tl.constexpr = True):
     factor = tl.abs(_least(x, 14.46))  # infinity times nothing is NaN, but only below 0
     below = _normal_tail(x, factor, PRECISE)
-    return _most(-0.0, x) - below
+    return tl.where(x >= 0, x - below, below * -1.0)
 
 
 @triton.jit
@@ -727,9 +739,22 @@ def maximum(x, y):
 
 
 @triton.jit
-def divide(x, y):
-    """IEEE division; Triton's own is off by 2 ulps."""
-    return tl.div_rn(x, y)
+def divide(x, y, PRECISE: tl.constexpr = True):
+    """IEEE division; Triton's own is off by 2 ulp, which 16 bits do not show."""
+    if not PRECISE:
+        result = x / y
+    elif len(y.shape) > 0:
+        result = tl.div_rn(x, y)
+    else:
+        # By one number for all: a product and what it left, in a third of the instructions.
+        lift = tl.where(tl.abs(y) > 1e30, 2.0**-64, tl.where(tl.abs(y) < 1e-30, 2.0**64, 1.0))
+        divisor = y * lift
+        inverse = tl.div_rn(1.0, divisor)
+        product = x * inverse
+        result = tl.fma(tl.fma(product * -1.0, divisor, x), inverse, product)
+        ordinary = (tl.abs(product) > 0) & (tl.abs(product) < INFINITY)  # 0 keeps its sign
+        result = tl.where(ordinary, result, product) * lift
+    return result
 
 
 WORDS: dict[str, Any] = {
