@@ -107,7 +107,7 @@ def measured() -> list[Operator]:
 
 def taken(operator: Operator, dtypes: Sequence[DType]) -> list[DType]:
     """Of these dtypes, those that the operator takes."""
-    return [dtype for dtype in dtypes if dtype in operator.tensors[0].dtypes]
+    return [dtype for dtype in dtypes if dtype in operator.data_dtypes]
 
 
 def first_variant(operator: Operator) -> str:

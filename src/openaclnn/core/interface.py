@@ -205,9 +205,16 @@ class Interface:
         """The floating types it takes on a product; none where the product lacks it."""
         if not self.supported_on(product):
             return ()
-        beyond = [d for d in self.tensors[0].dtypes if d.kind == "floating" and d not in FLOATS]
-        known = self.tensors[0].dtypes
-        return (*(d for d in FLOATS if d in product.floats and d in known), *beyond)
+        beyond = [d for d in self.data_dtypes if d.kind == "floating" and d not in FLOATS]
+        return (*(d for d in FLOATS if d in product.floats and d in self.data_dtypes), *beyond)
+
+    @property
+    def data_dtypes(self) -> tuple[DType, ...]:
+        """The dtypes of its data: of the first tensor that may have several floating ones, or of the first."""
+        several = (
+            p.dtypes for p in self.tensors if [d.kind for d in p.dtypes].count("floating") > 1
+        )
+        return next(several, self.tensors[0].dtypes)
 
     def prototypes(self) -> tuple[str, str]:
         """The C prototypes of phase one and phase two."""
