@@ -140,9 +140,9 @@ register(
         name="aclnnFusedLinearOnlineMaxSum",
         summary="A linear layer's logits on a rank with some columns of the vocabulary, as the largest, the sum of powers and the target's of each row.",
         formula=(
-            "x = input * weight^T; logitsMax = max of the row of x; sumExpLogits = sum over the row of exp(x - logitsMax)\n"
-            "away = target < vocabStartIndex or target >= vocabEndIndex or target - vocabStartIndex >= n; targetMask: a bit for each row, 1 where away\n"
-            "maskedTarget = away ? 0 : target - vocabStartIndex; predictedLogits = away ? 0 : x[maskedTarget] - logitsMax; vocabParallelLogits = x"
+            "x = input * weight^T; m = the largest x of the row; logitsMaxLocal = m; sumExpLogitsLocal = sum over the row of exp(x - m)\n"
+            "a = target < vocabStartIndex or target >= vocabEndIndex or target - vocabStartIndex >= n; targetMask has a bit for each row: a\n"
+            "maskedTarget = a ? 0 : target - vocabStartIndex; predictedLogitsLocal = a ? 0 : x[maskedTarget] - m; vocabParallelLogits = x"
         ),
         parameters=(
             INPUT,
@@ -296,7 +296,7 @@ EXAMPLE = {"grad": (FLOAT, [1, 2, 0.5]), "input": (FLOAT16, [[1.0, 2], [0, -1], 
 
 
 def _shapes_of(name: str, *axes: str) -> Check:
-    return checks.shape_is("12", name, _shape(*axes), f"of {' and '.join(axes)}")
+    return checks.shape_is("12", name, _shape(*axes), "of input's rows")
 
 
 register(
@@ -304,8 +304,8 @@ register(
         name="aclnnFusedLinearCrossEntropyLossGrad",
         summary="Gradients of the cross entropy of a linear layer by its input and by a rank's columns of its weight.",
         formula=(
-            "P = softmax, or exp(input * weight^T - logitsMax) / sumExpLogits; away = the row's bit of targetMask\n"
-            "G[i, j] = (P[i, j] - (j == maskedTarget[i] and not away[i])) * grad[i], rounded to input's dtype\n"
+            "P = exp(input * weight^T - logitsMax) / sumExpLogits, or softmax if there is one; a[i] is the bit of row i of targetMask\n"
+            "G[i, j] = (P[i, j] - (1 - a[i]) * (j == maskedTarget[i])) * grad[i], rounded to the dtype of input\n"
             "inputGrad = G * weight; weightGrad = G^T * input"
         ),
         parameters=(
