@@ -133,7 +133,7 @@ def _evaluated(
             case "classes":
                 return torch.full((), float(classes), dtype=dtype, device=device)
             case "total":
-                (x,) = operands
+                x = operands[0]
                 return x.sum(-1, keepdim=True) if "c" in node.of[0].axes else x * classes
             case "largest":
                 return operands[0].amax(-1, keepdim=True) if "c" in node.of[0].axes else operands[0]

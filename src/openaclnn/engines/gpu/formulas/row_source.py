@@ -81,16 +81,17 @@ def share(x, whole, PRECISE: tl.constexpr):
 
 
 MINUS_LN2 = tl.constexpr(-0.6931471805599453)
+LOWEST_POWER = tl.constexpr(-200.0)  # whose power FLOAT cannot tell from 0
 
 
 @triton.jit
 def power(x, top, PRECISE: tl.constexpr):
     """exp(x - top) for the largest of its row: the hardware's power of two of a product, made better by what that lost where it shows. It is 1 where
-    both are equal, and 0 from -200 on, which FLOAT cannot tell from less.
+    both are equal, and 0 from LOWEST_POWER on.
     """
     shifted = x - top
     if PRECISE:
-        shifted = tl.maximum(shifted, -200.0, propagate_nan=tl.PropagateNan.ALL)
+        shifted = tl.maximum(shifted, LOWEST_POWER, propagate_nan=tl.PropagateNan.ALL)
         exponent = shifted * LOG2_E
         result = tl.exp2(exponent)
         result = tl.fma(result, tl.fma(exponent, MINUS_LN2, shifted), result)
@@ -100,10 +101,15 @@ def power(x, top, PRECISE: tl.constexpr):
 
 
 @triton.jit
+def below(x, y):
+    """-|x - y|, not below a number whose power is 0; 0 for two infinities of one sign, and for NaN: the largest of all is what they make it."""
+    distance = tl.minimum(tl.abs(x - y) * -1.0, 0.0, propagate_nan=tl.PropagateNan.NONE)
+    return tl.maximum(distance, LOWEST_POWER)
+
+
+@triton.jit
 def ratio(x, y):
-    """exp(-|x - y|); 1 for two infinities of one sign, and for NaN: the largest of all is what they make it. It is as exact as its
-    part in a sum from 1 on needs.
-    """
+    """exp(-|x - y|), 1 for those. It is as exact as its part in a sum from 1 on needs."""
     distance = tl.minimum(tl.abs(x - y) * -1.0, 0.0, propagate_nan=tl.PropagateNan.NONE)
     return tl.exp2(distance * LOG2_E)
 
@@ -167,13 +173,11 @@ class _Writer:
                 text = f"widen(tl.load(from_{x} + first_{x} + {operands[1]} * {self.step(x)}, mask={hit}, other=0), COMPUTE)"
             case "total" | "largest":
                 text = self.reduced(node.what, self.masked(node))
-            case "/" if node.of[1].online is not None:
+            case "/" if node.of[1].sums_powers:
                 text = f"share({', '.join(operands)}, PRECISE)"
             case "/":
                 text = f"divide({', '.join(operands)})"
-            case "log" if (
-                node.of[0].online is not None
-            ):  # with the largest one's 1 among what is summed
+            case "log" if node.of[0].sums_powers:  # with the largest one's 1 among what is summed
                 text = f"log_from_one({operands[0]}, PRECISE)"
             case "exp" if _is_below_largest(node.of[0]):
                 text = f"power({', '.join(map(self.name, node.of[0].of))}, PRECISE)"
@@ -192,7 +196,7 @@ class _Writer:
 
     def masked(self, node: Node) -> str:
         """A reduction's operand, with the neutral element for classes beyond the last."""
-        (operand,) = node.of
+        operand = node.of[0]
         value, neutral = self.name(operand), NEUTRAL[node.what]
         if self.beyond(operand) == neutral:
             return value
@@ -398,7 +402,8 @@ class _Writer:
         text = self.ready(0)
         for level in range(1, self.graph.levels + 1):
             own = [n for n in self.graph.nodes if n.what in NEUTRAL and n.level == level]
-            rescaled = {n.online.index: n for n in own if n.online is not None}
+            rescaled = {n.online.index: n for n in own if n.online is not None and n.sums_powers}
+            weighted = {n.of[1].index: n for n in own if n.online is not None and not n.sums_powers}
             alone, last = [n for n in own if n.online is None], []
             for node in own:
                 text.append(
@@ -409,11 +414,15 @@ class _Writer:
                 last.append(f"own = {self.masked(node)}")
                 if node.index in rescaled:
                     # One exp: of the sum where the element is above the maximum, else of the element.
-                    total = f"lanes{rescaled[node.index].index}"
-                    last += [
-                        f"less = ratio(own, {lanes})",
-                        f"{total} = tl.where(own > {lanes}, {total} * less + 1.0, {total} + less)",
-                    ]
+                    power_sum = rescaled[node.index]
+                    total = f"lanes{power_sum.index}"
+                    if power_sum.index not in weighted:
+                        last.append(f"less = ratio(own, {lanes})")
+                    else:
+                        sums = f"lanes{weighted[power_sum.index].index}"
+                        last += [f"apart = below(own, {lanes})", "less = tl.exp2(apart * LOG2_E)"]  # fmt: skip
+                        last.append(f"{sums} = tl.where(own > {lanes}, tl.fma(apart, {total}, {sums}) * less, tl.fma(apart, less, {sums}))")  # fmt: skip
+                    last.append(f"{total} = tl.where(own > {lanes}, {total} * less + 1.0, {total} + less)")  # fmt: skip
                 step = f"{lanes} + own" if node.what == "total" else f"largest_of({lanes}, own)"
                 last.append(f"{lanes} = {step}")
             text += self.loop(level, tuple(n.of[0] for n in alone), "evict_last", last)
@@ -421,6 +430,9 @@ class _Writer:
                 lanes = f"lanes{node.index}"
                 if node.online is not None:
                     top = node.online.index
+                    if not node.sums_powers:
+                        fall = f"tl.maximum(lanes{top} - v{top}, LOWEST_POWER)"
+                        lanes = f"tl.fma({fall}, lanes{node.of[1].index}, {lanes})"
                     lanes = f"{lanes} * power(lanes{top}, v{top}, PRECISE)"
                 text.append(f"v{node.index} = {self.reduced(node.what, lanes)}")
             text += self.ready(level)
@@ -474,8 +486,8 @@ def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Trave
     """The kernel, for these values of the formula's switches."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
     scope = {
-        **WORDS, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power,
-        "ratio": ratio, "share": share, "total_of": total_of,
+        **WORDS, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
+        "below": below, "ratio": ratio, "share": share, "total_of": total_of,
     }  # fmt: skip
     _, numbers, _ = parameters_of(formula, len(graph.results), traversal)
     # Numbers are no part of a variant.
