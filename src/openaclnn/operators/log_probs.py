@@ -26,9 +26,9 @@ from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, Plan, class_plan, empty_plan
 from openaclnn.engines.formulas import log_probs as formulas
-from openaclnn.engines.formulas.rows import RowFormula
+from openaclnn.engines.formulas.rows import ROLES, RowFormula
 
-__all__ = ["LOG_PROBS", "row_operator"]
+__all__ = ["EXCESS", "LOG_PROBS", "RULES", "log_probabilities", "row_operator"]
 
 Array = np.ndarray[Any, Any]
 ROWS, LOGITS = "(...)", "(..., C)"
@@ -67,6 +67,8 @@ def row_operator(
     def parameter(own: str) -> Parameter:
         if kinds.get(own) == "Target":
             return Parameter(own, Kind.TENSOR, texts[own], ROWS, (INT64, INT32))
+        if kinds.get(own) == "PerClass":
+            return Parameter(own, Kind.TENSOR, texts[own], "(C,)", (FLOAT,), weak=False)
         if own in rows:
             return Parameter(own, Kind.TENSOR, texts[own], LOGITS, FLOATS, weak=own != rows[0])
         if own in kinds:
@@ -81,6 +83,9 @@ def row_operator(
     def of_rows(call: Call) -> tuple[tuple[int, ...], ...]:
         return (call.tensor(rows[0]).shape[:-1],)
 
+    def of_classes(call: Call) -> tuple[tuple[int, ...], ...]:
+        return (call.tensor(rows[0]).shape[-1:],)
+
     def results(call: Call) -> Any:
         logits = call.tensor(rows[0])
         made: list[OutputSpec] = [
@@ -92,7 +97,7 @@ def row_operator(
         logits = call.tensor(rows[0])
         if logits.empty:
             return empty_plan(name, (output_names[0], call.tensor(output_names[0])))
-        roles = ["full" if kinds[own] == "Row" else "positions" for own in read]
+        roles = [ROLES[kinds[own]] for own in read]
         return class_plan(
             name, kernel.name, FLOAT,
             [(own, call.tensor(own), role) for own, role in zip(read, roles, strict=True)],
@@ -100,7 +105,8 @@ def row_operator(
             logits.shape, len(logits.shape) - 1, targets[0] if targets else -1, told(call), tuple(free),
         )  # fmt: skip
 
-    per_row = [own for own in (*read, *output_names) if own not in rows and not (full and own == "out")]  # fmt: skip
+    per_class = [own for own in read if kinds[own] == "PerClass"]
+    per_row = [own for own in (*read, *output_names) if own not in (*rows, *per_class, *["out"] * full)]  # fmt: skip
     return Operator(
         name=name,
         summary=summary,
@@ -114,6 +120,7 @@ def row_operator(
             *(checks.rank_at_most("3", own) for own in rows),
             checks.value_check("4", "input has a class", _has_classes, INVALID),
             *(checks.same_shape("5", own, rows[0]) for own in (*rows[1:], *(["out"] if full else []))),
+            *(checks.shape_is("5", own, of_classes, f"(C,) of {rows[0]}") for own in per_class),
             *(checks.shape_is("5", own, of_rows, f"of {rows[0]}'s rows") for own in per_row),
             *rules,
         ),
@@ -127,7 +134,7 @@ def row_operator(
 # Of probabilities, everything is computed as it stands above.
 
 
-def _log_probabilities(input: Array, excess: float, work: Any) -> tuple[Array, Array, Array]:
+def log_probabilities(input: Array, excess: float, work: Any) -> tuple[Array, Array, Array]:
     z = input.astype(work) * (work(1) + work(excess))
     top = z.max(axis=-1)
     rest = np.log(np.exp(z - top[..., None]).sum(axis=-1, dtype=work))
@@ -148,7 +155,7 @@ def _products(log_p: Array) -> Array:
 
 def _forward(input: Array, target: Array | None, ignored: int, excess: float, work: Any, wanted: str) -> tuple[Array, ...]:  # fmt: skip
     with np.errstate(all="ignore"):
-        top, rest, log_p = _log_probabilities(input, excess, work)
+        top, rest, log_p = log_probabilities(input, excess, work)
         results = []
         counted: Any = True
         if target is not None:
@@ -217,9 +224,9 @@ def reference_both_grad(
 
 
 _IGNORED = Parameter("ignoreIndex", Kind.INT64, "the class that counts for nothing", default=-100)
-_EXCESS = Parameter("excess", Kind.DOUBLE, "one over the temperature, less 1", default=0.0)
-_RULES = (checks.value_check("6", "excess is above -1", _excess_in_range, INVALID),)
-_FREE = Free("excess", low=float(np.nextafter(np.float32(-1), np.float32(0))), high=float(np.finfo(np.float32).max), keeps_zero=True)  # fmt: skip
+EXCESS = Parameter("excess", Kind.DOUBLE, "one over the temperature, less 1", default=0.0)
+RULES = (checks.value_check("6", "excess is above -1", _excess_in_range, INVALID),)
+_FREE_EXCESS = Free("excess", low=float(np.nextafter(np.float32(-1), np.float32(0))), high=float(np.finfo(np.float32).max), keeps_zero=True)  # fmt: skip
 
 
 def _operator(
@@ -232,15 +239,18 @@ def _operator(
         numbers = {"ignore_index": call["ignoreIndex"]} if targeted else {}
         return {**numbers, "excess": excess, "scales": excess != 0}
 
-    numbers = (_IGNORED, _EXCESS) if targeted else (_EXCESS,)
-    free = (Free("ignore_index", whole=True), _FREE) if targeted else (_FREE,)
-    return row_operator(name, summary, formula, kernel, read, written, reference, sample, TEXTS, numbers, told, free, _RULES)  # fmt: skip
+    numbers = (_IGNORED, EXCESS) if targeted else (EXCESS,)
+    free = (Free("ignore_index", whole=True), _FREE_EXCESS) if targeted else (_FREE_EXCESS,)
+    return row_operator(name, summary, formula, kernel, read, written, reference, sample, TEXTS, numbers, told, free, RULES)  # fmt: skip
 
 
 _PROBABILITIES = "z = (1 + excess) * input, top = max z, rest = log(sum of exp(z - top)), log p = (z - top) - rest, along the last axis\n"
 _LOG_PROB = "logProb = log p[target], 0 where the target is ignored"
 _ENTROPY = "entropy = -(sum of p * log p)"
-_BY_LOG_PROB, _BY_ENTROPY = "gradLogProb * ([c = target] - p)", "gradEntropy * p * (log p + entropy)"
+_BY_LOG_PROB, _BY_ENTROPY = (
+    "gradLogProb * ([c = target] - p)",
+    "gradEntropy * p * (log p + entropy)",
+)
 _ROW, _LN2 = (FLOAT, [[0, 0], [2, 2]]), math.log(2)
 _TARGETS = (INT64, [0, -100])
 

@@ -13,16 +13,18 @@ from openaclnn.engines.formulas.rows import (
     row_formula,
     total,
 )
-from openaclnn.engines.formulas.words import Value, exp, expm1, fma, log, maximum, where
+from openaclnn.engines.formulas.words import Value, exp, expm1, log, maximum, where
 
-LOWEST = -200.0  # whose power is 0 in FLOAT, so that a class of probability 0 has no part in an entropy
+LOWEST = (
+    -200.0
+)  # whose power is 0 in FLOAT, so that a class of probability 0 has no part in an entropy
 
 
 def _scaled(x: Value, excess: Value, scales: bool) -> Value:
     """Times 1 + excess."""
     result = x
     if scales:
-        result = fma(x, excess, x)
+        result = x * (excess + 1.0)
     return result
 
 

@@ -338,7 +338,9 @@ class Passes:
                 factor = (old == -math.inf).choose(0.0, factor)
                 rescaled = [n for n in phase.reductions if n.online is not None and n.online.index == index]  # fmt: skip
                 for node in rescaled:
-                    if not node.sums_powers:  # those that the powers' total has not been rescaled for
+                    if (
+                        not node.sums_powers
+                    ):  # those that the powers' total has not been rescaled for
                         fall = (old == -math.inf).choose(0.0, old - top.to("f64"))
                         running[node.index].add(running[node.of[1].index], fall)
                 for node in rescaled:
