@@ -1,6 +1,6 @@
 """Losses and ELU as functions of PyTorch's signatures, whose forward and backward are our kernels on the CPU and CUDA.
 
-What these kernels do not have (other dtypes and devices, class probabilities as targets, weights of L1) PyTorch's own
+What these kernels do not have (other dtypes and devices, weights of L1) PyTorch's own
 functions compute, and what is wrong they refuse, so that its words and exception types are the user's.
 """
 
@@ -50,10 +50,18 @@ from openaclnn.torch.fused_backward import LEAST, LEAST_ROWS, loss_ahead, loss_o
 from openaclnn.torch.gradients import Formula
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
 from openaclnn.torch.linear import linear_cross_entropy
+from openaclnn.torch.log_probs import (
+    distillation_kl,
+    entropy,
+    log_probs_and_entropy,
+    selected_log_probs,
+    soft_cross_entropy,
+)
 from openaclnn.torch.refusals import UnservedError, reduction_of
 
 __all__ = [
-    "check_targets", "cross_entropy", "elu", "l1_loss", "linear_cross_entropy", "nll_loss", "smooth_l1_loss",
+    "check_targets", "cross_entropy", "distillation_kl", "elu", "entropy", "l1_loss", "linear_cross_entropy", "log_probs_and_entropy", "nll_loss", "selected_log_probs",
+    "smooth_l1_loss",
 ]  # fmt: skip
 
 MAX_AXES = 8
@@ -387,7 +395,7 @@ def cross_entropy(
 
     Logits and two numbers a row are kept for backward. `zloss_scale` adds that many times the square of the log-sum-exp;
     `inplace` lets the gradient be written into the logits' memory, whose values are gone then. On CUDA a class index out of range
-    counts for nothing, unless `check_targets(True)` asks for an error; class probabilities as targets are PyTorch's.
+    counts for nothing, unless `check_targets(True)` asks for an error. Targets may be class probabilities, of the logits' shape and dtype.
 
     >>> cross_entropy(torch.tensor([[0.0, 0.0], [5.0, 1.0]]), torch.tensor([0, 1]), label_smoothing=0.1)
     tensor(2.2556)
@@ -489,8 +497,11 @@ def _by_kernels(
     input: Any, target: Any, weight: Any, options: tuple[Any, ...], inplace: bool
 ) -> Any:  # fmt: skip
     """The loss of what the kernels take, None of what they do not."""
-    reduction, ignore_index, label_smoothing, _ = options
+    reduction, ignore_index, label_smoothing, zloss_scale = options
     numbers = is_index(ignore_index) and is_number(label_smoothing)
+    if numbers and is_memory(target) and target.is_floating_point() and is_ours(input):
+        plain = ignore_index < 0 and not zloss_scale and reduction in REDUCTIONS
+        return soft_cross_entropy(input, target, weight, reduction, label_smoothing) if plain else None  # fmt: skip
     if not (numbers and 0.0 <= label_smoothing <= 1.0 and _fits(input, target, weight, reduction)):
         return None
     logits, rows, rank = input, target, input.dim()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +25,7 @@ from openaclnn.torch.dispatch import is_index, is_memory, is_number, needs_dispa
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import forward_mode, transformed
 
-__all__ = ["linear_cross_entropy"]
+__all__ = ["Layer", "Sums", "check_shapes", "linear_cross_entropy"]
 
 _FORWARD, _BACKWARD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
 _scaled, _soft_cap, _soft_cap_backward = map(Kernel, (SCALED, SOFT_CAP, SOFT_CAP_BACKWARD))
@@ -100,7 +100,7 @@ def linear_cross_entropy(
             token_weight=token_weight, denominator=denominator, memory=memory, accumulate=accumulate,
         )  # fmt: skip
         return overridden
-    _check(input, linear_weight, target, linear_bias, token_weight, ignore_index, memory)
+    check_shapes(input, linear_weight, target, linear_bias, token_weight, ignore_index, memory)
     dtype, device = input.dtype, input.device.type
     casts = torch.amp.is_autocast_available(device)
     if casts and torch.is_autocast_enabled(device) and dtype is not torch.float64:
@@ -134,7 +134,7 @@ def linear_cross_entropy(
     return loss.reshape(target.shape) if reduction == "none" else loss
 
 
-def _check(
+def check_shapes(
     input: Any,
     linear_weight: Any,
     target: Any,
@@ -305,7 +305,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         ), *rest
 
 
-class _Sums(NamedTuple):
+class Sums(NamedTuple):
     """Gradients, those of weights and bias as they were added up: with all columns of a chunk, in the dtype of sums, and to be scaled."""
 
     of_input: Any
@@ -337,11 +337,9 @@ class _Sums(NamedTuple):
         return rounded
 
 
-def _chunk_rows(rows: int, row_bytes: int, options: Options) -> int:
-    """How many rows a chunk has; many are a multiple of 128."""
-    size = options.rows or (options.memory // row_bytes if options.memory else -(-rows // PARTS))
-    if not options.rows and not options.memory:
-        size = min(size, MOST_ROWS)
+def _chunk_rows(rows: int, row_bytes: int, memory: int, asked: int) -> int:
+    """How many rows a chunk has, of so many bytes at the most or of so many rows, or by default; many are a multiple of 128."""
+    size = asked or (memory // row_bytes if memory else min(-(-rows // PARTS), MOST_ROWS))
     size = size // 128 * 128 if size > 128 else size
     return max(1, min(size, rows))
 
@@ -351,17 +349,71 @@ def _pitch(classes: int, aligned: bool) -> int:
     return -(-classes // ALIGNED) * ALIGNED if aligned else classes
 
 
+class Layer:
+    """A linear layer's logits chunk by chunk, and what becomes of the gradients of these."""
+
+    def __init__(
+        self, input: Any, linear_weight: Any, bias: Any, wanted: Sequence[bool], softcap: float, memory: int = 0, rows: int = 0,
+        accumulated: bool = True,
+    ) -> None:  # fmt: skip
+        self.input, self.linear_weight, self.bias, self.wanted = input, linear_weight, bias, wanted
+        self.softcap, self.accumulated, self.classes = softcap, accumulated, linear_weight.shape[0]
+        self.short = input.dtype is not torch.float32
+        self.pitch = pitch = _pitch(self.classes, self.short and input.is_cuda)
+        more = pitch - self.classes
+        if more:
+            self.linear_weight = torch_functional.pad(linear_weight, (0, 0, 0, more))
+            self.bias = None if bias is None else torch_functional.pad(bias, (0, more))
+        buffers = 2 if softcap and any(wanted) else 1
+        self.step = _chunk_rows(len(input), buffers * pitch * input.dtype.itemsize, memory, rows)
+        self.memory = input.new_empty(buffers, self.step, pitch)
+        self.of_input = self.of_weight = self.of_bias = None
+        if wanted[0]:
+            self.of_input = torch.empty_like(input, memory_format=torch.contiguous_format)
+
+    def __iter__(self) -> Iterator[tuple[int, int, Any]]:
+        """Each chunk's first row, the one behind its last, and its logits with all columns."""
+        rows = len(self.input)
+        for begin, end in itertools.pairwise([*range(0, rows, self.step), rows]):
+            x, whole = self.input[begin:end], self.memory[0, : end - begin]
+            if self.bias is None:
+                torch.mm(x, self.linear_weight.t(), out=whole)
+            else:
+                torch.addmm(self.bias, x, self.linear_weight.t(), out=whole)
+            if self.softcap:
+                _soft_cap.into(whole, whole, self.softcap)
+            yield begin, end, whole
+
+    def place(self, whole: Any) -> Any:
+        """Where the gradient of a chunk is written: over its logits, unless the soft cap's gradient is made of these, too."""
+        return self.memory[1, : len(whole)] if self.softcap else whole
+
+    def take(self, begin: int, end: int, gradient: Any, whole: Any, columns: int, scale: Any) -> None:  # fmt: skip
+        """Add the gradient of a chunk, with so many columns that were written, to those that are wanted."""
+        if self.softcap:
+            ours = gradient[:, : self.classes]
+            _soft_cap_backward.into(ours, ours, whole[:, : self.classes], self.softcap)
+        if columns != self.pitch:
+            gradient[:, self.classes :] = 0  # what is no number there would spread
+        if self.of_input is not None:
+            _product(self.of_input[begin:end], gradient, self.linear_weight, scale)
+        if self.wanted[1]:
+            self.of_weight = _plus_product(self.of_weight, gradient.t(), self.input[begin:end], self.accumulated)  # fmt: skip
+        if self.wanted[2]:
+            part = gradient.sum(0, dtype=torch.float32)
+            self.of_bias = part if self.of_bias is None else self.of_bias.add_(part)
+
+    def sums(self, scale: Any) -> Sums:
+        return Sums(self.of_input, self.of_weight, self.of_bias, scale, self.classes, self.input.dtype)  # fmt: skip
+
+
 def _chunks(
     tensors: Tensors, gradient: Any, wanted: Sequence[bool], options: Options
-) -> tuple[Any, _Sums]:
+) -> tuple[Any, Sums]:
     """The loss, and the gradients that are wanted of inputs, weights and bias: of the loss itself, or, with a number for each row, of their losses."""
     input, linear_weight, bias, target, weight, token_weight, denominator = tensors
-    rows, classes, dtype = input.shape[0], linear_weight.shape[0], input.dtype
-    short = dtype is not torch.float32
-    pitch = _pitch(classes, short and input.is_cuda)
-    if pitch != classes:
-        linear_weight = torch_functional.pad(linear_weight, (0, 0, 0, pitch - classes))
-        bias = None if bias is None else torch_functional.pad(bias, (0, pitch - classes))
+    layer = Layer(input, linear_weight, bias, wanted, options.softcap, options.memory, options.rows, options.accumulated)  # fmt: skip
+    rows, classes, dtype = input.shape[0], layer.classes, input.dtype
     scale = None  # of sums, which is a number on the device
     if options.reduction == "mean" and gradient is None:
         if denominator is None:
@@ -369,66 +421,37 @@ def _chunks(
         scale = denominator.float().reciprocal()
     factors = None if weight is None else weight.float()
     # Classes that are none have no share in a row, but would in what smoothing spreads; targets must not be among them.
-    columns = classes if options.smoothing else pitch
+    columns = classes if options.smoothing else layer.pitch
     if columns != classes:
         factors = None if factors is None else torch_functional.pad(factors, (0, columns - classes))
         target = torch.where(target < classes, target, options.ignored)
     shares = gradient if gradient is not None else input.new_ones(rows)
     if token_weight is not None:
         shares = shares * token_weight
-    if scale is not None and not short:
-        shares, scale = (
-            shares * scale,
-            None,
-        )  # FLOAT's digits bear it; sums of 16 bits are scaled before they are rounded
+    if scale is not None and not layer.short:
+        # FLOAT's digits bear it; sums of 16 bits are scaled before they are rounded.
+        shares, scale = shares * scale, None
     shares = shares.to(dtype)
-    buffers = 2 if options.softcap and any(wanted) else 1
-    step = _chunk_rows(rows, buffers * pitch * dtype.itemsize, options)
-    memory = input.new_empty(buffers, step, pitch)
     losses = torch.empty(rows, dtype=torch.float32, device=input.device)
-    of_input = torch.empty_like(input, memory_format=torch.contiguous_format) if wanted[0] else None
-    of_weight = of_bias = None
-    for begin, end in itertools.pairwise([*range(0, rows, step), rows]):
-        x, t, whole = input[begin:end], target[begin:end], memory[0, : end - begin]
-        if bias is None:
-            torch.mm(x, linear_weight.t(), out=whole)
-        else:
-            torch.addmm(bias, x, linear_weight.t(), out=whole)
-        if options.softcap:
-            _soft_cap.into(whole, whole, options.softcap)
+    for begin, end, whole in layer:
+        t = target[begin:end]
         if columns != classes:
             whole[:, classes:] = -math.inf
         logits = whole[:, :columns]
         numbers = "none", options.ignored, options.smoothing, options.zloss_scale
         loss, top, rest = _FORWARD.call(logits, t, factors, *numbers)
-        losses[begin:end] = _exact(loss, logits, t, top, rest, factors, options) if short else loss
-        if not any(wanted):
-            continue
-        given = shares[begin:end], logits, top, rest, t, factors, *numbers
-        if options.softcap:  # whose gradient is made of the logits, too
-            whole = memory[1, : end - begin]
-            _BACKWARD.into(whole[:, :columns], *given)
-            ours = whole[:, :classes]
-            _soft_cap_backward.into(ours, ours, logits[:, :classes], options.softcap)
-        else:
-            _BACKWARD.into(logits, *given)
-        if columns != pitch:
-            whole[:, classes:] = 0  # what is no number there would spread
-        if of_input is not None:
-            _product(of_input[begin:end], whole, linear_weight, scale)
-        if wanted[1]:
-            of_weight = _plus_product(of_weight, whole.t(), x, options.accumulated)
-        if wanted[2]:
-            part = whole.sum(0, dtype=torch.float32)
-            of_bias = part if of_bias is None else of_bias.add_(part)
-    sums = _Sums(of_input, of_weight, of_bias, scale, classes, dtype)
+        losses[begin:end] = _exact(loss, logits, t, top, rest, factors, options) if layer.short else loss  # fmt: skip
+        if any(wanted):
+            place = layer.place(whole)
+            _BACKWARD.into(place[:, :columns], shares[begin:end], logits, top, rest, t, factors, *numbers)  # fmt: skip
+            layer.take(begin, end, place, whole, columns, scale)
     if token_weight is not None:
         losses = losses * token_weight
     if options.reduction == "none":
-        return losses.to(options.dtype), sums
+        return losses.to(options.dtype), layer.sums(scale)
     total = losses.sum(dtype=torch.float64)
     total = total / denominator if options.reduction == "mean" else total
-    return total.to(options.dtype), sums
+    return total.to(options.dtype), layer.sums(scale)
 
 
 def _exact(
