@@ -337,9 +337,9 @@ def two_exchanges_and_no_copies(team: Team) -> None:
     counted: list[str] = []
     plain = collectives.all_reduce
 
-    def counting(tensor: Tensor, op: Any, group: Any) -> None:
+    def counting(tensor: Tensor, op: Any, group: Any, **later: Any) -> Any:
         counted.append(op.name if hasattr(op, "name") else str(op))
-        plain(tensor, op, group)
+        return plain(tensor, op, group, **later)
 
     for options in (
         {},
