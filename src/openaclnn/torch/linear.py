@@ -25,11 +25,13 @@ from openaclnn.torch.dispatch import is_index, is_memory, is_number, needs_dispa
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import forward_mode, transformed
 
-__all__ = ["Layer", "Sums", "check_shapes", "linear_cross_entropy"]
+__all__ = [
+    "SINGLES", "Layer", "Sums", "check_shapes", "counted_targets", "denominator_of", "exact_losses", "linear_cross_entropy",
+]  # fmt: skip
 
 _FORWARD, _BACKWARD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
 _scaled, _soft_cap, _soft_cap_backward = map(Kernel, (SCALED, SOFT_CAP, SOFT_CAP_BACKWARD))
-_SINGLES = frozenset((torch.float32, torch.float16, torch.bfloat16))
+SINGLES = frozenset((torch.float32, torch.float16, torch.bfloat16))
 _count = FUNCTIONS["linear_cross_entropy"]
 PARTS = 4  # chunks at least, unless the caller allows more memory
 MOST_ROWS = 4096  # of a chunk: matrix products gain nothing from more
@@ -198,7 +200,7 @@ def _unserved(tensors: Tensors, options: Options) -> str | None:
         return "a loss of several dimensions" if linear_weight.dim() > 2 else "class probabilities"
     if parallel_for(input) is not None or not all(is_memory(each) for each in present):
         return "tensors that are no plain memory"
-    if input.dtype not in _SINGLES or not (input.is_cpu or input.is_cuda or input.is_meta):
+    if input.dtype not in SINGLES or not (input.is_cpu or input.is_cuda or input.is_meta):
         return f"{input.dtype} on {input.device.type}"
     if forward_mode() or transformed():
         return "derivatives in forward mode, or transforms of torch.func"
@@ -249,7 +251,7 @@ def _composed(tensors: Tensors, options: Options) -> Any:
     total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
     if options.reduction == "mean":
         if denominator is None:
-            denominator = _denominator(target, weight, token_weight, classes[0], options.ignored)
+            denominator = denominator_of(target, weight, token_weight, classes[0], options.ignored)
         total = total / denominator
     return total.to(options.dtype)
 
@@ -272,13 +274,15 @@ def _of_logits(logits: Any, target: Any, weight: Any, reduction: str, options: O
     return loss[0] if single and reduction == "none" else loss
 
 
-def _counted(target: Any, classes: int, ignored: int) -> Any:
+def counted_targets(target: Any, classes: int, ignored: int) -> Any:
     return (target != ignored) & (target >= 0) & (target < classes)
 
 
-def _denominator(target: Any, weight: Any, token_weight: Any, classes: int, ignored: int) -> Tensor:
+def denominator_of(
+    target: Any, weight: Any, token_weight: Any, classes: int, ignored: int
+) -> Tensor:
     """The sum of the weights of targets that count, in FLOAT."""
-    counted = _counted(target, classes, ignored)
+    counted = counted_targets(target, classes, ignored)
     shares = counted.float()
     if weight is not None:
         shares = shares * weight.float()[torch.where(counted, target, 0)]
@@ -434,7 +438,7 @@ def _chunks(
     scale = None  # of sums, which is a number on the device
     if options.reduction == "mean" and gradient is None:
         if denominator is None:
-            denominator = _denominator(target, weight, token_weight, classes, options.ignored)
+            denominator = denominator_of(target, weight, token_weight, classes, options.ignored)
         scale = denominator.float().reciprocal()
     factors = None if weight is None else weight.float()
     # Classes that are none have no share in a row, but would in what smoothing spreads; targets must not be among them.
@@ -457,7 +461,9 @@ def _chunks(
         logits = whole[:, :columns]
         numbers = "none", options.ignored, options.smoothing, options.zloss_scale
         loss, top, rest = _FORWARD.call(logits, t, factors, *numbers)
-        losses[begin:end] = _exact(loss, logits, t, top, rest, factors, options) if layer.short else loss  # fmt: skip
+        if layer.short and not options.smoothing:
+            loss = exact_losses(logits, t, top, rest, factors, options.ignored, options.zloss_scale)
+        losses[begin:end] = loss
         if any(wanted):
             place = layer.place(whole)
             _BACKWARD.into(place[:, :columns], shares[begin:end], logits, top, rest, t, factors, *numbers)  # fmt: skip
@@ -471,19 +477,18 @@ def _chunks(
     return total.to(options.dtype), layer.sums(scale)
 
 
-def _exact(
-    loss: Any, logits: Any, target: Any, top: Any, rest: Any, factors: Any, options: Options
+def exact_losses(
+    logits: Any, target: Any, top: Any, rest: Any, weight: Any, ignored: int, zloss_scale: float
 ) -> Any:
-    """The losses of 16-bit logits in FLOAT, unless all classes would have to be read again for smoothing."""
-    if options.smoothing:
-        return loss
-    counted = _counted(target, logits.shape[1], options.ignored)
+    """The losses of 16-bit logits (C,) or (N, C, ...) in FLOAT; with smoothing all classes would have to be read again."""
+    axis = min(1, logits.dim() - 1)
+    counted = counted_targets(target, logits.shape[axis], ignored)
     safe = torch.where(counted, target, 0)
-    losses = (top - logits.gather(1, safe[:, None])[:, 0]) + rest
-    if factors is not None:
-        losses = losses * factors[safe]
-    if options.zloss_scale:
-        losses = losses + options.zloss_scale * (top + rest).square()
+    losses = (top - logits.gather(axis, safe.unsqueeze(axis)).squeeze(axis)) + rest
+    if weight is not None:
+        losses = losses * weight.float()[safe]
+    if zloss_scale:
+        losses = losses + zloss_scale * (top + rest).square()
     return torch.where(counted, losses, 0.0)
 
 
