@@ -384,7 +384,9 @@ def _terms(operator: Operator, arguments: dict[str, Any]) -> float:
     if operator.name == "aclnnMseLossOut":  # which rounds what it adds up
         sums = np.abs(operator.oracle(**arguments))
         return float(ml_dtypes.finfo(arguments["self"].dtype).eps) / 8 * sums.max(initial=0.0)
-    if operator.name == "aclnnFusedLinearCrossEntropyLossGrad":  # now and then it rounds them otherwise
+    if (
+        operator.name == "aclnnFusedLinearCrossEntropyLossGrad"
+    ):  # now and then it rounds them otherwise
         sizes = [np.abs(arguments[name].astype(np.float64)).max(initial=0.0) for name in ("grad", "input", "weight")]  # fmt: skip
         return float(ml_dtypes.finfo(arguments["input"].dtype).eps * sizes[0] * max(sizes[1:]) / 4)
     if operator.reduction is None or operator.workloads.PATTERN != "rows":

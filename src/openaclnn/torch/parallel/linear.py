@@ -141,12 +141,13 @@ def _local_parts(layout: Layout, given: Tensors) -> Tensors:
         return tensor if tensor is None else layout.local(name, tensor, placements)
 
     rows, columns = layout.of_positions, layout.of_weights
-    shards = [local(name, own, columns) for name, own in (("linear_weight", given.linear_weight), ("linear_bias", given.bias))]  # fmt: skip
     sharing = list(layout.groups.rows)
-    if sharing:
-        shards = [own if own is None else shared_by(sharing, own) for own in shards]
+    matrix, bias = (
+        own if own is None or not sharing else shared_by(sharing, own)
+        for own in (local("linear_weight", given.linear_weight, columns), local("linear_bias", given.bias, columns))
+    )  # fmt: skip
     return Tensors(
-        local("input", given.input, rows), *shards, local("target", given.target, rows), local("weight", given.weight, columns),
+        local("input", given.input, rows), matrix, bias, local("target", given.target, rows), local("weight", given.weight, columns),
         local("token_weight", given.token_weight, rows), given.denominator,
     )  # fmt: skip
 
@@ -181,8 +182,8 @@ def _loss(given: Tensors, asked: _Asked) -> Tensor:
     asked = _Asked(asked.options, asked.groups, asked.softcap, asked.memory, asked.accumulated, loss_dtype(input))  # fmt: skip
     if torch.is_autocast_enabled(device) and input.dtype is not torch.float64:
         narrow = torch.get_autocast_dtype(device)
-        parts = [None if own is None else own.to(narrow) for own in given[:3]]
-        given = Tensors(*parts, *given[3:])
+        matrix, bias = (None if own is None else own.to(narrow) for own in given[1:3])
+        given = given._replace(input=input.to(narrow), linear_weight=matrix, bias=bias)
     if isinstance(given.denominator, (int, float)):
         given = given._replace(denominator=torch.full((), float(given.denominator), device=input.device))  # fmt: skip
     by_row = None if given.token_weight is None else given.token_weight.reshape(-1)
@@ -290,7 +291,8 @@ class _Pipeline:
         self.group = asked.groups.classes
         self.losses = torch.empty_like(shares), torch.empty_like(shares)
         # Its chunks are added up over processes before they are written.
-        self.of_input, layer.of_input = layer.of_input, None
+        self.of_input: Any = layer.of_input
+        layer.of_input = None
         self.summed: Callable[[], None] = lambda: None
         self.added: Callable[[], None] = lambda: None
 
