@@ -26,7 +26,7 @@ from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import forward_mode, transformed
 
 __all__ = [
-    "SINGLES", "Layer", "Sums", "check_shapes", "counted_targets", "denominator_of", "exact_losses", "linear_cross_entropy",
+    "SINGLES", "Layer", "Sums", "Tensors", "by_chunks", "check_shapes", "counted_targets", "denominator_of", "exact_losses", "linear_cross_entropy",
 ]  # fmt: skip
 
 _FORWARD, _BACKWARD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
@@ -147,7 +147,7 @@ def linear_cross_entropy(
             wanted = [each is not None and each.requires_grad for each in flat[:3]]
             loss = _step(*flat, *asked, wanted if torch.is_grad_enabled() else [False] * 3)[0]
         else:
-            loss = LinearCrossEntropy.apply(*flat, asked)  # type: ignore[no-untyped-call]
+            loss = by_chunks(flat, asked)
     return loss.reshape(target.shape) if reduction == "none" else loss
 
 
@@ -292,7 +292,14 @@ def denominator_of(
     return total
 
 
-class LinearCrossEntropy(torch.autograd.Function):
+def by_chunks(flat: Tensors, options: Any) -> Any:
+    """The loss of rows, for autograd; where nobody asks for gradients, none is computed."""
+    if not torch.is_grad_enabled():
+        flat = Tensors(*[None if each is None else each.detach() for each in flat])
+    return _LinearCrossEntropy.apply(*flat, options)  # type: ignore[no-untyped-call]
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
     """With gradients that are computed with the loss, handed out once, and computed again for whoever asks again. Options know how."""
 
     @staticmethod
@@ -388,7 +395,9 @@ class Layer:
         buffers = self.held + bool(softcap and any(wanted))
         self.step = _chunk_rows(len(input), buffers * pitch * input.dtype.itemsize, memory, rows)
         self.memory = input.new_empty(buffers, self.step, pitch)
-        self.of_input = self.of_weight = self.of_bias = None
+        self.of_input: Any = None
+        self.of_weight: Any = None
+        self.of_bias: Any = None
         if wanted[0]:
             self.of_input = torch.empty_like(input, memory_format=torch.contiguous_format)
 

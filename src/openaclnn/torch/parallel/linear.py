@@ -18,14 +18,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn import functional as torch_functional
 
 from openaclnn.torch.dispatch import is_memory
-from openaclnn.torch.linear import (
-    SINGLES,
-    Layer,
-    LinearCrossEntropy,
-    Sums,
-    Tensors,
-    check_shapes,
-)
+from openaclnn.torch.linear import SINGLES, Layer, Sums, Tensors, by_chunks, check_shapes
 from openaclnn.torch.parallel.collectives import (
     ClassRange,
     Groups,
@@ -192,7 +185,7 @@ def _loss(given: Tensors, asked: _Asked) -> Tensor:
     )  # fmt: skip
     with torch.autocast(device, enabled=False):
         if _is_served(flat):
-            loss: Tensor = LinearCrossEntropy.apply(*flat, asked)  # type: ignore[no-untyped-call]
+            loss: Tensor = by_chunks(flat, asked)
         else:
             loss = _composed(flat, asked)
     return loss.reshape(given.target.shape) if asked.reduction == "none" else loss
@@ -265,6 +258,9 @@ def _chunks(
     if options.zloss_scale and divisors.weight is not None:
         square = square * divisors.weight / divisors.count
     pipeline = _Pipeline(layer, asked, classes, targets, weight, shares, square, scale)
+    if not rows:  # other processes have some
+        layer.of_weight = torch.zeros_like(linear_weight) if wanted[1] else None
+        layer.of_bias = torch.zeros_like(bias) if wanted[2] else None
     for begin, end, whole in layer:
         pipeline.push(slice(begin, end), whole)
     pipeline.finish()
