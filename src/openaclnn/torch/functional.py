@@ -404,7 +404,7 @@ def cross_entropy(
     token_weight: Tensor | None = None,
     denominator: Tensor | float | None = None,
     return_z_loss: bool = False,
-) -> Any:
+) -> Tensor:
     """`torch.nn.functional.cross_entropy` by our kernels: of logits (C,), (N, C) or (N, C, d1, ...).
 
     Logits and two numbers a row are kept for backward. `zloss_scale` adds that many times the square of the log-sum-exp;

@@ -109,7 +109,7 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
 
     def forward(
         self, input: Tensor, target: Tensor, *, token_weight: Tensor | None = None, denominator: Tensor | float | None = None
-    ) -> Any:  # fmt: skip
+    ) -> Tensor:  # fmt: skip
         weight, ignored, reduction = _asked(self)
         return functional.cross_entropy(
             input, target, weight, None, ignored, None, reduction, self.label_smoothing, zloss_scale=self.zloss_scale, inplace=self.inplace,
