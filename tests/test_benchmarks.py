@@ -246,9 +246,9 @@ def test_inexact_results_of_others_are_timed_and_marked(results: dict[str, Any])
     assert all(row["status"] == "ok" and row["inexact"] == ["torch"] for row in ours)
     assert all(row["ratios"]["torch"] > 0 for row in ours)
     assert not find_wrong({"rows": rows, "calls": []})
-    text = markdown([results | {"rows": rows}])
-    assert "†" in text
-    assert "- torch: inexact at" in text
+    table, *_ = terminal_tables(results | {"rows": rows})
+    assert "†" in table.markdown()
+    assert "- torch: inexact at" in table.markdown()
 
 
 def test_large_problems_are_checked_small_and_against_each_other(
@@ -691,14 +691,13 @@ def test_reports_render(results: dict[str, Any], tmp_path: Path, capsys: Any) ->
     assert results["machine"]["cpu"] in text
     assert results["date"] in text
     assert "- command: `a test`" in text
-    assert all(f"### {operator.python_name}" in text for operator in MEASURED)
     assert "5 ms !" in text
     assert r"it \| failed" in text
-    assert "FLOAT !" in text
     [noise] = disturbances(given)
     assert noise.startswith(f"{len(MEASURED)} of {cases_of(FLOAT, BFLOAT16)} cases (!)")
     short = len(short_tables(given["rows"]))
     shown = list(terminal_tables(given))
+    assert "FLOAT !" in "".join(table.markdown() for table in shown[: len(MEASURED)])
     assert len(shown) == len(MEASURED) + short + 2
     assert {"First call in a fresh process", "Memory beyond arguments and output"} <= {
         table.title for table in shown
