@@ -93,7 +93,8 @@ def compiled(
     name: str, emit: Emit, signature: Any = KERNEL, few: Few | None = None, ours: bool = True
 ) -> int:
     """The address of the function that `emit(code, arguments)` writes; `name` must tell it from all others. `few` tells calls
-    of few elements. Not `ours`: what it writes is said by functions outside of the package, too."""
+    of few elements. Not `ours`: what it writes
+    depends on more than the package's sources, Python, NumPy and the CPU."""
     address = _addresses.get((name, machine()))
     if address is None:
         ours = ours and getattr(emit, "func", emit).__module__.startswith(_PACKAGE)

@@ -403,4 +403,4 @@ def derive_address(form: Form, before: int = 0) -> int:
             constants.write(before + place, plain.bits_as("i32").unsigned("i64"))
         code.leave(serves.to("i64"))
 
-    return cache.compiled(f"{form.name}.numbers{before or ''}", emit, DERIVE)
+    return cache.compiled(f"{form.name}.numbers{before or ''}", emit, DERIVE, ours=form.ours)
