@@ -33,8 +33,8 @@ _PROBES = {"elementwise": (16, 16), "rows": (16, 16), "pixels": (2, 8, 4, 4)}
 def speed_cases(
     regimes: Mapping[str, Sequence[Regime]], dtypes: Sequence[DType], quick: bool, headline: bool
 ) -> Iterator[Case]:
-    """The cases of these regimes, operator by operator; none of a layout that an operator refuses. Headlines are of operators
-    that have a module of their own and no section of training, at sizes of their own."""
+    """The cases of these regimes, operator by operator; none of a layout that an operator refuses. Headlines are of those
+    that `stands_alone` names, at sizes of their own."""
     for operator in measured():
         if headline and not stands_alone(operator):
             continue
@@ -52,9 +52,10 @@ def speed_cases(
 
 
 def stands_alone(operator: Operator) -> bool:
-    """Whether it has a module of its own and no section of training: one of the few that short runs are about."""
-    in_family = operator.home.rpartition(".")[2] in FAMILIES
-    return not in_family and not hasattr(operator.workloads, "TRAINED")
+    """Whether it is one of the few that short runs are about: softmax, and operators that have a module of their own and no section of
+    training."""
+    among_many = operator.home.rpartition(".")[2] in FAMILIES.keys() - {"softmaxes"}
+    return not among_many and not hasattr(operator.workloads, "TRAINED")
 
 
 def speed_case(operator: Operator, variant: str, dtype: DType, regime: Regime) -> Case:

@@ -128,7 +128,7 @@ def _seconds(context: Any, parameter: Any, given: float | None) -> float | None:
 @click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="Draw the results into this folder, as PNG.")  # fmt: skip
 @click.option("--html", type=_FILE, help="Write a report that needs no other file: machine, pictures, tables.")  # fmt: skip
 @click.option("--markdown", "page", type=_FILE, help="Write the page for docs here.")
-@click.option("--csv", "table", type=_FILE, help="Write every case here, not into the page.")
+@click.option("--csv", "table", type=_FILE, help="Write every case here.")
 @traceback_option
 @click.pass_context
 def bench(
