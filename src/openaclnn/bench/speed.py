@@ -52,7 +52,7 @@ def speed_cases(
 
 
 def stands_alone(operator: Operator) -> bool:
-    """Whether it is one of the few that short runs are about: softmax, and operators that have a module of their own and no section of
+    """Whether it is one of the few that short runs are about: it has a module of its own, or a family of four, and no section of
     training."""
     among_many = operator.home.rpartition(".")[2] in FAMILIES.keys() - {"softmaxes"}
     return not among_many and not hasattr(operator.workloads, "TRAINED")
