@@ -83,6 +83,8 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
     """
 
     __constants__ = [*torch.nn.CrossEntropyLoss.__constants__, "zloss_scale", "inplace"]
+    zloss_scale: float = 0.0  # also of a module of PyTorch's that becomes one of these
+    inplace: bool = False
 
     def __init__(
         self,
@@ -115,6 +117,8 @@ class LinearCrossEntropyLoss(torch.nn.Module):
     >>> LinearCrossEntropyLoss(8, 1000)(torch.zeros(3, 8), torch.tensor([0, 1, 2]))  # doctest: +ELLIPSIS
     tensor(6.9078, grad_fn=<...>)
     """
+
+    more: dict[str, Any] = {}
 
     def __init__(
         self,
@@ -167,3 +171,12 @@ class LinearCrossEntropyLoss(torch.nn.Module):
         )
         said = {name: getattr(self, name) for name in asked} | self.more
         return ", ".join(f"{name}={value}" for name, value in said.items())
+
+
+def _named(self: torch.nn.Module) -> str:
+    return f"openaclnn.{torch.nn.Module.__repr__(self)}"
+
+
+for _name in __all__:  # printed models tell ours from PyTorch's
+    globals()[_name].__repr__ = _named
+del _name
