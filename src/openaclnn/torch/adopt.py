@@ -44,6 +44,8 @@ class Applied:
 
     def __repr__(self) -> str:
         """A table, with a line for all modules whose names differ in numbers alone."""
+        if not (self.replaced or self.left):
+            return "nothing to replace"
         counts: dict[Replacement, int] = {}
         for each in (*self.replaced, *self.left):
             line = each._replace(name=re.sub(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.)", "*", each.name))
@@ -54,7 +56,7 @@ class Applied:
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
             "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
-            for line in (lines if len(lines) > 1 else [("nothing to replace",)])
+            for line in lines
         )
 
     def revert(self) -> None:
