@@ -690,6 +690,18 @@ def the_example(team: Team) -> None:
 
 
 @case
+def the_recipes(team: Team) -> None:
+    """The losses of steps are those of FSDP2 without `apply_to`, and of a head that is whole."""
+    for name in ("fsdp2", "tensor_parallel_head"):
+        recipe = example(f"recipes/{name}")
+        ours = recipe.train(team.mesh())
+        recipe.fast = types.SimpleNamespace(apply_to=lambda *_, **__: None)
+        recipe.parallelize_module = lambda *_: None
+        torch.testing.assert_close(ours, recipe.train(team.mesh()), rtol=1e-5, atol=0)
+        assert ours[-1] < ours[0]
+
+
+@case
 def the_page(team: Team) -> None:
     """What docs/many-devices.md shows, with the names that it takes for granted."""
     page = (EXAMPLES.parent / "docs" / "many-devices.md").read_text()

@@ -46,13 +46,14 @@ class Applied:
         """A table, with a line for all modules whose names differ in numbers alone."""
         if not (self.replaced or self.left):
             return "nothing to replace"
-        counts: dict[Replacement, int] = {}
+        alike: dict[Replacement, list[str]] = {}
         for each in (*self.replaced, *self.left):
-            line = each._replace(name=re.sub(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.)", "*", each.name))
-            counts[line] = counts.get(line, 0) + 1
+            line = each._replace(name=re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", each.name))
+            alike.setdefault(line, []).append(each.name or "(the model)")
         lines = [("module", "was", "is", "")]
-        for (name, before, after), count in counts.items():
-            lines.append((name or "(the model)", before, after, f"x {count}" if count > 1 else ""))
+        for (name, before, after), names in alike.items():
+            several = len(names) > 1
+            lines.append((name if several else names[0], before, after, f"x {len(names)}" if several else ""))  # fmt: skip
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
             "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
