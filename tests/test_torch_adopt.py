@@ -313,24 +313,30 @@ def test_what_is_derived_shared_or_the_model_itself() -> None:
     assert [*criterion.state_dict()] == ["weight"]
 
 
-ARGUMENTS: dict[str, tuple[Any, ...]] = {"LinearCrossEntropyLoss": (FEATURES, 5)}
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "KLDivLoss": (None, None, "batchmean"), "LinearCrossEntropyLoss": (FEATURES, 5), "LogSoftmax": (1,), "Softmax": (1,),
+    "Threshold": (0.1, 2.0),
+}  # fmt: skip
 """What constructors cannot do without."""
+
+INDICES = torch.tensor([0, 3, 2, -100, 1, 4])
+TARGETS = {
+    "NLLLoss": INDICES, "CrossEntropyLoss": INDICES, "LinearCrossEntropyLoss": INDICES, "NLLLoss2d": torch.arange(16).reshape(1, 4, 4) % 6,
+    "MultiLabelMarginLoss": torch.arange(6 * FEATURES).reshape(6, FEATURES) % 7 - 1,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("theirs", replacements(), ids=lambda each: each.__name__)
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of names that PyTorch gives up
 def test_every_module_of_ours_reads_the_attributes_of_pytorchs(theirs: Any) -> None:
     """Values and gradients, of a module that was PyTorch's when it was made."""
-    module = theirs(*ARGUMENTS.get(theirs.__name__, ()))
-    inputs = [torch.randn(6, FEATURES).log_softmax(1).requires_grad_()]
-    of_classes = any(word in theirs.__name__ for word in ("NLL", "CrossEntropy"))
-    if of_classes:
-        inputs.append(torch.tensor([0, 3, 2, -100, 1, 4]))
-    elif theirs.__name__.endswith("Loss"):
-        inputs.append(torch.rand(6, FEATURES))
-    if "NLLLoss2d" in theirs.__name__:
-        inputs = [inputs[0].detach().reshape(1, 6, 4, 4), torch.randint(6, (1, 4, 4))]
-        inputs[0].requires_grad_()
+    name = theirs.__name__
+    module = theirs(*ARGUMENTS.get(name, ()))
+    input = torch.randn(6, FEATURES).log_softmax(1)
+    input = input.exp() if name == "BCELoss" else input.reshape(1, 6, 4, 4) if name == "NLLLoss2d" else input  # fmt: skip
+    inputs = [input.requires_grad_()]
+    if name.endswith("Loss") or name in TARGETS:
+        inputs.append(TARGETS.get(name, torch.rand(6, FEATURES)))
 
     def both() -> Any:
         result = module(*inputs)
@@ -338,7 +344,7 @@ def test_every_module_of_ours_reads_the_attributes_of_pytorchs(theirs: Any) -> N
 
     before = both()
     fast.apply_to(module, heads=())
-    assert repr(module).startswith(f"openaclnn.{theirs.__name__}(")
+    assert repr(module).startswith(f"openaclnn.{name}(")
     torch.testing.assert_close(both(), before)
 
 
