@@ -8,8 +8,10 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -381,6 +383,15 @@ def test_names_are_known() -> None:
         fast.apply_to(model, heads="head")
 
 
+def test_the_page_of_moving_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/migrating.md, of a model that it takes for granted."""
+    page = Path(__file__).parent.parent / "docs" / "migrating.md"
+    (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+    exec(block, {"model": (model := made("gemma"))})
+    assert "openaclnn.HeadLinear" in capsys.readouterr().out
+    assert isinstance(step(model)[2], Logits)
+
+
 def test_copies_and_files_keep_it() -> None:
     model = made("gemma")
     fast.apply_to(model)
@@ -477,3 +488,19 @@ def test_logits_are_a_tensor_to_whoever_asks() -> None:
     assert repr(logits) == f"Logits(shape=(3, 5, {WORDS}), dtype=torch.float32)"
     assert [tuple(each.shape) for each in logits] == [(5, WORDS)] * 3
     assert type(other.eval()(x)) is Tensor
+
+
+def test_logits_outlive_what_made_them() -> None:
+    """Cross entropy after `revert`, and after the block of autocast that cast the layer's input."""
+    model, _, x, y = classifiers()
+    with fast.apply_to(model, heads="head"):
+        kept, rows = model(x), model(x).flatten(0, 1)
+    torch.testing.assert_close(F.cross_entropy(rows, y.flatten()), F.cross_entropy(model(x).flatten(0, 1), y.flatten()))  # fmt: skip
+    assert torch.equal(kept.materialize(), model(x))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = model(x)
+        fast.apply_to(model, heads="head")
+        logits = model(x)
+    assert torch.equal(logits.materialize(), expected)
+    loss = F.cross_entropy(model(x)[0], y[0])
+    assert loss.dtype is torch.float32

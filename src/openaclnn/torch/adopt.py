@@ -240,7 +240,7 @@ class HeadLinear(torch.nn.Linear):
 
     def __call__(self, input: Tensor, *loss: Any) -> Any:
         if not loss and self.deferred and self.training and self._calls_are_its_own():
-            return Logits(self, input)
+            return Logits(self, input, _autocast_dtype(input))
         return super().__call__(input, *loss)
 
     def forward(self, input: Tensor, target: Any = None, scale: float = 1.0, options: Any = None) -> Tensor:  # fmt: skip
@@ -264,6 +264,12 @@ class HeadLinear(torch.nn.Linear):
         return f"openaclnn.{super().__repr__()}"
 
 
+def _autocast_dtype(tensor: Tensor) -> Any:
+    device = tensor.device.type
+    casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return torch.get_autocast_dtype(device) if casts and tensor.dtype is not torch.float64 else None
+
+
 class Logits:
     """Outputs of a linear layer that are computed when somebody looks at them. What a model does with logits before their cross entropy is kept in mind
     (rows taken out, shapes of rows, numbers to multiply with, tanh, FLOAT), and the loss is computed without them. All else that tensors have is asked of
@@ -271,11 +277,9 @@ class Logits:
     """
 
     def __init__(
-        self, head: HeadLinear, input: Tensor, steps: tuple[Any, ...] = (), autocast: Any = None
+        self, head: Any, input: Tensor, autocast: Any, steps: tuple[Any, ...] = ()
     ) -> None:
-        device = input.device.type
-        if not steps and autocast is None and torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):  # fmt: skip
-            autocast = torch.get_autocast_dtype(device)
+        """`autocast` is the dtype to which the layer would have cast its input, or None."""
         self.head, self.input, self.steps, self.autocast = head, input, steps, autocast
         self.tensor: Tensor | None = None
 
@@ -324,12 +328,12 @@ class Logits:
     # What is kept in mind.
 
     def _like(self, input: Tensor) -> Logits:
-        return Logits(self.head, input, self.steps, self.autocast)
+        return Logits(self.head, input, self.autocast, self.steps)
 
     def _then(self, *step: Any) -> Any:
         if self.tensor is not None or not all(isinstance(each, (int, float)) for each in step[1:]):
             return getattr(self.materialize(), step[0])(*step[1:])
-        return Logits(self.head, self.input, (*self.steps, step), self.autocast)
+        return Logits(self.head, self.input, self.autocast, (*self.steps, step))
 
     def float(self) -> Any:
         return self._then("float")
@@ -412,7 +416,14 @@ class Logits:
         """The loss of rows without their logits; None where these have to be computed."""
         applied = self._scale_and_cap()
         rows = self.ndim == 2 and isinstance(target, Tensor) and target.shape == self.shape[:1]
-        if applied is None or not rows or size_average is not None or reduce is not None:
+        reverted = not isinstance(self.head, HeadLinear)
+        if (
+            applied is None
+            or not rows
+            or reverted
+            or size_average is not None
+            or reduce is not None
+        ):
             return None
         scale, softcap = applied
         options = {
