@@ -12,6 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -19,8 +20,9 @@ from torch import Tensor
 from torch.nn import functional as torch_functional
 
 from openaclnn.torch import functional, nn
+from openaclnn.torch.dispatch import parallel_for
 from openaclnn.torch.kernels import PLAIN
-from openaclnn.torch.private import has_forward_hooks
+from openaclnn.torch.private import has_forward_hooks, register_pytree
 
 __all__ = ["Applied", "HeadLinear", "Logits", "apply_to", "replacements"]
 
@@ -246,6 +248,11 @@ class HeadLinear(torch.nn.Linear):
     def forward(self, input: Tensor, target: Any = None, scale: float = 1.0, options: Any = None) -> Tensor:  # fmt: skip
         if target is None:
             return super().forward(input)
+        if parallel_for(self.weight) is not None:
+            raise RuntimeError(
+                "the weights of a head are in shards where its loss is computed: compute it in the model's forward, "
+                "or let the head have a fully_shard of its own"
+            )
         bias: Any = self.bias
         if scale != 1.0:
             input, bias = input * scale, None if bias is None else bias * scale
@@ -270,18 +277,18 @@ def _autocast_dtype(tensor: Tensor) -> Any:
     return torch.get_autocast_dtype(device) if casts and tensor.dtype is not torch.float64 else None
 
 
+@dataclass(eq=False, repr=False)
 class Logits:
     """Outputs of a linear layer that are computed when somebody looks at them. What a model does with logits before their cross entropy is kept in mind
     (rows taken out, shapes of rows, numbers to multiply with, tanh, FLOAT), and the loss is computed without them. All else that tensors have is asked of
     the tensor, which is computed then, as `materialize` does.
     """
 
-    def __init__(
-        self, head: Any, input: Tensor, autocast: Any, steps: tuple[Any, ...] = ()
-    ) -> None:
-        """`autocast` is the dtype to which the layer would have cast its input, or None."""
-        self.head, self.input, self.steps, self.autocast = head, input, steps, autocast
-        self.tensor: Tensor | None = None
+    head: Any
+    input: Tensor
+    autocast: Any  # the dtype to which the layer would have cast its input, or None
+    steps: tuple[Any, ...] = ()
+    tensor: Tensor | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -480,3 +487,11 @@ for _name in (
 ):  # fmt: skip
     setattr(Logits, f"__{_name}__", _of_the_tensor(f"__{_name}__"))
 del _name
+
+
+# FSDP looks for tensors in a module's outputs, whose gradients tell it that backward begins: walking through data classes or pytrees, it finds hidden states.
+register_pytree(
+    Logits,
+    lambda logits: ([logits.input, logits.tensor], (logits.head, logits.autocast, logits.steps)),
+    lambda tensors, rest: Logits(rest[0], tensors[0], rest[1], rest[2], tensors[1]),
+)
