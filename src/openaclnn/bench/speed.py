@@ -52,9 +52,10 @@ def speed_cases(
 
 
 def stands_alone(operator: Operator) -> bool:
-    """Whether it is one of the few that short runs are about: it has a module of its own, or a family of four, and no section of
-    training."""
-    among_many = operator.home.rpartition(".")[2] in FAMILIES.keys() - {"softmaxes"}
+    """Whether it is one of the few that short runs are about: no elementwise operator of a family, and none with a section of training."""
+    among_many = (
+        operator.home.rpartition(".")[2] in FAMILIES and operator.workloads.PATTERN == "elementwise"
+    )
     return not among_many and not hasattr(operator.workloads, "TRAINED")
 
 
