@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from statistics import median
 from typing import Any
@@ -17,11 +18,13 @@ SPEED_PEERS = ("torch", "torch out=", "torch.compile", "torch.compile ops")
 INEXACT, SLOW = "†", "~"
 SMALL = ("call", "cache")  # of a copy: what is not bound by memory has nothing to compare with
 CLOSEST = 8
+ELEMENTWISE_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16")
 FILES = ("--json", "--markdown", "--csv", "--html", "--plots")
 
 # What a row is known by in each section: what was measured again replaces what was measured before.
 _KEYS = {
     "rows": ("operator", "regime", "variant", "dtype", "threads", "contender"),
+    "elementwise": ("operator", "variant", "regime", "threads", "dtype", "contender"),
     "calls": ("operator", "regime", "variant", "dtype", "contender"),
     "training": ("operator", "regime", "variant", "dtype", "threads", "contender"),
     "overrides": ("operator", "variant", "dtype", "threads", "contender"),
@@ -74,8 +77,7 @@ def _together(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "copy_gbps": max(copies, default=None),
     }
     for name, keys in _KEYS.items():
-        rows = [row | {"command": each["command"]} for each in group for row in each.get(name, ())]
-        whole[name] = _in_order(rows, keys)
+        whole[name] = _in_order([row for each in group for row in each.get(name, ())], keys)
     return whole
 
 
@@ -100,16 +102,6 @@ def command_of(arguments: Sequence[str]) -> str:
         if not (files or named or word.startswith(tuple(f"{name}=" for name in FILES))):
             kept.append(word)
     return shlex.join(["openaclnn", "bench", *kept])
-
-
-def narrowed(command: str, operator: str) -> str:
-    """The command for an operator's speed alone; its own filters stay."""
-    words = shlex.split(command)
-    while "--section" in words:
-        at = words.index("--section")
-        del words[at : at + 2]
-    only = [] if "--only" in words else ["--only", operator]
-    return shlex.join([*words, "--section", "speed", *only])
 
 
 def name_of(results: dict[str, Any]) -> str:
@@ -177,40 +169,48 @@ def _present(names: Sequence[str], rows: Iterable[Row]) -> list[str]:
     return [name for name in names if name in present]
 
 
-def speed_table(operator: str, rows: Sequence[Row], page: bool) -> Table:
-    """A line for each way to call ours. A page has room for quartiles, the round neighbour and PyTorch's times too."""
+def speed_table(operator: str, rows: Sequence[Row]) -> Table:
+    """A line for each way to call ours."""
     peers = _present(SPEED_PEERS, rows)
-    ratios = [f"x {peer}" for peer in peers]
-    about = ["variant", "regime", "shape", "dtype", "threads", "ours"] if page else ["case", "ours", "threads"]  # fmt: skip
-    shown = ["time", "quartiles", "GB/s", "of copy", "of round", *peers] if page else ["time", "+-", "GB/s", "of copy"]  # fmt: skip
     lines, previous = [], None
     for (case, _), group in groupby(rows, key=lambda row: (case_of(row), row["threads"])):
-        members = list(group)
-        times = {row["contender"]: duration(row.get("median_us")) for row in members}
-        for row in (row for row in members if row["ours"]):
-            label = "" if case == previous else ", ".join(case)
-            previous, threads = case, threads_of(row)
-            start = (
-                [*case, threads, row["contender"]] if page else [label, row["contender"], threads]
-            )
+        for row in (row for row in group if row["ours"]):
+            start = ["" if case == previous else ", ".join(case), row["contender"], threads_of(row)]
+            previous = case
             if row["status"] != "ok":
-                status, empty = ("**{}**", "-") if page else ("{}", "")
-                rest = [empty] * (len(shown) + len(ratios) - 1)
-                lines.append([*start, status.format(row["status"]), *rest])
+                lines.append([*start, row["status"], *[""] * (3 + len(peers))])
                 continue
             low, middle, high = row["q1_us"], row["median_us"], row["q3_us"]
-            cells = {
-                "time": duration(middle), "quartiles": f"{duration(low)} .. {duration(high)}",
-                "+-": f"{(high - low) / 2 / middle:.0%}", "GB/s": number(row["gbps"], 1),
-                "of copy": number(row["of_copy"]), "of round": number(row["of_round"]), **times,
-            }  # fmt: skip
-            compared = [
-                number(row["ratios"].get(peer)) + f" {INEXACT}" * (peer in row["inexact"])
-                for peer in peers
-            ]
-            lines.append([*start, *(cells.get(name, "-") for name in shown), *compared])
-    headings = [*about, *shown, *ratios]
-    return Table(operator, headings, len(about), lines, notes(rows), cases=not page)
+            lines.append([
+                *start, duration(middle), f"{(high - low) / 2 / middle:.0%}", number(row["gbps"], 1), number(row["of_copy"]),
+                *(number(row["ratios"].get(peer)) + f" {INEXACT}" * (peer in row["inexact"]) for peer in peers),
+            ])  # fmt: skip
+    headings = ["case", "ours", "threads", "time", "+-", "GB/s", "of copy", *(f"x {peer}" for peer in peers)]  # fmt: skip
+    return Table(operator, headings, 3, lines, notes(rows), cases=True)
+
+
+def elementwise_table(rows: Sequence[Row]) -> Table:
+    """A line for each kernel and size: of a copy, and the others' times over ours, in each dtype."""
+    ours = first_engine(rows)
+    compiled = [name for name in _present(SPEED_PEERS, rows) if name.startswith("torch.compile")]
+    columns: dict[str, Callable[[Row], float | None]] = {
+        "of copy": lambda row: row["of_copy"], "x torch": same_kind,
+        **{f"x {name}": partial(_ratio, name) for name in compiled},
+    }  # fmt: skip
+    lines = []
+    for key, group in groupby(ours, key=lambda row: (row["operator"], row["variant"], row["regime"], threads_of(row))):  # fmt: skip
+        members = {row["dtype"]: row for row in group}
+        in_order = [members[name] for name in ELEMENTWISE_DTYPES if name in members]
+        times = " / ".join(duration(row["median_us"]) + marks(row) for row in in_order)
+        shares = [" / ".join(number(value(row)) for row in in_order) for value in columns.values()]
+        lines.append([*key, times, *shares])
+    headings = ["operator", "variant", "elements", "threads", "ours", *columns]
+    return Table("Elementwise operators", headings, 4, lines, notes(rows))
+
+
+def _ratio(peer: str, row: Row) -> float | None:
+    ratio: float | None = row["ratios"].get(peer)
+    return ratio
 
 
 def headline_table(results: dict[str, Any]) -> Table:
@@ -383,6 +383,8 @@ def pair_table(title: str, what: str, side: str, ratio: str, rows: Sequence[Row]
 
 def section_tables(results: dict[str, Any], page: bool) -> Iterator[Table]:
     """The tables of all sections but the first, those that have something in them."""
+    if rows := results.get("elementwise", ()):
+        yield elementwise_table(rows)
     calls = results["calls"]
     for rows in [calls] if page and calls else [rows for _, rows in by_operator(calls)]:
         yield calls_table(rows, page)
@@ -419,7 +421,7 @@ def _first_call(row: Row) -> list[str]:
 
 def timed_rows(results: dict[str, Any]) -> list[Row]:
     """Of all sections that time contenders."""
-    return [row for name in ("rows", "calls", "training", "overrides") for row in results.get(name, ())]  # fmt: skip
+    return [row for name in ("rows", "elementwise", "calls", "training", "overrides") for row in results.get(name, ())]  # fmt: skip
 
 
 def find_wrong(results: dict[str, Any]) -> list[Row]:

@@ -58,7 +58,7 @@ def reference_soft(
 
 def _wanted(share: Array, weight: Array | None, keep: float, spread: float, work: Any) -> Array:
     wanted = share.astype(work) * work(keep) + work(spread)
-    return wanted if weight is None else wanted * weight.astype(work)
+    return np.asarray(wanted if weight is None else wanted * weight.astype(work))
 
 
 def reference_soft_grad(

@@ -200,7 +200,7 @@ def _backward(
         if by_entropy is not None:
             out = out - by_entropy.astype(work)[..., None] * (_products(log_p) + p * entropy)
         out = out * (work(1) + work(excess))
-        return np.where(np.asarray(counted)[..., None], out, work(0))
+        return np.asarray(np.where(np.asarray(counted)[..., None], out, work(0)))
 
 
 def reference_log_probs_grad(

@@ -21,6 +21,27 @@ from torch.overrides import (
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.results import undisturbed
+from openaclnn.torch.activations import (
+    celu,
+    gelu,
+    glu,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    leaky_relu,
+    log_softmax,
+    logsigmoid,
+    mish,
+    prelu,
+    relu,
+    selu,
+    sigmoid,
+    silu,
+    softmax,
+    softplus,
+    softshrink,
+    threshold,
+)
 from openaclnn.torch.autograd import (
     L1,
     CrossEntropy,
@@ -31,6 +52,7 @@ from openaclnn.torch.autograd import (
     SmoothL1,
 )
 from openaclnn.torch.counts import FUNCTIONS, Count
+from openaclnn.torch.derived import MAX_AXES
 from openaclnn.torch.dispatch import (
     FLOATS,
     is_cast_alone,
@@ -67,15 +89,23 @@ from openaclnn.torch.log_probs import (
     selected_log_probs,
     soft_cross_entropy,
 )
+from openaclnn.torch.losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    kl_div,
+    mse_loss,
+    multilabel_margin_loss,
+    soft_margin_loss,
+)
 from openaclnn.torch.refusals import UnservedError, reduction_of
 
 __all__ = [
-    "check_targets", "cross_entropy", "distillation_kl", "elu", "entropy", "l1_loss", "linear_cross_entropy", "linear_entropy", "linear_log_probs_and_entropy",
-    "linear_selected_log_probs", "log_probs_and_entropy", "nll_loss", "selected_log_probs",
-    "smooth_l1_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu", "check_targets", "cross_entropy", "distillation_kl", "elu", "entropy",
+    "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "kl_div", "l1_loss", "leaky_relu", "linear_cross_entropy", "linear_entropy",
+    "linear_log_probs_and_entropy", "linear_selected_log_probs", "log_probs_and_entropy", "log_softmax", "logsigmoid", "mish", "mse_loss",
+    "multilabel_margin_loss", "nll_loss", "prelu", "relu", "selected_log_probs", "selu", "sigmoid", "silu", "smooth_l1_loss", "soft_margin_loss",
+    "softmax", "softplus", "softshrink", "threshold",
 ]  # fmt: skip
-
-MAX_AXES = 8
 
 _ELU, _L1, _SMOOTH = KERNELS["elu"], KERNELS["l1_loss"], KERNELS["smooth_l1_loss"]
 _ROWS = KERNELS["nll_loss"], KERNELS["nll_loss_backward"]
@@ -404,7 +434,7 @@ def cross_entropy(
     token_weight: Tensor | None = None,
     denominator: Tensor | float | None = None,
     return_z_loss: bool = False,
-) -> Any:
+) -> Tensor:
     """`torch.nn.functional.cross_entropy` by our kernels: of logits (C,), (N, C) or (N, C, d1, ...).
 
     Logits and two numbers a row are kept for backward. `zloss_scale` adds that many times the square of the log-sum-exp;

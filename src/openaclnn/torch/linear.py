@@ -26,7 +26,8 @@ from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import forward_mode, transformed
 
 __all__ = [
-    "SINGLES", "Layer", "Sums", "Tensors", "by_chunks", "check_shapes", "counted_targets", "denominator_of", "exact_losses", "linear_cross_entropy",
+    "SINGLES", "Layer", "Sums", "Tensors", "by_chunks", "check_shapes", "counted_targets", "denominator_of", "exact_losses", "in_place_of_theirs",
+    "linear_cross_entropy",
 ]  # fmt: skip
 
 _FORWARD, _BACKWARD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
@@ -94,8 +95,8 @@ def linear_cross_entropy(
     Up to `options` the arguments are those of PyTorch's function of this name; of its options the rows of a chunk and the dtype of
     sums count. `zloss_scale` is as in `cross_entropy`; `softcap` makes logits softcap * tanh(logits / softcap). `token_weight`, of the targets'
     shape, multiplies the losses; "mean" divides by the sum of the weights of what counts, or by the `denominator`, if one is given: the
-    number of tokens in all parts of a batch, say. `memory` is how many bytes a chunk of logits may take; a quarter of all logits by
-    default, of 4,096 rows at most. The gradient of 16-bit weights is added up in FLOAT, in as many bytes; `accumulate=linear_weight.dtype` saves them.
+    number of tokens in all parts of a batch, say. `memory` is how many bytes a chunk of logits may take; by
+    default a quarter of all logits or, if that is more, what the 16-bit gradient of weights takes later, of 4,096 rows at most. That gradient is added up in FLOAT, in as many bytes; `accumulate=linear_weight.dtype` saves them.
 
     >>> linear_cross_entropy(torch.ones(3, 2), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 1, 2]))
     tensor(1.2181)
@@ -108,7 +109,6 @@ def linear_cross_entropy(
             token_weight=token_weight, denominator=denominator, memory=memory, accumulate=accumulate,
         )  # fmt: skip
         return overridden
-    check_shapes(input, linear_weight, target, linear_bias, token_weight, ignore_index, memory)
     parallel = None if target.is_floating_point() else parallel_for(linear_weight)
     if parallel is not None:
         _count.serve()
@@ -118,27 +118,54 @@ def linear_cross_entropy(
             token_weight=token_weight, denominator=denominator, memory=memory, accumulate=accumulate,
         )  # fmt: skip
         return spread
+    loss: Tensor = _loss(
+        Tensors(input, linear_weight, linear_bias, target, weight, token_weight, denominator), _composed, reduction, ignore_index, label_smoothing,
+        options, zloss_scale, softcap, memory, accumulate,
+    )  # fmt: skip
+    return loss
+
+
+def in_place_of_theirs(
+    input: Any, linear_weight: Any, target: Any, *, linear_bias: Any = None, weight: Any = None, reduction: str = "mean", ignore_index: Any = None,
+    label_smoothing: float = 0.0, options: Any = None,
+) -> Any:  # fmt: skip
+    """The same under PyTorch's signature; TypeError says why where that has to compute it, or to say what is wrong."""
+    given = Tensors(input, linear_weight, linear_bias, target, weight, None, None)
+    if has_torch_function_variadic(*[each for each in given if each is not None]) or input.dim() > 2:  # fmt: skip
+        raise TypeError("tensors that PyTorch hands on, or refuses")
+    return _loss(given, None, reduction, ignore_index, label_smoothing, options)
+
+
+def _loss(
+    given: Tensors, composed: Any, reduction: str, ignored: Any, smoothing: float, options: Any, zloss_scale: float = 0.0, softcap: float = 0.0,
+    memory: int | None = None, accumulate: Any = None,
+) -> Any:  # fmt: skip
+    """By chunks or, where they do not serve, by what composes it of tensors and options; without that TypeError says why."""
+    input, linear_weight, bias, target, weight, token_weight, denominator = given
+    check_shapes(input, linear_weight, target, bias, token_weight, ignored, memory)
     dtype, device = input.dtype, input.device.type
     casts = torch.amp.is_autocast_available(device)
     if casts and torch.is_autocast_enabled(device) and dtype is not torch.float64:
         narrow, dtype = torch.get_autocast_dtype(device), torch.float32
         input, linear_weight = input.to(narrow), linear_weight.to(narrow)
-        linear_bias = None if linear_bias is None else linear_bias.to(narrow)
+        bias = None if bias is None else bias.to(narrow)
     if isinstance(denominator, (int, float)):
         denominator = torch.full((), float(denominator), device=input.device)
     accumulate = accumulate or getattr(options, "acc_dtype", None) or torch.float32
     asked = Options(
-        reduction, -100 if ignore_index is None else ignore_index, label_smoothing, zloss_scale, softcap, memory or 0,
+        reduction, -100 if ignored is None else ignored, smoothing, zloss_scale, softcap, memory or 0,
         getattr(options, "batch_chunk_size", None) or 0, accumulate is torch.float32, dtype,
     )  # fmt: skip
-    given = Tensors(input, linear_weight, linear_bias, target, weight, token_weight, denominator)
+    given = Tensors(input, linear_weight, bias, target, weight, token_weight, denominator)
     with torch.autocast(device, enabled=False) if casts else contextlib.nullcontext():
         reason = _unserved(given, asked)
         if reason is not None:
+            if composed is None:
+                raise TypeError(reason)
             _count.decline(reason)
-            composed: Tensor = _composed(given, asked)
-            return composed
-        _count.serve()
+            return composed(given, asked)
+        if composed is not None:
+            _count.serve()
         rows = input.reshape(-1, input.shape[-1])
         by_row = None if token_weight is None else token_weight.reshape(-1)
         flat = given._replace(input=rows, target=target.reshape(-1), token_weight=by_row)
@@ -363,9 +390,12 @@ class Sums(NamedTuple):
         return rounded
 
 
-def _chunk_rows(rows: int, row_bytes: int, memory: int, asked: int) -> int:
-    """How many rows a chunk has, of so many bytes at the most or of so many rows, or by default; many are a multiple of 128."""
-    size = asked or (memory // row_bytes if memory else min(-(-rows // PARTS), MOST_ROWS))
+def _chunk_rows(rows: int, row_bytes: int, memory: int, asked: int, spare: int) -> int:
+    """How many rows a chunk has, of so many bytes at the most or of so many rows; by default a part of all, or those that take no more than memory that is spare; many are
+    a multiple of 128."""
+    size = asked or (
+        memory // row_bytes if memory else min(max(-(-rows // PARTS), spare), MOST_ROWS)
+    )
     size = size // 128 * 128 if size > 128 else size
     return max(1, min(size, rows))
 
@@ -393,7 +423,9 @@ class Layer:
             self.bias = None if bias is None else torch_functional.pad(bias, (0, more))
         self.held = 1 + ahead
         buffers = self.held + bool(softcap and any(wanted))
-        self.step = _chunk_rows(len(input), buffers * pitch * input.dtype.itemsize, memory, rows)
+        # The 16-bit gradient of weights that are added up in FLOAT takes its memory when chunks have left theirs: so many rows of logits.
+        spare = input.shape[1] // buffers if self.short and accumulated and wanted[1] else 0
+        self.step = _chunk_rows(len(input), buffers * pitch * input.dtype.itemsize, memory, rows, spare)  # fmt: skip
         self.memory = input.new_empty(buffers, self.step, pitch)
         self.of_input: Any = None
         self.of_weight: Any = None

@@ -174,7 +174,7 @@ def checked(logits: Any, target: Any, temperature: Any, ignored: Any) -> float:
         raise RuntimeError(f"expected temperature to be a number above 0, got {temperature}")
     if not is_index(ignored):
         raise RuntimeError(f"expected ignore_index to be an integer, got {ignored}")
-    return 1.0 / temperature - 1.0
+    return float(1.0 / temperature - 1.0)
 
 
 def of_rows(
