@@ -381,6 +381,13 @@ def test_names_are_known() -> None:
         fast.apply_to(model, heads=["model.embed_tokens"])
     with pytest.raises(AttributeError, match="head"):
         fast.apply_to(model, heads="head")
+    assert repr(fast.apply_to(model, heads=[])).endswith(
+        "openaclnn.ELU  x 3"
+    )  # which none of these touched
+    fast.apply_to(model, heads="lm_head", memory=4 * WORDS * 7, accumulate=torch.float32)
+    assert model.lm_head.options == {"memory": 4 * WORDS * 7, "accumulate": torch.float32}
+    assert isinstance(step(model)[2], Logits)
+    assert repr(fast.apply_to(model, heads="lm_head")) == "nothing to replace"
 
 
 def test_the_page_of_moving_a_model(capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,24 +130,27 @@ def apply_to(
     """
     applied = Applied()
     names = _chosen(only, exclude)
+    layers = {} if heads is None else _layers(model, [heads] if isinstance(heads, str) else heads)
     table = {theirs: ours for theirs, ours in replacements().items() if theirs.__name__ in names}
     for name, module in model.named_modules():
         if type(module) in table:
             applied._swap(name, module, table[type(module)], f"openaclnn.{type(module).__name__}")
     options = {"memory": memory, "accumulate": accumulate}
-    if heads is None:
-        if "HeadLinear" in names:
-            _adopt_language_models(applied, model, options)
-    else:
-        for name in [heads] if isinstance(heads, str) else heads:
-            head = model.get_submodule(name)
-            reason = _unfit(head)
-            if isinstance(head, HeadLinear):
-                continue
-            if reason is not None:
-                raise TypeError(f"heads: {name} cannot be replaced: {reason}")
-            applied._swap(name, head, HeadLinear, _head_says(head), options=options, deferred=True)
+    for name, head in layers.items():
+        applied._swap(name, head, HeadLinear, _head_says(head), options=options, deferred=True)
+    if heads is None and "HeadLinear" in names:
+        _adopt_language_models(applied, model, options)
     return applied
+
+
+def _layers(model: torch.nn.Module, names: Iterable[str]) -> dict[str, torch.nn.Module]:
+    """Linear layers by their names, but for those that are ours."""
+    found = {name: model.get_submodule(name) for name in names}
+    for name, layer in found.items():
+        reason = _unfit(layer)
+        if reason is not None:
+            raise TypeError(f"heads: {name} cannot be replaced: {reason}")
+    return {name: each for name, each in found.items() if not isinstance(each, HeadLinear)}
 
 
 def _chosen(only: Iterable[str] | None, exclude: Iterable[str]) -> set[str]:
@@ -209,7 +212,9 @@ def _unfit(head: torch.nn.Module) -> str | None:
     """Why a head is left alone, or None."""
     if not isinstance(head, torch.nn.Linear):
         return "it is no Linear"
-    if not isinstance(head, HeadLinear) and type(head) is not torch.nn.Linear:
+    if isinstance(head, HeadLinear):
+        return None
+    if type(head) is not torch.nn.Linear:
         return "it is a class derived from Linear"
     if "forward" in vars(head) or has_forward_hooks(head):
         return "it has hooks, which look at logits"
