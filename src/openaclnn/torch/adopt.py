@@ -27,6 +27,13 @@ from openaclnn.torch.private import has_forward_hooks, register_pytree
 __all__ = ["Applied", "HeadLinear", "Logits", "apply_to", "replacements"]
 
 
+NO_GAIN = frozenset((
+    "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "KLDivLoss", "LeakyReLU", "LogSoftmax", "MultiLabelMarginLoss", "ReLU", "SiLU",
+    "Sigmoid", "Softmax", "Softshrink", "Threshold",
+))  # fmt: skip
+"""Modules that PyTorch computes as fast as we do, or faster (docs/pytorch.md has the times): they become ours where `only` names them."""
+
+
 class Replacement(NamedTuple):
     """A module by its name in the model (the first, if it has several), and what it was and is."""
 
@@ -96,7 +103,7 @@ class Applied:
 
 
 def replacements() -> dict[type[torch.nn.Module], type[torch.nn.Module]]:
-    """PyTorch's modules that `apply_to` replaces, and ours of the same names.
+    """PyTorch's modules that `apply_to` can replace, and ours of the same names.
 
     >>> replacements()[torch.nn.CrossEntropyLoss]
     <class 'openaclnn.torch.nn.CrossEntropyLoss'>
@@ -117,7 +124,7 @@ def apply_to(
 ) -> Applied:
     """Let a model's losses and activations be ours, in place, and the head of a language model never make the logits of a training step.
 
-    Modules of exactly PyTorch's types (`replacements`) are replaced; `only` and `exclude` name them, one or several, and "HeadLinear" is the head. A submodule whose `forward` takes `labels` and whose
+    Modules of exactly PyTorch's types (`replacements`) are replaced, but for those of `NO_GAIN`; `only` and `exclude` name them, one or several, and "HeadLinear" is the head. A submodule whose `forward` takes `labels` and whose
     `lm_head` or `get_output_embeddings()` is a `Linear` is a language model: in training with labels as a keyword its logits are `Logits`. `heads`
     names other linear layers instead, whose outputs in training are always `Logits`. `memory` and `accumulate` are `linear_cross_entropy`'s.
 
@@ -164,7 +171,7 @@ def _chosen(only: Iterable[str] | None, exclude: Iterable[str]) -> set[str]:
             )
         return asked
 
-    return (names if only is None else known(only)) - known(exclude)
+    return (names - NO_GAIN if only is None else known(only)) - known(exclude)
 
 
 # Language models.
@@ -423,7 +430,8 @@ class Logits:
 
     def _cross_entropy(
         self, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
-        reduction: str = "mean", label_smoothing: Any = 0.0, *, inplace: bool = False, **more: Any,
+        reduction: str = "mean", label_smoothing: Any = 0.0, *, inplace: bool = False, return_z_loss: bool = False,
+        **more: Any,
     ) -> Any:  # fmt: skip
         """The loss of rows without their logits; None where these have to be computed."""
         applied = self._scale_and_cap()
@@ -433,6 +441,7 @@ class Logits:
             applied is None
             or not rows
             or reverted
+            or return_z_loss
             or size_average is not None
             or reduce is not None
         ):
