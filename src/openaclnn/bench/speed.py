@@ -33,10 +33,10 @@ _PROBES = {"elementwise": (16, 16), "rows": (16, 16), "pixels": (2, 8, 4, 4)}
 def speed_cases(
     regimes: Mapping[str, Sequence[Regime]], dtypes: Sequence[DType], quick: bool, headline: bool
 ) -> Iterator[Case]:
-    """The cases of these regimes, operator by operator; none of a layout that an operator refuses. Headlines are of softmax and of operators
-    that have a module of their own and no section of training, at sizes of their own."""
+    """The cases of these regimes, operator by operator; none of a layout that an operator refuses. Headlines are of operators of rows
+    and of those that have a module of their own, unless they have a section of training, at sizes of their own."""
     for operator in measured():
-        among_many = operator.home.rpartition(".")[2] in FAMILIES.keys() - {"softmaxes"}
+        among_many = operator.home.rpartition(".")[2] in FAMILIES and operator.axis is None
         if headline and (among_many or hasattr(operator.workloads, "TRAINED")):
             continue
         for regime in regimes.get(operator.workloads.PATTERN, ()):
