@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
-from rich.console import Console
 
 import openaclnn
 from openaclnn.bench.machine import describe_machine
 from openaclnn.bench.problems import load_torch, measured, taken, to_torch
-from openaclnn.bench.reports import on_terminal
 from openaclnn.bench.tables import Table
+from openaclnn.cli.bench import tabulated
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.writing import write_text
@@ -280,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for dtype in taken(operator, FLOATS)
     ]
     table = Table("", ROW, 3, rows)
-    Console().print(on_terminal(table))
+    print(tabulated(table))
     if page:
         machine = ", ".join(f"{name} {fact}" for name, fact in describe_machine().items())
         rules = RULES.read_text(encoding="utf-8").strip()

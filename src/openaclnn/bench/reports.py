@@ -10,34 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from rich import box
-from rich.table import Table as RichTable
-
 from openaclnn.bench import tables
 from openaclnn.bench.calls import CHANGES
 from openaclnn.bench.tables import Table
 from openaclnn.bench.timing import AGAIN, TOLERATED
 from openaclnn.testing.extras import need
-
-
-def on_terminal(table: Table) -> RichTable:
-    """The table as rich prints it: words and numbers stay whole, headings of numbers may break."""
-    shown = RichTable(
-        title=table.title or None, caption="\n".join(table.notes) or None, box=box.SIMPLE_HEAD,
-        title_justify="left", caption_justify="left", pad_edge=False, collapse_padding=len(table.headings) > 12,
-    )  # fmt: skip
-    for place, heading in enumerate(table.headings):
-        text = place < table.left
-        widest = 0 if text else max((len(line[place]) for line in table.lines), default=0)
-        justify: Any = "left" if text else "right"
-        shown.add_column(
-            heading, justify=justify, no_wrap=text and not table.cases, min_width=widest
-        )
-    for line in table.lines:
-        if table.cases and line[0]:
-            shown.add_section()
-        shown.add_row(*line, style="red" if {"WRONG", "unavailable"} & {*line} else None)
-    return shown
 
 
 def terminal_tables(results: dict[str, Any]) -> Iterator[Table]:
