@@ -78,7 +78,7 @@ def _reference(formula: Callable[..., Array], *names: str) -> Callable[..., Arra
 
     def reference(*given: Any, dim: int = -1, work: Any = np.float64, **named: Any) -> Array:
         arrays = [*given, *[named[name] for name in names[len(given) :]]]
-        rows = [array.astype(work).reshape(array.shape or (1,)) for array in arrays]
+        rows: list[Array] = [array.astype(work).reshape(array.shape or (1,)) for array in arrays]
         if not all(row.size for row in rows):
             return rows[0]
         with np.errstate(all="ignore"):
