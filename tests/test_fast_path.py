@@ -301,6 +301,17 @@ def test_options_are_told_apart(taken: list[bool]) -> None:
         openaclnn.elu_backward(g.bfloat16(), x.bfloat16())
 
 
+def test_rules_about_numbers_hold_after_calls_that_keep_them() -> None:
+    x = np.ones(4, np.float32)
+    for alpha in (0.5, 0.6, 0.6):
+        openaclnn.celu(x, alpha=alpha)
+        openaclnn.leaky_relu_backward(x, x, negative_slope=alpha, self_is_result=True)
+    with pytest.raises(AclnnError, match="other than 0"):
+        openaclnn.celu(x, alpha=0.0)
+    with pytest.raises(AclnnError, match=">= 0 when selfIsResult"):
+        openaclnn.leaky_relu_backward(x, x, negative_slope=-0.6, self_is_result=True)
+
+
 def test_a_tensor_that_waits_for_its_negation(taken: list[bool]) -> None:
     z = torch.complex(*elu())
     warm(z.imag, z.imag)

@@ -52,10 +52,11 @@ def speed_cases(
 
 
 def stands_alone(operator: Operator) -> bool:
-    """Whether it is one of the few that short runs are about: of rows, or with a module of its own, and without a section of training."""
-    work = operator.workloads
-    among_many = operator.home.rpartition(".")[2] in FAMILIES and work.PATTERN == "elementwise"
-    return not among_many and not hasattr(work, "TRAINED")
+    """Whether it is one of the few that short runs are about: no elementwise operator of a family, and none with a section of training."""
+    among_many = (
+        operator.home.rpartition(".")[2] in FAMILIES and operator.workloads.PATTERN == "elementwise"
+    )
+    return not among_many and not hasattr(operator.workloads, "TRAINED")
 
 
 def speed_case(operator: Operator, variant: str, dtype: DType, regime: Regime) -> Case:

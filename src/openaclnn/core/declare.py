@@ -96,7 +96,8 @@ class Operator(Interface):
     module: str = ""  # where it is declared; "": where its reference is
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "checks", numbered(self.checks))
+        if all(isinstance(check, Check) for check in self.checks):  # else registering tells it
+            object.__setattr__(self, "checks", numbered(self.checks))
 
     @cached_property
     def _rules(self) -> tuple[tuple[tuple[Any, Check], ...], ...]:

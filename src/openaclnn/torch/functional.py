@@ -21,6 +21,27 @@ from torch.overrides import (
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.results import undisturbed
+from openaclnn.torch.activations import (
+    celu,
+    gelu,
+    glu,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    leaky_relu,
+    log_softmax,
+    logsigmoid,
+    mish,
+    prelu,
+    relu,
+    selu,
+    sigmoid,
+    silu,
+    softmax,
+    softplus,
+    softshrink,
+    threshold,
+)
 from openaclnn.torch.autograd import (
     L1,
     CrossEntropy,
@@ -31,6 +52,7 @@ from openaclnn.torch.autograd import (
     SmoothL1,
 )
 from openaclnn.torch.counts import FUNCTIONS, Count
+from openaclnn.torch.derived import MAX_AXES
 from openaclnn.torch.dispatch import (
     FLOATS,
     is_cast_alone,
@@ -50,13 +72,22 @@ from openaclnn.torch.fused_backward import LEAST, LEAST_ROWS, loss_ahead, loss_o
 from openaclnn.torch.gradients import Formula
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
 from openaclnn.torch.linear import linear_cross_entropy
+from openaclnn.torch.losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    kl_div,
+    mse_loss,
+    multilabel_margin_loss,
+    soft_margin_loss,
+)
 from openaclnn.torch.refusals import UnservedError, reduction_of
 
 __all__ = [
-    "check_targets", "cross_entropy", "elu", "l1_loss", "linear_cross_entropy", "nll_loss", "smooth_l1_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu", "check_targets", "cross_entropy", "elu", "gelu", "glu", "hardshrink",
+    "hardsigmoid", "hardswish", "kl_div", "l1_loss", "leaky_relu", "linear_cross_entropy", "log_softmax", "logsigmoid", "mish", "mse_loss",
+    "multilabel_margin_loss", "nll_loss", "prelu", "relu", "selu", "sigmoid", "silu", "smooth_l1_loss", "soft_margin_loss", "softmax",
+    "softplus", "softshrink", "threshold",
 ]  # fmt: skip
-
-MAX_AXES = 8
 
 _ELU, _L1, _SMOOTH = KERNELS["elu"], KERNELS["l1_loss"], KERNELS["smooth_l1_loss"]
 _ROWS = KERNELS["nll_loss"], KERNELS["nll_loss_backward"]

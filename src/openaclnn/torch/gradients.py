@@ -19,7 +19,7 @@ from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import Function, transformed, tuned
 from openaclnn.torch.wide import WIDE
 
-__all__ = ["DECLARED", "FORMULAS", "Formula", "quick"]
+__all__ = ["DECLARED", "FORMULAS", "Derivative", "Formula", "quick"]
 
 
 class Formula(Function):  # type: ignore[misc]
@@ -49,7 +49,7 @@ _CROSS_ENTROPY, _CROSS_ENTROPY_GRAD = (
 _LOGITS, _LOGITS_GRAD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
 
 
-class _Derivative:
+class Derivative:
     """What computes the derivative by one of a forward's tensors, or by the first of them, and of what."""
 
     def __init__(self, operator: Operator, gradient: Gradient) -> None:
@@ -103,9 +103,9 @@ def _declared(operator: Operator) -> dict[str, type[Formula]]:
     assert operator.gradient is not None
     kernel = KERNELS[operator.python_name]
     inputs, places = len(kernel.parameters), [p.name for p in kernel.parameters]
-    first = _Derivative(operator, operator.gradient)
+    first = Derivative(operator, operator.gradient)
     derivatives = {0: first} | {
-        places.index(name): _Derivative(operator, other)
+        places.index(name): Derivative(operator, other)
         for name, other in operator.gradient.others.items()
     }
     read = {place for each in derivatives.values() for place, _ in each.taken}

@@ -18,7 +18,7 @@ from openaclnn.torch.refusals import UnservedError
 
 __all__ = [
     "BEHIND", "Function", "any_autocast", "any_requires_grad", "autocast_off", "below_autograd", "forget_dispatch",
-    "forward_mode", "included", "is_zero_tensor", "keep_compiler_out", "keys_of", "leave", "remember_options", "single_level",
+    "forward_mode", "has_forward_hooks", "included", "is_zero_tensor", "keep_compiler_out", "keys_of", "leave", "register_pytree", "remember_options", "single_level",
     "transformed", "tuned", "uncompiled",
 ]  # fmt: skip
 
@@ -141,6 +141,22 @@ def autocast_off(device: str) -> AbstractContextManager[Any]:
         return torch.autocast(device.lower(), enabled=False)
     block: AbstractContextManager[Any] = guard(keys(key))
     return block
+
+
+_HOOKS = "_forward_hooks", "_forward_pre_hooks"
+
+
+def has_forward_hooks(module: torch.nn.Module) -> bool:
+    """Whether somebody asked to be called around a module's `forward`; yes, where it cannot be asked."""
+    return any(getattr(module, name, True) for name in _HOOKS)
+
+
+def register_pytree(kind: type, taken_apart: Any, put_together: Any) -> bool:
+    """Let PyTorch find the tensors inside of objects of a class; False if it cannot be told of them."""
+    register = _named("utils._pytree.register_pytree_node")
+    if register is not None:
+        register(kind, taken_apart, put_together)
+    return register is not None
 
 
 def leave(library: Any) -> None:
