@@ -252,7 +252,7 @@ def test_modules_are_pytorchs() -> None:
     ):
         ours, other = getattr(nn, name)(**made), getattr(torch.nn, name)(**made)
         assert isinstance(ours, type(other))
-        assert repr(ours) == repr(other)
+        assert repr(ours) == f"openaclnn.{other!r}"
         assert ours.state_dict().keys() == other.state_dict().keys()
         torch.testing.assert_close(ours(*given), other(*given))
         ours.load_state_dict(other.state_dict())

@@ -117,25 +117,6 @@ def l1_loss_backward(
 ) -> Any:
     """Gradient of the mean absolute error with respect to the predictions."""
 
-def log_softmax(
-    self: ArrayLike,
-    *,
-    dim: int = -1,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """The logarithms of softmax's shares along an axis."""
-
-def log_softmax_backward(
-    grad_output: ArrayLike,
-    output: ArrayLike,
-    *,
-    dim: int = -1,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """Gradient of log-softmax with respect to its input, from its result."""
-
 class NLLLossResult(NamedTuple):
     out: Any
     total_weight: Any
@@ -218,25 +199,6 @@ def smooth_l1_loss_backward(
     product: str | None = None,
 ) -> Any:
     """Gradient of the smooth L1 (Huber-like) loss with respect to the predictions."""
-
-def softmax(
-    self: ArrayLike,
-    *,
-    dim: int = -1,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """The exponentials along an axis, as shares of their sum."""
-
-def softmax_backward(
-    grad_output: ArrayLike,
-    output: ArrayLike,
-    *,
-    dim: int = -1,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """Gradient of softmax with respect to its input, from its result."""
 
 class SoftmaxCrossEntropyWithLogitsResult(NamedTuple):
     loss: Any
@@ -964,6 +926,44 @@ def soft_margin_loss_backward(
 ) -> Any:
     """Gradient of the soft margin loss with respect to the predictions."""
 
+def softmax(
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The exponentials along an axis, as shares of their sum."""
+
+def log_softmax(
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The logarithms of softmax's shares along an axis."""
+
+def softmax_backward(
+    grad_output: ArrayLike,
+    output: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of softmax with respect to its input, from its result."""
+
+def log_softmax_backward(
+    grad_output: ArrayLike,
+    output: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of log-softmax with respect to its input, from its result."""
+
 def prelu(
     self: ArrayLike,
     weight: ArrayLike,
@@ -1037,3 +1037,43 @@ def fused_cross_entropy_loss_with_max_sum(
     product: str | None = None,
 ) -> FusedCrossEntropyLossWithMaxSumResult:
     """Cross entropy of each row from the largest logits and sums of all ranks, and this rank's columns of softmax."""
+
+class FusedLinearOnlineMaxSumResult(NamedTuple):
+    logits_max_local: Any
+    sum_exp_logits_local: Any
+    predicted_logits_local: Any
+    target_mask: Any
+    masked_target: Any
+    vocab_parallel_logits: Any
+
+def fused_linear_online_max_sum(
+    input: ArrayLike,
+    weight: ArrayLike,
+    target: ArrayLike,
+    vocab_start_index: int,
+    vocab_end_index: int,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> FusedLinearOnlineMaxSumResult:
+    """A linear layer's logits on a rank with some columns of the vocabulary, as the largest, the sum of powers and the target's of each row."""
+
+class FusedLinearCrossEntropyLossGradResult(NamedTuple):
+    input_grad: Any
+    weight_grad: Any
+
+def fused_linear_cross_entropy_loss_grad(
+    grad: ArrayLike,
+    input: ArrayLike,
+    weight: ArrayLike,
+    target_mask: ArrayLike,
+    masked_target: ArrayLike,
+    *,
+    label_smoothing: float = 0.0,
+    logits_max: ArrayLike | None = None,
+    sum_exp_logits: ArrayLike | None = None,
+    softmax: ArrayLike | None = None,
+    out: Any = None,
+    product: str | None = None,
+) -> FusedLinearCrossEntropyLossGradResult:
+    """Gradients of the cross entropy of a linear layer by its input and by a rank's columns of its weight."""

@@ -132,31 +132,6 @@ def aclnnL1LossBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
-def aclnnLogSoftmaxGetWorkspaceSize(
-    self: Any,
-    dim: Any,
-    out: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnLogSoftmax(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnLogSoftmaxBackwardGetWorkspaceSize(
-    gradOutput: Any,
-    output: Any,
-    dim: Any,
-    out: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnLogSoftmaxBackward(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
 def aclnnNLLLossGetWorkspaceSize(
     self: Any,
     target: Any,
@@ -249,31 +224,6 @@ def aclnnSmoothL1LossBackwardGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnSmoothL1LossBackward(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnSoftmaxGetWorkspaceSize(
-    self: Any,
-    dim: Any,
-    out: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnSoftmax(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnSoftmaxBackwardGetWorkspaceSize(
-    gradOutput: Any,
-    output: Any,
-    dim: Any,
-    out: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnSoftmaxBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
@@ -1222,6 +1172,56 @@ def aclnnSoftMarginLossBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnSoftmaxGetWorkspaceSize(
+    self: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSoftmax(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnLogSoftmaxGetWorkspaceSize(
+    self: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnLogSoftmax(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSoftmaxBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    output: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSoftmaxBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnLogSoftmaxBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    output: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnLogSoftmaxBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnPreluGetWorkspaceSize(
     self: Any,
     weight: Any,
@@ -1296,5 +1296,45 @@ def aclnnFusedCrossEntropyLossWithMaxSumGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnFusedCrossEntropyLossWithMaxSum(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnFusedLinearOnlineMaxSumGetWorkspaceSize(
+    input: Any,
+    weight: Any,
+    target: Any,
+    vocabStartIndex: Any,
+    vocabEndIndex: Any,
+    logitsMaxLocalOut: Any,
+    sumExpLogitsLocalOut: Any,
+    predictedLogitsLocalOut: Any,
+    targetMaskOut: Any,
+    maskedTargetOut: Any,
+    vocabParallelLogitsOutOptional: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnFusedLinearOnlineMaxSum(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnFusedLinearCrossEntropyLossGradGetWorkspaceSize(
+    grad: Any,
+    input: Any,
+    weight: Any,
+    targetMask: Any,
+    maskedTarget: Any,
+    labelSmoothing: Any,
+    logitsMaxOptional: Any,
+    sumExpLogitsOptional: Any,
+    softmaxOptional: Any,
+    inputGradOut: Any,
+    weightGradOut: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnFusedLinearCrossEntropyLossGrad(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...

@@ -19,16 +19,12 @@ from openaclnn.operators import (  # noqa: F401
     inplace_elu,
     l1_loss,
     l1_loss_backward,
-    log_softmax,
-    log_softmax_backward,
     nll_loss,
     nll_loss2d,
     nll_loss2d_backward,
     nll_loss_backward,
     smooth_l1_loss,
     smooth_l1_loss_backward,
-    softmax,
-    softmax_backward,
     softmax_cross_entropy_with_logits,
 )
 
@@ -66,9 +62,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "divergence": ("aclnnKlDivBackward", "aclnnKlDivTargetBackward"),
     "regression": ("aclnnMseLoss", "aclnnMseLossOut", "aclnnMseLossBackward", "aclnnSoftMarginLoss", "aclnnSoftMarginLossBackward"),
+    "softmaxes": ("aclnnSoftmax", "aclnnLogSoftmax", "aclnnSoftmaxBackward", "aclnnLogSoftmaxBackward"),
     "prelu": ("aclnnPrelu", "aclnnPreluBackward"),
     "multilabel_margin_loss": ("aclnnMultilabelMarginLoss",),
     "vocabulary_parallel": ("aclnnCrossEntropySumExpAndIndexLogit", "aclnnFusedCrossEntropyLossWithMaxSum"),
+    "fused_linear": ("aclnnFusedLinearOnlineMaxSum", "aclnnFusedLinearCrossEntropyLossGrad"),
 }  # fmt: skip
 """The modules that declare several operators, with these; importing all of them takes a tenth of a second."""
 
@@ -122,9 +120,16 @@ _PARTS = (
 """The families of operators with a module of their own, by parts of their names."""
 
 _WIDER = dict.fromkeys(
-    ("binary", "divergence", "multilabel_margin_loss", "regression", "vocabulary_parallel"),
+    (
+        "binary",
+        "divergence",
+        "multilabel_margin_loss",
+        "regression",
+        "vocabulary_parallel",
+        "fused_linear",
+    ),
     "losses",
-) | {"prelu": "rectified"}
+) | {"prelu": "rectified", "softmaxes": "softmax"}
 """What people look for these families among."""
 
 

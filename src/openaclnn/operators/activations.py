@@ -58,6 +58,8 @@ class Activation(Operator):
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"plain": {}})
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     domain: tuple[float, float] | None = None  # what inputs are drawn from
+    # Options that rules beside bounds speak of: a call with another number is checked anew.
+    held: tuple[str, ...] = ()
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -380,7 +382,8 @@ def _plan(
         option = parameter.python_name
         if not parameter.is_tensor and option in kernel.numbers and option not in taken:
             taken[option] = number_of(values[parameter.name], parameter)
-            free.append(Free(option, False, *operator.bounds.get(parameter.name, ())))
+            if parameter.name not in operator.held:
+                free.append(Free(option, False, *operator.bounds.get(parameter.name, ())))
         elif parameter.kind is Kind.BOOL and option in kernel.switches:
             taken[option] = bool(values[parameter.name])
     dtype = compute(call) if compute else values[operator.read[0]].dtype

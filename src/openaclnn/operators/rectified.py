@@ -53,7 +53,7 @@ declare(
     (not_null(), dtypes("self", more=(INT8, UINT8, INT32, INT64)), same_dtype(), rank("self", "out"), same_shape()),
     accepts=(*FLOATS, INT8, UINT8, INT32, INT64), families=NOT_310P, in_place="selfRef", const_output=True,
     kernels=(KernelForm("relu", {"x": "self"}),), peer="relu",
-    gradient=Gradient("aclnnThresholdBackward"),
+    gradient=Gradient("aclnnThresholdBackward", {"self": "out"}),
 )  # fmt: skip
 
 declare(
@@ -83,7 +83,7 @@ declare(
     inputs=GRADIENT, accepts=(*FLOATS, DOUBLE), arguments={"negative_slope": 0.1}, compute=promoted,
     options=(SLOPE, Parameter("selfIsResult", Kind.BOOL, "whether self is the forward's output", default=False)),
     kernels=(KernelForm("leaky_relu_grad", {"gradients": "gradOutput", "features": "self"}, STEEPNESS, values=FLAT),),
-    peer="leaky_relu_backward", variants={"input": {}, "result": {"self_is_result": True}},
+    peer="leaky_relu_backward", held=("negativeSlope",), variants={"input": {}, "result": {"self_is_result": True}},
 )  # fmt: skip
 
 declare(

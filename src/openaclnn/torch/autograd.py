@@ -11,13 +11,56 @@ from typing import Any
 
 import torch
 
-from openaclnn.torch.gradients import Formula, quick
+from openaclnn.operators import find_operator
+from openaclnn.torch.gradients import Derivative, Formula, quick
 from openaclnn.torch.kernels import KERNELS, Kernel
 
-__all__ = ["CrossEntropy", "CrossEntropyOverLogits", "Elu", "EluInPlace", "L1", "Likelihood", "SmoothL1"]  # fmt: skip
+__all__ = [
+    "CrossEntropy", "CrossEntropyOverLogits", "Elu", "EluInPlace", "L1", "Likelihood", "SmoothL1", "attached",
+]  # fmt: skip
 
 _elu_backward, _logits_grad = KERNELS["elu_backward"], KERNELS["cross_entropy_logits_grad"]
 _l1_backward, _smooth_backward = KERNELS["l1_loss_backward"], KERNELS["smooth_l1_loss_backward"]
+
+
+def attached(name: str) -> type[Formula] | None:
+    """The derivative by the first tensor of an operator that declares it, for `apply(tensor, (result, arguments))`; None where one operator
+    computes several derivatives, or there is none.
+    """
+    operator = find_operator(name)
+    if operator.gradient is None:
+        return None
+    derivative = Derivative(operator, operator.gradient)
+    if derivative.several:
+        return None
+    kernel, taken = derivative.kernel, derivative.taken
+    tensors = [place for place in kernel.tensors if place != derivative.incoming]
+    saved = [source for source, _ in taken[: len(tensors)] if source is not None]
+    options = [
+        (source, default, convert)
+        for (source, default), convert in zip(taken, derivative.converted, strict=True)
+    ][len(saved) :]
+    assert derivative.incoming == 0
+    assert len(saved) == len(tensors) == max(tensors)  # tensors stand before options
+
+    @quick
+    class Attached(Formula):
+        @staticmethod
+        def forward(ctx: Any, x: Any, own: Any) -> Any:
+            result, arguments = own
+            every = (*arguments, result)
+            ctx.to_save = tuple([every[place] for place in saved])
+            ctx.options = [
+                default if source is None else every[source] if convert is None else convert(every[source])
+                for source, default, convert in options
+            ]  # fmt: skip
+            return result
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return kernel.gradient(gradient, *ctx.saved_tensors, *ctx.options), None
+
+    return Attached
 
 
 @quick

@@ -18,7 +18,7 @@ from openaclnn.torch.refusals import UnservedError
 
 __all__ = [
     "BEHIND", "Function", "any_autocast", "any_requires_grad", "autocast_off", "below_autograd", "forget_dispatch",
-    "forward_mode", "included", "is_zero_tensor", "keep_compiler_out", "keys_of", "leave", "remember_options", "single_level",
+    "forward_mode", "has_forward_hooks", "included", "is_zero_tensor", "keep_compiler_out", "keys_of", "leave", "register_pytree", "remember_options", "single_level",
     "transformed", "tuned", "uncompiled",
 ]  # fmt: skip
 
@@ -143,6 +143,22 @@ def autocast_off(device: str) -> AbstractContextManager[Any]:
     return block
 
 
+_HOOKS = "_forward_hooks", "_forward_pre_hooks"
+
+
+def has_forward_hooks(module: torch.nn.Module) -> bool:
+    """Whether somebody asked to be called around a module's `forward`; yes, where it cannot be asked."""
+    return any(getattr(module, name, True) for name in _HOOKS)
+
+
+def register_pytree(kind: type, taken_apart: Any, put_together: Any) -> bool:
+    """Let PyTorch find the tensors inside of objects of a class; False if it cannot be told of them."""
+    register = _named("utils._pytree.register_pytree_node")
+    if register is not None:
+        register(kind, taken_apart, put_together)
+    return register is not None
+
+
 def leave(library: Any) -> None:
     """Take out of the dispatcher what a library put there; the caller drops the last reference, which does it too."""
     destroy = getattr(library, "_destroy", None)
@@ -161,8 +177,9 @@ def forget_dispatch(name: str) -> None:
     """Let PyTorch's tracers, which remember where the dispatcher has a kernel of an operator of `torch.ops.aten`, look again. Of one at
     autograd's key that is gone they would take its place for that of the operator's derivative: traced, it then had none, silently.
     """
-    overload = getattr(torch.ops.aten, name).default
-    getattr(overload, "_dispatch_cache", {}).clear()
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is not None:
+        getattr(packet.default, "_dispatch_cache", {}).clear()
 
 
 def keep_compiler_out(function: Any) -> bool:

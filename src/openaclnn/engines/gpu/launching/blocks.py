@@ -16,9 +16,8 @@ from openaclnn.engines.gpu.launching import code as at
 from openaclnn.engines.gpu.launching import native
 from openaclnn.engines.gpu.launching.code import BoundEntry, Entry
 from openaclnn.engines.gpu.launching.launch import KEY_WORDS, VECTOR_BYTES, PointerArg
-from openaclnn.engines.machine.builtins import EmitBuiltin, builtin
+from openaclnn.engines.machine.builtins import EmitBuiltin, builtin, publish
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.shared import publish
 from openaclnn.engines.machine.values import Value
 
 __all__ = ["Block", "BoundBlock"]
@@ -78,7 +77,8 @@ class Block:
         self._block[at.FALLBACK] = id(fallback)
         self._held.append(fallback)
         name, address = f"gpu.{self._entry.name}", self._block.buffer_info()[0]
-        function: Callable[..., int] = builtin(name, _emitter(self._entry), address, self)
+        # Its code depends on Triton and the GPU, too.
+        function: Callable[..., int] = builtin(name, _emitter(self._entry), address, self, False)
         return function
 
 

@@ -1,0 +1,253 @@
+"""Functions of PyTorch's signatures that are operators of ours: what each does follows from its signature and the operator's declaration.
+
+A function is written as its signature and its text, under `@computed_by` with the operator's name. A parameter of the same name is the
+operator's; one that the operator lacks has to have its default. What the kernels do not take is PyTorch's function's, and so is what is wrong.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import update_wrapper
+from math import isfinite
+from typing import Any, TypeVar, get_type_hints
+
+import torch
+from torch.nn import functional as torch_functional
+from torch.overrides import handle_torch_function, has_torch_function_variadic
+
+from openaclnn.core.interface import Kind
+from openaclnn.torch.autograd import attached
+from openaclnn.torch.counts import FUNCTIONS, Count
+from openaclnn.torch.dispatch import (
+    is_index,
+    is_memory,
+    is_number,
+    is_ours,
+    is_tracked,
+    may_be_short,
+    needs_dispatcher,
+    parallel_for,
+    why_not,
+)
+from openaclnn.torch.kernels import KERNELS, PLAIN
+from openaclnn.torch.private import any_autocast
+from openaclnn.torch.refusals import UnservedError, reduction_of
+
+__all__ = ["MAX_AXES", "computed_by"]
+
+MAX_AXES = 8
+_LEGACY = ("size_average", "reduce")
+
+_Stated = TypeVar("_Stated", bound=Callable[..., Any])
+
+
+def computed_by(
+    operator: str,
+    *,
+    words: Mapping[str, Mapping[str, Any]] | None = None,
+    cast: bool = False,
+    alike: bool = True,
+    sound: Callable[[Any], bool] | None = None,
+) -> Callable[[_Stated], _Stated]:
+    """Make a function of a signature.
+
+    `words` has what the operator takes for strings. With `cast`, PyTorch computes in another dtype under autocast, and does it itself.
+    `alike`: required tensors have one shape. A result that is not `sound` is left to PyTorch, which refuses what led to it.
+    """
+
+    def made(stated: _Stated) -> _Stated:
+        return _Function(stated, operator, words or {}, cast, alike, sound).written()  # type: ignore[return-value]
+
+    return made
+
+
+class _Function:
+    """One function, by its operator."""
+
+    def __init__(
+        self, stated: Callable[..., Any], operator: str, words: Mapping[str, Mapping[str, Any]], cast: bool, alike: bool,
+        sound: Callable[[Any], bool] | None,
+    ) -> None:  # fmt: skip
+        self.stated, self.name, self.kernel = stated, stated.__name__, KERNELS[operator]
+        self.words, self.cast, self.alike, self.sound = words, cast, alike, sound
+        self.parameters = tuple(inspect.signature(stated).parameters.values())
+        self.theirs: Callable[..., Any] = getattr(torch_functional, self.name)
+        self.count = FUNCTIONS.setdefault(self.name, Count())
+        self.formula = attached(operator)
+        names = [p.name for p in self.parameters]
+        ours = dict(zip(self.kernel.names, self.kernel.parameters, strict=True))
+        if "self" in ours or "x" in ours:  # PyTorch's functions call that one input
+            ours = {"input" if n in ("self", "x") else n: p for n, p in ours.items()}
+        missing = [name for name in ours if name not in names]
+        if missing:
+            raise TypeError(f"{self.name}: expected {', '.join(missing)} among its parameters, as aclnn's")  # fmt: skip
+        self.ours = {name: names.index(name) for name in ours}
+        """Where each parameter of the operator, in its order, is among the function's."""
+        self.tensors = [name for name, p in ours.items() if p.is_tensor]
+        self.optional = {name for name in self.tensors if ours[name].default is None}
+        self.numbers = [n for n, p in ours.items() if p.kind in (Kind.SCALAR, Kind.FLOAT)]
+        self.integers = [
+            n for n, p in ours.items() if p.kind is Kind.INT64 and not p.choices and n not in self.words
+        ]  # fmt: skip
+        self.choices = {n: p.choices for n, p in ours.items() if p.choices} | {
+            name: tuple(known) for name, known in self.words.items()
+        }
+        self.in_place = "inplace" in names
+        self.spare = [
+            (place, p.default)
+            for place, p in enumerate(self.parameters)
+            if p.name not in ours and p.name not in ("inplace", *_LEGACY)
+        ]
+        """Parameters that have to have their defaults."""
+        gradient = self.kernel.operator.gradient
+        derived = gradient.others if gradient else {}
+        differentiable = {p.python_name for p in self.kernel.parameters if p.name in derived}
+        if gradient is not None and self.formula is None:  # several derivatives by one operator
+            differentiable |= {*self.tensors}
+        self.constant = [n for n in self.tensors[1:] if n not in differentiable]
+
+    def written(self) -> Callable[..., Any]:
+        """The function: first the fast path, written out for the signature, then all else."""
+        names = [p.name for p in self.parameters]
+        first, *others = self.tensors
+        plain = [f"{n} is None" for n in names if n in _LEGACY]
+        plain += [f"{names[place]} is _default_{place}" for place, _ in self.spare]
+        plain += ["not inplace"] if self.in_place else []
+        plain += [f"{name} in _words_{name}" for name in self.words]
+        fit = [f"_isfinite({' + '.join(self.numbers)})"] if self.numbers else []
+        for name in others:
+            there = f"{name} is None or " if name in self.optional else ""
+            same = f"{name}.dtype is {first}.dtype"
+            if self.alike and name not in self.optional:
+                same += f" and {name}.shape == {first}.shape"
+            fit.append(f"({there}({same}))")
+        fit += ["_sound(_result)"] if self.sound else []
+        given = ", ".join(f"_words_{n}[{n}]" if n in self.words else n for n in self.ours)
+        beside = " or ".join(f"({n} is not None and {n}.requires_grad)" for n in others)
+        source = f"""
+def {self.name}({", ".join(map(self._told, range(len(names))))}):
+    if {" and ".join([*plain, f"_may_be_short({first})"])}:
+        _result = _kernel.short({given})
+        if _result is not NotImplemented{"".join(f" and {own}" for own in fit)}:
+            _tracked = _grad_enabled() and ({first}.requires_grad{f" or {beside}" if beside else ""})
+            if not _tracked:
+                _count.ours += 1
+                return _result
+            if {f"not ({beside}) and " if beside else ""}_attached is not None:
+                _count.ours += 1
+                return _attached.apply({first}, (_result, ({given},)))
+    return _slow({", ".join(names)})
+"""
+        scope = {
+            "_kernel": self.kernel, "_count": self.count, "_may_be_short": may_be_short, "_isfinite": isfinite,
+            "_grad_enabled": torch.is_grad_enabled, "_attached": self.formula, "_sound": self.sound, "_slow": self.slow,
+            **{f"_words_{name}": known for name, known in self.words.items()},
+            **{f"_default_{place}": p.default for place, p in enumerate(self.parameters)},
+        }  # fmt: skip
+        exec(source, scope)
+        self.function = update_wrapper(scope[self.name], self.stated)
+        del self.function.__wrapped__
+        self.function.__annotations__ = get_type_hints(self.stated)
+        return self.function
+
+    def _told(self, place: int) -> str:
+        """A parameter as it is written."""
+        parameter = self.parameters[place]
+        keyword = parameter.kind is parameter.KEYWORD_ONLY
+        begins = keyword and self.parameters[place - 1].kind is not parameter.KEYWORD_ONLY
+        default = "" if parameter.default is parameter.empty else f"=_default_{place}"
+        return f"{'*, ' if begins else ''}{parameter.name}{default}"
+
+    def _call_theirs(self, function: Callable[..., Any], given: list[Any]) -> Any:
+        every = list(zip(self.parameters, given, strict=True))
+        named = {p.name: own for p, own in every if p.kind is p.KEYWORD_ONLY}
+        return function(*[own for p, own in every if p.kind is not p.KEYWORD_ONLY], **named)
+
+    def slow(self, *arguments: Any) -> Any:
+        """By our kernel, the dispatcher or PyTorch."""
+        given = list(arguments)
+        named = {p.name: own for p, own in zip(self.parameters, given, strict=True)}
+        tensors = [named[name] for name in self.tensors if named[name] is not None]
+        if has_torch_function_variadic(*tensors):
+            return self._call_theirs(_handling(self.function, tensors), given)
+        if any(named.get(name) is not None for name in _LEGACY):
+            named["reduction"] = reduction_of(*[named[name] for name in _LEGACY])
+            named |= dict.fromkeys(_LEGACY)
+            given = [named[p.name] for p in self.parameters]
+        reason: object = self._why_not(named, tensors)
+        if not reason:
+            ours = [self.words[n][named[n]] if n in self.words else named[n] for n in self.ours]
+            try:
+                result = self._computed(named, tensors, ours)
+                if result is not None:
+                    self.count.serve()
+                    return result
+                reason = "what PyTorch refuses, or no number"
+            except UnservedError as error:
+                reason = error
+            except (RuntimeError, TypeError, IndexError) as error:
+                if needs_dispatcher():
+                    raise
+                reason = error
+        self.count.decline(reason)
+        return self._call_theirs(self.theirs, given)
+
+    def _computed(self, named: Mapping[str, Any], tensors: list[Any], ours: list[Any]) -> Any:
+        """The result; None where it is not sound."""
+        if named.get("inplace"):
+            self.kernel.into(tensors[0], *ours)
+            return tensors[0]
+        if needs_dispatcher():
+            return self.kernel.op(*ours)
+        tracked = [is_tracked(own) for own in tensors]
+        if any(tracked[1:]) or (tracked[0] and self.formula is None):
+            result = self.kernel.op(*ours)
+            return result if self._is_sound(result) else None
+        result = self.kernel.call(*ours)
+        if not self._is_sound(result):
+            return None
+        return self.formula.apply(tensors[0], (result, ours)) if tracked[0] else result  # type: ignore[union-attr]
+
+    def _is_sound(self, result: Any) -> bool:
+        return self.sound is None or self.sound(result.detach())
+
+    def _why_not(self, named: Mapping[str, Any], tensors: list[Any]) -> str:
+        """Why the kernels do not take these; "" where they do."""
+        first, *others = tensors
+        if not is_ours(first) or parallel_for(first) is not None:
+            return why_not(first)
+        if any(not is_memory(own) or own.device != first.device for own in others):
+            return "tensors of several kinds or devices"
+        if any(own.dtype is not first.dtype for own in others):
+            return "tensors of several dtypes"
+        required = [named[name] for name in self.tensors if name not in self.optional]
+        if self.alike and any(own.shape != first.shape for own in required):
+            return "tensors of several shapes"
+        if max(own.dim() for own in tensors) > MAX_AXES:
+            return f"more than {MAX_AXES} axes"
+        for place, default in self.spare:
+            if named[self.parameters[place].name] is not default:
+                return f"{self.parameters[place].name} is given"
+        if not all(is_number(named[n]) and isfinite(named[n]) for n in self.numbers):
+            return "a number that is infinite, or none"
+        if not all(is_index(named[name]) for name in self.integers):
+            return "no integer"
+        if any(named[name] not in known for name, known in self.choices.items()):
+            return "a word that is not known"
+        if any(named[n] is not None and is_tracked(named[n]) for n in self.constant):
+            return "a derivative that our kernels do not have"
+        if self.cast and any_autocast():
+            return "autocast"
+        if named.get("inplace"):
+            strange = needs_dispatcher() or type(first) not in PLAIN or first.is_meta
+            if strange or is_tracked(first) or first.is_neg():
+                return "in place, where somebody records or transforms"
+        return ""
+
+
+def _handling(function: Callable[..., Any], tensors: list[Any]) -> Callable[..., Any]:
+    def handled(*given: Any, **named: Any) -> Any:
+        return handle_torch_function(function, tensors, *given, **named)
+
+    return handled

@@ -1,0 +1,244 @@
+# mypy: disable-error-code="empty-body"
+"""Losses of elements and of labels as functions of PyTorch's signatures, by our kernels: `derived.py` makes those that are one operator.
+
+The divergence's loss is PyTorch's, with gradients of ours, and the margin loss of labels is ours, with PyTorch's gradient: the interface has no other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as torch_functional
+from torch.overrides import handle_torch_function, has_torch_function_variadic
+
+from openaclnn.core.interface import REDUCTIONS
+from openaclnn.torch.counts import FUNCTIONS, Count
+from openaclnn.torch.derived import MAX_AXES, computed_by
+from openaclnn.torch.dispatch import (
+    is_memory,
+    is_ours,
+    is_tracked,
+    needs_dispatcher,
+    parallel_for,
+    why_not,
+)
+from openaclnn.torch.gradients import Formula, quick
+from openaclnn.torch.kernels import KERNELS
+from openaclnn.torch.refusals import reduction_of
+
+__all__ = [
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "mse_loss", "multilabel_margin_loss", "soft_margin_loss",
+]  # fmt: skip
+
+
+@computed_by("mse_loss")
+def mse_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """`torch.nn.functional.mse_loss` by our kernels: the mean squared difference, with "sum" the sum, with "none" each. With weights
+    PyTorch computes it.
+
+    >>> mse_loss(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 4.0]))
+    tensor(2.5000)
+    """
+
+
+def is_number_on_cpu(loss: Any) -> bool:
+    """Whether no loss is NaN, which those of probabilities below 0 or above 1 are. Nobody waits for a GPU to say that."""
+    if not loss.is_cpu:
+        return True
+    worst = loss if loss.dim() == 0 else loss.sum()
+    return bool(worst == worst)
+
+
+@computed_by("binary_cross_entropy", cast=True, sound=is_number_on_cpu)
+def binary_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """`torch.nn.functional.binary_cross_entropy` by our kernels: of probabilities of two classes. On CUDA the loss of what is no probability
+    is NaN, where PyTorch ends the process' use of the device.
+
+    >>> binary_cross_entropy(torch.tensor([0.25, 0.5]), torch.tensor([1.0, 0.0]))
+    tensor(1.0397)
+    """
+
+
+@computed_by("binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """`torch.nn.functional.binary_cross_entropy_with_logits` by our kernels: of logits of two classes.
+
+    >>> binary_cross_entropy_with_logits(torch.tensor([0.0, 2.0]), torch.tensor([1.0, 0.0]))
+    tensor(1.4100)
+    """
+
+
+@computed_by("soft_margin_loss")
+def soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """`torch.nn.functional.soft_margin_loss` by our kernels: log(1 + exp(-target * x)), of targets 1 and -1.
+
+    >>> soft_margin_loss(torch.tensor([0.0, 2.0]), torch.tensor([1.0, -1.0]))
+    tensor(1.4100)
+    """
+
+
+# The divergence. Its loss takes a logarithm of the target alone, and no operator computes it.
+
+_BY_INPUT, _BY_TARGET = KERNELS["kl_div_backward"], KERNELS["kl_div_target_backward"]
+
+
+@quick
+class Divergence(Formula):
+    @staticmethod
+    def forward(ctx: Any, x: Any, target: Any, own: Any) -> Any:
+        loss, ctx.options = own
+        ctx.to_save = x, target
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        both = (gradient, *ctx.saved_tensors, *ctx.options)
+        by_input, by_target, _ = ctx.needs_input_grad
+        if torch.is_grad_enabled():  # gradients of gradients are PyTorch's
+            _, x, target, reduction, log_target = both
+            loss = torch_functional.kl_div(x, target, reduction=reduction, log_target=log_target)
+            wanted = [own for own, asked in ((x, by_input), (target, by_target)) if asked]
+            found = iter(torch.autograd.grad(loss, wanted, gradient, create_graph=True))
+            return next(found) if by_input else None, next(found) if by_target else None, None
+        return (
+            _BY_INPUT.gradient(*both) if by_input else None,
+            _BY_TARGET.gradient(*both) if by_target else None,
+            None,
+        )
+
+
+def kl_div(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Tensor:
+    """`torch.nn.functional.kl_div` with gradients by our kernels: the divergence of log-probabilities from probabilities, or from
+    their logarithms.
+
+    >>> kl_div(torch.tensor([[-1.0, -0.5]]), torch.tensor([[0.25, 0.75]]), reduction="batchmean")
+    tensor(0.0627)
+    """
+    if has_torch_function_variadic(input, target):
+        return handle_torch_function(
+            kl_div, (input, target), input, target, size_average, reduce, reduction, log_target
+        )
+    if size_average is not None or reduce is not None:
+        reduction = reduction_of(size_average, reduce)
+    count, theirs = FUNCTIONS["kl_div"], torch_functional.kl_div
+    fits = _is_pair(input, target, input) and input.shape == target.shape
+    fits = fits and reduction in (*REDUCTIONS, "batchmean") and type(log_target) is bool
+    tracked = fits and (is_tracked(input) or is_tracked(target))
+    if not tracked or needs_dispatcher():
+        count.decline(why_not(input) if not fits else "nobody asks for a gradient, or a compiler or a mode is at work")  # fmt: skip
+        return theirs(input, target, reduction=reduction, log_target=log_target)
+    count.serve()
+    with torch.no_grad():
+        loss = theirs(input, target, reduction=reduction, log_target=log_target)
+    return Divergence.apply(input, target, (loss, (reduction, log_target)))  # type: ignore[no-any-return]
+
+
+# The margin loss of labels.
+
+_LABELS = KERNELS["multilabel_margin_loss"]
+
+
+@quick
+class Margins(Formula):
+    """PyTorch's gradient, which asks who is a label; it has no derivative, nor has ours."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, own: Any) -> Any:
+        (loss, labelled), target, ctx.reduction = own
+        ctx.to_save = x, target, labelled
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        x, target, labelled = ctx.saved_tensors
+        backward = torch.ops.aten.multilabel_margin_loss_backward
+        return backward(gradient, x, target, REDUCTIONS.index(ctx.reduction), labelled), None
+
+
+def multilabel_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """`torch.nn.functional.multilabel_margin_loss` by our kernels: of rows of classes, and of their labels up to the first -1.
+
+    >>> multilabel_margin_loss(torch.tensor([0.1, 0.2, 0.4, 0.8]), torch.tensor([3, 0, -1, 1]))
+    tensor(0.8500)
+    """
+    if has_torch_function_variadic(input, target):
+        return handle_torch_function(
+            multilabel_margin_loss, (input, target), input, target, size_average, reduce, reduction
+        )
+    if size_average is not None or reduce is not None:
+        reduction = reduction_of(size_average, reduce)
+    count, reason = FUNCTIONS["multilabel_margin_loss"], why_not(input)
+    fits = _is_pair(input, target) and target.dtype is torch.int64 and input.shape == target.shape
+    fits = fits and input.dim() in (1, 2) and input.numel() > 0 and reduction in REDUCTIONS
+    fits = fits and not needs_dispatcher() and input.dtype is torch.float32
+    # Other labels PyTorch refuses; on CUDA nobody waits to see them, and they count for nothing.
+    if fits and (input.is_cuda or _are_classes(target)):
+        try:
+            results = _LABELS.call(input, target, reduction)
+            count.serve()
+            if is_tracked(input):
+                return Margins.apply(input, (results, target, reduction))  # type: ignore[no-any-return]
+            return results[0]  # type: ignore[no-any-return]
+        except RuntimeError as error:  # no engine has it
+            reason = str(error)
+    count.decline(reason)
+    return torch_functional.multilabel_margin_loss(input, target, reduction=reduction)
+
+
+def _are_classes(target: Tensor) -> bool:
+    low, high = target.aminmax()
+    return bool(low >= -1) and bool(high < target.shape[-1])
+
+
+def _is_pair(input: Any, target: Any, typed: Any = None) -> bool:
+    """Whether both are memory on one device that the kernels may have."""
+    if not (is_ours(input) and is_memory(target)) or parallel_for(input) is not None:
+        return False
+    same = target.device == input.device and (typed is None or target.dtype is typed.dtype)
+    return same and input.dim() <= MAX_AXES and not input.is_meta
+
+
+FUNCTIONS |= {name: Count() for name in ("kl_div", "multilabel_margin_loss")}
