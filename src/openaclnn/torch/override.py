@@ -27,7 +27,7 @@ from openaclnn.torch.counts import FUNCTIONS, Count, Served
 from openaclnn.torch.functional import INDICES, kept_ones, ones_for
 from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
 from openaclnn.torch.native import Native, as_raised, native_for
-from openaclnn.torch.private import forget_dispatch, keys_of, leave
+from openaclnn.torch.private import forget_dispatch, keys_of, leave, schema_of
 from openaclnn.torch.signatures import (
     AXIS,
     CHOICE,
@@ -67,12 +67,18 @@ class Override:
     @property
     def devices(self) -> tuple[str, ...]:
         """Kinds of devices, of those here, on which it is replaced."""
+        if self.schema is None:
+            return ()
         here = DEVICES if torch.cuda.is_available() else DEVICES[:1]
         return tuple([device for device in here if device not in SLOWER.get(self.name, ())])
 
     @cached_property
     def overload(self) -> Any:
         return getattr(torch.ops.aten, self.name).default
+
+    @cached_property
+    def schema(self) -> Any:
+        return schema_of(self.overload)
 
     @cached_property
     def kernel(self) -> Kernel:
@@ -98,12 +104,12 @@ class Override:
 
     def complete(self, given: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         """All arguments: the dispatcher leaves out those that have their defaults."""
-        rest = self.overload._schema.arguments[len(given) :]
+        rest = self.schema.arguments[len(given) :]
         return [*given, *[named.get(own.name, own.default_value) for own in rest]]
 
     def call_theirs(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         """Call PyTorch's operator, or what has its arguments."""
-        every = list(zip(self.overload._schema.arguments, arguments, strict=True))
+        every = list(zip(self.schema.arguments, arguments, strict=True))
         named = {own.name: value for own, value in every if own.kwarg_only}
         return function(*[value for own, value in every if not own.kwarg_only], **named)
 
@@ -463,7 +469,7 @@ def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callabl
     Its first step is the fast path itself: each function in between would take 0.1 us and more of 4.
     """
     own, keys = OVERRIDES[name], keys_of(device)
-    signature, parameters = own.signature, own.overload._schema.arguments
+    signature, parameters = own.signature, own.schema.arguments
     names = [parameter.name for parameter in parameters]
     numbers = [one for one, kind in zip(names, signature.kinds, strict=True) if kind == SCALAR]
     taken = [names[place] for place in signature.order]
