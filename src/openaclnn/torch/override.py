@@ -246,7 +246,7 @@ _SPECIAL, _READS = (
 UNSERVED = {
     "relu": "-0 is 0 by the interface's documents, and all that it does is to read and write",
     "softshrink, softshrink_backward, hardshrink_backward, hardtanh_backward": _SPECIAL,
-    "hardswish, hardswish_backward, celu": _SPECIAL,
+    "hardswish, hardswish_backward": _SPECIAL,
     "softplus_backward, gelu_backward by tanh, glu_backward, soft_margin_loss, soft_margin_loss_backward": _SPECIAL,
     "binary_cross_entropy_backward": "other values of what is no probability, which nobody refuses there",
     "leaky_relu, leaky_relu_backward, threshold, threshold_backward, hardshrink": _READS,
