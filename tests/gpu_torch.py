@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as theirs
 
+from openaclnn.engines.gpu.launchers import steps
+from openaclnn.engines.gpu.launching import variants
 from openaclnn.torch import check_targets, functional, nn, served, use
 from test_torch_unlocked import STEPS, computes_alone
 
@@ -240,6 +242,18 @@ def test_a_gradient_written_ahead_is_the_one_asked_for(
         )
         assert torch.equal(gradient, known.setdefault(factor, gradient))
         assert (gradient[::7] == 0).all()
+
+
+def test_a_kernel_compiled_for_one_program_serves_many() -> None:
+    """The last kernel of a step is compiled for whichever size comes first: it knows nothing of that one's numbers."""
+    variants._known.clear()
+    steps.loss_runner.cache_clear()
+    for shape in ((1, 19, 512, 500), (200000, 150), (16384, 2050), (9001, 2050)):
+        x = torch.randn(shape, device="cuda")
+        target = torch.randint(0, shape[1], (shape[0], *shape[2:]), device="cuda")
+        loss, _ = step(x, target)
+        expected = theirs.cross_entropy(x.double(), target)
+        torch.testing.assert_close(loss.double(), expected, rtol=1e-6, atol=0)
 
 
 def test_gradients_written_ahead_are_handed_out_once() -> None:

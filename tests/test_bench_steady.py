@@ -15,7 +15,7 @@ import pytest
 from openaclnn import cli
 from openaclnn.bench import calls
 from openaclnn.bench.calls import BESIDE, call_cases
-from openaclnn.bench.reports import markdown, on_terminal, sheet, terminal_tables
+from openaclnn.bench.reports import markdown, sheet, terminal_tables
 from openaclnn.bench.runner import Settings, run
 from openaclnn.bench.tables import disturbances
 from openaclnn.bench.timing import (
@@ -30,6 +30,7 @@ from openaclnn.bench.timing import (
     Timing,
 )
 from openaclnn.cli import bench as command
+from openaclnn.cli.bench import tabulated
 from openaclnn.core.dtypes import FLOAT
 
 QUICK, SLOW = 30.0, 45.0  # yardsticks
@@ -258,7 +259,7 @@ def test_cases_that_stayed_slow_are_marked(results: dict[str, Any]) -> None:
     both = results | {"calls": [row | {"disturbed": True} for row in slow]}
     assert "| same | FLOAT ! ~ |" in markdown([both])
     assert len(disturbances(both)) == 2
-    assert all(on_terminal(table).row_count for table in terminal_tables(both))
+    assert all(tabulated(table) for table in terminal_tables(both))
 
 
 def test_results_of_before_there_was_a_yardstick_are_read(

@@ -56,7 +56,6 @@ from openaclnn.bench.tables import (
     disturbances,
     find_wrong,
     merged,
-    narrowed,
     same_kind,
     short_tables,
 )
@@ -247,9 +246,9 @@ def test_inexact_results_of_others_are_timed_and_marked(results: dict[str, Any])
     assert all(row["status"] == "ok" and row["inexact"] == ["torch"] for row in ours)
     assert all(row["ratios"]["torch"] > 0 for row in ours)
     assert not find_wrong({"rows": rows, "calls": []})
-    text = markdown([results | {"rows": rows}])
-    assert "†" in text
-    assert "- torch: inexact at" in text
+    table, *_ = terminal_tables(results | {"rows": rows})
+    assert "†" in table.markdown()
+    assert "- torch: inexact at" in table.markdown()
 
 
 def test_large_problems_are_checked_small_and_against_each_other(
@@ -692,14 +691,13 @@ def test_reports_render(results: dict[str, Any], tmp_path: Path, capsys: Any) ->
     assert results["machine"]["cpu"] in text
     assert results["date"] in text
     assert "- command: `a test`" in text
-    assert all(f"### {operator.python_name}" in text for operator in MEASURED)
     assert "5 ms !" in text
     assert r"it \| failed" in text
-    assert "FLOAT !" in text
     [noise] = disturbances(given)
     assert noise.startswith(f"{len(MEASURED)} of {cases_of(FLOAT, BFLOAT16)} cases (!)")
     short = len(short_tables(given["rows"]))
     shown = list(terminal_tables(given))
+    assert "FLOAT !" in "".join(table.markdown() for table in shown[: len(MEASURED)])
     assert len(shown) == len(MEASURED) + short + 2
     assert {"First call in a fresh process", "Memory beyond arguments and output"} <= {
         table.title for table in shown
@@ -762,9 +760,6 @@ def test_commands_can_be_pasted_on_any_machine() -> None:
     assert (
         command_of(["--json", "--quick", "--plots", "x", "--html=y"]) == "openaclnn bench --quick"
     )
-    assert narrowed(command_of(given), "op").endswith("--only 'a b' --section speed")
-    wider = command_of(["--section", "calls", "--section", "speed", "--device", "cuda"])
-    assert narrowed(wider, "op") == f"{command_of(['--device', 'cuda'])} --section speed --only op"
 
 
 def test_the_page_has_the_short_tables_first_and_a_command_for_each_part(
@@ -786,10 +781,10 @@ def test_the_page_has_the_short_tables_first_and_a_command_for_each_part(
     assert str(tmp_path) not in text
     assert "/x/y" not in text
     sections = text.split("\n## ")[1:]
-    assert [section.startswith("Every case: ") for section in sections] == [False] * 3 + [True] * 3
+    assert len(sections) == 3
     assert "PyTorch's time over ours" in sections[0]
     assert "PyTorch's time over ours" not in sections[1]
-    for part in [*sections, *re.split(r"\n### ", "".join(sections[3:]))[1:]]:
+    for part in sections:
         commands = re.findall(r"^- command: `(.*)`$", part, re.M)
         assert commands
         for line in commands:
@@ -1154,8 +1149,7 @@ def test_pictures_and_the_report_are_made_from_kept_results(
     page = target.read_text()
     assert page.count('src="data:image/png;base64,') == 3
     assert results["machine"]["cpu"] in page
-    assert "<details>" in page
-    assert all(f"<h3>{operator.python_name}</h3>" in page for operator in measured()[:2])
+    assert all(f">{operator.python_name}</th>" in page for operator in measured()[:2])
     assert not re.search(r"(src|href)=\"(?!data:)|@import|url\(|https?://", page)
 
 

@@ -158,7 +158,7 @@ def test_refusals_explained_on_stderr(status_only):
     told, rule, freed = done.stderr.splitlines()
     check = openaclnn.find_operator("elu_backward").checks[1]
     assert told == f"openaclnn: {TOLD}"
-    assert rule == f"  rule {check.row}: {check.rule}"
+    assert rule == f"  rule {check.number}: {check.rule}"
     assert freed.startswith(f"openaclnn: {FREED}")
 
 

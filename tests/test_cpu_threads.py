@@ -374,27 +374,54 @@ compiles = []
 real = cache._compile
 def counted(source): compiles.append(1); return real(source)
 cache._compile = counted
+if "OPENACLNN_TEST_LOADED" in os.environ: cache.LOADED = float(os.environ["OPENACLNN_TEST_LOADED"])
+written = []
+write = cache._source_of
+def seen(*kernel): written.append(1); return write(*kernel)
+cache._source_of = seen
 assert right()
-print(len(compiles))
+print(len(compiles), len(written))
 """
+
+
+def counted(folder: Path, **environment: str) -> tuple[int, int]:
+    """How many kernels a process compiles, and of how many it writes the code."""
+    compiles, written = script(COUNTING, OPENACLNN_CACHE_DIR=str(folder), **environment).split()
+    return int(compiles), int(written)
 
 
 def test_a_second_process_compiles_what_is_damaged_alone(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
-    place = {"OPENACLNN_CACHE_DIR": str(folder)}
-    first = script(COUNTING, **place)
-    assert int(first) == len([*folder.iterdir()]) > 1
+    many, _ = counted(folder)
+    assert many == len([*folder.glob("*.o")]) > 1
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    damaged, *_ = folder.iterdir()
+    assert counted(folder) == (0, 0)
+    damaged, *_ = folder.glob("*.o")
     damaged.write_bytes(damaged.read_bytes()[:-9])
-    assert script(COUNTING, **place) == "1"
-    assert script(COUNTING, **place) == "0"
+    assert counted(folder) == (1, 1)
+    assert counted(folder) == (0, 0)
+    (names,) = folder.glob("*.names")
+    mark, first, second, *others = names.read_bytes().splitlines(keepends=True)
+    names.write_bytes(b"".join((mark, first[:-5], second, *others)))  # two lines run into one
+    assert counted(folder) == (0, 2)
+    assert counted(folder) == (0, 0)
+
+
+def test_code_is_known_by_its_name_as_long_as_no_source_changes(tmp_path: Path) -> None:
+    many, written = counted(tmp_path)
+    assert many == written
+    # Sources that changed after a process loaded them are not what wrote its code.
+    assert counted(tmp_path, OPENACLNN_TEST_LOADED="1.0") == (0, many)
+    (names,) = tmp_path.glob("*.names")
+    names.rename(tmp_path / f"{'0' * 40}.names")  # as if it were that of other sources
+    assert counted(tmp_path) == (0, many)
+    assert counted(tmp_path) == (0, 0)
 
 
 def test_a_folder_that_cannot_be_written_is_no_fault(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
-    assert int(script(COUNTING, OPENACLNN_CACHE_DIR=str(blocked / "below"))) > 0
+    assert counted(blocked / "below")[0] > 0
     assert blocked.read_text() == "not a folder"
 
 
@@ -406,8 +433,11 @@ def test_processes_that_compile_at_once(tmp_path: Path) -> None:
         for _ in range(3)
     ]
     assert [process.communicate(timeout=120)[0].strip() for process in running] == ["True"] * 3
-    assert all(path.suffix == ".o" for path in tmp_path.iterdir())  # no temporary file is left
-    assert script(COUNTING, OPENACLNN_CACHE_DIR=str(tmp_path)) == "0"
+    assert {path.suffix for path in tmp_path.iterdir()} == {
+        ".o",
+        ".names",
+    }  # nothing temporary is left
+    assert counted(tmp_path) == (0, 0)
 
 
 def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -76,5 +77,9 @@ def test_code_is_there_twice_where_vectors_are_wide(monkeypatch: pytest.MonkeyPa
             cache.compiled(f"test.width {few}", lambda code, arguments: None, few=few)
     alone, both = written
     assert alone.count("define ") == 1
-    assert both.count("define ") == (3 if machine().lanes > 8 else 1)
-    assert ('"prefer-vector-width"="256"' in both) == (machine().lanes > 8)
+    assert ('@"narrow"' in both) == (machine().lanes > 8)
+    if machine().lanes > 8:
+        whole = cache._with_narrow(str(llvm.parse_assembly(both)))
+        assert [
+            whole.count(part) for part in ("define ", "declare ", '"prefer-vector-width"="256"')
+        ] == [3, 0, 1]

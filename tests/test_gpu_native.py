@@ -15,10 +15,10 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from openaclnn.engines import gpu
-from openaclnn.engines.gpu.launching import native
+from openaclnn.engines.gpu.launching import native, variants
 from openaclnn.engines.gpu.launching.blocks import BoundBlock
 from openaclnn.engines.gpu.launching.code import LAUNCH as LAUNCH_SLOT
-from openaclnn.engines.gpu.launching.launch import PointerArg
+from openaclnn.engines.gpu.launching.launch import KernelSpec, Launch, PointerArg
 from openaclnn.engines.gpu.launching.native import Kernel
 from openaclnn.engines.machine.builtins import address_of_function
 
@@ -218,6 +218,27 @@ def test_a_fallback_may_raise(driver: Driver) -> None:
     _, run = with_fallback(driver, [POINTERS], fallback)
     with pytest.raises(ValueError, match="no such stream"):
         run((16, 32, 48), 0)
+
+
+def test_a_kernel_is_compiled_with_numbers_that_triton_assumes_nothing_of() -> None:
+    """It serves launches with others: once a 1, for which a kernel was compiled first, was its number of programs for all."""
+    seen: list[tuple[Any, ...]] = []
+
+    class Kernel:
+        def warmup(self, *arguments: Any, **options: Any) -> Any:
+            seen.append(arguments)
+            raise NotImplementedError
+
+    numbers = (1, 0, 16, -48, 2**31 - 16, 2**31, 2**40, -(2**40), 1.0, 16.0)
+    launch = Launch(KernelSpec(Kernel(), ()), 1, numbers, (1, 16), 4)
+    with pytest.raises(NotImplementedError):
+        variants.variant_of(launch, (), 0)
+    (compiled,) = seen
+    told, constexprs = compiled[: len(numbers)], compiled[len(numbers) :]
+    assert constexprs == (1, 16)
+    assert list(map(type, told)) == list(map(type, numbers))
+    assert variants.kinds_of(told) == variants.kinds_of(numbers)
+    assert not [own for own in told if type(own) is int and (own == 1 or own % 16 == 0)]
 
 
 def test_no_constant_is_among_what_is_not_specialised() -> None:

@@ -87,7 +87,7 @@ def test_explain_names_the_broken_rule() -> None:
     assert found.error is not None
     assert found.checks[-1].check.row == "6"
     assert found.error.parameter == "selfOrResult"
-    assert "FAIL  6" in str(found)
+    assert "FAIL   6" in str(found)
     assert "more checks not reached" in str(found)
 
 

@@ -21,8 +21,8 @@ README = PROJECT / "README.md"
 PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md")])
 
 
-OPEN = {"many-devices.md": "python"}
-"""Blocks that are parts of a program, with names of their surroundings: test_torch_parallel.py runs them."""
+OPEN = {"many-devices.md": "python", "migrating.md": "python"}
+"""Blocks that are parts of a program, with names of their surroundings: test_torch_parallel.py and test_torch_adopt.py run them."""
 
 
 def sessions(page: Path) -> list[tuple[str, str, str | None]]:

@@ -690,6 +690,41 @@ def the_example(team: Team) -> None:
 
 
 @case
+def the_recipes(team: Team) -> None:
+    """The losses of steps are those of FSDP2 without `apply_to`, and of a head that is whole."""
+    for name in ("fsdp2", "tensor_parallel_head"):
+        recipe = example(f"recipes/{name}")
+        ours = recipe.train(team.mesh())
+        recipe.fast = types.SimpleNamespace(apply_to=lambda *_, **__: None)
+        recipe.parallelize_module = lambda *_: None
+        torch.testing.assert_close(ours, recipe.train(team.mesh()), rtol=1e-5, atol=0)
+        assert ours[-1] < ours[0]
+
+
+@case
+def a_loss_outside_of_sharded_modules(team: Team) -> None:
+    """FSDP2 sees that backward begins by hidden states, though logits that nobody computed are all that a model returns."""
+    words = torch.arange(12).reshape(3, 4) + team.rank
+
+    def gradients(adopted: bool, of_head: bool, **options: Any) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Embedding(29, 8), torch.nn.Linear(8, 8), torch.nn.Linear(8, 29))  # fmt: skip
+        if adopted:
+            fast.apply_to(model, heads="2")
+        if of_head:
+            fully_shard(model[2], mesh=team.mesh())
+        fully_shard(model, mesh=team.mesh(), **options)
+        F.cross_entropy(model(words).flatten(0, 1), words.flatten()).backward()
+        return [each.grad.full_tensor() for each in model.parameters()]
+
+    for of_head, options in ((False, {}), (True, {}), (True, {"reshard_after_forward": True})):
+        ours, theirs = (gradients(adopted, of_head, **options) for adopted in (True, False))
+        torch.testing.assert_close(ours, theirs)
+    with pytest.raises(RuntimeError, match="the weights of a head are in shards where its loss is computed"):  # fmt: skip
+        gradients(True, False, reshard_after_forward=True)
+
+
+@case
 def the_page(team: Team) -> None:
     """What docs/many-devices.md shows, with the names that it takes for granted."""
     page = (EXAMPLES.parent / "docs" / "many-devices.md").read_text()

@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
-from rich.console import Console
 
 import openaclnn
 from openaclnn.bench.machine import describe_machine
 from openaclnn.bench.problems import load_torch, measured, taken, to_torch
-from openaclnn.bench.reports import on_terminal
 from openaclnn.bench.tables import Table
+from openaclnn.cli.bench import tabulated
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.writing import write_text
 from openaclnn.engines.dispatch import use_engine
 from openaclnn.engines.machine.host import vectors_of
 from openaclnn.operators import registry
+from tools.hard import HARD, UNBOUNDED
 
 Array = np.ndarray[Any, Any]
 
@@ -41,8 +41,8 @@ PAGE = """# Numerics
 ## Largest errors
 
 What a search finds in {rounds} draws a place, FLOAT, in ulp (for subnormal results, in units of the smallest one); PyTorch's
-largest on the same numbers stand beside, where it has such results. Places are the `HARD` ones of
-`operators/workloads/`; a test holds the kernels to this table.
+largest on the same numbers stand beside, where it has such results. Places are those of
+`tools/hard.py`; a test holds the kernels to this table.
 
 {searched}
 
@@ -122,7 +122,7 @@ class Search:
     """
 
     def __init__(self, operator: Operator, place: str, seed: int = 1) -> None:
-        self.operator, self.make = operator, operator.workloads.HARD[place]
+        self.operator, self.make = operator, HARD[operator.python_name][place]
         self.rng, self.count = np.random.default_rng(seed), 1 << 13
         self.worst: dict[str, dict[str, Worst]] = {}  # by what computes, then by output
         self.kept: Mapping[str, Any] = {}
@@ -137,7 +137,7 @@ class Search:
     def look(self, given: Mapping[str, Any], engines: Sequence[str]) -> None:
         operator, torch = self.operator, load_torch()
         exact = _outputs(operator.oracle(**given))
-        hidden = getattr(operator.workloads, "unbounded", None)
+        hidden = UNBOUNDED.get(operator.python_name)
         names = getattr(operator.result_type, "_fields", ("",))
 
         def off(results: Any) -> list[Array]:
@@ -233,7 +233,7 @@ def _rounded_up(number: float) -> str:
 def searched(rounds: int, only: str = "") -> Iterator[Place]:
     """The largest errors in hard places of all operators, or of those with a text in their names and places."""
     for operator in registry():
-        for place in getattr(operator.workloads, "HARD", {}):
+        for place in HARD.get(operator.python_name, {}):
             if only in f" {operator.python_name} {place}":
                 worst = Search(operator, place).run(rounds, ENGINES)
                 for output in worst[ENGINES[0]]:
@@ -279,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for dtype in taken(operator, FLOATS)
     ]
     table = Table("", ROW, 3, rows)
-    Console().print(on_terminal(table))
+    print(tabulated(table))
     if page:
         machine = ", ".join(f"{name} {fact}" for name, fact in describe_machine().items())
         rules = RULES.read_text(encoding="utf-8").strip()

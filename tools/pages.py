@@ -116,7 +116,7 @@ def _products(operator: Operator, say: Say) -> str:
 
 def _checks(operator: Operator, say: Say) -> str:
     lines = [
-        (each.row, f"{int(each.status)} `{Status(each.status).name}`", say(each.rule))
+        (each.number, f"{int(each.status)} `{Status(each.status).name}`", say(each.rule))
         for each in operator.checks
     ]
     return _table([say("row"), say("status"), say("rule")], lines)

@@ -68,7 +68,8 @@ def operators_table() -> str:
 
 def replaced_table() -> str:
     """Which operators of PyTorch's `enable` replaces, where and by what, and which stay its own, and why."""
-    from openaclnn.torch.override import CHECKED, COMPOSITES, FEWEST, OVERRIDES, UNSERVED
+    from openaclnn.torch.composites import COMPOSITES
+    from openaclnn.torch.override import CHECKED, FEWEST, OVERRIDES, UNSERVED
 
     rows: dict[tuple[str, str], list[str]] = {}
     for name, override in OVERRIDES.items():
@@ -82,8 +83,8 @@ def replaced_table() -> str:
     for (devices, how), names in rows.items():
         lines.append(f"| {', '.join(f'`{own}`' for own in names)} | {devices} | {how} |")
     lines += ["", "| what stays PyTorch's | why |", "|---|---|"]
-    for names, reason in UNSERVED.items():
-        told = re.sub(r"[a-z_]{3,}(?=,|$| by)", lambda found: f"`{found[0]}`", names)
+    for several, reason in UNSERVED.items():
+        told = re.sub(r"[a-z_]{3,}(?=,|$| by)", lambda found: f"`{found[0]}`", several)
         lines.append(f"| {told} | {reason} |")
     return "\n".join(lines)
 

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
-from rich.console import Console
 
 from openaclnn.bench.machine import describe_machine
-from openaclnn.bench.reports import on_terminal
 from openaclnn.bench.tables import Table
+from openaclnn.cli.bench import tabulated
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.writing import write_text
@@ -158,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--markdown", type=Path, nargs="*", default=[], help="files with the section")  # fmt: skip
     options = parser.parse_args(arguments)
     table = Table("", HEADINGS, 1, [measure(word, options.step) for word in BOUNDS])
-    Console().print(on_terminal(table))
+    print(tabulated(table))
     machine = ", ".join(f"{name} {fact}" for name, fact in describe_machine().items())
     section = SECTION.format(step=options.step, table=table.markdown(), machine=machine)
     for page in options.markdown:

@@ -117,25 +117,6 @@ def l1_loss_backward(
 ) -> Any:
     """Gradient of the mean absolute error with respect to the predictions."""
 
-def log_softmax(
-    self: ArrayLike,
-    *,
-    dim: int = -1,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """The logarithms of softmax's shares along an axis."""
-
-def log_softmax_backward(
-    grad_output: ArrayLike,
-    output: ArrayLike,
-    *,
-    dim: int = -1,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """Gradient of log-softmax with respect to its input, from its result."""
-
 class NLLLossResult(NamedTuple):
     out: Any
     total_weight: Any
@@ -218,25 +199,6 @@ def smooth_l1_loss_backward(
     product: str | None = None,
 ) -> Any:
     """Gradient of the smooth L1 (Huber-like) loss with respect to the predictions."""
-
-def softmax(
-    self: ArrayLike,
-    *,
-    dim: int = -1,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """The exponentials along an axis, as shares of their sum."""
-
-def softmax_backward(
-    grad_output: ArrayLike,
-    output: ArrayLike,
-    *,
-    dim: int = -1,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """Gradient of softmax with respect to its input, from its result."""
 
 class SoftmaxCrossEntropyWithLogitsResult(NamedTuple):
     loss: Any
@@ -963,6 +925,44 @@ def soft_margin_loss_backward(
     product: str | None = None,
 ) -> Any:
     """Gradient of the soft margin loss with respect to the predictions."""
+
+def softmax(
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The exponentials along an axis, as shares of their sum."""
+
+def log_softmax(
+    self: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The logarithms of softmax's shares along an axis."""
+
+def softmax_backward(
+    grad_output: ArrayLike,
+    output: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of softmax with respect to its input, from its result."""
+
+def log_softmax_backward(
+    grad_output: ArrayLike,
+    output: ArrayLike,
+    *,
+    dim: int = -1,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of log-softmax with respect to its input, from its result."""
 
 def prelu(
     self: ArrayLike,

@@ -132,31 +132,6 @@ def aclnnL1LossBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
-def aclnnLogSoftmaxGetWorkspaceSize(
-    self: Any,
-    dim: Any,
-    out: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnLogSoftmax(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnLogSoftmaxBackwardGetWorkspaceSize(
-    gradOutput: Any,
-    output: Any,
-    dim: Any,
-    out: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnLogSoftmaxBackward(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
 def aclnnNLLLossGetWorkspaceSize(
     self: Any,
     target: Any,
@@ -249,31 +224,6 @@ def aclnnSmoothL1LossBackwardGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnSmoothL1LossBackward(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnSoftmaxGetWorkspaceSize(
-    self: Any,
-    dim: Any,
-    out: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnSoftmax(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnSoftmaxBackwardGetWorkspaceSize(
-    gradOutput: Any,
-    output: Any,
-    dim: Any,
-    out: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnSoftmaxBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
@@ -1219,6 +1169,56 @@ def aclnnSoftMarginLossBackwardGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnSoftMarginLossBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSoftmaxGetWorkspaceSize(
+    self: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSoftmax(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnLogSoftmaxGetWorkspaceSize(
+    self: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnLogSoftmax(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSoftmaxBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    output: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSoftmaxBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnLogSoftmaxBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    output: Any,
+    dim: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnLogSoftmaxBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 

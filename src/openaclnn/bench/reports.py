@@ -10,9 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from rich import box
-from rich.table import Table as RichTable
-
 from openaclnn.bench import tables
 from openaclnn.bench.calls import CHANGES
 from openaclnn.bench.tables import Table
@@ -20,31 +17,11 @@ from openaclnn.bench.timing import AGAIN, TOLERATED
 from openaclnn.testing.extras import need
 
 
-def on_terminal(table: Table) -> RichTable:
-    """The table as rich prints it: words and numbers stay whole, headings of numbers may break."""
-    shown = RichTable(
-        title=table.title or None, caption="\n".join(table.notes) or None, box=box.SIMPLE_HEAD,
-        title_justify="left", caption_justify="left", pad_edge=False, collapse_padding=len(table.headings) > 12,
-    )  # fmt: skip
-    for place, heading in enumerate(table.headings):
-        text = place < table.left
-        widest = 0 if text else max((len(line[place]) for line in table.lines), default=0)
-        justify: Any = "left" if text else "right"
-        shown.add_column(
-            heading, justify=justify, no_wrap=text and not table.cases, min_width=widest
-        )
-    for line in table.lines:
-        if table.cases and line[0]:
-            shown.add_section()
-        shown.add_row(*line, style="red" if {"WRONG", "unavailable"} & {*line} else None)
-    return shown
-
-
 def terminal_tables(results: dict[str, Any]) -> Iterator[Table]:
     """One table for each operator, those of the other sections, and all in short where that is several cases."""
     rows = results["rows"]
     for operator, members in tables.by_operator(rows):
-        yield tables.speed_table(operator, members, page=False)
+        yield tables.speed_table(operator, members)
     yield from tables.section_tables(results, page=False)
     if len({(row["operator"], *tables.case_of(row)) for row in rows}) > 1:
         yield from tables.short_tables(rows)
@@ -59,28 +36,26 @@ class Section(NamedTuple):
     level: int
     title: str
     text: str
-    long: bool = False  # every case
     machine: bool = False  # introduces one
 
 
 def markdown(reports: Iterable[dict[str, Any]], every_case_in: str = "") -> str:
-    """The page from the results of any number of runs; the long tables only where no file has them instead."""
+    """The page from the results of any number of runs; it names the file that has every case."""
     parts = []
     for section in sections(reports):
-        if not (section.long and every_case_in):
-            heading = f"{'#' * section.level} {section.title}\n"
-            parts += [heading, *([WRITTEN] if section.level == 1 else []), section.text]
-        if section.level == 1 and every_case_in:
-            parts += [f"Every case is in [{every_case_in}]({every_case_in}).\n"]
+        parts += [f"{'#' * section.level} {section.title}\n", section.text]
+        if section.level == 1:
+            parts.insert(1, WRITTEN)
+            if every_case_in:
+                parts.append(f"Every case is in [{every_case_in}]({every_case_in}).\n")
     return "\n".join(parts)
 
 
 def sections(reports: Iterable[dict[str, Any]]) -> Iterator[Section]:
-    """The introduction, each machine in short, then every case of each."""
-    machines = tables.merged(reports)
+    """The introduction, and each machine in short."""
     prose = _prose()
     yield Section(1, "Benchmarks", prose["Benchmarks"])
-    for results in machines:
+    for results in tables.merged(reports):
         rows = results["rows"]
         yield Section(2, tables.name_of(results), _preface(results), machine=True)
         short = [Section(3, table.title, table.markdown()) for table in tables.short_tables(rows)]
@@ -91,14 +66,6 @@ def sections(reports: Iterable[dict[str, Any]]) -> Iterator[Section]:
         yield from short
         for table in tables.section_tables(results, page=True):
             yield Section(3, table.title, prose.get(table.title, "") + table.markdown())
-    for results in machines:
-        if results["rows"]:
-            parts = [_commands(results["commands"])]
-            for operator, rows in tables.by_operator(results["rows"]):
-                commands = dict.fromkeys(tables.narrowed(row["command"], operator) for row in rows)
-                parts += [f"### {operator}\n", _commands(commands)]
-                parts += [tables.speed_table(operator, rows, page=True).markdown()]
-            yield Section(2, f"Every case: {tables.name_of(results)}", "\n".join(parts), long=True)
 
 
 def _text(name: str) -> str:
@@ -131,13 +98,9 @@ def _preface(results: dict[str, Any]) -> str:
             *([f"- fastest copy: {tables.number(copied, 1)} GB/s, read and written bytes together"] if copied else []),
             *(f"- **{noise}**" for noise in tables.disturbances(results)),
             f"- date: {', '.join(results['dates'])}",
-            _commands(results["commands"]),
+            *(f"- command: `{command}`" for command in results["commands"]),
         ]
-    )  # fmt: skip
-
-
-def _commands(commands: Iterable[str]) -> str:
-    return "\n".join(f"- command: `{command}`" for command in commands) + "\n"
+    ) + "\n"  # fmt: skip
 
 
 def report_page(reports: Iterable[dict[str, Any]], drawn: Sequence[dict[str, bytes]]) -> str:
@@ -149,11 +112,7 @@ def report_page(reports: Iterable[dict[str, Any]], drawn: Sequence[dict[str, byt
     for section in sections(reports):
         text = render(section.text).replace("<table>", '<div class="wide"><table>')
         text = text.replace("</table>", "</table></div>")
-        heading = html.escape(section.title)
-        if section.long:
-            parts.append(f"<details><summary>{heading}</summary>\n{text}</details>")
-            continue
-        parts.append(f"<h{section.level}>{heading}</h{section.level}>\n{text}")
+        parts.append(f"<h{section.level}>{html.escape(section.title)}</h{section.level}>\n{text}")
         if section.machine:
             parts += [_image(name, data) for name, data in next(pictures).items()]
     return _text("report.html").replace("{body}", "\n".join(parts))

@@ -22,7 +22,7 @@ from openaclnn.bench.machine import (
 from openaclnn.bench.problems import first_variant, load_torch, measured, torch_objection
 from openaclnn.bench.processes import first_calls, peak_memory
 from openaclnn.bench.regimes import REGIMES, Regime
-from openaclnn.bench.speed import speed_cases
+from openaclnn.bench.speed import speed_cases, stands_alone
 from openaclnn.bench.timing import COPY, Bench, Case, Clock, CudaClock, Progress, Row, Steady
 from openaclnn.bench.training import MODULE, module_cases, override_cases, step_cases
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
@@ -83,6 +83,9 @@ def choose(settings: Settings) -> dict[str, list[Case]]:
         else []
         for section in SECTIONS
     }
+    if settings.quick and not settings.only:
+        few = {operator.python_name for operator in measured() if stands_alone(operator)}
+        chosen = {section: [case for case in cases if case.name in few] for section, cases in chosen.items()}  # fmt: skip
     if not any(chosen.values()):
         asked = ", ".join(settings.sections)
         filters = f"--only {' or '.join(map(repr, settings.only))} matches"
@@ -131,6 +134,26 @@ def _run_first_calls(warm_shape: tuple[int, ...], case: Case, bench: Bench) -> l
 def _run_memory(warm_shape: tuple[int, ...], case: Case, bench: Bench) -> list[Row]:
     spec = _spec(case, bench) | {"warm_shape": list(warm_shape)}
     return [peak_memory(spec, name + form) for name in _sides(bench) for form in ("", " out=")]
+
+
+SECONDS = {
+    "speed": 2.5,
+    "calls": 0.35,
+    "training": 8.0,
+    "overrides": 0.6,
+    "first-call": 9.0,
+    "memory": 6.0,
+}
+"""What a case takes on a machine of two cores, at the default number of rounds; a number of threads more takes it again."""
+
+
+def estimate(settings: Settings) -> str:
+    """How many cases the settings ask for, and how long they take, as a line."""
+    chosen = choose(settings)
+    count, rounds, teams = sum(map(len, chosen.values())), settings.rounds / Settings.rounds, max(len(settings.threads), 1)  # fmt: skip
+    seconds = sum(SECONDS[section] * len(cases) for section, cases in chosen.items()) * rounds * teams  # fmt: skip
+    told = f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
+    return f"{count} case{'' if count == 1 else 's'}: about {told}"
 
 
 def left_out(settings: Settings) -> str:

@@ -33,11 +33,10 @@ _PROBES = {"elementwise": (16, 16), "rows": (16, 16), "pixels": (2, 8, 4, 4)}
 def speed_cases(
     regimes: Mapping[str, Sequence[Regime]], dtypes: Sequence[DType], quick: bool, headline: bool
 ) -> Iterator[Case]:
-    """The cases of these regimes, operator by operator; none of a layout that an operator refuses. Headlines are of operators
-    that have a module of their own and no section of training, at sizes of their own."""
+    """The cases of these regimes, operator by operator; none of a layout that an operator refuses. Headlines are of those
+    that `stands_alone` names, at sizes of their own."""
     for operator in measured():
-        in_family = operator.home.rpartition(".")[2] in FAMILIES
-        if headline and (in_family or hasattr(operator.workloads, "TRAINED")):
+        if headline and not stands_alone(operator):
             continue
         for regime in regimes.get(operator.workloads.PATTERN, ()):
             if (quick and not regime.quick) or (headline and not regime.headline):
@@ -50,6 +49,14 @@ def speed_cases(
                 served = _takes(operator, variant, regime.layout)
                 for dtype in taken(operator, dtypes or default) if served else ():
                     yield speed_case(operator, variant, dtype, regime)
+
+
+def stands_alone(operator: Operator) -> bool:
+    """Whether it is one of the few that short runs are about: no elementwise operator of a family, and none with a section of training."""
+    among_many = (
+        operator.home.rpartition(".")[2] in FAMILIES and operator.workloads.PATTERN == "elementwise"
+    )
+    return not among_many and not hasattr(operator.workloads, "TRAINED")
 
 
 def speed_case(operator: Operator, variant: str, dtype: DType, regime: Regime) -> Case:

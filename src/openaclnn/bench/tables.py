@@ -74,8 +74,7 @@ def _together(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "copy_gbps": max(copies, default=None),
     }
     for name, keys in _KEYS.items():
-        rows = [row | {"command": each["command"]} for each in group for row in each.get(name, ())]
-        whole[name] = _in_order(rows, keys)
+        whole[name] = _in_order([row for each in group for row in each.get(name, ())], keys)
     return whole
 
 
@@ -100,16 +99,6 @@ def command_of(arguments: Sequence[str]) -> str:
         if not (files or named or word.startswith(tuple(f"{name}=" for name in FILES))):
             kept.append(word)
     return shlex.join(["openaclnn", "bench", *kept])
-
-
-def narrowed(command: str, operator: str) -> str:
-    """The command for an operator's speed alone; its own filters stay."""
-    words = shlex.split(command)
-    while "--section" in words:
-        at = words.index("--section")
-        del words[at : at + 2]
-    only = [] if "--only" in words else ["--only", operator]
-    return shlex.join([*words, "--section", "speed", *only])
 
 
 def name_of(results: dict[str, Any]) -> str:
@@ -177,40 +166,24 @@ def _present(names: Sequence[str], rows: Iterable[Row]) -> list[str]:
     return [name for name in names if name in present]
 
 
-def speed_table(operator: str, rows: Sequence[Row], page: bool) -> Table:
-    """A line for each way to call ours. A page has room for quartiles, the round neighbour and PyTorch's times too."""
+def speed_table(operator: str, rows: Sequence[Row]) -> Table:
+    """A line for each way to call ours."""
     peers = _present(SPEED_PEERS, rows)
-    ratios = [f"x {peer}" for peer in peers]
-    about = ["variant", "regime", "shape", "dtype", "threads", "ours"] if page else ["case", "ours", "threads"]  # fmt: skip
-    shown = ["time", "quartiles", "GB/s", "of copy", "of round", *peers] if page else ["time", "+-", "GB/s", "of copy"]  # fmt: skip
     lines, previous = [], None
     for (case, _), group in groupby(rows, key=lambda row: (case_of(row), row["threads"])):
-        members = list(group)
-        times = {row["contender"]: duration(row.get("median_us")) for row in members}
-        for row in (row for row in members if row["ours"]):
-            label = "" if case == previous else ", ".join(case)
-            previous, threads = case, threads_of(row)
-            start = (
-                [*case, threads, row["contender"]] if page else [label, row["contender"], threads]
-            )
+        for row in (row for row in group if row["ours"]):
+            start = ["" if case == previous else ", ".join(case), row["contender"], threads_of(row)]
+            previous = case
             if row["status"] != "ok":
-                status, empty = ("**{}**", "-") if page else ("{}", "")
-                rest = [empty] * (len(shown) + len(ratios) - 1)
-                lines.append([*start, status.format(row["status"]), *rest])
+                lines.append([*start, row["status"], *[""] * (3 + len(peers))])
                 continue
             low, middle, high = row["q1_us"], row["median_us"], row["q3_us"]
-            cells = {
-                "time": duration(middle), "quartiles": f"{duration(low)} .. {duration(high)}",
-                "+-": f"{(high - low) / 2 / middle:.0%}", "GB/s": number(row["gbps"], 1),
-                "of copy": number(row["of_copy"]), "of round": number(row["of_round"]), **times,
-            }  # fmt: skip
-            compared = [
-                number(row["ratios"].get(peer)) + f" {INEXACT}" * (peer in row["inexact"])
-                for peer in peers
-            ]
-            lines.append([*start, *(cells.get(name, "-") for name in shown), *compared])
-    headings = [*about, *shown, *ratios]
-    return Table(operator, headings, len(about), lines, notes(rows), cases=not page)
+            lines.append([
+                *start, duration(middle), f"{(high - low) / 2 / middle:.0%}", number(row["gbps"], 1), number(row["of_copy"]),
+                *(number(row["ratios"].get(peer)) + f" {INEXACT}" * (peer in row["inexact"]) for peer in peers),
+            ])  # fmt: skip
+    headings = ["case", "ours", "threads", "time", "+-", "GB/s", "of copy", *(f"x {peer}" for peer in peers)]  # fmt: skip
+    return Table(operator, headings, 3, lines, notes(rows), cases=True)
 
 
 def headline_table(results: dict[str, Any]) -> Table:

@@ -397,7 +397,7 @@ class Steady:
             if not unsteady or self.clock() >= limit:
                 break
             again = self.follow([cases[place] for place in unsteady], f"{label}, again")
-            for place, case in zip(unsteady, again, strict=True):
+            for place, case in zip(unsteady, again, strict=False):  # fewer where the run is stopped
                 if self.clock() >= limit:
                     break
                 kept[place] = min(kept[place], self._noted(run_one(case)), key=_badness)

@@ -41,7 +41,7 @@ class Explanation:
         lines = [f"{self.operator.name} (product {self.product})"]
         for check, violation in self.checks:
             mark = "ok  " if violation is None else "FAIL"
-            lines.append(f"  {mark} {check.row:>2}  {check.rule}")
+            lines.append(f"  {mark} {check.number:>3}  {check.rule}")
         skipped = len(self.operator.checks) - len(self.checks)
         if skipped:
             lines.append(f"        {skipped} more checks not reached")

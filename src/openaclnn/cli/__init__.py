@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from openaclnn.cli.say import open_streams, say
+from openaclnn.cli.say import HelpContext, open_streams, say
 from openaclnn.core.status import AclnnError
 from openaclnn.core.version import __version__
 from openaclnn.core.writing import remove_unfinished
@@ -67,7 +67,9 @@ class _Commands(click.Group):
             return None
         module = importlib.import_module(f"openaclnn.cli.{COMMANDS[name]}")
         found = (each for each in vars(module).values() if isinstance(each, click.Command))
-        return next(command for command in found if command.name == name)
+        command = next(command for command in found if command.name == name)
+        command.context_class = HelpContext
+        return command
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from openaclnn.bench.reports import markdown, on_terminal, sheet, terminal_tables
-from openaclnn.bench.runner import SECTIONS, SelectionError, Settings, choose, left_out, run
-from openaclnn.bench.tables import command_of, disturbances, find_wrong, headline_table
-from openaclnn.cli.say import keep_apart, rendered, say, say_json, traceback_option
+from openaclnn.bench.reports import markdown, sheet, terminal_tables
+from openaclnn.bench.runner import (
+    SECTIONS,
+    SelectionError,
+    Settings,
+    choose,
+    estimate,
+    left_out,
+    run,
+)
+from openaclnn.bench.tables import Table, command_of, disturbances, find_wrong, headline_table
+from openaclnn.cli.say import keep_apart, say, say_json, traceback_option
+from openaclnn.cli.say import table as table_of
 from openaclnn.core.dtypes import FLOATS
 from openaclnn.core.writing import write_text
 from openaclnn.engines.dispatch import ENGINES
@@ -63,7 +76,11 @@ def _seconds(context: Any, parameter: Any, given: float | None) -> float | None:
 
 
 @click.command(cls=_Remembers, short_help="Time the operators beside PyTorch and a copy.")
-@click.option("--quick", is_flag=True, help="A subset that takes about a minute.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="A few operators at a few sizes, or --only; the estimate is said first.",
+)
 @click.option(
     "--headline", is_flag=True,
     help="One large problem of some operators in FLOAT, a line each, beside NumPy and PyTorch: a quarter of a minute.",
@@ -111,7 +128,7 @@ def _seconds(context: Any, parameter: Any, given: float | None) -> float | None:
 @click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="Draw the results into this folder, as PNG.")  # fmt: skip
 @click.option("--html", type=_FILE, help="Write a report that needs no other file: machine, pictures, tables.")  # fmt: skip
 @click.option("--markdown", "page", type=_FILE, help="Write the page for docs here.")
-@click.option("--csv", "table", type=_FILE, help="Write every case here, not into the page.")
+@click.option("--csv", "table", type=_FILE, help="Write every case here.")
 @traceback_option
 @click.pass_context
 def bench(
@@ -185,7 +202,11 @@ def _results(settings: Settings, sources: Sequence[Path]) -> list[dict[str, Any]
     if not sources:
         if not settings.use_torch and "torch" in sys.modules:
             raise SelectionError("--alone needs a process that has not loaded PyTorch")
-        results = run(settings, _follow)
+        with _stopping() as stopped:
+            results = run(settings, functools.partial(_follow, stopped, [estimate(settings)]))
+        if stopped:
+            results["stopped"] = True
+            say("stopped: what was timed until then follows", error=True)
         _say_left_out(settings)
         return [results]
     found: list[dict[str, Any]] = []
@@ -201,16 +222,49 @@ def _results(settings: Settings, sources: Sequence[Path]) -> list[dict[str, Any]
     return found
 
 
-def _follow(items: Sequence[Any], label: str) -> Iterator[Any]:
-    """A bar on the error stream where that is a terminal, and what is being timed."""
+@contextmanager
+def _stopping() -> Iterator[list[int]]:
+    """A list that Ctrl-C adds to: the run ends after the case that is being timed. The second time ends it at once."""
+    stopped: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        stopped.append(number)
+        signal.signal(signal.SIGINT, before)
+        say("\nending after this case; Ctrl-C again: at once", error=True)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _follow(
+    stopped: Sequence[int], ahead: list[str], items: Sequence[Any], label: str
+) -> Iterator[Any]:
+    """A bar on the error stream where that is a terminal, what is being timed, and the time left; nothing more once it was stopped. What is
+    to be said ahead of the first case is said once."""
+    while ahead:
+        say(ahead.pop(), error=True)
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
-        TextColumn("{task.description:60.60}"),
-        BarColumn(),
+        TextColumn("{task.description:28.28}"),
+        BarColumn(12),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
     )
     quiet = not items or not sys.stderr.isatty()
     # Few refreshes: the display's thread would run beside what is being timed.
@@ -219,6 +273,8 @@ def _follow(items: Sequence[Any], label: str) -> Iterator[Any]:
     ) as progress:
         task = progress.add_task(label, total=len(items))
         for item in items:
+            if stopped:
+                break
             progress.update(task, description=f"{label}: {item.title}", refresh=True)
             yield item
             progress.advance(task)
@@ -248,7 +304,7 @@ def _write(
 def _show(reports: Sequence[dict[str, Any]], headline: bool) -> None:
     for results in reports:
         for table in [headline_table(results)] if headline else terminal_tables(results):
-            say(rendered(on_terminal(table), 150))
+            say(tabulated(table))
         for noise in disturbances(results):
             say(noise, error=True)
 
@@ -258,4 +314,11 @@ def _wrong(reports: Sequence[dict[str, Any]]) -> int:
     for row in wrong:
         case = " ".join(row[name] for name in ("operator", "variant", "regime", "dtype"))
         say(f"WRONG: {case} {row['contender']}: {row['note']}", error=True)
+    if any(results.get("stopped") for results in reports):
+        return 130
     return 1 if wrong else 0
+
+
+def tabulated(found: Table) -> str:
+    """A table of results as text."""
+    return table_of(found.headings, found.lines, found.left, found.title, found.notes, joined=found.cases)  # fmt: skip

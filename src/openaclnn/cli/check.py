@@ -17,7 +17,7 @@ from openaclnn.cli.operators import (
     read_value,
     word_of,
 )
-from openaclnn.cli.say import command_options, say, say_json, table
+from openaclnn.cli.say import coloured, command_options, say, say_json, say_text, table
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED
 from openaclnn.core.products import PRODUCTS, current_product, find_product
@@ -147,11 +147,18 @@ def _show(answers: list[dict[str, Any]], as_json: bool, many: bool) -> None:
     if as_json:
         say_json(answers if many else answers[0])
     elif many:
-        columns = ("product", "status", "name", "row", "rule", "parameter", "expected", "got")
-        say(table(columns, [[str(each.get(name, "")) for name in columns] for each in answers]))
+        columns = ("status", "name", "rule", "parameter", "expected", "got")
+        products: dict[tuple[str, ...], list[str]] = {}  # by what they are told
+        for each in answers:
+            numbered = {"rule": f"{each['row']}: {each['rule']}"} if each.get("rule") else {}
+            told = tuple([str((each | numbered).get(name, "")) for name in columns])
+            products.setdefault(told, []).append(each["product"])
+        rows = [(", ".join(tags), *told) for told, tags in products.items()]
+        say(table(("products", *columns), rows))
     else:
         [answer] = answers
-        say(f"{answer['operator']} (product {answer['product']}): status {answer['status']} {answer['name']}")  # fmt: skip
+        line = f"{answer['operator']} (product {answer['product']}): status {answer['status']} {answer['name']}"  # fmt: skip
+        say(coloured(line, "green" if answer["status"] == 0 else "yellow"))
         if answer["status"] == 0:
             outputs = answer.get("outputs") or {"output": answer["output"]}
             width = max(map(len, outputs))
@@ -159,9 +166,9 @@ def _show(answers: list[dict[str, Any]], as_json: bool, many: bool) -> None:
                 about = f"{own['dtype']}, shape {own['shape']}" if own else "not computed"
                 say(f"  {name:<{width}}   {about}")
         else:
-            rule = f"row {answer['row']}: {answer['rule']}" if answer["rule"] else "the C type"
-            say(f"  rule     {rule}\n  expected {answer['parameter']}: {answer['expected']}")
-            say(f"  got      {answer['got']}\n  fix      {answer['fix']}")
+            rule = f"{answer['row']}: {answer['rule']}" if answer["rule"] else "the C type"
+            say_text(f"  rule     {rule}\n  expected {answer['parameter']}: {answer['expected']}")
+            say_text(f"  got      {answer['got']}\n  fix      {answer['fix']}")
 
 
 @click.group(cls=PerOperator, make=_make, short_help="Say what a call would be told.")

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from openaclnn.cli.say import command_options, say, say_json, say_rows
+from openaclnn.cli.say import HelpContext, command_options, say, say_json, say_rows, say_text, table
 from openaclnn.core.declare import Operator, Sample, SupportTable
 from openaclnn.core.interface import Kind, Parameter, snake_case
 from openaclnn.core.products import PRODUCTS
@@ -104,16 +104,16 @@ def describe(operator: Operator, as_json: bool) -> None:
     if as_json:
         say_json(_page(operator))
         return
-    say(operator.describe())
+    say_text(operator.describe())
     say("\nDtypes by product:")
     for product in PRODUCTS:
         dtypes = ", ".join(dtype.name for dtype in operator.dtypes_on(product)) or "not supported"
-        say(f"  {product.tag:<8} {product.title}: {dtypes}")
+        say_text(f"  {product.tag:<8} {product.title}: {dtypes}")
     say("\nSamples:")
     for sample in operator.samples:
         shown = ", ".join(f"{name}={value!r}" for name, value in _sample(sample).items())
-        say(f"  {sample.title}: {shown}")
-        say(f"    gives {sample.expected}")
+        say_text(f"  {sample.title}: {shown}")
+        say_text(f"    gives {sample.expected}")
 
 
 def _sample(sample: Sample) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _page(operator: Operator) -> dict[str, Any]:
             }
             for p in operator.parameters
         ],
-        "checks": [{"row": c.row, "status": int(c.status), "rule": c.rule} for c in operator.checks],
+        "checks": [{"row": c.number, "status": int(c.status), "rule": c.rule} for c in operator.checks],
         "products": {p.tag: [d.name for d in operator.dtypes_on(p)] for p in PRODUCTS},
         "samples": [{"title": s.title, "arguments": _sample(s), "expected": s.expected} for s in operator.samples],
     }  # fmt: skip
@@ -171,7 +171,9 @@ def operator_command(
 ) -> click.Command:
     """An operator's subcommand: its options, and those that all commands have."""
     params = [*options, *getattr(call, "__click_params__", [])]
-    return click.Command(operator.python_name, callback=call, params=params, short_help=operator.summary, help=text)  # fmt: skip
+    command = click.Command(operator.python_name, callback=call, params=params, short_help=operator.summary, help=text)  # fmt: skip
+    command.context_class = HelpContext
+    return command
 
 
 class Choices(click.Choice[str]):
@@ -238,7 +240,7 @@ def support(texts: tuple[str, ...], markdown: bool, as_json: bool) -> None:
     if as_json:
         say_json([dict(zip(support.header, row, strict=True)) for row in support.rows])
     else:
-        say(support.markdown() if markdown else str(support))
+        say(support.markdown() if markdown else table(support.header, support.rows))
 
 
 @click.command(short_help="Print what makes a shell complete words.")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import stat
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
@@ -18,9 +20,14 @@ import click
 from openaclnn.core.writing import neutral, without_nan
 
 __all__ = [
-    "command_options", "counted", "keep_apart", "open_streams", "progress", "rendered", "say", "say_json", "say_rows",
-    "table", "traceback_option",
+    "HelpContext", "coloured", "columns", "command_options", "counted", "keep_apart", "open_streams", "progress", "rendered", "say", "say_json",
+    "say_rows", "say_text", "table", "traceback_option",
 ]  # fmt: skip
+
+NARROWEST = 40  # columns that are printed for, however narrow a terminal is
+_GAP = 3  # blanks between columns
+_INDENT = 2
+_SENTENCE = 24  # columns that a sentence has at least
 
 
 def say(text: str, error: bool = False) -> None:
@@ -56,18 +63,139 @@ def say_json(value: Any) -> None:
     say(json.dumps(without_nan(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table as text, in colours and as wide as the terminal where there is one."""
-    from rich import box
-    from rich.table import Table
+def columns(otherwise: int) -> int:
+    """How wide what is printed may be: as the terminal, or as COLUMNS says; where neither is there, `otherwise`."""
+    import shutil
+
+    said = os.environ.get("COLUMNS", "")
+    if sys.stdout.isatty() or (said.isdecimal() and int(said)):
+        return max(shutil.get_terminal_size().columns, NARROWEST)
+    return otherwise
+
+
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], left: int | None = None,
+    title: str = "", notes: Sequence[str] = (), joined: bool = False,
+) -> str:  # fmt: skip
+    """A table as text: the first columns, or all, are text and the others numbers. No word or number is broken: where the columns have no
+    room, each row is a few lines with its first cell above them. `joined`: a row without a first cell belongs to the one above."""
+    from rich.console import Group
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for name in header:
-        drawn.add_column(name, overflow="fold")
+    left, width = len(header) if left is None else left, columns(240)
+    by_column = [[row[place] for row in rows] for place in range(len(header))]
+    least = [
+        max(_least(cells, place < left), _longest_word(name))
+        for place, (name, cells) in enumerate(zip(header, by_column, strict=True))
+    ]
+    room = width - _GAP * (len(header) - 1) - sum(least)
+    if room < 0:
+        body = _stacked(header, rows, width)
+    else:
+        # What is left goes to the columns from the first on, as far as they have use for it.
+        for place, (name, cells) in enumerate(zip(header, by_column, strict=True)):
+            more = min(max(map(len, (name, *cells))) - least[place], room)
+            least[place], room = least[place] + more, room - more
+        body = _side_by_side(header, rows, left, least, joined)
+    above = [Text(title, style="bold")] if title else []
+    return rendered(Group(*above, body, *(Text(note, style="dim") for note in notes)), width)
+
+
+def _longest_word(text: str) -> int:
+    return max(map(len, text.split()), default=0)
+
+
+def _least(cells: Sequence[str], text: bool) -> int:
+    """The narrowest that a column can be: numbers stay whole, sentences have room for some words."""
+    if not text:
+        return max(map(len, cells), default=0)
+    widest, longest = max(map(len, cells), default=0), max(map(_longest_word, cells), default=0)
+    return max(longest, min(widest, _SENTENCE))
+
+
+def _side_by_side(
+    header: Sequence[str], rows: Sequence[Sequence[str]], left: int, least: Sequence[int], joined: bool
+) -> Any:  # fmt: skip
+    from rich import box
+    from rich.table import Table
+
+    drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for place, (name, width) in enumerate(zip(header, least, strict=True)):
+        drawn.add_column(name, justify="left" if place < left else "right", width=width)
     for row in rows:
-        drawn.add_row(*(Text(neutral(cell), style=_STYLES.get(cell, "")) for cell in row))
-    return rendered(drawn, 240)
+        if joined and row[0]:
+            drawn.add_section()
+        drawn.add_row(*map(_cell, row))
+    return drawn
+
+
+def _stacked(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Any:
+    """Each row as its first cell and, below it, the others with their headings, as many on a line as have room."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    lines: list[Any] = []
+    for first, *others in rows:
+        if first:
+            lines.append(Text(neutral(first), style="bold"))
+        line = Text()
+        for name, cell in zip(header[1:], others, strict=True):
+            if not cell:
+                continue
+            pair = Text.assemble((f"{name}: ", "dim"), _cell(cell))
+            if line and len(line) + _GAP + len(pair) > width - _INDENT:
+                lines.append(Padding(line, (0, 0, 0, _INDENT)))
+                line = Text()
+            line = Text.assemble(line, " " * _GAP, pair) if line else pair
+        if line:
+            lines.append(Padding(line, (0, 0, 0, _INDENT)))
+    return Group(*lines)
+
+
+def _cell(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(neutral(text), style=_STYLES.get(text, ""))
+
+
+def say_text(text: str) -> None:
+    """Print lines of words, of which the long ones go on below on a terminal."""
+    say(folded(text, columns(sys.maxsize)))
+
+
+def folded(text: str, width: int) -> str:
+    """Text whose lines that reach the edge go on below, further in; commands as a shell reads them. Words stay whole."""
+    return "\n".join([_folded(line, width) if len(line) > width else line for line in text.split("\n")])  # fmt: skip
+
+
+def _folded(line: str, width: int) -> str:
+    inside = " " * (len(line) - len(line.lstrip()) + _INDENT)
+    end = " \\" if line.lstrip().startswith(("openaclnn ", "c++ ")) else ""
+    # An option and its value stay together.
+    joined = re.sub(r"(?<= --)(\S+) (?=[^-\s])", "\\1\0", line) if end else line
+    parts = textwrap.wrap(
+        joined, width - len(end), subsequent_indent=inside, break_long_words=False, break_on_hyphens=False
+    )  # fmt: skip
+    return f"{end}\n".join(parts).replace("\0", " ")
+
+
+class _Help(click.HelpFormatter):
+    def write(self, string: str) -> None:
+        super().write(folded(string, self.width))
+
+
+class HelpContext(click.Context):
+    """Of a command whose help has no line beyond the terminal's edge."""
+
+    formatter_class = _Help
+
+
+def coloured(text: str, style: str) -> str:
+    """The text in a colour, on a terminal."""
+    from rich.text import Text
+
+    return rendered(Text(text, style=style), max(len(text), columns(240)))
 
 
 def say_rows(
@@ -85,20 +213,22 @@ class _Drawn(str):
 
 
 def rendered(drawn: Any, width: int) -> str:
-    """What rich drew as text: for the terminal where there is one, else plain and so wide."""
+    """What rich drew as text, so wide; in colours where there is a terminal."""
     from rich.console import Console
     from rich.segment import Segment, Segments
 
     terminal = sys.stdout.isatty()
     text = StringIO()
-    plain: dict[str, Any] = {} if terminal else {"width": width, "no_color": True}
-    console = Console(file=text, force_terminal=terminal, **plain)
+    console = Console(file=text, force_terminal=terminal, width=width, no_color=not terminal)
     pieces = [Segment(neutral(each.text), each.style) for each in console.render(drawn)]
     console.print(Segments(pieces))
     return _Drawn("\n".join(line.rstrip() for line in text.getvalue().rstrip("\n").split("\n")))
 
 
-_STYLES = {"passed": "green", "failed": "red", "refused": "yellow", "skipped": "magenta"}
+_STYLES = {
+    "passed": "green", "failed": "red", "refused": "yellow", "skipped": "magenta", "unreadable": "red", "WRONG": "red",
+    "unavailable": "red", "there": "green", "missing": "yellow", "ACLNN_SUCCESS": "green", "ACL_SUCCESS": "green",
+}  # fmt: skip
 
 
 @contextmanager

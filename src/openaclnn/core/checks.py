@@ -6,7 +6,9 @@ and breaks no rule.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
+from string import ascii_lowercase
 from typing import NamedTuple
 
 from openaclnn.core.call import Call
@@ -41,12 +43,26 @@ class Check(NamedTuple):
     names: tuple[str, ...]  # of parameters that it looks up; a rule of one operator alone says none
     broken_by: Callable[[Call], Violation | None]
     about: str = ""  # the one argument without which there is nothing to say; "": several
+    number: str = (
+        ""  # how it is called: the row's number, with a letter where the row has several rules
+    )
 
     def refusal(self, operator: str, violation: Violation) -> AclnnError:
         """What a call of the operator is told that breaks the rule so."""
         error = AclnnError(self.status, operator, *violation)
-        error.rule = f"{self.row}: {self.rule}"
+        error.rule = f"{self.number}: {self.rule}"
         return error
+
+
+def numbered(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """The checks of an operator with their numbers: 3, or 3a, 3b, ... where the document's table says several rules in its third row."""
+    checks = tuple(checks)
+    several = Counter(check.row for check in checks)
+    letters = {row: iter(ascii_lowercase) for row, count in several.items() if count > 1}
+    return tuple([
+        check._replace(number=check.row + next(letters[check.row]) if check.row in letters else check.row)
+        for check in checks
+    ])  # fmt: skip
 
 
 class Outcome(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import AUTO, Call, bind_plain, plain_arguments, product_of
-from openaclnn.core.checks import Check, Outcome
+from openaclnn.core.checks import Check, Outcome, numbered
 from openaclnn.core.dtypes import DType, float_of
 from openaclnn.core.interface import REQUIRED, Interface, Kind, Parameter
 from openaclnn.core.interop import view_memory
@@ -94,6 +94,10 @@ class Operator(Interface):
         ""  # the operator of `torch.ops.aten` that computes the same, special values included
     )
     module: str = ""  # where it is declared; "": where its reference is
+
+    def __post_init__(self) -> None:
+        if all(isinstance(check, Check) for check in self.checks):  # else registering tells it
+            object.__setattr__(self, "checks", numbered(self.checks))
 
     @cached_property
     def _rules(self) -> tuple[tuple[tuple[Any, Check], ...], ...]:
@@ -183,7 +187,9 @@ class Operator(Interface):
             optional = " (may be null)" if parameter.optional else ""
             lines.append(f"  {parameter.declaration}{optional}: {notes}")
         lines += ["", "Checks, in order:"]
-        lines += [f"  {check.row:>2}  {int(check.status)}  {check.rule}" for check in self.checks]
+        lines += [
+            f"  {check.number:>3}  {int(check.status)}  {check.rule}" for check in self.checks
+        ]
         return "\n".join(lines)
 
     @property
@@ -400,7 +406,7 @@ def _faults_of_uses(operator: Operator) -> Iterator[str]:
         for name in check.names:
             if name not in known:
                 places = ", ".join(operator.places)
-                yield f"check {check.row} ({check.rule}): expected one of {places}, got {name}"
+                yield f"check {check.number} ({check.rule}): expected one of {places}, got {name}"
     names = {name: value for name, value in operator.plain_defaults.items() if name != "out"}
     code = operator.reference.__code__
     taken, wanted = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], (*names, "work")

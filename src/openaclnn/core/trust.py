@@ -17,7 +17,7 @@ from pathlib import Path
 from openaclnn.core.writing import replacing
 
 __all__ = [
-    "CODE_MARK", "NO_FOLDER", "UNFINISHED", "cache_folder", "make_trusted", "read_trusted", "warn_of", "why_ignored", "why_untrusted",
+    "CODE_MARK", "NO_FOLDER", "UNFINISHED", "append_trusted", "cache_folder", "make_trusted", "read_trusted", "warn_of", "why_ignored", "why_untrusted",
     "why_untrusted_tree", "why_unwritable", "write_trusted",
 ]  # fmt: skip
 
@@ -161,6 +161,19 @@ def write_trusted(path: Path, data: bytes) -> None:
         return
     with replacing(path, private=True) as file:
         file.write(data)
+
+
+def append_trusted(path: Path, head: bytes, line: bytes) -> None:
+    """Add a line to a file that begins with `head`, in one step, as other processes may be adding theirs. What is not trusted is replaced;
+    else as `write_trusted`."""
+    if read_trusted(path) is None:
+        write_trusted(path, head + line)
+        return
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | _NO_FOLLOW)
+    try:
+        os.write(handle, line)
+    finally:
+        os.close(handle)
 
 
 NO_FOLDER = "no home folder is known; set OPENACLNN_CACHE_DIR"

@@ -233,7 +233,7 @@ def _checks(answer: Answer) -> list[dict[str, Any]]:
     made = ["passed" if each.violation is None else "broken" for each in answer.outcomes]
     made += ["not reached"] * (len(answer.operator.checks) - len(made))
     return [
-        {"row": check.row, "rule": check.rule, "status": int(check.status), "state": state}
+        {"row": check.number, "rule": check.rule, "status": int(check.status), "state": state}
         for check, state in zip(answer.operator.checks, made, strict=True)
     ]
 

@@ -19,16 +19,12 @@ from openaclnn.operators import (  # noqa: F401
     inplace_elu,
     l1_loss,
     l1_loss_backward,
-    log_softmax,
-    log_softmax_backward,
     nll_loss,
     nll_loss2d,
     nll_loss2d_backward,
     nll_loss_backward,
     smooth_l1_loss,
     smooth_l1_loss_backward,
-    softmax,
-    softmax_backward,
     softmax_cross_entropy_with_logits,
 )
 
@@ -66,6 +62,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "divergence": ("aclnnKlDivBackward", "aclnnKlDivTargetBackward"),
     "regression": ("aclnnMseLoss", "aclnnMseLossOut", "aclnnMseLossBackward", "aclnnSoftMarginLoss", "aclnnSoftMarginLossBackward"),
+    "softmaxes": ("aclnnSoftmax", "aclnnLogSoftmax", "aclnnSoftmaxBackward", "aclnnLogSoftmaxBackward"),
     "prelu": ("aclnnPrelu", "aclnnPreluBackward"),
     "multilabel_margin_loss": ("aclnnMultilabelMarginLoss",),
     "vocabulary_parallel": ("aclnnCrossEntropySumExpAndIndexLogit", "aclnnFusedCrossEntropyLossWithMaxSum"),
@@ -124,7 +121,7 @@ _PARTS = (
 _WIDER = dict.fromkeys(
     ("binary", "divergence", "multilabel_margin_loss", "regression", "vocabulary_parallel"),
     "losses",
-) | {"prelu": "rectified"}
+) | {"prelu": "rectified", "softmaxes": "softmax"}
 """What people look for these families among."""
 
 

@@ -1,8 +1,8 @@
-"""What softmax, log-softmax and their gradients have in common: rows along an axis of tensors of one shape."""
+"""Softmax, log-softmax and their gradients: rows along an axis of tensors of one shape."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,16 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import Check
-from openaclnn.core.dtypes import DOUBLE, FLOATS, DType
+from openaclnn.core.declare import Gradient, Operator, Sample, like, register
+from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS, DType
 from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.interop import view_memory
 from openaclnn.core.plan import Plan, class_plan, empty_plan
 from openaclnn.core.status import Status
+from openaclnn.engines.formulas import softmax as formulas
+from openaclnn.operators.pairwise import FAMILIES
+
+Array = np.ndarray[Any, Any]
 
 DTYPES = (*FLOATS, DOUBLE)
 AXIS = "the axis that a row lies along, -rank to rank - 1"
@@ -31,7 +37,7 @@ GRADIENT_PARAMETERS = (
 )
 
 
-def gradient_checks(nulls: tuple[str, ...], axis: str, rank: int) -> tuple[Check, ...]:
+def _gradient_checks(nulls: tuple[str, ...], axis: str, rank: int) -> tuple[Check, ...]:
     """The rules of the gradients, whose documents differ in the order of tensors, and in which row is the axis's; rank and shapes
     are three from a row on. They list no dtypes of out: it is whatever the computed type converts to."""
     rules = [
@@ -54,7 +60,7 @@ def gradient_checks(nulls: tuple[str, ...], axis: str, rank: int) -> tuple[Check
     )
 
 
-def rows_plan(call: Call, kernel: str, compute: DType, *inputs: str) -> Plan:
+def _rows_plan(call: Call, kernel: str, compute: DType, *inputs: str) -> Plan:
     """The plan of a row formula from tensors of one shape to `out`, along `dim`."""
     values = call.values
     tensors, out = [(name, values[name], "full") for name in inputs], values["out"]
@@ -67,6 +73,209 @@ def rows_plan(call: Call, kernel: str, compute: DType, *inputs: str) -> Plan:
     )  # fmt: skip
 
 
-def row_arrays(work: Any, *arrays: np.ndarray[Any, Any]) -> Sequence[np.ndarray[Any, Any]]:
-    """The references' inputs, widened to `work`, and with an axis at least."""
-    return [array.astype(work).reshape(array.shape or (1,)) for array in arrays]
+def _reference(formula: Callable[..., Array], *names: str) -> Callable[..., Array]:
+    """A document's formula of rows along `dim`, in float64 (or in `work`): its tensors widened, and with an axis at least."""
+
+    def reference(*given: Any, dim: int = -1, work: Any = np.float64, **named: Any) -> Array:
+        arrays = [*given, *[named[name] for name in names[len(given) :]]]
+        rows: list[Array] = [array.astype(work).reshape(array.shape or (1,)) for array in arrays]
+        if not all(row.size for row in rows):
+            return rows[0]
+        with np.errstate(all="ignore"):
+            return np.asarray(formula(*rows, dim).reshape(arrays[0].shape))
+
+    reference.takes = (*names, "dim", "work")  # type: ignore[attr-defined]
+    return reference
+
+
+# e^(x - max) / sum: the largest value is subtracted from all, which changes no share, so that no power overflows.
+# A row with NaN or +Inf, or of -Inf alone, has no shares: Inf - Inf is NaN, and so is all that is divided by the sum.
+def _softmax(x: Array, dim: int) -> Array:
+    powers = np.exp(x - x.max(axis=dim, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=dim, keepdims=True))
+
+
+# log(e^(x - max) / sum) = x - max - log(sum): no power overflows, and none that is lost matters.
+def _log_softmax(x: Array, dim: int) -> Array:
+    shifted = x - x.max(axis=dim, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=dim, keepdims=True)))
+
+
+# Forward: y = e^x / sum. The derivative of y_i by x_j is y_i * (i = j) - y_i * y_j, so that row j of the gradient is
+# g_j * y_j - y_j * (sum over i of g_i * y_i): the result is all that it needs.
+def _softmax_backward(g: Array, y: Array, dim: int) -> Array:
+    return np.asarray(g * y - y * (g * y).sum(axis=dim, keepdims=True))
+
+
+# Forward: y = x - log(sum of e^x). The derivative of y_i by x_j is (i = j) - e^y_j, so that row j of the gradient is
+# g_j - e^y_j * (sum over i of g_i).
+def _log_softmax_backward(g: Array, y: Array, dim: int) -> Array:
+    return np.asarray(g - np.exp(y) * g.sum(axis=dim, keepdims=True))
+
+
+softmax, log_softmax = (_reference(own, "self") for own in (_softmax, _log_softmax))
+
+
+register(
+    Operator(
+        name="aclnnSoftmax",
+        summary="The exponentials along an axis, as shares of their sum.",
+        formula="out = exp(x - m) / (sum over the row of exp(x - m)), x = self, m = the largest x of the row, which lies along dim",
+        parameters=PARAMETERS,
+        families=FAMILIES | {"310b"},
+        checks=(
+            checks.result_pointers("0"),
+            checks.not_null("1", "self", "out"),
+            *checks.unless_empty(
+                ("self",),
+                checks.dtype_in("2", "self", "out", more=(DOUBLE,)),
+                checks.axis_in_range("3", "dim", "self"),
+                checks.rank_at_most("4", "self"),
+                checks.same_shape("5", "out", "self"),
+            ),
+            checks.product_has_operator("6", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
+        ),
+        result=like("self"),
+        plan=lambda call: _rows_plan(call, formulas.softmax.name, call.tensor("self").dtype, "self"),
+        reference=softmax,
+        module=__name__,
+        aten="_softmax",
+        gradient=Gradient("aclnnSoftmaxBackward", {"output": "out"}),
+        samples=(
+            Sample(
+                "a row",
+                {"self": (FLOAT, [[1, 2, 3], [2, 2, 2]])},
+                [[0.09003057317038046, 0.24472847105479767, 0.6652409557748218], [1 / 3, 1 / 3, 1 / 3]],
+            ),
+            Sample(
+                "columns",
+                {"self": (FLOAT, [[1, 0], [2, 0], [3, float("-inf")]]), "dim": 0},
+                [[0.09003057317038046, 0.5], [0.24472847105479767, 0.5], [0.6652409557748218, 0.0]],
+            ),
+            Sample("one number is its own row", {"self": (FLOAT, -7)}, 1.0, exact=True),
+        ),
+    )
+)  # fmt: skip
+
+
+def _converted(call: Call) -> dict[str, Any]:
+    """What the reference is to see: self as the operator converts it, where out has another dtype."""
+    given = call.given("out") and call.tensor("out").dtype is not call.tensor("self").dtype
+    if not given:
+        return {}
+    with np.errstate(over="ignore"):
+        return {"self": view_memory(call.tensor("self")).astype(call.tensor("out").dtype.numpy)}
+
+
+# Computed in the dtype of out: self is converted to it first. Whatever dtypes are listed convert to each other: the document's row on that
+# breaks for none.
+register(
+    Operator(
+        name="aclnnLogSoftmax",
+        summary="The logarithms of softmax's shares along an axis.",
+        formula="out = x - m - log(sum over the row of exp(x - m)), x = self, m = the largest x of the row, which lies along dim",
+        parameters=PARAMETERS,
+        families=FAMILIES,
+        header_name="logsoftmax",
+        checks=(
+            checks.result_pointers("0"),
+            checks.not_null("1", "self", "out"),
+            checks.axis_in_range("2", "dim", "self"),
+            checks.dtype_in("3", "self", "out", more=(DOUBLE,)),
+            checks.rank_at_most("4", "self"),
+            checks.same_shape("5", "out", "self"),
+            checks.product_has_operator("6", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
+        ),
+        result=like("self"),
+        plan=lambda call: _rows_plan(call, formulas.log_softmax.name, call.tensor("out").dtype, "self"),
+        reference=log_softmax,
+        module=__name__,
+        aten="_log_softmax",
+        gradient=Gradient("aclnnLogSoftmaxBackward", {"output": "out"}),
+        seen_by_reference=_converted,
+        samples=(
+            Sample(
+                "a row",
+                {"self": (FLOAT, [[1, 2, 3], [2, 2, 2]])},
+                [[-2.4076059644443806, -1.4076059644443806, -0.4076059644443806], [-1.0986122886681098] * 3],
+            ),
+            Sample(
+                "columns",
+                {"self": (FLOAT, [[1, 0], [2, 0], [3, 0]]), "dim": 0},
+                [[-2.4076059644443806, -1.0986122886681098], [-1.4076059644443806, -1.0986122886681098],
+                 [-0.4076059644443806, -1.0986122886681098]],
+            ),
+            Sample("one number is its own row", {"self": (FLOAT, -7)}, 0.0, exact=True),
+        ),
+    )
+)  # fmt: skip
+
+
+def _gradient_plan(kernel: str) -> Callable[[Call], Plan]:
+    return lambda call: _rows_plan(call, kernel, call.tensor("gradOutput").dtype, *INPUTS)
+
+
+register(
+    Operator(
+        name="aclnnSoftmaxBackward",
+        summary="Gradient of softmax with respect to its input, from its result.",
+        formula="out = gradOutput * output - output * (sum over the row of gradOutput * output); rows lie along dim",
+        parameters=GRADIENT_PARAMETERS,
+        families=FAMILIES,
+        checks=_gradient_checks((*INPUTS, "out"), axis="4", rank=5),
+        result=like("gradOutput"),
+        plan=_gradient_plan(formulas.softmax_backward.name),
+        reference=_reference(_softmax_backward, "grad_output", "output"),
+        module=__name__,
+        aten="_softmax_backward_data",
+        samples=(
+            Sample(
+                "a row",
+                {
+                    "grad_output": (FLOAT, [1, 0, 2]),
+                    "output": (FLOAT, [0.09003057317038046, 0.24472847105479767, 0.6652409557748218]),
+                },
+                [-0.037858980024644634, -0.3476398484997831, 0.38549882852442785],
+            ),
+            Sample(
+                "columns",
+                {"grad_output": (FLOAT, [[1, 4], [3, 4]]), "output": (FLOAT, [[0.25, 0.5], [0.75, 0.5]]), "dim": 0},
+                [[-0.375, 0], [0.375, 0]],
+                exact=True,
+            ),
+        ),
+    )
+)  # fmt: skip
+
+register(
+    Operator(
+        name="aclnnLogSoftmaxBackward",
+        summary="Gradient of log-softmax with respect to its input, from its result.",
+        formula="out = gradOutput - exp(output) * (sum over the row of gradOutput); rows lie along dim",
+        parameters=GRADIENT_PARAMETERS,
+        families=FAMILIES,
+        header_name="logsoftmax_backward",
+        checks=_gradient_checks(("output", "gradOutput", "out"), axis="7", rank=4),
+        result=like("gradOutput"),
+        plan=_gradient_plan(formulas.log_softmax_backward.name),
+        reference=_reference(_log_softmax_backward, "grad_output", "output"),
+        module=__name__,
+        aten="_log_softmax_backward_data",
+        samples=(
+            Sample(
+                "a row",
+                {
+                    "grad_output": (FLOAT, [1, 0, -0.5]),
+                    "output": (FLOAT, [-2.4076059644443806, -1.4076059644443806, -0.4076059644443806]),
+                },
+                [0.9549847134148097, -0.12236423552739879, -0.8326204778874109],
+            ),
+            Sample(
+                "columns",
+                {"grad_output": (FLOAT, [[1, -2], [3, 2]]), "output": (FLOAT, [[0, -1], [float("-inf"), 7]]), "dim": 0},
+                [[-3, -2], [3, 2]],
+                exact=True,
+            ),
+        ),
+    )
+)  # fmt: skip

@@ -19,6 +19,6 @@ In the order to read, each imports from those below it:
     cache.py         the cache of an operator's plain calls: makes the builtin, and enters what the slow path found
     resized.py       plans of one size, which are planned anew for others, inside the fast path
     specialize.py    makes a cache entry of a call
-    code/            the machine code: `recognise.py`, `outputs.py`, `torch_arguments.py`, `fast_path.py`; `native.py` for PyTorch's dispatcher
+    code/            the machine code: `arguments.py`, `recognise.py`, `outputs.py`, `fast_path.py`; `native.py` for PyTorch's dispatcher
     words/           where words lie in memory: an entry's layout (`slots.py`), and what is read of arrays and tensors
 """

@@ -206,11 +206,9 @@ class CallCache:
 
     def _callable(self) -> Callable[..., Any]:
         from openaclnn.engines.machine.builtins import builtin
-        from openaclnn.repeat.code.fast_path import emit_for_arrays, emit_for_tensors
+        from openaclnn.repeat.code.fast_path import emit_plain_call
 
-        for_tensors = bool(self._control[at.TENSOR])
-        name, emit = ("tensors", emit_for_tensors) if for_tensors else ("arrays", emit_for_arrays)
-        return builtin(f"fast_path.{name}", emit, self._control.ctypes.data, self)
+        return builtin("fast_path", emit_plain_call, self._control.ctypes.data, self)
 
     @undivided
     def published(self) -> Published:
@@ -241,7 +239,6 @@ class CallCache:
         control[at.HAS_MODE : at.COUNT_WRITE + 1] = [id(own) for own in functions[2:]]
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR] = id(tensor)
-        self._builtin = _no_fast_path  # one that reads tensors is to be made
         from openaclnn.engines.cpu.launching import pool
 
         pool.reconsider()

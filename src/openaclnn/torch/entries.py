@@ -14,7 +14,7 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.foreign import external_block, let_exceptions_pass
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.values import Value, Variable
-from openaclnn.repeat.code.tensors import NativeTensor
+from openaclnn.repeat.code.native import NativeTensor
 from openaclnn.repeat.words import native as at
 from openaclnn.torch.signatures import (
     AXIS,

@@ -116,6 +116,8 @@ class CrossEntropyLoss(_Ours, torch.nn.CrossEntropyLoss):
     """
 
     __constants__ = [*torch.nn.CrossEntropyLoss.__constants__, "zloss_scale", "inplace"]
+    zloss_scale: float = 0.0  # also of a module of PyTorch's that becomes one of these
+    inplace: bool = False
 
     def __init__(
         self,
@@ -148,6 +150,8 @@ class LinearCrossEntropyLoss(_Ours):
     >>> LinearCrossEntropyLoss(8, 1000)(torch.zeros(3, 8), torch.tensor([0, 1, 2]))  # doctest: +ELLIPSIS
     tensor(6.9078, grad_fn=<...>)
     """
+
+    more: dict[str, Any] = {}
 
     def __init__(
         self,

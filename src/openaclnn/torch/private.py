@@ -19,7 +19,8 @@ from openaclnn.torch.refusals import UnservedError
 
 __all__ = [
     "BEHIND", "OPERATORS_MODULE", "Function", "any_autocast", "any_requires_grad", "autocast_off", "base_of", "below_autograd", "forget_dispatch",
-    "forward_mode", "graph_break", "included", "is_zero_tensor", "keep_compiler_out", "keys_of", "leave", "remember_options", "schema_of", "single_level",
+    "forward_mode", "graph_break", "has_forward_hooks", "included", "is_zero_tensor", "keep_compiler_out", "keys_of", "leave", "register_pytree",
+    "remember_options", "schema_of", "single_level",
     "transformed", "tuned", "uncompiled",
 ]  # fmt: skip
 
@@ -153,6 +154,22 @@ def base_of(tensor: Any) -> Any:
 def graph_break() -> None:
     """End a graph that PyTorch compiles: what traces this has its compiler imported."""
     torch._dynamo.graph_break()
+
+
+_HOOKS = "_forward_hooks", "_forward_pre_hooks"
+
+
+def has_forward_hooks(module: torch.nn.Module) -> bool:
+    """Whether somebody asked to be called around a module's `forward`; yes, where it cannot be asked."""
+    return any(getattr(module, name, True) for name in _HOOKS)
+
+
+def register_pytree(kind: type, taken_apart: Any, put_together: Any) -> bool:
+    """Let PyTorch find the tensors inside of objects of a class; False if it cannot be told of them."""
+    register = named("utils._pytree.register_pytree_node")
+    if register is not None:
+        register(kind, taken_apart, put_together)
+    return register is not None
 
 
 def leave(library: Any) -> None:

@@ -1,7 +1,8 @@
 """Machine code: compiled when first needed, kept in memory, and on disk for the next process.
 
 A kernel's key is a hash of its LLVM IR, of the compiler's version and of the CPU, so that nothing stale
-can be found: an edited emitter makes other IR. Emitting takes about 5 ms, compiling 20 to 80 ms.
+can be found: an edited emitter makes other IR. Writing IR takes 5 to 90 ms, compiling 20 to 800 ms. So that the next process need not even write it,
+a list by kernels' names says which key each had. A list belongs to one state of the sources, known by sizes and times as Python knows its bytecode.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
+import re
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,15 +20,22 @@ from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
+import numpy as np
 from llvmlite import ir
 
 from openaclnn.core.forks import hold_over_forks
-from openaclnn.core.trust import CODE_MARK, cache_folder, read_trusted, write_trusted
-from openaclnn.core.version import __version__
+from openaclnn.core.trust import (
+    CODE_MARK,
+    append_trusted,
+    cache_folder,
+    read_trusted,
+    write_trusted,
+)
+from openaclnn.core.version import LOADED, __version__
 from openaclnn.engines.machine.apart import run_apart
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.ending import inside_llvm
-from openaclnn.engines.machine.host import Machine, machine
+from openaclnn.engines.machine.host import Machine, machine, this_machine
 from openaclnn.engines.machine.kinds import I64, PTR, VOID
 from openaclnn.engines.machine.values import Value
 
@@ -44,7 +55,9 @@ FEW = 512
 slower for a while, which takes a tenth to a quarter of such a call. From some thousand elements on the wider ones gain more."""
 
 _NARROW_LANES = 8
-_NARROW = 'noinline "prefer-vector-width"="256" "min-legal-vector-width"="256"'
+_NARROW = 'noinline nounwind "prefer-vector-width"="256" "min-legal-vector-width"="256"'
+
+_PACKAGE = f"{__name__.partition('.')[0]}."
 
 _lock = threading.Lock()
 hold_over_forks(_lock)
@@ -53,13 +66,13 @@ _engines: list[Any] = []  # they own the code and are never freed
 
 
 @functools.cache
-def _target() -> Any:
+def _target(opt: int = 3) -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
         cpu=llvm.get_host_cpu_name(),
         features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
+        opt=opt,
         reloc="default",
         codemodel="jitdefault",
         jit=True,
@@ -76,46 +89,66 @@ def machine_key() -> str:
     return "|".join(parts)
 
 
-def compiled(name: str, emit: Emit, signature: Any = KERNEL, few: Few | None = None) -> int:
+def compiled(
+    name: str, emit: Emit, signature: Any = KERNEL, few: Few | None = None, ours: bool = True
+) -> int:
     """The address of the function that `emit(code, arguments)` writes; `name` must tell it from all others. `few` tells calls
-    of few elements."""
+    of few elements. Not `ours`: what it writes
+    depends on more than the package's sources, Python, NumPy and the CPU."""
     address = _addresses.get((name, machine()))
     if address is None:
-        address = run_apart(functools.partial(_found_or_built, name, emit, signature, few))
+        ours = ours and getattr(emit, "func", emit).__module__.startswith(_PACKAGE)
+        build = functools.partial(_build, name, emit, signature, few, ours)
+        address = run_apart(functools.partial(_found_or_built, name, build))
     return address
 
 
-def _found_or_built(name: str, emit: Emit, signature: Any, few: Few | None) -> int:
+def _found_or_built(name: str, build: Callable[[], int]) -> int:
     with _lock:
         key = name, machine()
         if key not in _addresses:
             with inside_llvm():
-                _addresses[key] = _build(name, emit, signature, few)
+                _addresses[key] = build()
         return _addresses[key]
 
 
-def _build(name: str, emit: Emit, signature: Any, few: Few | None) -> int:
-    module = ir.Module(name)
-    module.triple = llvm.get_process_triple()
-    if few is None or machine().lanes <= _NARROW_LANES:
-        _write_function(module, "kernel", emit, signature)
-        source = str(module)
-    else:
-        source = _of_two_widths(module, emit, signature, few)
-    key = hashlib.sha256(f"{machine_key()}\n{source}".encode()).hexdigest()
+def _build(name: str, emit: Emit, signature: Any, few: Few | None, ours: bool) -> int:
     folder = cache_folder()
-    path = None if folder is None else folder / f"{key[:40]}.o"
+    known = _KnownKeys(folder, f"{name}\n{machine()}") if folder is not None and ours else None
+    if known is not None and known.key is not None:
+        code = _read(known.folder / f"{known.key}.o")
+        if code is not None:
+            return _load(code)
+    source = _source_of(name, emit, signature, few)
+    key = _digest(f"{machine_key()}{'' if _is_optimised() else '|as it is'}\n{source}")
+    path = None if folder is None else folder / f"{key}.o"
     code = _read(path)
     if code is None:
         code = _compile(source)
         _write(path, code)
+    if known is not None:
+        known.enter(key)
     return _load(code)
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def _source_of(name: str, emit: Emit, signature: Any, few: Few | None) -> str:
+    module = ir.Module(name)
+    module.triple = llvm.get_process_triple()
+    if few is not None and machine().lanes > _NARROW_LANES:
+        return _of_two_widths(module, emit, signature, few)
+    _write_function(module, "kernel", emit, signature)
+    return str(module)
+
+
 def _of_two_widths(module: Any, emit: Emit, signature: Any, few: Few) -> str:
-    """The function twice, with the same operations on the same lanes, and so the same bits: LLVM is told that registers have 256
-    bits in one of them."""
+    """A function that chooses between two with the same operations on the same lanes, and so the same bits: LLVM is told that registers
+    have 256 bits in one of them. `_compile` makes that one of the other, once it is optimised."""
     wide = _write_function(module, "wide", emit, signature)
+    wide.attributes.add("noinline")
     narrow = ir.Function(module, signature, "narrow")
 
     def choose(code: Code, arguments: Sequence[Value]) -> None:
@@ -124,10 +157,7 @@ def _of_two_widths(module: Any, emit: Emit, signature: Any, few: Few) -> str:
         code.take_place(wide)
 
     _write_function(module, "kernel", choose, signature)
-    text = str(wide)
-    wide.attributes.add("noinline")
-    same = text.replace('@"wide"', '@"narrow"').replace("nounwind", f"nounwind {_NARROW}", 1)
-    return str(module).replace(str(narrow), same)
+    return str(module)
 
 
 def _write_function(module: Any, name: str, emit: Emit, signature: Any) -> Any:
@@ -146,15 +176,35 @@ def _write_function(module: Any, name: str, emit: Emit, signature: Any) -> Any:
     return function
 
 
+def _is_optimised() -> bool:
+    """Code for another machine, which tests alone run, is compiled as it is: it has the same bits, and takes an eighth of the time."""
+    return machine() == this_machine()
+
+
 def _compile(source: str) -> bytes:
     module = llvm.parse_assembly(source)
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    # The vectors are written out and the loops unrolled already; again only costs time and registers.
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-    passes = llvm.create_pass_builder(_target(), options)
-    passes.getModulePassManager().run(module, passes)
-    code: bytes = _target().emit_object(module)
+    if _is_optimised():
+        options = llvm.create_pipeline_tuning_options(speed_level=2)
+        # The vectors are written out and the loops unrolled already; again only costs time and registers.
+        options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+        passes = llvm.create_pass_builder(_target(), options)
+        passes.getModulePassManager().run(module, passes)
+    if '@"narrow"' in source:
+        module = llvm.parse_assembly(_with_narrow(str(module)))
+    code: bytes = _target(3 if _is_optimised() else 0).emit_object(module)
     return code
+
+
+_DECLARED_NARROW = re.compile(r"^declare .* @narrow\(.*\n", re.M)
+_WIDE = re.compile(r"^(define .*) @wide(\(.*) #\d+ \{\n((?:.*\n)*?\}\n)", re.M)
+
+
+def _with_narrow(text: str) -> str:
+    """The same module with the narrow function, a copy of the wide one."""
+    wide = _WIDE.search(text)
+    assert wide is not None
+    head, arguments, body = wide.groups()
+    return f"{_DECLARED_NARROW.sub('', text)}{head} @narrow{arguments} {_NARROW} {{\n{body}"
 
 
 def _load(code: bytes) -> int:
@@ -181,3 +231,58 @@ def _write(path: Path | None, code: bytes) -> None:
     if path is not None:
         with contextlib.suppress(OSError):
             write_trusted(path, CODE_MARK + hashlib.sha256(code).digest() + code)
+
+
+# The keys of kernels by their names.
+
+_LINE = re.compile(rb"^([0-9a-f]{40}) ([0-9a-f]{40})$", re.M)
+_JUST_BEFORE = 2.0  # seconds: file systems' times may be as coarse
+
+
+class _KnownKeys:
+    """What the list of these sources in a folder says of a kernel. A line that is damaged says nothing, or names no file."""
+
+    _read: dict[Path, tuple[int, dict[bytes, bytes]]] = {}
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self._name = folder, _digest(name).encode()
+        state = _state()
+        self._path = None if state is None else folder / f"{state}.names"
+        self.key = None if self._path is None else self._find(self._path)
+
+    def _find(self, path: Path) -> str | None:
+        size, lines = self._read.get(path, (-1, {}))
+        if self._name not in lines:  # by now another process may have entered it
+            with contextlib.suppress(OSError):
+                if (now := path.stat().st_size) != size:
+                    lines = dict(_LINE.findall(read_trusted(path) or b""))
+                    self._read[path] = now, lines
+        key = lines.get(self._name)
+        return None if key is None else key.decode()
+
+    def enter(self, key: str) -> None:
+        # Sources that changed since may be what wrote it.
+        if self._path is not None and _sources() is not None:
+            with contextlib.suppress(OSError):
+                append_trusted(self._path, CODE_MARK, b"%s %s\n" % (self._name, key.encode()))
+
+
+@functools.cache
+def _state() -> str | None:
+    """What IR depends on: the sources, Python's and NumPy's objects, and the compiler's machine. None where it cannot be told."""
+    sources = _sources()
+    return sources and _digest(f"{machine_key()}\n{sys.version}\n{np.__version__}\n{sources}")
+
+
+def _sources() -> str | None:
+    """The package's files by name, size and time; None where there are none, or one changed since this process loaded them."""
+    told = []
+    top = Path(__file__).parents[2]
+    for place, _, names in os.walk(top):
+        for name in names:
+            if name.endswith(".py"):
+                about = os.stat(os.path.join(place, name))
+                if about.st_ctime > LOADED - _JUST_BEFORE:
+                    return None
+                told.append(f"{place[len(str(top)) :]}/{name} {about.st_size} {about.st_mtime_ns}")
+    return "\n".join(sorted(told)) or None

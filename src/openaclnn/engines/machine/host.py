@@ -10,7 +10,16 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-__all__ = ["LINE", "Machine", "last_cache", "machine", "on_arm", "vectors_of", "written_for"]
+__all__ = [
+    "LINE",
+    "Machine",
+    "last_cache",
+    "machine",
+    "on_arm",
+    "this_machine",
+    "vectors_of",
+    "written_for",
+]
 
 LINE = 64  # bytes of a cache line
 
@@ -30,7 +39,7 @@ _other: Machine | None = None
 
 def machine() -> Machine:
     """What code is written for: this machine's."""
-    return _other or _here()
+    return _other or this_machine()
 
 
 @contextmanager
@@ -58,7 +67,8 @@ def on_arm() -> bool:
 
 
 @functools.cache
-def _here() -> Machine:
+def this_machine() -> Machine:
+    """What this CPU has, whatever code is written for."""
     features = dict(llvm.get_host_cpu_features())
     if on_arm():
         return Machine(4, 32, True, True, True)

@@ -8,8 +8,6 @@ Each operator has the module of its declaration's name here; `pairwise.py` and `
 - `make(rng, dtype, shape, variant)`: arguments of the plain call for a benchmark;
 - `torch_peers(torch, arguments, out)`: PyTorch's ways to the same result, on the same memory, by name;
   `torch_formula(torch, arguments)`: the formula as a PyTorch expression, for `torch.compile`;
-- `HARD`, of what the search of the largest errors looks at: makers of arguments whose results are hard to get right;
-  `unbounded(arguments, exact)`: which results no error is bounded of;
 - `COMPOSITE`: True where autograd runs several operators for it;
 - `ANY_SIZE`: False where kernels are made for each size;
 - `TRAINED`, of what models are trained with: the name of the function in `torch.nn.functional` and in ours;

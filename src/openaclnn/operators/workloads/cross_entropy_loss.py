@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy as np
 from openaclnn.core.dtypes import DType
 from openaclnn.operators.workloads.words import (
     Arguments,
-    HardPlaces,
     KernelForm,
     Module,
     Peers,
@@ -40,51 +39,6 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
         "target": rng.integers(0, shape[1], shape[:1] + shape[2:]),
         **VARIANTS[variant],
     }
-
-
-def hard_logits(rng: np.random.Generator, count: int, classes: int) -> Any:
-    """Rows of up to so many elements in all: logits of any spread around the target's, which is often the largest and often far above
-    all others; the largest is above 0, so that the log-sum-exp is a sum of like signs."""
-    rows = max(1, count // classes)
-    x = rng.standard_normal((rows, classes)) * 2.0 ** rng.uniform(-4, 5, (rows, 1))
-    x -= x.max(axis=1, keepdims=True)
-    target = rng.integers(0, classes, rows)
-    far = rng.random(rows) < 0.5
-    x[far] -= 2.0 ** rng.uniform(-2, 6.5, (np.count_nonzero(far), 1))
-    x[far, target[far]] = 0.0
-    top = 2.0 ** rng.uniform(-12, 7, (rows, 1)) * (rng.random((rows, 1)) < 0.7)
-    return (x + top).astype(np.float32), target
-
-
-def few_classes(rng: np.random.Generator) -> int:
-    return int(rng.integers(2, 12))
-
-
-def many_classes(rng: np.random.Generator) -> int:
-    return int(2.0 ** rng.uniform(3.5, 14))
-
-
-def _hard(draw_classes: Callable[[np.random.Generator], int], **options: Any) -> Any:
-    def make_hard(rng: np.random.Generator, count: int) -> Arguments:
-        x, target = hard_logits(rng, count, draw_classes(rng))
-        tensors = {"input": x, "target": target}
-        if "lse_square_scale_for_zloss" in options:
-            return {**tensors, "reduction": "none", "return_zloss": True, **options}
-        return {**tensors, "reduction": "none", **options}
-
-    return make_hard
-
-
-_ZLOSS = {"lse_square_scale_for_zloss": float(np.float32(1e-4))}
-SMOOTHED = {"label_smoothing": float(np.float32(0.1))}
-HARD: HardPlaces = {
-    "few classes": _hard(few_classes),
-    "many classes": _hard(many_classes),
-    "few classes, smoothed": _hard(few_classes, **SMOOTHED),
-    "many classes, smoothed": _hard(many_classes, **SMOOTHED),
-    "few classes, z-loss": _hard(few_classes, **_ZLOSS),
-    "many classes, z-loss": _hard(many_classes, **_ZLOSS),
-}
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:

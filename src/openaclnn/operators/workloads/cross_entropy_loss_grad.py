@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.operators.workloads import cross_entropy_loss
 from openaclnn.operators.workloads.words import (
     Arguments,
-    HardPlaces,
     KernelForm,
     Peers,
     Variants,
-    any_size,
 )
 
 PATTERN = "rows"
@@ -61,37 +58,6 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
         "target": target,
         **given,
     }
-
-
-def _hard(draw_classes: Callable[[np.random.Generator], int], **options: Any) -> Any:
-    def make_hard(rng: np.random.Generator, count: int) -> Arguments:
-        x, target = cross_entropy_loss.hard_logits(rng, count, draw_classes(rng))
-        with np.errstate(all="ignore"):
-            below = x.astype(np.float64) - x.max(axis=1, keepdims=True)
-            others = np.exp(below)
-            np.put_along_axis(others, x.argmax(axis=1)[:, None], 0.0, 1)
-            log_prob = below - np.log1p(others.sum(axis=1, keepdims=True))
-        return {
-            "grad_loss": any_size(rng, len(x), -8, 8), "log_prob": log_prob.astype(np.float32),
-            "target": target, "reduction": "none", **options,
-        }  # fmt: skip
-
-    return make_hard
-
-
-HARD: HardPlaces = {
-    "few classes": _hard(cross_entropy_loss.few_classes),
-    "many classes": _hard(cross_entropy_loss.many_classes),
-    "few classes, smoothed": _hard(cross_entropy_loss.few_classes, **cross_entropy_loss.SMOOTHED),
-    "many classes, smoothed": _hard(cross_entropy_loss.many_classes, **cross_entropy_loss.SMOOTHED),
-}
-
-
-def unbounded(given: Mapping[str, Any], exact: Any) -> Any:
-    """Results of terms that cancel, smaller than half of what smoothing subtracts; and those of subnormal probabilities."""
-    subtracted = np.abs(given["grad_loss"].astype(np.float64)) * given.get("label_smoothing", 0.0)
-    cancelled = np.abs(exact) < subtracted[:, None] / exact.shape[1] / 2
-    return cancelled | (given["log_prob"] < -87)
 
 
 def settle(given: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:

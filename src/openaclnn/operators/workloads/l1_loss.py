@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.operators.workloads.pairwise import LOSS_VARIANTS, hard_loss, loss_maker, reduced
-from openaclnn.operators.workloads.words import HardPlaces, KernelForm, Module, Peers
+from openaclnn.operators.workloads.pairwise import LOSS_VARIANTS, loss_maker, reduced
+from openaclnn.operators.workloads.words import KernelForm, Module, Peers
 
 PATTERN = "elementwise"
 TRAINED = "l1_loss"
@@ -15,7 +15,6 @@ MODULE = Module("L1Loss", ("elementwise",))
 KERNELS = (KernelForm("lp_loss", {"predict": "self", "label": "target"}, only={"p": 1}),)
 VARIANTS = LOSS_VARIANTS
 make = loss_maker
-HARD: HardPlaces = {"": hard_loss(lambda rng: {})}
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:

@@ -9,9 +9,8 @@ from openaclnn.operators.workloads.pairwise import (
     GRADIENT_VARIANTS,
     element_scale,
     gradient_maker,
-    hard_gradient,
 )
-from openaclnn.operators.workloads.words import HardPlaces, KernelForm, Peers
+from openaclnn.operators.workloads.words import KernelForm, Peers
 
 PATTERN = "elementwise"
 KERNELS = (
@@ -19,7 +18,6 @@ KERNELS = (
 )
 VARIANTS = GRADIENT_VARIANTS
 make = gradient_maker("grad_output")
-HARD: HardPlaces = {"": hard_gradient("grad_output", lambda rng: {})}
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:

@@ -11,9 +11,6 @@ from openaclnn.core.dtypes import DType
 from openaclnn.operators.workloads.words import (
     Arguments,
     Variants,
-    any_number,
-    any_size,
-    hard_gradients,
     normal,
 )
 
@@ -47,49 +44,6 @@ def gradient_maker(gradient: str) -> Callable[..., Arguments]:
         return {name: normal(rng, dtype, each) for name, each in shapes.items()} | options
 
     return make
-
-
-def hard_pair(rng: np.random.Generator, count: int, beta: float) -> Arguments:
-    """Predictions and targets whose differences are of any size, of beta's size, and around it."""
-    target = np.where(rng.random(count) < 0.3, 0, any_size(rng, count, -149, 40))
-    parts = [
-        any_size(rng, count, -149, 100), beta * any_size(rng, count, -24, 3), any_size(rng, count, -149, -100),
-        beta * rng.choice((-1, 1), count) * (1 + rng.normal(size=count) * 2.0**-20),
-    ]  # fmt: skip
-    difference = np.choose(rng.integers(len(parts), size=count), parts)
-    prediction = (target.astype(np.float64) + difference).clip(-3e38, 3e38)
-    return {"self": prediction.astype(np.float32), "target": target.astype(np.float32)}
-
-
-Draw = Callable[[np.random.Generator], dict[str, Any]]
-
-
-def hard_loss(draw: Draw) -> Callable[[np.random.Generator, int], Arguments]:
-    """A hard place of the losses, without a reduction, for the options that are drawn."""
-
-    def make_hard(rng: np.random.Generator, count: int) -> Arguments:
-        options = draw(rng)
-        return {**hard_pair(rng, count, options.get("beta", 1.0)), "reduction": "none", **options}
-
-    return make_hard
-
-
-def hard_gradient(name: str, draw: Draw) -> Callable[[np.random.Generator, int], Arguments]:
-    """The same of the gradients, without a reduction and for a mean."""
-    loss = hard_loss(draw)
-
-    def make_hard(rng: np.random.Generator, count: int) -> Arguments:
-        reduction = str(rng.choice(("none", "mean")))
-        return {**loss(rng, count), name: hard_gradients(rng, count), "reduction": reduction}
-
-    return make_hard
-
-
-BETAS: dict[str, Draw] = {
-    "": lambda rng: {},
-    "with a beta": lambda rng: {"beta": any_number(rng, -12, 12)},
-    "with a beta of any size": lambda rng: {"beta": any_number(rng, -140, 120)},
-}
 
 
 def reduced(losses: Any, arguments: Mapping[str, Any]) -> Any:

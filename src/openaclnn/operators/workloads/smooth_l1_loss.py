@@ -7,13 +7,11 @@ from typing import Any
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators.workloads.pairwise import (
-    BETAS,
     LOSS_VARIANTS,
-    hard_loss,
     loss_maker,
     reduced,
 )
-from openaclnn.operators.workloads.words import HardPlaces, KernelForm, Module, Peers
+from openaclnn.operators.workloads.words import KernelForm, Module, Peers
 
 PATTERN = "elementwise"
 TRAINED = "smooth_l1_loss"
@@ -23,7 +21,6 @@ KERNELS = (
 )
 VARIANTS = LOSS_VARIANTS
 make = loss_maker
-HARD: HardPlaces = {place: hard_loss(beta) for place, beta in BETAS.items()}
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:

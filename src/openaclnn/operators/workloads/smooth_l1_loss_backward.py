@@ -7,13 +7,11 @@ from typing import Any
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators.workloads.pairwise import (
-    BETAS,
     GRADIENT_VARIANTS,
     element_scale,
     gradient_maker,
-    hard_gradient,
 )
-from openaclnn.operators.workloads.words import HardPlaces, KernelForm, Peers, allocating_and_into
+from openaclnn.operators.workloads.words import KernelForm, Peers, allocating_and_into
 
 PATTERN = "elementwise"
 KERNELS = (
@@ -25,7 +23,6 @@ KERNELS = (
 )
 VARIANTS = GRADIENT_VARIANTS
 make = gradient_maker("grad_out")
-HARD: HardPlaces = {place: hard_gradient("grad_out", beta) for place, beta in BETAS.items()}
 
 
 def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:

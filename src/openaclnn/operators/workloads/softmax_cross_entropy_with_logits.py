@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import DType
-from openaclnn.operators import softmax
+from openaclnn.operators import softmaxes
 from openaclnn.operators.workloads.words import Arguments, KernelForm, Peers, Variants, normal
 
 PATTERN = "rows"
@@ -24,7 +24,7 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
     features, logits = (normal(rng, dtype, shape) for _ in range(2))
     return {
         "features": features,
-        "labels": softmax.reference(logits, work=np.float32).astype(dtype.numpy),
+        "labels": softmaxes.softmax(logits, work=np.float32).astype(dtype.numpy),
     }
 
 

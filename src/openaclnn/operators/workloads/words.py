@@ -12,23 +12,17 @@ from openaclnn.core.dtypes import DType
 
 __all__ = [
     "Arguments",
-    "HardPlaces",
     "KernelForm",
     "Module",
     "Peers",
     "Variants",
     "allocating_and_into",
-    "any_number",
-    "any_size",
-    "hard_gradients",
     "normal",
 ]
 
 Arguments = dict[str, Any]
 Peers = dict[str, Callable[[], Any]]
 Variants = dict[str, dict[str, Any]]
-HardPlaces = dict[str, Callable[["np.random.Generator", int], Arguments]]
-"""Makers of FLOAT arguments for so many elements or rows, whose results are hard to get right."""
 
 
 @dataclass(frozen=True)
@@ -59,34 +53,6 @@ class Module(NamedTuple):
 def normal(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Any:
     """Normal numbers of a dtype."""
     return np.asarray(rng.standard_normal(shape, np.float32)).astype(dtype.numpy)
-
-
-def any_size(
-    rng: np.random.Generator, count: int, low: float = -149, high: float = 128
-) -> np.ndarray[Any, Any]:
-    """FLOATs of both signs with any exponent between two, subnormal ones too."""
-    sizes = np.exp2(rng.uniform(low, high, count)) * rng.choice((-1, 1), count)
-    return np.asarray(sizes, np.float32)
-
-
-def hard_gradients(rng: np.random.Generator, count: int, *factors: float) -> np.ndarray[Any, Any]:
-    """Half of them around 1, half of any size; those whose products with some factors are normal FLOATs."""
-    sizes = np.where(rng.random(count) < 0.5, any_size(rng, count), any_size(rng, count, -8, 8))
-    sizes = sizes.astype(np.float64)
-    for factor in map(abs, factors):
-        sizes = np.sign(sizes) * np.abs(sizes).clip(2.0**-125 / factor, 2.0**127 / factor)
-    return sizes.clip(-(2.0**127), 2.0**127).astype(np.float32)
-
-
-def any_number(rng: np.random.Generator, low: float, high: float) -> float:
-    """A positive FLOAT with any exponent between two; now and then a decimal or a power of two, as people write them."""
-    number = 2.0 ** rng.uniform(low, high)
-    shape = rng.integers(4)
-    if shape == 0:
-        number = float(f"{number:.0e}")
-    elif shape == 1:
-        number = 2.0 ** round(np.log2(number))
-    return float(np.float32(number))
 
 
 def allocating_and_into(

@@ -9,23 +9,18 @@ from openaclnn.engines.cpu.launching.launcher import Launch
 from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
+from openaclnn.repeat.code.arguments import guarded
 from openaclnn.repeat.code.outputs import Outputs
-from openaclnn.repeat.code.recognise import guarded
-from openaclnn.repeat.code.torch_arguments import TorchArguments
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["FastPath", "emit_for_arrays", "emit_for_tensors", "emit_phase_one"]
+__all__ = ["FastPath", "emit_phase_one", "emit_plain_call"]
+
+HOST = 1  # DLPack's number for the CPU
 
 
-def emit_for_arrays(code: Code, control: Array, given: Array, number: Value) -> None:
-    """The builtin `call(*arrays, *options, product)` as long as no tensor of PyTorch's came: seven tenths of the code, which is what a
-    first call waits for. Outputs are the last of the arrays; several are one tuple."""
+def emit_plain_call(code: Code, control: Array, given: Array, number: Value) -> None:
+    """The builtin `call(*arrays, *options, product)`. Outputs are the last of the arrays; several are one tuple."""
     FastPath(code, control, given).write(number)
-
-
-def emit_for_tensors(code: Code, control: Array, given: Array, number: Value) -> None:
-    """The same for NumPy's arrays and PyTorch's tensors."""
-    TensorFastPath(code, control, given).write(number)
 
 
 def emit_phase_one(code: Code, control: Array, given: Array, number: Value) -> None:
@@ -57,8 +52,10 @@ class FastPath(Outputs):
         self.spread()
 
     def expect_no_product(self, product: Value) -> None:
-        """Another product or engine than the process's: the slow path knows what that means."""
-        self.guard.expect(product == self.control.read(at.NONE))
+        """Another product than the process's is the slow path's. It is None, or False where a kernel of PyTorch's dispatcher calls: modes,
+        tracers, autograd and what resolves negations are above it."""
+        self.below.set(product == self.control.read(at.FALSE))
+        self.guard.expect(self.below.get() | (product == self.control.read(at.NONE)))
 
     def serve(self) -> None:
         """Read the arrays, find the entry, run its kernel."""
@@ -95,7 +92,24 @@ class FastPath(Outputs):
         return Launch(self.code, self.code.slots(self.control.read(at.POOL)))
 
     def ask_stream(self, library: Value, place: Value, stream: Array) -> None:
-        """NumPy has none."""
+        """PyTorch's current stream on a device, unless it is the host; nobody must be recording what is done there."""
+        with self.code.when(library == at.TORCH):
+            with self.code.when(~self.below.get()):
+                self.expect_no_graph()
+            self.find_stream(place, stream)
+
+    def expect_no_graph(self) -> None:
+        """Nobody records PyTorch's operations in this thread: tracers and modes would not see ours. `make_fx` before dispatch has no mode
+        among those, but one of functions, for which all tensors were asked (HAS_MODE).
+        """
+        self.expect_false(at.IS_TRACING)
+        self.guard.expect(self.number_of(self.ask(at.MODES)) == 0)
+
+    def find_stream(self, place: Value, stream: Array) -> None:
+        device, which = place.to("i32"), (place >> 32).to("i32")
+        with self.code.when(device != HOST):
+            status = self.control.call(at.CURRENT_STREAM, "i32", device, which, stream)
+            self.expect_success(status)
 
     def write_arguments(self, entry: Array, arguments: Array) -> Array:
         """The kernel's constants and operands; where the latter are. Fresh outputs are not there yet."""
@@ -229,11 +243,7 @@ class FastPath(Outputs):
         return (status == 0).choose(0, 1)
 
 
-class TensorFastPath(TorchArguments, FastPath):
-    """The same where arguments may be PyTorch's tensors."""
-
-
-class PhaseOne(TensorFastPath):
+class PhaseOne(FastPath):
     """Phase one of a two-phase call. It gives a tuple: what holds the memory of each array, which for NumPy's is a weak reference and for
     PyTorch's the four of a `HeldStorage`; then what the entry relies on, the shape source's shape, the kernel's constants and addresses, and the
     numbers that a sized runner takes."""

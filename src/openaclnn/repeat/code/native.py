@@ -18,14 +18,13 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.modes import is_standard, read_mode
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.code.fast_path import TensorFastPath
+from openaclnn.repeat.code.arguments import Guard, guarded
+from openaclnn.repeat.code.fast_path import FastPath
 from openaclnn.repeat.code.read_copy_update import arrive, depart
-from openaclnn.repeat.code.recognise import Guard, guarded
-from openaclnn.repeat.code.tensors import NativeTensor
 from openaclnn.repeat.words import native as block_at
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["Arguments", "native_fast_path"]
+__all__ = ["Arguments", "NativeTensor", "native_fast_path"]
 
 
 class Arguments(NamedTuple):
@@ -52,7 +51,7 @@ def _emit(many: Arguments, code: Code, arguments: Sequence[Value]) -> None:
     NativeCode(code, block, code.slots(cache), words, results, many).write_native()
 
 
-class NativeCode(TensorFastPath):
+class NativeCode(FastPath):
     """The function being written. Arrays are handles of C++ tensors, 0 where there is none; options are an integer, the
     bits of a float, or an object."""
 
@@ -256,3 +255,35 @@ class NativeCode(TensorFastPath):
                 number.set(known.read(1))
         self.guard.expect(number.get() >= 0)
         return number.get()
+
+
+class NativeTensor:
+    """What the functions of a kernel's block say of a tensor; `known` becomes false where one of them fails."""
+
+    def __init__(self, code: Code, handle: Value, block: Array) -> None:
+        self.code, self.handle, self.block = code, handle, block
+        self.known = code.variable(True)
+
+    def ask(self, function: int) -> Value:
+        """A word, or the low half of one."""
+        answer = self.code.frame("i64", 1)
+        answer.write(0, 0)
+        status = self.block.call(function, "i32", self.handle, answer)
+        self.known.set(self.known.get() & (status == 0))
+        return answer.read(0)
+
+    @property
+    def axes(self) -> Value:
+        return self.ask(block_at.GET_DIM)
+
+    @property
+    def dtype(self) -> Value:
+        return self.ask(block_at.GET_DTYPE)
+
+    @property
+    def index(self) -> Value:
+        """Which device of its kind it is on; there is one CPU, whatever it is said to be."""
+        index = self.code.variable(0)
+        with self.code.when(self.block.read(block_at.DEVICE_KIND) != 0):
+            index.set(self.ask(block_at.GET_INDEX))
+        return index.get()

@@ -12,7 +12,8 @@ from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.code.recognise import LOW_HALF, Search
+from openaclnn.repeat.code.arguments import LOW_HALF
+from openaclnn.repeat.code.recognise import Search
 from openaclnn.repeat.words import slots as at
 
 __all__ = ["Outputs"]
@@ -256,10 +257,28 @@ class Outputs(Geometry):
                 self.guard.expect(apart | begin & self.coincides(entry, before))
 
     def expect_untracked(self, library: Value) -> None:
-        """Nobody tracks NumPy's arrays."""
+        """What autograd would not let be written is left to the slow path."""
+
+        def visit(index: Value) -> None:
+            item, name = self.given.read(index), self.control.read(at.REQUIRES_GRAD)
+            tracked = self.answer(self.control.call(at.GET_ATTRIBUTE, "i64", item, name))
+            self.drop(tracked)
+            self.guard.expect(tracked == self.control.read(at.FALSE))
+
+        with self.code.when((library == at.TORCH) & ~self.below.get()):
+            self.each_given(visit)
 
     def count_writes(self, library: Value) -> None:
-        """Nobody counts."""
+        """Autograd is told which tensors are written."""
+
+        def visit(index: Value) -> None:
+            self.note_python(True)
+            told = self.call_object(self.control.read(at.COUNT_WRITE), self.given.read(index))
+            self.fail_without(told)
+            self.drop(told)
+
+        with self.code.when((library == at.TORCH) & ~self.below.get()):
+            self.each_given(visit)
 
     def take_outputs(self, entry: Array) -> None:
         """Autograd is told what is written; where nothing was made, what was given for outputs is the result."""
@@ -322,27 +341,23 @@ class Outputs(Geometry):
                 operands.write(array.read(at.PLACE), self.address(view))
 
     def made(self, entry: Array, array: Array, mask: Value, dtype: Value) -> Value:
-        """A fresh output; the object, or 0 where Python raised."""
+        """A fresh output by `make(shape, dtype)` of NumPy or `make(shape, strides, dtype)` of PyTorch; the object, or 0 where Python raised."""
+        code, fresh = self.code, self.code.variable(0)
         make, make_large = entry.read(at.MAKE), entry.read(at.MAKE_LARGE)
         sizes, strides, axes, count = self.fresh_layout(entry, array, mask)
         large = count * array.read(at.ITEM) >= entry.read(at.LARGE_FROM)
         # On the host small ones are made by a function of C.
         self.note_python(large | (make_large == make))
         shape, chosen = self.pack(sizes, axes), large.choose(make_large, make)
-        fresh = self.made_of(entry.read(at.ENTRY_LIBRARY), chosen, shape, (strides, axes), dtype)
+        with code.either(entry.read(at.ENTRY_LIBRARY) == at.NUMPY) as (numpy, torch):
+            with numpy:
+                fresh.set(self.call_object(chosen, shape, dtype))
+            with torch:
+                steps = self.pack(strides, axes)
+                fresh.set(self.call_object(chosen, shape, steps, dtype))
+                self.drop(steps)
         self.drop(shape)
-        return fresh
-
-    def made_of(
-        self, library: Value, make: Value, shape: Value, strides: tuple[Array, Value], dtype: Value
-    ) -> Value:
-        return self.call_object(make, shape, dtype)
-
-    def call_object(self, function: Value, *arguments: Value) -> Value:
-        items = self.code.frame("i64", len(arguments))
-        for place, argument in enumerate(arguments):
-            items.write(place, argument)
-        return self.control.call(at.VECTORCALL, "i64", function, items, len(arguments), 0)
+        return fresh.get()
 
     def fresh_layout(
         self, entry: Array, array: Array, mask: Value

@@ -20,7 +20,7 @@ from openaclnn.core.checks import Outcome
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED, Kind, Parameter
 from openaclnn.core.plan import Plan
-from openaclnn.core.products import Product
+from openaclnn.core.products import PRODUCTS, Product
 from openaclnn.core.status import AclnnError, status_name
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.testing.cases.case import Case, Drawn, OneOf, TensorSpec
@@ -302,6 +302,9 @@ class Answer:
         error = self.error
         row, _, rule = error.rule.partition(": ")
         fix = f"give {error.parameter} {error.expected}, in place of {error.got}"
+        having = [product.tag for product in PRODUCTS if self.operator.dtypes_on(product)]
+        if self.product.tag not in having:
+            fix = f"{self.product.title} ({self.product.tag}) does not have the operator; products that have it: {', '.join(having)}"
         return told | {
             "row": row, "rule": rule, "parameter": error.parameter, "expected": error.expected,
             "got": error.got, "fix": fix,

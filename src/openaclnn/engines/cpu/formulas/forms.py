@@ -83,6 +83,7 @@ class Form(NamedTuple):
     names: tuple[str, ...] = ()  # of the numbers that the plan has too
     counts: tuple[int, int] = ANY_COUNT  # of elements that it serves: from, below
     derive: Derive | None = None
+    ours: bool = True  # whether the package's sources alone say what is written
 
 
 class Tuned(NamedTuple):
@@ -262,9 +263,11 @@ def formula_form(
     """A formula as it is: its function called with vectors, which write the code."""
     name, write = _written(formula, tuple(switches.items()) if switches else (), rare)
     names = formula.numbers
+    ours = formula.function.__module__.startswith("openaclnn.")
     return Form(
-        name, write, tuple([numbers[number] for number in names]), None, names, derive=derive
-    )
+        name, write, tuple([numbers[number] for number in names]), None, names, derive=derive,
+        ours=ours,
+    )  # fmt: skip
 
 
 @functools.cache
@@ -334,7 +337,7 @@ def _compiled(form: Form, signature: Signature, past: bool) -> int:
         form.write(Site(code, arguments, form, signature, past))
 
     name = f"{form.name} {signature}{' past' * past}"
-    return cache.compiled(name, emit, few=None if past else _few)
+    return cache.compiled(name, emit, few=None if past else _few, ours=form.ours)
 
 
 def _few(code: Code, arguments: Sequence[Value]) -> Value:
@@ -400,4 +403,4 @@ def derive_address(form: Form, before: int = 0) -> int:
             constants.write(before + place, plain.bits_as("i32").unsigned("i64"))
         code.leave(serves.to("i64"))
 
-    return cache.compiled(f"{form.name}.numbers{before or ''}", emit, DERIVE)
+    return cache.compiled(f"{form.name}.numbers{before or ''}", emit, DERIVE, ours=form.ours)

@@ -84,7 +84,7 @@ def _words_of(entry: type[PatternEntry], locked: bool) -> int:
     if entry.more != PatternEntry.more:
         return 0
     name = f"gpu.{entry.name}.words{'.locked' if locked else ''}"
-    return compiled(name, functools.partial(_emit, entry, locked), TAKING_WORDS)
+    return compiled(name, functools.partial(_emit, entry, locked), TAKING_WORDS, ours=False)
 
 
 def _emit(entry: type[PatternEntry], locked: bool, code: Code, arguments: Sequence[Value]) -> None:

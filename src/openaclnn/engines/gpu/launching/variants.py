@@ -80,6 +80,14 @@ def kinds_of(numbers: Sequence[int | float]) -> tuple[bool, ...]:
     return tuple([type(own) is int and not -INT32_LIMIT <= own < INT32_LIMIT for own in numbers])
 
 
+def _unspecialised(number: int | float) -> int | float:
+    """A number of the same type that Triton assumes nothing of. Of 1 it would make a constant and of multiples of 16 an alignment, and the
+    variant serves launches with other numbers."""
+    if type(number) is not int:
+        return number
+    return 7 if -INT32_LIMIT <= number < INT32_LIMIT else (1 << 40) + 7
+
+
 class Variant(NamedTuple):
     """A compiled kernel on a device."""
 
@@ -121,7 +129,7 @@ def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Varia
         options = {"launch_pdl": True} if spec.follows and overlapped else {}
     found = spec.kernel.warmup(
         *marks,
-        *launch.numbers,
+        *map(_unspecialised, launch.numbers),
         *constexprs,
         grid=(launch.grid,),
         num_warps=launch.warps,
