@@ -45,7 +45,7 @@ def activations(x: Any) -> list[Any]:
     share = torch.full_like(many, 0.25).detach()
     return [
         theirs.silu(x), theirs.mish(x), torch.sigmoid(x), torch.softmax(x, -1), torch.log_softmax(x, 0),
-        torch.heaviside(x.detach(), x.detach()), theirs.hardsigmoid(x), torch.erfinv((x / 8).clamp(-0.9, 0.9)),
+        torch.heaviside(x.detach(), x.detach()), torch.erfinv((x / 8).clamp(-0.9, 0.9)),
         theirs.softplus(many).sum(0) / 10_000, theirs.binary_cross_entropy(torch.sigmoid(many), share),
         theirs.binary_cross_entropy_with_logits(many, share),
     ]  # fmt: skip

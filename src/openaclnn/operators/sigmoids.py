@@ -89,7 +89,7 @@ declare(
         not_null(), dtypes("gradOutput", "output", "gradInput", more=WIDE), rank("gradOutput", "output"), broadcast,
     ),
     inputs={"gradOutput": "gradient of the output", "output": "the forward's output"}, output="gradInput", accepts=(*FLOATS, *WIDE),
-    compute=promoted, arguments={"output": (FLOAT, [0.1, 0.5, 0.8, 1.0])}, aten="sigmoid_backward", domain=(0.0, 1.0),
+    compute=promoted, arguments={"output": (FLOAT, [0.1, 0.5, 0.8, 1.0])}, peer="sigmoid_backward", domain=(0.0, 1.0),
     kernels=(KernelForm("sigmoid_grad", {"y": "output", "dy": "gradOutput"}),),
 )  # fmt: skip
 
@@ -332,7 +332,7 @@ declare(
     "Hardsigmoid", "A line between 0 and 1 in place of the logistic function.", "out = min(max(self / 6 + 0.5, 0), 1)",
     formulas.hardsigmoid, lambda x: np.minimum(np.maximum(x / 6 + 0.5, 0), 1), [0, 0.3333333333333333, 0.5833333333333334, 1],
     (not_null(), dtypes("self", more=(INT32,)), rank("self"), same_shape(), same_dtype()), accepts=(*FLOATS, INT32), families=NOT_310P,
-    in_place="self", const_output=True, kernels=(KernelForm("hard_sigmoid", {"input_x": "self"}, only=LINE),), aten="hardsigmoid",
+    in_place="self", const_output=True, kernels=(KernelForm("hard_sigmoid", {"input_x": "self"}, only=LINE),), peer="hardsigmoid",
     gradient=Gradient("aclnnHardsigmoidBackward"),
 )  # fmt: skip
 
@@ -341,7 +341,7 @@ declare(
     "out = 0 < self / 6 + 0.5 < 1 ? gradOutput / 6 : 0", formulas.hardsigmoid_backward,
     lambda g, x: np.where((x / 6 + 0.5 > 0) & (x / 6 + 0.5 < 1), g / 6, 0.0), [0, 0.3333333333333333, 0.5, 0],
     (not_null(), dtypes("gradOutput", "self"), converts(), rank("gradOutput", "self", "out"), same_shape()), inputs=GRADIENT,
-    compute=promoted, kernels=(KernelForm("hard_sigmoid_grad", {"grads": "gradOutput", "input_x": "self"}, only=LINE),), aten="hardsigmoid_backward",
+    compute=promoted, kernels=(KernelForm("hard_sigmoid_grad", {"grads": "gradOutput", "input_x": "self"}, only=LINE),), peer="hardsigmoid_backward",
 )  # fmt: skip
 
 declare(

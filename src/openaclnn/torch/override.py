@@ -234,22 +234,19 @@ def _are_finite(losses: Any) -> bool:
     return isfinite(losses) if losses.dim() == 0 else isfinite(losses.sum(dtype=torch.float32))
 
 
-FEWEST = {"softplus": 1 << 13, **dict.fromkeys(CHECKED, 1 << 12)}
+FEWEST = {"softplus": 1 << 13, "binary_cross_entropy": 1 << 9, "binary_cross_entropy_with_logits": 1 << 10}  # fmt: skip
 """Elements from which on a kernel in Python gains what it costs to call."""
 
-_SPECIAL, _READS = (
-    "other values of NaN, infinities, -0 or what overflows than the documents of the interface have",
-    (
-        "its kernel would be Python, since the schema has a `Scalar`, and all that it does is to read and write"
-    ),
-)
+_SPECIAL = "other values of NaN, infinities, -0 or what overflows than the documents of the interface have"  # fmt: skip
+_READS = "all that they do is to read and write, and PyTorch's are as fast or faster"
 UNSERVED = {
     "relu": "-0 is 0 by the interface's documents, and all that it does is to read and write",
     "softshrink, softshrink_backward, hardshrink_backward, hardtanh_backward": _SPECIAL,
     "hardswish, hardswish_backward": _SPECIAL,
     "softplus_backward, gelu_backward by tanh, glu_backward, soft_margin_loss, soft_margin_loss_backward": _SPECIAL,
     "binary_cross_entropy_backward": "other values of what is no probability, which nobody refuses there",
-    "leaky_relu, leaky_relu_backward, threshold, threshold_backward, hardshrink": _READS,
+    "leaky_relu, leaky_relu_backward, threshold, threshold_backward, hardshrink": f"{_READS}; kernels would be Python, since schemas have a `Scalar`",
+    "hardsigmoid, hardsigmoid_backward, sigmoid_backward": _READS,
     "gelu_backward by erf": "PyTorch's is faster, as of `gelu`",
     "log_sigmoid_forward, log_sigmoid_backward": "PyTorch's gradient reads an exponential that its forward keeps, which ours does not make",
     "glu": "its kernel is called by way of Python at sizes that were not seen before",
