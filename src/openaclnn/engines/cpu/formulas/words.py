@@ -266,7 +266,8 @@ class Words:
         value, scale, raised = self._sigmoid(v, rest)
         far = v < -80.0
         result = (value * x) * far.choose(raised, scale)
-        return far.choose(result * 2.0**-32, result)
+        # Of two NaNs a product has either, by the order that the compiler gives them.
+        return (v == v).choose(far.choose(result * 2.0**-32, result), v)
 
     def _softened(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
         """log1p(exp(-|x|)), and what rounding left of it."""
