@@ -75,7 +75,7 @@ _ANY_SIZE = Pattern("flat", launch, {FLAT: None, SHIFTED: None}, ("block", "warp
 
 
 # Of more than 50 instructions in FLOAT.
-LONG_WORDS = frozenset(WORDS[name] for name in ("erfc", "gelu", "log_sigmoid", "logit", "normal_cdf", "softplus"))  # fmt: skip
+LONG_WORDS = frozenset(WORDS[name] for name in ("erfc", "gelu", "log_sigmoid", "normal_cdf", "softplus"))  # fmt: skip
 
 
 @functools.cache
@@ -89,8 +89,8 @@ def _has_long_words(function: FunctionType) -> bool:
 def flat_shape(plan: Plan) -> tuple[int, int]:
     """Elements of a program, and warps."""
     # 8 elements in a thread share what each program does once: functions of some 40 instructions 0.99 of a copy (4 elements 0.91 to 0.95), without any
-    # as much as before (4.38 TB/s, a copy 4.24). 16 elements of 16 bits, or with long words: softplus 0.96 (8 elements 0.92), logit 0.93 (0.80),
-    # in BFLOAT16 tanh 0.93 (0.83); the logarithm alone would lose (0.83, and 0.96). evict_first loads lost 7%.
+    # as much as before (4.38 TB/s, a copy 4.24). 16 elements of 16 bits, or with long words: softplus 0.96 (8 elements 0.92), erfc 0.81 (0.77),
+    # in BFLOAT16 tanh 0.93 (0.83); the logarithm and logit alone would lose (0.96 and 0.97, and 0.99). evict_first loads lost 7%.
     function = FORMULAS[plan.kernel].function
     many = plan.output.dtype.itemsize < 4 or _has_long_words(cast(FunctionType, function))
     return 2048 if many else 1024, 4
