@@ -54,13 +54,13 @@ LOG_ERFC = (
     0.00018638120673131198, -0.0029476804193109274, 0.021838152781128883, -0.10310692340135574, -0.6381446719169617,
     -1.127089262008667, -0.00034151188447140157,
 )  # fmt: skip
-# exp(t^2 / 2) normal_cdf(-t) = u P(u - 3/16), u = 1 / (t + 5/2), for t up to 14.5, to 2^-29; its slope to a third.
+# exp(t^2 / 2) normal_cdf(-t) = u P(u - MILLS_CENTRE), u = 1 / (t + 23/8), for t up to 14.5; its slope to a third.
 MILLS = (
-    -1199.4122314453125, 238.98890686035156, 412.87615966796875, -177.60189819335938, -42.319007873535156,
-    44.08174133300781, 1.9148980379104614, -10.463557243347168, -0.636345624923706, 3.333301067352295, 2.085507869720459,
+    2190.0205078125, -1257.78271484375, -181.43162536621094, 253.86520385742188, 15.308189392089844, -43.104793548583984,
+    -8.380183219909668, 7.733826160430908, 6.07248592376709, 2.361847400665283,
 )  # fmt: skip
-MILLS_LAST = 0.6800684928894043, -1.4612096421728893e-08
-MILLS_SLOPE = 5.36, 1.97
+MILLS_LAST, MILLS_CENTRE = 0.6300777792930603, 0.1375732421875
+MILLS_SLOPE = -5.42855121, 4.75730106, 1.54160116
 # erfinv(x) / x in w = -log(1 - x^2): of w - 5/2 below 5, to 2^-27, else of sqrt(w) - 3, to 2^-26.
 INVERSE = (
     -8.83206041635276e-09, 2.3177625152470682e-08, 4.6682100673933746e-07, -3.4619886264408706e-06, -4.966972028341843e-06,
@@ -72,6 +72,7 @@ INVERSE_TAIL = (
     0.0056867157109081745, -0.0076376707293093204, 0.00944532360881567, 1.001675009727478,
 )  # fmt: skip
 INVERSE_TAIL_LAST = 2.832976818084717, -1.709165786678568e-08
+BELL = tuple(c / 2.0**power for power, c in zip(range(5, 0, -1), EXP, strict=True))  # of 2 r
 HALF_EXP = tuple(coefficient / 2 for coefficient in EXP)
 DENSITY, DENSITY_LEFT = 0.3989422917366028, -1.133517e-08  # 1 / sqrt(2 pi)
 ROOT_2, ROOT_2_LEFT = 1.4142135381698608, 2.420323427e-08
@@ -357,52 +358,65 @@ class Words:
 
     # The normal distribution.
 
-    def _gaussian(self, x: Any) -> Power:
-        """exp(-x^2 / 2)."""
+    def _bell(self, square: Any, rest: Any) -> tuple[Any, Any, Any]:
+        """exp(-(square + rest) / 2) = s (1 + (r + curve) / 2) for squares up to 210: r, curve and s, a power of two."""
+        shifted = fma(square, -0.5 * LOG2_E, ROUNDER + 159)
+        n = shifted - (ROUNDER + 159)
+        head = fma(n, -2.0 * LN2_HIGH, -square)
+        tail = fma(n, -2.0 * LN2_LOW, -rest)
+        r = head + tail
+        curve = fma(r * r, self._polynomial(BELL, r), tail - (r - head))
+        return r, curve, (shifted.bits_as("i32") << 23).bits_as("f32") * 2.0**-32
+
+    def _tail(self, r: Any, curve: Any, t: Any, rest: Any = 0.0) -> tuple[Any, Any]:
+        """exp(t^2 / 2) normal_cdf(-t) for t + rest from 0 to 14.5, times 1 + (r + curve) / 2, and what rounding left of it."""
+        below = t + 2.875
+        u = 1.0 / below
+        # How far off u is, of itself, and u P(u) for it.
+        off = fma(-u, (t - (below - 2.875)) + rest, fma(-u, below, 1.0))
+        v = u - MILLS_CENTRE
+        series = self._polynomial(MILLS, v)
+        ratio = fma(v, series, MILLS_LAST)
+        left = fma(v, series, MILLS_LAST - ratio)
+        left = fma(ratio, off * self._polynomial(MILLS_SLOPE, v), left)
+        product = u * ratio
+        left = fma(u, left, fma(u, ratio, -product))
+        half, q = product * 0.5, r + curve
+        value = fma(half, q, product)
+        lost = fma(half, curve, fma(half, r, product - value))
+        return value, fma(left, fma(q, 0.5, 1.0), lost)
+
+    def _normal_tail(self, x: Any, factor: Any = 1.0) -> Any:
+        """normal_cdf(-|x|) times a factor."""
         size = minimum(self.abs(x), 14.46)
         square = size * size
-        return self._falling(square * -0.5, fma(size, size, -square) * -0.5)
-
-    def _tail(self, power: Power, t: Any, factor: Any = None, rest: Any = 0.0) -> Any:
-        """exp(t^2 / 2) normal_cdf(-t) for t + rest from 0 to 14.5, times a power but for its scale, and times a factor."""
-        below = t + 2.5
-        u = 1.0 / below
-        lost = u * fma(-u, (t - (below - 2.5)) + rest, fma(-u, below, 1.0))
-        centred = u - 0.1875
-        v = centred + lost
-        polynomial, (last, more) = self._polynomial(MILLS, v), MILLS_LAST
-        curve = v * polynomial
-        ratio = curve + last
-        left = fma(lost - (v - centred), fma(v, *MILLS_SLOPE), fma(v, polynomial, -curve))
-        left = left + ((curve - (ratio - last)) + more)
-        value = u * ratio
-        left = fma(u, ratio, -value) + fma(u, left, lost * ratio)
-        result = value * power.high
-        left = fma(value, power.high, -result) + fma(value, power.low, left * power.high)
-        return result + left if factor is None else fma(result, factor, left * factor)
+        r, curve, scale = self._bell(square, fma(size, size, -square))
+        value, left = self._tail(r, curve, size)
+        return fma(value, factor, left * factor) * scale
 
     def normal_cdf(self, x: Any) -> Any:
-        power = self._gaussian(x)
-        value = self._tail(power, minimum(self.abs(x), 14.46)) * power.scale
+        value = self._normal_tail(x)
         return (x > 0.0).choose(1.0 - value, value)
 
     def normal_pdf(self, x: Any) -> Any:
-        high, low, scale, _ = self._gaussian(x)
-        return fma(high, DENSITY, fma(high, DENSITY_LEFT, low * DENSITY)) * scale
+        size = minimum(self.abs(x), 14.46)
+        square = size * size
+        r, curve, scale = self._bell(square, fma(size, size, -square))
+        # 1 + q / 2 times 1 / sqrt(2 pi), half of which is added to one part after the other.
+        return (fma(r, DENSITY / 2, fma(curve, DENSITY / 2, DENSITY_LEFT)) + DENSITY) * scale
 
     def gelu(self, x: Any) -> Any:
-        power = self._gaussian(x)
         factor = self.abs(minimum(x, 14.46))  # infinity times nothing is NaN, but only below 0
-        below = self._tail(power, minimum(self.abs(x), 14.46), factor) * power.scale
+        below = self._normal_tail(x, factor)
         return (x >= 0.0).choose(x - below, -below)
 
     def _erfc(self, size: Any) -> Any:
         """Of numbers from 0 to 10.225."""
         square = size * size
-        power = self._falling(-square, -fma(size, size, -square))
+        r, curve, scale = self._bell(square * 2.0, fma(size, size, -square) * 2.0)
         t = size * ROOT_2
-        rest = fma(size, ROOT_2_LEFT, fma(size, ROOT_2, -t))
-        return self._tail(power, t, rest=rest) * 2.0 * power.scale
+        value, left = self._tail(r, curve, t, fma(size, ROOT_2_LEFT, fma(size, ROOT_2, -t)))
+        return (value + left) * (scale * 2.0)
 
     def erf(self, x: Any) -> Any:
         size = self.abs(x)
@@ -450,11 +464,6 @@ class ShortWords(Words):
         value, bits = self._short_exp(minimum(maximum(x, -174.0), 174.0), 1.0, 254)
         return self._scaled(value, bits)
 
-    def _falling(self, x: Any, rest: Any = None) -> Power:
-        value, bits = self._short_exp(x, 1.0, 160)
-        raised = (bits << 23).bits_as("f32")
-        return Power(value, self._value(0.0), raised * 2.0**-33, raised)
-
     def _half_expm1(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
         x = self._with(x, rest)
         shifted = fma(x, LOG2_E, ROUNDER + 126)
@@ -474,9 +483,14 @@ class ShortWords(Words):
     def gate(self, x: Any, v: Any, rest: Any = None) -> Any:
         return self.sigmoid(self._value(v), rest) * x
 
+    def _short_power(self, x: Any) -> Any:
+        """exp(x), x between LOWEST and 0, as a number near 1 and a power of two."""
+        value, bits = self._short_exp(x, 1.0, 160)
+        return value, (bits << 23).bits_as("f32") * 2.0**-33
+
     def _softened(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
-        power = self._falling(maximum(-self.abs(self._with(x, rest)), LOWEST))
-        e = power.high * power.scale
+        value, scale = self._short_power(maximum(-self.abs(self._with(x, rest)), LOWEST))
+        e = value * scale
         return fma(e * e, self._polynomial(SHORT_LOG1P, e), e), self._value(0.0)
 
     def _sum(self, x: Any, y: Any, left: Any) -> Any:
@@ -491,10 +505,22 @@ class ShortWords(Words):
         small = fma(square * f, self._polynomial(SHORT_LOG, f), left)
         return fma(n.to("f32"), LN2, fma(square, -0.5, small) + f)
 
-    def _tail(self, power: Power, t: Any, factor: Any = None, rest: Any = 0.0) -> Any:
+    def _normal_tail(self, x: Any, factor: Any = 1.0) -> Any:
+        size = minimum(self.abs(x), 14.46)
+        return self._short_tail(size, size * size * -0.5, factor)
+
+    def _short_tail(self, t: Any, power: Any, factor: Any) -> Any:
         u = 1.0 / (t + 2.5)
-        value = u * self._polynomial(SHORT_MILLS, u - 0.0625) * power.high
-        return value if factor is None else value * factor
+        value, scale = self._short_power(power)
+        return u * self._polynomial(SHORT_MILLS, u - 0.0625) * value * factor * scale
+
+    def normal_pdf(self, x: Any) -> Any:
+        size = minimum(self.abs(x), 14.46)
+        value, scale = self._short_power(size * size * -0.5)
+        return value * DENSITY * scale
+
+    def _erfc(self, size: Any) -> Any:
+        return self._short_tail(size * ROOT_2, -(size * size), 2.0)
 
 
 class Words64(Words):

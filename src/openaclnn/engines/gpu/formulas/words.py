@@ -310,9 +310,12 @@ def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
     if PRECISE:
         value, s, raised = _sigmoid(v, rest)
         far = v < -80.0
-        below = x * tl.where(far, raised, s) * value
+        scaled = x * tl.where(far, raised, s)
+        below = scaled * value
         below = tl.where(far, below * 2.3283064365386963e-10, below)
-        result = tl.where(v > 0, x * tl.fma(value * -1.0, s, 1.0), below)
+        # Infinite less infinite would be NaN, and -0 less -0 is 0.
+        above = tl.where((v > 30.0) | (x == 0), x, tl.fma(scaled * -1.0, value, x))
+        result = tl.where(v > 0, above, below)
     else:
         value = _lowered_sigmoid(v)  # far below 0 the sigmoid alone is subnormal
         far = x * value * 5.9604644775390625e-08
