@@ -39,7 +39,7 @@ LAYERS = (
 ENGINE_LAYERS = (
     ("openaclnn.engines.dispatch",),
     ("openaclnn.engines.cpu", "openaclnn.engines.gpu", "openaclnn.engines.numpy"),
-    ("openaclnn.engines.formulas", "openaclnn.engines.steps"),
+    ("openaclnn.engines.arrays", "openaclnn.engines.formulas", "openaclnn.engines.steps"),
     ("openaclnn.engines.machine", "openaclnn.engines.threads"),
     ("openaclnn.engines.openmp",),
 )
@@ -228,8 +228,10 @@ def test_every_operator_has_a_module_of_its_name_imported_by_one_line() -> None:
     shared = {
         "__init__",
         "activations",
+        "distillation",
         "likelihood",
         "linear",
+        "log_probs",
         "logits",
         "losses",
         "pairwise",

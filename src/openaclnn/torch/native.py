@@ -68,7 +68,7 @@ class Native:
     def __init__(
         self, stable: StableInterface, name: str, device: str, cache: CallCache, signature: Signature, original: Any
     ) -> None:  # fmt: skip
-        from openaclnn.engines.machine.foreign import name_block
+        from openaclnn.engines.machine.builtins import name_block
         from openaclnn.repeat.code.native import Arguments, native_fast_path
         from openaclnn.repeat.code.read_copy_update import Readers
         from openaclnn.torch.entries import stable_kernel
@@ -205,7 +205,7 @@ class Native:
 
     def learn(self, ones: Any) -> None:
         """What may have come with a call: the fast path, which opens with its first, and ones for so many classes."""
-        from openaclnn.engines.machine.shared import publish
+        from openaclnn.engines.machine.builtins import publish
 
         block = self._block
         publish(self._slot(at.CACHE), self._cache.control_for_tensors())
