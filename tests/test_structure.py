@@ -79,6 +79,7 @@ GPU_LAYERS = (
 REPEAT_LAYERS = (
     ("openaclnn.repeat.phases",),
     ("openaclnn.repeat.cache",),
+    ("openaclnn.repeat.resized",),
     ("openaclnn.repeat.specialize",),
     ("openaclnn.repeat.code",),
     ("openaclnn.repeat.words",),
