@@ -12,11 +12,14 @@ beyond the last give each reduction its neutral element: formulas never see them
 
 Long rows that begin anywhere are read by vectors from the bounds before them on (VECTOR elements, or 1): what is beside a row is masked, and the
 few results that share a vector with another row are computed once more and written alone.
+
+A row that no program can hold is `shared` by several, which run at once (a cluster) and tell each other what their pieces come to.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -27,15 +30,17 @@ from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, define, widen
 from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide, hardware_exp, log_from_one
 
-__all__ = ["Traversal", "is_divided", "parameters_of", "row_kernel"]
+__all__ = ["PIECES", "SPANS", "Traversal", "is_divided", "parameters_of", "row_kernel"]
 
 
 class Traversal(NamedTuple):
-    """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions."""
+    """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions; whether PIECES
+    programs that run at once hold a row (`shared`)."""
 
     by_class: bool
     streamed: bool
     axes: int
+    shared: bool = False
 
 
 PAIRINGS = tl.constexpr(10)  # that sum all a thread holds
@@ -123,6 +128,42 @@ def load_row(pointer, mask, there, LOWEST: tl.constexpr, POLICY: tl.constexpr):
     return result
 
 
+@triton.jit
+def class_of(target, classes, INDEX: tl.constexpr):
+    """A target that is compared with all classes, as these are numbered; -1 where it is none of them."""
+    return tl.where((target >= 0) & (target < classes), target, -1).to(INDEX)
+
+
+PIECES = tl.constexpr(8)  # programs of a shared row, as many as every device lets run at once
+SPANS = tl.constexpr(
+    64
+)  # classes: pieces of a row are multiples of it, so that each begins as aligned as its row
+
+
+@triton.jit
+def joined(own, memory, piece, TOTAL: tl.constexpr):
+    """A reduction of a row, in the order of its pieces, from that of a program's own; all wait until each has told its own.
+
+    Interpreted programs run one after the other and cannot wait: they run again, and find what all left the time before.
+    """
+    tl.store(memory + piece + tl.zeros([1, 1, 1], tl.int32), own)
+    zero = tl.program_id(0) * 0
+    if not INTERPRETED:
+        zero = tl.inline_asm_elementwise(
+            "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1;",
+            "=r,r", [zero], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    several = tl.load(memory + tl.arange(0, PIECES) + zero, volatile=True)
+    if TOTAL:
+        result = tl.sum(several)
+    elif INTERPRETED:
+        unknown = tl.sum((several != several).to(tl.int32)) > 0
+        result = tl.where(unknown, float("nan"), tl.max(several))
+    else:
+        result = tl.reduce(several, 0, largest_of)
+    return tl.full([1, 1, 1], result, tl.float32)
+
+
 class _Writer:
     """The lines of one kernel."""
 
@@ -130,7 +171,8 @@ class _Writer:
         self.formula, self.graph, self.traversal = formula, graph, traversal
         self.axis = "2" if traversal.by_class else "1"
         self.tile = "[HELD, POSITIONS, LANES]" if traversal.by_class else "[HELD, LANES, POSITIONS]"
-        self.shifted = traversal.by_class and traversal.streamed and traversal.axes == 1
+        may_shift = traversal.streamed or traversal.shared
+        self.shifted = traversal.by_class and may_shift and traversal.axes == 1
         self.reductions = [node for node in graph.nodes if node.what in NEUTRAL]
         maxima = [node.of[0] for node in graph.nodes if node.what == "largest"]
         self.lowest = {node.name for node in maxima if node.kind == "Row"}
@@ -152,7 +194,7 @@ class _Writer:
             case "rounded":
                 text = f"widen({operands[0]}.to(COMPUTE), COMPUTE)"
             case "is_target":
-                text = f"c == {operands[0]}"
+                text = f"c == class_of({operands[0]}, classes, INDEX)"
             case "is_counted":
                 text = f"({operands[0]} >= 0) & ({operands[0]} < classes) & ({operands[0]} != ignore_index)"
             case "is_inside":
@@ -167,6 +209,9 @@ class _Writer:
                 text = f"widen(tl.load(from_{x} + first_{x} + {operands[1]} * {self.step(x)}, mask={hit}, other=0), COMPUTE)"
             case "total" | "largest":
                 text = self.reduced(node.what, self.masked(node))
+                if self.traversal.shared:
+                    place = f"number * {len(self.reductions)} + {[own.index for own in self.reductions].index(node.index)}"
+                    text = f"joined({text}, exchange + ({place}) * PIECES, block, {node.what == 'total'})"
             case "/" if node.of[1].online is not None:
                 text = f"share({', '.join(operands)}, PRECISE)"
             case "/":
@@ -293,6 +338,13 @@ class _Writer:
         text += [f"{number} = {number} * UNIT" for number in divided]
         text += ["if CLASSES > 0:", "    classes = tl.full([], CLASSES, INDEX)"]
         text += ["CHUNK: tl.constexpr = HELD * LANES", "rest = tl.program_id(0).to(INDEX)"]
+        if self.traversal.shared:
+            text += [
+                "block = rest % PIECES",
+                "rest = rest // PIECES",
+                "span = span.to(INDEX) * SPANS",
+            ]
+        text.append("number = rest")
         last = axes - 1
         if by_class:
             text.append(f"rest = rest * POSITIONS + tl.arange(0, POSITIONS){self.row}")
@@ -319,7 +371,7 @@ class _Writer:
             row = next(name for name, kind in (*self.formula.operands, *results) if kind == "Row")
             text += [
                 "if VECTOR > 1:",
-                f"    begin = tl.program_id(0).to(INDEX) * stride_{row}_0",
+                f"    begin = number * stride_{row}_0",
                 "    shift = begin % VECTOR",
                 "    begin = tl.multiple_of(begin - shift, VECTOR)",
             ]
@@ -338,13 +390,14 @@ class _Writer:
         """The classes of a tile."""
         if not self.shifted:
             return [f"c = {place}", "there = c < classes"]
+        mine = " & (lane // VECTOR < span // VECTOR)" if self.traversal.shared else ""
         return [
             f"place = {place}",
             "c = place - shift if VECTOR > 1 else place",
-            "there = (c >= 0) & (c < classes) if VECTOR > 1 else c < classes",
+            f"there = ((c >= 0) & (c < classes) if VECTOR > 1 else c < classes){mine}",
             "if VECTOR > 1:",
-            "    near = place // VECTOR < (shift + classes + (VECTOR - 1)) // VECTOR",
-            "    full = (place // VECTOR >= (shift + (VECTOR - 1)) // VECTOR) & (place // VECTOR < (shift + classes) // VECTOR)",
+            f"    near = (place // VECTOR < (shift + classes + (VECTOR - 1)) // VECTOR){mine}",
+            f"    full = (place // VECTOR >= (shift + (VECTOR - 1)) // VECTOR) & (place // VECTOR < (shift + classes) // VECTOR){mine}",
         ]
 
     def placed(self) -> list[str]:
@@ -358,10 +411,12 @@ class _Writer:
         for node in sorted(self.reductions, key=lambda own: (own.level, own.online is not None, own.index)):  # fmt: skip
             order |= {own.index: own for own in self.graph.needed((node,))}
         order |= {own.index: own for own in self.graph.needed(self.graph.results)}
+        shared = self.traversal.shared
         return [
-            *self.chunk("lane"),
+            *self.chunk("lane + block * span" if shared else "lane"),
             *self.lines(order.values()),
             *self.stores(True),
+            *(self.edges("block == 0") if shared else []),
             *self.stores(False),
         ]
 
@@ -372,7 +427,7 @@ class _Writer:
         body = [*self.chunk(forward if turn % 2 else backward), *self.lines(inside, policy), *last]
         return [f"for turn in range(0, {size}, CHUNK):", *(f"    {line}" for line in body)]
 
-    def edges(self) -> list[str]:
+    def edges(self, when: str = "") -> list[str]:
         """Results that share a vector with another row."""
         text = [
             f"edge = tl.arange(0, 2 * VECTOR).to(INDEX){self.column}",
@@ -384,6 +439,10 @@ class _Writer:
             *self.lines(self.graph.needed(self.graph.results, "c")),
             *self.stores(True),
         ]
+        if when:  # names of its own, which have other shapes
+            made = {line.split(" = ")[0] for line in text}
+            renamed = re.compile(rf"\b({'|'.join(made)})\b")
+            text = [f"if {when}:", *("    " + renamed.sub(r"\1_of_edge", line) for line in text)]
         return ["if VECTOR > 1:", *(f"    {line}" for line in text)]
 
     def ready(self, level: int) -> list[str]:
@@ -456,8 +515,9 @@ def parameters_of(
     inputs = [name for name, _ in formula.operands]
     outputs = [str(place) for place in range(results)]
     pointers = [*(f"from_{name}" for name in inputs), *(f"to_{place}" for place in outputs)]
+    pointers += ["exchange"] * traversal.shared
     axes = range(traversal.axes)
-    numbers = ["classes", *(f"size_{axis}" for axis in axes)]
+    numbers = ["classes", *(f"size_{axis}" for axis in axes), *["span"] * traversal.shared]
     numbers += formula.targets
     for name in (*inputs, *outputs):
         numbers += [f"step_{name}", *(f"stride_{name}_{axis}" for axis in axes)]
@@ -474,7 +534,7 @@ def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Trave
     """The kernel, for these values of the formula's switches."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
     scope = {
-        **WORDS, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power,
+        **WORDS, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power,
         "ratio": ratio, "share": share, "total_of": total_of,
     }  # fmt: skip
     _, numbers, _ = parameters_of(formula, len(graph.results), traversal)
