@@ -68,6 +68,7 @@ __all__ = ["RowFormulas"]
 LIMIT = 1 << 18  # elements of any strides that one kernel serves
 STRIDED_AXES = 3  # of positions, of that kernel
 MOST_SHARED = 1 << 18  # elements of a position that PIECES programs hold
+FEW_LONG = 64  # rows that are shared wherever they can be: a program each would leave most of a device idle
 FEW = 1 << 16  # elements for which a few tiles serve all sizes, so that no size compiles anything
 
 
@@ -240,7 +241,16 @@ class RowLaunch:
         lanes = warps * (32 * VECTOR_BYTES) // itemsize
         held = power_of_two_above(ceil_div(span, lanes), 64)
         fits = all_of(walk.classes * rows <= MOST_SHARED, walk.positions * walk.classes > FEW)
-        when = all_of(own.when, g.static["clusters"] > 0, fits)
+        # Shares of a copy, and streamed: softmax of 65536 and 131072 classes, FLOAT, 0.77 and 0.78 (0.72 and 0.65), of 50304 0.71 (0.76); BFLOAT16 0.66 and 0.61 (0.68 and
+        # 0.67). Its gradient, FLOAT, 32000, 50257, 65536 and 131072 0.98, 0.86, 0.97 and 0.91 (0.75, 0.73, 0.65 and 0.61), BFLOAT16 65536 and 131072 0.85 and 0.72
+        # (0.70 and 0.63), 50257, which begin anywhere, 0.57 (0.70). Few rows, 16 of 131072, 2.4 to 2.7 times as fast.
+        # Addresses decide nothing here: a launch has one kernel for all of them.
+        whole, single = (walk.classes % (VECTOR_BYTES // itemsize)) == 0, itemsize > 2
+        one = all_of(single, whole, walk.classes >= 1 << 16, walk.classes <= 1 << 17)
+        gains = where(rows > 1, any_of(single, whole), one)
+        when = all_of(
+            own.when, g.static["clusters"] > 0, fits, any_of(gains, walk.positions <= FEW_LONG)
+        )
         constexprs = {**own.constexprs, "HELD": held, "LANES": lanes}
         return own._replace(
             kernel=SHARED_ROWS, grid=own.grid * PIECES.value, args={**own.args, "span": spans}, constexprs=constexprs,
