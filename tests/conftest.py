@@ -373,7 +373,7 @@ def _terms(operator: Operator, arguments: dict[str, Any]) -> float:
     if operator.name == "aclnnMseLossOut":  # which rounds what it adds up
         sums = np.abs(operator.oracle(**arguments))
         return float(ml_dtypes.finfo(arguments["self"].dtype).eps) / 8 * sums.max(initial=0.0)
-    if operator.workloads.PATTERN != "rows" or operator.reduction is None:
+    if operator.reduction is None or operator.workloads.PATTERN != "rows":
         return 0.0
     gradient = arguments[operator.plain_parameters[0][0].python_name]
     sizes = [

@@ -45,7 +45,7 @@ from openaclnn.bench.machine import team_of
 from openaclnn.bench.plots import pictures, write_pictures
 from openaclnn.bench.problems import LAYOUTS, build, bytes_moved, load_torch, measured, taken
 from openaclnn.bench.processes import first_calls, peak_memory
-from openaclnn.bench.regimes import REGIMES, Regime, shrink
+from openaclnn.bench.regimes import ELEMENTWISE, REGIMES, Regime, shrink
 from openaclnn.bench.reports import markdown, report_page, sheet, terminal_tables
 from openaclnn.bench.runner import ALONE, SECTIONS, SelectionError, Settings, choose, run
 from openaclnn.bench.speed import speed_case
@@ -57,6 +57,7 @@ from openaclnn.bench.tables import (
     find_wrong,
     merged,
     same_kind,
+    section_tables,
     short_tables,
 )
 from openaclnn.bench.timing import (
@@ -488,7 +489,9 @@ def test_selection() -> None:
     inside = name.partition("_")[2]  # a word is matched from its start
     with pytest.raises(SelectionError, match="matches no case of speed;"):
         selected(inside)
-    with pytest.raises(SelectionError, match="'no such case' matches no case of speed, calls"):
+    with pytest.raises(
+        SelectionError, match="'no such case' matches no case of speed, elementwise, calls"
+    ):
         run(Settings(only=("no such case",)))
     with pytest.raises(SelectionError, match="no case of calls;"):
         choose(Settings(only=("scaling 2^10",), sections=("calls",)))
@@ -540,6 +543,18 @@ def test_the_floors_are_read_off_one_command() -> None:
             assert dtypes == {dtype.name for dtype in taken(operator, FLOATS)}
 
 
+def test_elementwise_operators_have_a_line_for_all_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ELEMENTWISE, "cpu", (Regime("few", (8, 8), "a test"),))
+    chosen = replace(SETTINGS, sections=("elementwise",), only=("swi_glu_grad last", "shrink"))
+    results = run(chosen)
+    assert {row["contender"] for row in results["elementwise"] if row["ours"]} == {"numpy out="}
+    (table,) = section_tables(results, page=True)
+    assert [line[:3] for line in table.lines] == [
+        ["shrink", "plain", "few"], ["swi_glu_grad", "last axis", "few"],
+    ]  # fmt: skip
+    assert [line[5].count("/") for line in table.lines] == [1, 2]
+
+
 def test_a_layout_that_an_operator_refuses_is_no_case() -> None:
     cases = selected("outer")
     for case in cases:
@@ -555,7 +570,7 @@ def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: 
     assert all(line[::2] == ["--section", "--only"] for line in lines)
     assert tuple(dict.fromkeys(line[1] for line in lines)) == SECTIONS
     for operator in measured():
-        for section in set(SECTIONS) - {"training", "overrides"}:
+        for section in set(SECTIONS) - {"elementwise", "training", "overrides"}:
             assert any(line[1] == section and operator.python_name in line[3] for line in lines)
     for step in (*step_cases("cpu"), *module_cases()):
         assert ["--section", "training", "--only", step.title] in lines

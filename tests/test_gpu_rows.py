@@ -25,6 +25,7 @@ if MODE == "interpret":
 
 if MODE:
     import openaclnn.engines.formulas.cross_entropy
+    import openaclnn.engines.formulas.log_probs
     import openaclnn.engines.formulas.softmax  # noqa: F401
     from gpu_process import nothing_remembered  # noqa: F401
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
@@ -63,11 +64,20 @@ if MODE:
 
     SOFTMAX = ("softmax", "log_softmax", "softmax_backward", "log_softmax_backward")
     formulas = pytest.mark.parametrize(
-        "name", [*SOFTMAX, "softmax_cross_entropy", "cross_entropy_step", "scaled_norm", "peaks"]
+        "name",
+        [
+            *SOFTMAX,
+            "softmax_cross_entropy",
+            "cross_entropy_step",
+            "scaled_norm",
+            "peaks",
+            "log_probs_and_entropy",
+        ],
     )
     NUMBERS: dict[str, dict[str, Any]] = {
         "scaled_norm": {"eps": 0.25, "centred": True},
         "cross_entropy_step": {"ignore_index": 2},
+        "log_probs_and_entropy": {"ignore_index": 2, "excess": 0.25, "scales": True},
     }
 
     def as_it_is(name: str, array: Array) -> Array:
@@ -355,7 +365,7 @@ if MODE == "interpret":
         plan, addresses = case.plan()
         assert gpu.prepare(plan)(addresses, 0) == 0
         (wanted,) = case.evaluated(np.float64)
-        bound = wanted * (x.max(1, keepdims=True) - x + 3) * 2.0**-24 + 2.0**-149
+        bound = wanted * (x.max(1, keepdims=True) - x + 4) * 2.0**-24 + 2.0**-149
         assert (np.abs(case.arrays["0"] - wanted) <= bound).all()
         case = Case("log_softmax", FLOAT, (9, 1), 1)
         plan, addresses = case.plan()

@@ -227,8 +227,10 @@ def test_every_operator_has_a_module_of_its_name_imported_by_one_line() -> None:
     shared = {
         "__init__",
         "activations",
+        "distillation",
         "likelihood",
         "linear",
+        "log_probs",
         "logits",
         "losses",
         "pairwise",

@@ -17,7 +17,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS
 from openaclnn.core.interface import Kind
 from openaclnn.operators.linear import SCALED, SOFT_CAP, SOFT_CAP_BACKWARD
-from openaclnn.torch import functional, linear, nn, served
+from openaclnn.torch import functional, linear, nn, served, use
 
 ROWS, FEATURES, CLASSES = 37, 24, 101
 torch.manual_seed(5)
@@ -218,3 +218,24 @@ def test_what_is_done_to_a_chunk(operator: Operator) -> None:
                 assert function(**case, out=case[tensors[0]]) is case[tensors[0]]
                 error = np.abs(case[tensors[0]].astype(np.float64) - known)
                 assert (error <= 2 * float(ml_dtypes.finfo(dtype.numpy).eps) * np.abs(known)).all()
+
+
+@pytest.mark.skipif(not hasattr(theirs, "linear_cross_entropy"), reason="PyTorch has no such function")  # fmt: skip
+def test_in_place_of_pytorchs() -> None:
+    """Under `use` PyTorch's function is ours where that serves, in graphs too, and PyTorch's again behind it."""
+    function, x = theirs.linear_cross_entropy, X.clone().requires_grad_()
+    known = function(x, W, TARGET)
+    (gradient,) = torch.autograd.grad(known, x)
+    with use(only="linear_cross_entropy"):
+        assert theirs.linear_cross_entropy is not function
+        loss = theirs.linear_cross_entropy(x, W, TARGET)
+        torch.testing.assert_close(torch.autograd.grad(loss, x)[0], gradient)
+        compiled = torch.compile(lambda *own: theirs.linear_cross_entropy(*own), fullgraph=True, backend="aot_eager")  # fmt: skip
+        torch.testing.assert_close(compiled(x, W, TARGET), known)
+        wide = theirs.linear_cross_entropy(X.double(), W.double(), TARGET)
+        assert torch.equal(wide, function(X.double(), W.double(), TARGET))
+        with pytest.raises(RuntimeError, match="dimensionality 1 or 2, got 3"):
+            theirs.linear_cross_entropy(X[None], W, TARGET[None])
+        count = served()["linear_cross_entropy"]
+        assert (count.calls, count.ours, count.reasons["torch.float64"]) == (3, 1, 1)
+    assert theirs.linear_cross_entropy is function

@@ -169,6 +169,16 @@ _CUDA: dict[str, tuple[Regime, ...]] = {
     ),
 }
 
+_EVERY = "every elementwise kernel beside a copy"
+ELEMENTWISE = {
+    "cpu": (
+        Regime("2^20", (1024, 1024), _EVERY, threaded=True),
+        Regime("2^24", (4096, 4096), _EVERY, threaded=True),
+    ),
+    "cuda": (Regime("2^25", (4096, 8192), _EVERY, compiled=True),),
+}
+"""Of the section that has all elementwise operators, by device; with two axes, of which gated units halve one."""
+
 REGIMES: dict[str, dict[str, tuple[Regime, ...]]] = {"cpu": _CPU, "cuda": _CUDA}
 """Regimes by device, then by pattern."""
 

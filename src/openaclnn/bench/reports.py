@@ -140,7 +140,11 @@ def sheet(reports: Iterable[dict[str, Any]]) -> str:
     for results in reports:
         where = results["machine"].get("gpu") or results["machine"]["cpu"]
         common = {"machine": where, "mode": results["mode"], "date": results["date"]}
-        for row in (*results["rows"], *results.get("overrides", ())):
+        for row in (
+            *results["rows"],
+            *results.get("elementwise", ()),
+            *results.get("overrides", ()),
+        ):
             cells = {name: row.get(name) for name in (*_ABOUT, "note")}
             cells |= {name: row["ratios"].get(peer) for name, peer in ratios.items()}
             cells |= {"shape": tables.size(row["shape"]), "round shape": tables.size(row["near"])}

@@ -22,12 +22,16 @@ from openaclnn.bench.machine import (
 from openaclnn.bench.problems import first_variant, load_torch, measured, torch_objection
 from openaclnn.bench.processes import first_calls, peak_memory
 from openaclnn.bench.regimes import REGIMES, Regime
-from openaclnn.bench.speed import speed_cases, stands_alone
+from openaclnn.bench.speed import elementwise_cases, speed_cases, stands_alone
 from openaclnn.bench.timing import COPY, Bench, Case, Clock, CudaClock, Progress, Row, Steady
 from openaclnn.bench.training import MODULE, module_cases, override_cases, step_cases
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 
-SECTIONS = ("speed", "calls", "training", "overrides", "first-call", "memory")
+SECONDS = {
+    "speed": 2.5, "elementwise": 2.0, "calls": 0.35, "training": 8.0, "overrides": 0.6, "first-call": 9.0, "memory": 6.0
+}  # fmt: skip
+"""The sections, and what a case takes on a machine of two cores, at the default number of rounds; another number of threads takes it again."""
+SECTIONS = tuple(SECONDS)
 _OF_TORCH = ("training", "overrides")  # these time openaclnn.torch
 BESIDE, ALONE = "beside PyTorch", "alone"
 
@@ -100,6 +104,8 @@ def _cases(section: str, settings: Settings) -> Iterator[Case]:
     regimes, dtypes, quick = settings.regimes or REGIMES[settings.device], settings.dtypes, settings.quick  # fmt: skip
     if section == "speed":
         yield from speed_cases(regimes, dtypes, quick, settings.headline)
+    elif section == "elementwise":
+        yield from elementwise_cases(settings.device, dtypes)
     elif section == "calls":
         yield from call_cases(dtypes or ((FLOAT,) if quick else FLOATS))
     elif section == "training":
@@ -134,17 +140,6 @@ def _run_first_calls(warm_shape: tuple[int, ...], case: Case, bench: Bench) -> l
 def _run_memory(warm_shape: tuple[int, ...], case: Case, bench: Bench) -> list[Row]:
     spec = _spec(case, bench) | {"warm_shape": list(warm_shape)}
     return [peak_memory(spec, name + form) for name in _sides(bench) for form in ("", " out=")]
-
-
-SECONDS = {
-    "speed": 2.5,
-    "calls": 0.35,
-    "training": 8.0,
-    "overrides": 0.6,
-    "first-call": 9.0,
-    "memory": 6.0,
-}
-"""What a case takes on a machine of two cores, at the default number of rounds; a number of threads more takes it again."""
 
 
 def estimate(settings: Settings) -> str:
@@ -217,6 +212,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     results["rows"] = rows(chosen["speed"], "timing", by_threads)
     copies = [row["gbps"] for row in results["rows"] if row["contender"] == COPY and row["gbps"]]
     results["copy_gbps"] = max(copies, default=None)
+    results["elementwise"] = rows(chosen["elementwise"], "elementwise", by_threads)
     calls = steady.rows(chosen["calls"], once, "calls that change")
     large = [case for case in chosen["training"] if case.regime != MODULE]
     steps = rows(large, "training", by_threads)

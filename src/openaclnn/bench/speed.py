@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 from openaclnn.bench.contenders import build_contenders, find_faults
 from openaclnn.bench.machine import team_of, threaded
 from openaclnn.bench.problems import Problem, build, measured, taken
-from openaclnn.bench.regimes import Regime
+from openaclnn.bench.regimes import ELEMENTWISE, Regime
 from openaclnn.bench.timing import (
     COPY,
     Bench,
@@ -22,7 +23,7 @@ from openaclnn.bench.timing import (
 )
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
-from openaclnn.operators import FAMILIES
+from openaclnn.operators import FAMILIES, registry
 
 ATTEMPTS = 3  # a case is timed again while other processes disturb it
 ROUND = ", round"  # ends the names of contenders at the round size beside an odd one
@@ -59,9 +60,31 @@ def stands_alone(operator: Operator) -> bool:
     return not among_many and not hasattr(operator.workloads, "TRAINED")
 
 
-def speed_case(operator: Operator, variant: str, dtype: DType, regime: Regime) -> Case:
-    runner = partial(_run, operator, dtype, regime)
+def speed_case(
+    operator: Operator,
+    variant: str,
+    dtype: DType,
+    regime: Regime,
+    factory: Callable[..., list[Contender]] = build_contenders,
+) -> Case:
+    runner = partial(_run, operator, dtype, regime, factory=factory)
     return Case(operator.python_name, variant, regime.name, regime.shape, dtype.name, runner)
+
+
+def elementwise_cases(device: str, dtypes: Sequence[DType]) -> Iterator[Case]:
+    """Every elementwise operator that does not write over its input, also of several outputs, in every variant."""
+    for operator in registry():
+        if operator.workloads.PATTERN == "elementwise" and not operator.outputs[0].in_place:
+            for variant in operator.workloads.VARIANTS:
+                for regime in ELEMENTWISE[device]:
+                    for dtype in taken(operator, dtypes or FLOATS):
+                        yield speed_case(operator, variant, dtype, regime, _into_memory)
+
+
+def _into_memory(*problem: Any, **options: Any) -> list[Contender]:
+    """Ours only into memory that is there."""
+    every = build_contenders(*problem, **options)
+    return [each for each in every if each.writes_out or not each.ours]
 
 
 @cache
@@ -76,7 +99,7 @@ def _run(
     regime: Regime,
     case: Case,
     bench: Bench,
-    factory: Callable[..., list[Contender]] = build_contenders,
+    factory: Callable[..., list[Contender]],
 ) -> list[Row]:
     """None where the operator refuses the layout."""
     problem = build(operator, case.variant, dtype, regime.shape, regime.layout, bench.device)

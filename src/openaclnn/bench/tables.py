@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from statistics import median
 from typing import Any
@@ -17,11 +18,13 @@ SPEED_PEERS = ("torch", "torch out=", "torch.compile", "torch.compile ops")
 INEXACT, SLOW = "†", "~"
 SMALL = ("call", "cache")  # of a copy: what is not bound by memory has nothing to compare with
 CLOSEST = 8
+ELEMENTWISE_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16")
 FILES = ("--json", "--markdown", "--csv", "--html", "--plots")
 
 # What a row is known by in each section: what was measured again replaces what was measured before.
 _KEYS = {
     "rows": ("operator", "regime", "variant", "dtype", "threads", "contender"),
+    "elementwise": ("operator", "variant", "regime", "threads", "dtype", "contender"),
     "calls": ("operator", "regime", "variant", "dtype", "contender"),
     "training": ("operator", "regime", "variant", "dtype", "threads", "contender"),
     "overrides": ("operator", "variant", "dtype", "threads", "contender"),
@@ -184,6 +187,30 @@ def speed_table(operator: str, rows: Sequence[Row]) -> Table:
             ])  # fmt: skip
     headings = ["case", "ours", "threads", "time", "+-", "GB/s", "of copy", *(f"x {peer}" for peer in peers)]  # fmt: skip
     return Table(operator, headings, 3, lines, notes(rows), cases=True)
+
+
+def elementwise_table(rows: Sequence[Row]) -> Table:
+    """A line for each kernel and size: of a copy, and the others' times over ours, in each dtype."""
+    ours = first_engine(rows)
+    compiled = [name for name in _present(SPEED_PEERS, rows) if name.startswith("torch.compile")]
+    columns: dict[str, Callable[[Row], float | None]] = {
+        "of copy": lambda row: row["of_copy"], "x torch": same_kind,
+        **{f"x {name}": partial(_ratio, name) for name in compiled},
+    }  # fmt: skip
+    lines = []
+    for key, group in groupby(ours, key=lambda row: (row["operator"], row["variant"], row["regime"], threads_of(row))):  # fmt: skip
+        members = {row["dtype"]: row for row in group}
+        in_order = [members[name] for name in ELEMENTWISE_DTYPES if name in members]
+        times = " / ".join(duration(row["median_us"]) + marks(row) for row in in_order)
+        shares = [" / ".join(number(value(row)) for row in in_order) for value in columns.values()]
+        lines.append([*key, times, *shares])
+    headings = ["operator", "variant", "elements", "threads", "ours", *columns]
+    return Table("Elementwise operators", headings, 4, lines, notes(rows))
+
+
+def _ratio(peer: str, row: Row) -> float | None:
+    ratio: float | None = row["ratios"].get(peer)
+    return ratio
 
 
 def headline_table(results: dict[str, Any]) -> Table:
@@ -356,6 +383,8 @@ def pair_table(title: str, what: str, side: str, ratio: str, rows: Sequence[Row]
 
 def section_tables(results: dict[str, Any], page: bool) -> Iterator[Table]:
     """The tables of all sections but the first, those that have something in them."""
+    if rows := results.get("elementwise", ()):
+        yield elementwise_table(rows)
     calls = results["calls"]
     for rows in [calls] if page and calls else [rows for _, rows in by_operator(calls)]:
         yield calls_table(rows, page)
@@ -392,7 +421,7 @@ def _first_call(row: Row) -> list[str]:
 
 def timed_rows(results: dict[str, Any]) -> list[Row]:
     """Of all sections that time contenders."""
-    return [row for name in ("rows", "calls", "training", "overrides") for row in results.get(name, ())]  # fmt: skip
+    return [row for name in ("rows", "elementwise", "calls", "training", "overrides") for row in results.get(name, ())]  # fmt: skip
 
 
 def find_wrong(results: dict[str, Any]) -> list[Row]:

@@ -2,13 +2,14 @@
 are and as `openaclnn.torch.enable` replaces them.
 
 A step clears the gradient, computes the loss, and its gradient. Which functions: the workloads that say `TRAINED`, the function's name in
-both, and the cross entropy of a linear layer; which modules: those that workloads name in `MODULE`, with a weight for each class and without, where an operator has one; which
+both, functions of rows of logits that PyTorch has none for (beside PyTorch's operations), and the cross entropy of a linear layer; which modules: those that workloads name in `MODULE`, with a weight for each class and without, where an operator has one; which
 operators: those of the table of replacements, whose arguments are those of our operator's workload, under PyTorch's signature. What steps
 of modules and replaced operators take is the host's time. Before anything is timed, ours is compared with float64.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import importlib
@@ -36,7 +37,7 @@ from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.operators import registry
 
 OURS, THEIRS = "openaclnn.torch", "torch"
-PEERS = (THEIRS, "torch.compile", "torch.compile dynamic", "liger")
+PEERS = (THEIRS, "torch.compile", "torch.compile dynamic", "liger", "cut-cross-entropy")
 DRAWN = 1 << 22  # elements
 STEP_SECONDS = 10e-3
 """Steps follow each other for so long: a GPU that has to wait for the first of them does not wait in training."""
@@ -124,6 +125,10 @@ def step_cases(device: str, dtypes: Sequence[DType] = ()) -> list[Case]:
             runner, kind = functools.partial(_run_step, operator, dtype), f"training {regime}"
             about = str(function), "forward and backward", regime, shape, dtype.name
             cases.append(Case(*about, runner, kind))
+    rows = [own for own in _SHAPES[device]["rows"] if len(own[1]) == 2]
+    for name, (regime, shape), dtype in itertools.product(OF_LOGITS, rows, dtypes or FLOATS):
+        about = name, "forward and backward", regime, shape, dtype.name
+        cases.append(Case(*about, functools.partial(_run_of_logits, dtype), f"training {regime}"))
     for (regime, shape), dtype in itertools.product(_LINEAR_SHAPES[device], dtypes or FLOATS):
         about = LINEAR, "forward and backward", regime, shape, dtype.name
         cases.append(Case(*about, functools.partial(_run_linear, dtype), f"training {regime}"))
@@ -135,6 +140,64 @@ def _run_step(operator: Operator, dtype: DType, case: Case, bench: Bench) -> lis
     variable, *others = _large_tensors(operator, dtype, case.shape, bench)
     steps = _steps(case.name, variable, others, bench.torch)
     return _beside_a_copy(case, dict(steps), variable, bench)
+
+
+def _run_of_logits(dtype: DType, case: Case, bench: Bench) -> list[Row]:
+    """A function of rows of scores, and its gradient, in turn with a copy of the scores."""
+    torch = bench.torch
+    numbers = torch.Generator(bench.device).manual_seed(5)
+    kind = getattr(torch, str(dtype.torch_name))
+    x, other = (
+        (3 * torch.randn(case.shape, generator=numbers, device=bench.device)).to(kind)
+        for _ in range(2)
+    )
+    rows, words = case.shape
+    if case.name == LOG_PROBS:
+        other = torch.randint(0, words, (rows,), generator=numbers, device=bench.device)
+    ours, theirs = OF_LOGITS[case.name]
+    steps = {OURS: Step(ours, x, [other]), THEIRS: Step(theirs, x, [other])}
+    if x.is_cuda:
+        torch.compiler.reset()
+        steps[PEERS[1]] = Step(torch.compile(theirs, dynamic=False), x, [other])
+    return _beside_a_copy(case, steps, x, bench)
+
+
+def _our_log_probs(x: Any, target: Any) -> Any:
+    from openaclnn.torch import functional
+
+    log_prob, entropy = functional.log_probs_and_entropy(x, target)
+    return log_prob + entropy
+
+
+def _our_divergence(x: Any, teacher: Any) -> Any:
+    from openaclnn.torch import functional
+
+    return functional.distillation_kl(x, teacher)
+
+
+def _log_probabilities(x: Any) -> Any:
+    """In FLOAT, as those who need these compute them."""
+    import torch
+
+    return torch.nn.LogSoftmax(-1)(x if x.dtype.itemsize > 2 else x.float())
+
+
+def _their_log_probs(x: Any, target: Any) -> Any:
+    log_p = _log_probabilities(x)
+    return log_p.gather(-1, target[:, None])[:, 0] - (log_p.exp() * log_p).sum(-1)
+
+
+def _their_divergence(x: Any, teacher: Any) -> Any:
+    log_p, log_q = map(_log_probabilities, (x, teacher))
+    return (log_q.exp() * (log_q - log_p)).sum(-1)
+
+
+LOG_PROBS = "log_probs_and_entropy"
+OF_LOGITS = {
+    LOG_PROBS: (_our_log_probs, _their_log_probs),
+    "distillation_kl": (_our_divergence, _their_divergence),
+}
+"""Functions of rows of scores, ours and as PyTorch's operations."""
 
 
 def _run_linear(dtype: DType, case: Case, bench: Bench) -> list[Row]:
@@ -173,6 +236,17 @@ def _linear_steps(variable: Any, others: list[Any], torch: Any) -> Iterator[tupl
         torch.compiler.reset()
         compiled = torch.compile(of_scores, dynamic=False)
         yield PEERS[1], Step(anew(compiled), variable, others)
+        for peer, module, name in LINEAR_PEERS:
+            with contextlib.suppress(ImportError):
+                function = getattr(importlib.import_module(module), name)
+                yield peer, Step(anew(function), variable, others)
+
+
+LINEAR_PEERS = (
+    (PEERS[3], "liger_kernel.transformers.functional", "liger_fused_linear_cross_entropy"),
+    (PEERS[4], "cut_cross_entropy", "linear_cross_entropy"),
+)
+"""Others' functions of inputs, weights and targets, where they can be imported."""
 
 
 def _beside_a_copy(case: Case, steps: dict[str, Step], variable: Any, bench: Bench) -> list[Row]:

@@ -16,14 +16,12 @@ from openaclnn.core.plan import (
     Step,
     collapse,
     elementwise_plan,
+    part_of,
     stretched,
 )
 from openaclnn.core.tensor import Tensor, extent
 
 __all__ = ["channel_plan", "channel_sums_plan", "channels_of"]
-
-LONG, FEW_ROWS, PART = 1 << 13, 1 << 10, 1 << 12
-"""A row longer than this, where there are fewer rows than this, is cut into rows that are at most so long: each is one thread's."""
 
 
 def channels_of(shape: tuple[int, ...]) -> int:
@@ -116,8 +114,10 @@ def _steps(
         sizes.append(1)
         walks = [[*own, 0] for own in walks]
         is_channel = [*is_channel, False]
-    rows, part = math.prod(sizes) // sizes[along], math.gcd(sizes[along], PART)
-    if sizes[along] > LONG and rows < FEW_ROWS and part > 1:
+    part = part_of(
+        sizes[along], math.prod(sizes) // sizes[along], 1 not in [own[along] for own in walks]
+    )
+    if part < sizes[along]:
         sizes[along : along + 1] = [sizes[along] // part, part]
         for own in walks:
             own[along : along + 1] = [own[along] * part, own[along]]

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from openaclnn.core.dtypes import FLOAT, DType, promote
@@ -23,7 +23,7 @@ from openaclnn.core.tensor import Tensor, element_count, extent
 
 __all__ = [
     "ANY_COUNT", "Free", "BoundedCache", "HALVES", "Half", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
-    "exactly", "filling_plan", "halves_plan", "over", "reduced_plan", "rounded_first", "row_major_walks", "Step", "stretched", "summed_plan", "told_of",
+    "exactly", "filling_plan", "halves_plan", "over", "part_of", "reduced_plan", "rounded_first", "row_major_walks", "Step", "stretched", "summed_plan", "told_of",
     "walks_alike",
 ]  # fmt: skip
 
@@ -459,6 +459,19 @@ def class_plan(
     )
 
 
+def part_of(size: int, rows: int, apart: bool) -> int:
+    """How many elements along an axis a row adds up, the sums of such rows being added up then: a divisor of the axis, or all of it.
+
+    Long rows are cut where there are few: each is one thread's, on a GPU one program's, which takes 32 or 64 of those whose elements lie
+    `apart`, since others' lie between them.
+    """
+    enough, longest = (1 << 15, 1 << 8) if apart else (1 << 10, 1 << 12)
+    if rows >= enough or size <= 2 * longest:
+        return size
+    lengths = range(longest, longest // 8, -1)
+    return next((length for length in lengths if size % length == 0), size)
+
+
 def summed_plan(
     operator: str,
     kernels: tuple[str, str, str],
@@ -471,7 +484,7 @@ def summed_plan(
     """The plan that adds up what a formula gives over a shape, along the axes that the output does not have, or has one element of.
 
     The kernels are those of the formula, of the row formula that is its total, and of one that adds up rows and divides by a `count`. Axes that lie in one another for all inputs are added
-    up at once; others one after the other, in FLOAT.
+    up at once, in parts where that makes few rows; others one after the other, in FLOAT.
     """
     name, tensor = output
     if tensor.size == 1:
@@ -480,29 +493,40 @@ def summed_plan(
     sizes = (1,) * (len(shape) - len(tensor.shape)) + tensor.shape
     kept = [axis for axis, size in enumerate(sizes) if size == shape[axis]]
     walks = [stretched(own, shape) for _, own in inputs]
-    groups: list[tuple[int, list[int]]] = []  # of axes: how many elements, and each input's stride
+    # Axes, or groups of them: the first, how many elements, and each input's stride.
+    left = [(axis, shape[axis], [walk[axis] for walk in walks]) for axis in kept]
+    groups: list[tuple[int, int, list[int]]] = []
     for axis, size in enumerate(shape):
         if axis in kept:
             continue
         strides = [walk[axis] for walk in walks]
-        if groups and groups[-1][1] == [stride * size for stride in strides]:
-            groups[-1] = groups[-1][0] * size, strides
+        if groups and groups[-1][2] == [stride * size for stride in strides]:
+            groups[-1] = groups[-1][0], groups[-1][1] * size, strides
         else:
-            groups.append((size, strides))
-    own_shape = tuple([shape[axis] for axis in kept])
+            groups.append((axis, size, strides))
+    axis, size, strides = groups.pop()
+    rows = math.prod([count for _, count, _ in groups], start=tensor.size)
+    part = part_of(size, rows, 1 not in strides)
+    if part < size:
+        groups.append((axis, size // part, [stride * part for stride in strides]))
+    groups.append((axis, part, strides))
     steps = stretched(tensor, shape)
-    left = _laid(tensor, own_shape, tuple([steps[axis] for axis in kept]))
-    views = [
-        (own, _laid(one, (*own_shape, *[size for size, _ in groups]), (*[walk[axis] for axis in kept], *[strides[place] for _, strides in groups])), "full")
-        for place, ((own, one), walk) in enumerate(zip(inputs, walks, strict=True))
-    ]  # fmt: skip
+    last = _laid(tensor, tuple([shape[axis] for axis in kept]), tuple([steps[axis] for axis in kept]))  # fmt: skip
+    views: list[tuple[str, Tensor, str]] = []
     stages: list[Plan] = []
     for number in reversed(range(len(groups))):
-        along = (*own_shape, *[size for size, _ in groups[: number + 1]])
-        result = Tensor.view(along[:-1], FLOAT, None, 0, None, "") if number else left
+        axes = sorted([*left, *groups[: number + 1]], key=itemgetter(0))  # as they lie
+        along, class_axis = tuple([size for _, size, _ in axes]), axes.index(groups[number])
+        if not stages:
+            views = [
+                (own, _laid(one, along, tuple([strides[place] for _, _, strides in axes])), "full")
+                for place, (own, one) in enumerate(inputs)
+            ]
+        others = along[:class_axis] + along[class_axis + 1 :]
+        result = Tensor.view(others, FLOAT, None, 0, None, "") if number else last
         stage = class_plan(
             operator, kernels[2] if stages else kernels[1], FLOAT if len(groups) > 1 else compute, views, [(name, result, "positions")], along,
-            len(along) - 1, -1, {"count": 1.0} if stages else numbers,
+            class_axis, -1, {"count": 1.0} if stages else numbers,
         )  # fmt: skip
         stages.append(replace(stage, fixed=True))
         views = [(name, result, "full")]

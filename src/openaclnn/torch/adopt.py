@@ -418,7 +418,8 @@ class Logits:
 
     def _cross_entropy(
         self, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
-        reduction: str = "mean", label_smoothing: Any = 0.0, *, inplace: bool = False, **more: Any,
+        reduction: str = "mean", label_smoothing: Any = 0.0, *, inplace: bool = False, return_z_loss: bool = False,
+        **more: Any,
     ) -> Any:  # fmt: skip
         """The loss of rows without their logits; None where these have to be computed."""
         applied = self._scale_and_cap()
@@ -428,6 +429,7 @@ class Logits:
             applied is None
             or not rows
             or reverted
+            or return_z_loss
             or size_average is not None
             or reduce is not None
         ):

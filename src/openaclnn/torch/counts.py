@@ -55,10 +55,17 @@ FUNCTIONS: dict[str, Count] = {
     name: Count()
     for name in (
         "cross_entropy",
+        "distillation_kl",
         "elu",
+        "entropy",
         "l1_loss",
         "linear_cross_entropy",
+        "linear_entropy",
+        "linear_log_probs_and_entropy",
+        "linear_selected_log_probs",
+        "log_probs_and_entropy",
         "nll_loss",
+        "selected_log_probs",
         "smooth_l1_loss",
     )
 }

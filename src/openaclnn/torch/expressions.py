@@ -45,7 +45,7 @@ WORDS: dict[str, Callable[..., Any]] = {
 
 
 def has_expression(kernel: str) -> bool:
-    """Whether a kernel is a formula of such values: with targets it is not."""
+    """Whether a kernel is a formula of such values, and sees no targets, of which strays are told of elsewhere."""
     if kernel in FORMULAS:
         return True
     return kernel in ROW_FORMULAS and "Target" not in dict(ROW_FORMULAS[kernel].operands).values()
@@ -62,7 +62,8 @@ def expression(operator: Operator, arguments: Sequence[Any]) -> Any:
     inputs = [_part(tensors[own.parameter], own.role, plan.class_axis) for own in plan.inputs]
     wide = torch.float64 if any(own.dtype == torch.float64 for own in inputs) else torch.float32
     graph, names = _graph_of(plan)
-    values = dict(zip(names, (own.to(wide) for own in inputs), strict=True))
+    floats = [own.to(wide) if own.is_floating_point() else own for own in inputs]
+    values = dict(zip(names, floats, strict=True))
     if plan.classes:
         roles = [operand.role for operand in plan.inputs]
         values = {
@@ -133,13 +134,26 @@ def _evaluated(
             case "classes":
                 return torch.full((), float(classes), dtype=dtype, device=device)
             case "total":
-                (x,) = operands
+                x = operands[0]
                 return x.sum(-1, keepdim=True) if "c" in node.of[0].axes else x * classes
             case "largest":
                 return operands[0].amax(-1, keepdim=True) if "c" in node.of[0].axes else operands[0]
+            case "is_target":
+                return torch.arange(classes, device=device) == operands[0]
+            case "is_counted":
+                return _is_class(operands[0], classes) & (operands[0] != numbers["ignore_index"])
+            case "at":
+                x, target = operands
+                inside = _is_class(target, classes)
+                chosen = x.gather(-1, torch.where(inside, target, 0).long())
+                return torch.where(inside, chosen, torch.zeros_like(chosen))
             case what:
                 return WORDS[what](*operands)
 
     for node in graph.nodes:
         values.append(value(node))
     return [values[result.index] for result in graph.results]
+
+
+def _is_class(target: Any, classes: int) -> Any:
+    return (target >= 0) & (target < classes)

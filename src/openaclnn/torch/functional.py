@@ -1,6 +1,6 @@
 """Losses and ELU as functions of PyTorch's signatures, whose forward and backward are our kernels on the CPU and CUDA.
 
-What these kernels do not have (other dtypes and devices, class probabilities as targets, weights of L1) PyTorch's own
+What these kernels do not have (other dtypes and devices, weights of L1) PyTorch's own
 functions compute, and what is wrong they refuse, so that its words and exception types are the user's.
 """
 
@@ -71,7 +71,24 @@ from openaclnn.torch.dispatch import (
 from openaclnn.torch.fused_backward import LEAST, LEAST_ROWS, loss_ahead, loss_of_rows
 from openaclnn.torch.gradients import Formula
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
-from openaclnn.torch.linear import linear_cross_entropy
+from openaclnn.torch.linear import (
+    counted_targets,
+    denominator_of,
+    exact_losses,
+    linear_cross_entropy,
+)
+from openaclnn.torch.linear_log_probs import (
+    linear_entropy,
+    linear_log_probs_and_entropy,
+    linear_selected_log_probs,
+)
+from openaclnn.torch.log_probs import (
+    distillation_kl,
+    entropy,
+    log_probs_and_entropy,
+    selected_log_probs,
+    soft_cross_entropy,
+)
 from openaclnn.torch.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -83,10 +100,11 @@ from openaclnn.torch.losses import (
 from openaclnn.torch.refusals import UnservedError, reduction_of
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu", "check_targets", "cross_entropy", "elu", "gelu", "glu", "hardshrink",
-    "hardsigmoid", "hardswish", "kl_div", "l1_loss", "leaky_relu", "linear_cross_entropy", "log_softmax", "logsigmoid", "mish", "mse_loss",
-    "multilabel_margin_loss", "nll_loss", "prelu", "relu", "selu", "sigmoid", "silu", "smooth_l1_loss", "soft_margin_loss", "softmax",
-    "softplus", "softshrink", "threshold",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu", "check_targets", "cross_entropy", "distillation_kl", "elu", "entropy",
+    "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "kl_div", "l1_loss", "leaky_relu", "linear_cross_entropy", "linear_entropy",
+    "linear_log_probs_and_entropy", "linear_selected_log_probs", "log_probs_and_entropy", "log_softmax", "logsigmoid", "mish", "mse_loss",
+    "multilabel_margin_loss", "nll_loss", "prelu", "relu", "selected_log_probs", "selu", "sigmoid", "silu", "smooth_l1_loss", "soft_margin_loss",
+    "softmax", "softplus", "softshrink", "threshold",
 ]  # fmt: skip
 
 _ELU, _L1, _SMOOTH = KERNELS["elu"], KERNELS["l1_loss"], KERNELS["smooth_l1_loss"]
@@ -413,18 +431,27 @@ def cross_entropy(
     *,
     zloss_scale: float = 0.0,
     inplace: bool = False,
+    token_weight: Tensor | None = None,
+    denominator: Tensor | float | None = None,
+    return_z_loss: bool = False,
 ) -> Tensor:
     """`torch.nn.functional.cross_entropy` by our kernels: of logits (C,), (N, C) or (N, C, d1, ...).
 
     Logits and two numbers a row are kept for backward. `zloss_scale` adds that many times the square of the log-sum-exp;
     `inplace` lets the gradient be written into the logits' memory, whose values are gone then. On CUDA a class index out of range
-    counts for nothing, unless `check_targets(True)` asks for an error; class probabilities as targets are PyTorch's.
+    counts for nothing, unless `check_targets(True)` asks for an error. Targets may be class probabilities, of the logits' shape and dtype.
+
+    `token_weight` and `denominator` are as in `linear_cross_entropy`: factors of the losses, and what "mean" divides their sum by. With `return_z_loss` the z-loss's
+    part comes beside the loss, to be looked at: it has no gradient.
 
     >>> cross_entropy(torch.tensor([[0.0, 0.0], [5.0, 1.0]]), torch.tensor([0, 1]), label_smoothing=0.1)
     tensor(2.2556)
     """
+    of_tokens = None
+    if token_weight is not None or denominator is not None or return_z_loss:
+        of_tokens = token_weight, denominator, return_z_loss
     plain = size_average is None and reduce is None and type(ignore_index) is int
-    if plain and not inplace:
+    if plain and not inplace and of_tokens is None:
         loss = _quick(
             input, target, weight, (reduction, ignore_index, label_smoothing, zloss_scale)
         )
@@ -433,7 +460,7 @@ def cross_entropy(
             quick: Tensor = loss
             return quick
     slow: Tensor = _cross_entropy(
-        input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing, zloss_scale, inplace
+        input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing, zloss_scale, inplace, of_tokens
     )  # fmt: skip
     return slow
 
@@ -474,17 +501,22 @@ def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> An
 
 def _cross_entropy(
     input: Any, target: Any, weight: Any, size_average: Any, ignore_index: int, reduce: Any, reduction: str,
-    label_smoothing: float, zloss_scale: float, inplace: bool,
+    label_smoothing: float, zloss_scale: float, inplace: bool, of_tokens: tuple[Any, ...] | None,
 ) -> Any:  # fmt: skip
     if has_torch_function_variadic(input, target, weight):
+        token_weight, denominator, return_z_loss = of_tokens or (None, None, False)
         return handle_torch_function(
             cross_entropy, (input, target, weight), input, target, weight, size_average, ignore_index, reduce,
-            reduction, label_smoothing, zloss_scale=zloss_scale, inplace=inplace,
+            reduction, label_smoothing, zloss_scale=zloss_scale, inplace=inplace, token_weight=token_weight, denominator=denominator,
+            return_z_loss=return_z_loss,
         )  # fmt: skip
     if size_average is not None or reduce is not None:
         reduction = reduction_of(size_average, reduce)
     if inplace and is_memory(input) and is_tracked(input) and of_a_leaf(input):
         raise RuntimeError("inplace: a leaf that requires grad keeps its values, got one as input, or a view of one")  # fmt: skip
+    options = reduction, ignore_index, label_smoothing, zloss_scale
+    if of_tokens is not None:
+        return _of_tokens(input, target, weight, options, inplace, *of_tokens)
     parallel = parallel_for(input)
     if parallel is not None:  # the gradient is in memory of its own, whatever `inplace` allows
         _entropy_count.serve()
@@ -492,7 +524,6 @@ def _cross_entropy(
             input, target, weight, ignore_index=ignore_index, reduction=reduction,
             label_smoothing=label_smoothing, zloss_scale=zloss_scale,
         )  # fmt: skip
-    options = reduction, ignore_index, label_smoothing, zloss_scale
     loss = _by_kernels(input, target, weight, options, inplace)
     if loss is not None:
         _entropy_count.serve()
@@ -510,6 +541,49 @@ def _cross_entropy(
     return theirs
 
 
+def _of_tokens(
+    input: Any, target: Any, weight: Any, options: tuple[Any, ...], inplace: bool, token_weight: Any, denominator: Any, return_z_loss: bool
+) -> Any:  # fmt: skip
+    """Cross entropy with factors of tokens, another denominator, or the z-loss beside it."""
+    reduction, ignored, smoothing, scale = options
+    if token_weight is not None and token_weight.shape != target.shape:
+        raise RuntimeError(f"expected token_weight of the shape of target, {tuple(target.shape)}, got {tuple(token_weight.shape)}")  # fmt: skip
+    divided = denominator is not None and reduction == "mean"
+    whole = token_weight is None and not divided  # reduced by the kernel
+    asked = options if whole else ("none", *options[1:])
+    found = None
+    if parallel_for(input) is None and not target.is_floating_point():
+        found = _by_kernels(input, target, weight, asked, inplace, sides=True)
+    if found is None:
+        raise RuntimeError(
+            "token_weight, denominator, return_z_loss: for floating logits and class indices on one CPU or CUDA device, not in forward mode; "
+            f"got {input.dtype} {tuple(input.shape)} and {target.dtype} {tuple(target.shape)} on {input.device}"
+        )
+    _entropy_count.serve()
+    loss, top, rest = found
+    dtype, wide = loss.dtype, torch.promote_types(loss.dtype, torch.float32)
+    counted = counted_targets(target, input.shape[min(1, input.dim() - 1)], ignored)
+    squares = torch.where(counted, scale * (top + rest).detach().square(), 0.0)
+    if not whole:
+        if loss.dtype is not wide and not smoothing:
+            # The value of 16-bit losses in FLOAT, with their gradient.
+            exact = exact_losses(input.detach(), target, top, rest, weight, ignored, scale)
+            loss = loss.float() + (exact - loss.float()).detach()
+        factors = 1.0 if token_weight is None else token_weight.to(wide)
+        loss, squares = loss * factors, squares * factors
+        if reduction == "mean" and denominator is None:
+            denominator = denominator_of(target, weight, token_weight, len(input) if input.dim() == 1 else input.shape[1], ignored)  # fmt: skip
+        if reduction != "none":
+            loss = loss.sum() if reduction == "sum" else loss.sum() / denominator
+    if not return_z_loss:
+        return loss.to(dtype)
+    if reduction != "none":
+        squares = squares.sum()
+        if reduction == "mean":
+            squares = squares / (counted.sum() if whole else denominator)
+    return loss.to(dtype), squares.detach().to(dtype)
+
+
 def _why_not(input: Any, target: Any) -> str:
     if isinstance(target, torch.Tensor) and target.is_floating_point():
         return "class probabilities as targets"
@@ -517,11 +591,14 @@ def _why_not(input: Any, target: Any) -> str:
 
 
 def _by_kernels(
-    input: Any, target: Any, weight: Any, options: tuple[Any, ...], inplace: bool
+    input: Any, target: Any, weight: Any, options: tuple[Any, ...], inplace: bool, sides: bool = False
 ) -> Any:  # fmt: skip
-    """The loss of what the kernels take, None of what they do not."""
-    reduction, ignore_index, label_smoothing, _ = options
+    """The loss of what the kernels take, None of what they do not; with what it keeps of rows where these `sides` are asked for."""
+    reduction, ignore_index, label_smoothing, zloss_scale = options
     numbers = is_index(ignore_index) and is_number(label_smoothing)
+    if numbers and is_memory(target) and target.is_floating_point() and is_ours(input):
+        plain = ignore_index < 0 and not zloss_scale and reduction in REDUCTIONS
+        return soft_cross_entropy(input, target, weight, reduction, label_smoothing) if plain else None  # fmt: skip
     if not (numbers and 0.0 <= label_smoothing <= 1.0 and _fits(input, target, weight, reduction)):
         return None
     logits, rows, rank = input, target, input.dim()
@@ -531,7 +608,7 @@ def _by_kernels(
     wide = torch.promote_types(input.dtype, torch.float32)
     factors = weight if weight is None or weight.dtype is wide else weight.to(wide)
     # The size is asked for last: while a graph is recorded it would become one of its conditions.
-    if is_cast_alone(input) and 4 * input.numel() >= LEAST:
+    if not sides and is_cast_alone(input) and 4 * input.numel() >= LEAST:
         loss = loss_ahead(input.float(), target, factors, options)
         if loss is not None:
             return loss
@@ -543,7 +620,8 @@ def _by_kernels(
         rows = rows.long()
     try:
         if needs_dispatcher():
-            loss = _LOGITS.op(logits, rows, factors, *options)[0]
+            result = _LOGITS.op(logits, rows, factors, *options)
+            loss = result[0]
         else:
             result = _LOGITS.call(logits, rows, factors, *options)
             loss = result[0]
@@ -552,7 +630,8 @@ def _by_kernels(
                 loss = formula.apply(logits, (result, rows, factors, options))
     except UnservedError:
         return None
-    return loss.reshape(target.shape) if reduction == "none" and logits is not input else loss
+    loss = loss.reshape(target.shape) if reduction == "none" and logits is not input else loss
+    return (loss, *(own.reshape(target.shape) for own in result[1:])) if sides else loss
 
 
 def _are_cast(*tensors: Tensor) -> bool:

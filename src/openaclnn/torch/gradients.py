@@ -15,7 +15,7 @@ from torch.nn.functional import nll_loss as torch_nll_loss
 from openaclnn.core.declare import Gradient, Operator
 from openaclnn.operators import find_operator, registry
 from openaclnn.torch.expressions import expression
-from openaclnn.torch.kernels import KERNELS, Kernel
+from openaclnn.torch.kernels import KERNELS, OF_ROWS, Kernel
 from openaclnn.torch.private import Function, transformed, tuned
 from openaclnn.torch.wide import WIDE
 
@@ -410,6 +410,42 @@ class CrossEntropyLogitsGrad(Formula):
         return by_gradient.to(grad_loss.dtype), by_x.to(logits.dtype), *(None,) * 8
 
 
+def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
+    """Numbers of rows, whose gradient takes gradients of the first of them, then what the forward takes and gives."""
+    kernel, gradient_kernel = KERNELS[forward.python_name], KERNELS[backward.python_name]
+    given, made = len(kernel.tensors), len(forward.outputs)
+    differentiable = len(gradient_kernel.tensors) - given - made
+    options = len(kernel.parameters) - given
+
+    @quick
+    class Rows(Formula):
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            results = kernel.call(*arguments)
+            ctx.save_for_backward(*arguments[:given], *results)
+            ctx.options = arguments[given:]
+            ctx.mark_non_differentiable(*results[differentiable:])
+            ctx.set_materialize_grads(False)
+            return results
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            saved, by_results = ctx.saved_tensors, gradients[:differentiable]
+            nothing = (None,) * (given - 1 + options)
+            if torch.is_grad_enabled():  # gradients of gradients: by operations that have them
+                results = expression(forward, [*saved[:given], *ctx.options])
+                wanted = [
+                    own for own, by in zip(results, by_results, strict=False) if by is not None
+                ]
+                outer = [by for by in by_results if by is not None]
+                (found,) = torch.autograd.grad(wanted, saved[0], outer, create_graph=True)
+                return found, *nothing
+            every = [torch.zeros_like(own) if by is None else by for own, by in zip(saved[given:], by_results, strict=False)]  # fmt: skip
+            return gradient_kernel.gradient(*every, *saved, *ctx.options), *nothing
+
+    return Rows
+
+
 FORMULAS: dict[str, type[Formula]] = {
     "l1_loss": L1Loss,
     "l1_loss_backward": L1LossBackward,
@@ -422,6 +458,10 @@ FORMULAS: dict[str, type[Formula]] = {
     "cross_entropy_loss": CrossEntropyLoss,
     "cross_entropy_logits": CrossEntropyLogits,
     "cross_entropy_logits_grad": CrossEntropyLogitsGrad,
+    **{
+        forward.python_name: _of_rows(forward, backward)
+        for forward, backward in zip(OF_ROWS[::2], OF_ROWS[1::2], strict=True)
+    },
 }
 """The operators that can be differentiated; each formula names the operator that computes its gradient."""
 

@@ -15,6 +15,8 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED
 from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
+from openaclnn.operators.distillation import DISTILLATION
+from openaclnn.operators.log_probs import LOG_PROBS
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.repeat.cache import CallCache
 from openaclnn.torch.layouts import may_follow, place_for
@@ -247,6 +249,7 @@ def _check_place(operator: Operator, made: Any, place: Any) -> None:
         )
 
 
-OPERATORS = (*registry(), CROSS_ENTROPY, CROSS_ENTROPY_GRAD)
+OF_ROWS = (*LOG_PROBS, *DISTILLATION)
+OPERATORS = (*registry(), CROSS_ENTROPY, CROSS_ENTROPY_GRAD, *OF_ROWS)
 KERNELS: dict[str, Kernel] = {own.python_name: Kernel(own) for own in OPERATORS}
-"""Every operator's, by its Python name; with the two that cross entropy is trained with."""
+"""Every operator's, by its Python name; with those that training alone has, of which `OF_ROWS` are operators of rows, each with its gradient behind it."""

@@ -210,7 +210,8 @@ def _cast(kernel: Kernel, device: str) -> Callable[..., Any]:
 def _batched(kernel: Kernel) -> Callable[..., Any]:
     """One call for each of a batch; elements and rows that know nothing of each other need one call in all."""
     axis = kernel.operator.axis
-    single = not _reduces(kernel.operator) and kernel.operator.result_type is None
+    operator = kernel.operator
+    single = not _reduces(operator) and operator.result_type is None and bool(operator.families)
     axis_place = -1 if axis is None else kernel.parameters.index(axis)
 
     def batched(info: Any, in_dims: Any, *arguments: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,11 +25,14 @@ from openaclnn.torch.dispatch import is_index, is_memory, is_number, needs_dispa
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import forward_mode, transformed
 
-__all__ = ["linear_cross_entropy"]
+__all__ = [
+    "SINGLES", "Layer", "Sums", "check_shapes", "counted_targets", "denominator_of", "exact_losses", "in_place_of_theirs",
+    "linear_cross_entropy",
+]  # fmt: skip
 
 _FORWARD, _BACKWARD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
 _scaled, _soft_cap, _soft_cap_backward = map(Kernel, (SCALED, SOFT_CAP, SOFT_CAP_BACKWARD))
-_SINGLES = frozenset((torch.float32, torch.float16, torch.bfloat16))
+SINGLES = frozenset((torch.float32, torch.float16, torch.bfloat16))
 _count = FUNCTIONS["linear_cross_entropy"]
 PARTS = 4  # chunks at least, unless the caller allows more memory
 MOST_ROWS = 4096  # of a chunk: matrix products gain nothing from more
@@ -86,8 +89,8 @@ def linear_cross_entropy(
     Up to `options` the arguments are those of PyTorch's function of this name; of its options the rows of a chunk and the dtype of
     sums count. `zloss_scale` is as in `cross_entropy`; `softcap` makes logits softcap * tanh(logits / softcap). `token_weight`, of the targets'
     shape, multiplies the losses; "mean" divides by the sum of the weights of what counts, or by the `denominator`, if one is given: the
-    number of tokens in all parts of a batch, say. `memory` is how many bytes a chunk of logits may take; a quarter of all logits by
-    default, of 4,096 rows at most. The gradient of 16-bit weights is added up in FLOAT, in as many bytes; `accumulate=linear_weight.dtype` saves them.
+    number of tokens in all parts of a batch, say. `memory` is how many bytes a chunk of logits may take; by
+    default a quarter of all logits or, if that is more, what the 16-bit gradient of weights takes later, of 4,096 rows at most. That gradient is added up in FLOAT, in as many bytes; `accumulate=linear_weight.dtype` saves them.
 
     >>> linear_cross_entropy(torch.ones(3, 2), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 1, 2]))
     tensor(1.2181)
@@ -100,28 +103,54 @@ def linear_cross_entropy(
             token_weight=token_weight, denominator=denominator, memory=memory, accumulate=accumulate,
         )  # fmt: skip
         return overridden
-    _check(input, linear_weight, target, linear_bias, token_weight, ignore_index, memory)
+    loss: Tensor = _loss(
+        Tensors(input, linear_weight, linear_bias, target, weight, token_weight, denominator), _composed, reduction, ignore_index, label_smoothing,
+        options, zloss_scale, softcap, memory, accumulate,
+    )  # fmt: skip
+    return loss
+
+
+def in_place_of_theirs(
+    input: Any, linear_weight: Any, target: Any, *, linear_bias: Any = None, weight: Any = None, reduction: str = "mean", ignore_index: Any = None,
+    label_smoothing: float = 0.0, options: Any = None,
+) -> Any:  # fmt: skip
+    """The same under PyTorch's signature; TypeError says why where that has to compute it, or to say what is wrong."""
+    given = Tensors(input, linear_weight, linear_bias, target, weight, None, None)
+    if has_torch_function_variadic(*[each for each in given if each is not None]) or input.dim() > 2:  # fmt: skip
+        raise TypeError("tensors that PyTorch hands on, or refuses")
+    return _loss(given, None, reduction, ignore_index, label_smoothing, options)
+
+
+def _loss(
+    given: Tensors, composed: Any, reduction: str, ignored: Any, smoothing: float, options: Any, zloss_scale: float = 0.0, softcap: float = 0.0,
+    memory: int | None = None, accumulate: Any = None,
+) -> Any:  # fmt: skip
+    """By chunks or, where they do not serve, by what composes it of tensors and options; without that TypeError says why."""
+    input, linear_weight, bias, target, weight, token_weight, denominator = given
+    check_shapes(input, linear_weight, target, bias, token_weight, ignored, memory)
     dtype, device = input.dtype, input.device.type
     casts = torch.amp.is_autocast_available(device)
     if casts and torch.is_autocast_enabled(device) and dtype is not torch.float64:
         narrow, dtype = torch.get_autocast_dtype(device), torch.float32
         input, linear_weight = input.to(narrow), linear_weight.to(narrow)
-        linear_bias = None if linear_bias is None else linear_bias.to(narrow)
+        bias = None if bias is None else bias.to(narrow)
     if isinstance(denominator, (int, float)):
         denominator = torch.full((), float(denominator), device=input.device)
     accumulate = accumulate or getattr(options, "acc_dtype", None) or torch.float32
     asked = Options(
-        reduction, -100 if ignore_index is None else ignore_index, label_smoothing, zloss_scale, softcap, memory or 0,
+        reduction, -100 if ignored is None else ignored, smoothing, zloss_scale, softcap, memory or 0,
         getattr(options, "batch_chunk_size", None) or 0, accumulate is torch.float32, dtype,
     )  # fmt: skip
-    given = Tensors(input, linear_weight, linear_bias, target, weight, token_weight, denominator)
+    given = Tensors(input, linear_weight, bias, target, weight, token_weight, denominator)
     with torch.autocast(device, enabled=False) if casts else contextlib.nullcontext():
         reason = _unserved(given, asked)
         if reason is not None:
+            if composed is None:
+                raise TypeError(reason)
             _count.decline(reason)
-            composed: Tensor = _composed(given, asked)
-            return composed
-        _count.serve()
+            return composed(given, asked)
+        if composed is not None:
+            _count.serve()
         rows = input.reshape(-1, input.shape[-1])
         by_row = None if token_weight is None else token_weight.reshape(-1)
         flat = given._replace(input=rows, target=target.reshape(-1), token_weight=by_row)
@@ -134,7 +163,7 @@ def linear_cross_entropy(
     return loss.reshape(target.shape) if reduction == "none" else loss
 
 
-def _check(
+def check_shapes(
     input: Any,
     linear_weight: Any,
     target: Any,
@@ -183,7 +212,7 @@ def _unserved(tensors: Tensors, options: Options) -> str | None:
         return "a loss of several dimensions" if linear_weight.dim() > 2 else "class probabilities"
     if parallel_for(input) is not None or not all(is_memory(each) for each in present):
         return "tensors that are no plain memory"
-    if input.dtype not in _SINGLES or not (input.is_cpu or input.is_cuda or input.is_meta):
+    if input.dtype not in SINGLES or not (input.is_cpu or input.is_cuda or input.is_meta):
         return f"{input.dtype} on {input.device.type}"
     if forward_mode() or transformed():
         return "derivatives in forward mode, or transforms of torch.func"
@@ -234,7 +263,7 @@ def _composed(tensors: Tensors, options: Options) -> Any:
     total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
     if options.reduction == "mean":
         if denominator is None:
-            denominator = _denominator(target, weight, token_weight, classes[0], options.ignored)
+            denominator = denominator_of(target, weight, token_weight, classes[0], options.ignored)
         total = total / denominator
     return total.to(options.dtype)
 
@@ -257,13 +286,15 @@ def _of_logits(logits: Any, target: Any, weight: Any, reduction: str, options: O
     return loss[0] if single and reduction == "none" else loss
 
 
-def _counted(target: Any, classes: int, ignored: int) -> Any:
+def counted_targets(target: Any, classes: int, ignored: int) -> Any:
     return (target != ignored) & (target >= 0) & (target < classes)
 
 
-def _denominator(target: Any, weight: Any, token_weight: Any, classes: int, ignored: int) -> Tensor:
+def denominator_of(
+    target: Any, weight: Any, token_weight: Any, classes: int, ignored: int
+) -> Tensor:
     """The sum of the weights of targets that count, in FLOAT."""
-    counted = _counted(target, classes, ignored)
+    counted = counted_targets(target, classes, ignored)
     shares = counted.float()
     if weight is not None:
         shares = shares * weight.float()[torch.where(counted, target, 0)]
@@ -305,7 +336,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         ), *rest
 
 
-class _Sums(NamedTuple):
+class Sums(NamedTuple):
     """Gradients, those of weights and bias as they were added up: with all columns of a chunk, in the dtype of sums, and to be scaled."""
 
     of_input: Any
@@ -337,11 +368,12 @@ class _Sums(NamedTuple):
         return rounded
 
 
-def _chunk_rows(rows: int, row_bytes: int, options: Options) -> int:
-    """How many rows a chunk has; many are a multiple of 128."""
-    size = options.rows or (options.memory // row_bytes if options.memory else -(-rows // PARTS))
-    if not options.rows and not options.memory:
-        size = min(size, MOST_ROWS)
+def _chunk_rows(rows: int, row_bytes: int, memory: int, asked: int, spare: int) -> int:
+    """How many rows a chunk has, of so many bytes at the most or of so many rows; by default a part of all, or those that take no more than memory that is spare; many are
+    a multiple of 128."""
+    size = asked or (
+        memory // row_bytes if memory else min(max(-(-rows // PARTS), spare), MOST_ROWS)
+    )
     size = size // 128 * 128 if size > 128 else size
     return max(1, min(size, rows))
 
@@ -351,99 +383,127 @@ def _pitch(classes: int, aligned: bool) -> int:
     return -(-classes // ALIGNED) * ALIGNED if aligned else classes
 
 
+class Layer:
+    """A linear layer's logits chunk by chunk, and what becomes of the gradients of these."""
+
+    def __init__(
+        self, input: Any, linear_weight: Any, bias: Any, wanted: Sequence[bool], softcap: float, memory: int = 0, rows: int = 0,
+        accumulated: bool = True,
+    ) -> None:  # fmt: skip
+        self.input, self.linear_weight, self.bias, self.wanted = input, linear_weight, bias, wanted
+        self.softcap, self.accumulated, self.classes = softcap, accumulated, linear_weight.shape[0]
+        self.short = input.dtype is not torch.float32
+        self.pitch = pitch = _pitch(self.classes, self.short and input.is_cuda)
+        more = pitch - self.classes
+        if more:
+            self.linear_weight = torch_functional.pad(linear_weight, (0, 0, 0, more))
+            self.bias = None if bias is None else torch_functional.pad(bias, (0, more))
+        buffers = 2 if softcap and any(wanted) else 1
+        # The 16-bit gradient of weights that are added up in FLOAT takes its memory when chunks have left theirs: so many rows of logits.
+        spare = input.shape[1] // buffers if self.short and accumulated and wanted[1] else 0
+        self.step = _chunk_rows(len(input), buffers * pitch * input.dtype.itemsize, memory, rows, spare)  # fmt: skip
+        self.memory = input.new_empty(buffers, self.step, pitch)
+        self.of_input = self.of_weight = self.of_bias = None
+        if wanted[0]:
+            self.of_input = torch.empty_like(input, memory_format=torch.contiguous_format)
+
+    def __iter__(self) -> Iterator[tuple[int, int, Any]]:
+        """Each chunk's first row, the one behind its last, and its logits with all columns."""
+        rows = len(self.input)
+        for begin, end in itertools.pairwise([*range(0, rows, self.step), rows]):
+            x, whole = self.input[begin:end], self.memory[0, : end - begin]
+            if self.bias is None:
+                torch.mm(x, self.linear_weight.t(), out=whole)
+            else:
+                torch.addmm(self.bias, x, self.linear_weight.t(), out=whole)
+            if self.softcap:
+                _soft_cap.into(whole, whole, self.softcap)
+            yield begin, end, whole
+
+    def place(self, whole: Any) -> Any:
+        """Where the gradient of a chunk is written: over its logits, unless the soft cap's gradient is made of these, too."""
+        return self.memory[1, : len(whole)] if self.softcap else whole
+
+    def take(self, begin: int, end: int, gradient: Any, whole: Any, columns: int, scale: Any) -> None:  # fmt: skip
+        """Add the gradient of a chunk, with so many columns that were written, to those that are wanted."""
+        if self.softcap:
+            ours = gradient[:, : self.classes]
+            _soft_cap_backward.into(ours, ours, whole[:, : self.classes], self.softcap)
+        if columns != self.pitch:
+            gradient[:, self.classes :] = 0  # what is no number there would spread
+        if self.of_input is not None:
+            _product(self.of_input[begin:end], gradient, self.linear_weight, scale)
+        if self.wanted[1]:
+            self.of_weight = _plus_product(self.of_weight, gradient.t(), self.input[begin:end], self.accumulated)  # fmt: skip
+        if self.wanted[2]:
+            part = gradient.sum(0, dtype=torch.float32)
+            self.of_bias = part if self.of_bias is None else self.of_bias.add_(part)
+
+    def sums(self, scale: Any) -> Sums:
+        return Sums(self.of_input, self.of_weight, self.of_bias, scale, self.classes, self.input.dtype)  # fmt: skip
+
+
 def _chunks(
     tensors: Tensors, gradient: Any, wanted: Sequence[bool], options: Options
-) -> tuple[Any, _Sums]:
+) -> tuple[Any, Sums]:
     """The loss, and the gradients that are wanted of inputs, weights and bias: of the loss itself, or, with a number for each row, of their losses."""
     input, linear_weight, bias, target, weight, token_weight, denominator = tensors
-    rows, classes, dtype = input.shape[0], linear_weight.shape[0], input.dtype
-    short = dtype is not torch.float32
-    pitch = _pitch(classes, short and input.is_cuda)
-    if pitch != classes:
-        linear_weight = torch_functional.pad(linear_weight, (0, 0, 0, pitch - classes))
-        bias = None if bias is None else torch_functional.pad(bias, (0, pitch - classes))
+    layer = Layer(input, linear_weight, bias, wanted, options.softcap, options.memory, options.rows, options.accumulated)  # fmt: skip
+    rows, classes, dtype = input.shape[0], layer.classes, input.dtype
     scale = None  # of sums, which is a number on the device
     if options.reduction == "mean" and gradient is None:
         if denominator is None:
-            denominator = _denominator(target, weight, token_weight, classes, options.ignored)
+            denominator = denominator_of(target, weight, token_weight, classes, options.ignored)
         scale = denominator.float().reciprocal()
     factors = None if weight is None else weight.float()
     # Classes that are none have no share in a row, but would in what smoothing spreads; targets must not be among them.
-    columns = classes if options.smoothing else pitch
+    columns = classes if options.smoothing else layer.pitch
     if columns != classes:
         factors = None if factors is None else torch_functional.pad(factors, (0, columns - classes))
         target = torch.where(target < classes, target, options.ignored)
     shares = gradient if gradient is not None else input.new_ones(rows)
     if token_weight is not None:
         shares = shares * token_weight
-    if scale is not None and not short:
-        shares, scale = (
-            shares * scale,
-            None,
-        )  # FLOAT's digits bear it; sums of 16 bits are scaled before they are rounded
+    if scale is not None and not layer.short:
+        # FLOAT's digits bear it; sums of 16 bits are scaled before they are rounded.
+        shares, scale = shares * scale, None
     shares = shares.to(dtype)
-    buffers = 2 if options.softcap and any(wanted) else 1
-    step = _chunk_rows(rows, buffers * pitch * dtype.itemsize, options)
-    memory = input.new_empty(buffers, step, pitch)
     losses = torch.empty(rows, dtype=torch.float32, device=input.device)
-    of_input = torch.empty_like(input, memory_format=torch.contiguous_format) if wanted[0] else None
-    of_weight = of_bias = None
-    for begin, end in itertools.pairwise([*range(0, rows, step), rows]):
-        x, t, whole = input[begin:end], target[begin:end], memory[0, : end - begin]
-        if bias is None:
-            torch.mm(x, linear_weight.t(), out=whole)
-        else:
-            torch.addmm(bias, x, linear_weight.t(), out=whole)
-        if options.softcap:
-            _soft_cap.into(whole, whole, options.softcap)
+    for begin, end, whole in layer:
+        t = target[begin:end]
         if columns != classes:
             whole[:, classes:] = -math.inf
         logits = whole[:, :columns]
         numbers = "none", options.ignored, options.smoothing, options.zloss_scale
         loss, top, rest = _FORWARD.call(logits, t, factors, *numbers)
-        losses[begin:end] = _exact(loss, logits, t, top, rest, factors, options) if short else loss
-        if not any(wanted):
-            continue
-        given = shares[begin:end], logits, top, rest, t, factors, *numbers
-        if options.softcap:  # whose gradient is made of the logits, too
-            whole = memory[1, : end - begin]
-            _BACKWARD.into(whole[:, :columns], *given)
-            ours = whole[:, :classes]
-            _soft_cap_backward.into(ours, ours, logits[:, :classes], options.softcap)
-        else:
-            _BACKWARD.into(logits, *given)
-        if columns != pitch:
-            whole[:, classes:] = 0  # what is no number there would spread
-        if of_input is not None:
-            _product(of_input[begin:end], whole, linear_weight, scale)
-        if wanted[1]:
-            of_weight = _plus_product(of_weight, whole.t(), x, options.accumulated)
-        if wanted[2]:
-            part = whole.sum(0, dtype=torch.float32)
-            of_bias = part if of_bias is None else of_bias.add_(part)
-    sums = _Sums(of_input, of_weight, of_bias, scale, classes, dtype)
+        if layer.short and not options.smoothing:
+            loss = exact_losses(logits, t, top, rest, factors, options.ignored, options.zloss_scale)
+        losses[begin:end] = loss
+        if any(wanted):
+            place = layer.place(whole)
+            _BACKWARD.into(place[:, :columns], shares[begin:end], logits, top, rest, t, factors, *numbers)  # fmt: skip
+            layer.take(begin, end, place, whole, columns, scale)
     if token_weight is not None:
         losses = losses * token_weight
     if options.reduction == "none":
-        return losses.to(options.dtype), sums
+        return losses.to(options.dtype), layer.sums(scale)
     total = losses.sum(dtype=torch.float64)
     total = total / denominator if options.reduction == "mean" else total
-    return total.to(options.dtype), sums
+    return total.to(options.dtype), layer.sums(scale)
 
 
-def _exact(
-    loss: Any, logits: Any, target: Any, top: Any, rest: Any, factors: Any, options: Options
+def exact_losses(
+    logits: Any, target: Any, top: Any, rest: Any, weight: Any, ignored: int, zloss_scale: float
 ) -> Any:
-    """The losses of 16-bit logits in FLOAT, unless all classes would have to be read again for smoothing."""
-    if options.smoothing:
-        return loss
-    counted = _counted(target, logits.shape[1], options.ignored)
+    """The losses of 16-bit logits (C,) or (N, C, ...) in FLOAT; with smoothing all classes would have to be read again."""
+    axis = min(1, logits.dim() - 1)
+    counted = counted_targets(target, logits.shape[axis], ignored)
     safe = torch.where(counted, target, 0)
-    losses = (top - logits.gather(1, safe[:, None])[:, 0]) + rest
-    if factors is not None:
-        losses = losses * factors[safe]
-    if options.zloss_scale:
-        losses = losses + options.zloss_scale * (top + rest).square()
+    losses = (top - logits.gather(axis, safe.unsqueeze(axis)).squeeze(axis)) + rest
+    if weight is not None:
+        losses = losses * weight.float()[safe]
+    if zloss_scale:
+        losses = losses + zloss_scale * (top + rest).square()
     return torch.where(counted, losses, 0.0)
 
 

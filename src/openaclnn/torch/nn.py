@@ -109,15 +109,21 @@ class NLLLoss2d(NLLLoss):
 
 
 class CrossEntropyLoss(_Ours, torch.nn.CrossEntropyLoss):
-    """`torch.nn.CrossEntropyLoss` by our kernels; `functional.cross_entropy` says what the last two are.
+    """`torch.nn.CrossEntropyLoss` by our kernels; `functional.cross_entropy` says what the last three are, and what a call may be given beside the target.
 
     >>> CrossEntropyLoss(zloss_scale=1e-4)(torch.zeros(2, 4), torch.tensor([0, 3]))
     tensor(1.3865)
     """
 
-    __constants__ = [*torch.nn.CrossEntropyLoss.__constants__, "zloss_scale", "inplace"]
+    __constants__ = [
+        *torch.nn.CrossEntropyLoss.__constants__,
+        "zloss_scale",
+        "inplace",
+        "return_z_loss",
+    ]
     zloss_scale: float = 0.0  # also of a module of PyTorch's that becomes one of these
     inplace: bool = False
+    return_z_loss: bool = False
 
     def __init__(
         self,
@@ -130,16 +136,20 @@ class CrossEntropyLoss(_Ours, torch.nn.CrossEntropyLoss):
         *,
         zloss_scale: float = 0.0,
         inplace: bool = False,
+        return_z_loss: bool = False,
     ) -> None:
         super().__init__(weight, size_average, ignore_index, reduce, reduction, label_smoothing)
         self.zloss_scale = zloss_scale
         self.inplace = inplace
+        self.return_z_loss = return_z_loss
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+    def forward(
+        self, input: Tensor, target: Tensor, *, token_weight: Tensor | None = None, denominator: Tensor | float | None = None
+    ) -> Tensor:  # fmt: skip
         weight, ignored, reduction = _asked(self)
         return functional.cross_entropy(
-            input, target, weight, None, ignored, None, reduction, self.label_smoothing,
-            zloss_scale=self.zloss_scale, inplace=self.inplace,
+            input, target, weight, None, ignored, None, reduction, self.label_smoothing, zloss_scale=self.zloss_scale, inplace=self.inplace,
+            token_weight=token_weight, denominator=denominator, return_z_loss=self.return_z_loss,
         )  # fmt: skip
 
 

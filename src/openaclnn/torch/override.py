@@ -22,7 +22,7 @@ import torch
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators import registry
-from openaclnn.torch.composites import COMPOSITES, composite_key, taken_apart
+from openaclnn.torch.composites import COMPOSITES, Replaced, taken_apart
 from openaclnn.torch.counts import FUNCTIONS, Count, Served
 from openaclnn.torch.functional import INDICES, kept_ones, ones_for
 from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
@@ -385,8 +385,7 @@ def _entered(name: str) -> Any:
 
 
 def _entered_above(name: str) -> Any:
-    """The same of an operator that PyTorch makes of others."""
-    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    """The same of an operator that PyTorch makes of others, or of a function."""
     _natives[name] = []
     attempt, apart = _attempt(name), taken_apart(name)
 
@@ -394,9 +393,7 @@ def _entered_above(name: str) -> Any:
         result = attempt(*arguments, **more)
         return as_raised(apart, *arguments, **more) if result is NotImplemented else result
 
-    for device in DEVICES if torch.cuda.is_available() else DEVICES[:1]:
-        library.impl(name, tried, composite_key(device))
-    return library
+    return Replaced(name, tried, DEVICES if torch.cuda.is_available() else DEVICES[:1])
 
 
 def _original(name: str, device: str) -> Any:

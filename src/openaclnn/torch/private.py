@@ -177,8 +177,9 @@ def forget_dispatch(name: str) -> None:
     """Let PyTorch's tracers, which remember where the dispatcher has a kernel of an operator of `torch.ops.aten`, look again. Of one at
     autograd's key that is gone they would take its place for that of the operator's derivative: traced, it then had none, silently.
     """
-    overload = getattr(torch.ops.aten, name).default
-    getattr(overload, "_dispatch_cache", {}).clear()
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is not None:
+        getattr(packet.default, "_dispatch_cache", {}).clear()
 
 
 def keep_compiler_out(function: Any) -> bool:

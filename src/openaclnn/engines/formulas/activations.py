@@ -214,22 +214,30 @@ def hardswish_backward_v2(gradient: Value, x: Value) -> Value:
 # mish(x) = x tanh(log1p(e^x)) = x n / (n + 2) with n = e^x (e^x + 2). All terms are positive; above 0 all are divided by e^2x.
 
 
+def _upper(x: Value, e: Value) -> Value:
+    """n, or that over e^2x, by e^-|x|."""
+    return where(x > 0, 1.0 + 2.0 * e, e * (e + 2.0))
+
+
+def _more(x: Value, e: Value) -> Value:
+    """2, or that over e^2x."""
+    return where(x > 0, 2.0 * e * e, 2.0)
+
+
 @formula
 def mish(x: Value) -> Value:
     e = exp(-abs(x))
-    below = e * (e + 2.0)
-    above = 1.0 + 2.0 * e
-    return x * where(x <= 0, below / (below + 2.0), above / (above + 2.0 * e * e))
+    upper = _upper(x, e)
+    return x * (upper / (upper + _more(x, e)))
 
 
 @formula
 def mish_backward(gradient: Value, x: Value) -> Value:
     e = exp(-abs(x))
-    positive = x > 0
-    upper = where(positive, 1.0 + 2.0 * e, e * (e + 2.0))
-    whole = upper + where(positive, 2.0 * e * e, 2.0)
+    upper = _upper(x, e)
+    whole = upper + _more(x, e)
     # sigmoid(x) (1 - t^2), of t = tanh(log1p(e^x))
-    slope = 4.0 * e * (1.0 + e) * where(positive, e, 1.0) / (whole * whole)
+    slope = 4.0 * e * (1.0 + e) * where(x > 0, e, 1.0) / (whole * whole)
     return gradient * fma(x, slope, upper / whole)
 
 

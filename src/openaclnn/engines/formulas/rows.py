@@ -7,9 +7,9 @@ is computed in. Where a row has some of all classes, from a plan's `first_class`
 of these, and says nothing of layouts, lanes, tiles or loops. What not all engines have is refused at import, with its line and what to write instead.
 
 Calling it once with symbols gives its `Graph`: values, the same computation once, each behind those it needs. A value has a level:
-how many passes over the row must end before it is known. A reduction's is one more than its operand's, except the total
-of exp(x - largest(x)), which has the level of largest(x): one pass can keep both and rescale. Engines walk the graph: NumPy
-computes value by value, the others write a loop a level, or hold the row in registers and write none.
+how many passes over the row must end before it is known. A reduction's is one more than its operand's, except the totals
+of p = exp(x - largest(x)) and of p * maximum(x - largest(x), a constant), which have the level of largest(x): one pass can keep all and rescale. Engines walk
+the graph: NumPy computes value by value, the others write a loop a level, or hold the row in registers and write none.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Node:
     level: int
     truth: bool  # a comparison
     kind: str = ""  # of an input: "Row", "PerClass", "PerRow", "Target"
-    online: Node | None = None  # of total(exp(a - largest(a))): largest(a)
+    online: Node | None = None  # of totals that are rescaled when largest(a) grows: largest(a)
 
     __hash__ = object.__hash__
     __array_ufunc__ = None  # NumPy's functions refuse it
@@ -127,6 +127,11 @@ class Node:
     @property
     def words(self) -> Graph:
         return self.graph
+
+    @property
+    def sums_powers(self) -> bool:
+        """Whether it is total(exp(a - largest(a))), which lies between 1 and the number of classes, or is NaN."""
+        return self.online is not None and len(self.of) == 1
 
     def _with(self, sign: str, left: Any, right: Any) -> Node:
         return self.graph.operator(sign, left, right)
@@ -252,9 +257,14 @@ class Graph:
     def _reduction(self, name: str, x: Any) -> Node:
         operand = self.value(x)
         online = _rescaled_by(operand) if name == "total" else None
+        of: tuple[Node, ...] = (operand,)
+        if online is None and name == "total" and _is_weighted(operand):
+            # Where the largest grows by d, each x - largest(x) falls by it: what was summed does by d times the powers' total.
+            online = _rescaled_by(operand.of[0])
+            of = operand, self.total(operand.of[0])
         level = operand.level + (online is None)
         axes = operand.axes.replace("c", "")
-        return self.node(name, (operand,), axes=axes, level=level, online=online)
+        return self.node(name, of, axes=axes, level=level, online=online)
 
     def total(self, x: Any) -> Node:
         return self._reduction("total", x)
@@ -325,6 +335,15 @@ def _rescaled_by(operand: Node) -> Node | None:
         if top.what == "largest" and top.of[0] is a:
             return top
     return None
+
+
+def _is_weighted(operand: Node) -> bool:
+    """Whether it is exp(a - largest(a)) * maximum(a - largest(a), a constant)."""
+    if operand.what != "*" or _rescaled_by(operand.of[0]) is None:
+        return False
+    power, factor = operand.of
+    below, constant = factor.of if factor.what == "maximum" else (None, None)
+    return below is power.of[0] and constant is not None and constant.what == "constant"
 
 
 class RowReader(Reader):

@@ -40,7 +40,7 @@ def is_power_of_largest(node: Node) -> bool:
 
 def is_reciprocal(node: Node) -> bool:
     """Whether a division is as good as multiplying by its divisor's reciprocal: that lies between 1 and the number of classes."""
-    return node.what == "/" and "c" in node.axes and node.of[1].online is not None
+    return node.what == "/" and "c" in node.axes and node.of[1].sums_powers
 
 
 @dataclass
@@ -229,6 +229,9 @@ class _Total:
     def scale(self, factor: Value) -> None:
         self.sum.set(self.sum.get() * factor)
 
+    def add(self, other: _Total, factor: Value) -> None:
+        self.sum.set(self.sum.get() + other.sum.get() * factor)
+
     def get(self, line: Line) -> Value:
         return line.reduced(self.sum.get(), operator.add)
 
@@ -275,13 +278,13 @@ class Passes:
             if node.index in self.schedule.numbers:
                 self.numbers[node.index] = value if node.truth else value.to("f32")
                 self.reciprocals[node.index] = value
-                if node.online is not None:
+                if node.sums_powers:
                     self.reciprocals[node.index] = (1.0 / value).to("f32")
 
     def _number(self, node: Node) -> Value:
         """What is computed once a row."""
         operands = [self.known[one.index] for one in node.of]
-        if node.what == "log" and node.of[0].online is not None:
+        if node.what == "log" and node.of[0].sums_powers:
             # Of 1 and more: what is more than 1 has all digits that FLOAT shows, for a third of the time.
             return log1p_32(self.code, (operands[0] - 1.0).to("f32")).to("f64")
         if node.what in OPERATORS or node.what in Words64.WIDE:
@@ -333,9 +336,15 @@ class Passes:
                 old = variable.get().to("f64")
                 factor = power64(code, old - top.to("f64"))
                 factor = (old == -math.inf).choose(0.0, factor)
-                for node in phase.reductions:
-                    if node.online is not None and node.online.index == index:
-                        running[node.index].scale(factor)
+                rescaled = [n for n in phase.reductions if n.online is not None and n.online.index == index]  # fmt: skip
+                for node in rescaled:
+                    if (
+                        not node.sums_powers
+                    ):  # those that the powers' total has not been rescaled for
+                        fall = (old == -math.inf).choose(0.0, old - top.to("f64"))
+                        running[node.index].add(running[node.of[1].index], fall)
+                for node in rescaled:
+                    running[node.index].scale(factor)
             variable.set(top)
             # A block of minus infinity alone adds nothing, if there are others.
             self.numbers[index] = (line.several & (top == -math.inf)).choose(0.0, top)

@@ -349,14 +349,11 @@ class Words:
         return (self.abs(x) < 2.0**-26).choose(x, value)
 
     def logit(self, x: Any) -> Any:
-        below = 1.0 - x
-        ratio = x / below
-        left = fma(-ratio, below, x) - ratio * ((1.0 - below) - x)
-        n, f = self._mantissa(maximum(ratio, 2.0**-126))
-        value = self._log(n, f, left / x)
-        value = (x < 2.0**-126).choose(self.log(x), value)
-        value = (x == 1.0).choose(self._value(math.inf), value)
-        return ((x >= 0.0) & (x <= 1.0)).choose(value, self._value(math.nan))
+        below, raised = 1.0 - x, x * 2.0**23  # so that none is subnormal
+        ratio = raised / below
+        left = fma(-ratio, below, raised) - ratio * ((1.0 - below) - x)
+        n, f = self._mantissa(ratio)
+        return self._defined(ratio, self._log(n - 23, f, left / raised))
 
     # The normal distribution.
 
@@ -423,7 +420,8 @@ class Words:
         return (x < 0.0).choose(2.0 - tail, tail)
 
     def erfinv(self, x: Any) -> Any:
-        w = -self.log(fma(-x, x, 1.0))
+        below = fma(-x, x, 1.0)
+        w = -self._log(*self._mantissa(below))
         central = w < 5.0
         v = central.choose(w - 2.5, self.sqrt(w) - 3.0)
         value = self._polynomial(INVERSE, v)
@@ -431,7 +429,8 @@ class Words:
         (last, left), (tail_last, tail_left) = INVERSE_LAST, INVERSE_TAIL_LAST
         value = fma(v, value, left) + last
         tail = fma(v, tail, tail_left) + tail_last
-        return (self.abs(x) == 1.0).choose(x * math.inf, x * central.choose(value, tail))
+        special = (below == 0.0).choose(x * math.inf, self._value(math.nan))
+        return (below > 0.0).choose(x * central.choose(value, tail), special)
 
     def _polynomial(self, coefficients: tuple[float, ...], x: Any) -> Any:
         value = fma(x, coefficients[0], coefficients[1])

@@ -15,7 +15,7 @@ from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.formulas.language import functions_of
-from openaclnn.engines.gpu.formulas.translation import DIVIDE, translated
+from openaclnn.engines.gpu.formulas.translation import DIVIDE, NUMBER, translated
 from openaclnn.engines.gpu.formulas.words import WORDS, divide
 
 TRITON_TYPES = {FLOAT: tl.float32, FLOAT16: tl.float16, BFLOAT16: tl.bfloat16}
@@ -43,7 +43,15 @@ def constexprs(names: Iterable[str]) -> str:
 @functools.cache
 def compiled(formula: Formula) -> Any:
     """The formula as a function that kernels call."""
-    return define(translated(formula.function, PRECISE_WORDS), {**WORDS, DIVIDE: divide})
+    return define(
+        translated(formula.function, PRECISE_WORDS), {**WORDS, DIVIDE: divide, NUMBER: number}
+    )
+
+
+@triton.jit
+def number(value):
+    """A number of the source as a value, which may divide others."""
+    return tl.full([], value, tl.float32)
 
 
 class Names:

@@ -50,11 +50,16 @@ NEUTRAL = {"total": "0.0", "largest": "float('-inf')"}
 
 @triton.jit
 def total_of(x, AXIS: tl.constexpr):
-    """What a thread holds in pairs first, whose roundings are few."""
+    return tl.sum(held_total(x), AXIS, keep_dims=True)
+
+
+@triton.jit
+def held_total(x):
+    """What a thread holds, in pairs, whose roundings are few."""
     for _ in tl.static_range(PAIRINGS):
         if x.shape[0] > 1:
             x = tl.sum(tl.reshape(x, [2, x.shape[0] // 2, x.shape[1], x.shape[2]]), 0)
-    return tl.sum(x, AXIS, keep_dims=True)
+    return x
 
 
 @triton.jit
@@ -63,16 +68,20 @@ def largest_of(x, y):
 
 
 @triton.jit
-def largest(x, AXIS: tl.constexpr):
+def largest_along(x, AXIS: tl.constexpr):
     """NaN where one is. Interpreted, a reduction by a function would take seconds for each program."""
     if INTERPRETED:
-        unknown = tl.sum(tl.sum((x != x).to(tl.int32), 0, keep_dims=True), AXIS, keep_dims=True) > 0
-        top = tl.max(tl.max(x, 0, keep_dims=True), AXIS, keep_dims=True)
+        unknown = tl.sum((x != x).to(tl.int32), AXIS, keep_dims=True) > 0
+        top = tl.max(tl.where(x != x, float("-inf"), x), AXIS, keep_dims=True)
         result = tl.where(unknown, float("nan"), top)
     else:
-        top = tl.reduce(x, 0, largest_of, keep_dims=True)
-        result = tl.reduce(top, AXIS, largest_of, keep_dims=True)
+        result = tl.reduce(x, AXIS, largest_of, keep_dims=True)
     return result
+
+
+@triton.jit
+def largest(x, AXIS: tl.constexpr):
+    return largest_along(largest_along(x, 0), AXIS)
 
 
 @triton.jit
@@ -86,16 +95,17 @@ def share(x, whole, PRECISE: tl.constexpr):
 
 
 MINUS_LN2 = tl.constexpr(-0.6931471805599453)
+LOWEST_POWER = tl.constexpr(-200.0)  # whose power FLOAT cannot tell from 0
 
 
 @triton.jit
 def power(x, top, PRECISE: tl.constexpr):
     """exp(x - top) for the largest of its row: the hardware's power of two of a product, made better by what that lost where it shows. It is 1 where
-    both are equal, and 0 from -200 on, which FLOAT cannot tell from less.
+    both are equal, and 0 from LOWEST_POWER on.
     """
     shifted = x - top
     if PRECISE:
-        shifted = tl.maximum(shifted, -200.0, propagate_nan=tl.PropagateNan.ALL)
+        shifted = tl.maximum(shifted, LOWEST_POWER, propagate_nan=tl.PropagateNan.ALL)
         exponent = shifted * LOG2_E
         result = tl.exp2(exponent)
         result = tl.fma(result, tl.fma(exponent, MINUS_LN2, shifted), result)
@@ -105,12 +115,10 @@ def power(x, top, PRECISE: tl.constexpr):
 
 
 @triton.jit
-def ratio(x, y):
-    """exp(-|x - y|); 1 for two infinities of one sign, and for NaN: the largest of all is what they make it. It is as exact as its
-    part in a sum from 1 on needs.
-    """
+def below(x, y):
+    """-|x - y|, not below a number whose power is 0; 0 for two infinities of one sign, and for NaN: the largest of all is what they make it."""
     distance = tl.minimum(tl.abs(x - y) * -1.0, 0.0, propagate_nan=tl.PropagateNan.NONE)
-    return tl.exp2(distance * LOG2_E)
+    return tl.maximum(distance, LOWEST_POWER)
 
 
 @triton.jit
@@ -212,13 +220,11 @@ class _Writer:
                 if self.traversal.shared:
                     place = f"number * {len(self.reductions)} + {[own.index for own in self.reductions].index(node.index)}"
                     text = f"joined({text}, exchange + ({place}) * PIECES, block, {node.what == 'total'})"
-            case "/" if node.of[1].online is not None:
+            case "/" if node.of[1].sums_powers:
                 text = f"share({', '.join(operands)}, PRECISE)"
             case "/":
                 text = f"divide({', '.join(operands)})"
-            case "log" if (
-                node.of[0].online is not None
-            ):  # with the largest one's 1 among what is summed
+            case "log" if node.of[0].sums_powers:  # with the largest one's 1 among what is summed
                 text = f"log_from_one({operands[0]}, PRECISE)"
             case "exp" if _is_below_largest(node.of[0]):
                 text = f"power({', '.join(map(self.name, node.of[0].of))}, PRECISE)"
@@ -237,7 +243,7 @@ class _Writer:
 
     def masked(self, node: Node) -> str:
         """A reduction's operand, with the neutral element for classes beyond the last."""
-        (operand,) = node.of
+        operand = node.of[0]
         value, neutral = self.name(operand), NEUTRAL[node.what]
         if self.beyond(operand) == neutral:
             return value
@@ -453,26 +459,53 @@ class _Writer:
         ]  # fmt: skip
         return self.lines(nodes)
 
+    @staticmethod
+    def online(top: Node, powers: Node, weighted: Node | None) -> list[str]:
+        """Take a tile into a lane's largest, the total of its powers, and what these are multiplied with. Of several classes of a thread the largest is
+        found first, and the sums are rescaled once; of one, there is one exp: of the sum where the element is above the largest, else of the element.
+        """
+        lanes, total = f"lanes{top.index}", f"lanes{powers.index}"
+        one = [
+            f"apart = below(own, {lanes})",
+            "less = tl.exp2(apart * LOG2_E)",
+            f"{total} = tl.where(own > {lanes}, {total} * less + 1.0, {total} + less)",
+            f"{lanes} = largest_of({lanes}, own)",
+        ]
+        several = [
+            f"new = largest_of({lanes}, largest_along(own, 0))",
+            f"apart = below(new, {lanes})",
+            "less = tl.exp2(apart * LOG2_E)",
+            # Where all are minus infinity, so that their powers are 0.
+            "apart_from_new = own - tl.where(new == float('-inf'), 0.0, new)",
+            "powers = tl.exp2(apart_from_new * LOG2_E)",
+            f"{total} = {total} * less + held_total(powers)",
+            f"{lanes} = new",
+        ]
+        if weighted is not None:
+            sums = f"lanes{weighted.index}"
+            one.insert(2, f"{sums} = tl.where(own > {lanes}, tl.fma(apart, {total}, {sums}) * less, tl.fma(apart, less, {sums}))")  # fmt: skip
+            several.insert(5, f"{sums} = tl.fma(apart, {total}, {sums}) * less + held_total(powers * tl.maximum(apart_from_new, LOWEST_POWER))")  # fmt: skip
+        return ["if HELD == 1:", *(f"    {line}" for line in one), "else:", *(f"    {line}" for line in several)]  # fmt: skip
+
     def streamed(self) -> list[str]:
         text = self.ready(0)
         for level in range(1, self.graph.levels + 1):
             own = [n for n in self.graph.nodes if n.what in NEUTRAL and n.level == level]
-            rescaled = {n.online.index: n for n in own if n.online is not None}
+            rescaled = {n.online.index: n for n in own if n.online is not None and n.sums_powers}
+            weighted = {
+                n.online.index: n for n in own if n.online is not None and not n.sums_powers
+            }
             alone, last = [n for n in own if n.online is None], []
             for node in own:
-                text.append(
-                    f"lanes{node.index} = tl.full({self.tile}, {NEUTRAL[node.what]}, tl.float32)"
-                )
+                online = node.online is not None or node.index in rescaled
+                shape = self.tile.replace("HELD", "1") if online else self.tile
+                text.append(f"lanes{node.index} = tl.full({shape}, {NEUTRAL[node.what]}, tl.float32)")  # fmt: skip
             for node in alone:
                 lanes = f"lanes{node.index}"
                 last.append(f"own = {self.masked(node)}")
                 if node.index in rescaled:
-                    # One exp: of the sum where the element is above the maximum, else of the element.
-                    total = f"lanes{rescaled[node.index].index}"
-                    last += [
-                        f"less = ratio(own, {lanes})",
-                        f"{total} = tl.where(own > {lanes}, {total} * less + 1.0, {total} + less)",
-                    ]
+                    last += self.online(node, rescaled[node.index], weighted.get(node.index))
+                    continue
                 step = f"{lanes} + own" if node.what == "total" else f"largest_of({lanes}, own)"
                 last.append(f"{lanes} = {step}")
             text += self.loop(level, tuple(n.of[0] for n in alone), "evict_last", last)
@@ -480,6 +513,9 @@ class _Writer:
                 lanes = f"lanes{node.index}"
                 if node.online is not None:
                     top = node.online.index
+                    if not node.sums_powers:
+                        fall = f"tl.maximum(lanes{top} - v{top}, LOWEST_POWER)"
+                        lanes = f"tl.fma({fall}, lanes{node.of[1].index}, {lanes})"
                     lanes = f"{lanes} * power(lanes{top}, v{top}, PRECISE)"
                 text.append(f"v{node.index} = {self.reduced(node.what, lanes)}")
             text += self.ready(level)
@@ -534,8 +570,8 @@ def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Trave
     """The kernel, for these values of the formula's switches."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
     scope = {
-        **WORDS, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power,
-        "ratio": ratio, "share": share, "total_of": total_of,
+        **WORDS, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
+        "below": below, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
     }  # fmt: skip
     _, numbers, _ = parameters_of(formula, len(graph.results), traversal)
     # Numbers are no part of a variant.

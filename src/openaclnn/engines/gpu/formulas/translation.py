@@ -9,10 +9,11 @@ from typing import Any
 
 from openaclnn.engines.formulas.language import Reader, called, definitions
 
-__all__ = ["DIVIDE", "translated"]
+__all__ = ["DIVIDE", "NUMBER", "translated"]
 
 _PRECISE = ast.keyword("PRECISE", ast.Name("PRECISE"))
 DIVIDE = "ieee_divide"  # Triton's own division is not to the last place
+NUMBER = "number"  # of the source, as a value
 
 
 def translated(function: Callable[..., Any], precise_words: frozenset[str]) -> str:
@@ -45,7 +46,10 @@ class _Translator(Reader):
         assert isinstance(made, ast.BinOp)
         literal = isinstance(made.left, ast.Constant) and isinstance(made.right, ast.Constant)
         if isinstance(made.op, ast.Div) and not literal:
-            return called(DIVIDE, [made.left, made.right])
+            by = made.right
+            if isinstance(by, ast.Constant):
+                by = called(NUMBER, [by])
+            return called(DIVIDE, [made.left, by], [_PRECISE])
         return made
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:

@@ -16,6 +16,7 @@ from triton import knobs
 __all__ = ["WORDS", "divide", "hardware_exp", "log_from_one", "reciprocal"]
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+LN_2 = tl.constexpr(0.6931471805599453)
 MINUS_LN2_HIGH = tl.constexpr(
     -0.693145751953125
 )  # 16 bits: times an exponent it is exact in float32
@@ -23,6 +24,7 @@ MINUS_LN2_LOW = tl.constexpr(-1.428606765330187e-06)
 ROUNDER = tl.constexpr(
     12582912.0
 )  # 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
+LOWER = tl.constexpr(2.0**-26)
 INFINITY = tl.constexpr(float("inf"))
 TINY = tl.constexpr(1.1754943508222875e-38)  # the smallest normal FLOAT
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
@@ -51,6 +53,14 @@ def _rest(x, rest):
 
 
 @triton.jit
+def _signed(size, x):
+    """A number with the sign of another."""
+    bits = size.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    sign = x.to(tl.int32, bitcast=True) & -0x80000000
+    return (bits | sign).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def _horner(x, a, b, c, d):
     """a x^3 + b x^2 + c x + d"""
     return tl.fma(tl.fma(tl.fma(x, a, b), x, c), x, d)
@@ -63,39 +73,47 @@ def _on(value, x, a, b, c):
 
 
 @triton.jit
+def _instruction(x, NAME: tl.constexpr):
+    """One of PTX's, of a number."""
+    return tl.inline_asm_elementwise(
+        NAME + " $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
 def reciprocal(x):
     """Right to an ulp, of numbers that are neither tiny nor huge."""
-    if INTERPRETED:
-        result = 1.0 / x
-    else:
-        result = tl.inline_asm_elementwise(
-            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
-    return result
+    return 1.0 / x if INTERPRETED else _instruction(x, "rcp.approx.ftz.f32")
+
+
+@triton.jit
+def _reciprocal_root(x):
+    """Right to 2 ulp, of numbers that are not tiny."""
+    return tl.rsqrt(x) if INTERPRETED else _instruction(x, "rsqrt.approx.ftz.f32")
+
+
+@triton.jit
+def _root(x):
+    return tl.sqrt(x) if INTERPRETED else _instruction(x, "sqrt.approx.ftz.f32")
 
 
 @triton.jit
 def _exp2(x):
     """The hardware's, which is 0 where it would be subnormal."""
-    if INTERPRETED:
-        result = tl.exp2(x)
-    else:
-        result = tl.inline_asm_elementwise(
-            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
-    return result
+    return tl.exp2(x) if INTERPRETED else _instruction(x, "ex2.approx.ftz.f32")
+
+
+@triton.jit
+def _log2(x):
+    """The hardware's, of numbers that are not subnormal: infinite for 0 and infinity, NaN below 0."""
+    return tl.log2(x) if INTERPRETED else _instruction(x, "lg2.approx.ftz.f32")
 
 
 @triton.jit
 def _hardware_log(x):
     """Right to 2^-22, near 1 of 1, else of itself: where nothing cancels, 16 bits cannot tell it from better ones."""
-    if INTERPRETED:
-        result = tl.log2(x)
-    else:
-        result = tl.inline_asm_elementwise(
-            "lg2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
-    return result * 0.6931471805599453
+    result = tl.log2(x) if INTERPRETED else _instruction(x, "lg2.approx.f32")
+    return result * LN_2
 
 
 @triton.jit
@@ -122,16 +140,16 @@ def _reduced(x, rest, BIAS: tl.constexpr):
 @triton.jit
 def exp(x, rest=None, PRECISE: tl.constexpr = True):
     """The hardware's exp2(x * log2 e) loses |x| ulps, which only FLOAT results can show."""
-    if rest is not None:
-        rest = _rest(x, rest)
     if PRECISE:
+        if rest is not None:
+            rest = _rest(x, rest)
         bits, r, curve = _reduced(_least(_most(x, -174.0), 174.0), rest, 254)
         half = (bits << 22) & 0x7F800000
         other = (bits << 23) - half
         value = (curve + r) + 1.0
         result = value * half.to(tl.float32, bitcast=True) * other.to(tl.float32, bitcast=True)
     else:
-        result = tl.exp(x if rest is None else x + rest)
+        result = tl.exp(x)
     return result
 
 
@@ -170,9 +188,34 @@ def scaled_exp(multiplier, factor, x, PRECISE: tl.constexpr):
 
 
 @triton.jit
-def scaled_expm1(multiplier, factor, x):
+def _near_expm1(x):
+    """(exp(x) - 1) / x between -0.5 and 0.5, right to 16 bits."""
+    series = _horner(x, 0.0014090389013290405, 0.00841366034001112, 0.041663624346256256, 0.16665856540203094)  # fmt: skip
+    return tl.fma(tl.fma(series, x, 0.5), x, 1.0)
+
+
+@triton.jit
+def scaled_expm1(multiplier, factor, x, PRECISE: tl.constexpr):
     """2^n (exp(r) - 1) + (2^n - 1) with factor * x = n ln 2 + r; half of it fits where 2^n does not."""
     exponent = x * factor
+    # So small an exponent is its own result, by one product if it is none that overflows.
+    product = multiplier * factor
+    fits = (tl.abs(product) >= TINY) & (tl.abs(product) < INFINITY)
+    linear = x * tl.where(fits, product, factor) * tl.where(fits, 1.0, multiplier)
+    if PRECISE:
+        result = _precise_expm1(multiplier, factor, x, exponent)
+        small = (tl.abs(exponent) < 1.4901161193847656e-08) | (
+            exponent != exponent
+        )  # NaN is not within
+    else:
+        result = (_exp2(exponent * LOG2_E) - 1.0) * multiplier
+        linear = linear * _near_expm1(exponent)
+        small = tl.abs(exponent) < 0.5
+    return tl.where(small, linear, result)
+
+
+@triton.jit
+def _precise_expm1(multiplier, factor, x, exponent):
     within = tl.minimum(tl.maximum(exponent, -60.0), 89.0)
     n = tl.floor(tl.fma(within, LOG2_E, 0.5))
     # What is beyond the bounds comes to them by its own rounded product.
@@ -186,21 +229,15 @@ def scaled_expm1(multiplier, factor, x):
     ratio = tl.fma(ratio, r, 4.1666463017e-2)
     ratio = tl.fma(ratio, r, 1.6666667163e-1)
     ratio = tl.fma(ratio, r, 0.5)
-    result = tl.fma(half, tl.fma(r * r, ratio, r), half - 0.5) * 2.0 * multiplier
-    # So small an exponent is its own result, by one product if it is none that overflows; and NaN is not within.
-    product = multiplier * factor
-    fits = (tl.abs(product) >= 1.1754943508222875e-38) & (tl.abs(product) < float("inf"))
-    linear = x * tl.where(fits, product, factor) * tl.where(fits, 1.0, multiplier)
-    small = (tl.abs(exponent) < 1.4901161193847656e-08) | (exponent != exponent)
-    return tl.where(small, linear, result)
+    return tl.fma(half, tl.fma(r * r, ratio, r), half - 0.5) * 2.0 * multiplier
 
 
 @triton.jit
 def expm1(x, rest=None, PRECISE: tl.constexpr = True):
     """2^n (exp(r) - 1) + (2^n - 1) with x = n ln 2 + r; half of it fits where 2^n does not."""
-    if rest is not None:
-        rest = _rest(x, rest)
     if PRECISE:
+        if rest is not None:
+            rest = _rest(x, rest)
         bits, r, curve = _reduced(_least(_most(x, -60.0), 89.0), rest, 126)
         half = (bits << 23).to(tl.float32, bitcast=True)
         base = half - 0.5
@@ -212,11 +249,7 @@ def expm1(x, rest=None, PRECISE: tl.constexpr = True):
         # So small a number is its own result.
         result = tl.where(tl.abs(x) < 1.4901161193847656e-08, x, value * 2.0)
     else:
-        if rest is not None:
-            x = x + rest
-        near = _horner(x, 0.0014090389013290405, 0.00841366034001112, 0.041663624346256256, 0.16665856540203094)  # fmt: skip
-        near = tl.fma(tl.fma(near, x, 0.5), x, 1.0) * x
-        result = tl.where(tl.abs(x) < 0.5, near, _exp2(x * LOG2_E) - 1.0)
+        result = tl.where(tl.abs(x) < 0.5, _near_expm1(x) * x, _exp2(x * LOG2_E) - 1.0)
     return result
 
 
@@ -249,11 +282,17 @@ def _quotient(s, r, curve):
 def _sigmoid(v, rest):
     """sigmoid(-|v + rest|) as a number and a power of two, and 2^32 times that: (1 + q) / (1 + s (1 + q)) and s."""
     if rest is not None:
-        rest = _rest(v, rest)
-        rest = tl.where(v >= 0, rest * -1.0, rest)
+        # With another sign where v is not below 0, by operations that are the same for -v and -rest, so that words of both share what follows.
+        rest = _rest(v, _signed(tl.abs(rest), rest * v) * -1.0)
     r, curve, s, raised = _below(tl.abs(v) * -1.0, rest)
     value, left = _quotient(s, r, curve)
     return value + left, s, raised
+
+
+@triton.jit
+def _lowered_sigmoid(x):
+    """2^24 sigmoid(x), right to 16 bits, where that is not subnormal."""
+    return reciprocal(_exp2(tl.fma(x, LOG2_E * -1.0, -24.0)) + 5.9604644775390625e-08)
 
 
 @triton.jit
@@ -262,10 +301,7 @@ def sigmoid(x, rest=None, PRECISE: tl.constexpr = True):
         value, s, _ = _sigmoid(x, rest)
         result = tl.where(x >= 0, tl.fma(value * -1.0, s, 1.0), value * s)
     else:
-        if rest is not None:
-            x = x + _rest(x, rest)
-        e = tl.exp(tl.abs(x) * -1.0)
-        result = tl.where(x >= 0, 1.0, e) * reciprocal(e + 1.0)
+        result = _lowered_sigmoid(x) * 5.9604644775390625e-08
     return result
 
 
@@ -274,15 +310,13 @@ def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
     if PRECISE:
         value, s, raised = _sigmoid(v, rest)
         far = v < -80.0
-        scaled = x * tl.where(far, raised, s)
-        below = scaled * value
+        below = x * tl.where(far, raised, s) * value
         below = tl.where(far, below * 2.3283064365386963e-10, below)
-        # Infinite less infinite would be NaN, and -0 less -0 is 0.
-        above = tl.where((v > 30.0) | (x == 0), x, tl.fma(scaled * -1.0, value, x))
-        result = tl.where(v > 0, above, below)
+        result = tl.where(v > 0, x * tl.fma(value * -1.0, s, 1.0), below)
     else:
-        half = tl.exp(v * 0.5)  # far below 0 the exponential alone is subnormal
-        result = tl.where(v < -80.0, x * half * half, x * sigmoid(v, rest, PRECISE))
+        value = _lowered_sigmoid(v)  # far below 0 the sigmoid alone is subnormal
+        far = x * value * 5.9604644775390625e-08
+        result = tl.where(v < -80.0, far, x * (value * 5.9604644775390625e-08))
     return result
 
 
@@ -326,14 +360,10 @@ def _sum(x, y, left):
 
 @triton.jit
 def softplus(x, rest=None, PRECISE: tl.constexpr = True):
-    if rest is not None:
+    if PRECISE and rest is not None:
         rest = _rest(x, rest)
-        if PRECISE:
-            value, left = _softened(x, tl.where(x > 0, rest * -1.0, rest), PRECISE)
-            left = tl.where(x > 0, left + rest, left)
-        else:
-            x = x + rest
-            value, left = _softened(x, None, PRECISE)
+        value, left = _softened(x, tl.where(x > 0, rest * -1.0, rest), PRECISE)
+        left = tl.where(x > 0, left + rest, left)
     else:
         value, left = _softened(x, None, PRECISE)
     if PRECISE:
@@ -351,14 +381,6 @@ def log_sigmoid(x, PRECISE: tl.constexpr = True):
     else:
         result = _least(x, 0.0) - (value + left)
     return result
-
-
-@triton.jit
-def _signed(size, x):
-    """A number with the sign of another."""
-    bits = size.to(tl.int32, bitcast=True) & 0x7FFFFFFF
-    sign = x.to(tl.int32, bitcast=True) & -0x80000000
-    return (bits | sign).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -412,10 +434,9 @@ def _log(n, f, left):
 
 @triton.jit
 def _defined(x, value):
-    """A logarithm of x also where x is 0, infinite or negative."""
-    value = tl.where(x == INFINITY, x, value)
-    value = tl.where(x == 0, -INFINITY, value)
-    return tl.where(x >= 0, value, float("nan"))
+    """A logarithm of x, which is not subnormal, also where x is 0, infinite or negative: what the hardware has is right there."""
+    special = _log2(x)
+    return tl.where(tl.abs(special) < INFINITY, value, special)
 
 
 @triton.jit
@@ -442,8 +463,9 @@ def log_from_one(x, PRECISE: tl.constexpr):
 def log(x, PRECISE: tl.constexpr = True):
     if PRECISE:
         tiny = x < TINY
-        n, f = _mantissa(tl.where(tiny, x * 8388608.0, x))
-        result = _defined(x, _log(tl.where(tiny, n - 23, n), f, 0.0))
+        raised = tl.where(tiny, x * 8388608.0, x)
+        n, f = _mantissa(raised)
+        result = _defined(raised, _log(tl.where(tiny, n - 23, n), f, 0.0))
     else:
         far = _hardware_log(x)
         result = tl.where(tl.abs(far) < 0.34, _log_near_one(x - 1.0), far)
@@ -471,19 +493,17 @@ def log1p(x, PRECISE: tl.constexpr = True):
 def logit(x, PRECISE: tl.constexpr = True):
     if PRECISE:
         below = 1.0 - x
-        ratio = x * reciprocal(below)
-        left = tl.fma(ratio * -1.0, below, x) - ratio * ((1.0 - below) - x)
-        tiny = x < TINY
-        n, f = _mantissa(tl.where(tiny, x * 8388608.0, ratio))
-        value = _log(tl.where(tiny, n - 23, n), f, left * reciprocal(_most(x, TINY)))
-        value = tl.where(x == 0, -INFINITY, tl.where(x == 1.0, INFINITY, value))
-        result = tl.where((x >= 0) & (x <= 1.0), value, float("nan"))
+        raised = x * 8388608.0  # so that none is subnormal
+        ratio = raised * reciprocal(below)
+        left = tl.fma(ratio * -1.0, below, raised) - ratio * ((1.0 - below) - x)
+        n, f = _mantissa(ratio)
+        result = _defined(ratio, _log(n - 23, f, left * reciprocal(raised)))
     else:
         d = tl.fma(x, 2.0, -1.0)
         square = d * d
         near = _horner(square, 0.3940429985523224, 0.2428084760904312, 0.40411946177482605, 0.6665311455726624)  # fmt: skip
         near = tl.fma(near * square, d, d * 2.0)
-        result = tl.where(tl.abs(d) < 0.5, near, _hardware_log(x) - _hardware_log(1.0 - x))
+        result = tl.where(tl.abs(d) < 0.5, near, _hardware_log(x) - _log2(1.0 - x) * LN_2)
     return result
 
 
@@ -533,28 +553,30 @@ def _tail(r, curve, t, rest):
 
 
 @triton.jit
-def _short_tail(t, power, factor):
-    """exp(-power) times that and a factor, right to 16 bits."""
-    u = reciprocal(t + 2.5)
-    v = u - 0.0625
+def _short_tail(t, power):
+    """2^(power - 26) times that, right to 16 bits; a power of 26 less keeps the exponential from being subnormal."""
+    u = reciprocal(t + 2.79125)
     series = _horner(
-        v, -48.35702133178711, 80.4916000366211, -42.109745025634766, 0.36358508467674255
-    )
-    series = _on(series, v, 3.0253658294677734, 2.7230851650238037, 1.2980502843856812)
-    return u * tl.fma(series, v, 0.4702676236629486) * tl.exp(power * -1.0) * factor
+        u, 62.671321868896484 * LOWER, -86.79924011230469 * LOWER, 32.21094512939453 * LOWER, 1.2680206298828125 * LOWER
+    )  # fmt: skip
+    series = _on(
+        series, u, 3.0721304416656494 * LOWER, 1.096596121788025 * LOWER, 0.39926251769065857 * LOWER
+    )  # fmt: skip
+    return u * series, _exp2(power)
 
 
 @triton.jit
 def _normal_tail(x, factor, PRECISE: tl.constexpr):
     """normal_cdf(-|x|) times a factor."""
-    size = _least(tl.abs(x), 14.46)
-    square = size * size
     if PRECISE:
+        size = _least(tl.abs(x), 14.46)
+        square = size * size
         r, curve, s = _bell(square, tl.fma(size, size, square * -1.0))
         value, left = _tail(r, curve, size, 0.0)
         result = tl.fma(value, factor, left * factor) * s
     else:
-        result = _short_tail(size, square * 0.5, factor)
+        tail, power = _short_tail(tl.abs(x), tl.fma(x * x, -0.5 * LOG2_E, 26.0))
+        result = tail * power * factor
     return result
 
 
@@ -566,16 +588,16 @@ def normal_cdf(x, PRECISE: tl.constexpr = True):
 
 @triton.jit
 def normal_pdf(x, PRECISE: tl.constexpr = True):
-    size = _least(tl.abs(x), 14.46)
-    square = size * size
     if PRECISE:
+        size = _least(tl.abs(x), 14.46)
+        square = size * size
         r, curve, s = _bell(square, tl.fma(size, size, square * -1.0))
         # 1 + q / 2 times 1 / sqrt(2 pi), half of which is added to one part after the other.
         small = tl.fma(curve, 0.1994711458683014, -1.133517e-08)
         value = tl.fma(r, 0.1994711458683014, small) + 0.3989422917366028
         result = value * s
     else:
-        result = tl.exp(square * -0.5) * 0.3989422917366028
+        result = _exp2(tl.fma(x * x, -0.5 * LOG2_E, 26.0)) * (0.3989422917366028 * LOWER)
     return result
 
 
@@ -623,52 +645,71 @@ def erf(x, PRECISE: tl.constexpr = True):
 
 @triton.jit
 def erfc(x, PRECISE: tl.constexpr = True):
-    size = _least(tl.abs(x), 10.225)
-    square = size * size
-    t = size * 1.4142135381698608
     if PRECISE:
+        size = _least(tl.abs(x), 10.225)
+        square = size * size
+        t = size * 1.4142135381698608
         r, curve, s = _bell(square * 2.0, tl.fma(size, size, square * -1.0) * 2.0)
         rest = tl.fma(size, 2.420323427e-08, tl.fma(size, 1.4142135381698608, t * -1.0))
         value, left = _tail(r, curve, t, rest)
-        tail = (value + left) * (s * 2.0)
+        result = (value + left) * (s * 2.0)
     else:
-        tail = _short_tail(t, square, 2.0)
-    return tl.where(x < 0, 2.0 - tail, tail)
+        t = tl.abs(x) * 1.4142135381698608
+        tail, power = _short_tail(t, tl.fma(x * x, LOG2_E * -1.0, 27.0))
+        result = tail * power
+    return tl.where(x < 0, 2.0 - result, result)
 
 
 @triton.jit
 def erfinv(x, PRECISE: tl.constexpr = True):
+    """x times a function of w = -log(1 - x^2): of two polynomials, or right to 16 bits of one in the root of w."""
     below = tl.fma(x, x * -1.0, 1.0)
-    w = (log(below) if PRECISE else _hardware_log(below)) * -1.0
-    is_central = w < 5.0
-    v = tl.where(is_central, w - 2.5, (tl.sqrt_rn(w) if PRECISE else tl.sqrt(w)) - 3.0)
-    central = _horner(
-        v,
-        -8.83206041635276e-09,
-        2.3177625152470682e-08,
-        4.6682100673933746e-07,
-        -3.4619886264408706e-06,
-    )
-    central = _on(
-        central, v, -4.966972028341843e-06, 0.00021834151993971318, -0.0012527336366474628
-    )
-    central = _on(central, v, -0.00417738314718008, 0.24664027988910675, -5.214786824581097e-08)
-    tail = _horner(
-        v,
-        0.00011633839312708005,
-        -0.00030996353598311543,
-        -5.8121215261053294e-05,
-        0.001485646702349186,
-    )
-    tail = _on(tail, v, -0.0035963007248938084, 0.0056867157109081745, -0.0076376707293093204)
-    tail = _on(tail, v, 0.00944532360881567, 1.001675009727478, -1.709165786678568e-08)
-    curve = tl.where(is_central, central, tail)
-    base = tl.where(is_central, 1.5014094114303589, 2.832976818084717)
-    ratio = base + curve
-    value = x * ratio
     if PRECISE:
+        n, f = _mantissa(below)
+        w = _log(n, f, 0.0) * -1.0
+        inverse = _reciprocal_root(w)
+        root = w * inverse
+        root = tl.fma(tl.fma(root * -1.0, root, w), inverse * 0.5, root)
+        is_central = w < 5.0
+        v = tl.where(is_central, w - 2.5, root - 3.0)
+        central = _horner(
+            v,
+            -8.83206041635276e-09,
+            2.3177625152470682e-08,
+            4.6682100673933746e-07,
+            -3.4619886264408706e-06,
+        )
+        central = _on(
+            central, v, -4.966972028341843e-06, 0.00021834151993971318, -0.0012527336366474628
+        )
+        central = _on(central, v, -0.00417738314718008, 0.24664027988910675, -5.214786824581097e-08)
+        tail = _horner(
+            v,
+            0.00011633839312708005,
+            -0.00030996353598311543,
+            -5.8121215261053294e-05,
+            0.001485646702349186,
+        )
+        tail = _on(tail, v, -0.0035963007248938084, 0.0056867157109081745, -0.0076376707293093204)
+        tail = _on(tail, v, 0.00944532360881567, 1.001675009727478, -1.709165786678568e-08)
+        curve = tl.where(is_central, central, tail)
+        base = tl.where(is_central, 1.5014094114303589, 2.832976818084717)
+        ratio = base + curve
         value = tl.fma(x, ratio, x * (curve - (ratio - base)))
-    return tl.where(tl.abs(x) == 1.0, x * INFINITY, value)
+        result = tl.where(below > 0, value, x * _reciprocal_root(below))  # infinite for 1, else NaN
+    else:
+        v = _root(tl.abs(_log2(below))) - 1.5
+        series = _horner(v, -1.3096706652504508e-07, 1.8600378552946495e-06, -8.144226740114391e-06, -3.609138445881399e-07)  # fmt: skip
+        series = _on(
+            series, v, 8.485373837174848e-05, -8.768069528741762e-05, -0.0004956206539645791
+        )
+        series = _on(
+            series, v, 0.0004574270860757679, 0.0027590394020080566, -0.0006515621789731085
+        )
+        series = _on(series, v, -0.014848374761641026, -0.016977310180664062, 0.175823375582695)
+        series = tl.fma(tl.fma(series, v, 0.5207884907722473), v, 1.2669825553894043)
+        result = x * tl.abs(series)  # an infinite root gives minus infinity
+    return result
 
 
 @triton.jit
@@ -698,9 +739,22 @@ def maximum(x, y):
 
 
 @triton.jit
-def divide(x, y):
-    """IEEE division; Triton's own is off by 2 ulps."""
-    return tl.div_rn(x, y)
+def divide(x, y, PRECISE: tl.constexpr = True):
+    """IEEE division; Triton's own is off by 2 ulp, which 16 bits do not show."""
+    if not PRECISE:
+        result = x / y
+    elif len(y.shape) > 0:
+        result = tl.div_rn(x, y)
+    else:
+        # By one number for all: a product and what it left, in a third of the instructions.
+        lift = tl.where(tl.abs(y) > 1e30, 2.0**-64, tl.where(tl.abs(y) < 1e-30, 2.0**64, 1.0))
+        divisor = y * lift
+        inverse = tl.div_rn(1.0, divisor)
+        product = x * inverse
+        result = tl.fma(tl.fma(product * -1.0, divisor, x), inverse, product)
+        ordinary = (tl.abs(product) > 0) & (tl.abs(product) < INFINITY)  # 0 keeps its sign
+        result = tl.where(ordinary, result, product) * lift
+    return result
 
 
 WORDS: dict[str, Any] = {

@@ -1,0 +1,306 @@
+"""Log-probabilities of chosen classes and entropies of rows of logits, with their gradients: what policy gradients and preference losses are made of.
+
+As those of `logits.py`, these are no operators of the aclnn interface, and in no registry. Classes lie along the last axis, results are FLOAT
+whatever the logits' dtype: ratios of probabilities are made of their differences. Of logits x and a temperature T, z = x / T; `excess` is 1 / T - 1.
+
+    top = max z, rest = log(sum of exp(z - top)), log p = (z - top) - rest      log p[target] has the derivative ([c = target] - p[c]) / T
+    H = -(sum of p log p) = rest - (sum of exp(z - top) (z - top)) / exp(rest)  H has the derivative -p[c] (log p[c] + H) / T
+
+A class of probability 0 has no part in H. A row whose target is ignored has log-probability, entropy and gradients 0, whatever is in it; one with
+NaN or an infinite largest logit has no probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core import checks
+from openaclnn.core.call import Call
+from openaclnn.core.checks import INVALID, Violation
+from openaclnn.core.declare import Operator, OutputSpec, Sample
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
+from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.plan import Free, Plan, class_plan, empty_plan
+from openaclnn.engines.formulas import log_probs as formulas
+from openaclnn.engines.formulas.rows import ROLES, RowFormula
+
+__all__ = ["EXCESS", "LOG_PROBS", "RULES", "log_probabilities", "row_operator"]
+
+Array = np.ndarray[Any, Any]
+ROWS, LOGITS = "(...)", "(..., C)"
+
+TEXTS = {
+    "input": "logits", "target": "class of each row",
+    "logProb": "log-probability of each row's class", "entropy": "of each row", "top": "the largest of each row", "rest": "log-sum-exp less the largest",
+    "gradLogProb": "gradient of the log-probabilities", "gradEntropy": "gradient of the entropies", "out": "gradient of the logits; may be input itself",
+}  # fmt: skip
+
+
+def _has_classes(call: Call) -> Violation | None:
+    shape = call.tensor("input").shape
+    if not shape or shape[-1] == 0:
+        return Violation("input", "(..., C) with a class at least", f"shape {shape}")
+    return None
+
+
+def _excess_in_range(call: Call) -> Violation | None:
+    if not -1 < call["excess"] < math.inf:
+        return Violation("excess", "a number above -1", str(call["excess"]))
+    return None
+
+
+def row_operator(
+    name: str, summary: str, formula: str, kernel: RowFormula, read: Sequence[str], written: Sequence[str], reference: Callable[..., Any],
+    sample: Sample, texts: dict[str, str], numbers: Sequence[Parameter] = (), told: Callable[[Call], dict[str, Any]] = lambda call: {},
+    free: Sequence[Free] = (), rules: Sequence[checks.Check] = (),
+) -> Operator:  # fmt: skip
+    """An operator of rows along the last axis: logits of any FLOAT dtype, all numbers of rows FLOAT, and results of rows of the logits' dtype."""
+    kinds = dict(zip(read, (kind for _, kind in kernel.operands), strict=True))
+    rows = [own for own, kind in kinds.items() if kind == "Row"]
+    targets = [place for place, own in enumerate(read) if kinds[own] == "Target"]
+    full = written == ["out"]
+
+    def parameter(own: str) -> Parameter:
+        if kinds.get(own) == "Target":
+            return Parameter(own, Kind.TENSOR, texts[own], ROWS, (INT64, INT32))
+        if kinds.get(own) == "PerClass":
+            return Parameter(own, Kind.TENSOR, texts[own], "(C,)", (FLOAT,), weak=False)
+        if own in rows:
+            return Parameter(own, Kind.TENSOR, texts[own], LOGITS, FLOATS, weak=own != rows[0])
+        if own in kinds:
+            return Parameter(own, Kind.TENSOR, texts[own], ROWS, (FLOAT,), weak=False)
+        c_name = own if full else f"{own}Out"
+        return Parameter(c_name, Kind.OUTPUT, texts[own], LOGITS if full else ROWS, FLOATS if full else (FLOAT,))  # fmt: skip
+
+    parameters = [parameter(own) for own in (*read, *written)]
+    inputs, outputs = parameters[: len(read)], parameters[len(read) :]
+    output_names = [own.name for own in outputs]
+
+    def of_rows(call: Call) -> tuple[tuple[int, ...], ...]:
+        return (call.tensor(rows[0]).shape[:-1],)
+
+    def of_classes(call: Call) -> tuple[tuple[int, ...], ...]:
+        return (call.tensor(rows[0]).shape[-1:],)
+
+    def results(call: Call) -> Any:
+        logits = call.tensor(rows[0])
+        made: list[OutputSpec] = [
+            (logits.shape, logits.dtype) if full else (logits.shape[:-1], FLOAT) for _ in written
+        ]
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def plan(call: Call) -> Plan:
+        logits = call.tensor(rows[0])
+        if logits.empty:
+            return empty_plan(name, (output_names[0], call.tensor(output_names[0])))
+        roles = [ROLES[kinds[own]] for own in read]
+        return class_plan(
+            name, kernel.name, FLOAT,
+            [(own, call.tensor(own), role) for own, role in zip(read, roles, strict=True)],
+            [(own, call.tensor(own), "full" if full else "positions") for own in output_names],
+            logits.shape, len(logits.shape) - 1, targets[0] if targets else -1, told(call), tuple(free),
+        )  # fmt: skip
+
+    per_class = [own for own in read if kinds[own] == "PerClass"]
+    per_row = [own for own in (*read, *output_names) if own not in (*rows, *per_class, *["out"] * full)]  # fmt: skip
+    return Operator(
+        name=name,
+        summary=summary,
+        formula=formula,
+        parameters=(*inputs, *numbers, *outputs),
+        families=frozenset(),
+        checks=(
+            checks.not_null("1", *read, *output_names),
+            *(checks.dtype_one_of("2", own.name, own.dtypes) for own in parameters),
+            *(checks.same_dtype("2", "out", rows[0]) for _ in range(full)),
+            *(checks.rank_at_most("3", own) for own in rows),
+            checks.value_check("4", "input has a class", _has_classes, INVALID),
+            *(checks.same_shape("5", own, rows[0]) for own in (*rows[1:], *(["out"] if full else []))),
+            *(checks.shape_is("5", own, of_classes, f"(C,) of {rows[0]}") for own in per_class),
+            *(checks.shape_is("5", own, of_rows, f"of {rows[0]}'s rows") for own in per_row),
+            *rules,
+        ),
+        result=results,
+        plan=plan,
+        reference=reference,
+        samples=(sample,),
+    )  # fmt: skip
+
+
+# Of probabilities, everything is computed as it stands above.
+
+
+def log_probabilities(input: Array, excess: float, work: Any) -> tuple[Array, Array, Array]:
+    z = input.astype(work) * (work(1) + work(excess))
+    top = z.max(axis=-1)
+    rest = np.log(np.exp(z - top[..., None]).sum(axis=-1, dtype=work))
+    return top, rest, (z - top[..., None]) - rest[..., None]
+
+
+def _chosen(log_p: Array, target: Array, ignored: int) -> tuple[Array, Array, Array]:
+    """Which rows count, their classes, and the log-probabilities of these."""
+    counted = (target != ignored) & (target >= 0) & (target < log_p.shape[-1])
+    safe = np.where(counted, target, 0).astype(np.int64)
+    return counted, safe, np.take_along_axis(log_p, safe[..., None], -1)[..., 0]
+
+
+def _products(log_p: Array) -> Array:
+    """p log p."""
+    return np.where(log_p == -np.inf, 0, np.exp(log_p) * log_p)
+
+
+def _forward(input: Array, target: Array | None, ignored: int, excess: float, work: Any, wanted: str) -> tuple[Array, ...]:  # fmt: skip
+    with np.errstate(all="ignore"):
+        top, rest, log_p = log_probabilities(input, excess, work)
+        results = []
+        counted: Any = True
+        if target is not None:
+            counted, _, log_prob = _chosen(log_p, target, ignored)
+            results.append(np.where(counted, log_prob, work(0)))
+        if "entropy" in wanted:
+            results.append(np.where(counted, -_products(log_p).sum(axis=-1, dtype=work), work(0)))
+        return *results, top, rest
+
+
+def reference_log_probs(
+    input: Array, target: Array, ignore_index: int = -100, excess: float = 0.0, work: Any = np.float64
+) -> tuple[Array, ...]:  # fmt: skip
+    return _forward(input, target, ignore_index, excess, work, "log_prob")
+
+
+def reference_entropy(input: Array, excess: float = 0.0, work: Any = np.float64) -> tuple[Array, ...]:  # fmt: skip
+    return _forward(input, None, 0, excess, work, "entropy")
+
+
+def reference_both(
+    input: Array, target: Array, ignore_index: int = -100, excess: float = 0.0, work: Any = np.float64
+) -> tuple[Array, ...]:  # fmt: skip
+    return _forward(input, target, ignore_index, excess, work, "log_prob, entropy")
+
+
+def _backward(
+    input: Array, target: Array | None, by_log_prob: Array | None, by_entropy: Array | None, sides: Sequence[Array], ignored: int, excess: float,
+    work: Any,
+) -> Array:  # fmt: skip
+    entropy, top, rest = (each.astype(work)[..., None] for each in sides)
+    with np.errstate(all="ignore"):
+        z = input.astype(work) * (work(1) + work(excess))
+        log_p = (z - top) - rest
+        p, out = np.exp(log_p), np.zeros_like(z)
+        counted: Any = np.True_
+        if target is not None and by_log_prob is not None:
+            counted, safe, chosen = _chosen(log_p, target, ignored)
+            one_less_p = -p
+            np.put_along_axis(one_less_p, safe[..., None], -np.expm1(chosen)[..., None], -1)
+            out = out + by_log_prob.astype(work)[..., None] * one_less_p
+        if by_entropy is not None:
+            out = out - by_entropy.astype(work)[..., None] * (_products(log_p) + p * entropy)
+        out = out * (work(1) + work(excess))
+        return np.asarray(np.where(np.asarray(counted)[..., None], out, work(0)))
+
+
+def reference_log_probs_grad(
+    grad_log_prob: Array, input: Array, target: Array, log_prob: Array, top: Array, rest: Array, ignore_index: int = -100,
+    excess: float = 0.0, work: Any = np.float64,
+) -> Array:  # fmt: skip
+    return _backward(input, target, grad_log_prob, None, (top, top, rest), ignore_index, excess, work)  # fmt: skip
+
+
+def reference_entropy_grad(
+    grad_entropy: Array, input: Array, entropy: Array, top: Array, rest: Array, excess: float = 0.0, work: Any = np.float64
+) -> Array:  # fmt: skip
+    return _backward(input, None, None, grad_entropy, (entropy, top, rest), 0, excess, work)
+
+
+def reference_both_grad(
+    grad_log_prob: Array, grad_entropy: Array, input: Array, target: Array, log_prob: Array, entropy: Array, top: Array, rest: Array,
+    ignore_index: int = -100, excess: float = 0.0, work: Any = np.float64,
+) -> Array:  # fmt: skip
+    return _backward(input, target, grad_log_prob, grad_entropy, (entropy, top, rest), ignore_index, excess, work)  # fmt: skip
+
+
+_IGNORED = Parameter("ignoreIndex", Kind.INT64, "the class that counts for nothing", default=-100)
+EXCESS = Parameter("excess", Kind.DOUBLE, "one over the temperature, less 1", default=0.0)
+RULES = (checks.value_check("6", "excess is above -1", _excess_in_range, INVALID),)
+_FREE_EXCESS = Free("excess", low=float(np.nextafter(np.float32(-1), np.float32(0))), high=float(np.finfo(np.float32).max), keeps_zero=True)  # fmt: skip
+
+
+def _operator(
+    name: str, summary: str, formula: str, kernel: RowFormula, read: Sequence[str], written: list[str], reference: Any, sample: Sample
+) -> Operator:  # fmt: skip
+    targeted = "target" in read
+
+    def told(call: Call) -> dict[str, Any]:
+        excess = float_of(call["excess"])
+        numbers = {"ignore_index": call["ignoreIndex"]} if targeted else {}
+        return {**numbers, "excess": excess, "scales": excess != 0}
+
+    numbers = (_IGNORED, EXCESS) if targeted else (EXCESS,)
+    free = (Free("ignore_index", whole=True), _FREE_EXCESS) if targeted else (_FREE_EXCESS,)
+    return row_operator(name, summary, formula, kernel, read, written, reference, sample, TEXTS, numbers, told, free, RULES)  # fmt: skip
+
+
+_PROBABILITIES = "z = (1 + excess) * input, top = max z, rest = log(sum of exp(z - top)), log p = (z - top) - rest, along the last axis\n"
+_LOG_PROB = "logProb = log p[target], 0 where the target is ignored"
+_ENTROPY = "entropy = -(sum of p * log p)"
+_BY_LOG_PROB, _BY_ENTROPY = (
+    "gradLogProb * ([c = target] - p)",
+    "gradEntropy * p * (log p + entropy)",
+)
+_ROW, _LN2 = (FLOAT, [[0, 0], [2, 2]]), math.log(2)
+_TARGETS = (INT64, [0, -100])
+
+LOG_PROBS: tuple[Operator, ...] = (
+    _operator(
+        "SelectedLogProbs", "Log-probabilities of chosen classes.", _PROBABILITIES + _LOG_PROB, formulas.selected_log_probs,
+        ["input", "target"], ["logProb", "top", "rest"], reference_log_probs,
+        Sample("two classes alike", {"input": _ROW, "target": _TARGETS}, ([-_LN2, 0], [0, 2], [_LN2, _LN2])),
+    ),
+    _operator(
+        "SelectedLogProbsGrad", "Gradient of log-probabilities of chosen classes.", f"{_PROBABILITIES}out = (1 + excess) * {_BY_LOG_PROB}, 0 in ignored rows",
+        formulas.selected_log_probs_grad, ["gradLogProb", "input", "target", "logProb", "top", "rest"], ["out"], reference_log_probs_grad,
+        Sample(
+            "two classes alike",
+            {"grad_log_prob": (FLOAT, [2, 2]), "input": _ROW, "target": _TARGETS, "log_prob": (FLOAT, [-_LN2, 0]), "top": (FLOAT, [0, 2]), "rest": (FLOAT, [_LN2, _LN2])},
+            [[1, -1], [0, 0]],
+        ),
+    ),
+    _operator(
+        "RowEntropy", "Entropies of rows of logits.", _PROBABILITIES + _ENTROPY, formulas.row_entropy,
+        ["input"], ["entropy", "top", "rest"], reference_entropy,
+        Sample("two classes alike", {"input": _ROW}, ([_LN2, _LN2], [0, 2], [_LN2, _LN2])),
+    ),
+    _operator(
+        "RowEntropyGrad", "Gradient of entropies.", f"{_PROBABILITIES}out = -(1 + excess) * {_BY_ENTROPY}", formulas.row_entropy_grad,
+        ["gradEntropy", "input", "entropy", "top", "rest"], ["out"], reference_entropy_grad,
+        Sample(
+            "with another entropy",
+            {"grad_entropy": (FLOAT, [1, 2]), "input": _ROW, "entropy": (FLOAT, [0, 0]), "top": (FLOAT, [0, 2]), "rest": (FLOAT, [_LN2, _LN2])},
+            [[_LN2 / 2, _LN2 / 2], [_LN2, _LN2]],
+        ),
+    ),
+    _operator(
+        "LogProbsAndEntropy", "Log-probabilities of chosen classes, and entropies.", f"{_PROBABILITIES}{_LOG_PROB}\n{_ENTROPY}, 0 there too",
+        formulas.log_probs_and_entropy, ["input", "target"], ["logProb", "entropy", "top", "rest"], reference_both,
+        Sample("two classes alike", {"input": _ROW, "target": _TARGETS}, ([-_LN2, 0], [_LN2, 0], [0, 2], [_LN2, _LN2])),
+    ),
+    _operator(
+        "LogProbsAndEntropyGrad", "Gradient of log-probabilities and entropies.",
+        f"{_PROBABILITIES}out = (1 + excess) * ({_BY_LOG_PROB} - {_BY_ENTROPY}), 0 in ignored rows",
+        formulas.log_probs_and_entropy_grad, ["gradLogProb", "gradEntropy", "input", "target", "logProb", "entropy", "top", "rest"], ["out"],
+        reference_both_grad,
+        Sample(
+            "with another entropy",
+            {
+                "grad_log_prob": (FLOAT, [2, 2]), "grad_entropy": (FLOAT, [1, 1]), "input": _ROW, "target": _TARGETS, "log_prob": (FLOAT, [-_LN2, 0]),
+                "entropy": (FLOAT, [0, 0]), "top": (FLOAT, [0, 2]), "rest": (FLOAT, [_LN2, _LN2]),
+            },
+            [[1 + _LN2 / 2, _LN2 / 2 - 1], [0, 0]],
+        ),
+    ),
+)  # fmt: skip
+"""Each with its gradient behind it."""
