@@ -213,7 +213,7 @@ if MODE == "interpret":
             monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(*tile))  # noqa: B023
             run_checked(Case(name, dtype, shape, 1))
 
-    @pytest.mark.parametrize("name", [*SOFTMAX, "peaks"])
+    @pytest.mark.parametrize("name", SOFTMAX)
     def test_long_rows_are_shared_among_programs(
         name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
