@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.formulas.rows import ROLES, ROW_FORMULAS, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import precision
-from openaclnn.engines.gpu.formulas.row_source import (
+from openaclnn.engines.gpu.kernels.row_source import (
     PIECES,
     SPANS,
+    Signature,
     Traversal,
     is_divided,
     row_kernel,
+    signature_of,
 )
 from openaclnn.engines.gpu.launchers.geometry import (
     CLASS_AXIS,
@@ -63,7 +65,9 @@ from openaclnn.engines.machine.numbers import (
     where,
 )
 
-__all__ = ["RowFormulas"]
+__all__ = [
+    "STREAMED_IMAGES", "STREAMED_ROWS", "RowFormulas", "RowLaunch", "RowLauncher", "Tile", "Walk", "itemsize_of",
+]  # fmt: skip
 
 LIMIT = 1 << 18  # elements of any strides that one kernel serves
 STRIDED_AXES = 3  # of positions, of that kernel
@@ -228,7 +232,7 @@ class RowLaunch:
     `kinds` are those of operands and results, by the names that kernels have for them.
     """
 
-    formula: RowFormula
+    signature: Signature
     kinds: tuple[tuple[str, str], ...]
     dense: bool
     reductions: int = 0
@@ -236,8 +240,8 @@ class RowLaunch:
     @property
     def shares(self) -> bool:
         """Whether long rows may be shared among programs: not where nothing is read again, or one might read at a target what another has written."""
-        writes = any(kind == "Row" for _, kind in self.kinds[len(self.formula.operands) :])
-        return self.dense and self.reductions > 0 and writes and not self.formula.targets
+        writes = any(kind == "Row" for _, kind in self.kinds[len(self.signature.operands) :])
+        return self.dense and self.reductions > 0 and writes and not self.signature.targets
 
     def shared(self, g: Geometry, walk: Walk, tile: Tile, own: LaunchParams) -> LaunchParams:
         """The launch that takes the place of a streamed one: a program holds up to 128 elements in a thread."""
@@ -353,10 +357,10 @@ class RowLaunch:
             args[f"step_{name}"] = step
             args |= {f"stride_{name}_{axis}": each for axis, each in enumerate(along)}
         numbers = g.numbers
-        for told in self.formula.targets:
+        for told in self.signature.targets:
             args[told] = ignored_class(g) if told == IGNORED else numbers[0]
             numbers = numbers[1:]
-        return args | {f"number_{own}": number for own, number in zip(self.formula.numbers, numbers, strict=False)}  # fmt: skip
+        return args | {f"number_{own}": number for own, number in zip(self.signature.numbers, numbers, strict=False)}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,7 +375,7 @@ class RowLauncher(ClassLauncher):
         static: Callable[[Plan], Mapping[str, int]],
     ) -> RowLauncher:  # fmt: skip
         """Over so many axes of positions."""
-        formula, kinds = launch.formula, launch.kinds
+        signature, kinds = launch.signature, launch.kinds
 
         def row_major(sizes: Sequence[Number], behind: Number, each: Mapping[str, Number]) -> Layout:  # fmt: skip
             before, classes = sizes
@@ -384,8 +388,8 @@ class RowLauncher(ClassLauncher):
             return Layout((before, behind), classes, strides)
 
         return cls(
-            name, launch, kernels, tuple(name for name, _ in kinds), len(formula.operands),
-            (*formula.targets, *formula.numbers), axes, specs, static, row_major,
+            name, launch, kernels, tuple(name for name, _ in kinds), len(signature.operands),
+            (*signature.targets, *signature.numbers), axes, specs, static, row_major,
             lambda plan: before_and_behind(plan) is not None, limit=LIMIT, row_major_alone=launch.dense,
         )  # fmt: skip
 
@@ -407,7 +411,7 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> Row
     results = [(str(place), "Row" if "c" in own.axes else "PerRow") for place, own in enumerate(graph.results)]  # fmt: skip
     kinds = (*formula.operands, *results)
     reductions = sum(node.what in ("total", "largest") for node in graph.nodes)
-    launch = RowLaunch(formula, kinds, not axes, reductions)
+    launch = RowLaunch(signature_of(formula), kinds, not axes, reductions)
     layout_axes = axes or 2
     kernels = {
         name: row_kernel(formula, switches, Traversal(by_class, streamed, launch.axes(by_class, layout_axes)))

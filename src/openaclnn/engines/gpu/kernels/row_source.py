@@ -1,0 +1,704 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+"""Row formulas as Triton's source: one kernel for each formula, traversal and number of axes.
+
+A program holds a tile: some positions and all their classes (`held`), or a chunk of these at a time (`streamed`: a loop for each
+level of the formula, then one that writes; loops alternate their direction, so that each begins with what the cache still has). Along a
+tile's first axis lie classes that a thread holds itself, which are added up without an exchange between threads; of the other two, one has
+classes and one positions. `by_class` puts the classes last, where they lie side by side in memory; otherwise positions are there. Positions
+are numbered through all their axes, or, with CUT, each program has some of one image's. Sizes and strides are the kernel's arguments, so that one kernel serves all of
+them; what the compiler must know of them for vectors are constexprs: UNIT divides the strides of rows and the size along the tile's last axis, NEAR_x
+says that neighbours along it are neighbours in memory. CLASSES is how many there are where code made for their number gains, else 0. Classes
+beyond the last give each reduction its neutral element: formulas never see them.
+
+Long rows that begin anywhere are read by vectors from the bounds before them on (VECTOR elements, or 1): what is beside a row is masked, and the
+few results that share a vector with another row are computed once more and written alone.
+
+A row that no program can hold is `shared` by several, which run at once (a cluster) and tell each other what their pieces come to.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
+from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, define, widen
+from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide, hardware_exp, log_from_one
+from openaclnn.engines.gpu.kernels.sums import await_sums, read_sum, read_wide_sum
+
+__all__ = [
+    "PIECES",
+    "SPANS",
+    "DIVISORS",
+    "OF_WEIGHTS",
+    "Signature",
+    "Traversal",
+    "is_divided",
+    "kernel_of",
+    "parameters_of",
+    "row_kernel",
+    "signature_of",
+]
+
+DIVISORS, OF_WEIGHTS = ("total_weight", "rows_counted"), ("weight_sum", "infinite_sum")
+"""Numbers of formulas that are sums over all positions, and over all classes' weights, in the order of `kernels.sums.add_up`."""
+
+
+class Signature(NamedTuple):
+    """What a kernel takes: operands by name and kind, what it is told of class indices, numbers; whether others are sums in memory, and which of its numbers a row
+    are one for all."""
+
+    name: str
+    operands: tuple[tuple[str, str], ...]
+    targets: tuple[str, ...]
+    numbers: tuple[str, ...]
+    sums: bool = False
+    singles: tuple[str, ...] = ()
+
+
+def signature_of(formula: RowFormula) -> Signature:
+    return Signature(formula.name, formula.operands, formula.targets, formula.numbers)
+
+
+class Traversal(NamedTuple):
+    """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions; whether PIECES
+    programs that run at once hold a row (`shared`)."""
+
+    by_class: bool
+    streamed: bool
+    axes: int
+    shared: bool = False
+
+
+PAIRINGS = tl.constexpr(10)  # that sum all a thread holds
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+NEUTRAL = {"total": "0.0", "largest": "float('-inf')"}
+
+
+@triton.jit
+def total_of(x, AXIS: tl.constexpr):
+    return tl.sum(held_total(x), AXIS, keep_dims=True)
+
+
+@triton.jit
+def held_total(x):
+    """What a thread holds, in pairs, whose roundings are few."""
+    for _ in tl.static_range(PAIRINGS):
+        if x.shape[0] > 1:
+            x = tl.sum(tl.reshape(x, [2, x.shape[0] // 2, x.shape[1], x.shape[2]]), 0)
+    return x
+
+
+@triton.jit
+def largest_of(x, y):
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def largest_along(x, AXIS: tl.constexpr):
+    """NaN where one is. Interpreted, a reduction by a function would take seconds for each program."""
+    if INTERPRETED:
+        unknown = tl.sum((x != x).to(tl.int32), AXIS, keep_dims=True) > 0
+        top = tl.max(tl.where(x != x, float("-inf"), x), AXIS, keep_dims=True)
+        result = tl.where(unknown, float("nan"), top)
+    else:
+        result = tl.reduce(x, AXIS, largest_of, keep_dims=True)
+    return result
+
+
+@triton.jit
+def largest(x, AXIS: tl.constexpr):
+    return largest_along(largest_along(x, 0), AXIS)
+
+
+@triton.jit
+def share(x, whole, PRECISE: tl.constexpr):
+    """x / whole for a number of each row from 1 on, or NaN: a product, made better by its remainder where that shows."""
+    inverse = tl.div_rn(1.0, whole)
+    quotient = x * inverse
+    if PRECISE:
+        quotient = tl.fma(tl.fma(quotient * -1.0, whole, x), inverse, quotient)
+    return quotient
+
+
+MINUS_LN2 = tl.constexpr(-0.6931471805599453)
+LOWEST_POWER = tl.constexpr(-200.0)  # whose power FLOAT cannot tell from 0
+
+
+@triton.jit
+def power(x, top, PRECISE: tl.constexpr):
+    """exp(x - top) for the largest of its row: the hardware's power of two of a product, made better by what that lost where it shows. It is 1 where
+    both are equal, and 0 from LOWEST_POWER on.
+    """
+    shifted = x - top
+    if PRECISE:
+        shifted = tl.maximum(shifted, LOWEST_POWER, propagate_nan=tl.PropagateNan.ALL)
+        exponent = shifted * LOG2_E
+        result = tl.exp2(exponent)
+        result = tl.fma(result, tl.fma(exponent, MINUS_LN2, shifted), result)
+    else:
+        result = tl.exp2(shifted * LOG2_E)
+    return result
+
+
+@triton.jit
+def below(x, y):
+    """-|x - y|, not below a number whose power is 0; 0 for two infinities of one sign, and for NaN: the largest of all is what they make it."""
+    distance = tl.minimum(tl.abs(x - y) * -1.0, 0.0, propagate_nan=tl.PropagateNan.NONE)
+    return tl.maximum(distance, LOWEST_POWER)
+
+
+@triton.jit
+def load_row(pointer, mask, there, LOWEST: tl.constexpr, POLICY: tl.constexpr):
+    """Classes beyond the last are 0, or lower than all others; where more than those that are `there` is read, so is that."""
+    if LOWEST and (there is not None or not pointer.dtype.scalar.element_ty.is_floating()):
+        result = tl.load(pointer, mask=mask, other=0, eviction_policy=POLICY).to(tl.float32)
+        result = tl.where(mask if there is None else there, result, float("-inf"))
+    elif LOWEST:
+        result = tl.load(pointer, mask=mask, other=float("-inf"), eviction_policy=POLICY)
+    else:
+        result = tl.load(pointer, mask=mask, other=0, eviction_policy=POLICY)
+        if there is not None:
+            result = tl.where(there, result, 0)
+    return result
+
+
+@triton.jit
+def class_of(target, classes, INDEX: tl.constexpr):
+    """A target that is compared with all classes, as these are numbered; -1 where it is none of them."""
+    return tl.where((target >= 0) & (target < classes), target, -1).to(INDEX)
+
+
+PIECES = tl.constexpr(8)  # programs of a shared row, as many as every device lets run at once
+SPANS = tl.constexpr(
+    64
+)  # classes: pieces of a row are multiples of it, so that each begins as aligned as its row
+
+
+@triton.jit
+def joined(own, memory, piece, TOTAL: tl.constexpr):
+    """A reduction of a row, in the order of its pieces, from that of a program's own; all wait until each has told its own.
+
+    Interpreted programs run one after the other and cannot wait: they run again, and find what all left the time before.
+    """
+    tl.store(memory + piece + tl.zeros([1, 1, 1], tl.int32), own)
+    zero = tl.program_id(0) * 0
+    if not INTERPRETED:
+        zero = tl.inline_asm_elementwise(
+            "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1;",
+            "=r,r", [zero], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    several = tl.load(memory + tl.arange(0, PIECES) + zero, volatile=True)
+    if TOTAL:
+        result = tl.sum(several)
+    elif INTERPRETED:
+        unknown = tl.sum((several != several).to(tl.int32)) > 0
+        result = tl.where(unknown, float("nan"), tl.max(several))
+    else:
+        result = tl.reduce(several, 0, largest_of)
+    return tl.full([1, 1, 1], result, tl.float32)
+
+
+@triton.jit
+def divisor(sums, WHICH: tl.constexpr, PARTS: tl.constexpr, MEAN: tl.constexpr):
+    """What a mean divides by."""
+    if MEAN:
+        result = read_sum(sums, WHICH, PARTS)
+    else:
+        result = tl.full([], 1.0, tl.float32)
+    return result
+
+
+@triton.jit
+def less_one(x):
+    """exp(x) - 1 of float64: near 0 a series, since the difference has few digits."""
+    near = x * (1.0 + x * (0.5 + x * (0.16666666666666666 + x * 0.041666666666666664)))
+    return tl.where(tl.abs(x) < 1e-3, near, tl.exp(x) - 1.0)
+
+
+WIDE_WORDS = {"exp": "tl.exp", "expm1": "less_one", "where": "tl.where", "abs": "tl.abs"}
+
+
+class _Writer:
+    """The lines of one kernel."""
+
+    def __init__(self, formula: Signature, graph: Graph, traversal: Traversal) -> None:
+        self.formula, self.graph, self.traversal = formula, graph, traversal
+        self.axis = "2" if traversal.by_class else "1"
+        self.tile = "[HELD, POSITIONS, LANES]" if traversal.by_class else "[HELD, LANES, POSITIONS]"
+        may_shift = traversal.streamed or traversal.shared
+        self.shifted = traversal.by_class and may_shift and traversal.axes == 1
+        needed = graph.needed(graph.results)
+        self.needed = {node.index for node in needed}
+        # What a formula of sums makes of the target's own element of a row is computed in float64: there digits cancel.
+        self.wide: set[int] = set()
+        for node in needed if formula.sums else ():
+            at_target = node.what == "at" and node.of[0].kind == "Row"
+            if at_target or (
+                "c" not in node.axes and any(own.index in self.wide for own in node.of)
+            ):
+                self.wide.add(node.index)
+        self.awaited = False
+        self.reductions = [node for node in graph.nodes if node.what in NEUTRAL]
+        maxima = [node.of[0] for node in graph.nodes if node.what == "largest"]
+        self.lowest = {node.name for node in maxima if node.kind == "Row"}
+        self.row, self.column = ("[None, :, None]", "[None, None, :]") if traversal.by_class else ("[None, None, :]", "[None, :, None]")  # fmt: skip
+
+    def name(self, node: Node) -> str:
+        if node.what == "constant":
+            return f"float('{node.name}')" if math.isinf(node.name) else repr(node.name)
+        rounded = node.index in self.wide and not node.truth
+        return f"v{node.index}.to(tl.float32)" if rounded else f"v{node.index}"
+
+    def wide_name(self, node: Node) -> str:
+        if node.what == "constant":
+            return self.name(node)
+        exact = node.truth or node.index in self.wide
+        return f"v{node.index}" if exact else f"v{node.index}.to(tl.float64)"
+
+    def wide_line(self, node: Node) -> str:
+        """The same in float64."""
+        operands = [self.wide_name(each) for each in node.of]
+        if node.what == "at":
+            x, target = node.of[0].name, self.name(node.of[1])
+            hit = f"inside & ({target} >= 0) & ({target} < classes)"
+            place = f"from_{x} + first_{x} + {target} * {self.step(x)}"
+            text = f"tl.load({place}, mask={hit}, other=0).to(tl.float32).to(tl.float64)"
+        elif node.what in WIDE_WORDS:
+            text = f"{WIDE_WORDS[node.what]}({', '.join(operands)})"
+        elif len(operands) == 2 and not node.what.isidentifier():
+            text = f"{operands[0]} {node.what} {operands[1]}"
+        else:
+            raise TypeError(f"{self.formula.name}: `{node.what}` has no float64")
+        return f"v{node.index} = {text}"
+
+    def number(self, name: str) -> str:
+        """A number of the formula, or a sum."""
+        if self.formula.sums and name == "class_count":
+            return "tl.full([], 1.0, tl.float32) * classes"
+        if self.formula.sums and name in DIVISORS:
+            return f"divisor(sums, {DIVISORS.index(name)}, PARTS, MEAN)"
+        if self.formula.sums and name in OF_WEIGHTS:
+            if "weight" in dict(self.formula.operands):
+                return f"read_wide_sum(sums, {2 + OF_WEIGHTS.index(name)}, PARTS)"
+            each = "1.0" if name == "weight_sum" else "float('inf')"
+            return f"tl.full([], {each}, tl.float64) * classes"
+        return f"tl.full([], number_{name}, tl.float32)"
+
+    def line(self, node: Node) -> str:
+        """What computes a value from those before it."""
+        if node.index in self.wide:
+            return self.wide_line(node)
+        operands = [self.name(each) for each in node.of]
+        match node.what:
+            case "input":
+                text = self.load(node)
+            case "number":
+                text = self.number(node.name)
+            case "*" if self.formula.sums and node.of[1].name in OF_WEIGHTS:
+                # As FLOAT the sum may be infinite, and 0 times it NaN.
+                text = f"({operands[0]}.to(tl.float64) * {operands[1]}).to(tl.float32)"
+            case "classes":
+                text = "tl.full([], 1.0, tl.float32) * classes"
+            case "rounded":
+                text = f"widen({operands[0]}.to(COMPUTE), COMPUTE)"
+            case "is_target":
+                text = f"c == class_of({operands[0]}, classes, INDEX)"
+            case "is_counted":
+                text = f"({operands[0]} >= 0) & ({operands[0]} < classes) & ({operands[0]} != ignore_index)"
+            case "is_inside":
+                text = f"({operands[0]} >= 0) & ({operands[0]} < classes)"
+            case "index_of":
+                text = (
+                    f"tl.where(({operands[0]} >= 0) & ({operands[0]} < classes), {operands[0]}, 0)"
+                )
+            case "at":
+                x = node.of[0].name
+                hit = f"inside & ({operands[1]} >= 0) & ({operands[1]} < classes)"
+                first = f"from_{x} + first_{x}" if node.of[0].kind == "Row" else f"from_{x}"
+                text = f"widen(tl.load({first} + {operands[1]} * {self.step(x)}, mask={hit}, other=0), COMPUTE)"
+            case "total" | "largest":
+                text = self.reduced(node.what, self.masked(node))
+                if self.traversal.shared:
+                    place = f"number * {len(self.reductions)} + {[own.index for own in self.reductions].index(node.index)}"
+                    text = f"joined({text}, exchange + ({place}) * PIECES, block, {node.what == 'total'})"
+            case "/" if node.of[1].sums_powers:
+                text = f"share({', '.join(operands)}, PRECISE)"
+            case "/":
+                text = f"divide({', '.join(operands)})"
+            case "log" if node.of[0].sums_powers:  # with the largest one's 1 among what is summed
+                text = f"log_from_one({operands[0]}, PRECISE)"
+            case "exp" if _is_below_largest(node.of[0]):
+                text = f"power({', '.join(map(self.name, node.of[0].of))}, PRECISE)"
+            case "exp" if "c" in node.axes:
+                text = f"hardware_exp({operands[0]}, PRECISE)"
+            case "neg":
+                text = f"{operands[0]} * -1.0"
+            case "~":
+                text = f"{operands[0]} == 0"
+            case word if word in WORDS:
+                precise = ["PRECISE=PRECISE"] if word in PRECISE_WORDS else []
+                text = f"{word}({', '.join(operands + precise)})"
+            case sign:
+                text = f"{operands[0]} {sign} {operands[1]}"
+        return f"v{node.index} = {text}"
+
+    def masked(self, node: Node) -> str:
+        """A reduction's operand, with the neutral element for classes beyond the last."""
+        operand = node.of[0]
+        value, neutral = self.name(operand), NEUTRAL[node.what]
+        if self.beyond(operand) == neutral:
+            return value
+        value = f"tl.where(there, {value}, {neutral})"
+        return value if "c" in operand.axes else f"tl.broadcast_to({value}, {self.tile})"
+
+    def beyond(self, node: Node) -> str:
+        """What a value is for classes beyond the last, if that is known. The power of the lowest one is 0 where its row's largest is finite, and all
+        that adds it up is NaN where that is not."""
+        if node.kind == "Row":
+            return NEUTRAL["largest" if node.name in self.lowest else "total"]
+        zero, of = NEUTRAL["total"], [self.beyond(operand) for operand in node.of]
+        if node.what in ("+", "-", "*") and of == [zero, zero]:
+            return zero
+        if node.what == "rounded":
+            return of[0]
+        if node.what == "exp" and _is_below_largest(node.of[0]):
+            a, _ = node.of[0].of
+            return zero if self.beyond(a) == NEUTRAL["largest"] else ""
+        return ""
+
+    def reduced(self, what: str, value: str) -> str:
+        if what == "total":
+            return f"total_of({value}, {self.axis})"
+        return f"largest({value}, {self.axis})"
+
+    def load(self, node: Node, policy: str = "") -> str:
+        name = node.name
+        if node.kind == "Target":
+            first = " - first_class" if "first_class" in self.formula.targets else ""
+            return f"tl.load(from_{name} + first_{name}, mask=inside, other=-1).to(tl.int64){first}"
+        if name in self.formula.singles:
+            return f"widen(tl.load(from_{name}), COMPUTE)"
+        place, mask = {
+            "Row": (self.row_place(name), "inside & there"),
+            "PerClass": (f"c * {self.step(name)}", "there"),
+            "PerRow": (f"first_{name}", "inside"),
+        }[node.kind]
+        there = "None"
+        if self.shifted and node.kind == "Row":
+            mask, there = f"({mask} if VECTOR == 1 else inside & near)", "(None if VECTOR == 1 else there)"  # fmt: skip
+        lowest = name in self.lowest
+        return f"widen(load_row(from_{name} + {place}, {mask}, {there}, {lowest}, {policy!r}), COMPUTE)"
+
+    def row_place(self, name: str) -> str:
+        place = f"first_{name} + c * {self.step(name)}"
+        return f"(begin + place if VECTOR > 1 else {place})" if self.shifted else place
+
+    def lines(self, nodes: Iterable[Node], policy: str = "") -> list[str]:
+        made = []
+        for node in nodes:
+            if node.what == "number" and node.name in DIVISORS + OF_WEIGHTS and self.formula.sums:
+                if not self.awaited:
+                    made.append("await_sums(OVERLAPPED)")
+                self.awaited = True
+            if node.what == "input" and policy:
+                made.append(f"v{node.index} = {self.load(node, policy)}")
+            elif node.what != "constant":
+                made.append(self.line(node))
+        return made
+
+    def stores(self, by_class: bool) -> list[str]:
+        made = []
+        for place, result in enumerate(self.graph.results):
+            if ("c" in result.axes) == by_class:
+                at, mask, policy = f"first_{place}", "inside", ""
+                if by_class:
+                    at, mask = self.row_place(str(place)), "inside & there"
+                    # What is written must not take the cache from what will be read again.
+                    policy = "evict_first" if self.traversal.streamed and self.graph.levels else ""
+                if by_class and self.shifted:
+                    mask = f"({mask} if VECTOR == 1 else inside & full)"
+                rounded = "" if result.what == "index_of" else ".to(COMPUTE)"
+                value = f"{self.name(result)}{rounded}.to(to_{place}.dtype.element_ty)"
+                made.append(f"tl.store(to_{place} + {at}, {value}, mask={mask}, eviction_policy={policy!r})")  # fmt: skip
+        return made
+
+    # Traversals.
+
+    def step(self, name: str) -> str:
+        """An operand's stride along the classes."""
+        if self.traversal.by_class:
+            return f"(1 if NEAR_{name} else step_{name})"
+        return f"step_{name}"
+
+    def stride(self, name: str, axis: int) -> str:
+        stride = f"stride_{name}_{axis}"
+        if self.traversal.by_class or axis < self.traversal.axes - 1:
+            return stride
+        return f"(1 if NEAR_{name} else {stride})"
+
+    def head(self) -> list[str]:
+        """Where the program's positions lie."""
+        by_class, axes = self.traversal.by_class, self.traversal.axes
+        text = ["INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32"]
+        results = [(str(place), "Row" if "c" in own.axes else "PerRow") for place, own in enumerate(self.graph.results)]  # fmt: skip
+        divided = ["classes" if by_class else f"size_{axes - 1}"]
+        for name, kind in (*self.formula.operands, *results):
+            own = [f"step_{name}", *(f"stride_{name}_{axis}" for axis in range(axes))]
+            text += [f"{number} = {number}.to(INDEX)" for number in own]
+            if is_divided(kind, by_class):
+                divided += own
+        text += [f"{number} = {number}.to(INDEX)" for number in ("classes", *(f"size_{axis}" for axis in range(axes)))]  # fmt: skip
+        text += [f"{number} = {number} * UNIT" for number in divided]
+        text += ["if CLASSES > 0:", "    classes = tl.full([], CLASSES, INDEX)"]
+        text += ["CHUNK: tl.constexpr = HELD * LANES", "rest = tl.program_id(0).to(INDEX)"]
+        if self.traversal.shared:
+            text += [
+                "block = rest % PIECES",
+                "rest = rest // PIECES",
+                "span = span.to(INDEX) * SPANS",
+            ]
+        text.append("number = rest")
+        last = axes - 1
+        if by_class:
+            text.append(f"rest = rest * POSITIONS + tl.arange(0, POSITIONS){self.row}")
+            text += self.along(last)
+        else:
+            blocks = f"((size_{last} + POSITIONS - 1) // POSITIONS)"
+            text += [
+                "if CUT:",
+                f"    at_{last} = rest % {blocks} * POSITIONS + tl.arange(0, POSITIONS){self.row}",
+                f"    inside = at_{last} < size_{last}",
+                f"    rest = rest // {blocks}",
+                *(f"    {line}" for line in self.along(last - 1)),
+                "else:",
+                f"    rest = rest * POSITIONS + tl.arange(0, POSITIONS){self.row}",
+                *(f"    {line}" for line in self.along(last)),
+                "    inside = at_0 < size_0",
+            ]
+        if by_class:
+            text.append("inside = at_0 < size_0")
+        for name in self.placed():
+            terms = [f"at_{axis} * {self.stride(name, axis)}" for axis in range(axes)]
+            text.append(f"first_{name} = {' + '.join(terms)}")
+        if self.shifted:  # a program has one position then, and all rows have one stride
+            row = next(name for name, kind in (*self.formula.operands, *results) if kind == "Row")
+            text += [
+                "if VECTOR > 1:",
+                f"    begin = number * stride_{row}_0",
+                "    shift = begin % VECTOR",
+                "    begin = tl.multiple_of(begin - shift, VECTOR)",
+            ]
+        lanes = f"tl.arange(0, LANES).to(INDEX){self.column}"
+        return [*text, f"lane = tl.arange(0, HELD).to(INDEX)[:, None, None] * LANES + {lanes}"]
+
+    @staticmethod
+    def along(last: int) -> list[str]:
+        """Where positions, numbered through the axes up to the last, lie along each."""
+        text = []
+        for axis in reversed(range(1, last + 1)):
+            text += [f"at_{axis} = rest % size_{axis}", f"rest = rest // size_{axis}"]
+        return [*text, "at_0 = rest"] if last >= 0 else text
+
+    def chunk(self, place: str) -> list[str]:
+        """The classes of a tile."""
+        if not self.shifted:
+            return [f"c = {place}", "there = c < classes"]
+        mine = " & (lane // VECTOR < span // VECTOR)" if self.traversal.shared else ""
+        return [
+            f"place = {place}",
+            "c = place - shift if VECTOR > 1 else place",
+            f"there = ((c >= 0) & (c < classes) if VECTOR > 1 else c < classes){mine}",
+            "if VECTOR > 1:",
+            f"    near = (place // VECTOR < (shift + classes + (VECTOR - 1)) // VECTOR){mine}",
+            f"    full = (place // VECTOR >= (shift + (VECTOR - 1)) // VECTOR) & (place // VECTOR < (shift + classes) // VECTOR){mine}",
+        ]
+
+    def placed(self) -> list[str]:
+        """The operands that have a place for each position."""
+        inputs = [name for name, kind in self.formula.operands if kind != "PerClass"]
+        return [*inputs, *map(str, range(len(self.graph.results)))]
+
+    def held(self) -> list[str]:
+        """Each reduction as early as it can be, so that registers hold less at a time."""
+        order: dict[int, Node] = {}
+        for node in sorted(self.reductions, key=lambda own: (own.level, own.online is not None, own.index)):  # fmt: skip
+            order |= {own.index: own for own in self.graph.needed((node,))}
+        order |= {own.index: own for own in self.graph.needed(self.graph.results)}
+        shared = self.traversal.shared
+        return [
+            *self.chunk("lane + block * span" if shared else "lane"),
+            *self.lines(order.values()),
+            *self.stores(True),
+            *(self.edges("block == 0") if shared else []),
+            *self.stores(False),
+        ]
+
+    def loop(self, turn: int, nodes: tuple[Node, ...], policy: str, last: list[str]) -> list[str]:
+        size = "(classes + (VECTOR - 1))" if self.shifted else "classes"
+        forward, backward = "lane + turn", f"lane + (({size} - 1) // CHUNK * CHUNK - turn)"
+        inside = self.graph.needed(nodes, "c")
+        body = [*self.chunk(forward if turn % 2 else backward), *self.lines(inside, policy), *last]
+        return [f"for turn in range(0, {size}, CHUNK):", *(f"    {line}" for line in body)]
+
+    def edges(self, when: str = "") -> list[str]:
+        """Results that share a vector with another row."""
+        text = [
+            f"edge = tl.arange(0, 2 * VECTOR).to(INDEX){self.column}",
+            "place = tl.where(edge < VECTOR, edge, (shift + classes) // VECTOR * VECTOR + (edge - VECTOR))",
+            "c = place - shift",
+            "there = (c >= 0) & (c < classes) & ((edge >= VECTOR) | (edge < edge + shift))",
+            "near = there",
+            "full = there",
+            *self.lines(self.graph.needed(self.graph.results, "c")),
+            *self.stores(True),
+        ]
+        if when:  # names of its own, which have other shapes
+            made = {line.split(" = ")[0] for line in text}
+            renamed = re.compile(rf"\b({'|'.join(made)})\b")
+            text = [f"if {when}:", *("    " + renamed.sub(r"\1_of_edge", line) for line in text)]
+        return ["if VECTOR > 1:", *(f"    {line}" for line in text)]
+
+    def ready(self, level: int) -> list[str]:
+        """What is known of positions when a level's loop has ended, beside its reductions."""
+        nodes = [
+            node for node in self.graph.nodes
+            if node.level == level and "c" not in node.axes and node.what not in NEUTRAL and node.index in self.needed
+        ]  # fmt: skip
+        return self.lines(nodes)
+
+    @staticmethod
+    def online(top: Node, powers: Node, weighted: Node | None) -> list[str]:
+        """Take a tile into a lane's largest, the total of its powers, and what these are multiplied with. Of several classes of a thread the largest is
+        found first, and the sums are rescaled once; of one, there is one exp: of the sum where the element is above the largest, else of the element.
+        """
+        lanes, total = f"lanes{top.index}", f"lanes{powers.index}"
+        one = [
+            f"apart = below(own, {lanes})",
+            "less = tl.exp2(apart * LOG2_E)",
+            f"{total} = tl.where(own > {lanes}, {total} * less + 1.0, {total} + less)",
+            f"{lanes} = largest_of({lanes}, own)",
+        ]
+        several = [
+            f"new = largest_of({lanes}, largest_along(own, 0))",
+            f"apart = below(new, {lanes})",
+            "less = tl.exp2(apart * LOG2_E)",
+            # Where all are minus infinity, so that their powers are 0.
+            "apart_from_new = own - tl.where(new == float('-inf'), 0.0, new)",
+            "powers = tl.exp2(apart_from_new * LOG2_E)",
+            f"{total} = {total} * less + held_total(powers)",
+            f"{lanes} = new",
+        ]
+        if weighted is not None:
+            sums = f"lanes{weighted.index}"
+            one.insert(2, f"{sums} = tl.where(own > {lanes}, tl.fma(apart, {total}, {sums}) * less, tl.fma(apart, less, {sums}))")  # fmt: skip
+            several.insert(5, f"{sums} = tl.fma(apart, {total}, {sums}) * less + held_total(powers * tl.maximum(apart_from_new, LOWEST_POWER))")  # fmt: skip
+        return ["if HELD == 1:", *(f"    {line}" for line in one), "else:", *(f"    {line}" for line in several)]  # fmt: skip
+
+    def streamed(self) -> list[str]:
+        text = self.ready(0)
+        for level in range(1, self.graph.levels + 1):
+            own = [n for n in self.graph.nodes if n.what in NEUTRAL and n.level == level]
+            rescaled = {n.online.index: n for n in own if n.online is not None and n.sums_powers}
+            weighted = {
+                n.online.index: n for n in own if n.online is not None and not n.sums_powers
+            }
+            alone, last = [n for n in own if n.online is None], []
+            for node in own:
+                online = node.online is not None or node.index in rescaled
+                shape = self.tile.replace("HELD", "1") if online else self.tile
+                text.append(f"lanes{node.index} = tl.full({shape}, {NEUTRAL[node.what]}, tl.float32)")  # fmt: skip
+            for node in alone:
+                lanes = f"lanes{node.index}"
+                last.append(f"own = {self.masked(node)}")
+                if node.index in rescaled:
+                    last += self.online(node, rescaled[node.index], weighted.get(node.index))
+                    continue
+                step = f"{lanes} + own" if node.what == "total" else f"largest_of({lanes}, own)"
+                last.append(f"{lanes} = {step}")
+            text += self.loop(level, tuple(n.of[0] for n in alone), "evict_last", last)
+            for node in own:
+                lanes = f"lanes{node.index}"
+                if node.online is not None:
+                    top = node.online.index
+                    if not node.sums_powers:
+                        fall = f"tl.maximum(lanes{top} - v{top}, LOWEST_POWER)"
+                        lanes = f"tl.fma({fall}, lanes{node.of[1].index}, {lanes})"
+                    lanes = f"{lanes} * power(lanes{top}, v{top}, PRECISE)"
+                text.append(f"v{node.index} = {self.reduced(node.what, lanes)}")
+            text += self.ready(level)
+        writing = self.stores(True)
+        if writing:
+            again = (
+                "evict_first" if self.graph.levels else ""
+            )  # what is read for the last time, but not what is read once
+            text += self.loop(self.graph.levels + 1, self.graph.results, again, writing)
+            if self.shifted:
+                text += self.edges()
+        return text + self.stores(False)
+
+    def source(self) -> str:
+        pointers, numbers, constexprs = parameters_of(self.formula, len(self.graph.results), self.traversal)  # fmt: skip
+        names = [*pointers, *numbers, *(f"{name}: tl.constexpr" for name in constexprs)]
+        body = self.head() + (self.streamed() if self.traversal.streamed else self.held())
+        lines = "".join(f"    {line}\n" for line in body)
+        return f"def {self.formula.name}({', '.join(names)}):\n{lines}"
+
+
+def _is_below_largest(node: Node) -> bool:
+    """Whether it is a row less its largest."""
+    return node.what == "-" and node.of[1].what == "largest" and node.of[1].of[0] is node.of[0]
+
+
+def is_divided(kind: str, by_class: bool) -> bool:
+    """Whether a kernel is told strides of such an operand divided by UNIT."""
+    return kind == "Row" or (kind in ("PerRow", "Target") and not by_class)
+
+
+def parameters_of(
+    formula: Signature, results: int, traversal: Traversal
+) -> tuple[list[str], list[str], list[str]]:
+    """A kernel's parameters: pointers, numbers, and those that are known when its code is made."""
+    inputs = [name for name, _ in formula.operands]
+    outputs = [str(place) for place in range(results)]
+    pointers = [*(f"from_{name}" for name in inputs), *(f"to_{place}" for place in outputs)]
+    pointers += ["sums"] * formula.sums + ["exchange"] * traversal.shared
+    axes = range(traversal.axes)
+    numbers = [
+        "classes",
+        *(f"size_{axis}" for axis in axes),
+        *["span"] * traversal.shared,
+    ]
+    numbers += formula.targets
+    for name in (*inputs, *outputs):
+        numbers += [f"step_{name}", *(f"stride_{name}_{axis}" for axis in axes)]
+    numbers += [f"number_{name}" for name in formula.numbers]
+    near = [f"NEAR_{name}" for name in (*inputs, *outputs)]
+    constexprs = [
+        *["OVERLAPPED"] * formula.sums, "COMPUTE", "PRECISE", *["MEAN", "PARTS"] * formula.sums, "UNIT", "WIDE", *near, "CLASSES", "CUT", "VECTOR", "POSITIONS", "HELD", "LANES",
+    ]  # fmt: skip
+    return pointers, numbers, constexprs
+
+
+def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
+    """The kernel that computes a graph's results."""
+    scope = {
+        **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
+        "below": below, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
+    }  # fmt: skip
+    _, numbers, _ = parameters_of(signature, len(graph.results), traversal)
+    # Numbers are no part of a variant.
+    return define(_Writer(signature, graph, traversal).source(), scope, do_not_specialize=numbers)
+
+
+@functools.cache
+def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Traversal) -> Any:
+    """The kernel of a formula, for these values of its switches."""
+    graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
+    return kernel_of(signature_of(formula), graph, traversal)
