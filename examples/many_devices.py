@@ -88,6 +88,14 @@ def comparisons(device: str = "cpu") -> Iterator[Comparison]:
     (local,) = torch.autograd.grad(spread, shard)
     yield Comparison("classes apart", far(spread, loss), far(local, gradient[:, own]))
 
+    head = matrix[own].clone().requires_grad_()
+    spread = parallel.linear_cross_entropy(
+        features, head, target, group=None, weight=weight[own], **options
+    )
+    (local,) = torch.autograd.grad(spread, head)
+    name = "classes of a linear layer apart, without logits"
+    yield Comparison(name, far(spread, loss), far(local, gradient[:, own].T @ features))
+
     own = part(ROWS)
     rows = logits[own].clone().requires_grad_()
     spread = parallel.batch_parallel_cross_entropy(
@@ -109,9 +117,9 @@ def comparisons(device: str = "cpu") -> Iterator[Comparison]:
         )
 
     loss, gradient = one_process()
-    head = torch.nn.Linear(FEATURES, CLASSES, bias=False, device=device)
-    head.weight.data.copy_(matrix)
-    model = DistributedDataParallel(head)
+    layer = torch.nn.Linear(FEATURES, CLASSES, bias=False, device=device)
+    layer.weight.data.copy_(matrix)
+    model = DistributedDataParallel(layer)
     spread = parallel.batch_parallel_cross_entropy(
         model(features[own]), target[own], group=None, averaged=True, **options
     )
@@ -119,7 +127,7 @@ def comparisons(device: str = "cpu") -> Iterator[Comparison]:
     yield Comparison(
         "DistributedDataParallel, gradient of its weights",
         far(spread, loss),
-        far(head.weight.grad, gradient.T @ features),
+        far(layer.weight.grad, gradient.T @ features),
     )
 
 

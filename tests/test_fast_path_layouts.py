@@ -210,7 +210,7 @@ def test_outputs_that_must_not_be_written(taken: list[bool]) -> None:
     assert not taken[-1]
 
 
-pytestmark = pytest.mark.usefixtures("any_size")
+pytestmark = pytest.mark.usefixtures("any_layout")
 WITH_CLASSES = [op for op in ROADS if op.workloads.PATTERN != "elementwise"]
 SERVED = [op for op in WITH_CLASSES if lacks(op) is None]
 SHAPES = {

@@ -517,6 +517,14 @@ if MODE == "interpret":
             more = ((),) if plan.classes else ()
             assert offered[0]((), 0, (2,) * 6, (), *more) == 1, "more axes than a kernel takes"
 
+    @pytest.mark.parametrize("name", ["fused_linear_online_max_sum", "fused_linear_cross_entropy_loss_grad"])  # fmt: skip
+    def test_steps_with_matrix_products(name: str) -> None:
+        """Rows of what NumPy multiplies here, and PyTorch on a GPU."""
+        operator = openaclnn.find_operator(name)
+        for arguments in [*cases_of(operator, np.random.default_rng(3), BFLOAT16)][::2]:
+            got = getattr(openaclnn, name)(**arguments)
+            assert_matches_oracle(operator, arguments, got)
+
     def test_empty_tensors_have_a_loss() -> None:
         empty = np.zeros((0, 3), np.float32)
         assert np.isnan(openaclnn.l1_loss(empty, empty))

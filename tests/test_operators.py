@@ -77,7 +77,7 @@ def test_samples_of_the_spec(operator: Operator, engine: str) -> None:
                 assert (np.abs(own - known) <= 0.5e-12 + 2 * np.spacing(np.abs(known))).all()
             exact = operator.oracle(**arguments) if sample is operator.samples[0] else got
             for own, known in zip(each(got), each(exact), strict=True):
-                np.testing.assert_array_almost_equal_nulp(own, known.astype(np.float32), 2)
+                np.testing.assert_array_almost_equal_nulp(own, known.astype(own.dtype), 2)
 
 
 @names

@@ -226,7 +226,11 @@ def test_workload_in_any_layout(operator: Operator, engine_name: str, data: Any)
         written = call_on(engine_name, operator, {**arguments, "out": outs})
         for own, place, known in zip(written, outs, got, strict=True):
             assert own is place
-            if known is not None and plan_of(operator, arguments).steps:
+            if (
+                known is not None
+                and known.dtype.kind not in "iu"
+                and plan_of(operator, arguments).steps
+            ):
                 # Layouts decide what the steps are, between which sums are rounded; some cancel.
                 near = 2 * float(ml_dtypes.finfo(own.dtype).eps)
                 wide = (array.astype(np.float64) for array in (own, known))

@@ -39,7 +39,7 @@ LAYERS = (
 ENGINE_LAYERS = (
     ("openaclnn.engines.dispatch",),
     ("openaclnn.engines.cpu", "openaclnn.engines.gpu", "openaclnn.engines.numpy"),
-    ("openaclnn.engines.formulas", "openaclnn.engines.steps"),
+    ("openaclnn.engines.arrays", "openaclnn.engines.formulas", "openaclnn.engines.steps"),
     ("openaclnn.engines.machine", "openaclnn.engines.threads"),
     ("openaclnn.engines.openmp",),
 )
@@ -79,6 +79,7 @@ GPU_LAYERS = (
 REPEAT_LAYERS = (
     ("openaclnn.repeat.phases",),
     ("openaclnn.repeat.cache",),
+    ("openaclnn.repeat.resized",),
     ("openaclnn.repeat.specialize",),
     ("openaclnn.repeat.code",),
     ("openaclnn.repeat.words",),

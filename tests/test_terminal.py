@@ -32,7 +32,10 @@ def printed(capsys: Any, line: str) -> list[str]:
         *(f"{command} --help" for command in COMMANDS), "run cross_entropy_loss_grad --help", "check elu_backward --help",
     ],
 )  # fmt: skip
-def test_no_line_is_longer_than_the_terminal(capsys: Any, monkeypatch: Any, line: str, columns: int) -> None:  # fmt: skip
+def test_no_line_is_longer_than_the_terminal(
+    capsys: Any, monkeypatch: Any, tmp_path: Any, line: str, columns: int
+) -> None:
+    monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(tmp_path))  # which others fill meanwhile
     monkeypatch.setenv("COLUMNS", str(columns))
     shown = printed(capsys, line)
     monkeypatch.setenv("COLUMNS", "1000")

@@ -80,7 +80,9 @@ def test_an_atk_list(tmp_path: Path, operator: Operator) -> None:
     for parameter in operator.parameters:
         value = given[parameter.name]
         if isinstance(value, Tensor):
-            entry = {"type": "tensor", "dtype": value.dtype.short.replace("f", "fp").replace("bfp", "bf").replace("s", "int"), "shape": list(value.shape), "range_values": None}  # fmt: skip
+            entry = {"type": "tensor", "dtype": value.dtype.short.replace("f", "fp").replace("bfp", "bf").replace("s", "int").replace("u", "uint"), "shape": list(value.shape), "range_values": None}  # fmt: skip
+        elif parameter.is_tensor:
+            entry = {"type": "tensor", "dtype": "fp32", "shape": None}
         else:
             kind = "scalar" if parameter.kind is Kind.SCALAR else "attr"
             entry = {"type": kind, "dtype": "fp32" if kind == "scalar" else "float", "range_values": value}  # fmt: skip

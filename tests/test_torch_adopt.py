@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import openaclnn.torch as fast
 from openaclnn.torch import functional, nn
-from openaclnn.torch.adopt import HeadLinear, Logits, replacements
+from openaclnn.torch.adopt import NO_GAIN, HeadLinear, Logits, replacements
 
 WORDS, FEATURES = 203, 16
 IDS = torch.randint(WORDS, (3, 12), generator=torch.Generator().manual_seed(1))
@@ -315,6 +315,15 @@ def test_what_is_derived_shared_or_the_model_itself() -> None:
     assert [*criterion.state_dict()] == ["weight"]
 
 
+def test_what_gains_nothing_is_replaced_by_its_name_alone() -> None:
+    assert {each.__name__ for each in replacements()} > NO_GAIN
+    model = torch.nn.Sequential(torch.nn.SiLU(), torch.nn.Mish())
+    fast.apply_to(model)
+    assert [*map(type, model)] == [torch.nn.SiLU, nn.Mish]
+    fast.apply_to(model, only="SiLU")
+    assert [*map(type, model)] == [nn.SiLU, nn.Mish]
+
+
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "KLDivLoss": (None, None, "batchmean"), "LinearCrossEntropyLoss": (FEATURES, 5), "LogSoftmax": (1,), "Softmax": (1,),
     "Threshold": (0.1, 2.0),
@@ -345,7 +354,7 @@ def test_every_module_of_ours_reads_the_attributes_of_pytorchs(theirs: Any) -> N
         return result, torch.autograd.grad(result.sum(), inputs[0])[0]
 
     before = both()
-    fast.apply_to(module, heads=())
+    fast.apply_to(module, only=name)
     assert repr(module).startswith(f"openaclnn.{name}(")
     torch.testing.assert_close(both(), before)
 
@@ -381,6 +390,13 @@ def test_names_are_known() -> None:
         fast.apply_to(model, heads=["model.embed_tokens"])
     with pytest.raises(AttributeError, match="head"):
         fast.apply_to(model, heads="head")
+    assert repr(fast.apply_to(model, heads=[])).endswith(
+        "openaclnn.ELU  x 3"
+    )  # which none of these touched
+    fast.apply_to(model, heads="lm_head", memory=4 * WORDS * 7, accumulate=torch.float32)
+    assert model.lm_head.options == {"memory": 4 * WORDS * 7, "accumulate": torch.float32}
+    assert isinstance(step(model)[2], Logits)
+    assert repr(fast.apply_to(model, heads="lm_head")) == "nothing to replace"
 
 
 def test_the_page_of_moving_a_model(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -337,9 +338,9 @@ def two_exchanges_and_no_copies(team: Team) -> None:
     counted: list[str] = []
     plain = collectives.all_reduce
 
-    def counting(tensor: Tensor, op: Any, group: Any) -> None:
+    def counting(tensor: Tensor, op: Any, group: Any, **later: Any) -> Any:
         counted.append(op.name if hasattr(op, "name") else str(op))
-        plain(tensor, op, group)
+        return plain(tensor, op, group, **later)
 
     for options in (
         {},
@@ -362,6 +363,143 @@ def two_exchanges_and_no_copies(team: Team) -> None:
         assert max(size for size in forward.seen if size != large) <= large // 4
         assert gradient.untyped_storage().nbytes() == large
         assert max(size for size in backward.seen if size != large) <= large // 4
+
+
+def linear_problem(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:  # fmt: skip
+    """Features, the weight of a linear layer, its bias, and tensors that count for something by name."""
+    made = torch.Generator().manual_seed(5)
+    x, matrix, bias = (torch.randn(*shape, generator=made).to(dtype) for shape in ((ROWS, 6), (CLASSES, 6), (CLASSES,)))  # fmt: skip
+    _, target, weight = problem()
+    return x, matrix, bias, {"target": target, "weight": weight, "token_weight": torch.rand(ROWS, generator=made)}  # fmt: skip
+
+
+LINEAR: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+    ((), {"memory": 300}),
+    (("weight",), {"label_smoothing": 0.1, "memory": 1}),
+    (("weight",), {"zloss_scale": 0.01}),
+    (("weight", "token_weight"), {"zloss_scale": 0.01, "softcap": 3.0, "reduction": "sum"}),
+    (("token_weight",), {"softcap": 2.0, "reduction": "none"}),
+    ((), {"denominator": 7.0}),
+]
+
+
+def linear_run(function: Any, learnt: tuple[Tensor, ...], target: Tensor, **options: Any) -> list[Tensor]:  # fmt: skip
+    """Loss and gradients of input, weight and bias."""
+    x, matrix, bias = (own.detach().clone().requires_grad_() for own in learnt)
+    loss = function(x, matrix, target, linear_bias=bias, **options)
+    incoming = torch.linspace(1, 2, loss.numel()).to(loss.dtype).view(loss.shape)
+    return [loss.detach(), *torch.autograd.grad(loss, (x, matrix, bias), incoming)]
+
+
+@case
+def a_linear_layer_in_columns(team: Team) -> None:
+    """Chunks of one row, of some, and of a quarter of all; float64 and second derivatives take the logits."""
+    own = team.cut(CLASSES)
+    for dtype in EPS if team.size == 2 else (torch.float32,):
+        x, matrix, bias, more = linear_problem(dtype)
+        for names, options in LINEAR if dtype in (torch.float32, torch.float64) else LINEAR[2:4]:
+            given = {name: more[name] for name in names}
+            wide = {name: tensor.double() for name, tensor in given.items()}
+            plain = {name: value for name, value in options.items() if name != "memory"}
+            exact = linear_run(functional.linear_cross_entropy, (x.double(), matrix.double(), bias.double()), more["target"], **wide, **plain)  # fmt: skip
+            got = linear_run(parallel.linear_cross_entropy, (x, matrix[own], bias[own]), more["target"], group=team.group, **given, **options)  # fmt: skip
+            known = [exact[0], exact[1], exact[2][own], exact[3][own]]
+            for tensor, right, whole_one in zip(got, known, exact, strict=True):
+                assert tensor.dtype == dtype
+                near = max(
+                    8 * EPS[dtype], 1e-6 if "token_weight" in names else 0.0
+                )  # one process has its sum in FLOAT
+                torch.testing.assert_close(tensor.double(), right, rtol=near, atol=near * whole_one.abs().max().item())  # fmt: skip
+    x, matrix, bias, more = linear_problem()
+    one, several = (
+        twice(function, x, weight, more["target"], **group)
+        for function, weight, group in (
+            (functional.linear_cross_entropy, matrix, {}),
+            (parallel.linear_cross_entropy, matrix[own], {"group": team.group}),
+        )
+    )
+    torch.testing.assert_close(several, one, rtol=1e-4, atol=1e-5)
+
+
+def twice(function: Any, x: Tensor, matrix: Tensor, target: Tensor, **options: Any) -> Tensor:
+    """The gradient of a gradient's square."""
+    x = x.clone().requires_grad_()
+    (first,) = torch.autograd.grad(function(x, matrix, target, **options), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), x)
+    return second
+
+
+@case
+def a_linear_layer_exchanges_some_numbers_a_row(team: Team) -> None:
+    """As many bytes whatever the vocabulary; and no process has more logits than of its classes of some rows."""
+    rows, features = 32, 8
+    plain, counted = collectives.all_reduce, list[int]()
+
+    def counting(tensor: Tensor, op: Any, group: Any, **later: Any) -> Any:
+        counted.append(tensor.nbytes)
+        return plain(tensor, op, group, **later)
+
+    totals = {}
+    for classes in (64, 1024):
+        x = torch.randn(rows, features, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        matrix = torch.randn(classes, features).requires_grad_()
+        target = torch.randint(classes * team.size, (rows,), generator=torch.Generator().manual_seed(1))  # fmt: skip
+        for wanted in ("forward", "gradients"):
+            collectives.all_reduce = counting
+            try:
+                with torch.set_grad_enabled(wanted == "gradients"), Sizes() as made:
+                    loss = parallel.linear_cross_entropy(x, matrix, target, group=team.group)
+                    if wanted == "gradients":
+                        loss.backward()
+            finally:
+                collectives.all_reduce = plain
+            totals[classes, wanted] = sum(counted)
+            counted.clear()
+            if classes == 1024:  # two of four chunks
+                assert max(made.seen) <= rows * classes * 4 // 2 + matrix.nbytes
+    assert totals[64, "forward"] == totals[1024, "forward"] == 4 * 8 * rows + 8 * team.size
+    assert totals[64, "gradients"] == totals[1024, "gradients"] == totals[64, "forward"] + 4 * features * rows  # fmt: skip
+
+
+@case
+def a_linear_layer_of_rows_apart(team: Team) -> None:
+    """One mean over the rows of all processes, whose gradients are added up, or averaged."""
+    x, matrix, bias, more = linear_problem()
+    own = team.cut(ROWS)
+    for averaged, options in ((False, {}), (True, {"zloss_scale": 0.1, "weight": more["weight"]}), (True, {"reduction": "sum"})):  # fmt: skip
+        exact = linear_run(functional.linear_cross_entropy, (x, matrix, bias), more["target"], **options)  # fmt: skip
+        got = linear_run(
+            parallel.linear_cross_entropy, (x[own], matrix, bias), more["target"][own], group=team.alone, data_group=team.group, averaged=averaged,
+            **options,
+        )  # fmt: skip
+        for tensor in got[2:]:
+            dist.all_reduce(tensor, group=team.group)
+        factor = team.size if averaged else 1
+        known = [exact[0], exact[1][own] * factor, exact[2] * factor, exact[3] * factor]
+        torch.testing.assert_close(got, known, rtol=1e-5, atol=1e-6)
+
+
+@case
+def a_linear_layer_of_dtensors(team: Team) -> None:
+    """Classes over a dimension of the mesh, rows over another, or over the same one, from which they are gathered first."""
+    x, matrix, bias, more = linear_problem()
+    x, target = x.view(2, ROWS // 2, 6), more["target"].view(2, ROWS // 2)
+    meshes: list[tuple[tuple[int, ...], list[Placement], list[Placement]]] = [
+        ((2,), [Shard(1)], [Shard(0)]), ((2,), [Shard(1)], [Replicate()]),
+    ] if team.size == 2 else [((2, 2), [Shard(0), Shard(1)], [Replicate(), Shard(0)])]  # fmt: skip
+    for (shape, of_rows, of_classes), options in itertools.product(meshes, ({}, {"reduction": "none", "weight": more["weight"]})):  # fmt: skip
+        exact = linear_run(functional.linear_cross_entropy, (x, matrix, bias), target, **options)
+        mesh = team.mesh(*shape)
+        placed = [
+            distribute_tensor(tensor, mesh, placements)
+            for tensor, placements in ((x, of_rows), (matrix, of_classes), (bias, of_classes))
+        ]
+        learnt = [own.requires_grad_() for own in placed]
+        loss = functional.linear_cross_entropy(learnt[0], learnt[1], target, linear_bias=learnt[2], **options)  # fmt: skip
+        incoming = torch.linspace(1, 2, loss.numel()).view(loss.shape)
+        gradients = torch.autograd.grad(loss, learnt, distribute_tensor(incoming, mesh, loss.placements))  # fmt: skip
+        for own, known in zip((loss, *gradients), exact, strict=True):
+            torch.testing.assert_close(own.full_tensor(), known, rtol=1e-5, atol=1e-6)
 
 
 PLACED: dict[int, list[tuple[tuple[int, ...], list[Placement]]]] = {
@@ -683,10 +821,10 @@ def example(name: str) -> Any:
 def the_example(team: Team) -> None:
     """It runs under torchrun in a shell; here the processes are there already."""
     compared = list(example("many_devices").comparisons())
-    assert len(compared) == 6
+    assert len(compared) == 7
     assert all(comparison.near for comparison in compared), list(map(str, compared))
-    assert "rows apart, a mean over all" in str(compared[1])
-    assert str(compared[1]).count("same bits") == 2
+    assert "rows apart, a mean over all" in str(compared[2])
+    assert str(compared[2]).count("same bits") == 2
 
 
 @case
@@ -729,13 +867,13 @@ def the_page(team: Team) -> None:
     """What docs/many-devices.md shows, with the names that it takes for granted."""
     page = (EXAMPLES.parent / "docs" / "many-devices.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     classes = 3 * team.size
     held: dict[str, Any] = {
         "hidden": torch.randn(6, 5), "head": torch.randn(3, 5, requires_grad=True), "target": torch.arange(6) % classes,
         "tensor_parallel_group": team.group, "model": torch.nn.Linear(5, classes), "x": torch.randn(6, 5),
         "mesh": team.mesh(2, team.size // 2), "weight": torch.ones(classes), "distribute_tensor": distribute_tensor,
-        "Shard": Shard,
+        "Shard": Shard, "head_shard": torch.randn(3, 5, requires_grad=True), "labels": torch.arange(6) % classes, "data_parallel_group": team.alone,
     }  # fmt: skip
     for block in blocks:
         exec(block, held)
@@ -981,7 +1119,13 @@ if __name__ == "__main__":
         start(2, Path(sys.argv[1]), {way: first})
     with tempfile.TemporaryDirectory() as own:  # and kernels are loaded once
         dist.init_process_group("gloo", init_method=f"file://{own}/store", rank=0, world_size=1)
-        for warming in (classes_apart, elements_apart, rules_of_operators):
+        for warming in (
+            classes_apart,
+            elements_apart,
+            rules_of_operators,
+            a_linear_layer_in_columns,
+            a_linear_layer_exchanges_some_numbers_a_row,
+        ):
             warming(Team(dist.group.WORLD, dist.group.WORLD, 0, 1))
         dist.destroy_process_group()
     for processes in SIZES:

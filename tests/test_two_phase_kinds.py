@@ -43,7 +43,7 @@ from test_interop import to_torch
 from workloads import data_of
 from workloads.mistakes import Mistake
 
-pytestmark = pytest.mark.usefixtures("any_size")
+pytestmark = pytest.mark.usefixtures("any_layout")
 names = pytest.mark.parametrize("operator", families(SIZED), ids=lambda op: op.python_name)
 every = pytest.mark.parametrize("operator", families(APART), ids=lambda op: op.python_name)
 of_any_size = pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""The tables of the documentation that are made: the operators in README.md, what is supported where in docs/products.md, and
-speed in docs/benchmarks.md.
+"""The tables of the documentation that are made: the operators in README.md, what is supported where in docs/products.md, which of PyTorch's operators
+are replaced in docs/pytorch.md, and speed in docs/benchmarks.md.
 
-`python -m tools.tables` writes the first two from the declarations and that of small calls from its page in docs/, and a test keeps
+`python -m tools.tables` writes the first three from the declarations and that of small calls from its page in docs/, and a test keeps
 them fresh; given files of the benchmark's results, `python -m tools.tables RESULTS.json ...` writes that of large problems too.
 """
 
@@ -22,6 +22,7 @@ _PROJECT = Path(__file__).parent.parent
 README = _PROJECT / "README.md"
 SUPPORT = _PROJECT / "docs" / "products.md"
 SPEED = _PROJECT / "docs" / "benchmarks.md"
+TORCH = _PROJECT / "docs" / "pytorch.md"
 INTERFACE = 460
 """The `aclnn` functions of the whole interface, roughly."""
 
@@ -31,6 +32,7 @@ def written(results: Sequence[Path] = ()) -> dict[Path, str]:
     tables = {
         "operators": (README, operators_table()),
         "support": (SUPPORT, support_table().markdown()),
+        "replaced operators": (TORCH, replaced_table()),
         "small calls": (SPEED, calls_table(PAGE.read_text(encoding="utf-8"))),
     }
     if results:
@@ -62,6 +64,29 @@ def operators_table() -> str:
         "(`Inplace...`) of what is named are not listed:"
     )
     return "\n".join([said, "", "| family | operators |", "|---|---|", *lines])
+
+
+def replaced_table() -> str:
+    """Which operators of PyTorch's `enable` replaces, where and by what, and which stay its own, and why."""
+    from openaclnn.torch.composites import COMPOSITES
+    from openaclnn.torch.override import CHECKED, FEWEST, OVERRIDES, UNSERVED
+
+    rows: dict[tuple[str, str], list[str]] = {}
+    for name, override in OVERRIDES.items():
+        kinds, few = override.kinds_of_devices, FEWEST.get(name)
+        native = override.signature.is_stable and name not in CHECKED
+        how = f"{'machine code' if native else 'Python'}{f', from {few:,} elements on' if few else ''}"
+        how += "; a result that is not finite is PyTorch's" if name in CHECKED else ""
+        rows.setdefault((" and ".join(kinds) or "nowhere: PyTorch's is faster", how if kinds else ""), []).append(name)  # fmt: skip
+    rows["CPU and CUDA", "Python, above PyTorch's derivatives"] = list(COMPOSITES)
+    lines = ["| operators of `torch.ops.aten` | replaced on | by a kernel in |", "|---|---|---|"]
+    for (devices, how), names in rows.items():
+        lines.append(f"| {', '.join(f'`{own}`' for own in names)} | {devices} | {how} |")
+    lines += ["", "| what stays PyTorch's | why |", "|---|---|"]
+    for several, reason in UNSERVED.items():
+        told = re.sub(r"[a-z_]{3,}(?=,|$| by)", lambda found: f"`{found[0]}`", several)
+        lines.append(f"| {told} | {reason} |")
+    return "\n".join(lines)
 
 
 _FORMS = re.compile(r"^Inplace|(Target)?Backward(V2)?$|Grad$")

@@ -1037,3 +1037,43 @@ def fused_cross_entropy_loss_with_max_sum(
     product: str | None = None,
 ) -> FusedCrossEntropyLossWithMaxSumResult:
     """Cross entropy of each row from the largest logits and sums of all ranks, and this rank's columns of softmax."""
+
+class FusedLinearOnlineMaxSumResult(NamedTuple):
+    logits_max_local: Any
+    sum_exp_logits_local: Any
+    predicted_logits_local: Any
+    target_mask: Any
+    masked_target: Any
+    vocab_parallel_logits: Any
+
+def fused_linear_online_max_sum(
+    input: ArrayLike,
+    weight: ArrayLike,
+    target: ArrayLike,
+    vocab_start_index: int,
+    vocab_end_index: int,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> FusedLinearOnlineMaxSumResult:
+    """A linear layer's logits on a rank with some columns of the vocabulary, as the largest, the sum of powers and the target's of each row."""
+
+class FusedLinearCrossEntropyLossGradResult(NamedTuple):
+    input_grad: Any
+    weight_grad: Any
+
+def fused_linear_cross_entropy_loss_grad(
+    grad: ArrayLike,
+    input: ArrayLike,
+    weight: ArrayLike,
+    target_mask: ArrayLike,
+    masked_target: ArrayLike,
+    *,
+    label_smoothing: float = 0.0,
+    logits_max: ArrayLike | None = None,
+    sum_exp_logits: ArrayLike | None = None,
+    softmax: ArrayLike | None = None,
+    out: Any = None,
+    product: str | None = None,
+) -> FusedLinearCrossEntropyLossGradResult:
+    """Gradients of the cross entropy of a linear layer by its input and by a rank's columns of its weight."""

@@ -1298,3 +1298,43 @@ def aclnnFusedCrossEntropyLossWithMaxSumGetWorkspaceSize(
 def aclnnFusedCrossEntropyLossWithMaxSum(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
+
+def aclnnFusedLinearOnlineMaxSumGetWorkspaceSize(
+    input: Any,
+    weight: Any,
+    target: Any,
+    vocabStartIndex: Any,
+    vocabEndIndex: Any,
+    logitsMaxLocalOut: Any,
+    sumExpLogitsLocalOut: Any,
+    predictedLogitsLocalOut: Any,
+    targetMaskOut: Any,
+    maskedTargetOut: Any,
+    vocabParallelLogitsOutOptional: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnFusedLinearOnlineMaxSum(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnFusedLinearCrossEntropyLossGradGetWorkspaceSize(
+    grad: Any,
+    input: Any,
+    weight: Any,
+    targetMask: Any,
+    maskedTarget: Any,
+    labelSmoothing: Any,
+    logitsMaxOptional: Any,
+    sumExpLogitsOptional: Any,
+    softmaxOptional: Any,
+    inputGradOut: Any,
+    weightGradOut: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnFusedLinearCrossEntropyLossGrad(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...

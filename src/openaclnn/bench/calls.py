@@ -55,7 +55,7 @@ from openaclnn.bench.timing import (
 )
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
-from openaclnn.core.interface import Kind
+from openaclnn.core.interface import REQUIRED, Kind
 from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
 
@@ -122,7 +122,7 @@ def _new_numbers(turn: Turn) -> Iterator[Problem]:
     numbers = [
         p.python_name
         for p in turn.operator.parameters
-        if p.kind in kinds and not p.choices and not p.axis
+        if p.kind in kinds and p.default is not REQUIRED and not p.choices and not p.axis
     ]
 
     def change(names: Sequence[str], number: int, values: Arguments, read: Any) -> Arguments:

@@ -23,7 +23,7 @@ from openaclnn.bench.problems import Arguments, Problem, build, to_torch
 from openaclnn.bench.regimes import shrink
 from openaclnn.bench.timing import COPY, Call, Contender
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import FLOAT, DType
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.dispatch import ENGINES, choose_engine, use_engine
@@ -318,7 +318,7 @@ def _first_fault(got: Results, expected: Results, dtype: DType, torch: Any, slac
 def _results(problem: Problem, contender: Contender) -> Results:
     """What a contender computes; places for results are filled with NaN first, so that a gap shows."""
     for output in problem.fresh:
-        output[...] = math.nan if "float" in str(output.dtype) else -1
+        output[...] = math.nan if "float" in str(output.dtype) else 85
     with contender.inside():
         result = contender.call()
     return problem.outputs_of(problem.out if contender.writes_out else result)
@@ -363,6 +363,8 @@ def disagreement(got: Any, expected: Any, dtype: DType, torch: Any, slack: float
         worst = float(np.maximum(worst, float(error.max())))  # NaN stays
         largest = max(largest, float(size.max()))
         total, magnitude = total + float(error.sum()), magnitude + float(size.sum())
+    if "16" in str(got.dtype):  # a result may be narrower than the data
+        dtype = next(each for each in reversed(FLOATS) if each.torch_name in str(got.dtype))
     finfo: Any = ml_dtypes.finfo
     unit, smallest = float(finfo(dtype.numpy).eps), float(finfo(dtype.numpy).smallest_subnormal)
     allowed = slack * unit * (32 if dtype is FLOAT else 4)

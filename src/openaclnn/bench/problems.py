@@ -12,7 +12,7 @@ import numpy as np
 
 from openaclnn.core.call import bind_plain, product_of
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import DType
+from openaclnn.core.dtypes import FLOAT, DType
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.status import AclnnError
@@ -106,8 +106,9 @@ def measured() -> list[Operator]:
 
 
 def taken(operator: Operator, dtypes: Sequence[DType]) -> list[DType]:
-    """Of these dtypes, those that the operator takes."""
-    return [dtype for dtype in dtypes if dtype in operator.tensors[0].dtypes]
+    """Of these dtypes, those that the operator takes; its first where FLOAT is none of them."""
+    found = [dtype for dtype in dtypes if dtype in operator.data_dtypes]
+    return found if FLOAT in operator.data_dtypes or found else [operator.data_dtypes[0]]
 
 
 def first_variant(operator: Operator) -> str:

@@ -205,9 +205,15 @@ class Interface:
         """The floating types it takes on a product; none where the product lacks it."""
         if not self.supported_on(product):
             return ()
-        beyond = [d for d in self.tensors[0].dtypes if d.kind == "floating" and d not in FLOATS]
-        known = self.tensors[0].dtypes
-        return (*(d for d in FLOATS if d in product.floats and d in known), *beyond)
+        beyond = [d for d in self.data_dtypes if d.kind == "floating" and d not in FLOATS]
+        return (*(d for d in FLOATS if d in product.floats and d in self.data_dtypes), *beyond)
+
+    @property
+    def data_dtypes(self) -> tuple[DType, ...]:
+        """The dtypes of its data: of the first tensor it needs that may have several floating ones, or of the first."""
+        needed = [p.dtypes for p in self.tensors if p.is_read and not p.optional]
+        several = (own for own in needed if [d.kind for d in own].count("floating") > 1)
+        return next(several, self.tensors[0].dtypes)
 
     def prototypes(self) -> tuple[str, str]:
         """The C prototypes of phase one and phase two."""

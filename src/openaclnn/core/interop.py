@@ -16,6 +16,7 @@ import numpy as np
 from openaclnn.core import results
 from openaclnn.core.dtypes import DType, dtype_of_dlpack, dtype_of_torch
 from openaclnn.core.tensor import Tensor, array_address, contiguous_strides, extent
+from openaclnn.core.torch_names import is_fake, raw_stream, recorders
 
 __all__ = [
     "PRODUCER_ERRORS", "HeldStorage", "address_of", "allocate_like", "as_tensor", "check_recorder", "device_name", "from_dlpack", "held",
@@ -108,23 +109,13 @@ def check_recorder() -> None:
 
 @functools.cache
 def _current_stream() -> Callable[[int], int]:
-    """What names a device's current stream. The public call for this makes a Stream object each time: 2 us."""
-    torch = sys.modules["torch"]
-    quick: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    return quick or (lambda index: int(torch.cuda.current_stream(index).cuda_stream))
+    return raw_stream()
 
 
 @functools.cache
 def _asked() -> tuple[Any, Any, Any, Any]:
-    """What says whether somebody records. Where PyTorch has no longer these names, modes are always asked for."""
-    torch = sys.modules["torch"]
-    try:
-        modes, is_included = (
-            torch._C._len_torch_dispatch_stack, torch._C._dispatch_tls_is_dispatch_key_included,
-        )  # fmt: skip
-        return torch.jit.is_tracing, modes, is_included, torch._C.DispatchKey.PreDispatch
-    except AttributeError:
-        return torch.jit.is_tracing, lambda: True, None, None
+    """What says whether somebody records."""
+    return sys.modules["torch"].jit.is_tracing, *recorders()
 
 
 def _is_cupy(value: Any) -> bool:
@@ -196,8 +187,7 @@ def view_torch(value: Any) -> Tensor:
     if value.is_neg() or (dtype.kind == "complex" and value.is_conj()):
         raise TypeError("a tensor without a pending negation or conjugation, got a lazy view")
     if type(value) is not torch.Tensor:
-        fake = sys.modules.get("torch._subclasses.fake_tensor")
-        if fake is not None and isinstance(value, fake.FakeTensor):
+        if is_fake(value):
             raise TypeError("a tensor with memory of its own, got a FakeTensor")
     try:
         shape, storage, address = tuple(value.shape), value.untyped_storage(), value.data_ptr()

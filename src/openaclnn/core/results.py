@@ -7,16 +7,17 @@ large results is kept for the next one that is about as large once nobody holds 
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+
+from openaclnn.core.torch_names import below_all
 
 __all__ = [
     "clear_results", "empty", "empty_tensor", "kept_bytes", "set_result_memory", "undisturbed", "usable_cores",
@@ -222,33 +223,12 @@ def _group_limits() -> Iterator[int]:
                 yield int((folder / group / name).read_text())
 
 
-_BETWEEN = (
-    "Python", "PythonTLSSnapshot", "PythonDispatcher", "PreDispatch", "Functionalize", "Tracer",
-    "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "FuncTorchVmapMode",
-)  # fmt: skip
-
-
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """A block in which PyTorch, which has been imported, makes tensors that are plain memory: below whoever stands between
     callers and memory in this thread (modes, transforms, tracers, a default device), whose tensors may have no memory, be
     larger than they say, or end with the block that they were made in.
     """
-    torch_c = sys.modules["torch"]._C
-    with torch_c.DisableTorchFunction(), _below():
+    no_functions, below = below_all()
+    with no_functions, below:
         yield
-
-
-def _below() -> Any:
-    """The dispatcher below them all, as far as this PyTorch has names for that."""
-    try:
-        return sys.modules["torch"]._C._ExcludeDispatchKeyGuard(_keys())
-    except AttributeError:
-        return nullcontext()
-
-
-@functools.cache
-def _keys() -> Any:
-    torch_c = sys.modules["torch"]._C
-    each = [torch_c.DispatchKeySet(torch_c._dispatch_key_parse(name)) for name in _BETWEEN]
-    return functools.reduce(lambda one, other: one | other, each)

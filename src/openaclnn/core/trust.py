@@ -169,7 +169,7 @@ def append_trusted(path: Path, head: bytes, line: bytes) -> None:
     if read_trusted(path) is None:
         write_trusted(path, head + line)
         return
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | _NO_FOLLOW)
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | _NO_FOLLOW | getattr(os, "O_BINARY", 0))
     try:
         os.write(handle, line)
     finally:

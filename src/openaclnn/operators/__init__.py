@@ -66,6 +66,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "prelu": ("aclnnPrelu", "aclnnPreluBackward"),
     "multilabel_margin_loss": ("aclnnMultilabelMarginLoss",),
     "vocabulary_parallel": ("aclnnCrossEntropySumExpAndIndexLogit", "aclnnFusedCrossEntropyLossWithMaxSum"),
+    "fused_linear": ("aclnnFusedLinearOnlineMaxSum", "aclnnFusedLinearCrossEntropyLossGrad"),
 }  # fmt: skip
 """The modules that declare several operators, with these; importing all of them takes a tenth of a second."""
 
@@ -119,7 +120,14 @@ _PARTS = (
 """The families of operators with a module of their own, by parts of their names."""
 
 _WIDER = dict.fromkeys(
-    ("binary", "divergence", "multilabel_margin_loss", "regression", "vocabulary_parallel"),
+    (
+        "binary",
+        "divergence",
+        "multilabel_margin_loss",
+        "regression",
+        "vocabulary_parallel",
+        "fused_linear",
+    ),
     "losses",
 ) | {"prelu": "rectified", "softmaxes": "softmax"}
 """What people look for these families among."""

@@ -234,15 +234,19 @@ def number(name: str, text: str, default: Any, optional: bool = False) -> Parame
     return Parameter(name, Kind.SCALAR, text, default=default, optional=optional)
 
 
-def generated(name: str) -> tuple[Rule, ...]:
-    """The rules of interfaces that the vendor generates; a wrong shape shows when the kernel's work is cut."""
-    tiling = int(Status.ACLNN_ERR_INNER_TILING_ERROR)
+def generated(name: str, *tiling: Rule) -> tuple[Rule, ...]:
+    """The rules of interfaces that the vendor generates: null, dtypes, whether the product has a kernel, then what shows when the kernel's work is cut:
+    wrong shapes, unless other rules are said."""
 
     def shapes(operator: Activation, row: str) -> list[Check]:
         first, *others = (p.name for p in operator.tensors)
-        return [checks.same_shape(row, other, first, tiling) for other in others]
+        return [checks.same_shape(row, other, first, checks.TILING) for other in others]
 
-    return (not_null(), same_dtype(), dtypes(name), shapes)
+    return (not_null(), same_dtype(), dtypes(name), _has_kernel, *(tiling or (shapes,)))
+
+
+def _has_kernel(operator: Activation, row: str) -> list[Check]:
+    return [checks.product_has_operator(row, Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR)]
 
 
 # What declarations are made into.
@@ -342,13 +346,15 @@ def enter(
     reference: Callable[..., Any],
     empty: tuple[str, ...],
 ) -> Activation:
-    """Enter an operator with the checks that its rules make; without its kernel a product fails where none of some tensors is empty."""
+    """Enter an operator with the checks that its rules make; without its kernel a product fails where none of some tensors is empty, in the end,
+    or where the rules of a generated interface say it."""
     rows = [checks.result_pointers("0")]
     for rule in rules:
         row = str(int(rows[-1].row) + 1)
         rows += rule(operator, row)
-    last = str(int(rows[-1].row) + 1)
-    rows.append(checks.product_has_operator(last, Status.ACLNN_ERR_INNER_NULLPTR, empty))
+    if not operator.generated:
+        last = str(int(rows[-1].row) + 1)
+        rows.append(checks.product_has_operator(last, Status.ACLNN_ERR_INNER_NULLPTR, empty))
     operator = replace(operator, checks=tuple(rows), reference=reference)
     register(operator)
     return operator

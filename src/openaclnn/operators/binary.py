@@ -66,7 +66,7 @@ declare(
         same_shape("self", "target"), reduction, same_shape("self", "weight"), mean_or_sum(),
     ),
     inputs={**PROBABILITIES, "weight": WEIGHT}, optional=("weight",), others="that of self", onto="self", shape=ONE_ELEMENT, domains=UNIT,
-    kernels=(KernelForm("binary_cross_entropy", {"x": "self", "y": "target", "weight": "weight"}),), peer="binary_cross_entropy",
+    kernels=(KernelForm("binary_cross_entropy", {"x": "self", "y": "target", "weight": "weight"}),), aten="binary_cross_entropy",
     gradient=Gradient("aclnnBinaryCrossEntropyBackward", {"weightOptional": "weight"}),
 )  # fmt: skip
 
@@ -151,7 +151,7 @@ declare(
         mean_or_sum((), (1,)),
     ),
     inputs={**LOGITS, **WEIGHTS}, optional=OPTIONAL, onto="self", typed="target", shape=ONE_ELEMENT, domains=SHARE,
-    kernels=(KernelForm("sigmoid_cross_entropy_with_logits_v2", {**PREDICT, **WEIGHED}),), peer="binary_cross_entropy_with_logits",
+    kernels=(KernelForm("sigmoid_cross_entropy_with_logits_v2", {**PREDICT, **WEIGHED}),), aten="binary_cross_entropy_with_logits",
     gradient=Gradient(
         "aclnnBinaryCrossEntropyWithLogitsBackward", others={"target": Gradient("aclnnBinaryCrossEntropyWithLogitsTargetBackward")}
     ),

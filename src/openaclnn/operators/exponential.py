@@ -117,5 +117,5 @@ declare(
     [-0.4769362762044699, 0, 0.2253120550121781, 1.1630871536766743],
     (not_null(), dtypes("self", more=WHOLE, apart=True), dtypes("out"), same_shape(), rank("self")), families=NOT_310P, in_place="selfRef",
     const_output=True, compute=_computed, arguments={"self": (FLOAT, [-0.5, 0.0, 0.25, 0.9])}, domain=(-1.0, 1.0),
-    kernels=(KernelForm("erfinv", {"input_x": "self"}),), peer="erfinv",
+    kernels=(KernelForm("erfinv", {"input_x": "self"}),), aten="erfinv",
 )  # fmt: skip

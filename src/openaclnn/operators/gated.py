@@ -28,6 +28,7 @@ from openaclnn.operators.activations import (
     KernelForm,
     Rule,
     dtypes,
+    generated,
     not_null,
     rank,
     same_dtype,
@@ -286,13 +287,10 @@ def _torch_swi_glu_grad(torch: Any, g: Any, x: Any, dim: int) -> Any:
     return torch.cat([torch.ops.aten.silu_backward(g * b, a), g * torch.nn.functional.silu(a)], dim)
 
 
-# A wrong shape shows when the kernel's work is cut.
-GENERATED = (not_null(), same_dtype(), dtypes("x"))
-
 declare(
     "SwiGlu", "SiLU of the first half of x along an axis, times the second.",
     "out = a / (1 + exp(-a)) * b, a = first half of x along dim, b = second half", formulas.swi_glu, _swi_glu, [2.193175735890015, -0.11920292202211756],
-    (*GENERATED, axis, in_blocks, half("out", status=TILING)), whole="x", parts=(("x", FIRST), ("x", SECOND)), written=("out",),
+    generated("x", axis, in_blocks, half("out", status=TILING)), whole="x", parts=(("x", FIRST), ("x", SECOND)), written=("out",),
     families=NOT_910, generated=True, const_output=True, arguments={"x": ROW}, kernels=(KernelForm("swi_glu", {"x": "x"}),),
     peer=_torch_swi_glu, gradient=Gradient("aclnnSwiGluGrad"),
 )  # fmt: skip
@@ -301,7 +299,7 @@ declare(
     "SwiGluGrad", "Gradient of SwiGLU with respect to its input.",
     "out = [yGrad * s * (1 + a * (1 - s)) * b, yGrad * s * a], s = 1 / (1 + exp(-a)), a = first half of x along dim, b = second half",
     formulas.swi_glu_grad, _swi_glu_grad, [2.78301153561446, -0.09078424878489548, 0.7310585786300049, -0.47681168808847024],
-    (*GENERATED, same_rank, axis, in_blocks, half("yGrad", status=TILING), like("out", "x", TILING)), whole="x",
+    generated("x", same_rank, axis, in_blocks, half("yGrad", status=TILING), like("out", "x", TILING)), whole="x",
     parts=("yGrad", ("x", FIRST), ("x", SECOND)), inputs={"yGrad": "gradient of the output", "x": "the forward's input"},
     families=NOT_910, generated=True, const_output=True, arguments={"y_grad": BACK, "x": ROW},
     kernels=(KernelForm("swi_glu_grad", {"y_grad": "yGrad", "x": "x"}),), peer=_torch_swi_glu_grad,

@@ -162,7 +162,7 @@ register(
                 checks.same_shape("14", name, LOGITS) if name == "expLogitsOut" else checks.shape_is("14", name, _rows, "of vocabParallelLogits' rows")
                 for name in WRITTEN
             ),
-            checks.product_has_operator("15", Status.ACLNN_ERR_INNER_NULLPTR),
+            checks.product_has_operator("15", Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR),
         ),
         result=_results,
         plan=_plan,

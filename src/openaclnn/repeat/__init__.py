@@ -17,6 +17,7 @@ In the order to read, each imports from those below it:
 
     phases.py        two-phase calls: phase-one lookup, by machine code or in a dictionary, and what phase two runs
     cache.py         the cache of an operator's plain calls: makes the builtin, and enters what the slow path found
+    resized.py       plans of one size, which are planned anew for others, inside the fast path
     specialize.py    makes a cache entry of a call
     code/            the machine code: `arguments.py`, `recognise.py`, `outputs.py`, `fast_path.py`; `native.py` for PyTorch's dispatcher
     words/           where words lie in memory: an entry's layout (`slots.py`), and what is read of arrays and tensors

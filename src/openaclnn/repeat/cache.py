@@ -24,11 +24,11 @@ from openaclnn.core.plan import Plan
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
+from openaclnn.repeat.resized import resized
 from openaclnn.repeat.specialize import (
     CallArguments,
     entry_of,
     library_of,
-    over_tensors,
     places_of,
 )
 from openaclnn.repeat.words import slots as at
@@ -52,7 +52,7 @@ class CallCache:
     """
 
     def __init__(self, declared: Operator, ordered: bool = False) -> None:
-        self._ordered = ordered
+        self._ordered, self._declared = ordered, declared
         parameters = [p for group in declared.plain_parameters for p in group]
         self._arrays = [p for p in parameters if p.is_tensor]
         if declared.output.in_place:  # what is read and what is written, in one
@@ -115,8 +115,10 @@ class CallCache:
         library = self._library(arrays, options)
         if not library:
             return NotImplemented
-        if plan.halved:
-            plan, choice = over_tensors(plan, choice)
+        patterns = None
+        if plan.of_one_size:
+            names = self._names[: self._inputs], self._outputs
+            plan, choice, patterns = resized(self._declared, plan, choice, *names, values)
         places = self._places(plan)
         operands = range(len(plan.operands))
         seen = [
@@ -124,7 +126,7 @@ class CallCache:
             for array, place, view in zip(arrays, places, views, strict=True)
         ]
         call = CallArguments(library, arrays, places, options, self._options)
-        entry = entry_of(call, plan, choice, seen, self._published is not None)
+        entry = entry_of(call, plan, choice, seen, self._published is not None, patterns=patterns)
         number = self._enter(*entry, library)
         result = self._builtin(*given, *options, None)
         if result is NotImplemented:

@@ -252,7 +252,6 @@ class PhaseCache(CallCache):
 
     def __init__(self, declared: Operator) -> None:
         super().__init__(declared)
-        self._declared = declared
         numbers = {p.python_name: number for number, p in enumerate(declared.parameters)}
         places = [declared.places[name] for name in self._names]
         self.ordered = itemgetter(*places, *[numbers[name] for name in self._options])

@@ -12,7 +12,6 @@ import math
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
@@ -30,13 +29,14 @@ from openaclnn.core.plan import (
     walks_alike,
 )
 from openaclnn.core.tensor import Tensor
+from openaclnn.core.torch_names import empty_strided
 from openaclnn.engines.cpu.launching.control import MAX_ARGUMENTS
-from openaclnn.engines.dispatch import Choice, Runner
+from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat.words import slots as at
 from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions, words_of
 
 __all__ = [
-    "CallArguments", "FreeNumber", "Patterns", "Work", "entry_of", "library_of", "numbers_of", "option_words", "over_tensors", "patterns_of", "places_of",
+    "CallArguments", "FreeNumber", "Patterns", "Work", "entry_of", "library_of", "numbers_of", "option_words", "patterns_of", "places_of",
     "work_of",
 ]  # fmt: skip
 
@@ -75,12 +75,14 @@ def entry_of(
     views: Sequence[Tensor | None],
     without_objects: bool = False,
     work: Work | None = None,
+    patterns: Patterns | None = None,
 ) -> tuple[struct.Struct, list[Any], Any]:
     """A cache entry: where its words lie, the words, and what must live as long. The views are the arrays' and those of outputs that
-    are yet to be made. `without_objects`, callers that are not Python take the fast path, too. `work` is what runs the calls, where that is known.
+    are yet to be made. `without_objects`, callers that are not Python take the fast path, too. `work` is what runs the calls, where that is known,
+    and `patterns` how arrays lie.
     """
     library, arrays, places, options, names = call
-    patterns, source, strided = patterns_of(plan, places, views)
+    each, source, strided = patterns or patterns_of(plan, places, views)
     work = (
         work
         or work_of(plan, choice, source, strided)
@@ -94,8 +96,8 @@ def entry_of(
     first = places.index(len(plan.inputs))  # of the outputs
     axes = 0
     if source < 0:  # shapes and strides must be the very same
-        patterns = [(at.SAME, mask) for _, mask in patterns]
-    elif plan.classes:
+        each = [(at.SAME, mask) for _, mask in each]
+    elif plan.classes or plan.of_one_size:
         axes = len(views[source].shape)  # type: ignore[union-attr]
     fresh = [
         view if array is None else None
@@ -110,9 +112,9 @@ def entry_of(
         0, library, first if source < 0 else source, make is not None, id(make), id(make_large), results.LARGE, id(dtypes),
         id(work.runner), work.kernel, work.grain, *work.counts, work.reciprocal, len(constants),
         len(plan.inputs) + 1 + len(plan.more), work.takes, axes, plan.class_axis, work.gathering, len(arrays) - first,
-        _fresh_axes(fresh, patterns[first:]), *words, *derivation, *constants,
+        _fresh_axes(fresh, each[first:]), *words, *derivation, *constants,
     ]  # fmt: skip
-    with_shapes, array_dtypes = _add_arrays(entry, call, plan, first, patterns, views, source < 0)
+    with_shapes, array_dtypes = _add_arrays(entry, call, plan, first, each, views)
     entry += option_words(options, free)
     layout = _layout(len(constants), len(arrays), with_shapes, len(options))
     return layout, entry, (make, make_large, dtypes, work.runner, flat, options, array_dtypes)
@@ -154,10 +156,9 @@ def _add_arrays(
     output: int,
     patterns: Sequence[tuple[int, int]],
     views: Sequence[Tensor | None],
-    one_size: bool,
 ) -> tuple[int, list[Any]]:
     """What each array must be like; `output` is the first that is written. Where shape and strides must be the very same, they are
-    here, too, and so is the shape of what is yet to be made in an entry of one size: of which arrays, in bits. And the dtypes, whose addresses
+    here, too, and so is the shape of what is yet to be made where it follows from no other's: of which arrays, in bits. And the dtypes, whose addresses
     are here."""
     library, arrays, places, _, _ = call
     operands = plan.operands
@@ -174,7 +175,7 @@ def _add_arrays(
         elif array is None:  # yet to be made, where the others are
             on = device if library == at.TORCH else 0
             entry += (on, len(view.shape), at.MISSING, place, view.dtype.itemsize, 0, mask)
-            sides = (view.shape, ()) if one_size else None
+            sides = (view.shape, ()) if pattern == at.SAME else None
         else:
             dtypes.append(array.dtype)
             first, second = words_of(array, library)
@@ -201,25 +202,6 @@ def _add_arrays(
     return with_shapes, dtypes
 
 
-def over_tensors(plan: Plan, choice: Choice) -> tuple[Plan, Choice]:
-    """A plan whose operands are halves as one over their tensors, which entries know, and what runs it: of the tensors' addresses."""
-    inputs, outputs = ({own.parameter: own for own in side} for side in (plan.inputs, plan.outputs))
-    places = {name: place for place, name in enumerate([*inputs, *outputs])}
-    taken = [places[own.parameter] for own in plan.operands]
-
-    def prepare() -> Runner:
-        run = choice.prepare()
-
-        def run_halves(addresses: Sequence[int], stream: int = 0) -> int:
-            return run([addresses[place] for place in taken], stream)
-
-        return run_halves
-
-    first, *more = outputs.values()
-    whole = replace(plan, inputs=tuple(inputs.values()), output=first, more=tuple(more))
-    return whole, Choice(choice.engine, prepare)
-
-
 # What makes outputs.
 
 
@@ -229,7 +211,8 @@ def _fresh_axes(fresh: Sequence[Tensor | None], patterns: Sequence[tuple[int, in
     for number, (view, (pattern, mask)) in enumerate(zip(fresh, patterns, strict=True)):
         if view is not None:
             axes = _ALL_AXES if pattern == at.DENSE else mask
-            bits |= (axes | 1 << at.MADE_BIT) << at.RESULT_BITS * number
+            how = (pattern == at.HALF) << at.HALF_BIT | (pattern == at.SAME) << at.FIXED_BIT
+            bits |= (axes | how | 1 << at.MADE_BIT) << at.RESULT_BITS * number
     return bits
 
 
@@ -247,15 +230,11 @@ def _allocators(fresh: Sequence[Tensor | None], model: Any, library: int) -> tup
 
 @functools.cache
 def _torch_allocator(device: Any) -> Callable[..., Any]:
-    """`make(shape, strides, dtype)` on a device.
-
-    What torch's own compiler allocates with takes 2.4 us where `empty_like` takes 3.8 and `empty` more. It
-    works on the current device, so that only a lone GPU has it.
-    """
+    """`make(shape, strides, dtype)` on a device; the quick one works on the current device, so that only a lone GPU has it."""
     torch, kind = sys.modules["torch"], device.type
     make: Callable[..., Any] | None = None
     if kind == "cpu" or torch.cuda.device_count() == 1:
-        make = getattr(getattr(torch._C._dynamo, "guards", None), f"_empty_strided_{kind}", None)
+        make = empty_strided(kind)
     return make or functools.partial(_empty_strided, torch.empty_strided, device)
 
 

@@ -27,6 +27,13 @@ from openaclnn.torch.private import has_forward_hooks, register_pytree
 __all__ = ["Applied", "HeadLinear", "Logits", "apply_to", "replacements"]
 
 
+NO_GAIN = frozenset((
+    "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "KLDivLoss", "LeakyReLU", "LogSoftmax", "MultiLabelMarginLoss", "ReLU", "SiLU",
+    "Sigmoid", "Softmax", "Softshrink", "Threshold",
+))  # fmt: skip
+"""Modules that PyTorch computes as fast as we do, or faster (docs/pytorch.md has the times): they become ours where `only` names them."""
+
+
 class Replacement(NamedTuple):
     """A module by its name in the model (the first, if it has several), and what it was and is."""
 
@@ -96,7 +103,7 @@ class Applied:
 
 
 def replacements() -> dict[type[torch.nn.Module], type[torch.nn.Module]]:
-    """PyTorch's modules that `apply_to` replaces, and ours of the same names.
+    """PyTorch's modules that `apply_to` can replace, and ours of the same names.
 
     >>> replacements()[torch.nn.CrossEntropyLoss]
     <class 'openaclnn.torch.nn.CrossEntropyLoss'>
@@ -117,7 +124,7 @@ def apply_to(
 ) -> Applied:
     """Let a model's losses and activations be ours, in place, and the head of a language model never make the logits of a training step.
 
-    Modules of exactly PyTorch's types (`replacements`) are replaced; `only` and `exclude` name them, one or several, and "HeadLinear" is the head. A submodule whose `forward` takes `labels` and whose
+    Modules of exactly PyTorch's types (`replacements`) are replaced, but for those of `NO_GAIN`; `only` and `exclude` name them, one or several, and "HeadLinear" is the head. A submodule whose `forward` takes `labels` and whose
     `lm_head` or `get_output_embeddings()` is a `Linear` is a language model: in training with labels as a keyword its logits are `Logits`. `heads`
     names other linear layers instead, whose outputs in training are always `Logits`. `memory` and `accumulate` are `linear_cross_entropy`'s.
 
@@ -130,24 +137,27 @@ def apply_to(
     """
     applied = Applied()
     names = _chosen(only, exclude)
+    layers = {} if heads is None else _layers(model, [heads] if isinstance(heads, str) else heads)
     table = {theirs: ours for theirs, ours in replacements().items() if theirs.__name__ in names}
     for name, module in model.named_modules():
         if type(module) in table:
             applied._swap(name, module, table[type(module)], f"openaclnn.{type(module).__name__}")
     options = {"memory": memory, "accumulate": accumulate}
-    if heads is None:
-        if "HeadLinear" in names:
-            _adopt_language_models(applied, model, options)
-    else:
-        for name in [heads] if isinstance(heads, str) else heads:
-            head = model.get_submodule(name)
-            reason = _unfit(head)
-            if isinstance(head, HeadLinear):
-                continue
-            if reason is not None:
-                raise TypeError(f"heads: {name} cannot be replaced: {reason}")
-            applied._swap(name, head, HeadLinear, _head_says(head), options=options, deferred=True)
+    for name, head in layers.items():
+        applied._swap(name, head, HeadLinear, _head_says(head), options=options, deferred=True)
+    if heads is None and "HeadLinear" in names:
+        _adopt_language_models(applied, model, options)
     return applied
+
+
+def _layers(model: torch.nn.Module, names: Iterable[str]) -> dict[str, torch.nn.Module]:
+    """Linear layers by their names, but for those that are ours."""
+    found = {name: model.get_submodule(name) for name in names}
+    for name, layer in found.items():
+        reason = _unfit(layer)
+        if reason is not None:
+            raise TypeError(f"heads: {name} cannot be replaced: {reason}")
+    return {name: each for name, each in found.items() if not isinstance(each, HeadLinear)}
 
 
 def _chosen(only: Iterable[str] | None, exclude: Iterable[str]) -> set[str]:
@@ -161,7 +171,7 @@ def _chosen(only: Iterable[str] | None, exclude: Iterable[str]) -> set[str]:
             )
         return asked
 
-    return (names if only is None else known(only)) - known(exclude)
+    return (names - NO_GAIN if only is None else known(only)) - known(exclude)
 
 
 # Language models.
@@ -209,7 +219,9 @@ def _unfit(head: torch.nn.Module) -> str | None:
     """Why a head is left alone, or None."""
     if not isinstance(head, torch.nn.Linear):
         return "it is no Linear"
-    if not isinstance(head, HeadLinear) and type(head) is not torch.nn.Linear:
+    if isinstance(head, HeadLinear):
+        return None
+    if type(head) is not torch.nn.Linear:
         return "it is a class derived from Linear"
     if "forward" in vars(head) or has_forward_hooks(head):
         return "it has hooks, which look at logits"

@@ -15,7 +15,7 @@ from openaclnn.calls import guard
 from openaclnn.core.dtypes import FLOAT, is_int64
 from openaclnn.core.tensor import Tensor
 from openaclnn.torch.kernels import PLAIN, disturbed
-from openaclnn.torch.private import any_autocast, forward_mode, transformed
+from openaclnn.torch.private import any_autocast, base_of, forward_mode, transformed
 
 __all__ = [
     "FLOATS",
@@ -79,7 +79,7 @@ def of_a_leaf(tensor: Any) -> bool:
     """Whether writing to a tensor that autograd tracks would write to a leaf: that, or a view of one."""
     if tensor.is_leaf:
         return True
-    base = getattr(tensor, "_base", tensor)
+    base = base_of(tensor)
     return base is not None and base.is_leaf and base.requires_grad
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.engines.machine.builtins import external_block, let_exceptions_pass
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.foreign import external_block, let_exceptions_pass
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.values import Value, Variable
 from openaclnn.repeat.code.native import NativeTensor

@@ -440,7 +440,8 @@ def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
                 outer = [by for by in by_results if by is not None]
                 (found,) = torch.autograd.grad(wanted, saved[0], outer, create_graph=True)
                 return found, *nothing
-            every = [torch.zeros_like(own) if by is None else by for own, by in zip(saved[given:], by_results, strict=False)]  # fmt: skip
+            # Those of a sum are one number for all rows: as rows of their own, kernels have them side by side.
+            every = [torch.zeros_like(own) if by is None else by.contiguous() for own, by in zip(saved[given:], by_results, strict=False)]  # fmt: skip
             return gradient_kernel.gradient(*every, *saved, *ctx.options), *nothing
 
     return Rows

@@ -24,6 +24,7 @@ from openaclnn.torch.private import (
     autocast_off,
     below_autograd,
     forward_mode,
+    graph_break,
     keep_compiler_out,
     single_level,
     transformed,
@@ -290,9 +291,9 @@ def _routed(kernel: Kernel) -> Callable[..., Any]:
     chosen = [p.python_name for p in kernel.parameters if p.choices]
     unfit = ["product is not None", *[f"isinstance({own}, (int, float))" for own in read]]
     unfit += [f"not isinstance({own}, str)" for own in chosen]
-    scope |= {"_torch": torch}
+    scope |= {"_graph_break": graph_break}
     lines = [f"def {operator.signature()}:"]
-    lines += [f"    if {' or '.join(unfit)}:", "        _torch._dynamo.graph_break()"]
+    lines += [f"    if {' or '.join(unfit)}:", "        _graph_break()"]
     if operator.output.in_place:
         lines += [f"    _op({given})", f"    return {kernel.names[0]}"]
     else:

@@ -26,7 +26,7 @@ from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import forward_mode, transformed
 
 __all__ = [
-    "SINGLES", "Layer", "Sums", "check_shapes", "counted_targets", "denominator_of", "exact_losses", "in_place_of_theirs",
+    "SINGLES", "Layer", "Sums", "Tensors", "by_chunks", "check_shapes", "counted_targets", "denominator_of", "exact_losses", "in_place_of_theirs",
     "linear_cross_entropy",
 ]  # fmt: skip
 
@@ -52,6 +52,12 @@ class Options(NamedTuple):
     rows: int
     accumulated: bool
     dtype: torch.dtype
+
+    def chunks(self, tensors: Tensors, gradient: Any, wanted: Sequence[bool]) -> tuple[Any, Sums]:
+        return _chunks(tensors, gradient, wanted, self)
+
+    def composed(self, tensors: Tensors) -> Any:
+        return _composed(tensors, self)
 
 
 class Tensors(NamedTuple):
@@ -103,6 +109,15 @@ def linear_cross_entropy(
             token_weight=token_weight, denominator=denominator, memory=memory, accumulate=accumulate,
         )  # fmt: skip
         return overridden
+    parallel = None if target.is_floating_point() else parallel_for(linear_weight)
+    if parallel is not None:
+        _count.serve()
+        spread: Tensor = parallel.linear_cross_entropy(
+            input, linear_weight, target, linear_bias=linear_bias, weight=weight, reduction=reduction,
+            ignore_index=-100 if ignore_index is None else ignore_index, label_smoothing=label_smoothing, zloss_scale=zloss_scale, softcap=softcap,
+            token_weight=token_weight, denominator=denominator, memory=memory, accumulate=accumulate,
+        )  # fmt: skip
+        return spread
     loss: Tensor = _loss(
         Tensors(input, linear_weight, linear_bias, target, weight, token_weight, denominator), _composed, reduction, ignore_index, label_smoothing,
         options, zloss_scale, softcap, memory, accumulate,
@@ -159,7 +174,7 @@ def _loss(
             wanted = [each is not None and each.requires_grad for each in flat[:3]]
             loss = _step(*flat, *asked, wanted if torch.is_grad_enabled() else [False] * 3)[0]
         else:
-            loss = _LinearCrossEntropy.apply(*flat, asked)  # type: ignore[no-untyped-call]
+            loss = by_chunks(flat, asked)
     return loss.reshape(target.shape) if reduction == "none" else loss
 
 
@@ -304,14 +319,21 @@ def denominator_of(
     return total
 
 
+def by_chunks(flat: Tensors, options: Any) -> Any:
+    """The loss of rows, for autograd; where nobody asks for gradients, none is computed."""
+    if not torch.is_grad_enabled():
+        flat = Tensors(*[None if each is None else each.detach() for each in flat])
+    return _LinearCrossEntropy.apply(*flat, options)  # type: ignore[no-untyped-call]
+
+
 class _LinearCrossEntropy(torch.autograd.Function):
-    """With gradients that are computed with the loss, handed out once, and computed again for whoever asks again."""
+    """With gradients that are computed with the loss, handed out once, and computed again for whoever asks again. Options know how."""
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Any:
         flat, options = Tensors(*arguments[:-1]), arguments[-1]
         wanted = ctx.needs_input_grad[:3] if options.reduction != "none" else (False,) * 3
-        loss, ctx.sums = _chunks(flat, None, wanted, options)
+        loss, ctx.sums = options.chunks(flat, None, wanted)
         ctx.save_for_backward(*flat)
         ctx.options, ctx.ready = options, any(wanted)
         return loss
@@ -322,15 +344,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
         rest = (None,) * 5
         if torch.is_grad_enabled():  # gradients of gradients: by operations that have them
             learnt = [each for each, asked in zip(flat, wanted, strict=False) if asked]
-            loss = _composed(flat, options)
+            loss = options.composed(flat)
             found = iter(torch.autograd.grad(loss, learnt, gradient, create_graph=True))
             return *(next(found) if asked else None for asked in wanted), *rest
         if options.reduction == "none":
-            return *_chunks(flat, gradient, wanted, options)[1].gradients(None), *rest
+            return *options.chunks(flat, gradient, wanted)[1].gradients(None), *rest
         sums, ready = ctx.sums, ctx.ready
         ctx.sums, ctx.ready = None, False
         if not ready:
-            _, sums = _chunks(flat, None, wanted, options)
+            _, sums = options.chunks(flat, None, wanted)
         return *sums.gradients(
             gradient if gradient.is_cuda or gradient.item() != 1 else None
         ), *rest
@@ -388,8 +410,9 @@ class Layer:
 
     def __init__(
         self, input: Any, linear_weight: Any, bias: Any, wanted: Sequence[bool], softcap: float, memory: int = 0, rows: int = 0,
-        accumulated: bool = True,
+        accumulated: bool = True, ahead: int = 0,
     ) -> None:  # fmt: skip
+        """`ahead` chunks of logits stay as they are while the next ones are computed."""
         self.input, self.linear_weight, self.bias, self.wanted = input, linear_weight, bias, wanted
         self.softcap, self.accumulated, self.classes = softcap, accumulated, linear_weight.shape[0]
         self.short = input.dtype is not torch.float32
@@ -398,20 +421,23 @@ class Layer:
         if more:
             self.linear_weight = torch_functional.pad(linear_weight, (0, 0, 0, more))
             self.bias = None if bias is None else torch_functional.pad(bias, (0, more))
-        buffers = 2 if softcap and any(wanted) else 1
+        self.held = 1 + ahead
+        buffers = self.held + bool(softcap and any(wanted))
         # The 16-bit gradient of weights that are added up in FLOAT takes its memory when chunks have left theirs: so many rows of logits.
         spare = input.shape[1] // buffers if self.short and accumulated and wanted[1] else 0
         self.step = _chunk_rows(len(input), buffers * pitch * input.dtype.itemsize, memory, rows, spare)  # fmt: skip
         self.memory = input.new_empty(buffers, self.step, pitch)
-        self.of_input = self.of_weight = self.of_bias = None
+        self.of_input: Any = None
+        self.of_weight: Any = None
+        self.of_bias: Any = None
         if wanted[0]:
             self.of_input = torch.empty_like(input, memory_format=torch.contiguous_format)
 
     def __iter__(self) -> Iterator[tuple[int, int, Any]]:
         """Each chunk's first row, the one behind its last, and its logits with all columns."""
         rows = len(self.input)
-        for begin, end in itertools.pairwise([*range(0, rows, self.step), rows]):
-            x, whole = self.input[begin:end], self.memory[0, : end - begin]
+        for turn, (begin, end) in enumerate(itertools.pairwise([*range(0, rows, self.step), rows])):
+            x, whole = self.input[begin:end], self.memory[turn % self.held, : end - begin]
             if self.bias is None:
                 torch.mm(x, self.linear_weight.t(), out=whole)
             else:
@@ -422,7 +448,7 @@ class Layer:
 
     def place(self, whole: Any) -> Any:
         """Where the gradient of a chunk is written: over its logits, unless the soft cap's gradient is made of these, too."""
-        return self.memory[1, : len(whole)] if self.softcap else whole
+        return self.memory[-1, : len(whole)] if self.softcap else whole
 
     def take(self, begin: int, end: int, gradient: Any, whole: Any, columns: int, scale: Any) -> None:  # fmt: skip
         """Add the gradient of a chunk, with so many columns that were written, to those that are wanted."""

@@ -235,7 +235,7 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 def _handed_out(ctx: Any, gradients: Any) -> Any:
     given, results, options = ctx.saved_tensors[:4], ctx.saved_tensors[4:], ctx.options
     many = DIFFERENTIABLE[options[0]]
-    every = [torch.zeros_like(own) if by is None else by for own, by in zip(results[:many], gradients, strict=False)]  # fmt: skip
+    every = [torch.zeros_like(own) if by is None else by.contiguous() for own, by in zip(results[:many], gradients, strict=False)]  # fmt: skip
     wanted = list(ctx.needs_input_grad[:3])
     found = _log_probs_backward(every, list(results), *given, *options, wanted)
     asked = [own if needed else None for own, needed in zip(found, wanted, strict=True)]

@@ -21,6 +21,7 @@ from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.words import native as at
 from openaclnn.repeat.words import slots
 from openaclnn.repeat.words.readers import described, torch_functions
+from openaclnn.torch.private import OPERATORS_MODULE, schema_of
 from openaclnn.torch.signatures import (
     AXIS,
     CHOICE,
@@ -67,7 +68,7 @@ class Native:
     def __init__(
         self, stable: StableInterface, name: str, device: str, cache: CallCache, signature: Signature, original: Any
     ) -> None:  # fmt: skip
-        from openaclnn.engines.machine.foreign import name_block
+        from openaclnn.engines.machine.builtins import name_block
         from openaclnn.repeat.code.native import Arguments, native_fast_path
         from openaclnn.repeat.code.read_copy_update import Readers
         from openaclnn.torch.entries import stable_kernel
@@ -143,7 +144,7 @@ class Native:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if not hasattr(getattr(torch.ops, _FALLBACKS), self._name):
-                library.define(str(self._overload._schema).partition("::")[2])
+                library.define(str(schema_of(self._overload)).partition("::")[2])
             library.impl(self._name, self._fall_back, self._device, with_keyset=True)
 
     def _fall_back(self, keys: Any, *arguments: Any, **named: Any) -> Any:
@@ -172,14 +173,14 @@ class Native:
                 return results
         _raised.text, _raised.error = str(error).encode(), error.with_traceback(None)
         blank = torch.empty(())
-        return (blank, blank.clone()) if len(self._overload._schema.returns) > 1 else blank
+        return (blank, blank.clone()) if len(schema_of(self._overload).returns) > 1 else blank
 
     def _is_called_by(self, frame: Any) -> bool:
         """Whether this is code of PyTorch's that calls the operator, or the function of its name, and does no more."""
         module = "" if frame is None else frame.f_globals.get("__name__")
         if module == "torch.nn.functional":
             return self._name.strip("_").startswith(frame.f_code.co_name)
-        called = frame.f_locals.get("self") if module == "torch._ops" else None
+        called = frame.f_locals.get("self") if module == OPERATORS_MODULE else None
         return called is not None and called in (self._overload, self._overload.overloadpacket)
 
     def _blank(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -204,7 +205,7 @@ class Native:
 
     def learn(self, ones: Any) -> None:
         """What may have come with a call: the fast path, which opens with its first, and ones for so many classes."""
-        from openaclnn.engines.machine.shared import publish
+        from openaclnn.engines.machine.builtins import publish
 
         block = self._block
         publish(self._slot(at.CACHE), self._cache.control_for_tensors())

@@ -27,7 +27,7 @@ from openaclnn.torch.counts import FUNCTIONS, Count, Served
 from openaclnn.torch.functional import INDICES, kept_ones, ones_for
 from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
 from openaclnn.torch.native import Native, as_raised, native_for
-from openaclnn.torch.private import forget_dispatch, keys_of, leave
+from openaclnn.torch.private import forget_dispatch, keys_of, leave, schema_of
 from openaclnn.torch.signatures import (
     AXIS,
     CHOICE,
@@ -35,6 +35,7 @@ from openaclnn.torch.signatures import (
     DTYPE,
     FLOAT,
     MOST_CLASSES,
+    OPTIONAL,
     REDUCTION,
     SCALAR,
     TENSOR,
@@ -67,12 +68,24 @@ class Override:
     @property
     def devices(self) -> tuple[str, ...]:
         """Kinds of devices, of those here, on which it is replaced."""
+        if self.schema is None:
+            return ()
         here = DEVICES if torch.cuda.is_available() else DEVICES[:1]
-        return tuple([device for device in here if device not in SLOWER.get(self.name, ())])
+        return tuple([device for device in here if device in self.kinds_of_devices])
+
+    @property
+    def kinds_of_devices(self) -> tuple[str, ...]:
+        """Those on which it may be replaced."""
+        served = DEVICES[:1] if self.name in CHECKED else DEVICES
+        return tuple([device for device in served if device not in SLOWER.get(self.name, ())])
 
     @cached_property
     def overload(self) -> Any:
         return getattr(torch.ops.aten, self.name).default
+
+    @cached_property
+    def schema(self) -> Any:
+        return schema_of(self.overload)
 
     @cached_property
     def kernel(self) -> Kernel:
@@ -98,12 +111,12 @@ class Override:
 
     def complete(self, given: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         """All arguments: the dispatcher leaves out those that have their defaults."""
-        rest = self.overload._schema.arguments[len(given) :]
+        rest = self.schema.arguments[len(given) :]
         return [*given, *[named.get(own.name, own.default_value) for own in rest]]
 
     def call_theirs(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         """Call PyTorch's operator, or what has its arguments."""
-        every = list(zip(self.overload._schema.arguments, arguments, strict=True))
+        every = list(zip(self.schema.arguments, arguments, strict=True))
         named = {own.name: value for own, value in every if own.kwarg_only}
         return function(*[value for own, value in every if not own.kwarg_only], **named)
 
@@ -118,6 +131,8 @@ class Override:
             found = run(arguments[0], *taken)
             return found if found is NotImplemented else arguments[0]
         made = run(*taken)
+        if self.name in CHECKED and made is not NotImplemented and not _are_finite(made):
+            raise DeclinedError("a loss that is not finite")
         if made is not NotImplemented and WEIGHT in kinds and self.signature.results > 1:
             _clear_total(made, *arguments)
         return made
@@ -134,8 +149,12 @@ class Override:
             return "no elements" if not x.numel() else "" if known else f"targets of {target.dtype}"
         tensors = [own for own, kind in zip(arguments, kinds, strict=True) if kind == TENSOR]
         last = tensors[-1]
+        tensors += [
+            own for own, kind in zip(arguments, kinds, strict=True) if kind == OPTIONAL and own is not None
+        ]  # fmt: skip
         if any(own.dtype is not last.dtype for own in tensors):
             return "tensors of several dtypes"
+        tensors = tensors[: kinds.count(TENSOR)]
         if REDUCTION in kinds and len(tensors) > 2 and not tensors[0].dim():
             del tensors[0]
         return (
@@ -206,8 +225,35 @@ def _softmax_is_slower(x: Any, axis: int) -> bool:
     return x.is_cuda and (inside or (x.dim() > 0 and x.size(axis) > MOST_CLASSES))
 
 
-FEWEST = {"softplus": 1 << 13}
+CHECKED = frozenset(("binary_cross_entropy", "binary_cross_entropy_with_logits"))
+"""Those whose result is looked at, on CPUs alone: where it is not finite PyTorch computes it again, and refuses what is no probability, or has other
+infinities of targets that are none."""
+
+
+def _are_finite(losses: Any) -> bool:
+    return isfinite(losses) if losses.dim() == 0 else isfinite(losses.sum(dtype=torch.float32))
+
+
+FEWEST = {"softplus": 1 << 13, "binary_cross_entropy": 1 << 9, "binary_cross_entropy_with_logits": 1 << 10}  # fmt: skip
 """Elements from which on a kernel in Python gains what it costs to call."""
+
+_SPECIAL = "other values of NaN, infinities, -0 or what overflows than the documents of the interface have"  # fmt: skip
+_READS = "all that they do is to read and write, and PyTorch's are as fast or faster"
+UNSERVED = {
+    "relu": "-0 is 0 by the interface's documents, and all that it does is to read and write",
+    "softshrink, softshrink_backward, hardshrink_backward, hardtanh_backward": _SPECIAL,
+    "hardswish, hardswish_backward": _SPECIAL,
+    "softplus_backward, gelu_backward by tanh, glu_backward, soft_margin_loss, soft_margin_loss_backward": _SPECIAL,
+    "binary_cross_entropy_backward": "other values of what is no probability, which nobody refuses there",
+    "leaky_relu, leaky_relu_backward, threshold, threshold_backward, hardshrink": f"{_READS}; kernels would be Python, since schemas have a `Scalar`",
+    "hardsigmoid, hardsigmoid_backward, sigmoid_backward": _READS,
+    "gelu_backward by erf": "PyTorch's is faster, as of `gelu`",
+    "log_sigmoid_forward, log_sigmoid_backward": "PyTorch's gradient reads an exponential that its forward keeps, which ours does not make",
+    "glu": "its kernel is called by way of Python at sizes that were not seen before",
+    "kl_div": "PyTorch makes it of its own operators, and the interface has gradients alone; `functional.kl_div` takes these",
+    "multilabel_margin_loss_forward": "PyTorch refuses labels out of range, which the interface skips; `functional.multilabel_margin_loss` looks first",
+}
+"""Operators that stay PyTorch's though ours compute the same, or nearly, and why: docs/pytorch.md has the table."""
 
 OVERRIDES: dict[str, Override] = {own.aten: Override(own) for own in registry() if own.aten}
 """The operators of `torch.ops.aten` that can be replaced."""
@@ -409,7 +455,8 @@ def _native(name: str, device: str) -> Native | None:
     if key not in _machine_code:
         own = OVERRIDES[name]
         original = _original(name, device)
-        _machine_code[key] = native_for(name, device, own.kernel.cache, own.signature, original)
+        cache = None if name in CHECKED else own.kernel.cache
+        _machine_code[key] = native_for(name, device, cache, own.signature, original)
     return _machine_code[key]
 
 
@@ -460,7 +507,7 @@ def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callabl
     Its first step is the fast path itself: each function in between would take 0.1 us and more of 4.
     """
     own, keys = OVERRIDES[name], keys_of(device)
-    signature, parameters = own.signature, own.overload._schema.arguments
+    signature, parameters = own.signature, own.schema.arguments
     names = [parameter.name for parameter in parameters]
     numbers = [one for one, kind in zip(names, signature.kinds, strict=True) if kind == SCALAR]
     taken = [names[place] for place in signature.order]
@@ -468,9 +515,13 @@ def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callabl
     passed = ", ".join(
         [f"{one.name}={one.name}" if one.kwarg_only else one.name for one in parameters]
     )
+    # Autograd's numbers may be integers; those that have defaults are floats as a rule, and left to the next step else.
+    defaults = {own.name: own.default_value for own in parameters if own.has_default_value()}
+    required = [own for own in numbers if own not in defaults]
+    as_floats = f"{', '.join(required)} = {', '.join(f'float({own})' for own in required)}"
     quick = f"""
     try:
-        {", ".join(numbers)} = {", ".join(f"float({one})" for one in numbers)}
+        {as_floats if required else "pass"}
         if _isfinite({" + ".join(numbers)}):
             found = _cache.call({", ".join(taken)}, False)
             if found is not NotImplemented:
@@ -483,10 +534,8 @@ def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callabl
         _count.decline("few elements")
         return _call_boxed(keys, {passed})"""
     told = [] if keys else ["keys"]
-    told += [
-        f"{one.name}={one.default_value!r}" if one.has_default_value() else one.name
-        for one in parameters
-    ]
+    defaults |= {own: float(defaults[own]) for own in numbers if own in defaults}
+    told += [f"{one}={defaults[one]!r}" if one in defaults else one for one in names]
     source = f"""
 def tried({", ".join(told)}):{few if name in FEWEST else ""}{quick if numbers else ""}
     found = _attempt({passed})

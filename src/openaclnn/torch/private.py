@@ -8,32 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import reduce
-from operator import attrgetter, or_
+from operator import or_
 from typing import Any, TypeVar
 
 import torch
 from torch.autograd import forward_ad
 
+from openaclnn.core.torch_names import named
 from openaclnn.torch.refusals import UnservedError
 
 __all__ = [
-    "BEHIND", "Function", "any_autocast", "any_requires_grad", "autocast_off", "below_autograd", "forget_dispatch",
-    "forward_mode", "has_forward_hooks", "included", "is_zero_tensor", "keep_compiler_out", "keys_of", "leave", "register_pytree", "remember_options", "single_level",
+    "BEHIND", "OPERATORS_MODULE", "Function", "any_autocast", "any_requires_grad", "autocast_off", "base_of", "below_autograd", "forget_dispatch",
+    "forward_mode", "graph_break", "has_forward_hooks", "included", "is_zero_tensor", "keep_compiler_out", "keys_of", "leave", "register_pytree",
+    "remember_options", "schema_of", "single_level",
     "transformed", "tuned", "uncompiled",
 ]  # fmt: skip
 
 
-def _named(path: str, root: Any = torch) -> Any:
-    """What PyTorch has under this name; None if nothing."""
-    try:
-        return attrgetter(path)(root)
-    except AttributeError:
-        return None
-
-
 # Below transforms of torch.func a function is applied to one of their levels at a time, which this class is made for; it
 # is also quicker to apply than `torch.autograd.Function`.
-_of_one_level = _named("autograd.function._SingleLevelFunction")
+_of_one_level = named("autograd.function._SingleLevelFunction")
 Function: Any = _of_one_level or torch.autograd.Function
 """The class of our formulas."""
 
@@ -75,7 +69,7 @@ def _behind() -> tuple[Callable[[], Any], int]:
     always there, and all calls go by the dispatcher.
     """
     keys, key, asked = (
-        _named(f"_C.{name}")
+        named(f"_C.{name}")
         for name in ("DispatchKeySet", "_dispatch_key_parse", "_dispatch_tls_local_include_set")
     )
     if keys is None or key is None or asked is None:
@@ -90,16 +84,16 @@ class _Unknown:
 
 included, BEHIND = _behind()
 
-transformed: Callable[[], bool] = _named("_C._are_functorch_transforms_active") or (
+transformed: Callable[[], bool] = named("_C._are_functorch_transforms_active") or (
     lambda: included().raw_repr() & BEHIND != 0
 )
 """Whether a transform of torch.func is at work in this thread."""
 
-any_autocast: Callable[[], bool] = _named("_C._is_any_autocast_enabled") or (
+any_autocast: Callable[[], bool] = named("_C._is_any_autocast_enabled") or (
     lambda: torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 )
 
-is_zero_tensor: Callable[[Any], bool] = _named("Tensor._is_zerotensor") or (lambda tensor: False)
+is_zero_tensor: Callable[[Any], bool] = named("Tensor._is_zerotensor") or (lambda tensor: False)
 """Whether these are zeros without memory, as derivatives in forward mode have them."""
 
 
@@ -125,9 +119,9 @@ def _any_of(*arguments: Any, **named: Any) -> bool:
     )
 
 
-any_requires_grad: Callable[..., bool] = _named("_C._any_requires_grad") or _any_of
+any_requires_grad: Callable[..., bool] = named("_C._any_requires_grad") or _any_of
 
-below_autograd: Callable[[], AbstractContextManager[Any]] | None = _named(
+below_autograd: Callable[[], AbstractContextManager[Any]] | None = named(
     "_C._AutoDispatchBelowAutograd"
 )
 """A block in which the dispatcher passes autograd by. None: what is plain memory has to be computed without the dispatcher."""
@@ -135,12 +129,31 @@ below_autograd: Callable[[], AbstractContextManager[Any]] | None = _named(
 
 def autocast_off(device: str) -> AbstractContextManager[Any]:
     """A block in which nothing is cast on a device."""
-    guard, keys = _named("_C._ExcludeDispatchKeyGuard"), _named("_C.DispatchKeySet")
-    key = _named(f"_C.DispatchKey.Autocast{device}")
+    guard, keys = named("_C._ExcludeDispatchKeyGuard"), named("_C.DispatchKeySet")
+    key = named(f"_C.DispatchKey.Autocast{device}")
     if guard is None or keys is None or key is None:
         return torch.autocast(device.lower(), enabled=False)
     block: AbstractContextManager[Any] = guard(keys(key))
     return block
+
+
+def schema_of(overload: Any) -> Any:
+    """The arguments and results of an operator of PyTorch's; None where it does not say them, and cannot be replaced."""
+    return getattr(overload, "_schema", None)
+
+
+OPERATORS_MODULE = "torch._ops"
+"""Whose functions call an operator and do no more; where it has another name, what is raised below one is a RuntimeError."""
+
+
+def base_of(tensor: Any) -> Any:
+    """The tensor that this is a view of; None if it is none. Where PyTorch does not say it, it may be a view of itself."""
+    return getattr(tensor, "_base", tensor)
+
+
+def graph_break() -> None:
+    """End a graph that PyTorch compiles: what traces this has its compiler imported."""
+    torch._dynamo.graph_break()
 
 
 _HOOKS = "_forward_hooks", "_forward_pre_hooks"
@@ -153,7 +166,7 @@ def has_forward_hooks(module: torch.nn.Module) -> bool:
 
 def register_pytree(kind: type, taken_apart: Any, put_together: Any) -> bool:
     """Let PyTorch find the tensors inside of objects of a class; False if it cannot be told of them."""
-    register = _named("utils._pytree.register_pytree_node")
+    register = named("utils._pytree.register_pytree_node")
     if register is not None:
         register(kind, taken_apart, put_together)
     return register is not None
@@ -169,7 +182,7 @@ def leave(library: Any) -> None:
 def keys_of(device: str) -> Any:
     """The dispatcher's keys for its kernels of a device, which these are called with; None where the dispatcher has to say them at each
     call, which takes half a microsecond."""
-    keys, key = _named("_C.DispatchKeySet"), _named(f"_C.DispatchKey.{device}")
+    keys, key = named("_C.DispatchKeySet"), named(f"_C.DispatchKey.{device}")
     return None if keys is None or key is None else keys(key)
 
 
@@ -184,8 +197,8 @@ def forget_dispatch(name: str) -> None:
 
 def keep_compiler_out(function: Any) -> bool:
     """Let PyTorch's compiler, where a graph has ended in front of a call, not look into that; False if it cannot be told so."""
-    theirs = _named("_C._dynamo.eval_frame")
-    skip = theirs and _named("_FrameAction.SKIP", theirs)
+    theirs = named("_C._dynamo.eval_frame")
+    skip = theirs and named("_FrameAction.SKIP", theirs)
     if skip is None or not hasattr(theirs, "set_code_exec_strategy"):
         return False
     theirs.set_code_exec_strategy(function.__code__, theirs._FrameExecStrategy(skip, skip))
@@ -218,7 +231,7 @@ def remember_options(overload: Any, first: int) -> bool:
         from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
     except ImportError:
         return False
-    schemas = _named("_op_dispatcher.sharding_propagator.op_to_schema_info", DTensor)
+    schemas = named("_op_dispatcher.sharding_propagator.op_to_schema_info", DTensor)
     if schemas is None:
         return False
     schemas[overload] = RuntimeSchemaInfo(first, needs_pytree=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from openaclnn.core.interface import REQUIRED, Kind
+from openaclnn.torch.private import schema_of
 
 __all__ = [
     "AXIS",
@@ -67,7 +68,8 @@ def signature_of(kernel: Any, overload: Any, in_place: bool) -> Signature:
     tensors = [kernel.parameters[place] for place in kernel.tensors]
     options = {p.python_name: p for p in kernel.parameters if not p.is_tensor}
     kinds, arrays, places, numbered = "", list[int](), dict[str, int](), False
-    for place, argument in enumerate(overload._schema.arguments):
+    schema = schema_of(overload)
+    for place, argument in enumerate(schema.arguments):
         kind, option = str(argument.real_type), options.get(argument.name)
         if kind.endswith(("Tensor", "Tensor]")):
             own = tensors[len(arrays)]
@@ -80,8 +82,8 @@ def signature_of(kernel: Any, overload: Any, in_place: bool) -> Signature:
         else:
             kinds += {"bool": UNSET, "ScalarType": DTYPE}.get(kind, "?")
     if "?" in kinds or len(arrays) != len(tensors) or places.keys() != options.keys():
-        raise TypeError(f"{kernel.operator.name}: aten: expected other arguments than those of {overload._schema}")  # fmt: skip
+        raise TypeError(f"{kernel.operator.name}: aten: expected other arguments than those of {schema}")  # fmt: skip
     order = *arrays, *[places[name] for name in options]
-    results = 0 if in_place else len(overload._schema.returns)
+    results = 0 if in_place else len(schema.returns)
     choices = tuple(range(len(CHOICES))) if numbered else CHOICES
     return Signature(kinds, order, len(arrays), results, choices)

@@ -27,7 +27,7 @@ from openaclnn.core.plan import (
     rounded_first,
     told_of,
 )
-from openaclnn.engines import steps
+from openaclnn.engines import arrays, steps
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.formulas.rows import ROW_FORMULAS
@@ -79,6 +79,8 @@ def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
     if plan.steps:
         return steps.objection(plan, declines)
+    if plan.kernel in arrays.ARRAY_KERNELS:
+        return None
     kernel = kernel_named(plan.kernel)
     if kernel is None:
         return f"no CPU kernel is called {plan.kernel}"
@@ -90,6 +92,8 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     """What runs the plan: a function of the operands' addresses (the output's last) and a stream."""
     if plan.steps:
         return steps.stepped(plan, prepare, steps.host_memory)
+    if plan.kernel in arrays.ARRAY_KERNELS:
+        return arrays.on_host(plan)
     kernel = kernel_named(plan.kernel)
     assert kernel is not None, plan.kernel
     return kernel.runner(plan)

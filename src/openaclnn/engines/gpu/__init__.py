@@ -36,7 +36,7 @@ from openaclnn.core.dtypes import (
 )  # fmt: skip
 from openaclnn.core.plan import BoundedCache, Plan, exactly, rounded_first
 from openaclnn.core.trust import warn_of, why_untrusted
-from openaclnn.engines import steps
+from openaclnn.engines import arrays, steps
 
 DEVICES = ("cuda",)
 
@@ -85,6 +85,8 @@ def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
     if plan.steps:
         return steps.objection(plan, declines)
+    if plan.kernel in arrays.ARRAY_KERNELS:
+        return arrays.declined_on_device(plan)
     from openaclnn.engines.formulas.rows import ROW_FORMULAS
     from openaclnn.engines.gpu.registry import launcher_of
 
@@ -120,6 +122,10 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
         from openaclnn.engines.gpu.launching.runners import with_memory
 
         return with_memory(functools.partial(steps.stepped, plan, prepare))
+    if plan.kernel in arrays.ARRAY_KERNELS:
+        import triton
+
+        return arrays.on_host(plan) if triton.knobs.runtime.interpret else arrays.on_device(plan)
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)

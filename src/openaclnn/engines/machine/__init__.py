@@ -4,8 +4,8 @@ The CPU engine's kernels, the GPU engine's launches and the fast path of repeate
 they are imported where they are needed and not before.
 
 `values.py` and `code.py` are the language, `kinds.py` has its types, `numbers.py` the arithmetic of sizes over its values and Python's ints. `cache.py` compiles and keeps
-(`apart.py`: on a thread with a large stack; `ending.py`: a C program that ends waits for it). `builtins.py` and `foreign.py` make functions for
-Python and for C++, `objects.py` knows Python's objects, `shared.py` words without a lock. `host.py` and `modes.py` know the machine.
+(`apart.py`: on a thread with a large stack; `ending.py`: a C program that ends waits for it). `builtins.py` makes functions for
+Python and for C++, `objects.py` knows Python's objects. `host.py` and `modes.py` know the machine.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def compiled(
     depends on more than the package's sources, Python, NumPy and the CPU."""
     address = _addresses.get((name, machine()))
     if address is None:
-        ours = ours and getattr(emit, "func", emit).__module__.startswith(_PACKAGE)
+        ours = ours and (getattr(emit, "func", emit).__module__ or "").startswith(_PACKAGE)
         build = functools.partial(_build, name, emit, signature, few, ours)
         address = run_apart(functools.partial(_found_or_built, name, build))
     return address

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from openaclnn.core import rounding
 from openaclnn.core.plan import Plan
-from openaclnn.engines import steps
+from openaclnn.engines import arrays, steps
 
 DEVICES = ("cpu",)
 
@@ -27,6 +27,8 @@ def declines(plan: Plan) -> str | None:
 
     if plan.steps:
         return steps.objection(plan, declines)
+    if plan.kernel in arrays.ARRAY_KERNELS:
+        return None
     of_classes = plan.kernel in classes.KERNELS or plan.kernel in ROW_FORMULAS
     if of_classes if plan.classes else plan.kernel in FORMULAS or plan.kernel == "fill":
         return None
@@ -39,6 +41,8 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
 
     if plan.steps:
         return steps.stepped(plan, prepare, steps.host_memory)
+    if plan.kernel in arrays.ARRAY_KERNELS:
+        return arrays.on_host(plan)
     if plan.kernel == "fill":
         return elementwise.filling(plan)
     if plan.classes:

@@ -362,18 +362,21 @@ class Outputs(Geometry):
     def fresh_layout(
         self, entry: Array, array: Array, mask: Value
     ) -> tuple[Array, Array, Value, Value]:
-        """Sizes and row-major strides of a fresh output, how many axes and how many elements. It has some of the source's axes, or where the
-        entry serves one size the shape that stands there."""
+        """Sizes and row-major strides of a fresh output, how many axes and how many elements. It has some of the source's axes, one perhaps of half
+        the length, or the shape that stands there."""
         code, source = self.code, self.view(entry.read(at.SHAPE_SOURCE))
         sizes, strides = (code.frame("i64", at.MAX_AXES) for _ in range(2))
         axes, count = code.variable(0), code.variable(1)
-        with code.either(entry.read(at.SHAPE_SOURCE) == self.inputs) as (one_size, any_size):
-            with one_size:
+        along = mask.bit(at.HALF_BIT).choose(entry.read(at.CLASS_AXIS), -1)
+        with code.either(mask.bit(at.FIXED_BIT)) as (fixed, follows):
+            with fixed:
                 axes.set(array.read(at.SECOND) & LOW_HALF)
                 with code.loop(0, axes.get()) as axis:
                     sizes.write(axis, array.at(at.SHAPE).read(axis))
-            with any_size, code.loop(0, self.axes(source)) as axis, code.when(mask.bit(axis)):
-                sizes.write(axes.get(), self.length(source, axis))
+            with follows, code.loop(0, self.axes(source)) as axis, code.when(mask.bit(axis)):
+                length, halved = self.length(source, axis), axis == along
+                self.guard.expect(~halved | ((length & 1) == 0))
+                sizes.write(axes.get(), halved.choose(length >> 1, length))
                 axes.set(axes.get() + 1)
         with code.loop(0, axes.get()) as behind:
             axis = axes.get() - 1 - behind

@@ -15,8 +15,8 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
+from openaclnn.engines.machine.builtins import publish
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.shared import publish
 from openaclnn.engines.machine.values import Value
 
 __all__ = ["Published", "Readers", "arrive", "depart"]

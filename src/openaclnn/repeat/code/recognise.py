@@ -100,7 +100,7 @@ class Search(Reader):
                     with elementwise:
                         self.compare_broadcast(guard, expected, view, source)
                     with with_classes:
-                        self.compare_some(guard, expected, view, source)
+                        self.compare_some(guard, entry, expected, view, source)
 
     def compare_broadcast(self, guard: Guard, expected: Array, view: Array, source: Array) -> None:
         """The source's lengths, from the last axis on; one element along axes that the mask lacks."""
@@ -110,11 +110,16 @@ class Search(Reader):
             wanted = (dense | mask.bit(axis)).choose(self.length(source, axis + before), 1)
             guard.expect(self.length(view, axis) == wanted)
 
-    def compare_some(self, guard: Guard, expected: Array, view: Array, source: Array) -> None:
-        """The source's lengths along the axes of the mask, in their order."""
+    def compare_some(
+        self, guard: Guard, entry: Array, expected: Array, view: Array, source: Array
+    ) -> None:
+        """The source's lengths along the axes of the mask, in their order; or half of one."""
         code, axis, mask = self.code, self.code.variable(0), expected.read(at.MASK)
+        halved, along = expected.read(at.PATTERN) == at.HALF, entry.read(at.CLASS_AXIS)
         with code.loop(0, self.axes(source)) as whole, code.when(mask.bit(whole)):
-            guard.expect(self.length(view, axis.get()) == self.length(source, whole))
+            length = self.length(view, axis.get())
+            length = (halved & (whole == along)).choose(length * 2, length)
+            guard.expect(length == self.length(source, whole))
             axis.set(axis.get() + 1)
 
     def broadcast(self, guard: Guard, common: Array) -> None:

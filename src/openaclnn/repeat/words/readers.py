@@ -13,6 +13,7 @@ import functools
 import sys
 from typing import Any, NamedTuple
 
+from openaclnn.core.torch_names import dispatch_modes
 from openaclnn.engines.machine.objects import arrays_are_readable
 from openaclnn.repeat.words import slots as at
 
@@ -64,14 +65,14 @@ def torch_functions() -> TorchFunctions | None:
     exchange = _Exchange.from_address(get(capsule, b"dlpack_exchange_api"))
     if exchange.major != 1 or not exchange.from_python or not exchange.current_stream:
         return None
-    try:
-        return TorchFunctions(
-            exchange.from_python, exchange.current_stream, torch.overrides.has_torch_function_unary,
-            torch.Tensor.is_neg, torch.Tensor.untyped_storage, torch.Tensor.storage_offset,
-            torch._C._is_tracing, torch._C._len_torch_dispatch_stack, sys.intern("requires_grad"), torch.autograd.graph.increment_version,
-        )  # fmt: skip
-    except AttributeError:
+    modes = dispatch_modes()
+    if modes is None:
         return None
+    return TorchFunctions(
+        exchange.from_python, exchange.current_stream, torch.overrides.has_torch_function_unary,
+        torch.Tensor.is_neg, torch.Tensor.untyped_storage, torch.Tensor.storage_offset,
+        *modes, sys.intern("requires_grad"), torch.autograd.graph.increment_version,
+    )  # fmt: skip
 
 
 def described(tensor: Any) -> Any:

@@ -39,11 +39,12 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
     WORDS, LOCKED_WORDS, WORDS_BLOCK, DERIVE, DERIVED, SOURCE,
 ) = range(28)  # fmt: skip
 # SHAPE_SOURCE is the array that sizes are read of; ARRAYS: what the inputs stretch to; the first of the outputs: they are part of the kind.
-# SHAPES has RESULT_BITS for each of the results: which of the shape source's axes it has, and whether the fast path makes it. FRESH: it
-# makes one at least.
+# SHAPES has RESULT_BITS for each of the results: which of the shape source's axes it has, whether the fast path makes it, with half the length
+# along CLASS_AXIS, or in the shape that stands with the array. FRESH: it makes one at least.
 # WORDS is what a sized runner is for callers that have no Python objects, given its block, and LOCKED_WORDS for those that hold the
 # interpreter's lock; 0: nothing.
-RESULT_BITS, MADE_BIT, MAX_RESULTS = 16, MAX_AXES, 4
+RESULT_BITS, MAX_RESULTS = 16, 4
+MADE_BIT, HALF_BIT, FIXED_BIT = range(MAX_AXES, MAX_AXES + 3)
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
 MAX_DERIVED = 4
 BY_SHAPE, BY_LAYOUT, BY_CLASSES = 1, 2, 3
@@ -56,10 +57,10 @@ FIRST_ARRAY = CONSTANT + MAX_CONSTANTS
 FIRST, SECOND, PATTERN, PLACE, ITEM, COINCIDES, MASK, SHAPE = range(8)
 STRIDES = SHAPE + MAX_AXES
 ARRAY_SLOTS = STRIDES + MAX_AXES
-MISSING, SAME, DENSE, ONE, SOME, LAID = range(6)
+MISSING, SAME, DENSE, ONE, SOME, LAID, HALF = range(7)
 """Patterns: not given; the very shape and strides; row-major and of the lead's shape; one element; row-major over some of
 the lead's axes (MASK); not row-major, with the lead's length along some of its own axes (MASK) and one along the others, or,
-where there is a class axis, over some of the lead's axes (MASK)."""
+where there is a class axis, over some of the lead's axes (MASK); row-major, with half the lead's length along CLASS_AXIS."""
 FIRST_OPTION = FIRST_ARRAY + MAX_ARRAYS * ARRAY_SLOTS
 
 # Of each option: the object that was given, its type where another object may say the same, its bits, and whether it may

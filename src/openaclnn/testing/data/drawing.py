@@ -428,7 +428,7 @@ class Recipe:
         """Dtypes, distributions, ranks and variants in turn."""
         operator, mix = find_operator(self.operator), MIXES[self.level]
         rng = generator(self.seed, 4, number)
-        floats = [dtype for dtype in FLOATS if dtype in operator.tensors[0].dtypes]
+        floats = [dtype for dtype in FLOATS if dtype in operator.data_dtypes]
         round_, dtype = number // len(floats), floats[number % len(floats)]
         how = mix[round_ % len(mix)].settled(rng)
         # One further after all distributions, so that each meets every rank and variant.

@@ -6,6 +6,7 @@
 - `dtensors.py`: functions of PyTorch's names and signatures on DTensors. They read the placements, redistribute what lies elsewhere than
   the input needs it, and call the same computation on local parts.
 - `cross_entropy.py`: cross entropy of local rows: statistics, gradient, the gradient's own derivatives.
+- `linear.py`: cross entropy of a linear layer whose classes are sharded, chunk by chunk, without all logits.
 - `collectives.py`: options and checks, process groups, all-reduces, targets in sharded classes, derivatives through all-reduces.
 - `sharding.py`: DTensor sharding rules of the operators of `torch.ops.openaclnn`, from their declarations.
 
@@ -26,6 +27,7 @@ from openaclnn.torch.parallel.groups import (
     batch_parallel_smooth_l1_loss,
     vocab_parallel_cross_entropy,
 )
+from openaclnn.torch.parallel.linear import linear_cross_entropy
 from openaclnn.torch.parallel.sharding import register_rules
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "batch_parallel_smooth_l1_loss",
     "cross_entropy",
     "l1_loss",
+    "linear_cross_entropy",
     "nll_loss",
     "smooth_l1_loss",
     "vocab_parallel_cross_entropy",

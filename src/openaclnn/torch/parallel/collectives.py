@@ -6,7 +6,7 @@ All-reduces are of float64, so that the number of processes hardly shows in a su
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,9 @@ from torch.autograd import Function
 from torch.distributed import ProcessGroup, ReduceOp, all_reduce, get_rank, get_world_size
 
 __all__ = [
-    "ClassRange", "Groups", "Options", "Targets", "at_class", "check_classes", "check_reduction", "local_weights", "loss_dtype",
+    "ClassRange", "Groups", "Options", "Targets", "at_class", "begun", "check_classes", "check_reduction", "local_weights", "loss_dtype",
     "max_over_classes", "reduced_over_rows", "shared_by", "shared_gradient", "sum_over", "sum_together",
-    "summed_by",
+    "summed_by", "sums_begun",
 ]  # fmt: skip
 
 
@@ -98,6 +98,7 @@ class ClassRange:
 
     start: Tensor
     classes: Tensor
+    widest: Tensor  # of the processes' parts
 
 
 def max_over_classes(
@@ -108,24 +109,46 @@ def max_over_classes(
     One all-reduce: behind the rows each process has an element for its width. Without a group there is none.
     """
     if group is None:
-        return top, ClassRange(top.new_zeros(()), top.new_full((), width))
+        return top, ClassRange(top.new_zeros(()), *[top.new_full((), width)] * 2)
     rank, size = get_rank(group), get_world_size(group)
     widths = top.new_zeros(size)
     widths[rank] = width
     together = torch.cat([top, widths])
     all_reduce(together, ReduceOp.MAX, group)
     widths = together[top.numel() :]
-    return together[: top.numel()], ClassRange(widths[:rank].sum(), widths.sum())
+    return together[: top.numel()], ClassRange(widths[:rank].sum(), widths.sum(), widths.max())
 
 
 def sum_together(columns: Sequence[Tensor], group: ProcessGroup | None) -> list[Tensor]:
     """Each of `columns`, of any shapes, added up over the processes: all in one all-reduce."""
+    return sums_begun(columns, group)()
+
+
+def sums_begun(columns: Sequence[Tensor], group: ProcessGroup | None) -> Callable[[], list[Tensor]]:
+    """The same, begun: what waits for it."""
     if group is None:
-        return list(columns)
-    together = torch.cat([column.flatten() for column in columns])
-    all_reduce(together, ReduceOp.SUM, group)
-    parts = torch.split(together, [column.numel() for column in columns])
-    return [part.view(column.shape) for part, column in zip(parts, columns, strict=True)]
+        return lambda: list(columns)
+    wait = begun(torch.cat([column.flatten() for column in columns]), ReduceOp.SUM, group)
+    sizes, shapes = [column.numel() for column in columns], [column.shape for column in columns]
+
+    def finish() -> list[Tensor]:
+        parts = torch.split(wait(), sizes)
+        return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    return finish
+
+
+def begun(tensor: Tensor, op: Any, group: ProcessGroup | None) -> Callable[[], Tensor]:
+    """An all-reduce of a tensor in its place, begun: what waits for it."""
+    if group is None:
+        return lambda: tensor
+    work = all_reduce(tensor, op, group, async_op=True)
+
+    def finish() -> Tensor:
+        work.wait()
+        return tensor
+
+    return finish
 
 
 def sum_over(groups: Sequence[ProcessGroup], columns: Sequence[Tensor]) -> list[Tensor]:
@@ -176,6 +199,9 @@ class Targets:
         index = target - classes.start.long()
         local = counted & (index >= 0) & (index < width)
         return cls(counted, local, torch.where(local, index, 0), width)
+
+    def of_rows(self, rows: slice) -> Targets:
+        return Targets(self.counted[rows], self.local[rows], self.index[rows], self.width)
 
     def local_of(self, table: Tensor) -> Tensor:
         """The target's entry of (N, classes, ...), or of (classes,), in float64 where it is local; 0 elsewhere."""
@@ -236,7 +262,7 @@ class _Shared(Function):
     @staticmethod
     def forward(ctx: Any, value: Tensor, groups: list[ProcessGroup], factor: float) -> Tensor:
         ctx.sum = groups, factor
-        return value.clone()
+        return value.view_as(value)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:

@@ -19,6 +19,7 @@ from torch.distributed import ProcessGroup
 
 from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.parallel.collectives import (
+    ClassRange,
     Groups,
     Options,
     Targets,
@@ -34,7 +35,9 @@ from openaclnn.torch.parallel.collectives import (
     summed_by,
 )
 
-__all__ = ["cross_entropy_of_positions"]
+__all__ = [
+    "Factors", "RowStatistics", "cross_entropy_of_positions", "gradient_into", "local_largest", "local_sums", "losses_of", "statistics_of",
+]  # fmt: skip
 
 IGNORED = -100
 
@@ -70,7 +73,7 @@ class _CrossEntropy(Function):
         groups: Groups,
     ) -> Tensor:
         row = _row_statistics(logits, target, weight, options, groups.classes)
-        losses, zlosses = _losses(row, options)
+        losses, zlosses = losses_of(row, options)
         by_weight: Tensor | float = 1.0
         by_count: Tensor | float = 1.0
         if options.reduction == "none":
@@ -83,7 +86,7 @@ class _CrossEntropy(Function):
             loss = loss + zloss if options.zloss_scale else loss
         ctx.save_for_backward(logits)
         ctx.row, ctx.options, ctx.groups = row, options, groups
-        ctx.factors = _Factors(
+        ctx.factors = Factors(
             nll=(1.0 - options.label_smoothing) * row.target_weight * by_weight,
             share=options.label_smoothing / row.classes * by_weight,
             square=2.0 * options.zloss_scale * by_count,
@@ -95,7 +98,7 @@ class _CrossEntropy(Function):
         (logits,) = ctx.saved_tensors
         grad_loss = grad_loss.double()
         with torch.no_grad():
-            gradient = _gradient(logits, grad_loss, ctx.row, ctx.factors, ctx.options)
+            gradient = gradient_into(torch.empty_like(logits), logits, grad_loss, ctx.row, ctx.factors, ctx.options)  # fmt: skip
         if torch.is_grad_enabled():
             shared = shared_gradient(ctx.groups, grad_loss, ctx.options.reduction)
             formula = _formula(logits, shared, ctx.row, ctx.factors, ctx.groups.classes)
@@ -107,7 +110,7 @@ class _CrossEntropy(Function):
 
 
 @dataclass(frozen=True)
-class _RowStatistics:
+class RowStatistics:
     """log_prob = (x - top) - rest; all is the same in every process but `targets` and `weight`."""
 
     targets: Targets
@@ -127,32 +130,50 @@ def _row_statistics(
     weight: Tensor | None,
     options: Options,
     group: ProcessGroup | None,
-) -> _RowStatistics:
+) -> RowStatistics:
     """One all-reduce of largest logits, one of sums. Without a group all classes are here, and none is needed."""
     width = logits.shape[1]
-    local_top, local_others = _largest(logits)
-    if group is not None:
-        local_top = _with_empty_rows(local_top, logits)
-    top, classes = max_over_classes(local_top, width, group)
+    local = local_largest(logits, group)
+    top, classes = max_over_classes(local[0], width, group)
     targets = Targets.of(target, width, classes, options.ignore_index)
     if weight is not None:
         weight = local_weights(weight, width, classes)
+    columns = local_sums(logits, local, top, targets, weight, options)
+    return statistics_of(sum_together(columns, group), top, classes, targets, weight, options)
+
+
+def local_largest(logits: Tensor, group: ProcessGroup | None) -> tuple[Tensor, Tensor]:
+    """The largest logit of each row here, and what the others add to its share of the sum of exponentials."""
+    top, others = _largest(logits)
+    return top if group is None else _with_empty_rows(top, logits), others
+
+
+def local_sums(
+    logits: Tensor, local: tuple[Tensor, Tensor], top: Tensor, targets: Targets, weight: Tensor | None, options: Options
+) -> list[Tensor]:  # fmt: skip
+    """What this process adds to the sums of each row, whose largest logit is known."""
     columns = [
-        _local_sum(local_top, local_others, top),
-        (local_top == top).double(),
+        _local_sum(*local, top),
+        (local[0] == top).double(),
         torch.where(targets.local, targets.local_of(logits) - top, 0.0),
     ]
     if options.label_smoothing:
         columns.append(_weighted_sum(logits, top, weight))
     if weight is not None:
         columns += [targets.local_of(weight), weight.sum()]
-    others, ties, difference, *more = sum_together(columns, group)
+    return columns
+
+
+def statistics_of(
+    sums: list[Tensor], top: Tensor, classes: ClassRange, targets: Targets, weight: Tensor | None, options: Options
+) -> RowStatistics:  # fmt: skip
+    others, ties, difference, *more = sums
     # Each process with the largest logit left it out of its sum, but the row may leave it out once. A row without a
     # finite one has no probabilities.
     rest = (others + (ties - 1)).log1p() + (top - top)
     weighted_sum = more.pop(0) if options.label_smoothing else None
     target_weight, total_weight = more or (torch.ones_like(top), classes.classes)
-    return _RowStatistics(
+    return RowStatistics(
         targets, weight, classes.classes, top, rest, difference,
         torch.where(targets.counted, target_weight, 0.0), total_weight, weighted_sum,
     )  # fmt: skip
@@ -168,7 +189,7 @@ def _local_sum(local_top: Tensor, local_others: Tensor, top: Tensor) -> Tensor:
     return torch.where((local_top == -torch.inf) & (top != -torch.inf), 0.0, local_sum)
 
 
-def _losses(row: _RowStatistics, options: Options) -> tuple[Tensor, Tensor]:
+def losses_of(row: RowStatistics, options: Options) -> tuple[Tensor, Tensor]:
     """Each row's loss without its z-loss, and that."""
     losses = (1.0 - options.label_smoothing) * row.target_weight * (row.rest - row.difference)
     if row.weighted_sum is not None:
@@ -237,7 +258,7 @@ def _weighted_sum(logits: Tensor, top: Tensor, weight: Tensor | None) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Factors:
+class Factors:
     """Of a row's gradient, for a gradient of the loss that is 1; `square` is that of the log-sum-exp, for the z-loss."""
 
     nll: Tensor
@@ -245,12 +266,14 @@ class _Factors:
     square: Tensor | float
 
 
-def _gradient(
-    logits: Tensor, grad_loss: Tensor, row: _RowStatistics, factors: _Factors, options: Options
-) -> Tensor:
-    gradient = torch.empty_like(logits)
+def gradient_into(
+    gradient: Tensor, logits: Tensor, grad_loss: Tensor, row: RowStatistics, factors: Factors, options: Options
+) -> Tensor:  # fmt: skip
+    """The gradient of this process's logits, in a place that may be theirs."""
     if not logits.numel():
         return gradient
+    index = row.targets.index
+    log_prob = (at_class(logits, index) - row.top) - row.rest
     nll = grad_loss * factors.nll
     share = (grad_loss * factors.share).expand_as(row.top) if options.label_smoothing else None
     # What smoothing and z-loss add to the factor of the probabilities.
@@ -264,8 +287,6 @@ def _gradient(
     else:
         _write_by_blocks(gradient, logits, row, factor, share)
     # At the target p - 1 is expm1: p near 1 keeps its precision.
-    index = row.targets.index
-    log_prob = (at_class(logits, index) - row.top) - row.rest
     probability = log_prob.exp()
     value = torch.where(row.targets.local, log_prob.expm1(), probability) * nll
     if extra is not None:
@@ -276,7 +297,7 @@ def _gradient(
     return gradient.scatter_(1, index[:, None], value[:, None])
 
 
-def _write_by_kernel(gradient: Tensor, logits: Tensor, row: _RowStatistics, factor: Tensor) -> None:
+def _write_by_kernel(gradient: Tensor, logits: Tensor, row: RowStatistics, factor: Tensor) -> None:
     """factor * p of all classes but `targets.index`, which the kernel takes for the target.
 
     Its factor has the dtype of the logits. With 16 bits that is too coarse for ours, whose logarithm goes into the
@@ -293,7 +314,7 @@ def _write_by_kernel(gradient: Tensor, logits: Tensor, row: _RowStatistics, fact
 
 
 def _write_by_blocks(
-    gradient: Tensor, logits: Tensor, row: _RowStatistics, factor: Tensor, share: Tensor | None
+    gradient: Tensor, logits: Tensor, row: RowStatistics, factor: Tensor, share: Tensor | None
 ) -> None:
     for block in _blocks(logits):
         wide = _wide_copy(logits[block])
@@ -312,11 +333,11 @@ def _write_by_blocks(
 def _formula(
     logits: Tensor,
     grad_loss: Tensor,
-    row: _RowStatistics,
-    factors: _Factors,
+    row: RowStatistics,
+    factors: Factors,
     group: ProcessGroup | None,
 ) -> Tensor:
-    """What `_gradient` computes, of logits and the gradient of the loss, for autograd."""
+    """What `gradient_into` computes, of logits and the gradient of the loss, for autograd."""
     targets = row.targets
 
     def masked(value: Tensor | float) -> Tensor:

@@ -22,7 +22,7 @@ from openaclnn.torch.parallel.cross_entropy import cross_entropy_of_positions
 from openaclnn.torch.parallel.groups import difference_of_elements, nll_of_positions
 from openaclnn.torch.private import uncompiled
 
-__all__ = ["cross_entropy", "l1_loss", "nll_loss", "smooth_l1_loss"]
+__all__ = ["Layout", "cross_entropy", "l1_loss", "nll_loss", "smooth_l1_loss"]
 
 
 @uncompiled
@@ -94,7 +94,7 @@ def _of_classes(
     weight: Tensor | None,
     options: Options,
 ) -> Tensor:
-    layout = _Layout.of(input, class_axis=1)
+    layout = Layout.of(input, class_axis=1)
     check_classes(input, target, weight)
     if weight is not None:
         weight = layout.local("weight", weight, layout.of_weights)
@@ -113,7 +113,7 @@ def _of_pair(name: str, input: Tensor, target: Tensor, reduction: str, **beta: f
     if not same or input.dtype not in FLOATS:
         function = getattr(torch_functional, name)
         return _by_pytorch(function, input, target, reduction=reduction, **beta)
-    layout = _Layout.of(input, class_axis=None)
+    layout = Layout.of(input, class_axis=None)
     value = difference_of_elements(
         name,
         layout.local("input", input, layout.of_input),
@@ -170,7 +170,7 @@ def _sharded_axis(placement: Placement, index: int, rank: int) -> int | None:
 
 
 @dataclass(frozen=True)
-class _Layout:
+class Layout:
     """The axis of `input` that each dimension of the mesh shards; None where all its processes have the same."""
 
     mesh: DeviceMesh
@@ -178,7 +178,7 @@ class _Layout:
     class_axis: int | None
 
     @classmethod
-    def of(cls, input: Tensor, class_axis: int | None) -> _Layout:
+    def of(cls, input: Tensor, class_axis: int | None) -> Layout:
         mesh = _mesh_of(input)
         placements: Sequence[Placement] = input.placements  # type: ignore[attr-defined]
         axes = tuple(

@@ -37,6 +37,7 @@ __all__ = [
     "batch_parallel_nll_loss",
     "batch_parallel_smooth_l1_loss",
     "difference_of_elements",
+    "known_group",
     "nll_of_positions",
     "vocab_parallel_cross_entropy",
 ]
@@ -64,7 +65,7 @@ def vocab_parallel_cross_entropy(
         expected = tuple(logits_shard.shape[:-1])
         raise ValueError(f"target has shape {tuple(target.shape)}, expected {expected}")
     rows = logits_shard.reshape(target.numel(), logits_shard.shape[-1])
-    groups = Groups(classes=_known(group))
+    groups = Groups(classes=known_group(group))
     loss = cross_entropy_of_positions(rows, target.reshape(-1), weight, options, groups)
     return loss.reshape(target.shape) if reduction == "none" else loss
 
@@ -136,10 +137,10 @@ def batch_parallel_smooth_l1_loss(
 
 def _rows(group: ProcessGroup | None, averaged: bool) -> Groups:
     """Rows, or elements, sharded over a group."""
-    return Groups(rows=(_known(group),), averaged=averaged)
+    return Groups(rows=(known_group(group),), averaged=averaged)
 
 
-def _known(group: ProcessGroup | None) -> ProcessGroup:
+def known_group(group: ProcessGroup | None) -> ProcessGroup:
     """None is PyTorch's name for the group of all processes."""
     if group is not None:
         return group

@@ -37,13 +37,12 @@ from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.cpu.launching.launcher import ROOM as ROOM_OF_BOTH
 from openaclnn.engines.cpu.launching.launcher import TINY, Launch
 from openaclnn.engines.cpu.registry import Runner, SizedRunner
-from openaclnn.engines.machine.builtins import address_of_function, builtin, integer_of
+from openaclnn.engines.machine.builtins import address_of_function, builtin, integer_of, publish
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import TAKING_WORDS
 from openaclnn.engines.machine.numbers import Number, ceil_div, flag, inverse, least, most, where
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
-from openaclnn.engines.machine.shared import publish
 from openaclnn.engines.machine.values import Value
 
 __all__ = ["ALONE", "IMAGES", "ClassKernel", "Kernels", "LaidRunner", "Launches", "Problem", "cut_tiles", "example", "outer_places"]  # fmt: skip

@@ -263,7 +263,7 @@ def formula_form(
     """A formula as it is: its function called with vectors, which write the code."""
     name, write = _written(formula, tuple(switches.items()) if switches else (), rare)
     names = formula.numbers
-    ours = formula.function.__module__.startswith("openaclnn.")
+    ours = (formula.function.__module__ or "").startswith("openaclnn.")
     return Form(
         name, write, tuple([numbers[number] for number in names]), None, names, derive=derive,
         ours=ours,

@@ -16,9 +16,8 @@ from openaclnn.engines.gpu.launching import code as at
 from openaclnn.engines.gpu.launching import native
 from openaclnn.engines.gpu.launching.code import BoundEntry, Entry
 from openaclnn.engines.gpu.launching.launch import KEY_WORDS, VECTOR_BYTES, PointerArg
-from openaclnn.engines.machine.builtins import EmitBuiltin, builtin
+from openaclnn.engines.machine.builtins import EmitBuiltin, builtin, publish
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.shared import publish
 from openaclnn.engines.machine.values import Value
 
 __all__ = ["Block", "BoundBlock"]

@@ -6,6 +6,8 @@ import ctypes
 import functools
 from typing import Any
 
+from openaclnn.core.torch_names import raw_allocator
+
 __all__ = ["allocate", "functions", "release"]
 
 
@@ -28,12 +30,7 @@ def _allocator() -> tuple[Any, Any]:
     import torch
 
     torch.cuda.init()  # type: ignore[no-untyped-call, unused-ignore]
-    raw = getattr(torch._C, "_cuda_cudaCachingAllocator_raw_alloc", None)
-    raw_delete = getattr(torch._C, "_cuda_cudaCachingAllocator_raw_delete", None)
-    if raw and raw_delete:
-        return raw, raw_delete  # 1.6 us, where the public functions below take 3.8
-    allocate = torch.cuda.caching_allocator_alloc
-    return lambda size, stream: allocate(size, stream=stream), torch.cuda.caching_allocator_delete
+    return raw_allocator()
 
 
 def functions() -> tuple[Any, Any]:

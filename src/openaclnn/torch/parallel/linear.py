@@ -1,0 +1,375 @@
+"""Cross entropy of a linear layer whose classes, the rows of its weight, are sharded over processes: without the logits, chunk by chunk.
+
+A process holds logits of its classes of two chunks of rows. While the largest logits of a chunk are exchanged, the gradients of the one before are
+computed; while its sums are, the next chunk's product. The weights' gradient stays in its process; that of the input is added up over them, chunk by
+chunk, in FLOAT. What this does not serve is computed from the logits of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup, ReduceOp
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.nn import functional as torch_functional
+
+from openaclnn.torch.dispatch import is_memory
+from openaclnn.torch.linear import SINGLES, Layer, Sums, Tensors, by_chunks, check_shapes
+from openaclnn.torch.parallel.collectives import (
+    ClassRange,
+    Groups,
+    Options,
+    Targets,
+    begun,
+    local_weights,
+    loss_dtype,
+    max_over_classes,
+    shared_by,
+    sum_over,
+    sum_together,
+    summed_by,
+    sums_begun,
+)
+from openaclnn.torch.parallel.cross_entropy import (
+    Factors,
+    RowStatistics,
+    cross_entropy_of_positions,
+    gradient_into,
+    local_largest,
+    local_sums,
+    losses_of,
+    statistics_of,
+)
+from openaclnn.torch.parallel.dtensors import Layout
+from openaclnn.torch.parallel.groups import known_group
+from openaclnn.torch.private import uncompiled
+
+__all__ = ["linear_cross_entropy"]
+
+
+@uncompiled
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    group: ProcessGroup | None = None,
+    data_group: ProcessGroup | None = None,
+    averaged: bool = False,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    zloss_scale: float = 0.0,
+    softcap: float = 0.0,
+    token_weight: Tensor | None = None,
+    denominator: Tensor | float | None = None,
+    memory: int | None = None,
+    accumulate: torch.dtype | None = None,
+) -> Tensor:
+    """`functional.linear_cross_entropy` of a weight of which each process of `group` has the next classes.
+
+    `linear_weight` (classes of this process, features) and `linear_bias` are parts, in the order of ranks, of any number of classes; or
+    `linear_weight` is a DTensor, sharded along its first axis. `input` and `target` are the same in all processes of the group, and so are the loss and the
+    gradient of the input. `weight` is that of the process's classes or of all. Where processes of a `data_group` have other rows, a mean or sum is that of all of
+    them; `averaged` is as in `batch_parallel_cross_entropy`. `memory` is what a process's logits may take at a time. `accumulate=input.dtype` saves half of what
+    is exchanged for the gradient of 16-bit inputs, and what the weights' sums take.
+    """
+    options = Options(reduction, ignore_index, label_smoothing, zloss_scale)
+    check_shapes(input, linear_weight, target, linear_bias, token_weight, None, memory)
+    if linear_weight.dim() != 2 or target.is_floating_point() or target.shape != input.shape[:-1]:
+        raise ValueError(
+            f"expected a weight (classes, features), and class indices of shape {tuple(input.shape[:-1])}, that of input's rows; "
+            f"got a weight of shape {tuple(linear_weight.shape)} and a target of {target.dtype}, shape {tuple(target.shape)}"
+        )
+    given = Tensors(input, linear_weight, linear_bias, target, weight, token_weight, denominator)
+    asked = {"softcap": softcap, "memory": memory or 0, "accumulated": accumulate in (None, torch.float32)}  # fmt: skip
+    if isinstance(linear_weight, DTensor):
+        if group is not None or data_group is not None:
+            raise ValueError("group and data_group: a DTensor's mesh says them")
+        layout = _layout_of(input, linear_weight)
+        local = _local_parts(layout, given)
+        loss = _loss(local, _Asked(options, layout.groups, **asked))  # type: ignore[arg-type]
+        return layout.whole(loss, target.shape, reduction == "none")
+    rows = () if data_group is None else (data_group,)
+    groups = Groups(known_group(group), rows, averaged)
+    return _loss(given, _Asked(options, groups, **asked))  # type: ignore[arg-type]
+
+
+# DTensors.
+
+
+def _layout_of(input: Tensor, linear_weight: DTensor) -> Layout:
+    """Of logits, which nobody has: as the weight's placements divide classes, and the input's rows where those are whole."""
+    mesh, classes = linear_weight.device_mesh, input.dim() - 1
+    of_rows = list(input.placements) if isinstance(input, DTensor) else [Replicate()] * mesh.ndim
+    axes: list[int | None] = []
+    for index, (own, row) in enumerate(zip(linear_weight.placements, of_rows, strict=True)):
+        if type(own) not in (Shard, Replicate) or own.is_shard(1):
+            raise NotImplementedError(
+                f"linear_weight has placement {own!r} on dimension {index} of the mesh, expected Replicate or Shard(0): redistribute it first"
+            )
+        if own.is_shard():
+            axes.append(classes)
+        elif type(row) is Shard and row.dim % input.dim() != classes:
+            axes.append(row.dim % input.dim())
+        else:
+            axes.append(None)
+    if axes.count(classes) > 1:
+        raise NotImplementedError(
+            f"linear_weight has placements {linear_weight.placements}: classes may be divided by one dimension of the mesh only"
+        )
+    return Layout(mesh, tuple(axes), classes)
+
+
+def _local_parts(layout: Layout, given: Tensors) -> Tensors:
+    """Parts of this process. Parts of the weight that several processes have for other rows have gradients that are added up."""
+
+    def local(name: str, tensor: Any, placements: Any) -> Any:
+        return tensor if tensor is None else layout.local(name, tensor, placements)
+
+    rows, columns = layout.of_positions, layout.of_weights
+    sharing = list(layout.groups.rows)
+    matrix, bias = (
+        own if own is None or not sharing else shared_by(sharing, own)
+        for own in (local("linear_weight", given.linear_weight, columns), local("linear_bias", given.bias, columns))
+    )  # fmt: skip
+    return Tensors(
+        local("input", given.input, rows), matrix, bias, local("target", given.target, rows), local("weight", given.weight, columns),
+        local("token_weight", given.token_weight, rows), given.denominator,
+    )  # fmt: skip
+
+
+# Parts of one process.
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What does not depend on data."""
+
+    options: Options
+    groups: Groups
+    softcap: float
+    memory: int
+    accumulated: bool
+    dtype: torch.dtype = torch.float32  # the loss's
+
+    @property
+    def reduction(self) -> str:
+        return self.options.reduction
+
+    def chunks(self, tensors: Tensors, gradient: Any, wanted: Sequence[bool]) -> tuple[Any, Sums]:
+        return _chunks(tensors, gradient, wanted, self)
+
+    def composed(self, tensors: Tensors) -> Any:
+        return _composed(tensors, self)
+
+
+def _loss(given: Tensors, asked: _Asked) -> Tensor:
+    input, device = given.input, given.input.device.type
+    asked = _Asked(asked.options, asked.groups, asked.softcap, asked.memory, asked.accumulated, loss_dtype(input))  # fmt: skip
+    if torch.is_autocast_enabled(device) and input.dtype is not torch.float64:
+        narrow = torch.get_autocast_dtype(device)
+        matrix, bias = (None if own is None else own.to(narrow) for own in given[1:3])
+        given = given._replace(input=input.to(narrow), linear_weight=matrix, bias=bias)
+    if isinstance(given.denominator, (int, float)):
+        given = given._replace(denominator=torch.full((), float(given.denominator), device=input.device))  # fmt: skip
+    by_row = None if given.token_weight is None else given.token_weight.reshape(-1)
+    flat = given._replace(
+        input=given.input.reshape(-1, input.shape[-1]), target=given.target.reshape(-1), token_weight=by_row
+    )  # fmt: skip
+    with torch.autocast(device, enabled=False):
+        if _is_served(flat):
+            loss: Tensor = by_chunks(flat, asked)
+        else:
+            loss = _composed(flat, asked)
+    return loss.reshape(given.target.shape) if asked.reduction == "none" else loss
+
+
+def _is_served(flat: Tensors) -> bool:
+    """By nothing that one process has and another has not, but for the lengths of parts: all must go one way."""
+    input, linear_weight, bias = flat[:3]
+    present = [own for own in flat if own is not None]
+    learnt = [own for own in flat[4:] if own is not None and own.requires_grad]
+    return (
+        all(is_memory(own) for own in present)
+        and input.dtype in SINGLES
+        and all(own is None or own.dtype is input.dtype for own in (linear_weight, bias))
+        and not learnt
+    )
+
+
+class _Divisors(NamedTuple):
+    """What a mean's losses are divided by, and its z-losses; None where there is no mean."""
+
+    weight: Any = None
+    count: Any = None
+
+
+def _divisors(targets: Targets, weight: Any, token_weight: Any, denominator: Any, asked: _Asked) -> _Divisors:  # fmt: skip
+    """Of all rows of the data groups."""
+    if asked.reduction != "mean":
+        return _Divisors()
+    if denominator is not None:
+        return _Divisors(denominator.double(), denominator.double())
+    shares = targets.counted.double()
+    if weight is not None:
+        (shares,) = sum_together([targets.local_of(weight)], asked.groups.classes)
+    if token_weight is not None:
+        shares = shares * token_weight.double()
+    by_weight, by_count = sum_over(asked.groups.rows, [shares.sum(), targets.counted.double().sum()])  # fmt: skip
+    return _Divisors(by_weight, by_weight if token_weight is not None else by_count)
+
+
+def _chunks(
+    tensors: Tensors, gradient: Any, wanted: Sequence[bool], asked: _Asked
+) -> tuple[Any, Sums]:
+    """The loss, and the gradients that are wanted of input, weights and bias: of the loss itself, or, with a number for each row, of their losses."""
+    input, linear_weight, bias, target, weight, token_weight, denominator = tensors
+    options, groups, (rows, width) = asked.options, asked.groups, (len(input), len(linear_weight))
+    no_rows = input.new_zeros(0, dtype=torch.float64)
+    _, classes = max_over_classes(no_rows, width, groups.classes)
+    targets = Targets.of(target, width, classes, options.ignore_index)
+    weight = None if weight is None else local_weights(weight, width, classes)
+    divisors = _divisors(targets, weight, token_weight, denominator, asked)
+    step = 0
+    if asked.memory:  # the same in all processes, whichever has most classes: two chunks, and one for the soft cap's gradient
+        held = 2 + bool(asked.softcap)
+        step = max(1, asked.memory // (held * max(1, int(classes.widest)) * input.dtype.itemsize))
+    layer = Layer(input, linear_weight, bias, wanted, asked.softcap, 0, step, asked.accumulated, ahead=1)  # fmt: skip
+    shares = input.new_ones(rows, dtype=torch.float64) if gradient is None else gradient.double()
+    if token_weight is not None:
+        shares = shares * token_weight.double()
+    scale = None  # of sums
+    if asked.reduction != "none":
+        scale = torch.as_tensor(groups.gradient_factor, device=input.device)
+        if divisors.weight is not None:
+            scale = scale / divisors.weight
+        if (
+            not layer.short
+        ):  # FLOAT's digits bear it; sums of 16 bits are scaled before they are rounded
+            shares, scale = shares * scale, None
+    square = 2.0 * options.zloss_scale
+    if options.zloss_scale and divisors.weight is not None:
+        square = square * divisors.weight / divisors.count
+    pipeline = _Pipeline(layer, asked, classes, targets, weight, shares, square, scale)
+    if not rows:  # other processes have some
+        layer.of_weight = torch.zeros_like(linear_weight) if wanted[1] else None
+        layer.of_bias = torch.zeros_like(bias) if wanted[2] else None
+    for begin, end, whole in layer:
+        pipeline.push(slice(begin, end), whole)
+    pipeline.finish()
+    losses, zlosses = pipeline.losses
+    if token_weight is not None:
+        losses, zlosses = losses * token_weight.double(), zlosses * token_weight.double()
+    sums = layer.sums(None if scale is None else scale.float())._replace(of_input=pipeline.of_input)
+    if asked.reduction == "none":
+        return (losses + zlosses).to(asked.dtype), sums
+    total, squares = sum_over(groups.rows, [losses.sum(), zlosses.sum()])
+    if divisors.weight is not None:
+        total, squares = total / divisors.weight, squares / divisors.count
+    return (total + squares if options.zloss_scale else total).to(asked.dtype), sums
+
+
+class _Pipeline:
+    """Chunks on their way: one whose largest logits are exchanged, one whose sums are, one whose input's gradient is."""
+
+    def __init__(
+        self, layer: Layer, asked: _Asked, classes: ClassRange, targets: Targets, weight: Tensor | None, shares: Tensor, square: Any, scale: Any
+    ) -> None:  # fmt: skip
+        self.layer, self.asked, self.classes, self.targets = layer, asked, classes, targets
+        self.weight, self.shares, self.square, self.scale = weight, shares, square, scale
+        self.group = asked.groups.classes
+        self.losses = torch.empty_like(shares), torch.empty_like(shares)
+        # Its chunks are added up over processes before they are written.
+        self.of_input: Any = layer.of_input
+        layer.of_input = None
+        self.summed: Callable[[], None] = lambda: None
+        self.added: Callable[[], None] = lambda: None
+
+    def push(self, rows: slice, whole: Tensor) -> None:
+        """A chunk's logits, whose product is queued."""
+        logits, targets = whole[:, : self.layer.classes], self.targets.of_rows(rows)
+        local = local_largest(logits, self.group)
+        largest = begun(local[0].clone(), ReduceOp.MAX, self.group)
+        self.summed()  # the chunk before
+        top = largest()
+        columns = local_sums(logits, local, top, targets, self.weight, self.asked.options)
+        sums = sums_begun(columns, self.group)
+
+        def finish() -> None:
+            row = statistics_of(sums(), top, self.classes, targets, self.weight, self.asked.options)
+            self._take(rows, whole, logits, row)
+
+        self.summed = finish
+
+    def _take(self, rows: slice, whole: Tensor, logits: Tensor, row: RowStatistics) -> None:
+        options, layer = self.asked.options, self.layer
+        for place, own in zip(self.losses, losses_of(row, options), strict=True):
+            place[rows] = own
+        if not any(layer.wanted):
+            return
+        place = layer.place(whole)
+        factors = Factors(
+            nll=(1.0 - options.label_smoothing) * row.target_weight,
+            share=options.label_smoothing / row.classes,
+            square=self.square,
+        )
+        gradient_into(place[:, : layer.classes], logits, self.shares[rows], row, factors, options)
+        layer.take(rows.start, rows.stop, place, whole, layer.classes, None)
+        self.added()
+        self.added = lambda: None
+        if self.of_input is not None:
+            added = begun(_wide_product(place, layer.linear_weight, self.asked.accumulated), ReduceOp.SUM, self.group)  # fmt: skip
+            self.added = lambda: self._write(rows, added())
+
+    def _write(self, rows: slice, total: Tensor) -> None:
+        self.of_input[rows] = total if self.scale is None else total * self.scale.float()
+
+    def finish(self) -> None:
+        self.summed()
+        self.added()
+
+
+def _wide_product(left: Tensor, right: Tensor, wide: bool) -> Tensor:
+    """In FLOAT where that is asked for."""
+    if left.is_cuda and wide and left.dtype is not torch.float32:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    product = torch.mm(left, right)
+    return product.float() if wide else product
+
+
+def _composed(tensors: Tensors, asked: _Asked) -> Any:
+    """The same from the logits of all rows, by operations that autograd knows."""
+    input, linear_weight, bias, target, weight, token_weight, denominator = tensors
+    options, groups = asked.options, asked.groups
+    if groups.classes is not None:
+        input = shared_by([groups.classes], input)
+    logits = torch_functional.linear(input, linear_weight, bias)
+    if asked.softcap:
+        logits = torch.tanh(logits / asked.softcap) * asked.softcap
+    logits = logits.to(asked.dtype)
+    if token_weight is None and denominator is None:
+        return cross_entropy_of_positions(logits, target, weight, options, groups)
+    each = Options("none", options.ignore_index, options.label_smoothing, options.zloss_scale)
+    losses = cross_entropy_of_positions(logits, target, weight, each, Groups(groups.classes))
+    if token_weight is not None:
+        losses = losses * token_weight
+    if asked.reduction == "none":
+        return losses.to(asked.dtype)
+    total = losses.sum(dtype=torch.float64)
+    if groups.rows:
+        factor = groups.gradient_factor
+        total = summed_by(list(groups.rows), total * factor + total.detach() * (1.0 - factor))
+    if asked.reduction == "mean":
+        width = len(linear_weight)
+        _, classes = max_over_classes(total.new_zeros(0), width, groups.classes)
+        targets = Targets.of(target, width, classes, options.ignore_index)
+        weight = None if weight is None else local_weights(weight, width, classes)
+        total = total / _divisors(targets, weight, token_weight, denominator, asked).weight
+    return total.to(asked.dtype)
