@@ -256,9 +256,9 @@ class RowLaunch:
         # 0.67). Its gradient, FLOAT, 32000, 50257, 65536 and 131072 0.98, 0.86, 0.97 and 0.91 (0.75, 0.73, 0.65 and 0.61), BFLOAT16 65536 and 131072 0.85 and 0.72
         # (0.70 and 0.63), 50257, which begin anywhere, 0.57 (0.70). Few rows, 16 of 131072, 2.4 to 2.7 times as fast.
         # Addresses decide nothing here: a launch has one kernel for all of them.
-        whole, single = (walk.classes % (VECTOR_BYTES // itemsize)) == 0, itemsize > 2
-        one = all_of(single, whole, walk.classes >= 1 << 16, walk.classes <= 1 << 17)
-        gains = where(rows > 1, any_of(single, whole), one)
+        aligned, wide = (walk.classes % (VECTOR_BYTES // itemsize)) == 0, itemsize > 2
+        longest = all_of(wide, aligned, walk.classes >= 1 << 16, walk.classes <= 1 << 17)
+        gains = where(rows > 1, any_of(wide, aligned), longest)
         when = all_of(
             own.when, g.static["clusters"] > 0, fits, any_of(gains, walk.positions <= FEW_LONG)
         )
