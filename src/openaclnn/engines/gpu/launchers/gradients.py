@@ -17,7 +17,13 @@ from openaclnn.engines.formulas.cross_entropy import cross_entropy_logits_grad
 from openaclnn.engines.formulas.rows import Graph, Node, traced
 from openaclnn.engines.gpu.kernels.row_source import OF_WEIGHTS, Signature, Traversal, kernel_of
 from openaclnn.engines.gpu.launchers import row_formulas, sums
-from openaclnn.engines.gpu.launchers.geometry import CLASS_AXIS, Geometry, Launches, where_all
+from openaclnn.engines.gpu.launchers.geometry import (
+    CLASS_AXIS,
+    Geometry,
+    Launches,
+    power_of_two_above,
+    where_all,
+)
 from openaclnn.engines.gpu.launchers.row_formulas import (
     STREAMED_IMAGES,
     STREAMED_ROWS,
@@ -44,9 +50,14 @@ OPERANDS = {
     "target": "target", "gradLoss": "gradient", "input": "x", "top": "top", "rest": "rest", WEIGHT: "weight",
 }  # fmt: skip
 # Positions, classes of a thread, lanes of classes, streamed, warps, exact.
-FEW_TILES = {True: (1, 1, 1024, 1, 4, 0), False: (128, 4, 1, 1, 4, 0)}
-ROW_TILE = 1, 1, 4096, 1, 8, 0
+FEW_TILES = {True: (8, 1, 128, 1, 4, 0), False: (128, 4, 1, 1, 4, 0)}
+ROW_LANES = 1024  # of classes, or of several rows of fewer, where channels come last
 MANY = 1 << 18  # pixels that keep a device busy with two for each thread
+
+
+def _row_tile(classes: Number) -> tuple[Number, ...]:
+    wide = power_of_two_above(classes, ROW_LANES)
+    return ROW_LANES // wide, 1, wide, 1, 4, 0
 
 
 def _image_tile(
@@ -82,7 +93,7 @@ class GradientLaunch(RowLaunch):
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
         found = (
-            ROW_TILE
+            _row_tile(walk.classes)
             if walk.by_class
             else _image_tile(g.static, walk.classes, walk.positions, walk.along)
         )
