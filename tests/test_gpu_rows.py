@@ -171,7 +171,9 @@ if not MODE:
 if MODE == "interpret":
 
     @pytest.fixture(autouse=True)
-    def as_on_a_device() -> Iterator[None]:
+    def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """One without clusters of programs, unless a test says otherwise."""
+        monkeypatch.setattr(row_formulas, "has_clusters", lambda: False)
         with np.errstate(all="ignore"):
             yield
 
@@ -210,6 +212,29 @@ if MODE == "interpret":
         ):  # fmt: skip
             monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(*tile))  # noqa: B023
             run_checked(Case(name, dtype, shape, 1))
+
+    @pytest.mark.parametrize("name", SOFTMAX)
+    def test_long_rows_are_shared_among_programs(
+        name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Those that begin off a vector's bounds, too; some programs have no class at all."""
+        monkeypatch.setattr(row_formulas, "has_clusters", lambda: True)
+        monkeypatch.setattr(row_formulas, "FEW", 0)
+        monkeypatch.setattr(
+            row_formulas, "tile_of", lambda *_: row_formulas.Tile(1, 2, 16, True, 4)
+        )
+        shared, launched = row_formulas.RowLaunch.shared, []
+
+        def noted(*given: Any) -> Any:
+            found = shared(*given)
+            launched.append(found.when)
+            return found
+
+        monkeypatch.setattr(row_formulas.RowLaunch, "shared", noted)
+        for dtype, shape in ((FLOAT, (3, 101)), (BFLOAT16, (2, 640))):
+            run_checked(Case(name, dtype, shape, 1))
+        assert launched
+        assert all(launched)
 
     @pytest.mark.parametrize("tile", [HELD, STREAMED, None])
     @pytest.mark.parametrize("name", [*SOFTMAX, "peaks"])
@@ -371,6 +396,12 @@ if MODE == "compile":
         name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Kernel, grid, stream and every parameter: of rows and images, short and long ones, for every class axis."""
+        from openaclnn.engines.gpu.launching import scratch
+
+        monkeypatch.setattr(row_formulas, "has_clusters", lambda: True)
+        monkeypatch.setattr(
+            scratch, "_allocator", lambda: (lambda size, stream: 1 << 30, lambda at: None)
+        )
         draw = np.random.default_rng(3)
         for dtype, axis in ((FLOAT, 1), (BFLOAT16, 2), (FLOAT, 0)):
             driver, natively = Pretended(monkeypatch), 0

@@ -131,6 +131,17 @@ if MODE == "interpret":
         own.backward(uneven if reduction == "none" else 0.25)
         own.assert_right(uneven if reduction == "none" else 0.25)
 
+    @pytest.mark.parametrize("reduction", ["mean", "sum"])
+    def test_sums_of_many_tiles_are_gathered_first(
+        reduction: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(steps, "FINISHED", 16)
+        monkeypatch.setattr(steps, "GATHERING", 3)
+        own = Losses((71, 520), reduction, zloss_scale=0.01)
+        own.forward()
+        own.backward(1.0)
+        own.assert_right(1.0)
+
     @pytest.mark.parametrize("options", [{"weighted": True}, {"smoothing": 0.2}, {"zloss_scale": 0.1}, {"by_class": True, **ALL}], ids=str)  # fmt: skip
     @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
     def test_one_option_and_another_dtype(dtype: Any, options: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import forward_mode, transformed
 
 __all__ = [
-    "SINGLES", "Layer", "Sums", "Tensors", "by_chunks", "check_shapes", "counted_targets", "denominator_of", "exact_losses", "in_place_of_theirs",
+    "MOST_ROWS", "PARTS", "SINGLES", "Layer", "Sums", "Tensors", "by_chunks", "check_shapes", "counted_targets", "denominator_of", "exact_losses", "in_place_of_theirs",
     "linear_cross_entropy",
 ]  # fmt: skip
 

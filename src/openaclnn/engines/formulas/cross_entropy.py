@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import math
+
 from openaclnn.engines.formulas.rows import (
     PerClass,
     PerRow,
     Row,
     Target,
     at,
+    described,
     is_counted,
     is_target,
     largest,
     row_formula,
     total,
 )
-from openaclnn.engines.formulas.words import exp, log1p, where
+from openaclnn.engines.formulas.words import abs, exp, expm1, fma, log1p, minimum, where
+
+INFINITE = math.inf
+FLOAT_ENDS, EXPONENTIAL_ENDS = (
+    88.72283,
+    709.78,
+)  # beyond, exponentials are infinite in FLOAT, and in FLOAT64
+PART = 2.0**-10
 
 
 @row_formula
@@ -70,3 +80,111 @@ def cross_entropy_weighted_step(
     else:
         gradient = where(is_target(target), less_one, powers) * (chosen * factor)
     return where(is_counted(target), gradient, 0.0), where(is_counted(target), loss, 0.0)
+
+
+def smoothed_everywhere(each: PerRow, weight_sum: PerRow, infinite_sum: PerRow) -> PerRow:
+    """The sum of each * weight over all classes, of which each term may be infinite, or NaN."""
+    return where(abs(each) == INFINITE, each * infinite_sum, each * weight_sum)
+
+
+@described
+def cross_entropy_loss(
+    x: Row, target: Target, weight: PerClass, *, label_smoothing: float, zloss_scale: float, class_count: float, weight_sum: float,
+    weighted: bool, smooths: bool, squares: bool, keeps_infinite: bool,
+) -> tuple[PerRow, PerRow, PerRow, PerRow, PerRow, Row, PerRow, PerRow, PerRow]:  # fmt: skip
+    """Loss, z-loss, the target's weight and whether it counts, which are added up; the first two together; log-probabilities, log-sum-exp, the largest logit
+    and log-sum-exp less that. `keeps_infinite`: a row whose one infinite logit is the largest has log-probabilities."""
+    top = largest(x)
+    equal = total(where(x == top, 1.0, 0.0))
+    others = total(where(x == top, 0.0, exp(x - top))) + (equal - 1.0)
+    unknown = top - top
+    if keeps_infinite:
+        unknown = where(others >= 0.5, unknown, 0.0)
+    rest = log1p(others) + unknown
+    hit_weight = where(is_counted(target), at(weight, target), 0.0) if weighted else where(is_counted(target), 1.0, 0.0)  # fmt: skip
+    loss = (rest - (at(x, target) - top)) * hit_weight
+    if smooths:
+        # A part of a difference, where the whole may be beyond FLOAT.
+        below = fma(x, PART, -(top * PART))
+        below = total(weight * below) if weighted else total(below)
+        spread = rest * weight_sum - below / PART
+        loss = loss * (1.0 - label_smoothing) + spread * (label_smoothing / class_count)
+    lse = top + rest
+    square = where(is_counted(target), 0.0, 0.0)
+    if squares:
+        square = lse * lse * zloss_scale
+    counted = is_counted(target)
+    loss = where(counted, loss, 0.0)
+    square = where(counted, square, 0.0)
+    return (
+        loss, square, hit_weight, where(counted, 1.0, 0.0), loss + square, (x - top) - rest, lse,
+        where(rest == rest, top, rest), rest,
+    )  # fmt: skip
+
+
+@described
+def cross_entropy_logits_grad(
+    x: Row, target: Target, gradient: PerRow, top: PerRow, rest: PerRow, weight: PerClass, *, label_smoothing: float,
+    zloss_scale: float, class_count: float, total_weight: float, rows_counted: float, weight_sum: float, infinite_sum: float,
+    weighted: bool, smooths: bool, squares: bool,
+) -> Row:  # fmt: skip
+    """From what the loss kept. No logit lies above the top."""
+    hit_weight = at(weight, target) if weighted else 1.0
+    nll = gradient * (1.0 - label_smoothing) / total_weight * hit_weight
+    log_prob = (at(x, target) - top) - rest
+    probability = exp(log_prob)
+    exact = expm1(log_prob) * nll
+    factor = nll
+    if squares:
+        square = zloss_scale * 2.0 * (top + rest) * (gradient / rows_counted)
+        factor = factor + square
+        exact = exact + probability * square
+    if smooths:
+        each = gradient / total_weight * label_smoothing / class_count
+        everywhere = smoothed_everywhere(each, weight_sum, infinite_sum)
+        factor = factor + everywhere
+        exact = exact + (probability * everywhere - each * hit_weight)
+    value = exp(minimum(x - top, 0.0)) * (factor * exp(-rest))
+    if smooths:
+        value = value - (each * weight if weighted else each)
+    return where(is_counted(target), where(is_target(target), exact, value), 0.0)
+
+
+@described
+def cross_entropy_loss_grad(
+    log_prob: Row, target: Target, gradient: PerRow, weight: PerClass, lse: PerRow, grad_zloss: PerRow, *, label_smoothing: float,
+    zloss_scale: float, class_count: float, total_weight: float, rows_counted: float, weight_sum: float, infinite_sum: float,
+    weighted: bool, smooths: bool, squares: bool, grad_zloss_given: bool,
+) -> Row:  # fmt: skip
+    """`operators/cross_entropy_loss_grad.py` has the derivation."""
+    mask = where(is_counted(target), 1.0, 0.0)
+    hit_weight = where(is_counted(target), at(weight, target), 0.0) if weighted else mask
+    nll = gradient * (1.0 - label_smoothing) / total_weight * mask * hit_weight
+    # Without smoothing this is 0, or NaN where the gradient or the total makes it so.
+    each = gradient / total_weight * label_smoothing / class_count * mask
+    everywhere = smoothed_everywhere(each, weight_sum, infinite_sum)
+    infinite = nll * INFINITE + everywhere * INFINITE
+    square = mask * 0.0
+    if squares:
+        both = gradient + grad_zloss if grad_zloss_given else gradient
+        square = lse * (zloss_scale * 2.0) * mask * (both / rows_counted)
+        infinite = infinite + square * INFINITE
+    factor = nll + everywhere + square
+    hit = at(log_prob, target)
+    probability = exp(hit)
+    if smooths:
+        # Smoothing's two terms apart from the others: each pair may cancel.
+        exact = (probability * (nll + square) - nll) + (
+            probability * everywhere - each * hit_weight
+        )
+    else:
+        exact = probability * factor - nll
+    exact = where(hit > EXPONENTIAL_ENDS, infinite - nll, exact)
+    # Where the exponential is infinite in FLOAT64, too, it multiplies each of the terms.
+    beyond = where(log_prob > EXPONENTIAL_ENDS, infinite, factor * INFINITE)
+    if smooths:
+        smooth = each * weight if weighted else each
+        value = where(log_prob > FLOAT_ENDS, beyond - smooth, fma(exp(log_prob), factor, -smooth))
+    else:
+        value = where(log_prob > FLOAT_ENDS, beyond, exp(log_prob) * factor)
+    return where(is_target(target), exact, value)

@@ -7,6 +7,7 @@ from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.formulas.rows import ROW_FORMULAS
 from openaclnn.engines.gpu.launchers import logit_pixels, pixels
 from openaclnn.engines.gpu.launchers.elementwise import Elementwise
+from openaclnn.engines.gpu.launchers.gradients import LOGIT_GRADIENT
 from openaclnn.engines.gpu.launchers.launcher import Launcher
 from openaclnn.engines.gpu.launchers.logits import LOGITS
 from openaclnn.engines.gpu.launchers.multilabel import MULTILABEL
@@ -27,7 +28,7 @@ CLASS_KERNELS: dict[str, Launcher] = {
     "cross_entropy_logits": LOGITS,
     "cross_entropy_logits_pixels": logit_pixels.LOSSES,
     "cross_entropy_logits_grad": ROWS,
-    "cross_entropy_logits_grad_pixels": logit_pixels.GRADIENTS,
+    "cross_entropy_logits_grad_pixels": LOGIT_GRADIENT,
 }
 
 

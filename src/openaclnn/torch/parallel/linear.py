@@ -18,7 +18,16 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn import functional as torch_functional
 
 from openaclnn.torch.dispatch import is_memory
-from openaclnn.torch.linear import SINGLES, Layer, Sums, Tensors, by_chunks, check_shapes
+from openaclnn.torch.linear import (
+    MOST_ROWS,
+    PARTS,
+    SINGLES,
+    Layer,
+    Sums,
+    Tensors,
+    by_chunks,
+    check_shapes,
+)
 from openaclnn.torch.parallel.collectives import (
     ClassRange,
     Groups,
@@ -237,8 +246,9 @@ def _chunks(
     targets = Targets.of(target, width, classes, options.ignore_index)
     weight = None if weight is None else local_weights(weight, width, classes)
     divisors = _divisors(targets, weight, token_weight, denominator, asked)
-    step = 0
-    if asked.memory:  # the same in all processes, whichever has most classes: two chunks, and one for the soft cap's gradient
+    # The same in all processes, whichever has most classes or learns nothing.
+    step = min(-(-rows // PARTS), MOST_ROWS)
+    if asked.memory:  # for two chunks, and one for the soft cap's gradient
         held = 2 + bool(asked.softcap)
         step = max(1, asked.memory // (held * max(1, int(classes.widest)) * input.dtype.itemsize))
     layer = Layer(input, linear_weight, bias, wanted, asked.softcap, 0, step, asked.accumulated, ahead=1)  # fmt: skip

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Cross entropy from logits of pixels, and its gradient: a pixel in each lane, whose classes come one after another.
+"""Cross entropy from logits of pixels: a pixel in each lane, whose classes come one after another.
 
-See `operators/logits.py` for the formulas. Planes of classes are read once each way, four at a time.
+See `operators/logits.py` for the formulas. Planes of classes are read once, four at a time: its row formula would hold all classes of a pixel, or read them twice.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from openaclnn.engines.gpu.formulas.words import hardware_exp
 from openaclnn.engines.gpu.kernels.logits import (
     NOTHING,
     PART,
@@ -20,14 +19,7 @@ from openaclnn.engines.gpu.kernels.logits import (
     spread_of,
     store_sums,
 )
-from openaclnn.engines.gpu.kernels.rows import _less_one
-from openaclnn.engines.gpu.kernels.sums import (
-    await_sums,
-    is_counted,
-    let_next_start,
-    read_sum,
-    times_weights,
-)
+from openaclnn.engines.gpu.kernels.sums import is_counted, let_next_start
 
 
 @triton.jit
@@ -168,112 +160,3 @@ def pixel_losses(
         tl.store(places, (loss + square).to(tl.float32), inside)
     else:
         store_sums(sums, loss, square, own_weight, counted)
-
-
-@triton.jit
-def _write(
-    outs, values, label, classes, out_step, inside, indices, counted, shift, factor, exact, smooth, weight,
-    weight_stride, SMOOTHED: tl.constexpr, PRECISE: tl.constexpr,
-):  # fmt: skip
-    """The gradient of a class of all pixels."""
-    result = hardware_exp(values - shift, PRECISE) * factor
-    if SMOOTHED:
-        result -= smooth * _weight(weight, label, classes, weight_stride)
-    result = tl.where(indices == label, exact, result)
-    # A pixel that does not count has no gradient, whatever is in it.
-    result = tl.where(counted, result, 0.0)
-    there = inside & (label + tl.zeros([1], tl.int32) < classes)
-    tl.store(outs + label * out_step, result, there)
-
-
-@triton.jit(do_not_specialize=list(range(8, 34)))
-def pixel_gradients(
-    target, gradient, x, top, rest, weight, sums, out,
-    pixels, seconds, blocks, classes, target_first, target_second, target_pixel,
-    gradient_first, gradient_second, gradient_pixel, x_first, x_second, x_pixel, x_class,
-    top_first, top_second, top_pixel, rest_first, rest_second, rest_pixel, out_first, out_second, out_pixel, out_class,
-    weight_stride, ignore_index, kept, smoothing, zloss_scale,
-    OVERLAPPED: tl.constexpr, ONE_GRADIENT: tl.constexpr, MEAN: tl.constexpr, SMOOTHED: tl.constexpr,
-    PRECISE: tl.constexpr, SQUARED: tl.constexpr, PARTS: tl.constexpr, DENSE: tl.constexpr,
-    UNIT: tl.constexpr, PIXELS_UNIT: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A block of pixels, all classes. What lies at the targets is read before anything is written: x and out may be one memory."""
-    first, second, start, inside = _block(pixels, seconds, blocks, PIXELS_UNIT, BLOCK)
-    planes = _pixels(x, first, second, start, x_first, x_second, x_pixel, DENSE, UNIT, BLOCK)
-    outs = _pixels(out, first, second, start, out_first, out_second, out_pixel, DENSE, UNIT, BLOCK)
-    step, out_step = x_class.to(tl.int64) * UNIT, out_class.to(tl.int64) * UNIT
-    places = _pixels(
-        target, first, second, start, target_first, target_second, target_pixel, DENSE, UNIT, BLOCK
-    )
-    indices = tl.load(places, inside, other=0).to(tl.int64)
-    counted = inside & is_counted(indices, classes, ignore_index)
-    places = _pixels(
-        top, first, second, start, top_first, top_second, top_pixel, DENSE, UNIT, BLOCK
-    )
-    shift = tl.load(places, inside, other=0)
-    places = _pixels(
-        rest, first, second, start, rest_first, rest_second, rest_pixel, DENSE, UNIT, BLOCK
-    )
-    own_rest = tl.load(places, inside, other=0)
-    if ONE_GRADIENT:
-        own = tl.load(gradient).to(tl.float32) + tl.zeros([BLOCK], tl.float32)
-    else:
-        places = _pixels(
-            gradient, first, second, start, gradient_first, gradient_second, gradient_pixel, DENSE, UNIT, BLOCK
-        )  # fmt: skip
-        own = tl.load(places, inside, other=0).to(tl.float32)
-    there = tl.load(planes + indices * step, counted, other=0).to(tl.float64)
-    target_weight = tl.full([BLOCK], 1.0, tl.float32)
-    if weight is not None:
-        target_weight = tl.load(weight + indices * weight_stride, counted, other=0)
-    await_sums(OVERLAPPED)
-    share = own
-    if MEAN:
-        share = tl.div_rn(own, read_sum(sums, 0, PARTS))
-    nll = share * kept * target_weight
-    factor = nll
-    more = tl.zeros([BLOCK], tl.float32)
-    smooth = more
-    if SMOOTHED:
-        smooth = tl.div_rn(share * smoothing, classes.to(tl.float32))
-        if weight is None:
-            more = smooth * classes.to(tl.float32)
-        else:  # as FLOAT the sum may be infinite, and 0 times it NaN
-            more = times_weights(smooth, sums, True, PARTS)
-    if SQUARED:
-        zloss = share
-        if weight is not None:
-            zloss = own
-            if MEAN:
-                zloss = tl.div_rn(own, read_sum(sums, 1, PARTS))
-        more += zloss_scale * (shift + own_rest) * zloss
-    factor = (nll + more) * hardware_exp(-own_rest, True)
-    # p - 1 at the target loses digits as p nears 1, so that one element is made in float64.
-    there = (there - shift.to(tl.float64)) - own_rest.to(tl.float64)
-    power = tl.exp(there)
-    precise = _less_one(there, power) * nll.to(tl.float64) + power * more.to(tl.float64)
-    if SMOOTHED:
-        precise -= smooth.to(tl.float64) * target_weight.to(tl.float64)
-    exact = precise.to(tl.float32)
-    labels = tl.where(counted, indices, -1).to(tl.int32)
-    for label in range(0, classes, 4):
-        a = _plane(planes, label, classes, step, inside)
-        b = _plane(planes, label + 1, classes, step, inside)
-        c = _plane(planes, label + 2, classes, step, inside)
-        d = _plane(planes, label + 3, classes, step, inside)
-        _write(
-            outs, a, label, classes, out_step, inside, labels, counted, shift, factor, exact, smooth, weight,
-            weight_stride, SMOOTHED, PRECISE,
-        )  # fmt: skip
-        _write(
-            outs, b, label + 1, classes, out_step, inside, labels, counted, shift, factor, exact, smooth, weight,
-            weight_stride, SMOOTHED, PRECISE,
-        )  # fmt: skip
-        _write(
-            outs, c, label + 2, classes, out_step, inside, labels, counted, shift, factor, exact, smooth, weight,
-            weight_stride, SMOOTHED, PRECISE,
-        )  # fmt: skip
-        _write(
-            outs, d, label + 3, classes, out_step, inside, labels, counted, shift, factor, exact, smooth, weight,
-            weight_stride, SMOOTHED, PRECISE,
-        )  # fmt: skip

@@ -3,6 +3,9 @@
 
 It computes in float32; see the reference in `operators/` for the formula. A target that is ignored or
 out of range counts for nothing: masks keep it from every address.
+
+The general form is the row formula (`launchers/gradients.py`). Cut into blocks of classes as here, it took 1.04 to 1.14 times as long in FLOAT from log-probabilities and
+up to 1.04 from logits, in BFLOAT16 1.02 to 1.07 and, of rows that begin anywhere, 1.3 to 1.5; of transposed rows 1.6 and more (H200; 1,000 to 128,256 classes).
 """
 
 from __future__ import annotations

@@ -37,16 +37,14 @@ def _share(gradient, total, MEAN: tl.constexpr):
 
 @triton.jit
 def expect_step(
-    sums, memory, expected, counter, OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, SUMS: tl.constexpr, PARTS: tl.constexpr
+    sums, memory, expected, OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, SUMS: tl.constexpr, PARTS: tl.constexpr
 ):  # fmt: skip
-    """What the last backward pass left in memory, and the sums, whose parts become one number each. A counter begins with 0."""
+    """What the last backward pass left in memory, and the sums, whose parts become one number each."""
     let_next_start(OVERLAPPED)
     gradient, sure = tl.load(memory + GRADIENT), tl.load(memory + SURE)
     await_sums(OVERLAPPED)
     tl.store(expected + GRADIENT, gradient)
     tl.store(expected + SURE, sure)
-    if counter is not None:
-        tl.store(counter, 0)
     for which in tl.static_range(SUMS):
         own = sums + which * PARTS
         total = tl.sum(tl.load(own + tl.arange(0, PARTS)))
@@ -350,42 +348,41 @@ def step_late(
             tl.store(out + first + at, found, here)
 
 
-@triton.jit
-def finish_step(
-    totals, sums, loss, count, programs,
-    OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, SQUARED: tl.constexpr, PARTS: tl.constexpr, PROGRAMS: tl.constexpr,
-    BLOCK: tl.constexpr,
+@triton.jit(do_not_specialize=[1, 2])
+def gather_step(
+    sums, count, programs,
+    OVERLAPPED: tl.constexpr, SUMS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The loss from the sums of all tiles, and those that a mean divides by. Each program adds up some, and the one that is last to come adds up
-    what all have: in the same order, whichever it is. Behind the sums are places for those, and one that counts programs, from 0."""
-    await_sums(OVERLAPPED)
+    """The sums of many tiles as those of few programs, which lie behind them."""
+    let_next_start(OVERLAPPED)
     program = tl.program_id(0)
     lanes = tl.arange(0, BLOCK)
-    each = tl.zeros([BLOCK], tl.float64)
-    squares = tl.zeros([BLOCK], tl.float64)
-    for start in range(program * BLOCK, count, programs * BLOCK):
-        inside = start + lanes < count
-        each += tl.load(sums + start + lanes, inside, other=0)
-        if SQUARED:
-            squares += tl.load(sums + count + start + lanes, inside, other=0)
-    behind = sums + count
+    await_sums(OVERLAPPED)
+    for which in tl.static_range(SUMS):
+        each = tl.zeros([BLOCK], tl.float64)
+        for start in range(program * BLOCK, count, programs * BLOCK):
+            inside = start + lanes < count
+            each += tl.load(sums + which * count + start + lanes, inside, other=0)
+        tl.store(sums + SUMS * count + which * programs + program, tl.sum(each))
+
+
+@triton.jit(do_not_specialize=[3])
+def finish_step(
+    totals, sums, loss, count,
+    OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, SQUARED: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The loss from the sums of all tiles, and those that a mean divides by: one program adds them up, in their order.
+
+    That it is a launch of its own, and no last program of `gather_step`'s, leaves nothing to counters and to the order of memory between programs.
+    """
+    await_sums(OVERLAPPED)
+    lanes = tl.arange(0, BLOCK)
+    result = tl.sum(tl.load(sums + lanes, lanes < count, other=0))
+    if MEAN:
+        result = result / tl.load(totals)
     if SQUARED:
-        behind += count
-    tl.store(behind + program, tl.sum(each))
-    if SQUARED:
-        tl.store(behind + PROGRAMS + program, tl.sum(squares))
-    tl.debug_barrier()
-    counter = (behind + 2 * PROGRAMS).to(tl.pointer_type(tl.int32))
-    if tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1:
-        all_of = tl.arange(0, PROGRAMS)
-        there = all_of < programs
-        result = tl.sum(tl.load(behind + all_of, there, other=0, volatile=True))
-        square = tl.zeros([], tl.float64)
-        if SQUARED:
-            square = tl.sum(tl.load(behind + PROGRAMS + all_of, there, other=0, volatile=True))
+        square = tl.sum(tl.load(sums + count + lanes, lanes < count, other=0))
         if MEAN:
-            result = result / tl.load(totals)
             square = square / tl.load(totals + PARTS)
-        if SQUARED:
-            result += square
-        tl.store(loss, result.to(tl.float32))
+        result += square
+    tl.store(loss, result.to(tl.float32))

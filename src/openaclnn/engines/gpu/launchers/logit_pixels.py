@@ -1,14 +1,13 @@
-"""Cross entropy from logits of pixels and its gradient: blocks of neighbouring pixels, each with all classes."""
+"""Cross entropy from logits of pixels: blocks of neighbouring pixels, each with all classes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from openaclnn.core.dtypes import FLOAT, float_of
+from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
-from openaclnn.engines.gpu.kernels.logit_pixels import pixel_gradients, pixel_losses
+from openaclnn.engines.gpu.kernels.logit_pixels import pixel_losses
 from openaclnn.engines.gpu.kernels.logits import logit_loss
-from openaclnn.engines.gpu.launchers import sums
 from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
@@ -18,17 +17,17 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_divisor,
 )
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
-from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT, is_summed
+from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT
+from openaclnn.engines.gpu.launchers.sums import loss_numbers
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,
     PointerArg,
-    operand_of,
     pointer_type,
 )
 from openaclnn.engines.machine.numbers import Number, all_of, any_of, ceil_div, flag, least, where
 
-__all__ = ["GRADIENTS", "LOSSES"]
+__all__ = ["LOSSES"]
 
 MANY = 1 << 20  # pixels that keep a device busy with a whole vector for each thread
 FEW_EACH = 2  # pixels of a thread where there are fewer
@@ -81,25 +80,12 @@ def _launch_losses(g: Geometry) -> Launches:
     """What reads logits, and leaves losses or sums of them, and what adds up the sums."""
     names = {"target": "target", "x": "x", "out": "lossOut", "top": "topOut", "rest": "restOut"}
     main = _main(g, names, "out")
-    main = main._replace(args={**main.args, **sums.loss_numbers(g)})
+    main = main._replace(args={**main.args, **loss_numbers(g)})
     summed, blocks = g.static["each"] == 0, main.grid
     total = LaunchParams(
         TOTAL, 1, {"count": blocks}, {"BLOCK": power_of_two_above(blocks, MOST_BLOCK)}, 4, summed
     )
     return Launches([main, total], where(summed, blocks * SUM_BYTES, 0), (0,))
-
-
-def _launch_gradients(g: Geometry) -> Launches:
-    """What makes the sums, if it takes any, and what writes the gradient."""
-    found, parts = sums.with_sums(g, WEIGHT, g.static["summed"] > 0)
-    names = {
-        "target": "target", "gradient": "gradient", "x": "x", "top": "top", "rest": "rest", "out": "gradients",
-    }  # fmt: skip
-    main = _main(g, names, "gradient")
-    main = main._replace(
-        args={**main.args, **sums.gradient_numbers(g)}, constexprs={"PARTS": parts, **main.constexprs}
-    )  # fmt: skip
-    return found._replace(steps=[*found.steps, main])
 
 
 def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]) -> Layout:
@@ -152,34 +138,8 @@ def _specs_of_losses(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     }
 
 
-def _specs_of_gradients(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
-    numbers, slots, single = plan.numbers, _slots(plan), plan.inputs[1].role == "single"
-    summed = is_summed(plan)
-    main = KernelSpec(
-        pixel_gradients,
-        (
-            slots["target"], slots["gradLoss"]._replace(wide=not single), slots["input"], slots["top"], slots["rest"],
-            slots.get(WEIGHT), sums.sums_slot(plan) if summed else None, slots["out"],
-        ),
-        (
-            single, numbers["mean"], float_of(numbers["label_smoothing"]) != 0, plan.compute is FLOAT,
-            _squares(plan),
-        ),
-        overlapped=summed,
-        follows=summed,
-    )  # fmt: skip
-    return {**(sums.specs(plan, WEIGHT, offset) if summed else {}), MAIN: main}
-
-
 def _static_of_losses(plan: Plan) -> dict[str, int]:
     return {"vector": VECTOR_BYTES // plan.compute.itemsize, "each": int(not plan.reduction)}
-
-
-def _static_of_gradients(plan: Plan) -> dict[str, int]:
-    return {
-        "vector": VECTOR_BYTES // plan.compute.itemsize, "each": int(plan.inputs[1].role != "single"),
-        "summed": int(is_summed(plan)), "sums": sums.sums_of(plan, WEIGHT), "weighted": int(operand_of(plan, WEIGHT) is not None),
-    }  # fmt: skip
 
 
 def _has_images(plan: Plan) -> bool:
@@ -194,9 +154,4 @@ LOSSES = ClassLauncher(
     "logit_pixels.losses", _launch_losses, {MAIN: pixel_losses, TOTAL: logit_loss},
     ("target", "x", WEIGHT, "lossOut", "topOut", "restOut"), 2, NUMBERS, AXES, _specs_of_losses, _static_of_losses, _row_major,
     _has_images, reduces=True, axes=AXES,
-)  # fmt: skip
-GRADIENTS = ClassLauncher(
-    "logit_pixels.gradients", _launch_gradients, {**sums.KERNELS, MAIN: pixel_gradients},
-    ("target", "gradient", "x", "top", "rest", WEIGHT, "gradients"), 3, NUMBERS, AXES, _specs_of_gradients, _static_of_gradients,
-    _row_major, _has_images, axes=AXES,
 )  # fmt: skip

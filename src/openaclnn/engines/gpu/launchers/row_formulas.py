@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.formulas.rows import ROLES, ROW_FORMULAS, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import precision
-from openaclnn.engines.gpu.formulas.row_source import Traversal, is_divided, row_kernel
+from openaclnn.engines.gpu.kernels.row_source import (
+    PIECES,
+    SPANS,
+    Signature,
+    Traversal,
+    is_divided,
+    row_kernel,
+    signature_of,
+)
 from openaclnn.engines.gpu.launchers.geometry import (
     CLASS_AXIS,
     Geometry,
@@ -43,22 +51,28 @@ from openaclnn.engines.gpu.launching.launch import (
     pointer_type,
 )
 from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner
+from openaclnn.engines.gpu.launching.variants import has_clusters
 from openaclnn.engines.machine.numbers import (
     Number,
     Truth,
     all_of,
     any_of,
     ceil_div,
+    flag,
     inverse,
     least,
     most,
     where,
 )
 
-__all__ = ["RowFormulas"]
+__all__ = [
+    "STREAMED_IMAGES", "STREAMED_ROWS", "RowFormulas", "RowLaunch", "RowLauncher", "Tile", "Walk", "itemsize_of",
+]  # fmt: skip
 
 LIMIT = 1 << 18  # elements of any strides that one kernel serves
 STRIDED_AXES = 3  # of positions, of that kernel
+MOST_SHARED = 1 << 18  # elements of a position that PIECES programs hold
+FEW_LONG = 64  # rows that are shared wherever they can be: a program each would leave most of a device idle
 FEW = 1 << 16  # elements for which a few tiles serve all sizes, so that no size compiles anything
 
 
@@ -96,14 +110,16 @@ def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ..
     """Classes lie side by side. Numbers are shares of a copy of the same bytes on an H200, of softmax, FLOAT and BFLOAT16."""
     several, narrow = static["rows"] > 1, static["itemsize"] < 4
     wide = power_of_two_above(classes, 1 << 15)
-    # One warp for short rows, since warps wait for each other: 150 classes 1.01 and 0.90 (on two warps 0.97 and 0.66), 50 1.02 and 0.66,
-    # 1000 1.01 and 1.04.
-    # With a logarithm, which all threads of a row compute, half as many rows: 21 classes 0.50 and 0.27 (16 rows 0.33 and 0.21; without, 0.54 and 0.28 to
-    # 0.62 and 0.34).
-    tall = where(wide <= 32, 512, 1024) // where(static["logarithms"] > 0, 2, 1) // least(wide, 512)
-    tall = most(tall, 1)
-    lanes = least(wide, where(narrow, 256, 128))
-    short = where_all(classes <= 4, (256, 1, wide, 0, 4, 0), (tall, wide // lanes, lanes, 0, 1, 0))
+    # One warp for short rows, since warps wait for each other: 50 classes 1.02 and 0.66, 64 1.00 and 1.01, 1000 1.01 and 1.04. Up to 32 classes two, in 16 bits or
+    # with a logarithm, which all threads of a row compute: 21 classes 0.62 and 0.36 (on one 0.34), log_softmax 0.53 and 0.33 (0.50 and 0.27).
+    logarithm = static["logarithms"] > 0
+    # With a logarithm, half as many rows of FLOAT: 100 classes 1.02 (0.99); of 16 bits as many, 64 classes 1.00 (0.81).
+    halved = all_of(logarithm, inverse(narrow), wide > 32, wide <= 128)
+    tall = most(where(wide <= 32, 512, 1024) // where(halved, 2, 1) // least(wide, 512), 1)
+    two = any_of(wide > 256, all_of(wide <= 32, any_of(logarithm, narrow)))
+    # 150 classes 1.01 and 0.95, log_softmax 0.95 and 0.87, by code for their number (without, 0.83 and 0.62); 500 1.06 and 1.09, 1.05 and 1.08.
+    tile = tall, 1, least(wide, 512), 0, where(two, 2, 1), flag(all_of(wide > 128, wide <= 256))
+    short = where_all(classes <= 4, (256, 1, wide, 0, 4, 0), tile)
     # Then 32 elements in a thread, of two rows 16 each: 5000 classes 0.99 and 0.96, 16384 0.96 and 0.94, 32000 FLOAT 0.94.
     threads = classes // where(several, 512, 1024)
     warps = clamp(power_of_two_above(threads + 1, 64) // 2, 1, where(several, 32, 16))
@@ -123,7 +139,7 @@ def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ..
 READ_LONG = 1 << 13
 
 
-def _image_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
+def _image_tile(static: Mapping[str, Number], classes: Number, along: Number) -> tuple[Number, ...]:
     """Positions lie side by side; shares as above, and of softmax's gradient."""
     itemsize = static["itemsize"]
     high = power_of_two_above(classes, 1 << 10)
@@ -135,27 +151,31 @@ def _image_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, 
         (clamp(8192 // high, 64, 256), high, 1, 0, 4, 1),
         (clamp(4096 // high, 32, 256), high, 1, 0, 1, 1),
     )
-    # 64 classes 0.98 and 0.89, of such planes 0.80 and 0.64; 150 0.94 and 0.87, of such planes 0.64 and 0.46, gradient 0.77 and 0.53.
-    some = where_all(high <= 64, (64, 1, high, 0, 2, 0), (64, 1, high, 0, 4, 1))
+    # 64 classes 0.98 and 0.89, of such planes 0.80 and 0.64; 150 0.94 and 0.87, of such planes, twice as many at once, 0.73 and 0.59 (64 0.61 and 0.45).
+    odd = (along % (VECTOR_BYTES // itemsize)) != 0
+    twice = where(odd, 2, 1)
+    some = where_all(high <= 64, (64, 1, high, 0, 2, 0), (64 * twice, 1, high, 0, 4 * twice, 1))
     # 1000 0.83 and 1.04, gradient 0.95 and 0.85 (16 positions of BFLOAT16 0.65).
     across = where(high <= 512, 32, 64 // itemsize)
-    many = across, 1, high, 0, clamp(across * high // 2048, 2, 8), 0
+    # 600, by code for their number as for all that fill less than three quarters of a tile, 0.90 and 0.64 (0.85 and 0.41).
+    many = across, 1, high, 0, clamp(across * high // 2048, 2, 8), flag(classes * 4 <= high * 3)
     held = where_all(high <= 32, few, where_all(high <= 256, some, many))
     return where_all(classes <= 1 << 10, held, (32, 1, 128, 1, 8, 0))
 
 
 def tile_of(
-    by_class: bool, static: Mapping[str, Number], classes: Number, positions: Number
+    by_class: bool, static: Mapping[str, Number], classes: Number, positions: Number, along: Number
 ) -> Tile:
-    """Positions and classes of a program, by how many rows a position holds of each class, and their bytes."""
-    choose = _row_tile if by_class else _image_tile
+    """Positions and classes of a program, by how many rows a position holds of each class, their bytes, and the size along the tile's last axis."""
+    tile = _row_tile(static, classes) if by_class else _image_tile(static, classes, along)
     few = positions * classes <= FEW
-    tile = where_all(few, _few_tile(by_class, classes), choose(static, classes))
+    tile = where_all(few, _few_tile(by_class, classes), tile)
     positions, held, lanes, streamed, warps, exact = tile
     return Tile(positions, held, lanes, streamed > 0, warps, exact > 0)
 
 
 ROWS, STREAMED_ROWS, IMAGES, STREAMED_IMAGES = "rows", "streamed rows", "images", "streamed images"
+SHARED_ROWS = "shared rows"
 # Whether classes lie along the tile, and whether they are streamed.
 KERNELS = {
     ROWS: (True, False), STREAMED_ROWS: (True, True), IMAGES: (False, False), STREAMED_IMAGES: (False, True),
@@ -192,10 +212,15 @@ class Walk(NamedTuple):
     def reach(self, tile: Tile) -> Number:
         """More than any offset that a program computes, beyond the last position and class too."""
         found = self.positions + tile.positions
+        # Positions that are numbered through all axes leave the first alone; those of one image, the last.
+        behind = math.prod(self.shape[2:], start=self.shape[1]) if len(self.shape) > 1 else 1
         for *along, step in self.strides.values():
-            span = abs(step) * (self.classes + tile.chunk)
+            span = abs(step) * (self.classes + tile.chunk) + abs(along[0]) * (
+                tile.positions // behind + 1
+            )
+            span = span + abs(along[-1]) * (0 if self.by_class else tile.positions)
             for size, own in zip(self.shape, along, strict=True):
-                span = span + abs(own) * (size + tile.positions)
+                span = span + abs(own) * size
             found = most(found, span)
         return found
 
@@ -207,9 +232,44 @@ class RowLaunch:
     `kinds` are those of operands and results, by the names that kernels have for them.
     """
 
-    formula: RowFormula
+    signature: Signature
     kinds: tuple[tuple[str, str], ...]
     dense: bool
+    reductions: int = 0
+
+    @property
+    def shares(self) -> bool:
+        """Whether long rows may be shared among programs: not where nothing is read again, or one might read at a target what another has written."""
+        writes = any(kind == "Row" for _, kind in self.kinds[len(self.signature.operands) :])
+        return self.dense and self.reductions > 0 and writes and not self.signature.targets
+
+    def shared(self, g: Geometry, walk: Walk, tile: Tile, own: LaunchParams) -> LaunchParams:
+        """The launch that takes the place of a streamed one: a program holds up to 128 elements in a thread."""
+        vector, itemsize = own.constexprs["VECTOR"], g.static["itemsize"]
+        spans = ceil_div(walk.classes + vector - 1, PIECES.value * SPANS.value)
+        span, rows = spans * SPANS.value, power_of_two_above(g.static["rows"], 4)
+        warps = where(span > 1 << 14, 8, 4) * rows
+        lanes = warps * (32 * VECTOR_BYTES) // itemsize
+        held = power_of_two_above(ceil_div(span, lanes), 64)
+        fits = all_of(walk.classes * rows <= MOST_SHARED, walk.positions * walk.classes > FEW)
+        # Shares of a copy, and streamed: softmax of 65536 and 131072 classes, FLOAT, 0.77 and 0.78 (0.72 and 0.65), of 50304 0.71 (0.76); BFLOAT16 0.66 and 0.61 (0.68 and
+        # 0.67). Its gradient, FLOAT, 32000, 50257, 65536 and 131072 0.98, 0.86, 0.97 and 0.91 (0.75, 0.73, 0.65 and 0.61), BFLOAT16 65536 and 131072 0.85 and 0.72
+        # (0.70 and 0.63), 50257, which begin anywhere, 0.57 (0.70). Few rows, 16 of 131072, 2.4 to 2.7 times as fast.
+        # Addresses decide nothing here: a launch has one kernel for all of them.
+        aligned, wide = (walk.classes % (VECTOR_BYTES // itemsize)) == 0, itemsize > 2
+        longest = all_of(wide, aligned, walk.classes >= 1 << 16, walk.classes <= 1 << 17)
+        gains = where(rows > 1, any_of(wide, aligned), longest)
+        when = all_of(
+            own.when, g.static["clusters"] > 0, fits, any_of(gains, walk.positions <= FEW_LONG)
+        )
+        constexprs = {**own.constexprs, "HELD": held, "LANES": lanes}
+        return own._replace(
+            kernel=SHARED_ROWS, grid=own.grid * PIECES.value, args={**own.args, "span": spans}, constexprs=constexprs,
+            warps=warps, when=when,
+        )  # fmt: skip
+
+    def tile(self, g: Geometry, walk: Walk) -> Tile:
+        return tile_of(walk.by_class, g.static, walk.classes, walk.positions, walk.along)
 
     def axes(self, by_class: bool, layout_axes: int) -> int:
         """Of the positions that a kernel walks."""
@@ -222,7 +282,11 @@ class RowLaunch:
             when = classes_along if by_class else inverse(classes_along)
             if when is not False:
                 steps += self.launches(g, self.walk(g.layout, by_class), when)
-        return Launches(steps)
+        shared = [own.when for own in steps if own.kernel == SHARED_ROWS]
+        if not shared:
+            return Launches(steps)
+        bytes_of_row = PIECES.value * 4 * self.reductions
+        return Launches(steps, where(shared[0], g.layout.shape[0] * bytes_of_row, 0), (0,))
 
     def classes_along(self, layout: Layout) -> Truth:
         """Whether classes, and not positions, lie side by side: where the last row does, which is a result if one is a row."""
@@ -241,7 +305,7 @@ class RowLaunch:
     def launches(self, g: Geometry, walk: Walk, when: Truth) -> list[LaunchParams]:
         """Those for one direction: held and streamed."""
         by_class, classes, positions = walk.by_class, walk.classes, walk.positions
-        tile = tile_of(by_class, g.static, classes, positions)
+        tile = self.tile(g, walk)
         # One kernel for all strides, and few for all sizes of few elements.
         small = any_of(g.strided, positions * classes <= FEW)
         near = {
@@ -268,7 +332,10 @@ class RowLaunch:
         )  # fmt: skip
         name = STREAMED_ROWS if by_class else STREAMED_IMAGES
         streamed = held._replace(kernel=name, when=all_of(when, tile.streamed))
-        return [held, streamed]
+        if not (by_class and self.shares):
+            return [held, streamed]
+        shared = self.shared(g, walk, tile, streamed)
+        return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared]
 
     def vector(self, g: Geometry, near: Mapping[str, Truth], unit: Number, long: Truth) -> Number:
         """Elements of the vectors by which long rows are read from the bounds before them on, or 1 where they begin at bounds, or nothing does."""
@@ -290,23 +357,47 @@ class RowLaunch:
             args[f"step_{name}"] = step
             args |= {f"stride_{name}_{axis}": each for axis, each in enumerate(along)}
         numbers = g.numbers
-        for told in self.formula.targets:
+        for told in self.signature.targets:
             args[told] = ignored_class(g) if told == IGNORED else numbers[0]
             numbers = numbers[1:]
-        return args | {f"number_{own}": number for own, number in zip(self.formula.numbers, numbers, strict=False)}  # fmt: skip
+        return args | {f"number_{own}": number for own, number in zip(self.signature.numbers, numbers, strict=False)}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
-class _RowLauncher(ClassLauncher):
+class RowLauncher(ClassLauncher):
     """The runners of a formula with its switches."""
 
     row_major_alone: bool = True
+
+    @classmethod
+    def of(
+        cls, name: str, launch: RowLaunch, kernels: Mapping[str, Any], axes: int, specs: Callable[..., Mapping[str, KernelSpec]],
+        static: Callable[[Plan], Mapping[str, int]],
+    ) -> RowLauncher:  # fmt: skip
+        """Over so many axes of positions."""
+        signature, kinds = launch.signature, launch.kinds
+
+        def row_major(sizes: Sequence[Number], behind: Number, each: Mapping[str, Number]) -> Layout:  # fmt: skip
+            before, classes = sizes
+            walks = {
+                "full": (classes * behind, 1, behind), "positions": (behind, 1, 0), "classes": (0, 0, 1),
+            }  # fmt: skip
+            strides = {
+                name: tuple(own * each[name] for own in walks[ROLES[kind]]) for name, kind in kinds
+            }
+            return Layout((before, behind), classes, strides)
+
+        return cls(
+            name, launch, kernels, tuple(name for name, _ in kinds), len(signature.operands),
+            (*signature.targets, *signature.numbers), axes, specs, static, row_major,
+            lambda plan: before_and_behind(plan) is not None, limit=LIMIT, row_major_alone=launch.dense,
+        )  # fmt: skip
 
     def _places(self, plan: Plan) -> dict[str, int]:
         return {name: place for place, name in enumerate(self.operands)}
 
     def _as_planned(self, plan: Plan) -> Layout:
-        sizes = _before_and_behind(plan) if self.row_major_alone else None
+        sizes = before_and_behind(plan) if self.row_major_alone else None
         if sizes is None:
             return super()._as_planned(plan)
         each = {name: int(plan.operands[place].role != "single") for name, place in self._places(plan).items()}  # fmt: skip
@@ -314,17 +405,20 @@ class _RowLauncher(ClassLauncher):
 
 
 @functools.cache
-def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _RowLauncher:
+def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> RowLauncher:
     """For row-major operands, or for so many axes of any strides."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
     results = [(str(place), "Row" if "c" in own.axes else "PerRow") for place, own in enumerate(graph.results)]  # fmt: skip
     kinds = (*formula.operands, *results)
-    launch = RowLaunch(formula, kinds, not axes)
+    reductions = sum(node.what in ("total", "largest") for node in graph.nodes)
+    launch = RowLaunch(signature_of(formula), kinds, not axes, reductions)
     layout_axes = axes or 2
     kernels = {
         name: row_kernel(formula, switches, Traversal(by_class, streamed, launch.axes(by_class, layout_axes)))
         for name, (by_class, streamed) in KERNELS.items()
     }  # fmt: skip
+    if launch.shares:
+        kernels[SHARED_ROWS] = row_kernel(formula, switches, Traversal(True, False, 1, shared=True))
     rows = sum(kind == "Row" for _, kind in formula.operands)
     writes = sum(kind == "Row" for _, kind in results)
     logarithms = sum(node.what in ("log", "log1p") and "c" not in node.axes for node in graph.nodes)
@@ -336,35 +430,28 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> _Ro
             )
             for place, own in enumerate(plan.operands)
         )
-        return {
+        found = {
             name: KernelSpec(kernel, slots, precision(plan)) for name, kernel in kernels.items()
         }
+        if SHARED_ROWS in found:
+            memory = PointerArg(len(plan.operands), "float32")
+            found[SHARED_ROWS] = found[SHARED_ROWS]._replace(
+                slots=(*slots, memory), cluster=PIECES.value
+            )
+        return found
 
     def static(plan: Plan) -> dict[str, int]:
         return {
             "rows": rows,
             "logarithms": logarithms,
+            "clusters": int(has_clusters()),
             "writes": writes,
             CLASS_AXIS: plan.class_axis,
             "itemsize": itemsize_of(plan),
         }
 
-    def row_major(sizes: Sequence[Number], behind: Number, each: Mapping[str, Number]) -> Layout:
-        before, classes = sizes
-        walks = {
-            "full": (classes * behind, 1, behind), "positions": (behind, 1, 0), "classes": (0, 0, 1),
-        }  # fmt: skip
-        strides = {
-            name: tuple(own * each[name] for own in walks[ROLES[kind]]) for name, kind in kinds
-        }
-        return Layout((before, behind), classes, strides)
-
     name = ".".join(["row", formula.name, *(str(int(own)) for own in switches)])
-    numbers = (*formula.targets, *formula.numbers)
-    return _RowLauncher(
-        name, launch, kernels, tuple(name for name, _ in kinds), len(formula.operands), numbers, layout_axes, specs,
-        static, row_major, lambda plan: _before_and_behind(plan) is not None, limit=LIMIT, row_major_alone=not axes,
-    )  # fmt: skip
+    return RowLauncher.of(name, launch, kernels, layout_axes, specs, static)
 
 
 def itemsize_of(plan: Plan) -> int:
@@ -372,7 +459,7 @@ def itemsize_of(plan: Plan) -> int:
     return max(own.dtype.itemsize for own in plan.operands if own.role == "full")
 
 
-def _before_and_behind(plan: Plan) -> tuple[int, int] | None:
+def before_and_behind(plan: Plan) -> tuple[int, int] | None:
     """How many positions are before the classes and behind them, where all operands lie row-major; None where they do not."""
     if len(plan.shape) > 2:
         return None
@@ -387,25 +474,31 @@ def _before_and_behind(plan: Plan) -> tuple[int, int] | None:
 class RowFormulas(Launcher):
     """The kernels of all row formulas."""
 
-    def _launcher(self, plan: Plan, axes: int) -> _RowLauncher:
+    def _launcher(self, plan: Plan, axes: int) -> RowLauncher:
         formula = ROW_FORMULAS[plan.kernel]
         switches = tuple([bool(plan.numbers[name]) for name in formula.switches])
         return _launcher(formula, switches, axes)
 
+    def _serves_numbers(self, plan: Plan) -> bool:
+        """Whether the numbers that calls may change are those that kernels are told, in their order."""
+        formula = ROW_FORMULAS[plan.kernel]
+        told = [*formula.targets, *formula.numbers]
+        return [own.option for own in plan.free] in ([], told)
+
     def runner(self, plan: Plan) -> Runner:
-        axes = 0 if _before_and_behind(plan) else len(plan.shape)
+        axes = 0 if before_and_behind(plan) else len(plan.shape)
         return self._launcher(plan, axes).runner(plan)
 
     def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
-        return self._launcher(plan, 0).dynamic_shapes(plan) if _serves_numbers(plan) else None
+        return self._launcher(plan, 0).dynamic_shapes(plan) if self._serves_numbers(plan) else None
 
     def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
-        if not _serves_numbers(plan):
+        if not self._serves_numbers(plan):
             return None
         return self._launcher(plan, STRIDED_AXES).dynamic_strides(plan)
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
-        sizes = _before_and_behind(plan)
+        sizes = before_and_behind(plan)
         if (
             sizes is None or covered_elements(plan) > LIMIT
         ):  # up to which the kernel of any strides would take its place
@@ -414,10 +507,3 @@ class RowFormulas(Launcher):
         if plan.class_axis == 0:
             return plan.classes, behind
         return *(1,) * (plan.class_axis - 1), before, plan.classes, behind
-
-
-def _serves_numbers(plan: Plan) -> bool:
-    """Whether the numbers that calls may change are those that kernels are told, in their order."""
-    formula = ROW_FORMULAS[plan.kernel]
-    told = [*formula.targets, *formula.numbers]
-    return [own.option for own in plan.free] in ([], told)

@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from openaclnn.core.dtypes import DType, float_of
-from openaclnn.engines.gpu.kernels.steps import expect_step, finish_step, step_ahead, step_late
+from openaclnn.engines.gpu.kernels.steps import (
+    expect_step,
+    finish_step,
+    gather_step,
+    step_ahead,
+    step_late,
+)
 from openaclnn.engines.gpu.kernels.sums import add_up
 from openaclnn.engines.gpu.launchers.geometry import LaunchParams, power_of_two_divisor
 from openaclnn.engines.gpu.launchers.launcher import in_order
@@ -33,7 +39,10 @@ MEMORY = 2  # FLOATs that are remembered
 EXPECTED = 8  # FLOATs that are expected
 MOST_CLASSES = {True: 8192, False: 4096}  # of rows, of images
 PROGRAMS = 2048  # that keep a device busy where all is written late
-FINISHED, FINISHING = 1024, 64  # sums that are added up at once, and programs that do it at most
+FINISHED, GATHERING = (
+    1024,
+    64,
+)  # sums that are added up at once; where there are more, so many programs do it first, at most
 
 
 class Step(NamedTuple):
@@ -189,10 +198,8 @@ def loss_runner(step: Step) -> Runner:
     )
     weight = PointerArg(2, "float32") if step.weighted else None
     totals, sums = PointerArg(7, "float64"), PointerArg(7, "float64", summed * parts * 8)
-    ends = sums.shift + shared.tiles * (1 + squared) * 8 + 2 * FINISHING * 8
-    counter = None if each else PointerArg(7, "int32", ends)
     expect = KernelSpec(
-        expect_step, (totals if summed else None, memory, expected, counter), (mean, summed), overlapped=True, follows=summed > 0
+        expect_step, (totals if summed else None, memory, expected), (mean, summed), overlapped=True, follows=summed > 0
     )  # fmt: skip
     ahead = KernelSpec(
         step_ahead, (x, target, weight, expected, loss if each else None, None if each else sums, out), (each, smoothed, squared),
@@ -212,16 +219,22 @@ def loss_runner(step: Step) -> Runner:
         launches.insert(
             0, launch_of(add, parts, args, {"AXES": 1, "WIDE": wide, "BLOCK": SUM_BLOCK}, 8)
         )
-    if not each:
-        finish = KernelSpec(
-            finish_step, (totals if mean else None, sums, loss), (mean, squared), overlapped=True, follows=True
-        )  # fmt: skip
-        programs = min(-(-shared.tiles // FINISHED), FINISHING)
-        sizes = {"PARTS": parts, "PROGRAMS": FINISHING, "BLOCK": FINISHED}
-        launches.append(
-            launch_of(finish, programs, {"count": shared.tiles, "programs": programs}, sizes, 4)
-        )
-    return runner_of(tuple(launches), summed * parts * 8 if each else ends + 8)
+    if each:
+        return runner_of(tuple(launches), summed * parts * 8)
+    tiles, kinds = shared.tiles, 1 + squared
+    programs = min(-(-tiles // FINISHED), GATHERING)
+    left, ends = sums, sums.shift + kinds * tiles * 8
+    if programs > 1:
+        gather = KernelSpec(gather_step, (sums,), (kinds,), overlapped=True, follows=True)
+        sizes: dict[str, Number] = {"count": tiles, "programs": programs}
+        launches.append(launch_of(gather, programs, sizes, {"BLOCK": FINISHED}, 4))
+        left, tiles = sums._replace(shift=ends), programs
+        ends += kinds * programs * 8
+    finish = KernelSpec(
+        finish_step, (totals if mean else None, left, loss), (mean, squared), overlapped=True, follows=True
+    )  # fmt: skip
+    launches.append(launch_of(finish, 1, {"count": tiles}, {"PARTS": parts, "BLOCK": FINISHED}, 4))
+    return runner_of(tuple(launches), ends)
 
 
 @functools.lru_cache(64)

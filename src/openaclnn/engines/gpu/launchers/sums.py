@@ -47,7 +47,7 @@ def sums_of(plan: Plan, weight: str) -> int:
     return 4 if float_of(plan.numbers["label_smoothing"]) != 0 else 3
 
 
-def specs(plan: Plan, weight: str, offset: int = 0) -> dict[str, KernelSpec]:
+def specs(plan: Plan, weight: str, offset: int = 0, several: int = 0) -> dict[str, KernelSpec]:
     """The kernels that add up parts of the sums, of targets that begin so many elements off, and that add up many parts."""
     target = plan.inputs[plan.targets]
     shift = (target.offset + offset) * target.dtype.itemsize
@@ -57,7 +57,7 @@ def specs(plan: Plan, weight: str, offset: int = 0) -> dict[str, KernelSpec]:
         sums_slot(plan),
     )
     return {
-        ADD: KernelSpec(add_up, slots, (sums_of(plan, weight),), overlapped=True),
+        ADD: KernelSpec(add_up, slots, (several or sums_of(plan, weight),), overlapped=True),
         FINISH: KernelSpec(finish_sums, (sums_slot(plan),), overlapped=True, follows=True),
     }
 
@@ -103,7 +103,7 @@ def with_sums(g: Geometry, weight: str, needed: Number) -> tuple[Launches, Numbe
         ADD, parts,
         {
             "count": count, "second_size": second, "third_size": third, "first_stride": strides[0],
-            "second_stride": strides[1], "third_stride": strides[2], "weight_stride": g.layout.strides[weight][-1],
+            "second_stride": strides[1], "third_stride": strides[2], "weight_stride": g.layout.strides.get(weight, (0,))[-1],
             "classes": classes, "ignore_index": ignored_class(g), "parts": parts,
         },
         {

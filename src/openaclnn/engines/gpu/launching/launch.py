@@ -39,6 +39,7 @@ class KernelSpec(NamedTuple):
     constexprs: tuple[Any, ...] = ()  # those that no size changes
     fused: bool = True  # a product and a sum may be rounded once; not in formulas, for NumPy's bits
     overlapped: bool | None = None
+    cluster: int = 1  # programs that run at once, and may wait for each other
     follows: bool = False  # may start while the launch before it ends; the kernel itself waits
 
 
@@ -57,7 +58,12 @@ class Launch(NamedTuple):
     warps: int
     # The launch for pointers that are so many bytes off a vector's bounds, where that decides more than a kernel's variant.
     at: Callable[[Sequence[int]], Launch] | None = None
-    cluster: int = 1  # programs that run at once, and may wait for each other
+    cluster: int = 1  # the same where sizes decide it
+
+    @property
+    def together(self) -> int:
+        """Programs that run at once."""
+        return max(self.cluster, self.spec.cluster)
 
 
 def next_power_of_two(number: int) -> int:

@@ -127,8 +127,8 @@ def _interpreted_step(launch: Launch) -> Step:
         constexprs = (*spec.constexprs, *own.constexprs)
         if spec.overlapped is not None:
             constexprs = (False, *constexprs)
-        # What programs of a cluster would wait for is there the second time.
-        for _ in range(min(own.cluster, 2)):
+        # What programs of a cluster would wait for is there the next time; those of row formulas wait for up to three reductions.
+        for _ in range(1 if own.together == 1 else 2 if spec.cluster == 1 else 4):
             spec.kernel[(own.grid,)](*pointers, *own.numbers, *constexprs)
 
     return step

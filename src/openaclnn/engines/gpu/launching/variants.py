@@ -111,7 +111,7 @@ def variant_of(launch: Launch, offsets: Sequence[int], device: int) -> Variant:
     )
     key = (
         id(spec.kernel), types, kinds_of(launch.numbers), spec.constexprs, launch.constexprs,
-        launch.warps, spec.fused, spec.overlapped, spec.follows, launch.cluster, device,
+        launch.warps, spec.fused, spec.overlapped, spec.follows, launch.together, device,
     )  # fmt: skip
     found = _known.get(key)
     if found is None:
@@ -141,7 +141,7 @@ def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Varia
     arguments = len(types) + len(launch.numbers)
     pointers = len(types) - types.count(None)
     native = _native(found, pointers, launch)
-    if launch.cluster > 1:
+    if launch.together > 1:
         start = _start_together(native, types)
     else:
         start = _bare_start(*known, arguments) or _start(*known)
@@ -150,7 +150,7 @@ def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Varia
 
 def _native(found: Any, pointers: int, launch: Launch) -> Any:
     kind = _driven()
-    return kind and kind.of(found, pointers, len(launch.numbers), launch.cluster)
+    return kind and kind.of(found, pointers, len(launch.numbers), launch.together)
 
 
 def _driven() -> Any:

@@ -12,11 +12,15 @@ beyond the last give each reduction its neutral element: formulas never see them
 
 Long rows that begin anywhere are read by vectors from the bounds before them on (VECTOR elements, or 1): what is beside a row is masked, and the
 few results that share a vector with another row are computed once more and written alone.
+
+A row that no program can hold is `shared` by several, which run at once (a cluster) and tell each other what their pieces come to.
 """
 
 from __future__ import annotations
 
 import functools
+import math
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -26,16 +30,50 @@ import triton.language as tl
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, define, widen
 from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide, hardware_exp, log_from_one
+from openaclnn.engines.gpu.kernels.sums import await_sums, read_sum, read_wide_sum
 
-__all__ = ["Traversal", "is_divided", "parameters_of", "row_kernel"]
+__all__ = [
+    "PIECES",
+    "SPANS",
+    "DIVISORS",
+    "OF_WEIGHTS",
+    "Signature",
+    "Traversal",
+    "is_divided",
+    "kernel_of",
+    "parameters_of",
+    "row_kernel",
+    "signature_of",
+]
+
+DIVISORS, OF_WEIGHTS = ("total_weight", "rows_counted"), ("weight_sum", "infinite_sum")
+"""Numbers of formulas that are sums over all positions, and over all classes' weights, in the order of `kernels.sums.add_up`."""
+
+
+class Signature(NamedTuple):
+    """What a kernel takes: operands by name and kind, what it is told of class indices, numbers; whether others are sums in memory, and which of its numbers a row
+    are one for all."""
+
+    name: str
+    operands: tuple[tuple[str, str], ...]
+    targets: tuple[str, ...]
+    numbers: tuple[str, ...]
+    sums: bool = False
+    singles: tuple[str, ...] = ()
+
+
+def signature_of(formula: RowFormula) -> Signature:
+    return Signature(formula.name, formula.operands, formula.targets, formula.numbers)
 
 
 class Traversal(NamedTuple):
-    """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions."""
+    """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions; whether PIECES
+    programs that run at once hold a row (`shared`)."""
 
     by_class: bool
     streamed: bool
     axes: int
+    shared: bool = False
 
 
 PAIRINGS = tl.constexpr(10)  # that sum all a thread holds
@@ -131,36 +169,147 @@ def load_row(pointer, mask, there, LOWEST: tl.constexpr, POLICY: tl.constexpr):
     return result
 
 
+@triton.jit
+def class_of(target, classes, INDEX: tl.constexpr):
+    """A target that is compared with all classes, as these are numbered; -1 where it is none of them."""
+    return tl.where((target >= 0) & (target < classes), target, -1).to(INDEX)
+
+
+PIECES = tl.constexpr(8)  # programs of a shared row, as many as every device lets run at once
+SPANS = tl.constexpr(
+    64
+)  # classes: pieces of a row are multiples of it, so that each begins as aligned as its row
+
+
+@triton.jit
+def joined(own, memory, piece, TOTAL: tl.constexpr):
+    """A reduction of a row, in the order of its pieces, from that of a program's own; all wait until each has told its own.
+
+    Interpreted programs run one after the other and cannot wait: they run again, and find what all left the time before.
+    """
+    tl.store(memory + piece + tl.zeros([1, 1, 1], tl.int32), own)
+    zero = tl.program_id(0) * 0
+    if not INTERPRETED:
+        zero = tl.inline_asm_elementwise(
+            "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1;",
+            "=r,r", [zero], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    several = tl.load(memory + tl.arange(0, PIECES) + zero, volatile=True)
+    if TOTAL:
+        result = tl.sum(several)
+    elif INTERPRETED:
+        unknown = tl.sum((several != several).to(tl.int32)) > 0
+        result = tl.where(unknown, float("nan"), tl.max(several))
+    else:
+        result = tl.reduce(several, 0, largest_of)
+    return tl.full([1, 1, 1], result, tl.float32)
+
+
+@triton.jit
+def divisor(sums, WHICH: tl.constexpr, PARTS: tl.constexpr, MEAN: tl.constexpr):
+    """What a mean divides by."""
+    if MEAN:
+        result = read_sum(sums, WHICH, PARTS)
+    else:
+        result = tl.full([], 1.0, tl.float32)
+    return result
+
+
+@triton.jit
+def less_one(x):
+    """exp(x) - 1 of float64: near 0 a series, since the difference has few digits."""
+    near = x * (1.0 + x * (0.5 + x * (0.16666666666666666 + x * 0.041666666666666664)))
+    return tl.where(tl.abs(x) < 1e-3, near, tl.exp(x) - 1.0)
+
+
+WIDE_WORDS = {"exp": "tl.exp", "expm1": "less_one", "where": "tl.where", "abs": "tl.abs"}
+
+
 class _Writer:
     """The lines of one kernel."""
 
-    def __init__(self, formula: RowFormula, graph: Graph, traversal: Traversal) -> None:
+    def __init__(self, formula: Signature, graph: Graph, traversal: Traversal) -> None:
         self.formula, self.graph, self.traversal = formula, graph, traversal
         self.axis = "2" if traversal.by_class else "1"
         self.tile = "[HELD, POSITIONS, LANES]" if traversal.by_class else "[HELD, LANES, POSITIONS]"
-        self.shifted = traversal.by_class and traversal.streamed and traversal.axes == 1
+        may_shift = traversal.streamed or traversal.shared
+        self.shifted = traversal.by_class and may_shift and traversal.axes == 1
+        needed = graph.needed(graph.results)
+        self.needed = {node.index for node in needed}
+        # What a formula of sums makes of the target's own element of a row is computed in float64: there digits cancel.
+        self.wide: set[int] = set()
+        for node in needed if formula.sums else ():
+            at_target = node.what == "at" and node.of[0].kind == "Row"
+            if at_target or (
+                "c" not in node.axes and any(own.index in self.wide for own in node.of)
+            ):
+                self.wide.add(node.index)
+        self.awaited = False
         self.reductions = [node for node in graph.nodes if node.what in NEUTRAL]
         maxima = [node.of[0] for node in graph.nodes if node.what == "largest"]
         self.lowest = {node.name for node in maxima if node.kind == "Row"}
         self.row, self.column = ("[None, :, None]", "[None, None, :]") if traversal.by_class else ("[None, None, :]", "[None, :, None]")  # fmt: skip
 
     def name(self, node: Node) -> str:
-        return repr(node.name) if node.what == "constant" else f"v{node.index}"
+        if node.what == "constant":
+            return f"float('{node.name}')" if math.isinf(node.name) else repr(node.name)
+        rounded = node.index in self.wide and not node.truth
+        return f"v{node.index}.to(tl.float32)" if rounded else f"v{node.index}"
+
+    def wide_name(self, node: Node) -> str:
+        if node.what == "constant":
+            return self.name(node)
+        exact = node.truth or node.index in self.wide
+        return f"v{node.index}" if exact else f"v{node.index}.to(tl.float64)"
+
+    def wide_line(self, node: Node) -> str:
+        """The same in float64."""
+        operands = [self.wide_name(each) for each in node.of]
+        if node.what == "at":
+            x, target = node.of[0].name, self.name(node.of[1])
+            hit = f"inside & ({target} >= 0) & ({target} < classes)"
+            place = f"from_{x} + first_{x} + {target} * {self.step(x)}"
+            text = f"tl.load({place}, mask={hit}, other=0).to(tl.float32).to(tl.float64)"
+        elif node.what in WIDE_WORDS:
+            text = f"{WIDE_WORDS[node.what]}({', '.join(operands)})"
+        elif len(operands) == 2 and not node.what.isidentifier():
+            text = f"{operands[0]} {node.what} {operands[1]}"
+        else:
+            raise TypeError(f"{self.formula.name}: `{node.what}` has no float64")
+        return f"v{node.index} = {text}"
+
+    def number(self, name: str) -> str:
+        """A number of the formula, or a sum."""
+        if self.formula.sums and name == "class_count":
+            return "tl.full([], 1.0, tl.float32) * classes"
+        if self.formula.sums and name in DIVISORS:
+            return f"divisor(sums, {DIVISORS.index(name)}, PARTS, MEAN)"
+        if self.formula.sums and name in OF_WEIGHTS:
+            if "weight" in dict(self.formula.operands):
+                return f"read_wide_sum(sums, {2 + OF_WEIGHTS.index(name)}, PARTS)"
+            each = "1.0" if name == "weight_sum" else "float('inf')"
+            return f"tl.full([], {each}, tl.float64) * classes"
+        return f"tl.full([], number_{name}, tl.float32)"
 
     def line(self, node: Node) -> str:
         """What computes a value from those before it."""
+        if node.index in self.wide:
+            return self.wide_line(node)
         operands = [self.name(each) for each in node.of]
         match node.what:
             case "input":
                 text = self.load(node)
             case "number":
-                text = f"tl.full([], number_{node.name}, tl.float32)"
+                text = self.number(node.name)
+            case "*" if self.formula.sums and node.of[1].name in OF_WEIGHTS:
+                # As FLOAT the sum may be infinite, and 0 times it NaN.
+                text = f"({operands[0]}.to(tl.float64) * {operands[1]}).to(tl.float32)"
             case "classes":
                 text = "tl.full([], 1.0, tl.float32) * classes"
             case "rounded":
                 text = f"widen({operands[0]}.to(COMPUTE), COMPUTE)"
             case "is_target":
-                text = f"c == {operands[0]}"
+                text = f"c == class_of({operands[0]}, classes, INDEX)"
             case "is_counted":
                 text = f"({operands[0]} >= 0) & ({operands[0]} < classes) & ({operands[0]} != ignore_index)"
             case "is_inside":
@@ -172,9 +321,13 @@ class _Writer:
             case "at":
                 x = node.of[0].name
                 hit = f"inside & ({operands[1]} >= 0) & ({operands[1]} < classes)"
-                text = f"widen(tl.load(from_{x} + first_{x} + {operands[1]} * {self.step(x)}, mask={hit}, other=0), COMPUTE)"
+                first = f"from_{x} + first_{x}" if node.of[0].kind == "Row" else f"from_{x}"
+                text = f"widen(tl.load({first} + {operands[1]} * {self.step(x)}, mask={hit}, other=0), COMPUTE)"
             case "total" | "largest":
                 text = self.reduced(node.what, self.masked(node))
+                if self.traversal.shared:
+                    place = f"number * {len(self.reductions)} + {[own.index for own in self.reductions].index(node.index)}"
+                    text = f"joined({text}, exchange + ({place}) * PIECES, block, {node.what == 'total'})"
             case "/" if node.of[1].sums_powers:
                 text = f"share({', '.join(operands)}, PRECISE)"
             case "/":
@@ -230,6 +383,8 @@ class _Writer:
         if node.kind == "Target":
             first = " - first_class" if "first_class" in self.formula.targets else ""
             return f"tl.load(from_{name} + first_{name}, mask=inside, other=-1).to(tl.int64){first}"
+        if name in self.formula.singles:
+            return f"widen(tl.load(from_{name}), COMPUTE)"
         place, mask = {
             "Row": (self.row_place(name), "inside & there"),
             "PerClass": (f"c * {self.step(name)}", "there"),
@@ -248,6 +403,10 @@ class _Writer:
     def lines(self, nodes: Iterable[Node], policy: str = "") -> list[str]:
         made = []
         for node in nodes:
+            if node.what == "number" and node.name in DIVISORS + OF_WEIGHTS and self.formula.sums:
+                if not self.awaited:
+                    made.append("await_sums(OVERLAPPED)")
+                self.awaited = True
             if node.what == "input" and policy:
                 made.append(f"v{node.index} = {self.load(node, policy)}")
             elif node.what != "constant":
@@ -262,7 +421,7 @@ class _Writer:
                 if by_class:
                     at, mask = self.row_place(str(place)), "inside & there"
                     # What is written must not take the cache from what will be read again.
-                    policy = "evict_first" if self.traversal.streamed else ""
+                    policy = "evict_first" if self.traversal.streamed and self.graph.levels else ""
                 if by_class and self.shifted:
                     mask = f"({mask} if VECTOR == 1 else inside & full)"
                 rounded = "" if result.what == "index_of" else ".to(COMPUTE)"
@@ -299,6 +458,13 @@ class _Writer:
         text += [f"{number} = {number} * UNIT" for number in divided]
         text += ["if CLASSES > 0:", "    classes = tl.full([], CLASSES, INDEX)"]
         text += ["CHUNK: tl.constexpr = HELD * LANES", "rest = tl.program_id(0).to(INDEX)"]
+        if self.traversal.shared:
+            text += [
+                "block = rest % PIECES",
+                "rest = rest // PIECES",
+                "span = span.to(INDEX) * SPANS",
+            ]
+        text.append("number = rest")
         last = axes - 1
         if by_class:
             text.append(f"rest = rest * POSITIONS + tl.arange(0, POSITIONS){self.row}")
@@ -325,7 +491,7 @@ class _Writer:
             row = next(name for name, kind in (*self.formula.operands, *results) if kind == "Row")
             text += [
                 "if VECTOR > 1:",
-                f"    begin = tl.program_id(0).to(INDEX) * stride_{row}_0",
+                f"    begin = number * stride_{row}_0",
                 "    shift = begin % VECTOR",
                 "    begin = tl.multiple_of(begin - shift, VECTOR)",
             ]
@@ -344,13 +510,14 @@ class _Writer:
         """The classes of a tile."""
         if not self.shifted:
             return [f"c = {place}", "there = c < classes"]
+        mine = " & (lane // VECTOR < span // VECTOR)" if self.traversal.shared else ""
         return [
             f"place = {place}",
             "c = place - shift if VECTOR > 1 else place",
-            "there = (c >= 0) & (c < classes) if VECTOR > 1 else c < classes",
+            f"there = ((c >= 0) & (c < classes) if VECTOR > 1 else c < classes){mine}",
             "if VECTOR > 1:",
-            "    near = place // VECTOR < (shift + classes + (VECTOR - 1)) // VECTOR",
-            "    full = (place // VECTOR >= (shift + (VECTOR - 1)) // VECTOR) & (place // VECTOR < (shift + classes) // VECTOR)",
+            f"    near = (place // VECTOR < (shift + classes + (VECTOR - 1)) // VECTOR){mine}",
+            f"    full = (place // VECTOR >= (shift + (VECTOR - 1)) // VECTOR) & (place // VECTOR < (shift + classes) // VECTOR){mine}",
         ]
 
     def placed(self) -> list[str]:
@@ -364,10 +531,12 @@ class _Writer:
         for node in sorted(self.reductions, key=lambda own: (own.level, own.online is not None, own.index)):  # fmt: skip
             order |= {own.index: own for own in self.graph.needed((node,))}
         order |= {own.index: own for own in self.graph.needed(self.graph.results)}
+        shared = self.traversal.shared
         return [
-            *self.chunk("lane"),
+            *self.chunk("lane + block * span" if shared else "lane"),
             *self.lines(order.values()),
             *self.stores(True),
+            *(self.edges("block == 0") if shared else []),
             *self.stores(False),
         ]
 
@@ -378,7 +547,7 @@ class _Writer:
         body = [*self.chunk(forward if turn % 2 else backward), *self.lines(inside, policy), *last]
         return [f"for turn in range(0, {size}, CHUNK):", *(f"    {line}" for line in body)]
 
-    def edges(self) -> list[str]:
+    def edges(self, when: str = "") -> list[str]:
         """Results that share a vector with another row."""
         text = [
             f"edge = tl.arange(0, 2 * VECTOR).to(INDEX){self.column}",
@@ -390,13 +559,17 @@ class _Writer:
             *self.lines(self.graph.needed(self.graph.results, "c")),
             *self.stores(True),
         ]
+        if when:  # names of its own, which have other shapes
+            made = {line.split(" = ")[0] for line in text}
+            renamed = re.compile(rf"\b({'|'.join(made)})\b")
+            text = [f"if {when}:", *("    " + renamed.sub(r"\1_of_edge", line) for line in text)]
         return ["if VECTOR > 1:", *(f"    {line}" for line in text)]
 
     def ready(self, level: int) -> list[str]:
         """What is known of positions when a level's loop has ended, beside its reductions."""
         nodes = [
             node for node in self.graph.nodes
-            if node.level == level and "c" not in node.axes and node.what not in NEUTRAL
+            if node.level == level and "c" not in node.axes and node.what not in NEUTRAL and node.index in self.needed
         ]  # fmt: skip
         return self.lines(nodes)
 
@@ -462,7 +635,10 @@ class _Writer:
             text += self.ready(level)
         writing = self.stores(True)
         if writing:
-            text += self.loop(self.graph.levels + 1, self.graph.results, "evict_first", writing)
+            again = (
+                "evict_first" if self.graph.levels else ""
+            )  # what is read for the last time, but not what is read once
+            text += self.loop(self.graph.levels + 1, self.graph.results, again, writing)
             if self.shifted:
                 text += self.edges()
         return text + self.stores(False)
@@ -486,33 +662,43 @@ def is_divided(kind: str, by_class: bool) -> bool:
 
 
 def parameters_of(
-    formula: RowFormula, results: int, traversal: Traversal
+    formula: Signature, results: int, traversal: Traversal
 ) -> tuple[list[str], list[str], list[str]]:
     """A kernel's parameters: pointers, numbers, and those that are known when its code is made."""
     inputs = [name for name, _ in formula.operands]
     outputs = [str(place) for place in range(results)]
     pointers = [*(f"from_{name}" for name in inputs), *(f"to_{place}" for place in outputs)]
+    pointers += ["sums"] * formula.sums + ["exchange"] * traversal.shared
     axes = range(traversal.axes)
-    numbers = ["classes", *(f"size_{axis}" for axis in axes)]
+    numbers = [
+        "classes",
+        *(f"size_{axis}" for axis in axes),
+        *["span"] * traversal.shared,
+    ]
     numbers += formula.targets
     for name in (*inputs, *outputs):
         numbers += [f"step_{name}", *(f"stride_{name}_{axis}" for axis in axes)]
     numbers += [f"number_{name}" for name in formula.numbers]
     near = [f"NEAR_{name}" for name in (*inputs, *outputs)]
     constexprs = [
-        "COMPUTE", "PRECISE", "UNIT", "WIDE", *near, "CLASSES", "CUT", "VECTOR", "POSITIONS", "HELD", "LANES",
+        *["OVERLAPPED"] * formula.sums, "COMPUTE", "PRECISE", *["MEAN", "PARTS"] * formula.sums, "UNIT", "WIDE", *near, "CLASSES", "CUT", "VECTOR", "POSITIONS", "HELD", "LANES",
     ]  # fmt: skip
     return pointers, numbers, constexprs
 
 
-@functools.cache
-def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Traversal) -> Any:
-    """The kernel, for these values of the formula's switches."""
-    graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
+def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
+    """The kernel that computes a graph's results."""
     scope = {
-        **WORDS, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
+        **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
         "below": below, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
     }  # fmt: skip
-    _, numbers, _ = parameters_of(formula, len(graph.results), traversal)
+    _, numbers, _ = parameters_of(signature, len(graph.results), traversal)
     # Numbers are no part of a variant.
-    return define(_Writer(formula, graph, traversal).source(), scope, do_not_specialize=numbers)
+    return define(_Writer(signature, graph, traversal).source(), scope, do_not_specialize=numbers)
+
+
+@functools.cache
+def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Traversal) -> Any:
+    """The kernel of a formula, for these values of its switches."""
+    graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
+    return kernel_of(signature_of(formula), graph, traversal)

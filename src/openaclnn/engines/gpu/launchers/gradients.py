@@ -1,0 +1,176 @@
+"""The gradient of cross entropy from logits of pixels: a row formula that reduces nothing over the classes, but takes sums over all positions and
+weights. A program has some pixels, and walks their classes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import triton.language as tl
+
+from openaclnn.core.dtypes import FLOAT, float_of
+from openaclnn.core.plan import Plan
+from openaclnn.engines.formulas.cross_entropy import cross_entropy_logits_grad
+from openaclnn.engines.formulas.rows import Graph, Node, traced
+from openaclnn.engines.gpu.kernels.row_source import OF_WEIGHTS, Signature, Traversal, kernel_of
+from openaclnn.engines.gpu.launchers import row_formulas, sums
+from openaclnn.engines.gpu.launchers.geometry import (
+    CLASS_AXIS,
+    Geometry,
+    Launches,
+    power_of_two_above,
+    where_all,
+)
+from openaclnn.engines.gpu.launchers.row_formulas import (
+    STREAMED_IMAGES,
+    STREAMED_ROWS,
+    RowFormulas,
+    RowLaunch,
+    RowLauncher,
+    Tile,
+    Walk,
+    itemsize_of,
+)
+from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT
+from openaclnn.engines.gpu.launching.launch import (
+    VECTOR_BYTES,
+    KernelSpec,
+    PointerArg,
+    pointer_type,
+)
+from openaclnn.engines.machine.numbers import Number, all_of, any_of, inverse, where
+
+__all__ = ["LOGIT_GRADIENT"]
+
+FORMULA = cross_entropy_logits_grad
+OPERANDS = {
+    "target": "target", "gradLoss": "gradient", "input": "x", "top": "top", "rest": "rest", WEIGHT: "weight",
+}  # fmt: skip
+# Positions, classes of a thread, lanes of classes, streamed, warps, exact.
+FEW_TILES = {True: (8, 1, 128, 1, 4, 0), False: (128, 4, 1, 1, 4, 0)}
+ROW_LANES = 1024  # of classes, or of several rows of fewer, where channels come last
+MANY = 1 << 18  # pixels that keep a device busy with two for each thread
+
+
+def _row_tile(classes: Number) -> tuple[Number, ...]:
+    wide = power_of_two_above(classes, ROW_LANES)
+    return ROW_LANES // wide, 1, wide, 1, 4, 0
+
+
+def _image_tile(
+    static: Mapping[str, Number], classes: Number, pixels: Number, along: Number
+) -> tuple[Number, ...]:
+    """Shares of a copy on an H200, FLOAT and BFLOAT16, and of a kernel by hand: (16,21,512,512) 0.78 and 0.54 (0.71 and 0.52), (4,150,512,512) 0.86 and 0.71 (0.82 and
+    0.68), (32,1000,16,16) 0.25 and 0.14 (0.11 and 0.05), (128,3,225,225) 0.42 and 0.26 (0.40 and 0.17); planes that begin anywhere, (8,19,713,713) 0.65 and 0.53 (0.63 and
+    0.29), (2,150,641,641) 0.56 and 0.55 (0.50 and 0.53)."""
+    whole, narrow = (along % (VECTOR_BYTES // static["itemsize"])) == 0, static["itemsize"] < 4
+    few = any_of(classes <= 4, all_of(narrow, whole))
+    many = all_of(inverse(any_of(whole, narrow)), classes > 64)
+    held = where(few, 4, where(many, 16, 8))
+    return where_all(pixels >= MANY, (256, held, 1, 1, 4, 0), (128, 16, 1, 1, 4, 0))
+
+
+class _Loading(Graph):
+    """Where weights of targets are loaded, as rows' elements are, and not found among all classes'."""
+
+    def at(self, x: Any, target: Any) -> Node:
+        operand = self.value(x)
+        return self.node("at", (operand, target), axes="r")
+
+
+def _graph_of(switches: tuple[tuple[str, bool], ...]) -> Graph:
+    return traced(FORMULA.function, FORMULA.operands, FORMULA.numbers, dict(switches), _Loading())
+
+
+@dataclass(frozen=True)
+class GradientLaunch(RowLaunch):
+    """With the launches that make the sums."""
+
+    summed: bool = True
+
+    def tile(self, g: Geometry, walk: Walk) -> Tile:
+        found = (
+            _row_tile(walk.classes)
+            if walk.by_class
+            else _image_tile(g.static, walk.classes, walk.positions, walk.along)
+        )
+        small = walk.positions * walk.classes <= row_formulas.FEW
+        positions, held, lanes, streamed, warps, exact = where_all(small, FEW_TILES[walk.by_class], found)  # fmt: skip
+        return Tile(positions, held, lanes, streamed > 0, warps, exact > 0)
+
+    def __call__(self, g: Geometry) -> Launches:
+        found, parts = sums.with_sums(g, "weight", self.summed)
+        steps = [
+            own._replace(constexprs={"PARTS": parts, **own.constexprs})
+            for own in super().__call__(g).steps if own.kernel in (STREAMED_ROWS, STREAMED_IMAGES)
+        ]  # fmt: skip
+        return found._replace(steps=[*found.steps, *steps])
+
+
+@functools.cache
+def _launcher(
+    operands: tuple[str, ...], singles: tuple[str, ...], switches: tuple[tuple[str, bool], ...], mean: bool, axes: int
+) -> RowLauncher:  # fmt: skip
+    """For row-major operands, or for so many axes of any strides."""
+    graph, kinds = _graph_of(switches), dict(FORMULA.operands)
+    taken = {node.name for node in graph.needed(graph.results) if node.what == "number"}
+    signature = Signature(
+        FORMULA.name, tuple([(name, kinds[name]) for name in operands]), NUMBERS[:1], NUMBERS[1:], True, singles,
+    )  # fmt: skip
+    of_weights = "weight" in operands and bool(taken & {*OF_WEIGHTS})
+    several, summed = (4 if of_weights else 2), mean or of_weights
+    launch = GradientLaunch(signature, (*signature.operands, ("0", "Row")), not axes, summed=summed)
+    layout_axes = axes or 2
+    kernels = {
+        name: kernel_of(signature, graph, Traversal(by_class, True, launch.axes(by_class, layout_axes)))
+        for name, by_class in ((STREAMED_ROWS, True), (STREAMED_IMAGES, False))
+    }  # fmt: skip
+
+    def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
+        slots = tuple(
+            PointerArg(place, pointer_type(own), own.offset * own.dtype.itemsize, own.role in ("full", "positions"))
+            for place, own in enumerate(plan.operands)
+        )  # fmt: skip
+        memory = sums.sums_slot(plan) if summed else None
+        # What top and rest are rounded to is FLOAT, whatever the logits are.
+        known = tl.float32, plan.compute is FLOAT, mean
+        main = {
+            name: KernelSpec(kernel, (*slots, memory), known, overlapped=summed, follows=summed)
+            for name, kernel in kernels.items()
+        }
+        return {**(sums.specs(plan, WEIGHT, offset, several) if summed else {}), **main}
+
+    def static(plan: Plan) -> dict[str, int]:
+        return {
+            "rows": 1, CLASS_AXIS: plan.class_axis, "itemsize": itemsize_of(plan), "sums": several,
+            "weighted": int("weight" in operands),
+        }  # fmt: skip
+
+    name = ".".join(["gradient", *operands, *singles, *(str(int(own)) for _, own in switches), str(int(mean))])  # fmt: skip
+    return RowLauncher.of(
+        name, launch, {**(sums.KERNELS if summed else {}), **kernels}, layout_axes, specs, static
+    )
+
+
+class _Gradients(RowFormulas):
+    """The formula with the operands, switches and sums of a plan."""
+
+    def _launcher(self, plan: Plan, axes: int) -> RowLauncher:
+        numbers = plan.numbers
+        known = {
+            "weighted": numbers["weighted"], "smooths": float_of(numbers["label_smoothing"]) != 0,
+            "squares": float_of(numbers["zloss_scale"]) != 0,
+        }  # fmt: skip
+        switches = tuple([(name, bool(known[name])) for name in FORMULA.switches])
+        operands = tuple([OPERANDS[own.parameter] for own in plan.inputs])
+        singles = tuple([OPERANDS[own.parameter] for own in plan.inputs if own.role == "single"])
+        return _launcher(operands, singles, switches, bool(numbers["mean"]), axes)
+
+    def _serves_numbers(self, plan: Plan) -> bool:
+        return True
+
+
+LOGIT_GRADIENT = _Gradients()
