@@ -52,20 +52,13 @@ CPU_LAYERS = (
 )
 CLASSES_LAYERS = (
     (
-        "openaclnn.engines.cpu.classes.log_prob_gradient",
-        "openaclnn.engines.cpu.classes.logit_gradient",
-        "openaclnn.engines.cpu.classes.loss_pixels",
+        "openaclnn.engines.cpu.classes.cross_entropy",
         "openaclnn.engines.cpu.classes.multilabel",
         "openaclnn.engines.cpu.classes.nll_gradient",
         "openaclnn.engines.cpu.classes.nll_loss",
-        "openaclnn.engines.cpu.classes.row_formulas",
     ),
-    (
-        "openaclnn.engines.cpu.classes.loss_rows",
-        "openaclnn.engines.cpu.classes.row_copies",
-        "openaclnn.engines.cpu.classes.row_passes",
-    ),
-    ("openaclnn.engines.cpu.classes.pixel_groups", "openaclnn.engines.cpu.classes.row_tiles"),
+    ("openaclnn.engines.cpu.classes.row_formulas",),
+    ("openaclnn.engines.cpu.classes.row_copies", "openaclnn.engines.cpu.classes.row_passes"),
     ("openaclnn.engines.cpu.classes.launches",),
     ("openaclnn.engines.cpu.classes.totals",),
     ("openaclnn.engines.cpu.classes.parameters",),

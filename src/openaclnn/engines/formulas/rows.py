@@ -298,9 +298,9 @@ class Graph:
         return self.node("index_of", (_target(target),), axes="r")
 
     def at(self, x: Any, target: Any) -> Node:
-        """Of a row that is an operand it is loaded, at any time."""
+        """Of an operand it is loaded, at any time."""
         operand = self.value(x)
-        if operand.kind == "Row":
+        if operand.kind in ("Row", "PerClass"):
             return self.node("at", (operand, _target(target)), axes="r")
         return self.total(self.word("where", self.is_target(target), operand, 0.0))
 

@@ -599,14 +599,15 @@ class Variable:
         self.builder = builder
         self._like = start
         with builder.goto_entry_block():
-            self.place = builder.alloca(start.value.type)
+            self.places = [builder.alloca(part.type) for part in start.parts]
         self.set(start)
 
     def get(self) -> Value:
-        return Value(self.builder, self.builder.load(self.place))
+        return Value(self.builder, *(self.builder.load(place) for place in self.places))
 
     def set(self, value: Value | float) -> None:
         new = self._like.as_value(value)
-        if new.value.type != self._like.value.type:
+        if [part.type for part in new.parts] != [part.type for part in self._like.parts]:
             raise TypeError(f"a variable of {self._like!r} cannot become {new!r}")
-        self.builder.store(new.value, self.place)
+        for part, place in zip(new.parts, self.places, strict=True):
+            self.builder.store(part, place)

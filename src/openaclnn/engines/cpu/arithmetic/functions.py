@@ -1,5 +1,5 @@
-"""The functions that processors do not have: exp on FLOAT vectors; log(1 + x) in FLOAT, computed once a pixel; exp, exp - 1 and log(1 + x) in
-FLOAT64, of a number or a vector of them, computed once a row.
+"""The functions that processors do not have: exp on FLOAT vectors; log(1 + x) in FLOAT, exp and exp - 1 in FLOAT64, of a number or a vector of
+them, computed once a row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from openaclnn.engines.cpu.arithmetic.numerics import Constants
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Shape, Value, fma, maximum, minimum
 
-__all__ = ["CONSTANT", "PLAIN", "WEIGHTS", "Exp", "Expm1", "exp64", "expm1_64", "foldable", "log1p_32", "log1p_64", "power64"]  # fmt: skip
+__all__ = ["Exp", "Expm1", "ShiftedExp", "exp64", "expm1_64", "log1p_32", "log1p_short", "power64"]  # fmt: skip
 
 LOG2_E = float(np.float32(1.4426950408889634))
 LN2_HIGH = 0.693145751953125  # 16 significant bits: exact when multiplied by an exponent
@@ -29,8 +29,6 @@ EXPM1_COEFFICIENTS = (
     0.5, 1.6666667163e-1, 4.1666463017e-2, 8.3332983777e-3, 1.3933883747e-3, 1.9899586914e-4,
 )  # fmt: skip
 EXPM1_LINEAR = 2.0**-26  # up to here exp(x) - 1 is x
-PLAIN, CONSTANT, WEIGHTS = range(3)
-"""What rows add to factor * exp(x): nothing, a constant, or slope * weight."""
 ROUNDER = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
 
 
@@ -137,6 +135,12 @@ class Exp(_Reduction):
         half, other = self._halves(bits)
         return value * half * other
 
+    def times(self, x: Value, factor: Value) -> Value:
+        """factor * exp(x), of a "full" span, with all digits where exp(x) alone is subnormal; finite where that alone is not."""
+        rest, bits = self.reduce(maximum(minimum(x, 174.0), -174.0))
+        half, other = self._halves(bits)
+        return self.polynomial(rest) * half * factor * other
+
     def scaled(self, value: Value, factor: Value, x: Value) -> Value:
         """value * exp(factor * x), with the multiplier, of a "full" span: the value stands between the halves of 2^n, so that no
         digit is lost where exp itself is subnormal, or vanishes. The exponential is 0 below -175; all but 0 is infinite times one
@@ -151,6 +155,47 @@ class Exp(_Reduction):
         """2^n in two factors, since one float32 cannot hold it."""
         half = (bits << 22) & 0x7F800000
         return half.bits_as("f32"), ((bits << 23) - half).bits_as("f32")
+
+
+class ShiftedExp(Exp):
+    """exp(x - top) for x up to the top, less a factor that all x of one top share.
+
+    Where x and top differ much, their difference has lost digits that its exponential would show 2^7 times as large. So x itself is n ln 2 + rest, and the top
+    m ln 2 + t: a power is 2^(n - m) exp(rest), the shared factor exp(-t). Beyond `FAR` the top is subtracted first, as the digits of x are not.
+    """
+
+    FAR = 2.0**14
+
+    RAISED = 2.0**24  # what powers have more, so that none is subnormal where its top's own is 1
+
+    def __init__(self, code: Code) -> None:
+        _Reduction.__init__(self, code, 127 + 24, COEFFICIENTS)
+        self.code, self.bias = code, self.rounder
+
+    def shift(self, top: Value) -> tuple[tuple[Value, Value, Value], Value]:
+        """What powers of a top, FLOAT64, are computed with, and their factor."""
+        near = abs(top) <= self.FAR
+        base, left = near.choose(0.0, top), near.choose(top, 0.0)
+        rounder = 6755399441055744.0  # 1.5 * 2^52
+        m = fma(left, 1.4426950408889634, rounder) - rounder
+        t = fma(m, -1.9082149292705877e-10, fma(m, -0.6931471803691238, left))
+        # The lowest one's power of two is exactly 0.
+        lowest = (m - 151.0) * math.log(2)
+        shift = base.to("f32"), lowest.to("f32"), (-m + self.bias).to("f32")
+        # exp(-t) to 1e-11: t is 0.35 at the most.
+        factor = self.code.double(-1 / math.factorial(9))
+        for number in range(8, -1, -1):
+            factor = fma(t, factor, (-1) ** number / math.factorial(number))
+        return shift, factor * (1 / self.RAISED)
+
+    def power(self, x: Value, shift: tuple[Value, Value, Value]) -> Value:
+        base, lowest, rounder = shift
+        inside = x - base
+        inside = (inside > lowest).choose(inside, lowest)
+        shifted = fma(inside, self._factor(x, 0), rounder)
+        n = shifted - rounder
+        rest = fma(n, self._factor(x, 2), fma(n, self._factor(x, 1), inside))
+        return self.polynomial(rest) * (shifted.bits_as("i32") << 23).bits_as("f32")
 
 
 class Expm1(_Reduction):
@@ -194,12 +239,6 @@ class Expm1(_Reduction):
         return (abs(x * factor) < EXPM1_LINEAR).choose(linear, value)
 
 
-def foldable(factor: Value) -> Value:
-    """Whether a factor is moderate (see `Exp`) and goes into FLOAT's exponential."""
-    size = abs(factor)
-    return (size >= 2.0**-80) & (size <= 2.0**80)
-
-
 HALF_ROOT_BITS_32 = 0x3F3504F3  # of sqrt(1/2)
 LOG_LN2_HIGH, LOG_LN2_LOW = (
     0.6931381225585938,
@@ -211,9 +250,25 @@ SERIES = (0.6666666269, 0.4000097215, 0.2849878669, 0.2427907884)
 
 def log1p_32(code: Code, x: Value) -> Value:
     """log(1 + x) for x from 0 on, to an ulp; infinity and NaN give themselves."""
+    n, f, small = _log1p_terms(code, x)
+    result = fma(n, LOG_LN2_HIGH, small + f)
+    return (x < float("inf")).choose(result, x)
+
+
+def log1p_short(code: Code, x: Value) -> Value:
+    """The same of FLOAT64 to a tenth of FLOAT's ulp: what is large among its terms is added in FLOAT64."""
+    near = x.to("f32")
+    n, f, small = _log1p_terms(code, near)
+    rounding = (x - near.to("f64")).to("f32") / (near + 1.0)
+    result = fma(n.to("f64"), LOG_LN2_HIGH, (small + rounding).to("f64") + f.to("f64"))
+    return (x < float("inf")).choose(result, x)
+
+
+def _log1p_terms(code: Code, x: Value) -> tuple[Value, Value, Value]:
+    """1 + x = 2^n (1 + f), f between sqrt(1/2) - 1 and sqrt(2) - 1; where n is 0, f is x itself with all its digits. The logarithm less f and n times the
+    first part of ln 2."""
     above = x + 1.0
     near = above < math.sqrt(2)
-    # 1 + x = 2^n (1 + f), f between sqrt(1/2) - 1 and sqrt(2) - 1; where n is 0, f is x itself with all its digits.
     bits = above.bits_as("i32") - HALF_ROOT_BITS_32
     n = near.choose(0.0, bits.shifted_down(23).to("f32"))
     f = ((bits & ((1 << 23) - 1)) + HALF_ROOT_BITS_32).bits_as("f32") - 1.0
@@ -224,9 +279,7 @@ def log1p_32(code: Code, x: Value) -> Value:
     series = code.single(SERIES[-1]).splat(x.lanes)
     for term in reversed(SERIES[:-1]):
         series = fma(series, square, term)
-    small = fma(s, fma(series, square, half), fma(n, LOG_LN2_LOW, lost))
-    result = fma(n, LOG_LN2_HIGH, (small - half) + f)
-    return (x < float("inf")).choose(result, x)
+    return n, f, fma(s, fma(series, square, half), fma(n, LOG_LN2_LOW, lost)) - half
 
 
 FLOAT64_ENDS = 709.0  # above it exp overflows FLOAT64
@@ -262,23 +315,3 @@ def expm1_64(code: Code, x: Value, power: Value, terms: int = 14) -> Value:
     for number in range(terms - 1, 0, -1):
         value = fma(x, value, 1 / math.factorial(number))
     return (abs(x) < SMALL).choose(value * x, power - 1.0)
-
-
-def log1p_64(code: Code, x: Value) -> Value:
-    """log(1 + x) for x from 0 on, to 1e-15 of itself; infinity and NaN give themselves."""
-    above = x + 1.0
-    near = above < math.sqrt(2)
-    # 1 + x = 2^n (1 + f), f between sqrt(1/2) - 1 and sqrt(2) - 1; where n is 0, f is x itself with all its digits.
-    bits = above.bits_as("i64") - HALF_ROOT_BITS_64
-    n = bits.shifted_down(52).to("f64")
-    f = ((bits & ((1 << 52) - 1)) + HALF_ROOT_BITS_64).bits_as("f64") - 1.0
-    n, f = near.choose(0.0, n), near.choose(x, f)
-    lost = near.choose(0.0, (x - (above - 1.0)) / above)
-    # log(1 + f) = 2 atanh(s), s = f / (2 + f): up to 0.172, where the next term is below 1e-17.
-    s = f / (f + 2.0)
-    square = s * s
-    value = code.double(2 / 21)
-    for number in range(19, 0, -2):
-        value = fma(square, value, 2 / number)
-    result = fma(value, s, fma(n, math.log(2), lost))
-    return (x < float("inf")).choose(result, x)

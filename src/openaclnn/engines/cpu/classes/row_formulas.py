@@ -1,9 +1,10 @@
 """Kernels of row formulas: two ways to walk the lines of `row_passes.py`, and what launches them.
 
 Where classes lie side by side, or nearer to each other than positions do, a line is a row and its classes lie in the lanes. Elsewhere, and where
-rows are shorter than some vectors, a line is a vector of positions: some of them are copied into the frame first, class after class, as FLOAT, and
-results from there. A line's classes are taken in blocks that the frame has room for; of what has one block alone, heavy values are kept
-between passes.
+rows are shorter than some vectors, a line is a vector of positions. Those that lie side by side are loaded where they lie, and laid into the frame, class
+after class, as FLOAT, for passes that follow: planes are often a power of two apart, where caches hold but few of their lines. Others are copied there
+first, and results from there. A line's classes are taken in blocks that the caches or the frame have room for; of what has one block alone, heavy
+values are kept between passes.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
+import operator
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOAT16, FLOATS, INT32, INT64
@@ -44,7 +48,7 @@ from openaclnn.engines.cpu.registry import Runner
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.host import LINE, machine
 from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.numbers import (
     all_of,
@@ -62,21 +66,28 @@ __all__ = ["RowKernel"]
 
 ROOM = 1 << 14  # FLOATs in the frame for what is copied or kept
 AT_ONCE = 1 << 12  # elements of the rows that are one piece of work, if they are short
-PIECE = 1 << 12  # elements of the positions that are one piece of work
+PIECE = 1 << 14  # elements of the positions that are one piece of work
 PARTS = 32  # of the positions, at the least
-SUBS = 16  # vectors of positions that are copied together, at the most
+TOGETHER = 4  # vectors of positions that are a line: one would wait for itself where its numbers are computed
+CHUNK = 1 << 11  # classes of a row that stay in the first-level cache
+SUBS = 16  # of those that are copied together, at the most
 
 
 def streams() -> int:
-    return 4 if machine().registers >= 32 else 2
+    """Vectors of a row that are taken together. One alone, or four with AVX-512, would wait for itself."""
+    return 8 if machine().registers >= 32 else 2
 
 
 class Names:
     """A formula's operands by the names that its kernel's slots have."""
 
-    def __init__(self, formula: RowFormula, outputs: int) -> None:
-        self.inputs = dict(formula.operands)  # with their kinds
-        self.outputs = [f"result{number}" for number in range(outputs)]
+    def __init__(
+        self, inputs: Mapping[str, str], written: Sequence[str], outputs: Sequence[str] = (), singles: Sequence[str] = ()
+    ) -> None:  # fmt: skip
+        self.inputs = dict(inputs)  # with their kinds
+        self.written = list(written)  # the first results; others are added up over the positions
+        self.outputs = list(outputs or written)
+        self.singles = frozenset(singles)  # inputs of positions that have one number for all
         self.all = [*self.inputs, *self.outputs]
 
 
@@ -87,9 +98,10 @@ class Kinds:
         dtypes = {name: operand.dtype for name, operand in zip(names.all, plan.operands, strict=True)}  # fmt: skip
         self.of = {name: KINDS.get(dtype, dtype.short) for name, dtype in dtypes.items()}
         self.compute = plan.compute.short
+        # Numbers a row have plain NaN.
         self.any_nan = any(
-            kind in ("f32", "f64") for name, kind in self.of.items() if name in names.inputs
-        )
+            self.of[name] in ("f32", "f64") for name, kind in names.inputs.items() if kind in ("Row", "PerClass")
+        )  # fmt: skip
 
     @property
     def text(self) -> str:
@@ -97,7 +109,9 @@ class Kinds:
 
 
 class _Lines:
-    """What both ways share: parameters, targets, numbers a row."""
+    """What both ways share: parameters, targets, numbers a row, sums over the positions of a piece."""
+
+    one_row = True
 
     def __init__(self, code: Code, parameters: Parameters, schedule: Schedule, names: Names, kinds: Kinds) -> None:  # fmt: skip
         self.code, self.parameters, self.schedule = code, parameters, schedule
@@ -111,14 +125,48 @@ class _Lines:
         self.full = [name for name, kind in names.inputs.items() if kind == "Row"]
         self.per_class = [name for name, kind in names.inputs.items() if kind == "PerClass"]
         self.written = {
-            number: names.outputs[number]
+            number: names.written[number]
             for number, node in enumerate(self.graph.results) if "c" in node.axes
         }  # fmt: skip
         self.labels: dict[str, Target] = {}
+        self.shared: Mapping[str, Value] = {}  # numbers that the parameters do not have
+        self.none = code.constant("f64", 0.0, 1) if self.one_row else self.filled("f64", 0.0)
+        self.sums = [code.variable(self.none) for _ in self.graph.results[len(names.written) :]]
 
-    def each_block(self, body: Callable[[Value, Value, Value], None]) -> None:
+    def filled(self, kind: str, number: float) -> Value:
+        raise NotImplementedError
+
+    def write_at_target(self, result: int, target: Node, value: Value) -> None:
+        raise NotImplementedError("of one row alone")
+
+    def fill(self, result: int, number: float, count: Value) -> None:
+        raise NotImplementedError("of one row alone")
+
+    def adds_up(self, result: int, values: Value) -> bool:
+        """Add a line's numbers to the sum of a piece, if the result has one."""
+        place = result - len(self.names.written)
+        if place >= 0:
+            self.sums[place].set(self.sums[place].get() + self.counted_once(values))
+        return place >= 0
+
+    def counted_once(self, values: Value) -> Value:
+        return values.splat(1)
+
+    @contextmanager
+    def piece(self, number: Value) -> Iterator[None]:
+        """A piece of work, whose sums are a record in scratch memory."""
+        for total in self.sums:
+            total.set(self.none)
+        yield
+        many = len(self.sums)
+        record = self.code.array(self.parameters.scratch + number * (8 * many), "f64")
+        for slot, total in enumerate(self.sums):
+            lanes = numerics.paired(total.get().streams(), operator.add)
+            record.write(slot, numerics.across(lanes, operator.add))
+
+    def each_block(self, many: Value, body: Callable[[Value, Value, Value], None]) -> None:
         """`body(number, start, count)`: the last block takes what is left."""
-        code, many = self.code, self.parameters["blocks"]
+        code = self.code
         with code.loop(0, many) as number:
             start = number * self.block
             count = (number == many - 1).choose(self.classes - start, self.block)
@@ -126,6 +174,21 @@ class _Lines:
 
     def targets(self, name: str) -> Targets:
         return Targets(self.code, self.parameters, self.kinds.of[name])
+
+    def known(self, node: Node) -> Value:
+        """A number of the formula."""
+        known = self.shared.get(node.name)
+        return self.parameters.double(node.name) if known is None else known
+
+    def single(self, name: str, place: Value) -> Value:
+        """An element, FLOAT64."""
+        value = self.code.load(place, self.kinds.of[name]).to("f32").splat(1)
+        return self.plain(self.rounded(value, name), name).lane(0).to("f64")
+
+    def plain(self, values: Value, name: str) -> Value:
+        """With NaN whose low half is empty: rounding to bfloat16 needs that."""
+        risky = "bf16" in self.kinds.of.values() and self.kinds.of[name] in ("f32", "f64")
+        return values.is_nan().choose(math.nan, values) if risky else values
 
     def rounded(self, values: Value, name: str = "") -> Value:
         """Numbers rounded to what is computed in; not those of an operand that has that dtype."""
@@ -190,20 +253,15 @@ class RowLines(_Lines):
     def number(self, node: Node) -> Value:
         match node.what:
             case "input":
-                return self._single(node.name, self.place[node.name]).to("f64")
+                return self.single(node.name, self.place[node.name])
             case "number":
-                return self.parameters.double(node.name)
+                return self.known(node)
             case "is_counted" | "is_inside" | "index_of":
                 return _of_target(node, self.labels[node.of[0].name])
         row, target = node.of
         label = self.labels[target.name]
         step = label.inside.choose(label.label, 0) * self.parameters[f"{row.name}.class_step"]
-        value = self._single(row.name, self.place[row.name] + step)
-        return label.inside.choose(value, 0.0).to("f64")
-
-    def _single(self, name: str, place: Value) -> Value:
-        value = self.code.load(place, self.kinds.of[name]).to("f32").splat(1)
-        return self.rounded(value, name).lane(0)
+        return label.inside.choose(self.single(row.name, self.place[row.name] + step), 0.0)
 
     def _buffer(self, slot: int) -> Value:
         """Where a slot begins: each has room for a block that takes what is left of another."""
@@ -214,7 +272,7 @@ class RowLines(_Lines):
         writes = [self.written[number] for phase in phases for number, _ in phase.writes]
 
         def one(number: Value, start: Value, count: Value) -> None:
-            self.start = start
+            self.start, self.count = start, count
             self.arrays: dict[str, Array] = {}
             for name in (*names, *writes):
                 kind, step = self.kinds.of[name], self.parameters[f"{name}.class_step"]
@@ -232,11 +290,15 @@ class RowLines(_Lines):
                     place, buffer = self.place[name] + start * step, self._buffer(self.slot[name])
                     code.copy(buffer, code.integer(SIZE[kind]), place, step, count, kind)
 
-        self.each_block(one)
+        # Where no sum follows a largest, and nothing is kept, a row in memory is one block.
+        many = self.parameters["blocks"]
+        cut = any(phase.online or phase.saves for phase in phases)
+        self.each_block(many if cut else self.staged.choose(many, 1), one)
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         """Whole vectors; the last one ends with the block, and begins among those of the one before. It is read before others are written."""
         code, one = self.code, Shape(1, self.code.lanes)
+        self.ahead = phase.others
         end = count - code.lanes
         last = leaves(end, one) if phase.writes or phase.saves else None
         done = code.integer(0)
@@ -249,7 +311,14 @@ class RowLines(_Lines):
             body(one, end, mask, last)
 
     def load(self, node: Node, index: Value, shape: Shape) -> Value:
-        return self.rounded(numerics.load(self.arrays[node.name], index, shape), node.name)
+        array = self.arrays[node.name]
+        if self.ahead and shape.streams > 1 and node.kind == "Row":
+            # Memory would rest while powers are computed: the next block or row is asked for meanwhile.
+            row, block = self.parameters[f"{node.name}.step2"], self.block * SIZE[array.kind]
+            following = array.address(index) + self.several.choose(block, row)
+            for line in range(0, shape.elements * SIZE[array.kind], LINE):
+                self.code.prefetch(following + line)
+        return self.rounded(numerics.load(array, index, shape), node.name)
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
         # How far the target is from the first lane, or -1.
@@ -273,6 +342,25 @@ class RowLines(_Lines):
         name = self.written[result]
         self.store(values, self.arrays[name], index, name)
 
+    def write_at_target(self, result: int, target: Node, value: Value) -> None:
+        name = self.written[result]
+        column = self.labels[target.name].label - self.start
+        with self.code.when(column.below(self.count)):
+            number = self.rounded(value.splat(1), name)
+            numerics.store(number, self.arrays[name], column, self.opaque, any_nan=True)
+
+    def fill(self, result: int, number: float, count: Value) -> None:
+        def body(shape: Shape, index: Value) -> None:
+            self.write(result, index, self.code.single(number).fill(shape))
+
+        self.code.elements(count, 4, body)
+
+    def filled(self, kind: str, number: float) -> Value:
+        return self.code.constant(kind, number, self.code.lanes)
+
+    def folded(self, values: Value, join: Callable[[Value, Value], Value]) -> Value:
+        return numerics.paired(values.streams(), join)
+
     def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
         return numerics.across(vector, join)
 
@@ -280,7 +368,9 @@ class RowLines(_Lines):
         return truths.reduce("or")
 
     def put(self, result: int, value: Value) -> None:
-        name = self.names.outputs[result]
+        if self.adds_up(result, value):
+            return
+        name = self.names.written[result]
         kind = self.kinds.of[name]
         if kind == "i32":
             self.code.store(_whole(value), self.place[name], kind)
@@ -289,47 +379,74 @@ class RowLines(_Lines):
         self.code.store(number.to("f64") if kind == "f64" else number, self.place[name], kind)
 
 
-def emit_rows(schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int]) -> Emit:
+Share = Callable[[Code, Parameters], Mapping[str, Value]]
+"""What computes numbers that all lines share, by their names, before they are walked."""
+
+
+def emit_rows(
+    schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int], share: Share
+) -> Emit:
     """The kernel over rows: pieces of work are some rows each."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, first, last = arguments
         parameters = ParametersOnce(code, block, slots)
         line = RowLines(code, parameters, schedule, names, kinds)
+        line.shared = share(code, parameters)
         passes = Passes(code, schedule)
-        tile = parameters["tile"]
-        start, stop = first * tile, (last * tile).least(parameters["positions"])
-        # Positions are counted along the last axis, since divisions would take as long as a short row.
-        last_axis, size = code.variable(parameters.split(start)[-1]), parameters["size2"]
-        places = {name: code.variable(parameters.position(name, start)) for name in names.all}
-        with code.loop(start, stop) as position:
-            line.begin(places)
-            passes.over(line)
-            last_axis.set(last_axis.get() + 1)
+        tile, positions, size = (parameters[name] for name in ("tile", "positions", "size2"))
+        places = {name: code.variable(0) for name in names.all}
+        last_axis = code.variable(0)
+
+        def rows(start: Value, stop: Value) -> None:
+            # Positions are counted along the last axis, since divisions would take as long as a short row.
+            last_axis.set(parameters.split(start)[-1])
             for name, place in places.items():
-                place.set(place.get() + parameters[f"{name}.step2"])
-            with code.when(last_axis.get() == size, likely=False):
-                last_axis.set(0)
+                place.set(parameters.position(name, start))
+            with code.loop(start, stop) as position:
+                line.begin(places)
+                passes.over(line)
+                last_axis.set(last_axis.get() + 1)
                 for name, place in places.items():
-                    place.set(parameters.position(name, position + 1))
+                    place.set(place.get() + parameters[f"{name}.step2"])
+                with code.when(last_axis.get() == size, likely=False):
+                    last_axis.set(0)
+                    for name, place in places.items():
+                        place.set(parameters.position(name, position + 1))
+
+        if not line.sums:
+            rows(first * tile, (last * tile).least(positions))
+            return
+        with code.loop(first, last) as piece, line.piece(piece):
+            rows(piece * tile, ((piece + 1) * tile).least(positions))
 
     return emit
 
 
 class PositionLines(_Lines):
-    """Lines are vectors of positions, class after class."""
+    """Lines are some vectors of positions, class after class. One vector would wait for itself where its numbers are computed."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        code, parameters = self.code, self.parameters
+    one_row = False
+
+    def __init__(self, code: Code, *given: Any) -> None:
+        super().__init__(code, *given)
+        parameters = self.parameters
         self.lanes, self.subs = code.lanes, parameters["subs"]
-        self.one = Shape(1, self.lanes)
+        self.one, self.shape = Shape(1, self.lanes), Shape(TOGETHER, self.lanes)
         self.slot, _ = self.schedule.slots()
         self.slot |= {name: place for place, name in enumerate(self.written.values())}
+        self.direct: dict[str, Value] = {}
         # Where each lane's position lies, for each operand that has positions, unless all follow from the first.
-        self.walked = [name for name, kind in self.names.inputs.items() if kind != "PerClass"]
-        self.walked += self.names.outputs
+        alike = self.names.singles
+        self.walked = [name for name, kind in self.names.inputs.items() if kind != "PerClass" and name not in alike]  # fmt: skip
+        self.walked += self.names.written
         self.places = {name: code.frame("i64", SUBS * self.lanes) for name in self.walked}
+        # Of each lane: its number among the positions, its targets' classes, and elements that lie apart.
+        width = TOGETHER * self.lanes
+        targets = [name for name, kind in self.names.inputs.items() if kind == "Target"]
+        self.lane, *chosen = (code.frame("i64", width) for _ in range(1 + len(targets)))
+        self.chosen = dict(zip(targets, chosen, strict=True))
+        self.gathered = {kind: code.frame(kind, width) for kind in {*self.kinds.of.values()}}
         # Whether no result takes the place of an operand, so that positions may be computed twice.
         self.apart = code.integer(0) == 0
         for name, one in itertools.product(self.full, self.written.values()):
@@ -347,10 +464,10 @@ class PositionLines(_Lines):
         short = size < self.lanes
         return short.choose(first, start), short.choose(many, alone)
 
-    def group(self, first: Value, many: Value) -> None:
-        """Have the places of some neighbouring positions, and all that is copied of them at once."""
+    def group(self, first: Value, many: Value, fresh: Value) -> None:
+        """Have the places of some neighbouring positions, and all that is copied of them at once; the first ones may have been taken before."""
         code, parameters = self.code, self.parameters
-        self.many = many
+        self.many, self.fresh_from = many, fresh
         size = parameters["size2"]
         self.inside = (size >= self.lanes) | (first.unsigned_rem(size) + many <= size)
         # The last vector of some ends with the last position.
@@ -368,10 +485,10 @@ class PositionLines(_Lines):
                     self.places[name].write(lane, place)
             with code.when(self.beside[name]):
                 self.places[name].write(0, origin)
-        # Of one vector that lies side by side, classes are read by the first pass that wants them, and kept.
-        self.direct = {name: self.beside[name] & (self.subs == 1) for name in self.full}
+        # The last vector begins among those of the one before, which a result may have taken the place of.
+        self.readable = {name: self.beside[name] & self.apart for name in self.full}
         for name in self.full:
-            with code.when(~self.several & ~self.direct[name]):
+            with code.when(~self.several & ~self.readable[name]):
                 self._copy(name, code.integer(0), self.classes)
 
     def finish(self) -> None:
@@ -382,40 +499,90 @@ class PositionLines(_Lines):
 
     def begin(self, sub: Value) -> None:
         code = self.code
-        self.sub = sub
         self.read: set[str] = set()  # by a pass before
-        self.first_lane = (sub * self.lanes).least(self.end)
+        # Vectors past the end are the last one again.
+        self.starts = [(sub * TOGETHER + k) * self.lanes for k in range(TOGETHER)]
+        self.subs_of_line = [(sub * TOGETHER + k).least(self._used() - 1) for k in range(TOGETHER)]
+        self.first_lanes = [start.least(self.end) for start in self.starts]
+        numbers = code.lanes_of([code.integer(lane) for lane in range(self.lanes)])
+        self._lay(self.lane, self.together([numbers + first for first in self.first_lanes]))
         for name, kind in self.names.inputs.items():
             if kind == "Target":
-                labels = code.lanes_of([code.load(place, self.kinds.of[name]) for place in self._lanes(name)])  # fmt: skip
-                target = self.targets(name).of(labels)
+                labels = self._vector(name)
+                wide = labels.unsigned("i64") if self.kinds.of[name] == "u8" else labels.to("i64")
+                target = self.targets(name).of(wide)
+                self._lay(self.chosen[name], target.inside.choose(target.label, 0))
                 # Lanes past the end are those of the last position again.
-                self.report(target.stray.reduce("or"))
+                self.report(numerics.paired(target.stray.streams(), operator.or_).reduce("or"))
                 self.labels[name] = target
 
-    def _lanes(self, name: str) -> list[Value]:
-        beside, origin, size = self.beside[name], self.origin[name], SIZE[self.kinds.of[name]]
-        lanes = [self.first_lane + lane for lane in range(self.lanes)]
-        return [beside.choose(origin + lane * size, self.places[name].read(lane)) for lane in lanes]
+    def _lay(self, frame: Array, values: Value) -> None:
+        for k, vector in enumerate(values.streams()):
+            frame.store(vector, self.code.integer(k * self.lanes))
 
-    def _gathered(self, places: list[Value], name: str) -> Value:
-        code, kind = self.code, self.kinds.of[name]
-        raw = code.lanes_of([code.array(place, kind).read(0) for place in places])
-        return self.rounded(numerics.widen(raw, kind), name)
+    def _place(self, name: str, lane: Value) -> Value:
+        """Where a lane's position lies."""
+        index = self.lane.read(lane)
+        along = self.origin[name] + index * SIZE[self.kinds.of[name]]
+        return self.beside[name].choose(along, self.places[name].read(index))
+
+    def _gathered(self, name: str, place: Callable[[Value], Value]) -> Value:
+        """The elements of an operand at a place for each lane, as they lie in memory."""
+        kind, code = self.kinds.of[name], self.code
+        with code.loop(0, code.integer(TOGETHER * self.lanes)) as lane:
+            self.gathered[kind].write(lane, code.array(place(lane), kind).read(0))
+        places = [code.integer(k * self.lanes) for k in range(TOGETHER)]
+        return self.together([self.gathered[kind].load(place, self.one) for place in places])
+
+    def _vector(self, name: str) -> Value:
+        """The elements of an operand of positions, as they lie in memory."""
+        code, zero = self.code, self.code.integer(0)
+        frame = self.gathered[self.kinds.of[name]]
+        with code.either(self.beside[name]) as (beside, apart):
+            with beside:
+                self._lay(frame, self.together([one.load(zero, self.one) for one in self._beside(name)]))  # fmt: skip
+            with apart:
+                self._gathered(name, functools.partial(self._place, name))
+        places = [code.integer(k * self.lanes) for k in range(TOGETHER)]
+        return self.together([frame.load(place, self.one) for place in places])
+
+    def _beside(self, name: str, step: Value | int = 0) -> list[Array]:
+        """Where vectors of positions that lie side by side begin, so many bytes on."""
+        kind, origin = self.kinds.of[name], self.origin[name] + step
+        return [self.code.array(origin + first * SIZE[kind], kind) for first in self.first_lanes]
+
+    def counted_once(self, values: Value) -> Value:
+        """What was not taken before: the last vector of some begins among those of the one before."""
+        code = self.code
+        numbers = code.lanes_of([code.integer(lane) for lane in range(self.lanes)])
+        new = []
+        for start, first in zip(self.starts, self.first_lanes, strict=True):
+            fresh = most(self.fresh_from, start) - first
+            new.append((numbers >= fresh) & (numbers < self.many - first))
+        return self.together(new).choose(values, 0.0)
 
     def number(self, node: Node) -> Value:
         match node.what:
             case "input":
-                return self._gathered(self._lanes(node.name), node.name).to("f64")
+                if node.name in self.names.singles:
+                    return self.single(node.name, self.parameters.address(node.name))
+                values = numerics.widen(self._vector(node.name), self.kinds.of[node.name])
+                return self.plain(self.rounded(values, node.name), node.name).to("f64")
             case "number":
-                return self.parameters.double(node.name)
+                return self.known(node)
             case "is_counted" | "is_inside" | "index_of":
                 return _of_target(node, self.labels[node.of[0].name])
         row, target = node.of
         label = self.labels[target.name]
-        safe, step = label.inside.choose(label.label, 0), self.parameters[f"{row.name}.class_step"]
-        places = [place + safe.lane(k) * step for k, place in enumerate(self._lanes(row.name))]
-        values = self._gathered(places, row.name)
+        step = self.parameters[f"{row.name}.class_step"]
+        chosen = self.chosen[target.name]
+
+        def place(lane: Value) -> Value:
+            first = self.parameters.address(row.name) if row.kind == "PerClass" else self._place(row.name, lane)  # fmt: skip
+            return first + chosen.read(lane) * step
+
+        values = numerics.widen(self._gathered(row.name, place), self.kinds.of[row.name])
+        values = self.plain(self.rounded(values, row.name), row.name)
         return label.inside.choose(values, 0.0).to("f64")
 
     # Between memory and the frame.
@@ -436,6 +603,9 @@ class PositionLines(_Lines):
             self.places[name], self.many, start * step, step, count, self.beside[name].to("i64"),
         )  # fmt: skip
 
+    def _arrays(self, slot: int) -> list[Array]:
+        return [self._array(slot, sub) for sub in self.subs_of_line]
+
     def _used(self) -> Value:
         return (self.many + (self.lanes - 1)).unsigned_div(self.lanes)
 
@@ -445,104 +615,96 @@ class PositionLines(_Lines):
         code = self.code
         names = [node.name for node in self.schedule.inputs(phases) if node.name in self.full]
         writes = [self.written[number] for phase in phases for number, _ in phase.writes]
+        self.first_reader: dict[str, Phase] = {}
+        for phase in phases:
+            for node in self.schedule.inputs([phase]):
+                self.first_reader.setdefault(node.name, phase)
 
         def one(number: Value, start: Value, count: Value) -> None:
             self.start = start
-            self.fresh: dict[str, Value] = {}
-            self.fetched: dict[str, Phase] = {}
             for name in names:
-                with code.when(self.several & ~self.direct[name]):
+                with code.when(self.several & ~self.readable[name]):
                     self._copy(name, start, count)
-                again = self.several if name in self.read else code.integer(0) == 0
-                self.fresh[name] = self.direct[name] & again
+                # Whether what the first pass loads lies in memory still.
+                again = self.several if name in self.read else True
+                self.direct[name] = self.readable[name] & again
             self.read |= {*names}
             body(number, count)
             for name in writes:
                 with code.when(self.several & ~self.beside[name]):
                     self._copy(name, start, count)
 
-        self.each_block(one)
+        self.each_block(self.parameters["blocks"], one)
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
-        code, done = self.code, self.code.integer(0)
-        # What a phase before has read and kept; a phase may be written twice.
-        self.fresh = {name: new for name, new in self.fresh.items() if self.fetched.get(name, phase) is phase}  # fmt: skip
-        self.phase = phase
-        for many in dict.fromkeys((self.streams, 1)):
-            shape = Shape(many, self.lanes)
-            done = code.strides(
-                done, count, many, functools.partial(_unmasked, body, shape)
-            )  # fmt: skip
+        code, step = self.code, functools.partial(_unmasked, body, self.shape)
+        self.ahead = phase.others or bool(phase.writes)
+        self.phase, self.wanted = phase, self.schedule.read_behind(phase)
+        code.strides(code.integer(0), count, 1, step)
 
     def load(self, node: Node, index: Value, shape: Shape) -> Value:
-        code = self.code
+        code, kind, step = self.code, self.kinds.of[node.name], self.parameters[f"{node.name}.class_step"]  # fmt: skip
         if node.kind == "PerClass":
-            first = self.parameters.position(node.name, code.integer(0))
-            step = self.parameters[f"{node.name}.class_step"]
-            kind = self.kinds.of[node.name]
-            places = [first + (self.start + index + k) * step for k in range(shape.streams)]
-            numbers = [code.load(place, kind).to("f32") for place in places]
-            splat = code.joined([number.splat(self.lanes) for number in numbers])
-            return self.rounded(splat, node.name)
-        array, place = self._array(self.slot[node.name], self.sub), index * self.lanes
-        fresh = self.fresh.get(node.name)
-        if fresh is None:
-            return array.load(place, shape)
-        self.fetched[node.name] = self.phase
-        values = [
-            code.variable(code.constant("f32", 0.0, self.lanes)) for _ in range(shape.streams)
-        ]
-        with code.either(fresh) as (direct, copied):
-            with direct:
-                kind, step = self.kinds.of[node.name], self.parameters[f"{node.name}.class_step"]
-                first = self.origin[node.name] + self.first_lane * SIZE[kind]
-                for k, value in enumerate(values):
-                    line = code.array(first + (self.start + index + k) * step, kind)
-                    code.prefetch(line.address(self.many))
-                    value.set(
-                        self.rounded(numerics.load(line, code.integer(0), self.one), node.name)
-                    )
-                with code.when(self._is_read_again(node)):
-                    array.store(code.joined([value.get() for value in values]), place)
-            with copied:
-                for value, loaded in zip(values, array.load(place, shape).streams(), strict=True):
-                    value.set(loaded)
-        return code.joined([value.get() for value in values])
+            place = self.parameters.address(node.name) + (self.start + index) * step
+            return self.rounded(code.load(place, kind).to("f32").fill(shape), node.name)
+        name, lines = node.name, self._beside(node.name, (self.start + index) * step)
+        if self.ahead:
+            self._ask(lines)
+        if self.first_reader.get(name) is not self.phase:
+            return self.kept(name, index, shape)
+        loaded = code.variable(self.filled("f32", 0.0))
+        with code.either(self.direct[name]) as (memory, frame):
+            with memory:
+                values = self.together([numerics.load(line, code.integer(0), self.one) for line in lines])  # fmt: skip
+                loaded.set(self.rounded(values, name))
+                if name in self.wanted:
+                    self.keep(name, index, loaded.get())
+            with frame:
+                loaded.set(self.kept(name, index, shape))
+        return loaded.get()
 
-    def _is_read_again(self, node: Node) -> Value:
-        """Whether a later phase reads what was kept of an operand: of several blocks, one of the same level."""
-        behind = self.schedule.phases[self.schedule.place(self.phase) + 1 :]
-        levels = [phase.level for phase in behind if node.name in [each.name for each in self.schedule.inputs([phase])]]  # fmt: skip
-        if not levels:
-            return self.code.integer(0) == 1
-        return ~self.several | (self.code.integer(self.phase.level in levels) == 1)
+    def _ask(self, lines: list[Array], written: bool = False) -> None:
+        """Memory would rest while powers are computed: the positions that follow are asked for meanwhile. Vectors may begin in a line that is there."""
+        for line in lines:
+            following = line.address((TOGETHER + 1) * self.lanes) - 1
+            self.code.prefetch(following, written)
+
+    def _put_down(self, arrays: list[Array], place: Value, values: Value) -> None:
+        for array, vector in zip(arrays, values.streams(), strict=True):
+            array.store(vector, place)
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
         label = self.labels[node.name]
         labels = label.inside.choose(label.label, -1).to("i32")
-        numbers = [(self.start + index + k).to("i32") for k in range(shape.streams)]
-        return labels.join([labels == number for number in numbers])
+        return labels == (self.start + index).to("i32")
 
-    def keep(self, slot: int, index: Value, values: Value) -> None:
-        self._kept(slot).store(values, index * self.lanes)
+    def keep(self, slot: Any, index: Value, values: Value) -> None:
+        self._put_down(self._arrays(self.slot[slot]), index * self.lanes, values)
 
-    def kept(self, slot: int, index: Value, shape: Shape) -> Value:
-        return self._kept(slot).load(index * self.lanes, shape)
-
-    def _kept(self, slot: int) -> Array:
-        return self._array(self.slot[slot], self.sub)
+    def kept(self, slot: Any, index: Value, shape: Shape) -> Value:
+        arrays = self._arrays(self.slot[slot])
+        return self.together([array.load(index * self.lanes, self.one) for array in arrays])
 
     def write(self, result: int, index: Value, values: Value) -> None:
         code, name = self.code, self.written[result]
-        kind, step = self.kinds.of[name], self.parameters[f"{name}.class_step"]
+        step = self.parameters[f"{name}.class_step"]
         with code.either(self.beside[name]) as (beside, elsewhere):
             with beside:
-                place = self.origin[name] + self.first_lane * SIZE[kind]
-                for k, vector in enumerate(values.streams()):
-                    line = code.array(place + (self.start + index + k) * step, kind)
+                lines = self._beside(name, (self.start + index) * step)
+                self._ask(lines, written=True)
+                for line, vector in zip(lines, values.streams(), strict=True):
                     self.store(vector, line, code.integer(0), name)
             with elsewhere:
-                self._array(self.slot[name], self.sub).store(values, index * self.lanes)
+                self._put_down(self._arrays(self.slot[name]), index * self.lanes, values)
+
+    def filled(self, kind: str, number: float) -> Value:
+        return self.together([self.code.constant(kind, number, self.code.lanes)] * TOGETHER)
+
+    def folded(self, values: Value, join: Callable[[Value, Value], Value]) -> Value:
+        return values
+
+    def together(self, vectors: Sequence[Value]) -> Value:
+        return self.code.joined(vectors)
 
     def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
         return vector
@@ -551,37 +713,48 @@ class PositionLines(_Lines):
         return truths
 
     def put(self, result: int, value: Value) -> None:
-        code, name = self.code, self.names.outputs[result]
+        if self.adds_up(result, value):
+            return
+        code, name = self.code, self.names.written[result]
         kind = self.kinds.of[name]
         if kind == "i32":
             values = _whole(value)
         else:
             values = numerics.narrow(self.rounded(value.to("f32"), name), kind, self.opaque, True)
-        for lane, place in enumerate(self._lanes(name)):
-            with code.when(self.many > self.first_lane + lane):
-                code.array(place, kind).write(0, values.lane(lane))
+        with code.either(self.beside[name]) as (beside, apart):
+            with beside:
+                self._put_down(self._beside(name), code.integer(0), values)
+            with apart:
+                self._lay(self.gathered[kind], values)
+                with code.loop(0, code.integer(TOGETHER * self.lanes)) as lane:
+                    value = self.gathered[kind].read(lane)
+                    with code.when(self.lane.read(lane) < self.many):
+                        code.array(self._place(name, lane), kind).write(0, value)
 
 
 def _unmasked(body: Callable[..., None], shape: Shape, index: Value) -> None:
     body(shape, index, None, None)
 
 
-def emit_positions(schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int]) -> Emit:  # fmt: skip
+def emit_positions(
+    schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int], share: Share
+) -> Emit:
     """The kernel over vectors of positions: pieces of work are some vectors each."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, first, last = arguments
         parameters = ParametersOnce(code, block, slots)
         line = PositionLines(code, parameters, schedule, names, kinds)
+        line.shared = share(code, parameters)
         passes = Passes(code, schedule)
         tile, positions = parameters["tile"], parameters["positions"]
-        with code.loop(first, last) as piece:
+        with code.loop(first, last) as piece, line.piece(piece):
             stop = ((piece + 1) * tile).least(positions)
             start = code.variable(piece * tile)
             with code.repeat_while(lambda: start.get() < stop):
                 begin, many = line.stretch(start.get(), stop)
-                line.group(begin, many)
-                with code.loop(0, line._used()) as sub:
+                line.group(begin, many, start.get() - begin)
+                with code.loop(0, (line._used() + (TOGETHER - 1)).unsigned_div(TOGETHER)) as sub:
                     line.begin(sub)
                     passes.over(line)
                 line.finish()
@@ -595,25 +768,32 @@ class RowKernel(ClassKernel):
 
     axes, any_axis, strided, by_strides = IMAGES, True, True, True
 
-    def __init__(self, formula: RowFormula) -> None:
-        self.formula = formula
-        self.graphs = formula.graph(dict.fromkeys(formula.switches, False))
+    def __init__(
+        self, formula: RowFormula, graph: Graph | None = None, named: Names | None = None, more: Sequence[str] = ()
+    ) -> None:  # fmt: skip
+        """With operands and results of a formula that has more of them than a plan, and slots besides."""
+        self.formula, self.specialized = formula, graph is not None
+        self.graphs = graph or formula.graph(dict.fromkeys(formula.switches, False))
         results = self.graphs.results
-        self.named = Names(formula, len(results))
+        written = [f"result{number}" for number in range(len(results))]
+        self.named = named or Names(dict(formula.operands), written)
+        inputs = self.named.inputs.items()
         self.full = tuple(
-            [name for name, kind in formula.operands if kind == "Row"]
-            + [name for name, node in zip(self.named.outputs, results, strict=True) if "c" in node.axes]
+            [name for name, kind in inputs if kind == "Row"]
+            + [name for name, node in zip(self.named.written, results, strict=False) if "c" in node.axes]
         )  # fmt: skip
-        self.per_class = tuple(name for name, kind in formula.operands if kind == "PerClass")
+        self.per_class = tuple(name for name, kind in inputs if kind == "PerClass")
         self.told = tuple(name for name in formula.targets if name == "first_class")
         items = [f"{name}.item" for name in (*self.full, *self.per_class)]
         items += [f"{name}.copy" for name in self.full]
-        slots = fields(
-            self.named.all,
-            (*items, *formula.numbers, *self.told, "tile", "staged", "block", "blocks", "subs"),
-        )
+        own = ("tile", "staged", "block", "blocks", "subs")
+        slots = fields(self.named.all, (*items, *formula.numbers, *self.told, *own, *more))
         name = f"rows.{formula.name}.{_digest(self.graphs)}"
         super().__init__(name, slots, {each: each for each in self.named.all})
+
+    def share(self, code: Code, parameters: Parameters) -> Mapping[str, Value]:
+        """Numbers of the formula that a plan does not have."""
+        return {}
 
     def first_slots(self, plan: Plan) -> Sequence[int]:
         return [self.slots[f"{name}.at"] for name in self.named.all]
@@ -664,7 +844,7 @@ class RowKernel(ClassKernel):
         return tuple((one.option, "i64" if one.whole else "f64", 1) for one in plan.free)
 
     def schedule(self, plan: Plan) -> Schedule:
-        return _scheduled(self.formula.graph(plan.numbers))
+        return _scheduled(self.graphs if self.specialized else self.formula.graph(plan.numbers))
 
     def numbers(self, plan: Plan) -> Mapping[str, int]:
         items = {
@@ -682,7 +862,11 @@ class RowKernel(ClassKernel):
         return {
             **items,
             **copies,
-            **{name: double(plan.numbers[name]) for name in self.formula.numbers},
+            **{
+                name: double(plan.numbers[name])
+                for name in self.formula.numbers
+                if name in plan.numbers
+            },
             **{name: plan.numbers[name] for name in self.told},
         }
 
@@ -704,13 +888,16 @@ class RowKernel(ClassKernel):
         # Of rows: half of the room that a slot has, so that the last block has at least as many classes.
         slots = where(staged, saved + len(self.full) + len(self.per_class), max(saved, 1))
         half = ROOM // (2 * slots)
-        room = ROOM // (lanes * schedule.slots()[1])
+        chunk = least(half, CHUNK)
+        half = where(classes < 2 * half, half, chunk) if saved else chunk
+        room = ROOM // (TOGETHER * lanes * schedule.slots()[1])
         # Few positions are cut into enough pieces for many threads.
-        subs = most(least(least(room // classes, SUBS), positions // (lanes * PARTS)), 1)
+        most_lines = least(room // classes, SUBS // TOGETHER)
+        subs = TOGETHER * most(least(most_lines, positions // (TOGETHER * lanes * PARTS)), 1)
         blocks = where(by_rows, most(classes // half, 1), ceil_div(classes, room))
         problem.put(
             staged=flag(staged), block=where(by_rows, half, room), blocks=blocks,
-            subs=where(by_rows, 1, subs),
+            subs=subs,
         )  # fmt: skip
         width = subs * lanes
         together = most(PIECE // (classes * width), 1) * width
@@ -721,13 +908,15 @@ class RowKernel(ClassKernel):
     def kernels(self, plan: Plan, variant: int) -> Kernels:
         kinds = Kinds(plan, self.named)
         schedule = self.schedule(plan)
-        emit = (emit_rows, emit_positions)[variant](schedule, self.named, kinds, self.slots)
+        emit = (emit_rows, emit_positions)[variant](
+            schedule, self.named, kinds, self.slots, self.share
+        )
         how = ("rows", "positions")[variant]
         name = f"{self.name}.{_digest(schedule.graph)}.{how}.{kinds.text}"
         return Kernels(compiled(name, emit))
 
     def variants(self) -> Iterator[Plan]:
-        results = list(zip(self.named.outputs, self.graphs.results, strict=True))
+        results = list(zip(self.named.written, self.graphs.results, strict=True))
         numbers = {
             "ignore_index": -100,
             "first_class": 0,

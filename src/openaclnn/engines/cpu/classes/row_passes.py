@@ -1,25 +1,34 @@
 """The passes of a row formula over a line: one row with its classes in the lanes, or as many positions as a vector has lanes.
 
 `Schedule` orders a formula's graph into phases, each a loop over the classes. A level has one for its reductions, and another one for totals of
-powers of its largest; the last one writes. `Passes` writes the code. Elements are FLOAT; what is computed once a row is FLOAT64, so that the
+powers of its largest: a block's largest is known before its powers are computed, and what was summed of the blocks before is lowered where it is
+larger, so that memory is read once. The last phase writes. `Passes` writes the code. Elements are FLOAT; what is computed once a row is FLOAT64, so that the
 numbers of a row lose nothing: sums neither by the length of a row nor by narrow vectors, logarithms not near 1. How a line lies, what is loaded
 and stored, and which loop walks it, a `Line` says.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from openaclnn.engines.cpu.arithmetic.functions import Exp, log1p_32, power64
+from openaclnn.engines.cpu.arithmetic.functions import (
+    Exp,
+    ShiftedExp,
+    log1p_32,
+    log1p_short,
+    power64,
+)
 from openaclnn.engines.cpu.arithmetic.numerics import paired
 from openaclnn.engines.cpu.formulas.words import HEAVY, Words, Words64
 from openaclnn.engines.formulas.rows import REDUCTIONS, Graph, Node
 from openaclnn.engines.machine.code import Code
-from openaclnn.engines.machine.values import Shape, Value, Variable
+from openaclnn.engines.machine.values import Shape, Value, Variable, fma
 
 __all__ = ["Line", "Passes", "Phase", "Schedule"]
 
@@ -36,6 +45,52 @@ def is_power_of_largest(node: Node) -> bool:
         return False
     a, top = node.of[0].of
     return top.what == "largest" and top.of[0] is a
+
+
+def is_never_above_0(node: Node) -> bool:
+    """Whether a value is minimum(a, 0)."""
+    return node.what == "minimum" and node.of[1].what == "constant" and node.of[1].name == 0.0
+
+
+def is_power_times_number(node: Node) -> bool:
+    """Whether a value is exp(a) * b, of which b is the same for all classes, and a an operand, which may be anything."""
+    power = node.of[0] if node.what == "*" else node
+    return power.what == "exp" and power is not node and power.of[0].kind == "Row" and "c" not in node.of[1].axes  # fmt: skip
+
+
+def is_count(node: Node) -> bool:
+    """Whether a total is of 1 and 0, which FLOAT adds up exactly."""
+    chosen = node.of[0]
+    return node.what == "total" and chosen.what == "where" and {one.name for one in chosen.of[1:]} == {0.0, 1.0}  # fmt: skip
+
+
+def others_of(node: Node) -> Node | None:
+    """Of the sum of exp(a - largest(a)) over all classes but one of the largest, as formulas write it (`engines/formulas/cross_entropy.py`): that power."""
+    if node.what != "+" or node.of[0].what != "total" or node.of[1].what != "-":
+        return None
+    powers, (ties, one) = node.of[0].of[0], node.of[1].of
+    if powers.what != "where" or not (ties.what == "total" and is_count(ties)) or one.name != 1.0:
+        return None
+    tie, zero, power = powers.of
+    if not is_power_of_largest(power) or zero.name != 0.0 or ties.of[0].of[0] is not tie:
+        return None
+    return power if tie.what == "==" and tie.of == power.of[0].of else None
+
+
+def spread_of(node: Node) -> tuple[Node, Node, Node | None, float] | None:
+    """Of a total of weight * (a - largest(a)) * part, as smoothing has it: a, its largest, the weight or None, the part."""
+    if node.what != "total" or node.level < 2:
+        return None
+    below, weight = node.of[0], None
+    if below.what == "*" and below.of[0].kind == "PerClass":
+        weight, below = below.of
+    if below.what != "fma" or below.of[1].what != "constant" or below.of[2].what != "neg":
+        return None
+    (a, part, _), product = below.of, below.of[2].of[0]
+    if product.what != "*" or product.of[1].name != part.name:
+        return None
+    top = product.of[0]
+    return (a, top, weight, part.name) if top.what == "largest" and top.of[0] is a else None
 
 
 def is_reciprocal(node: Node) -> bool:
@@ -55,24 +110,56 @@ class Phase:
     uses: tuple[Node, ...] = ()  # what was saved before
 
     @property
+    def others(self) -> bool:
+        """Whether powers are computed, for so long that memory would rest."""
+        return any(node.what == OTHERS for node in self.reductions)
+
+    @property
     def roots(self) -> tuple[Node, ...]:
         return (*(node.of[0] for node in self.reductions), *(node for _, node in self.writes))
+
+
+OTHERS = "others"
+
+
+def _needed(graph: Graph) -> list[Node]:
+    """What results need, in order, with the sums of `others_of` as reductions."""
+    seen: dict[int, Node] = {}
+    waiting = list(graph.results)
+    while waiting:
+        node = waiting.pop()
+        if node.index not in seen:
+            power = others_of(node)
+            new = node if power is None else dataclasses.replace(node, what=OTHERS, of=(power,))
+            seen[node.index] = new
+            waiting += new.of
+    return [seen[index] for index in sorted(seen)]
 
 
 class Schedule:
     """A formula's phases, in order; its numbers a row, and which of them elements are computed with."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph, needed = graph, graph.needed(graph.results)
+        self.graph, needed = graph, _needed(graph)
         self.rows = [node for node in needed if "c" not in node.axes]
-        reductions = [node for node in needed if node.what in REDUCTIONS]
+        reductions = [node for node in needed if node.what in (*REDUCTIONS, OTHERS)]
+        self.others = {node.index for node in reductions if node.what == OTHERS}
+        # Powers of which the largest is left out of a sum, by their largest.
+        self.shifted = {node.of[0].index: node.of[0].of[0].of[1] for node in reductions if node.what == OTHERS}  # fmt: skip
         self.levels = max((node.level for node in reductions), default=0)
         self.phases: list[Phase] = []
+        self.early: set[int] = set()  # reductions of a level that are known with the one before
         for level in range(1, self.levels + 1):
+            # What follows a largest as it rises is known with it, unless that would be one more pass beside what cannot.
+            mine = [n for n in reductions if n.level == level and n.index not in self.early]
+            later = [n for n in reductions if n.level == level + 1 and n.online is None]
+            if all(n.what == OTHERS or spread_of(n) is not None for n in later):
+                self.early |= {n.index for n in later}
             for online in (False, True):
-                mine = [n for n in reductions if n.level == level and (n.online is not None) == online]  # fmt: skip
-                if mine:
-                    self.phases.append(Phase(level, tuple(mine), online))
+                chosen = [n for n in mine if (n.online is not None) == online]
+                chosen += [n for n in later if online and n.index in self.early]
+                if chosen:
+                    self.phases.append(Phase(level, tuple(chosen), online))
         writes = tuple((k, node) for k, node in enumerate(graph.results) if "c" in node.axes)
         if writes:
             early = max(node.level for _, node in writes) < self.levels
@@ -112,14 +199,25 @@ class Schedule:
             saved |= {node.index: node for node in phase.saves}
         self.saved = saved
 
-    def place(self, phase: Phase) -> int:
-        return next(place for place, each in enumerate(self.phases) if each is phase)
+    def read_behind(self, phase: Phase) -> set[str]:
+        """The operands that phases after one read, of which those of its level have nothing that is kept where rows are long."""
+        nodes = []
+        for each in self.phases:
+            if each.level > phase.level:
+                nodes += self.reached(each.roots, each.uses)
+            elif each.level == phase.level and each.online and not phase.online:
+                nodes += self.reached(each.roots)
+        return {node.name for node in nodes if node.what == "input"}
 
     @property
     def short(self) -> int:
         """Vectors of classes up to which rows are better off beside others: what is computed once a row would take longest."""
+        if self.others:
+            # Of 128 and 190 classes these take 0.7 of the time that rows do; results with classes, 0.9 and 1.2.
+            return 9 if any(phase.writes for phase in self.phases) else 12
         heavy = any(node.what in HEAVY for node in self.rows)
-        return 4 + 3 * heavy if any(phase.online for phase in self.phases) else 1
+        several = self.levels > 1 or any(phase.online for phase in self.phases)
+        return 4 + 3 * heavy if several else 1 + 2 * heavy
 
     def slots(self) -> tuple[dict[Any, int], int]:
         """Where operands with classes lie if all of them are copied, by their names, and saved values, by their indices; and how many places that
@@ -128,9 +226,8 @@ class Schedule:
         rows = [node.name for node in self.graph.nodes if node.kind == "Row"]
         places: dict[Any, int] = {name: place for place, name in enumerate(rows)}
         many = len(rows)
-        for number, phase in enumerate(self.phases):
-            roots = [root for later in self.phases[number + 1 :] for root in later.roots]
-            used = {node.name for node in self.reached(roots, self.saved.values())}
+        for phase in self.phases:
+            used = self.read_behind(phase)
             taken = {places[index] for index in self.saved if index in places}
             spare = [
                 places[name] for name in rows if name not in used and places[name] not in taken
@@ -150,11 +247,12 @@ class Schedule:
 class Line(Protocol):
     """One row, or a vector of positions, being walked."""
 
-    several: (
-        Value  # whether a line is walked in several blocks, so that nothing is kept between phases
-    )
+    one_row: bool  # a line is a row, not vectors of positions
+    several: Value
+    """Whether a line is walked in several blocks, so that nothing is kept between phases."""
 
     classes: Value
+    start: Value  # the class that a block begins with
 
     def blocks(self, phases: list[Phase], body: Callable[[Value, Value], None]) -> None:
         """`body(number, count)` for each block of classes, which lies ready meanwhile."""
@@ -174,8 +272,20 @@ class Line(Protocol):
 
     def write(self, result: int, index: Value, values: Value) -> None: ...
 
+    def write_at_target(self, result: int, target: Node, value: Value) -> None:
+        """The element of a row's target, if it is one of the block's."""
+
+    def fill(self, result: int, number: float, count: Value) -> None:
+        """All elements of a row's block."""
+
     def number(self, node: Node) -> Value:
         """What is known of the line before it is walked: FLOAT64, or a truth value."""
+
+    def filled(self, kind: str, number: float) -> Value:
+        """A number in all lanes of what is reduced."""
+
+    def folded(self, values: Value, join: Callable[[Value, Value], Value]) -> Value:
+        """Some classes, as such lanes."""
 
     def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
         """The line's number of a vector of them."""
@@ -197,36 +307,47 @@ def larger(first: Value, second: Value) -> Value:
 class _Largest:
     """A running maximum, and whether there was NaN."""
 
-    def __init__(self, code: Code) -> None:
-        self.top = code.variable(code.constant("f32", -math.inf, code.lanes))
-        self.nan = code.variable(code.constant("f32", 0.0, code.lanes).is_nan())
+    def __init__(self, code: Code, line: Line) -> None:
+        self.line, self.lowest = line, line.filled("f32", -math.inf)
+        self.top = code.variable(self.lowest)  # of a block
+        self.so_far, self.of_block = (code.variable(line.reduced(self.lowest, larger)) for _ in range(2))  # fmt: skip
+        self.nan = code.variable(line.filled("f32", 0.0).is_nan())
 
     def take(self, values: Value) -> None:
+        self.top.set(larger(self.top.get(), self.line.folded(values, larger)))
+        if not self.line.one_row:
+            self.nan.set(self.nan.get() | values.is_nan())
+            return
         streams = values.streams()
-        self.top.set(larger(self.top.get(), paired(streams, larger)))
         pairs = zip(streams[::2], streams[1::2] or streams, strict=True)
         found = [first.unordered(second) for first, second in pairs]
         self.nan.set(self.nan.get() | paired(found, operator.or_))
 
-    def so_far(self, line: Line) -> Value:
-        return line.reduced(self.top.get(), larger)
+    def fold(self) -> None:
+        """After a block."""
+        self.of_block.set(self.line.reduced(self.top.get(), larger))
+        self.so_far.set(larger(self.so_far.get(), self.of_block.get()))
+        self.top.set(self.lowest)
 
     def get(self, line: Line) -> Value:
-        top = self.so_far(line)
-        return line.any(self.nan.get()).choose(math.nan, top).to("f64")
+        return line.any(self.nan.get()).choose(math.nan, self.so_far.get()).to("f64")
 
 
 class _Total:
     """A running sum in FLOAT64, of numbers that are FLOAT64 before they are added: so small ones keep their digits beside large ones, and a row has
     the same bits in either way that it is walked, but where sums cancel."""
 
-    def __init__(self, code: Code) -> None:
-        self.sum = code.variable(code.constant("f64", 0.0, code.lanes))
+    def __init__(self, code: Code, line: Line) -> None:
+        self.line = line
+        self.sum = code.variable(line.filled("f64", 0.0))
 
     def take(self, values: Value) -> None:
-        self.sum.set(self.sum.get() + paired(values.to("f64").streams(), operator.add))
+        self.sum.set(self.sum.get() + self.line.folded(values.to("f64"), operator.add))
 
-    def scale(self, factor: Value) -> None:
+    def fold(self) -> None:
+        """After a block."""
+
+    def lower(self, factor: Value) -> None:
         self.sum.set(self.sum.get() * factor)
 
     def add(self, other: _Total, factor: Value) -> None:
@@ -236,6 +357,52 @@ class _Total:
         return line.reduced(self.sum.get(), operator.add)
 
 
+class _Spread(_Total):
+    """The sum of weight * (a - largest(a)) * part, and that of the weights."""
+
+    def __init__(self, code: Code, line: Line) -> None:
+        super().__init__(code, line)
+        self.weights = _Total(code, line)
+
+    def lower_by(self, rise: Value, weights: Value) -> None:
+        """As if the largest had been another one."""
+        self.sum.set(self.sum.get() + weights * rise)
+
+
+class _Others(_Total):
+    """The sum of powers of a largest without its own 1, beside which small ones would lose their digits: near a loss of 0 all digits are theirs. Those that
+    are as large are counted instead."""
+
+    def __init__(self, code: Code, line: Line) -> None:
+        super().__init__(code, line)
+        self.zero = line.filled("f32", 0.0)
+        self.tied = code.variable(self.zero)
+        self.ties = code.variable(line.filled("f64", 0.0))
+
+    def take_others(self, powers: Value, tie: Value) -> None:
+        self.take(tie.choose(0.0, powers))
+        tied = self.tied.get()
+        if self.line.one_row:
+            for each in tie.streams():
+                tied = each.choose(tied + 1.0, tied)
+        else:
+            tied = tie.choose(tied + 1.0, tied)
+        self.tied.set(tied)
+
+    def fold(self) -> None:
+        self.ties.set(self.ties.get() + self.tied.get().to("f64"))
+        self.tied.set(self.zero)
+
+    def lower_others(self, factor: Value, before: Value, raised: Value) -> None:
+        """Where the largest is raised: by a factor, what was summed before, with its own factor then."""
+        old = self.sum.get() * before + self.ties.get()
+        self.sum.set(raised.choose(old * factor, self.sum.get()))
+        self.ties.set(raised.choose(0.0, self.ties.get()))
+
+    def others(self, line: Line, factor: Value) -> Value:
+        return self.get(line) * factor + (line.reduced(self.ties.get(), operator.add) - 1.0)
+
+
 class Passes:
     """The passes over lines, being written."""
 
@@ -243,27 +410,36 @@ class Passes:
         self.code, self.schedule = code, schedule
         self.words, self.words64 = (kind(code, lambda lanes: 0.0) for kind in (Words, Words64))
         self._powers: dict[str, Exp] = {}
+        self._shifted: ShiftedExp | None = None
 
     def over(self, line: Line) -> None:
         """All of a line."""
         self.known: dict[int, Value] = {}  # FLOAT64, and truth values
         self.numbers: dict[int, Value] = {}  # the same for elements, FLOAT
         self.reciprocals: dict[int, Value] = {}
-        self._settle(line, 0, {})
+        # Of a largest: what powers are computed with, and their factor.
+        self.shifts: dict[int, tuple[tuple[Value, Value, Value], Value]] = {}
+        self.reduced: dict[int, Value] = {}
+        self.finite: dict[int, Value] = {}  # what is subtracted instead of a largest so far
+        self.apart = True  # whether classes may be as large as the largest, which sums leave out
+        self._settle(line, 0)
         phases = self.schedule.phases
-        for level in sorted({phase.level for phase in phases}):
-            self._level(line, level, [phase for phase in phases if phase.level == level])
+        for level in range(1, self.schedule.levels + 2):
+            mine = [phase for phase in phases if phase.level == level]
+            if mine:
+                self._reduce(line, mine)
+            self._settle(line, level)
         for number, node in enumerate(self.schedule.graph.results):
             if "c" not in node.axes:
                 line.put(number, self.known[node.index])
 
-    def _settle(self, line: Line, level: int, reduced: Mapping[int, Value]) -> None:
+    def _settle(self, line: Line, level: int) -> None:
         """Compute what is known of the line after a level."""
         for node in self.schedule.rows:
             if node.level != level:
                 continue
-            if node.what in REDUCTIONS:
-                value = reduced[node.index]
+            if node.index in self.reduced:
+                value = self.reduced[node.index]
             elif node.what in ("input", "number", "at", "is_counted", "is_inside", "index_of"):
                 if node.kind == "Target":
                     continue
@@ -280,10 +456,22 @@ class Passes:
                 self.reciprocals[node.index] = value
                 if node.sums_powers:
                     self.reciprocals[node.index] = (1.0 / value).to("f32")
+            tops = {top.index for top in self.schedule.shifted.values()}
+            if node.index in tops - self.shifts.keys():
+                self.shifts[node.index] = self._shifted_exp().shift(value)
+
+    def _shifted_exp(self) -> ShiftedExp:
+        if self._shifted is None:
+            with self.code.once():
+                self._shifted = ShiftedExp(self.code)
+        return self._shifted
 
     def _number(self, node: Node) -> Value:
         """What is computed once a row."""
         operands = [self.known[one.index] for one in node.of]
+        if node.what == "log1p" and node.of[0].index in self.schedule.others:
+            # To what FLOAT can show, for a third of the time.
+            return log1p_short(self.code, operands[0])
         if node.what == "log" and node.of[0].sums_powers:
             # Of 1 and more: what is more than 1 has all digits that FLOAT shows, for a third of the time.
             return log1p_32(self.code, (operands[0] - 1.0).to("f32")).to("f64")
@@ -297,101 +485,253 @@ class Passes:
         value: Value = operation(*terms)
         return value
 
-    def _level(self, line: Line, level: int, phases: list[Phase]) -> None:
+    def _reduce(self, line: Line, phases: list[Phase]) -> None:
+        """The phases of a level, block after block."""
         code = self.code
-        running: dict[int, _Largest | _Total] = {}
+        running: dict[int, Any] = {}
+        before: dict[int, Variable] = {}
+        shifts: dict[int, list[Variable]] = {}
         for phase in phases:
             for node in phase.reductions:
-                running[node.index] = (_Total if node.what == "total" else _Largest)(code)
-        tops = {n.online.index: n.online for p in phases if p.online for n in p.reductions if n.online is not None}  # fmt: skip
-        before: dict[int, Variable] = {}
-        for index in tops:
-            lowest = running[index].so_far(line)  # type: ignore[union-attr]
-            before[index] = code.variable(lowest)
+                running[node.index] = self._kind(phase, node)(code, line)
+                if phase.online:
+                    top = self._top_of(node)
+                    lowest = running[top].so_far.get()
+                    before[top] = code.variable(lowest)
+                    if node.what == OTHERS:
+                        shift, factor = self._shifted_exp().shift(lowest.to("f64"))
+                        shifts[top] = [code.variable(one) for one in (*shift, factor)]
+
+        def summed(phase: Phase, number: Value, count: Value, apart: bool) -> None:
+            for top in before if phase.online else ():
+                if apart:
+                    self._raise(line, phase, number, top, running, before[top], shifts.get(top))
+                self._have(line, top, running[top].so_far.get(), shifts.get(top))
+            self.apart = apart
+            self._phase(line, phase, count, running)
 
         def block(number: Value, count: Value) -> None:
             for phase in phases:
-                if phase.online:
-                    self._raise(line, phase, number, running, before)
-                self._phase(line, phase, count, running)
+                if line.one_row and phase.online and shifts:
+                    # Of most blocks no class is as large as the largest before, and none has to be left out.
+                    highest = [running[top].of_block.get() >= before[top].get() for top in before]
+                    with code.either(functools.reduce(operator.or_, highest)) as (some, none):
+                        with some:
+                            summed(phase, number, count, apart=True)
+                        with none:
+                            summed(phase, number, count, apart=False)
+                else:
+                    summed(phase, number, count, apart=True)
+                for node in phase.reductions:
+                    running[node.index].fold()
 
         line.blocks(phases, block)
-        reduced = {index: each.get(line) for index, each in running.items()}
+        for top, variables in shifts.items():
+            self.shifts[top] = _shift_of(variables)
         for phase in phases:
             for node in phase.reductions:
-                if node.online is not None:
-                    # Powers of an infinite largest are none.
-                    top = reduced[node.online.index]
-                    reduced[node.index] = reduced[node.index] + (top - top)
-        self._settle(line, level, reduced)
+                self.reduced[node.index] = self._line_total(line, node, running)
+
+    def _kind(self, phase: Phase, node: Node) -> type[_Largest | _Total]:
+        if node.what in ("largest", OTHERS):
+            return _Others if node.what == OTHERS else _Largest
+        return _Spread if phase.online and spread_of(node) is not None else _Total
+
+    def _top_of(self, node: Node) -> int:
+        """Of a total that follows a largest: that."""
+        spread = spread_of(node)
+        if node.what == OTHERS:
+            return self.schedule.shifted[node.of[0].index].index
+        top = node.online if spread is None else spread[1]
+        assert top is not None
+        return top.index
+
+    def _line_total(self, line: Line, node: Node, running: Mapping[int, Any]) -> Value:
+        """What a reduction has come to."""
+        value: Value
+        if node.what == OTHERS:
+            top = self._top_of(node)
+            value = running[node.index].others(line, self.shifts[top][1])
+            largest = self.reduced[top] if top in running else self.known[top]
+            return largest.is_nan().choose(math.nan, value)
+        value = running[node.index].get(line)
+        if node.online is not None:
+            # Powers of an infinite largest are none.
+            largest = self.reduced[node.online.index]
+            value = value + (largest - largest)
+        return value
+
+    def _raw(self, line: Line, node: Node, known: dict[int, Value], index: Value, shape: Shape) -> Value:  # fmt: skip
+        """A power of the largest without its factor."""
+        key = -1 - node.index
+        if key not in known:
+            operand = self._element(line, node.of[0].of[0], known, index, shape)
+            shift, _ = self.shifts[self.schedule.shifted[node.index].index]
+            known[key] = self._shifted_exp().power(operand, shift)
+        return known[key]
 
     def _raise(
-        self, line: Line, phase: Phase, number: Value, running: Mapping[int, Any], before: Mapping[int, Variable]
+        self, line: Line, phase: Phase, number: Value, top: int, running: Mapping[int, Any], before: Variable,
+        shift: list[Variable] | None,
     ) -> None:  # fmt: skip
-        """Have the largest so far for the powers of a block, and what was summed before as if it had been that."""
-        code = self.code
-        for index, variable in before.items():
-            top = running[index].so_far(line)
-            with code.when(number > 0):
-                old = variable.get().to("f64")
-                factor = power64(code, old - top.to("f64"))
+        """Have what was summed before as if the largest had been that of a block, where it is larger."""
+        code, highest = self.code, running[top].so_far.get()
+        raised = highest > before.get()
+        with code.when(_any(raised)):
+            known, old = highest.to("f64"), before.get().to("f64")
+            new = None if shift is None else self._shifted_exp().shift(known)
+            with code.when(number > 0, likely=False):
+                factor = power64(code, old - known)
                 factor = (old == -math.inf).choose(0.0, factor)
-                rescaled = [n for n in phase.reductions if n.online is not None and n.online.index == index]  # fmt: skip
+                rescaled = [node for node in phase.reductions if self._top_of(node) == top]
                 for node in rescaled:
-                    if (
-                        not node.sums_powers
-                    ):  # those that the powers' total has not been rescaled for
-                        fall = (old == -math.inf).choose(0.0, old - top.to("f64"))
+                    if node.online is not None and not node.sums_powers:
+                        # Those that the powers' total has not been rescaled for.
+                        fall = (old == -math.inf).choose(0.0, old - known)
                         running[node.index].add(running[node.of[1].index], fall)
                 for node in rescaled:
-                    running[node.index].scale(factor)
-            variable.set(top)
-            # A block of minus infinity alone adds nothing, if there are others.
-            self.numbers[index] = (line.several & (top == -math.inf)).choose(0.0, top)
+                    total = running[node.index]
+                    self._lower(line, node, total, factor, old - known, raised, new, shift)
+            if shift is not None and new is not None:
+                for variable, value in zip(shift, (*new[0], new[1]), strict=True):
+                    variable.set(value)
+            before.set(highest)
+
+    def _have(self, line: Line, top: int, highest: Value, shift: list[Variable] | None) -> None:
+        """Have the largest so far for what is computed with it."""
+        # A block of minus infinity alone adds nothing, if there are others.
+        self.finite[top] = (line.several & (highest == -math.inf)).choose(0.0, highest)
+        self.numbers[top] = self.finite[top] if shift is None else highest
+        if shift is not None:
+            self.shifts[top] = _shift_of(shift)
+
+    def _lower(
+        self, line: Line, node: Node, total: Any, factor: Value, rise: Value, raised: Value, new: Any, shift: Any
+    ) -> None:  # fmt: skip
+        """What was summed before a largest rose."""
+        spread = spread_of(node)
+        if node.what == OTHERS:
+            total.lower_others(factor / new[1], shift[-1].get(), raised)
+        elif spread is None:
+            total.lower(factor)
+        else:
+            _, _, weight, part = spread
+            # Nothing was summed below all numbers.
+            rise = (rise > -math.inf).choose(rise * part, 0.0)
+            count = line.start.to("f64") * (1 / self.code.lanes if line.one_row else 1.0)
+            total.lower_by(rise, count if weight is None else total.weights.sum.get())
 
     def _phase(self, line: Line, phase: Phase, count: Value, running: Mapping[int, Any]) -> None:
         if not phase.uses:
-            self._loop(line, phase, count, running, ())
+            self._written(line, phase, count, running, ())
             return
         with self.code.either(line.several) as (several, alone):
             with several:
-                self._loop(line, phase, count, running, ())
+                self._written(line, phase, count, running, ())
             with alone:
-                self._loop(line, phase, count, running, phase.uses)
+                self._written(line, phase, count, running, phase.uses)
+
+    def _written(
+        self, line: Line, phase: Phase, count: Value, running: Mapping[int, Any], uses: tuple[Node, ...]
+    ) -> None:  # fmt: skip
+        """A loop; of one row, what all its elements share is decided before, and its target's element written after it."""
+        if not line.one_row or phase.reductions or phase.saves:
+            self._loop(line, phase, count, running, uses)
+            return
+        guards, fills, targets, values = zip(
+            *(_peeled(node) for _, node in phase.writes), strict=True
+        )
+        if any(guard is not guards[0] for guard in guards):
+            self._loop(line, phase, count, running, uses)
+            return
+        numbers = [number for number, _ in phase.writes]
+        inner = dataclasses.replace(phase, writes=tuple(zip(numbers, values, strict=True)))
+
+        def write() -> None:
+            self._loop(line, inner, count, running, uses)
+            for number, target in zip(numbers, targets, strict=True):
+                if target is not None:
+                    line.write_at_target(number, target[0], self.numbers[target[1].index])
+
+        if guards[0] is None:
+            write()
+            return
+        with self.code.either(self.known[guards[0].index]) as (here, elsewhere):
+            with here:
+                write()
+            with elsewhere:
+                for number, fill in zip(numbers, fills, strict=True):
+                    line.fill(number, fill, count)
+
+    def _leaves(
+        self, line: Line, phase: Phase, uses: tuple[Node, ...], index: Value, shape: Shape
+    ) -> dict[int, Value]:
+        """What is loaded."""
+        known = {self._key(node): line.kept(node.index, index, shape) for node in uses}
+        for node in self.schedule.reached(phase.roots, uses):
+            if node.what == "input" and node.index not in known:
+                known[node.index] = line.load(node, index, shape)
+        return known
 
     def _loop(
         self, line: Line, phase: Phase, count: Value, running: Mapping[int, Any], uses: tuple[Node, ...]
     ) -> None:  # fmt: skip
         def leaves(index: Value, shape: Shape) -> dict[int, Value]:
-            """What is loaded."""
-            known = {node.index: line.kept(node.index, index, shape) for node in uses}
-            for node in self.schedule.reached(phase.roots, uses):
-                if node.what == "input" and node.index not in known:
-                    known[node.index] = line.load(node, index, shape)
-            return known
+            return self._leaves(line, phase, uses, index, shape)
 
         def body(
             shape: Shape, index: Value, mask: Value | None, loaded: dict[int, Value] | None
         ) -> None:
             known = dict(leaves(index, shape) if loaded is None else loaded)
             for node in phase.reductions:
+                if node.what == OTHERS:
+                    operand = self._element(line, node.of[0].of[0].of[0], known, index, shape)
+                    powers = self._raw(line, node.of[0], known, index, shape)
+                    tie = operand == self.numbers[self._top_of(node)]
+                    if mask is not None:
+                        tie, powers = tie & mask, mask.choose(powers, 0.0)
+                    if self.apart:
+                        running[node.index].take_others(powers, tie)
+                    else:
+                        running[node.index].take(powers)
+                    continue
+                spread = spread_of(node) if phase.online else None
+                if spread is not None:
+                    a, top, weight, part = spread
+                    shift = -(self.finite[top.index] * part)
+                    values = fma(self._element(line, a, known, index, shape), part, shift)
+                    if weight is not None:
+                        weights = self._element(line, weight, known, index, shape)
+                        counted = weights if mask is None else mask.choose(weights, 0.0)
+                        running[node.index].weights.take(counted)
+                        values = values * weights
+                    running[node.index].take(values if mask is None else mask.choose(values, 0.0))
+                    continue
                 values = _filled(self._element(line, node.of[0], known, index, shape), shape)
-                if mask is not None and node.what == "total":
+                if mask is not None and node.what != "largest":
                     values = mask.choose(values, 0.0)
                 running[node.index].take(values)
             results = [(k, self._element(line, node, known, index, shape)) for k, node in phase.writes]  # fmt: skip
             for node in phase.saves:
-                line.keep(node.index, index, known[node.index])
+                line.keep(node.index, index, known[self._key(node)])
             for number, values in results:
                 line.write(number, index, _filled(values, shape))
 
         line.each(count, phase, body, leaves)
+
+    def _key(self, node: Node) -> int:
+        return -1 - node.index if node.index in self.schedule.shifted else node.index
 
     def _power(self, span: str) -> Exp:
         if span not in self._powers:
             with self.code.once():  # its constants lie ready before the loops
                 self._powers[span] = Exp(self.code, None, span)
         return self._powers[span]
+
+    def _exp(self, node: Node, x: Value) -> Value:
+        if is_never_above_0(node.of[0]):
+            return self._power("negative")((x > 0.0).choose(0.0, x))
+        return self._power("negative" if is_power_of_largest(node) else "full")(x)
 
     def _element(
         self, line: Line, node: Node, known: dict[int, Value], index: Value, shape: Shape
@@ -400,20 +740,60 @@ class Passes:
         if "c" not in node.axes:
             return self.numbers[node.index]
         if node.index not in known:
-            if node.what == "is_target":
+            if node.index in self.schedule.shifted:
+                factor = self.shifts[self.schedule.shifted[node.index].index][1]
+                value = self._raw(line, node, known, index, shape) * factor.to("f32")
+            elif is_power_times_number(node) and node.of[0].index not in self.schedule.saved:
+                x, factor = (self._element(line, one, known, index, shape) for one in (node.of[0].of[0], node.of[1]))  # fmt: skip
+                value = self._power("full").times(x, factor)
+            elif node.what == "is_target":
                 value = line.is_target(node.of[0], index, shape)
             else:
-                operands = [self._element(line, one, known, index, shape) for one in node.of]
+                of = (
+                    node.of[0].of[:1]
+                    if node.what == "exp" and is_never_above_0(node.of[0])
+                    else node.of
+                )
+                operands = [self._element(line, one, known, index, shape) for one in of]
                 if node.what == "rounded":
                     value = line.rounded(operands[0])
                 elif is_reciprocal(node):
                     value = operands[0] * self.reciprocals[node.of[1].index]
                 elif node.what == "exp" and len(operands) == 1:
-                    value = self._power("negative" if is_power_of_largest(node) else "full")(operands[0])  # fmt: skip
+                    value = self._exp(node, operands[0])
                 else:
                     value = self._computed(self.words, node, operands)
             known[node.index] = value
         return known[node.index]
+
+
+def _peeled(node: Node) -> tuple[Node | None, float, tuple[Node, Node] | None, Node]:
+    """Of where(g, where(is_target(t), a, b), 0), with numbers a row g and a: g, 0, (t, a), b; None for what is not there."""
+    guard, fill, target = None, 0.0, None
+    if (
+        node.what == "where"
+        and "c" not in node.of[0].axes
+        and node.of[2].what == "constant"
+        and "c" in node.of[1].axes
+    ):
+        guard, fill, node = node.of[0], node.of[2].name, node.of[1]
+    if (
+        node.what == "where"
+        and node.of[0].what == "is_target"
+        and "c" not in node.of[1].axes
+        and "c" in node.of[2].axes
+    ):
+        target, node = (node.of[0].of[0], node.of[1]), node.of[2]
+    return guard, fill, target, node
+
+
+def _shift_of(variables: list[Variable]) -> tuple[tuple[Value, Value, Value], Value]:
+    base, lowest, rounder, factor = (variable.get() for variable in variables)
+    return (base, lowest, rounder), factor
+
+
+def _any(truths: Value) -> Value:
+    return paired(truths.streams(), operator.or_).reduce("or") if truths.lanes else truths
 
 
 def _filled(values: Value, shape: Shape) -> Value:

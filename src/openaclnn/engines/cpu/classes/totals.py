@@ -5,7 +5,7 @@ The order does not depend on threads, so the same bits come out of every run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from openaclnn.engines.cpu.classes.parameters import AXES, GROUP, Parameters, Targets
@@ -54,19 +54,15 @@ def runs(
 
 def each_piece(
     code: Code, parameters: Parameters, first: Value, last: Value, operands: tuple[str, ...],
-    body: Callable[[list[Value], Value], None], begin: Callable[[Value, Value], None] | None = None,
-    end: Callable[[Value], None] | None = None,
+    body: Callable[[list[Value], Value], None], begin: Callable[[Value, Value], None],
 ) -> None:  # fmt: skip
-    """`runs` of some pieces of work, each of `tile` positions; `begin(start, stop)` before and `end(piece)` after each."""
+    """`runs` of some pieces of work, each of `tile` positions; `begin(start, stop)` before each."""
     unit, positions = parameters["tile"], parameters["positions"]
     with code.loop(first, last) as piece:
         start = piece * unit
         stop = (start + unit).least(positions)
-        if begin is not None:
-            begin(start, stop)
+        begin(start, stop)
         runs(code, parameters, start, stop, operands, body)
-        if end is not None:
-            end(piece)
 
 
 def sum_targets(
@@ -185,7 +181,7 @@ def in_blocks(
     return [total.get() for total in totals]
 
 
-def emit_totals(target: str, weight: str, slots: dict[str, int]) -> Emit:
+def emit_totals(target: str, weight: str, slots: Mapping[str, int]) -> Emit:
     """The kernel that leaves one block's sums in scratch memory: first those of targets, then of weights."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
@@ -232,30 +228,26 @@ class Sums(NamedTuple):
     weight_sum: Value
     infinite_sum: Value
 
-    def times(self, smooth: Value) -> Value:
-        """The sum of smooth * weight over all classes, of which each term may be infinite, or NaN."""
-        infinite = abs(smooth) == float("inf")
-        each: Value = infinite.choose(smooth * self.infinite_sum, smooth * self.weight_sum)
-        return each
-
 
 def sums_of(code: Code, parameters: Parameters, target: str) -> Sums:
-    positions, classes, scratch = parameters["positions"], parameters["classes"], parameters.scratch
-    mean = parameters.flag("mean")
-    weighted = parameters.flag("weighted")
-    zero = code.integer(0)
+    positions, scratch = parameters["positions"], parameters.scratch
+    mean, zero = parameters.flag("mean"), code.integer(0)
     total, rows_counted = in_blocks(
         code, mean.choose(positions, zero), scratch, zero, 2,
         lambda start, stop: sum_targets(code, parameters, start, stop, target, "f32"),
     )  # fmt: skip
+    weights = sums_of_weights(code, parameters, scratch)
+    return Sums(mean.choose(total, 1.0), mean.choose(rows_counted, 1.0), *weights)
+
+
+def sums_of_weights(code: Code, parameters: Parameters, scratch: Value) -> tuple[Value, Value]:
+    """The sum of all weights, and of infinity times each."""
+    classes, weighted = parameters["classes"], parameters.flag("weighted")
     weight_sum, infinite_sum = in_blocks(
-        code, weighted.choose(classes, zero), scratch,
-        block_count(positions), 2,
+        code, weighted.choose(classes, 0), scratch, block_count(parameters["positions"]), 2,
         lambda start, stop: sum_weights(code, parameters, start, stop),
     )  # fmt: skip
-    return Sums(
-        mean.choose(total, 1.0),
-        mean.choose(rows_counted, 1.0),
+    return (
         weighted.choose(weight_sum, classes.to("f64")),
         weighted.choose(infinite_sum, float("inf")),
     )

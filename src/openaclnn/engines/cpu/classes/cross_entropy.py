@@ -1,0 +1,215 @@
+"""Cross entropy and its gradients: kernels of the row formulas in `engines/formulas/cross_entropy.py`.
+
+A plan chooses which of a formula's operands and results there are. What a formula takes of all positions, the sums of their weights, is computed before it
+(`totals.py`). A loss that is a sum or mean of all positions is left by each piece of work as a record of sums, which are added up last, in order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64
+from openaclnn.core.plan import Plan
+from openaclnn.engines.cpu.classes import totals
+from openaclnn.engines.cpu.classes.launches import Kernels, LaidRunner, Launches, Problem, example
+from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, objection, target_kind
+from openaclnn.engines.cpu.classes.row_formulas import Names, RowKernel
+from openaclnn.engines.cpu.registry import KERNELS, Runner, SizedRunner
+from openaclnn.engines.formulas import cross_entropy
+from openaclnn.engines.formulas.rows import RowFormula
+from openaclnn.engines.machine.cache import Emit, compiled
+from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.values import Value
+
+__all__ = ["CrossEntropy"]
+
+LOSS, SQUARE, WEIGHT, COUNTED, BOTH, LOG_PROB, LSE, TOP, REST = range(9)
+"""The results of the loss's formula."""
+RESULTS = {
+    "lossOut": BOTH, "zlossOut": SQUARE, "logProbOut": LOG_PROB, "lseForZlossOut": LSE, "topOut": TOP, "restOut": REST, "out": 0,
+}  # fmt: skip
+ADDED_UP = {LOSS: "", COUNTED: "", WEIGHT: "weighted", SQUARE: "squares"}
+"""What is added up over positions, with the switch without which nobody asks for it."""
+OPERANDS = {
+    "target": "target", "input": "x", "logProb": "log_prob", "gradLoss": "gradient", "weightOptional": "weight",
+    "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss", "top": "top", "rest": "rest",
+}  # fmt: skip
+OF_POSITIONS, OF_WEIGHTS = (
+    ("total_weight", "rows_counted"),
+    ("weight_sum", "infinite_sum"),
+)  # as `totals.Sums` has them
+FREE = {"lse_square_scale_for_zloss": "zloss_scale"}  # options that formulas call otherwise
+
+
+class _Kernel(RowKernel):
+    """Of plans with the same operands, results and switches."""
+
+    def __init__(
+        self, formula: RowFormula, switches: tuple[tuple[str, bool], ...], inputs: tuple[tuple[str, str], ...],
+        outputs: tuple[tuple[str, str], ...], target: str,
+    ) -> None:  # fmt: skip
+        graph, kinds, self.target = formula.graph(dict(switches)), dict(formula.operands), target
+        written = [name for name, role in outputs if role != "single"]
+        self.reduces = len(written) < len(outputs)
+        self.added_up = [
+            result for result, switch in ADDED_UP.items() if self.reduces and dict(switches).get(switch, True)
+        ]  # fmt: skip
+        results = [RESULTS[name] for name in written] + self.added_up
+        chosen = dataclasses.replace(graph, results=tuple(graph.results[k] for k in results))
+        singles = [name for name, role in inputs if role == "single"]
+        named = Names(
+            {name: kinds[name] for name, _ in inputs}, written, [name for name, _ in outputs], singles
+        )  # fmt: skip
+        taken = {node.name for node in chosen.needed(chosen.results) if node.what == "number"}
+        self.of_sums = taken & {*OF_POSITIONS, *OF_WEIGHTS}
+        # Sums over weights read these slots, which say nothing where there are none.
+        absent = [f"weight.{slot}" for slot in ("at", "offset", "class_step") if "weight" not in named.inputs]  # fmt: skip
+        super().__init__(formula, chosen, named, ("mean", "weighted", "records", *absent))
+        self.name += "".join(f".{name}" for name in (target, *singles, *(name for name, _ in outputs)))  # fmt: skip
+
+    def share(self, code: Code, parameters: Parameters) -> Mapping[str, Value]:
+        shared = {"class_count": parameters["classes"].to("f64")}
+        if self.of_sums - {*OF_WEIGHTS}:
+            sums = totals.sums_of(code, parameters, self.target)
+            shared |= dict(zip(OF_POSITIONS + OF_WEIGHTS, sums, strict=True))
+        elif self.of_sums:
+            # A loss's scratch memory is for its records.
+            sums_of_weights = totals.sums_of_weights(code, parameters, code.integer(0))
+            shared |= dict(zip(OF_WEIGHTS, sums_of_weights, strict=True))
+        return shared
+
+    def free_numbers(self, plan: Plan) -> Sequence[tuple[str, str, float]]:
+        return [(FREE.get(slot, slot), kind, by) for slot, kind, by in super().free_numbers(plan)]
+
+    def numbers(self, plan: Plan) -> Mapping[str, int]:
+        mean = plan.reduction == "mean" or plan.numbers.get("mean", False)
+        return {**super().numbers(plan), "mean": int(mean), "weighted": int("weight" in self.named.inputs)}  # fmt: skip
+
+    def cut(self, problem: Problem) -> Launches:
+        launches = super().cut(problem)
+        if self.reduces:
+            problem["records"] = launches.pieces
+            return launches._replace(left=launches.pieces * (8 * len(self.added_up)))
+        if not self.of_sums - {*OF_WEIGHTS}:
+            return launches
+        mean, weighted = problem["mean"], problem["weighted"]
+        positions, classes = problem["positions"], problem["classes"]
+        shared = launches.pieces > launches.grain
+        blocks = totals.blocks_first(mean, weighted, positions, classes, shared)
+        return launches._replace(sum_blocks=blocks)
+
+    def kernels(self, plan: Plan, variant: int) -> Kernels:
+        kernels = super().kernels(plan, variant)
+        if self.reduces:
+            dtypes = ".".join(operand.dtype.short for operand in plan.outputs)
+            finish = compiled(f"{self.name}.finish.{dtypes}", emit_finish(self, plan))
+            return kernels._replace(finish=finish)
+        if not self.of_sums - {*OF_WEIGHTS}:
+            return kernels
+        sums = totals.emit_totals(self.target, "f32", self.slots)
+        return kernels._replace(sums=compiled(f"{self.name}.totals", sums))
+
+
+def emit_finish(kernel: _Kernel, plan: Plan) -> Emit:
+    """The kernel that adds up records, one after another, and writes the loss."""
+    kinds = {operand.parameter: operand.dtype.short for operand in plan.outputs}
+
+    def emit(code: Code, arguments: Sequence[Value]) -> None:
+        parameters = Parameters(code, arguments[0], kernel.slots)
+        sums = [code.variable(code.double(0.0)) for _ in kernel.added_up]
+        with code.loop(0, parameters["records"]) as number:
+            record = code.array(parameters.scratch + number * (8 * len(sums)), "f64")
+            for slot, total in enumerate(sums):
+                total.set(total.get() + record.read(slot))
+        known = {result: total.get() for result, total in zip(kernel.added_up, sums, strict=True)}
+        mean = parameters.flag("mean")
+        loss = known[LOSS] / mean.choose(known.get(WEIGHT, known[COUNTED]), 1.0)
+        square = known.get(SQUARE, code.double(0.0)) / mean.choose(known[COUNTED], 1.0)
+        both = loss + square if SQUARE in known else loss
+        for name, value in (("lossOut", both), ("zlossOut", square)):
+            if name in kinds:
+                code.store(value.to("f32"), parameters.address(name), kinds[name])
+
+    return emit
+
+
+class CrossEntropy:
+    """The kernels of a formula, one for each combination of operands, results and switches. Plans are those of `example`."""
+
+    def __init__(self, formula: RowFormula, plan: Mapping[str, Any], **switches: bool) -> None:
+        self.formula, self.plan, self.switches = formula, plan, switches
+
+    def declines(self, plan: Plan) -> str | None:
+        return objection(plan, AXES)
+
+    def runner(self, plan: Plan) -> Runner:
+        return self._kernel(plan).runner(_in_float(plan))
+
+    def dynamic_shapes(self, plan: Plan) -> SizedRunner | None:
+        return self._kernel(plan).dynamic_shapes(_in_float(plan))
+
+    def dynamic_strides(self, plan: Plan) -> LaidRunner | None:
+        return self._kernel(plan).dynamic_strides(_in_float(plan))
+
+    def _kernel(self, plan: Plan) -> _Kernel:
+        numbers = plan.numbers
+        known = {
+            "weighted": numbers["weighted"], "smooths": numbers["label_smoothing"] != 0, "squares": numbers["zloss_scale"] != 0,
+            "grad_zloss_given": numbers.get("grad_zloss_given", False), **self.switches,
+        }  # fmt: skip
+        switches = tuple((name, bool(known[name])) for name in self.formula.switches)
+        inputs = tuple((OPERANDS[one.parameter], one.role) for one in plan.inputs)
+        outputs = tuple((one.parameter, one.role) for one in plan.outputs)
+        return _kernel_of(self.formula, switches, inputs, outputs, target_kind(plan))
+
+    def variants(self) -> Iterator[Plan]:
+        """Rows that are lines, and shorter ones."""
+        name, inputs, outputs = (self.plan[key] for key in ("name", "inputs", "outputs"))
+        reductions = ("", "mean") if "lossOut" in outputs else ("",)
+        for dtype, target, reduction, classes in product(FLOATS, (INT64, INT32), reductions, (2, 1 << 10)):  # fmt: skip
+            single = {"lossOut": "single"} if reduction else {}
+            kinds = {"target": target, **dict.fromkeys(("top", "rest", "topOut", "restOut"), FLOAT)}
+            taken, given = (
+                [(each, kinds.get(each, dtype), (roles | single)[each]) for each in roles]
+                for roles in (inputs, outputs)
+            )
+            yield example(name, dtype, classes, taken, given, reduction=reduction)
+
+
+@functools.cache
+def _kernel_of(*described: Any) -> _Kernel:
+    return _Kernel(*described)
+
+
+def _in_float(plan: Plan) -> Plan:
+    """Computed in FLOAT, and rounded once: what a loss keeps for its gradient has all its digits."""
+    return dataclasses.replace(plan, compute=FLOAT)
+
+
+def _enter(name: str, formula: RowFormula, inputs: str, outputs: Mapping[str, str], **switches: bool) -> None:  # fmt: skip
+    taken = {"target": "positions", "gradLoss": "single", "top": "positions", "rest": "positions"}
+    roles = {each: taken.get(each, "full") for each in inputs.split()}
+    plan = {"name": name, "inputs": roles, "outputs": outputs}
+    KERNELS[name] = CrossEntropy(formula, plan, **switches)
+
+
+_enter(
+    "cross_entropy_loss", cross_entropy.cross_entropy_loss, "target input",
+    {"lossOut": "positions", "logProbOut": "full"}, keeps_infinite=True,
+)  # fmt: skip
+_enter(
+    "cross_entropy_loss_grad", cross_entropy.cross_entropy_loss_grad, "target gradLoss logProb", {"out": "full"}
+)  # fmt: skip
+for _pixels in ("", "_pixels"):
+    _enter(
+        f"cross_entropy_logits{_pixels}", cross_entropy.cross_entropy_loss, "target input",
+        {"lossOut": "positions", "topOut": "positions", "restOut": "positions"}, keeps_infinite=False,
+    )  # fmt: skip
+    _enter(
+        f"cross_entropy_logits_grad{_pixels}", cross_entropy.cross_entropy_logits_grad, "target gradLoss input top rest",
+        {"out": "full"},
+    )  # fmt: skip
