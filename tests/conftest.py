@@ -33,7 +33,7 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
-from openaclnn.repeat.words.slots import MAX_RESULTS
+from openaclnn.repeat.words.slots import MAX_ARRAYS, MAX_RESULTS
 from openaclnn.testing.data.goldens import plan_of
 from workloads import data_of
 from workloads.mistakes import Mistake
@@ -247,8 +247,11 @@ def lacks(operator: Operator, engine: str = "cpu", ability: str = "") -> str | N
     plan = plan_of(operator, operator.samples[0].arrays())
     reason: str | None = module.declines(plan)
     if reason is None and ability and plan.of_one_size:
-        few = len(operator.outputs) <= MAX_RESULTS
-        reason = None if few else f"{operator.name} has more results than a cache entry"
+        results, tensors = len(operator.outputs), {p.name for p in (*operator.tensors, *operator.outputs)}  # fmt: skip
+        few = results <= MAX_RESULTS and len(tensors) <= MAX_ARRAYS
+        reason = None if few else f"{operator.name} has more tensors than a cache entry"
+        if FLOAT not in operator.data_dtypes:
+            reason = f"{operator.name} takes no FLOAT, of which the tests' calls are, and its sizes follow from two tensors"
     elif reason is None and plan.classes and ability and getattr(module, ability)(plan) is None:
         reason = f"{engine} has no {ability} for {plan.kernel}"
     return reason

@@ -25,6 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 NARROWEST = 40  # columns that are printed for, however narrow a terminal is
+WIDEST = 1000  # where there is none
 _GAP = 3  # blanks between columns
 _INDENT = 2
 _SENTENCE = 24  # columns that a sentence has at least
@@ -82,7 +83,8 @@ def table(
     from rich.console import Group
     from rich.text import Text
 
-    left, width = len(header) if left is None else left, columns(240)
+    header, rows = list(map(neutral, header)), [list(map(neutral, row)) for row in rows]
+    left, width = len(header) if left is None else left, columns(WIDEST)
     by_column = [[row[place] for row in rows] for place in range(len(header))]
     least = [
         max(_least(cells, place < left), _longest_word(name))
@@ -138,7 +140,7 @@ def _stacked(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -
     lines: list[Any] = []
     for first, *others in rows:
         if first:
-            lines.append(Text(neutral(first), style="bold"))
+            lines.append(Text(first, style="bold"))
         line = Text()
         for name, cell in zip(header[1:], others, strict=True):
             if not cell:
@@ -156,7 +158,7 @@ def _stacked(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -
 def _cell(text: str) -> Any:
     from rich.text import Text
 
-    return Text(neutral(text), style=_STYLES.get(text, ""))
+    return Text(text, style=_STYLES.get(text, ""))
 
 
 def say_text(text: str) -> None:
@@ -195,7 +197,7 @@ def coloured(text: str, style: str) -> str:
     """The text in a colour, on a terminal."""
     from rich.text import Text
 
-    return rendered(Text(text, style=style), max(len(text), columns(240)))
+    return rendered(Text(text, style=style), max(len(text), columns(WIDEST)))
 
 
 def say_rows(

@@ -341,7 +341,7 @@ declare(
     "out = 0 < self / 6 + 0.5 < 1 ? gradOutput / 6 : 0", formulas.hardsigmoid_backward,
     lambda g, x: np.where((x / 6 + 0.5 > 0) & (x / 6 + 0.5 < 1), g / 6, 0.0), [0, 0.3333333333333333, 0.5, 0],
     (not_null(), dtypes("gradOutput", "self"), converts(), rank("gradOutput", "self", "out"), same_shape()), inputs=GRADIENT,
-    compute=promoted, kernels=(KernelForm("hard_sigmoid_grad", {"grads": "gradOutput", "input_x": "self"}, only=LINE),), peer="hardsigmoid_backward",
+    compute=promoted, kernels=(KernelForm("hard_sigmoid_grad", {"grads": "gradOutput", "input_x": "self"}, only=LINE),), peer=lambda torch, g, x: torch.where((x > -3) & (x < 3), g / 6, 0.0),
 )  # fmt: skip
 
 declare(

@@ -136,10 +136,14 @@ class Exp(_Reduction):
         return value * half * other
 
     def times(self, x: Value, factor: Value) -> Value:
-        """factor * exp(x), of a "full" span, with all digits where exp(x) alone is subnormal; finite where that alone is not."""
+        """factor * exp(x), of a "full" span, with all digits where exp(x) alone is subnormal."""
         rest, bits = self.reduce(maximum(minimum(x, 174.0), -174.0))
         half, other = self._halves(bits)
-        return self.polynomial(rest) * half * factor * other
+        product = self.polynomial(rest) * half * factor * other
+        # What is infinite in FLOAT, or 0 in FLOAT64, too, is that times the factor: times 0 or infinity it is no number.
+        ends = maximum(x * 3e38, 0.0)
+        beyond = (x > 88.72283) | (x < -745.2)
+        return beyond.choose(ends * factor, product)
 
     def scaled(self, value: Value, factor: Value, x: Value) -> Value:
         """value * exp(factor * x), with the multiplier, of a "full" span: the value stands between the halves of 2^n, so that no
