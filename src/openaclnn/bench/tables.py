@@ -385,14 +385,16 @@ _UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6}
 
 
 def ranges(table: Table, by: str, counted: str) -> Table:
-    """A line for each cell of one column: how many lines have it, and the least and the largest of their numbers."""
+    """A line for each cell of one column: how many lines have it, and the least and the largest of their numbers, but for those into `out=`."""
     place = table.headings.index(by)
-    lines = []
+    columns = [n for n, heading in enumerate(table.headings) if n >= table.left and INTO not in heading]  # fmt: skip
+    lines: list[list[str]] = []
     for name in dict.fromkeys(line[place] for line in table.lines):
         members = [line for line in table.lines if line[place] == name]
-        columns = list(zip(*members, strict=True))[table.left :]
-        lines.append([name, str(len(members)), *map(_range, columns)])
-    return Table(table.title, [by, counted, *table.headings[table.left :]], 1, lines, table.notes)
+        cells = [_range(line[column] for line in members) for column in columns]
+        lines.append([name, str(len(members)), *cells])
+    headings = [by, counted, *(table.headings[column] for column in columns)]
+    return Table(table.title, headings, 1, lines, table.notes)
 
 
 def _range(cells: Iterable[str]) -> str:
