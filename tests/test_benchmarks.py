@@ -50,12 +50,14 @@ from openaclnn.bench.reports import markdown, report_page, sheet, terminal_table
 from openaclnn.bench.runner import ALONE, SECTIONS, SelectionError, Settings, choose, run
 from openaclnn.bench.speed import speed_case
 from openaclnn.bench.tables import (
+    Table,
     closest,
     command_of,
     counts,
     disturbances,
     find_wrong,
     merged,
+    ranges,
     same_kind,
     section_tables,
     short_tables,
@@ -1101,12 +1103,21 @@ def test_wrong_sequences_are_refused(
     assert find_wrong(calls | {"calls": [row, lax]}) == [row, lax]
 
 
+def test_ranges_know_units_and_leave_out_words() -> None:
+    lines = [["a", "x", "950 us", "1.10"], ["b", "x", "1.2 ms", "-"], ["c", "y", "unavailable", ""], ["d", "x", "", "0.90"]]  # fmt: skip
+    found = ranges(Table("t", ["operator", "calls", "ours", "x torch"], 2, lines), "calls", "operators")  # fmt: skip
+    assert found.headings == ["calls", "operators", "ours", "x torch"]
+    assert found.lines == [["x", "3", "950 us to 1.2 ms", "0.90 to 1.10"], ["y", "1", "", ""]]
+
+
 def test_calls_that_change_have_tables(calls: dict[str, Any]) -> None:
     text = markdown([calls])
     assert "### Calls that change" in text
-    lines = [line for line in text.splitlines() if "| two-phase |" in line]
-    assert len(lines) == len(CALLED)
-    assert all("|  |" in line for line in lines)  # no such call: empty, not zero
+    [line] = [line for line in text.splitlines() if line.startswith("| two-phase | ")]
+    assert line.startswith(f"| two-phase | {len(CALLED)} | ")
+    assert "|  |" in line  # no such call: empty, not zero
+    assert " | same | " in text.partition("### Calls that do not change")[2]
+    assert len(sheet([calls]).splitlines()) == 1 + len(calls["calls"])
     assert len(list(terminal_tables(calls))) == len(CALLED)
     timed = calls["calls"][0]
     spoiled = timed | {"status": "unavailable", "note": "it | failed"}
@@ -1301,7 +1312,7 @@ def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.Monke
     assert all(row["yardstick_us"] > 0 for row in found["overrides"])
     assert not override._libraries  # PyTorch has its own again
     text, lines = markdown([found]), sheet([found]).splitlines()
-    assert all(f"| {case.name} | {case.variant} |" in text for case in cases)
+    assert all(f"| {case.name} | 1 | " in text for case in cases)
     assert len(lines) == 1 + 2 * len(cases)
     assert any("replaced" in table.title for table in terminal_tables(found))
     assert len(merged([found, found])[0]["overrides"]) == 2 * len(cases)

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,9 @@ def sessions(page: Path) -> list[tuple[str, str, str | None]]:
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if sessions(p)], ids=lambda p: str(p.relative_to(PROJECT))
+    "page",
+    [p for p in PAGES if sessions(p) and p.parent.name != "zh"],
+    ids=lambda p: str(p.relative_to(PROJECT)),
 )
 def test_sessions_run(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In a folder of their own, in order; `...` stands for anything."""
@@ -74,6 +77,42 @@ def test_sessions_run(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
             flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
             assert doctest.OutputChecker().check_output(expected, printed, flags), printed
         assert status in ((0, 1) if expected else (0,)), (command, printed)
+
+
+CHINESE = {
+    "index": "quickstart", "vendor-example": "vendor-example", "testing": "testing", "products": "products", "faq": "faq"
+}  # fmt: skip
+"""The guides in Chinese, each with the English one that it follows."""
+
+
+def test_every_chinese_page_follows_an_english_one() -> None:
+    assert {path.stem for path in (PROJECT / "docs" / "zh").glob("*.md")} == {*CHINESE}
+    navigation = (PROJECT / "mkdocs.yml").read_text()
+    assert all(f": zh/{name}.md\n" in navigation for name in CHINESE)
+
+
+@pytest.mark.parametrize("name", CHINESE)
+def test_both_languages_are_in_step(name: str) -> None:
+    """The same commands and what they print, headings, tables, and names that stand as code; so the Chinese commands need not run again."""
+    english, chinese = (
+        _outline((PROJECT / "docs" / path).read_text())
+        for path in (f"{CHINESE[name]}.md", f"zh/{name}.md")
+    )
+    for part, content in english.items():
+        assert content == chinese[part], part
+
+
+def _outline(page: str) -> dict[str, Sequence[str]]:
+    """What does not depend on the language: tables that tools write stand in English alone, comments behind a command are translated."""
+    block = re.compile(r"^```\w+\n.*?^```$", re.M | re.S)
+    text = re.sub(r"^<!-- .*?^<!-- end of .*?$", "", block.sub("", page), flags=re.M | re.S)
+    return {
+        "blocks": [re.sub(r" +# .*", "", each) if each.startswith("```sh") else each for each in block.findall(page)],
+        "headings": re.findall(r"^#+(?= )", text, re.M),
+        "lists": re.findall(r"^(?:-|\d+\.) ", text, re.M),
+        "rows": [str(row.count("|")) for row in re.findall(r"^\|.*$", text, re.M)],
+        "code": sorted(set(re.findall(r"`([^`\n]+)`", text))),
+    }  # fmt: skip
 
 
 INSTALLING = re.compile(r"make \w+|source \.venv/bin/activate|pip install |python3? -m venv ")

@@ -30,7 +30,7 @@ def test_what_has_no_chinese_form_is_named() -> None:
     with pytest.raises(UntranslatedError, match=told):
         chinese("a thing that nobody says")
     assert chinese("(N, C)") == "(N, C)"
-    assert chinese("that of gradOutput") == "与 gradOutput 相同"
+    assert chinese("same as gradOutput") == "与 gradOutput 相同"
 
 
 @pytest.mark.parametrize("zh", [False, True], ids=["en", "zh"])

@@ -51,10 +51,8 @@ BENDS = (
 HEADINGS = ("word", "FLOAT", "at", "FLOAT16", "BFLOAT16", "`numpy`, FLOAT")
 SECTION = """## Words
 
-What formulas are written with. `gate(x, v)` is x sigmoid(v), here with v = x; those that are not in the table are exact. Largest errors in
-ulp on the engine `cpu`, 0.5 being a correctly rounded result: over all FLOAT16 and BFLOAT16 numbers, and every {step}th FLOAT. Results of
-two words, or of a word and a product, have the errors of both. Infinities, NaN and signs of 0 are all right; the bits do not depend on the
-width of vectors or the number of threads.
+The functions that formulas are written with, and their largest errors in ulp (0.5 is a correctly rounded result): over all FLOAT16 and BFLOAT16 numbers, and every {step}th FLOAT, on the engine `cpu`. `gate(x, v)` is x sigmoid(v), here
+with v = x. Functions that are not listed are exact. Results of two functions, or of a function and a product, have the errors of both. Infinities, NaN and signs of 0 are all right.
 
 {table}
 Made by `python -m tools.words` on {machine}.

@@ -143,11 +143,15 @@ def sheet(reports: Iterable[dict[str, Any]]) -> str:
         for row in (
             *results["rows"],
             *results.get("elementwise", ()),
+            *results.get("calls", ()),
             *results.get("overrides", ()),
         ):
             cells = {name: row.get(name) for name in (*_ABOUT, "note")}
             cells |= {name: row["ratios"].get(peer) for name, peer in ratios.items()}
-            cells |= {"shape": tables.size(row["shape"]), "round shape": tables.size(row["near"])}
+            cells |= {
+                "shape": tables.size(row["shape"]),
+                "round shape": tables.size(row.get("near", ())),
+            }
             rounded = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in cells.items()}  # fmt: skip
             lines.writerow(common | rounded)
     return target.getvalue()

@@ -381,13 +381,49 @@ def pair_table(title: str, what: str, side: str, ratio: str, rows: Sequence[Row]
     return Table(title, headings, 4, lines, notes(rows))
 
 
+_UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def ranges(table: Table, by: str, counted: str) -> Table:
+    """A line for each cell of one column: how many lines have it, and the least and the largest of their numbers, but for those into `out=`."""
+    place = table.headings.index(by)
+    columns = [n for n, heading in enumerate(table.headings) if n >= table.left and INTO not in heading]  # fmt: skip
+    lines: list[list[str]] = []
+    for name in dict.fromkeys(line[place] for line in table.lines):
+        members = [line for line in table.lines if line[place] == name]
+        cells = [_range(line[column] for line in members) for column in columns]
+        lines.append([name, str(len(members)), *cells])
+    headings = [by, counted, *(table.headings[column] for column in columns)]
+    return Table(table.title, headings, 1, lines, table.notes)
+
+
+def _range(cells: Iterable[str]) -> str:
+    """Durations or ratios; what is neither is not counted."""
+    sizes = {}
+    for cell in cells:
+        value, _, unit = cell.partition(" ")
+        if value.replace(".", "", 1).isdigit():
+            sizes[cell] = float(value) * _UNITS.get(unit, 1.0)
+    if len(sizes) < 2:
+        return "".join(sizes)
+    least, largest = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
+    same_unit = least.partition(" ")[2] == largest.partition(" ")[2]
+    return f"{least.partition(' ')[0] if same_unit else least} to {largest}"
+
+
 def section_tables(results: dict[str, Any], page: bool) -> Iterator[Table]:
     """The tables of all sections but the first, those that have something in them."""
     if rows := results.get("elementwise", ()):
         yield elementwise_table(rows)
     calls = results["calls"]
-    for rows in [calls] if page and calls else [rows for _, rows in by_operator(calls)]:
-        yield calls_table(rows, page)
+    if page and calls:
+        table = calls_table(calls, page)
+        yield ranges(table, "calls", "operators")
+        same = [line for line in table.lines if line[1] == "same"]
+        yield Table("Calls that do not change", table.headings, table.left, same)
+    elif calls:
+        for _, rows in by_operator(calls):
+            yield calls_table(rows, page)
     training = results.get("training", ())
     if large := [row for row in training if row["regime"] != MODULE]:
         yield steps_table(large)
@@ -396,7 +432,8 @@ def section_tables(results: dict[str, Any], page: bool) -> Iterator[Table]:
         yield pair_table(title, "module", "ours", "host_ratios", small)
     if overrides := results.get("overrides", ()):
         title = "PyTorch's operators, replaced"
-        yield pair_table(title, "operator", "replaced", "ratios", overrides)
+        table = pair_table(title, "operator", "replaced", "ratios", overrides)
+        yield ranges(table, "operator", "cases") if page else table
     if first := results.get("first_calls", ()):
         headings = ["operator", "shape", "contender", "cache", "import", "first call", "later calls"]  # fmt: skip
         lines = [[*_process(row), row["cache"], *_first_call(row)] for row in first]

@@ -283,7 +283,7 @@ def declare(
     """
     inputs = {"self": "what the function is applied to"} if inputs is None else inputs
     broadcasts = broadcast in rules
-    shape = "broadcasts with the others" if broadcasts else f"that of {next(iter(inputs))}"
+    shape = "broadcasts with the others" if broadcasts else f"same as {next(iter(inputs))}"
     shapes = {next(iter(inputs)): "0 to 8 dimensions"} | dict(shapes or {})
     tensors = [
         Parameter(each, Kind.TENSOR, text, shapes.get(each, shape), accepts)

@@ -34,7 +34,7 @@ WEIGHTS = {"weightOptional": WEIGHT, "posWeightOptional": "factor of target; one
 SHARES = "share of the first of two classes"
 PROBABILITIES = {"self": "predicted probabilities", "target": SHARES}
 LOGITS = {"self": "logits of predicted probabilities", "target": SHARES}
-ONE_ELEMENT = "that of self for none, else one element"
+ONE_ELEMENT = "same as self for none, else one element"
 POSITIVE = dict.fromkeys(("weight", "weightOptional", "posWeightOptional"), (0.0, 2.0))
 UNIT = {"self": (0.0, 1.0), "target": (0.0, 1.0), **POSITIVE}
 
@@ -65,7 +65,7 @@ declare(
         not_null("self", "target", "out"), dtypes("self", "target", "out", "weight"), same_dtype("self", "target", "out", "weight"),
         same_shape("self", "target"), reduction, same_shape("self", "weight"), mean_or_sum(),
     ),
-    inputs={**PROBABILITIES, "weight": WEIGHT}, optional=("weight",), others="that of self", onto="self", shape=ONE_ELEMENT, domains=UNIT,
+    inputs={**PROBABILITIES, "weight": WEIGHT}, optional=("weight",), others="same as self", onto="self", shape=ONE_ELEMENT, domains=UNIT,
     kernels=(KernelForm("binary_cross_entropy", {"x": "self", "y": "target", "weight": "weight"}),), aten="binary_cross_entropy",
     gradient=Gradient("aclnnBinaryCrossEntropyBackward", {"weightOptional": "weight"}),
 )  # fmt: skip

@@ -139,7 +139,7 @@ def _rules(own: str, output: str) -> tuple[Rule, ...]:
         same_dtype(own, output), rank("gradOutput", "self", "target", output),
         lambda operator, row: [checks.broadcastable(row, "self", "target")],
         lambda operator, row: [checks.broadcasts_to(row, "gradOutput", _shape, "the shape of self and target together")],
-        output_shape(lambda call: call.tensor(own).shape, f"that of {own}"),
+        output_shape(lambda call: call.tensor(own).shape, f"of {own}"),
     )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ declare(
             [[-2.699717615152006, -4.027505414940953], [-2, -5.43656365691809]],
         ),
     ),
-    (*_rules("self", "out"), reduction), **SHARED, shape="that of self", typed="self", result=like("self"),
+    (*_rules("self", "out"), reduction), **SHARED, shape="same as self", typed="self", result=like("self"),
     plan=_plan_of("self", formulas.kl_div_backward_total.name), reduced=_reduced_to("self"), peer=_torch_derivative(0),
     kernels=(KernelForm("kl_div_loss_grad", NAMES),),
 )  # fmt: skip
@@ -186,7 +186,7 @@ declare(
             [[6.209350514849614, 8.860511912870097], [6, 11.416783679527988]],
         ),
     ),
-    (*_rules("target", "gradTarget"), _public, reduction), **SHARED, output="gradTarget", shape="that of target", typed="target",
+    (*_rules("target", "gradTarget"), _public, reduction), **SHARED, output="gradTarget", shape="same as target", typed="target",
     result=like("target"), plan=_plan_of("target", formulas.kl_div_target_backward_total.name), reduced=_reduced_to("target"),
     peer=_torch_derivative(1), domains={"target": (0.0, 1.0)}, kernels=(KernelForm("kl_div_target_loss_grad", NAMES),),
 )  # fmt: skip

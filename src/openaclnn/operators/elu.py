@@ -34,7 +34,7 @@ SCALARS = (
 PARAMETERS = (
     Parameter("self", Kind.TENSOR, "what the unit is applied to", "0 to 8 dimensions", DTYPES),
     *SCALARS,
-    Parameter("out", Kind.OUTPUT, "the result", "that of self", FLOATS),
+    Parameter("out", Kind.OUTPUT, "the result", "same as self", FLOATS),
 )
 
 

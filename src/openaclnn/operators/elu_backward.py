@@ -30,10 +30,10 @@ PARAMETERS = (
         default=False,
     ),
     Parameter(
-        "selfOrResult", Kind.TENSOR, "the ELU's input, or its output", "that of gradOutput", FLOATS
+        "selfOrResult", Kind.TENSOR, "the ELU's input, or its output", "same as gradOutput", FLOATS
     ),
     Parameter(
-        "gradInput", Kind.OUTPUT, "gradient of the ELU's input", "that of gradOutput", FLOATS
+        "gradInput", Kind.OUTPUT, "gradient of the ELU's input", "same as gradOutput", FLOATS
     ),
 )
 

@@ -210,9 +210,9 @@ def declare(
     forward = not isinstance(written[0], tuple)
     inputs = more.setdefault("inputs", {whole: "what has two halves along dim"})
     halves = [each for each in inputs if each != whole] + ([output] if forward else [])
-    shapes = {whole: "1 to 8 dimensions"} | dict.fromkeys(halves, f"that of {whole}, {HALF}")
+    shapes = {whole: "1 to 8 dimensions"} | dict.fromkeys(halves, f"same as {whole}, {HALF}")
     if not forward:
-        shapes[output] = f"that of {whole}"
+        shapes[output] = f"same as {whole}"
     variants = {"last axis": {}} | more.pop("variants", {}) | {"first axis": {"dim": 0}}
     operator = activations.declare(
         name, *texts, options=(Parameter("dim", Kind.INT64, "the axis that the halves lie along, -rank to rank - 1", default=-1, axis=whole), *options),
@@ -341,7 +341,7 @@ def _torch_ge_glu_backward(
 
 APPROXIMATE = Parameter("approximate", Kind.INT64, "0: GELU by the error function; 1: by the hyperbolic tangent", default=1)  # fmt: skip
 LEFT = Parameter("activateLeft", Kind.BOOL, "whether GELU is taken of the first half", default=False)  # fmt: skip
-ACTIVATED = Parameter("outGelu", Kind.OUTPUT, "GELU of one half", f"that of self, {HALF}", FLOATS)
+ACTIVATED = Parameter("outGelu", Kind.OUTPUT, "GELU of one half", f"same as self, {HALF}", FLOATS)
 BACKWARD = {
     "gradOutput": "gradient of the output", "self": "the forward's input", "gelu": "the forward's second output",
 }  # fmt: skip

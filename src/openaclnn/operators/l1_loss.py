@@ -48,7 +48,7 @@ CHECKS = (
     checks.castable("6", "out", lambda call: pairwise.promoted_dtype(call, *INPUTS), "the promoted dtype"),
     checks.rank_at_most("7", *INPUTS),
     checks.broadcastable("8", *INPUTS),
-    checks.shape_is("9", "out", lambda call: (pairwise.loss_result(call)[0],), "the broadcast one for none, else that of 0 dimensions"),
+    checks.shape_is("9", "out", lambda call: (pairwise.loss_result(call)[0],), "the broadcast one for none, else 0 dimensions"),
     checks.product_has_operator("10", Status.ACLNN_ERR_INNER_NULLPTR, INPUTS),
 )  # fmt: skip
 

@@ -59,7 +59,7 @@ def gradient_parameters(
             "totalWeight", Kind.TENSOR, f"{_TOTAL}; read for mean alone", "one element", FLOATS, default=None,
             computed=True, c_type=total_in_c,
         ),
-        Parameter("out", Kind.OUTPUT, "gradient of self", "that of self", FLOATS),
+        Parameter("out", Kind.OUTPUT, "gradient of self", "same as self", FLOATS),
     )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def _operator(
     name: str, summary: str, formula: str, kernel: str, tensors: dict[str, str], reference: Any, sample: Sample, capped: bool = True
 ) -> Operator:  # fmt: skip
     names = tuple(tensors)
-    shapes = ("0 to 8 dimensions", "that of the first, or one element")
+    shapes = ("0 to 8 dimensions", "same as the first, or one element")
     return Operator(
         name=name,
         summary=summary,
@@ -49,7 +49,7 @@ def _operator(
         parameters=(
             *(Parameter(each, Kind.TENSOR, text, shapes[place], FLOATS) for place, (each, text) in enumerate(tensors.items())),
             *((Parameter("cap", Kind.DOUBLE, "the limit", default=30.0),) if capped else ()),
-            Parameter("out", Kind.OUTPUT, "the result", "that of the first", FLOATS),
+            Parameter("out", Kind.OUTPUT, "the result", "same as the first", FLOATS),
         ),
         families=frozenset(),
         checks=(

@@ -123,7 +123,7 @@ def broadcasts_to(onto: str, *names: str) -> Rule:
 def mean_or_sum(*shapes: tuple[int, ...]) -> Rule:
     """The output has the shape of what is computed, or one of these where it is reduced; none: any of one element."""
     text = "one element of 1 dimension at most" if shapes else "any of one element"
-    text = "that of 0 dimensions" if shapes == ((),) else text
+    text = "0 dimensions" if shapes == ((),) else text
 
     def of(operator: Activation, row: str) -> list[Check]:
         def wanted(call: Call) -> tuple[tuple[int, ...], ...]:
@@ -132,7 +132,7 @@ def mean_or_sum(*shapes: tuple[int, ...]) -> Rule:
             output = call.tensor(operator.output.name)
             return shapes or ((output.shape if output.size == 1 else ()),)
 
-        expected = f"that of the losses for none, else {text}"
+        expected = f"of the losses for none, else {text}"
         return [checks.shape_is(row, operator.output.name, wanted, expected)]
 
     return of
@@ -209,7 +209,7 @@ def declare(
     numbered = ", ".join(f"{number} {choice}" for number, choice in enumerate(choices))
     reduces = Parameter("reduction", Kind.INT64, numbered, default="mean", choices=choices)
     text = "gradient of the input" if is_gradient else "the loss"
-    shape = shape or ("the broadcast shape" if not onto else f"that of {onto}")
+    shape = shape or ("the broadcast shape" if not onto else f"same as {onto}")
     written = Parameter(output, Kind.OUTPUT, text, shape, FLOATS)
     absent = [value for own, value in zip(inputs, kernel.values, strict=True) if own in optional]  # fmt: skip
     for count in range(len(absent) + 1):

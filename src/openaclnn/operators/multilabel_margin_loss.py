@@ -127,10 +127,10 @@ register(
         ),
         parameters=(
             Parameter("self", Kind.TENSOR, "what classes are given", "(N, C) or (C,)", FLOATS),
-            Parameter("target", Kind.TENSOR, "labels, then -1; what is no class is skipped", "that of self", (INT64, INT32), weak=False),
+            Parameter("target", Kind.TENSOR, "labels, then -1; what is no class is skipped", "same as self", (INT64, INT32), weak=False),
             REDUCTION,
             Parameter("out", Kind.OUTPUT, "the loss", "(N,) for none, else one element", FLOATS),
-            Parameter("isTarget", Kind.OUTPUT, "1 for labels, else 0", "that of target", FLOATS),
+            Parameter("isTarget", Kind.OUTPUT, "1 for labels, else 0", "same as target", FLOATS),
         ),
         families=NOT_310P,
         checks=(

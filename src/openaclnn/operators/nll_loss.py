@@ -31,7 +31,7 @@ def _rank_at_most_one(call: Call) -> Violation | None:
 def _rows_match(call: Call) -> Violation | None:
     shape, wanted = call.tensor("target").shape, call.tensor("self").shape[:-1]
     if shape != wanted:
-        expected = f"shape {wanted}, that of self without its classes"
+        expected = f"shape {wanted}, the shape of self without its classes"
         return Violation("target", expected, f"shape {shape}")
     return None
 

@@ -71,7 +71,7 @@ register(
         name="aclnnPrelu",
         summary="x where it is positive, a multiple of it elsewhere, by a slope for each channel.",
         formula="out[n, c, ...] = self > 0 ? self : weight[c] * self",
-        parameters=(SELF, WEIGHT, Parameter("out", Kind.OUTPUT, "the result", "that of self", FLOATS)),
+        parameters=(SELF, WEIGHT, Parameter("out", Kind.OUTPUT, "the result", "same as self", FLOATS)),
         families=FAMILIES,
         checks=(
             checks.result_pointers("0"),
@@ -144,8 +144,8 @@ register(
             Parameter("gradOutput", Kind.TENSOR, "gradient of the result", "broadcasts to self", FLOATS),
             SELF,
             WEIGHT,
-            Parameter("gradInput", Kind.OUTPUT, "gradient of self", "that of self", FLOATS),
-            Parameter("gradWeight", Kind.OUTPUT, "gradient of the slopes", "that of weight, or (C,)", FLOATS),
+            Parameter("gradInput", Kind.OUTPUT, "gradient of self", "same as self", FLOATS),
+            Parameter("gradWeight", Kind.OUTPUT, "gradient of the slopes", "same as weight, or (C,)", FLOATS),
         ),
         families=FAMILIES - {"310p"},
         checks=(

@@ -26,14 +26,14 @@ AXIS = "the axis that a row lies along, -rank to rank - 1"
 PARAMETERS = (
     Parameter("self", Kind.TENSOR, "what it is applied to", "0 to 8 dimensions", DTYPES),
     Parameter("dim", Kind.INT64, AXIS, default=-1, axis="self"),
-    Parameter("out", Kind.OUTPUT, "the result", "that of self", DTYPES),
+    Parameter("out", Kind.OUTPUT, "the result", "same as self", DTYPES),
 )
 INPUTS = ("gradOutput", "output")
 GRADIENT_PARAMETERS = (
     Parameter("gradOutput", Kind.TENSOR, "gradient of the result", "0 to 8 dimensions", FLOATS),
-    Parameter("output", Kind.TENSOR, "the forward's result", "that of gradOutput", FLOATS),
+    Parameter("output", Kind.TENSOR, "the forward's result", "same as gradOutput", FLOATS),
     Parameter("dim", Kind.INT64, AXIS, default=-1, axis="gradOutput"),
-    Parameter("out", Kind.OUTPUT, "gradient of the forward's input", "that of gradOutput", DTYPES),
+    Parameter("out", Kind.OUTPUT, "gradient of the forward's input", "same as gradOutput", DTYPES),
 )
 
 

@@ -131,7 +131,7 @@ register(
                 for name, text, shape, dtype in (
                     ("predictedLogitsOut", "the target's logit less the largest; 0 where it is another rank's", "(N,) or (S, B)", FLOAT),
                     ("sumExpLogitsOut", "this rank's part of the sum of powers", "(N,) or (S, B)", FLOAT),
-                    ("expLogitsOut", "the powers", "that of vocabParallelLogits", FLOAT),
+                    ("expLogitsOut", "the powers", "same as vocabParallelLogits", FLOAT),
                     ("targetOffsetOut", "the target's column here; 0 where it is another rank's", "(N,) or (S, B)", INT32),
                     ("targetMaskOut", "1 where the target is another rank's, else 0", "(N,) or (S, B)", INT32),
                 )

@@ -17,10 +17,10 @@ from openaclnn.engines.formulas.band import band_backward
 
 PARAMETERS = (
     Parameter("gradOutput", Kind.TENSOR, "gradient of the output", "0 to 8 dimensions", FLOATS),
-    Parameter("self", Kind.TENSOR, "the input", "that of gradOutput", FLOATS),
+    Parameter("self", Kind.TENSOR, "the input", "same as gradOutput", FLOATS),
     Parameter("min", Kind.SCALAR, "lower end of the linear part", default=-1.0),
     Parameter("max", Kind.SCALAR, "upper end of the linear part", default=1.0),
-    Parameter("out", Kind.OUTPUT, "gradient of the input", "that of gradOutput", FLOATS),
+    Parameter("out", Kind.OUTPUT, "gradient of the input", "same as gradOutput", FLOATS),
 )
 
 CHECKS = (

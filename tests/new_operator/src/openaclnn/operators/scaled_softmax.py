@@ -19,7 +19,7 @@ PARAMETERS = (
     Parameter("self", Kind.TENSOR, "logits", "0 to 8 dimensions", FLOATS),
     Parameter("scale", Kind.SCALAR, "factor of the logits", default=1.0),
     Parameter("dim", Kind.INT64, "the axis that a row lies along", default=-1, axis="self"),
-    Parameter("out", Kind.OUTPUT, "the shares", "that of self", FLOATS),
+    Parameter("out", Kind.OUTPUT, "the shares", "same as self", FLOATS),
 )
 
 CHECKS = (
