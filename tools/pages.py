@@ -91,7 +91,8 @@ def _typeset(operator: Operator, zh: bool) -> str:
             return f"<sup>{found['power']}</sup>"
         name, index = found["name"], found["index"]
         article = name == "a" and re.match(r" [a-z]{2}", found.string[found.end() :])
-        if name not in names and (len(name) > 1 or article) and not index:
+        value = name in names or re.match(r"[a-z]+[A-Z]", name) or (len(name) == 1 and not article)
+        if not (value or index) or name.startswith("aclnn"):
             return name
         return f"<var>{name}</var>" + (f"<sub>{index}</sub>" if index else "")
 
@@ -102,8 +103,9 @@ def _typeset(operator: Operator, zh: bool) -> str:
 
     lines = (chinese_formula(operator) if zh else operator.formula).splitlines()
     typeset = (
-        " ".join([part(text), *(f'<span class="case">{part(each)}</span>' for each in cases)])
-        for text, *cases in (re.split(r" {3,}", line.strip()) for line in lines)
+        part(text)
+        + "".join(f' <span class="case">{part("; ".join(case))}</span>' for _ in case[:1])
+        for text, *case in (re.split(r";? {3,}", line.strip()) for line in lines)
     )
     return "".join(f'<span class="formula">{line}</span>' for line in typeset)
 
@@ -135,7 +137,7 @@ def _parameters(operator: Operator, say: Say) -> str:
     headings = ("parameter", "in Python", "C type", "in or out", "what it is", "shape", "dtypes")
     lines = [
         (
-            f"`{p.name}`", f"`{p.python_name}{_default(p)}`", p.declaration.removesuffix(p.name).strip().replace("*", "\\*"),
+            f"`{p.name}`", f"`{p.python_name}{_default(p)}`", p.declaration.removesuffix(p.name).strip().replace(" *", "&nbsp;\\*"),
             _direction(p, say), say(p.text), say(p.shape) if p.shape else "",
             ", ".join(dtype.name for dtype in p.dtypes),
         )

@@ -85,8 +85,12 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
-    """Names in tables may break after an underscore, so that tables of many columns fit."""
-    return re.sub(r"(?<=>)\w+(?=</t[hd]>)", lambda name: name[0].replace("_", "_<wbr>"), html)
+    """Names in tables may break after an underscore or a point, so that tables of many columns fit."""
+
+    def breakable(cell: re.Match[str]) -> str:
+        return re.sub(r"(?<=[a-z0-9])[_.](?=[a-z])", r"\g<0><wbr>", cell[0])
+
+    return re.sub(r"(?<=>)[\w. ]+(?=</t[hd]>)", breakable, html)
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
