@@ -174,7 +174,7 @@ def test_the_page_of_functions_is_filtered_by_what_a_reader_has(site: Path, brow
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_pages_are_no_wider_than_the_window(site: Path, browser: Any, width: int) -> None:
-    """Tables fit 1280 pixels, but for those of fused operators' long names; narrower ones scroll in boxes of their own."""
+    """Tables fit 1280 pixels, and scroll in boxes of their own where a page is narrower."""
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     wide = """return [...document.querySelectorAll('.md-content table, .formula')].filter(
