@@ -1168,10 +1168,10 @@ def test_pictures_and_the_report_are_made_from_kept_results(
     source.write_text(json.dumps(timed_by(results, "call", "scaling 2^10", "scaling 2^12")))
     given = ["--from", str(source), "--plots", str(folder), "--html", str(target)]
     assert main(given) == 0
-    names = ("of-a-copy", "ratios", "scaling")
+    names = ("of-a-copy", "ratios-by-size", "ratios")
     assert sorted(path.name for path in folder.iterdir()) == [f"{name}.png" for name in names]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.iterdir())
-    assert str(folder / "scaling.png") in capsys.readouterr().err
+    assert str(folder / "ratios-by-size.png") in capsys.readouterr().err
     page = target.read_text()
     assert page.count('src="data:image/png;base64,') == 3
     assert results["machine"]["cpu"] in page
@@ -1193,6 +1193,8 @@ def test_results_without_pytorch_have_the_pictures_that_they_can(results: dict[s
     large = [row | {"family": "large"} for row in results["rows"][:8]]
     assert list(pictures(results | {"rows": large})) == ["of a copy"]
     assert pictures(results | {"rows": []}) == {}
+    first = next(row for row in large if row["ours"] and row["of_copy"])
+    assert pictures(results | {"rows": [first]}) == {}, "a dot alone is no picture"
 
 
 def test_json_is_printed_in_place_of_the_tables(

@@ -24,11 +24,10 @@ Say = Callable[[str], str]
 def operator_page(operator: Operator, zh: bool = False) -> str:
     """An operator's page: formula, prototypes, parameters, products, checks, examples."""
     say = chinese if zh else str
-    formula = chinese_formula(operator) if zh else operator.formula
     prototypes = ";\n\n".join(map(_wrapped, operator.prototypes())) + ";"
     parts = [
         f"# {operator.name}\n\n{say(operator.summary)}",
-        f"## {say('Formula')}\n\n{_block('text', formula)}",
+        f"## {say('Formula')}\n\n{_typeset(operator, zh)}",
         f"## {say('Prototypes')}\n\n{_block('c', prototypes)}",
         f"- {say('C header')}: `{operator.header}`\n- {say('Python')}: `openaclnn.{operator.signature()}`",
         f"## {say('Parameters')}\n\n{_parameters(operator, say)}",
@@ -45,17 +44,70 @@ def operator_page(operator: Operator, zh: bool = False) -> str:
 
 
 def index_page(operators: Iterable[Operator], zh: bool = False) -> str:
-    """The list of all operators."""
+    """Which function a reader needs, who has its C name, PyTorch's name or a formula: a table of all with a field that filters it."""
     say = chinese if zh else str
     lines = [
-        (f"[{each.name}]({each.python_name}.md)", f"`{each.python_name}`", say(each.summary))
+        (
+            f"[{each.name}]({each.python_name}.md)<br>`{each.python_name}`",
+            _peer(each),
+            f"{say(each.summary)}{_typeset(each, zh)}",
+        )
         for each in operators
     ]
-    table = _table([say("operator"), say("in Python"), say("what it computes")], lines)
-    said = (
-        "All operators of the interface that are here, each with a page made from its declaration."
+    label = say("aclnn or PyTorch name, words or part of a formula")
+    field = f'<p><input class="filter" type="search" placeholder="{label}" aria-label="{label}" hidden> <output></output></p>'
+    told = [
+        say("All functions that are here, with the name in C and in Python, PyTorch's of the same arguments, and the formula."),
+        say("Where PyTorch's has ≈, special values (NaN, infinities, -0) or what overflows may differ from the documents of aclnn."),
+    ]  # fmt: skip
+    table = _table([say("function"), "PyTorch", say("what it computes")], lines)
+    return f"# {say('Which function do I need')}\n\n{' '.join(told)}\n\n{field}\n\n{table}\n"
+
+
+def _peer(operator: Operator) -> str:
+    """PyTorch's operator of the same arguments: that which computes the very same, or else nearly."""
+    if operator.aten:
+        return f"`{operator.aten}`"
+    peer = getattr(operator, "peer", None)
+    return f"≈&nbsp;`{peer}`" if isinstance(peer, str) else ""
+
+
+_SIGNS = {"<=": "≤", ">=": "≥", "==": "=", "*": "·", "-": "\N{MINUS SIGN}", "sqrt": "√", "pi": "π"}
+_TOKEN = re.compile(
+    r"(?P<sign><=|>=|==|(?<= )\*(?= )|(?<= )-(?= )|(?<!\w)-(?=[\w(|])|\b(?:sqrt|pi)\b)"
+    r"|\^(?P<power>\w+)|(?P<name>[A-Za-z][A-Za-z0-9]*)(?:_(?P<index>[a-z]+))?(?![\w(-])"
+)
+
+
+def _typeset(operator: Operator, zh: bool) -> str:
+    """The formula, a line each, which a narrow page breaks: names of values in italics, powers raised, indices lowered, signs of
+    mathematics; what stands apart at the end of a line is the case that it holds for."""
+    names = {p.name.removesuffix("Optional") for p in operator.parameters}
+
+    def token(found: re.Match[str]) -> str:
+        if found["sign"]:
+            return _SIGNS[found["sign"]]
+        if found["power"]:
+            return f"<sup>{found['power']}</sup>"
+        name, index = found["name"], found["index"]
+        article = name == "a" and re.match(r" [a-z]{2}", found.string[found.end() :])
+        value = name in names or re.match(r"[a-z]+[A-Z]", name) or (len(name) == 1 and not article)
+        if not (value or index) or name.startswith("aclnn"):
+            return name
+        return f"<var>{name}</var>" + (f"<sub>{index}</sub>" if index else "")
+
+    def part(text: str) -> str:
+        # Apart from tokens nothing of these is special in HTML but < and >.
+        signs = re.sub(r"[<>](?!=)", lambda sign: f"&{'lg'[sign[0] == '>']}t;", text)
+        return _TOKEN.sub(token, signs).replace("|", "&#124;")
+
+    lines = (chinese_formula(operator) if zh else operator.formula).splitlines()
+    typeset = (
+        part(text)
+        + "".join(f' <span class="case">{part("; ".join(case))}</span>' for _ in case[:1])
+        for text, *case in (re.split(r";? {3,}", line.strip()) for line in lines)
     )
-    return f"# {say('Operators')}\n\n{say(said)}\n\n{table}\n"
+    return "".join(f'<span class="formula">{line}</span>' for line in typeset)
 
 
 def _block(language: str, text: str) -> str:
@@ -82,17 +134,22 @@ def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def _parameters(operator: Operator, say: Say) -> str:
-    headings = ("parameter", "in Python", "C type", "in or out", "what it is", "shape", "dtypes", "default")  # fmt: skip
+    headings = ("parameter", "in Python", "C type", "in or out", "what it is", "shape", "dtypes")
     lines = [
         (
-            f"`{p.name}`", f"`{p.python_name}`", f"`{p.declaration.removesuffix(p.name).strip()}`",
+            f"`{p.name}`", f"`{p.python_name}{_default(p)}`", p.declaration.removesuffix(p.name).strip().replace(" *", "&nbsp;\\*"),
             _direction(p, say), say(p.text), say(p.shape) if p.shape else "",
             ", ".join(dtype.name for dtype in p.dtypes),
-            "" if p.default is REQUIRED or p.kind is Kind.OUTPUT else f"`{p.default!r}`",
         )
         for p in operator.parameters
     ]  # fmt: skip
     return _table([say(heading) for heading in headings], lines)
+
+
+def _default(parameter: Parameter) -> str:
+    if parameter.default is REQUIRED or parameter.kind is Kind.OUTPUT:
+        return ""
+    return f"={parameter.default!r}"
 
 
 def _direction(parameter: Parameter, say: Say) -> str:

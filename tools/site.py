@@ -1,5 +1,6 @@
 """What MkDocs asks us while it builds the site: operator pages are made from the declarations, the guide for
-contributors and the changelog come from the project's root, and pages that the navigation forgot stand under "More".
+contributors and the changelog come from the project's root, and pages that the navigation forgot stand under "More". Search's index is a script too,
+which pages from disk can load.
 
 A page's links are those of its file in the project, so that they lead somewhere on a forge too; `on_page_markdown` turns them to the site's."""
 
@@ -24,6 +25,9 @@ from tools.pages import index_page, operator_page  # noqa: E402
 ROOT_PAGES = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 FOLDERS = {"operators": False, "zh/operators": True}
 """Where operator pages stand, and whether they are Chinese."""
+
+WHICH = "Which function do I need"
+"""The page of all operators: a file of the project can name it, not link to it."""
 
 
 def generated() -> dict[str, str]:
@@ -80,9 +84,34 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Names in tables may break after an underscore or a point, so that tables of many columns fit."""
+
+    def breakable(cell: re.Match[str]) -> str:
+        return re.sub(r"(?<=[a-z0-9])[_.](?=[a-z])", r"\g<0><wbr>", cell[0])
+
+    return re.sub(r"(?<=>)[\w. ]+(?=</t[hd]>)", breakable, html)
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Browsers choose fonts and read aloud by a page's language."""
+    chinese = page.file.src_uri.startswith("zh/")
+    return output.replace('<html lang="en"', '<html lang="zh"', 1) if chinese else output
+
+
+def on_post_build(config: Any) -> None:
+    """The theme loads search's index as a script where the page is from disk."""
+    index = Path(config.site_dir, "search", "search_index.json")
+    script = f"var __index = {index.read_text(encoding='utf-8')}"
+    index.with_suffix(".js").write_text(script, encoding="utf-8")
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links to the pages of the project's root, and from them, lead to where these stand in the site."""
+    """Links to the pages of the project's root, and from them, lead to where these stand in the site. Pages that are one wide table have
+    the room of the list of their headings, too."""
     place = page.file.src_uri
+    if place.endswith("operators/index.md") or place.startswith("benchmarks-"):
+        page.meta["hide"] = ["toc"]
     folder = posixpath.dirname(ROOT_PAGES.get(place, f"docs/{place}"))
     there = {name: site for site, name in ROOT_PAGES.items()}
 
@@ -91,4 +120,5 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         found = there.get(target) or target.removeprefix("docs/")
         return f"]({posixpath.relpath(found, posixpath.dirname(place) or '.')}"
 
-    return re.sub(r"\]\(([^)#:]+\.md)", turned, markdown)
+    turned_links = re.sub(r"\]\(([^)#:]+\.md)", turned, markdown)
+    return turned_links.replace(f"*{WHICH}*", f"[{WHICH}](operators/index.md)")

@@ -112,6 +112,8 @@ def report_page(reports: Iterable[dict[str, Any]], drawn: Sequence[dict[str, byt
     for section in sections(reports):
         text = render(section.text).replace("<table>", '<div class="wide"><table>')
         text = text.replace("</table>", "</table></div>")
+        if section.level == 1:
+            text = f"<details><summary>How to read the numbers</summary>\n{text}</details>\n"
         parts.append(f"<h{section.level}>{html.escape(section.title)}</h{section.level}>\n{text}")
         if section.machine:
             parts += [_image(name, data) for name, data in next(pictures).items()]
