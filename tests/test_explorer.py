@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -31,7 +32,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Format, Scalar, Tensor
-from openaclnn.explorer.answers import SMALL, UNPACKED
+from openaclnn.explorer.answers import SMALL, UNPACKED, declared
 from openaclnn.explorer.server import LARGEST_CALL, LARGEST_FILES, Explorer
 from openaclnn.testing.programs import LISTED
 from test_capi_tools import compile_program
@@ -51,6 +52,24 @@ def first_tensor(operator: Operator) -> str:
 
 def numbers(shown: dict[str, Any]) -> np.ndarray[Any, Any]:
     return np.array([float(each) for each in shown["values"]]).reshape(shown["shape"])
+
+
+def test_the_page_has_its_words_in_chinese() -> None:
+    """What its script says, what its HTML has, and what declarations say; sentences of the library stay English."""
+    words = declared()["chinese"]
+    script, text = (files("openaclnn.explorer").joinpath("page", name).read_text("utf-8") for name in ("script.js", "index.html"))  # fmt: skip
+    said = {*re.findall(r'\bsay\("([^"]+)"', script), *itertools.chain(*re.findall(r'\bsay\([^"()]+\? "([^"]+)" : "([^"]+)"', script))}  # fmt: skip
+    said |= {
+        each.strip() for each in re.findall(r">([^<>]*[a-z][^<>]*)<", text.partition("<body")[2])
+    }
+    said |= set(re.findall(r'(?:aria-label|placeholder)="([^"]+)"', text))
+    said -= {"openaclnn", "This page needs JavaScript; it comes from this machine alone."}
+    assert "Find an operator" in said
+    assert sorted(each for each in said if each not in words) == []
+    assert [each for operator in OPERATORS for each in (operator.formula, operator.summary) if each not in words] == []  # fmt: skip
+    assert [family for family in openaclnn.operators.grouped() if family not in words] == []
+    for english, chinese in words.items():
+        assert re.findall(r"\{\d\}", english) == sorted(re.findall(r"\{\d\}", chinese)), english
 
 
 @names

@@ -18,7 +18,8 @@ from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Format
 from openaclnn.core.version import __version__
 from openaclnn.engines.dispatch import use_engine
-from openaclnn.operators import find_operator, grouped
+from openaclnn.explorer.chinese import vocabulary
+from openaclnn.operators import find_operator, grouped, registry
 from openaclnn.testing.cases.case import Case, TensorSpec
 from openaclnn.testing.extras import MissingLibraryError, dtype_named
 from openaclnn.testing.files import RAW, Source, TooLargeError, read_together
@@ -315,6 +316,7 @@ def declared() -> dict[str, Any]:
         "levels": LEVELS,
         "raw": RAW,
         "small": SMALL,
+        "chinese": vocabulary(registry()),
     }  # fmt: skip
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from openaclnn.core.declare import Operator
+from openaclnn.core.products import PRODUCTS
 
-__all__ = ["UntranslatedError", "chinese", "chinese_formula", "missing"]
+__all__ = ["UntranslatedError", "chinese", "chinese_formula", "missing", "vocabulary"]
 
 WORDS = Path(__file__).with_name("chinese.toml")
 SYMBOLS = frozenset(
@@ -51,7 +53,7 @@ class UntranslatedError(LookupError):
     """Sentences without a Chinese form."""
 
     def __str__(self) -> str:
-        return "\n  ".join([f"tools/{WORDS.name} has no Chinese form of", *map(repr, self.args)])
+        return "\n  ".join([f"{WORDS.name} has no Chinese form of", *map(repr, self.args)])
 
 
 @cache
@@ -114,3 +116,15 @@ def missing(operator: Operator) -> list[str]:
     except UntranslatedError as error:
         found.append(str(error.args[0]))
     return found
+
+
+def vocabulary(operators: Iterable[Operator]) -> dict[str, str]:
+    """The Chinese form of everything that the explorer's page says; what has none is shown in English."""
+    words = {**_words()["page"], **{product.title: chinese(product.title) for product in PRODUCTS}}
+    for operator in operators:
+        for text in _sentences(operator):
+            with suppress(UntranslatedError):
+                words[text] = chinese(text)
+        with suppress(UntranslatedError):
+            words[operator.formula] = chinese_formula(operator)
+    return words
