@@ -72,6 +72,32 @@ def test_the_page_has_its_words_in_chinese() -> None:
         assert re.findall(r"\{\d\}", english) == sorted(re.findall(r"\{\d\}", chinese)), english
 
 
+def test_answers_are_told_in_chinese_too(server: Explorer) -> None:
+    """Sentences by their patterns, the parts within them too; what has no pattern stays as it is."""
+    arguments = sample(openaclnn.find_operator("elu_backward"))
+    shape = {"dtype": "FLOAT", "shape": "3x5"}
+    told = call(server, "elu_backward", arguments | {"selfOrResult": shape})
+    assert told["got"] == "shape (3, 5)"
+    assert told["got"] not in told["chinese"]  # it says the same in both
+    assert "in place of" in told["fix"]
+    assert not re.search("give|in place|the shape of", told["chinese"][told["fix"]])
+    assert "selfOrResult" in told["chinese"][told["fix"]]
+    told = call(server, "elu_backward", arguments | {"gradOutput": None})
+    assert told["chinese"]["null"] == "空指针"
+    _, refused, _ = ask(server, "POST", "/api/call", json.dumps({"operator": "elu", "seed": -1}), JSON)  # fmt: skip
+    assert refused["chinese"] == {refused["error"]: "随机数种子应为非负整数"}
+
+
+def test_an_optional_output_may_be_null(server: Explorer) -> None:
+    """It is neither computed nor shown."""
+    operator = openaclnn.find_operator("aclnnFusedLinearOnlineMaxSum")
+    name = next(p.name for p in operator.parameters if p.kind is Kind.OUTPUT and p.optional)
+    told = call(server, operator, sample(operator) | {name: None})
+    assert told["status"] == 0
+    assert told["values"], told["no_values"]
+    assert name not in [each["name"] for each in told["outputs"]]
+
+
 @names
 def test_samples_are_computed(server: Explorer, operator: Operator) -> None:
     for number, each in enumerate(operator.samples):

@@ -75,7 +75,8 @@ class Page:
         self.command("Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=1, mobile=False)  # fmt: skip
         self.command("Emulation.setScrollbarsHidden", hidden=True)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.command("Emulation.setEmulatedMedia", features=[scheme])
+        still = {"name": "prefers-reduced-motion", "value": "reduce"}
+        self.command("Emulation.setEmulatedMedia", features=[scheme, still])
 
     def command(self, name: str, **arguments: Any) -> Any:
         return self.driver.execute_cdp_cmd(name, arguments)
@@ -494,6 +495,7 @@ def test_chinese(page: Page) -> None:
     assert page.text("#tab-compare") == "精度比对"
     page.type("#gradOutput-shape", "3x2")
     assert page.text("#checks .broken .state").startswith("不满足")
+    assert page.text("#verdict .fix").startswith("将 selfOrResult 改为")
     with page.change():
         page.find("#speech").click()
     assert page.text("#tab-compare") == "Compare"

@@ -12,7 +12,7 @@ from pathlib import Path
 from openaclnn.core.declare import Operator
 from openaclnn.core.products import PRODUCTS
 
-__all__ = ["UntranslatedError", "chinese", "chinese_formula", "missing", "vocabulary"]
+__all__ = ["UntranslatedError", "chinese", "chinese_formula", "missing", "vocabulary", "answered"]
 
 WORDS = Path(__file__).with_name("chinese.toml")
 SYMBOLS = frozenset(
@@ -128,3 +128,19 @@ def vocabulary(operators: Iterable[Operator]) -> dict[str, str]:
         with suppress(UntranslatedError):
             words[operator.formula] = chinese_formula(operator)
     return words
+
+
+def answered(*texts: str) -> dict[str, str]:
+    """The Chinese forms of what a call or a comparison is told, where there are some."""
+    return {text: form for text in texts if (form := _answer(text)) != text}
+
+
+def _answer(text: str) -> str:
+    for pattern, form in _words()["answers"].items():
+        found = re.fullmatch(pattern, text)
+        if found is not None:
+            return form.format(*map(_answer, found.groups()))
+    try:
+        return chinese(text)
+    except UntranslatedError:
+        return text

@@ -11,7 +11,7 @@ const state = { declared: null, operator: null, language: "c++", against: "", an
 /** A sentence in the reader's language, with what stands in its places {0}, {1}. */
 function say(text, ...parts) {
   const known = (state.zh && state.declared?.chinese[text]) || text;
-  return known.replace(/\{(\d)\}/g, (_, place) => parts[place]);
+  return known.replace(/\{(\d)\}/g, (here, place) => parts[place] ?? here);
 }
 
 /** An element with attributes and children; text stays text. */
@@ -55,6 +55,7 @@ async function ask(path, body, kind) {
     headers: body === undefined ? {} : { "Content-Type": kind },
   });
   const held = await answer.json();
+  if (state.declared) Object.assign(state.declared.chinese, held.chinese);
   return answer.ok ? held : { problem: held.error, ...held };
 }
 
@@ -237,7 +238,7 @@ async function askCall() {
   document.querySelector(".results").classList.toggle("stale", Boolean(told.problem));
   if (told.problem) {
     $("copy").disabled = true;
-    tell($("verdict"), "wait", say("Not a call yet"), [["", told.problem]]);
+    tell($("verdict"), "wait", say("Not a call yet"), [["", say(told.problem)]]);
     return;
   }
   showVerdict(told);
@@ -256,7 +257,7 @@ function mark(told) {
     const problem = $(`problem-${name}`);
     problem.hidden = !(here && told.problem);
     if (problem.hidden) continue;
-    problem.textContent = told.problem;
+    problem.textContent = say(told.problem);
     const wrong = box.querySelector(`[data-field="${told.field}"]`) ?? box.querySelector("[data-field=value]");
     wrong?.setAttribute("aria-invalid", "true");
     unfold(wrong);
@@ -300,9 +301,9 @@ function showVerdict(told) {
   tell($("verdict"), "bad", `✗ ${told.status} ${told.name}`, [
     [say("rule"), told.rule ? `${told.row}: ${say(told.rule)}` : say("what the C type can hold")],
     [say("parameter"), goTo(told.parameter)],
-    [say("expected"), told.expected],
-    [say("got"), told.got],
-    [say("fix"), told.fix, "fix"],
+    [say("expected"), say(told.expected)],
+    [say("got"), say(told.got)],
+    [say("fix"), say(told.fix), "fix"],
   ]);
 }
 
@@ -505,12 +506,12 @@ function compare() {
 function showJudged(told) {
   for (const name of ["picture", "figures"]) $(name).hidden = true;
   if (told.problem) {
-    tell($("judged"), "wait", say("No verdict"), [["", told.problem]]);
+    tell($("judged"), "wait", say("No verdict"), [["", say(told.problem)]]);
     return;
   }
   const rows = [[say("standard"), told.standard], [say("output"), `${told.dtype}, ${shapeText(told.shape)}`]];
   if (told.figures) rows.push([say("bad elements"), say("{0} of {1}", told.bad.toLocaleString("en"), told.count.toLocaleString("en"))]);
-  const reasons = told.reasons.map((each) => [say("why"), each]);
+  const reasons = told.reasons.map((each) => [say("why"), say(each)]);
   tell($("judged"), told.passed ? "good" : "bad", told.passed ? `✓ ${say("passed")}` : `✗ ${say("failed")}`, [...rows, ...reasons]);
   if (told.picture) showPicture(told);
   if (told.figures) showFigures(told);
