@@ -136,7 +136,10 @@ def answered(*texts: str) -> dict[str, str]:
 
 
 def _answer(text: str) -> str:
-    for pattern, form in _words()["answers"].items():
+    patterns = _words()["answers"]
+    if text in patterns:  # a whole sentence
+        return patterns[text]
+    for pattern, form in patterns.items():
         found = re.fullmatch(pattern, text)
         if found is not None:
             return form.format(*map(_answer, found.groups()))
