@@ -520,7 +520,9 @@ def test_many_at_once(server: Explorer) -> None:
         known = np.asarray(expected if len(written) == 1 else expected[0])
         status, judged = verdict(server, files)
         assert status == 200, judged
-        return bool(np.allclose(out, known, rtol=1e-4, atol=1e-5) and judged["passed"])
+        return bool(
+            np.allclose(out, known, rtol=1e-3, atol=1e-5) and judged["passed"]
+        )  # FLOAT16 too
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(one, jobs))
