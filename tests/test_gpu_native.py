@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import importlib
-import pkgutil
 import struct
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +12,6 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from openaclnn.engines import gpu
 from openaclnn.engines.gpu.launching import native, variants
 from openaclnn.engines.gpu.launching.blocks import BoundBlock
 from openaclnn.engines.gpu.launching.code import LAUNCH as LAUNCH_SLOT
@@ -239,15 +236,3 @@ def test_a_kernel_is_compiled_with_numbers_that_triton_assumes_nothing_of() -> N
     assert list(map(type, told)) == list(map(type, numbers))
     assert variants.kinds_of(told) == variants.kinds_of(numbers)
     assert not [own for own in told if type(own) is int and (own == 1 or own % 16 == 0)]
-
-
-def test_no_constant_is_among_what_is_not_specialised() -> None:
-    """Some releases of Triton refuse to compile such a kernel."""
-    runtime = pytest.importorskip("triton.runtime")
-    seen = 0
-    for own in pkgutil.walk_packages(gpu.__path__, f"{gpu.__name__}."):
-        for kernel in vars(importlib.import_module(own.name)).values():
-            if isinstance(kernel, runtime.JITFunction):
-                seen += 1
-                assert not [p.name for p in kernel.params if p.is_constexpr and p.do_not_specialize]
-    assert seen > 10

@@ -422,7 +422,8 @@ class Layer:
             self.linear_weight = torch_functional.pad(linear_weight, (0, 0, 0, more))
             self.bias = None if bias is None else torch_functional.pad(bias, (0, more))
         self.held = 1 + ahead
-        buffers = self.held + bool(softcap and any(wanted))
+        self.uncapped = bool(softcap) and any(wanted)
+        buffers = self.held * (1 + self.uncapped)
         # The 16-bit gradient of weights that are added up in FLOAT takes its memory when chunks have left theirs: so many rows of logits.
         spare = input.shape[1] // buffers if self.short and accumulated and wanted[1] else 0
         self.step = _chunk_rows(len(input), buffers * pitch * input.dtype.itemsize, memory, rows, spare)  # fmt: skip
@@ -438,23 +439,25 @@ class Layer:
         rows = len(self.input)
         for turn, (begin, end) in enumerate(itertools.pairwise([*range(0, rows, self.step), rows])):
             x, whole = self.input[begin:end], self.memory[turn % self.held, : end - begin]
+            product = self._product_of(begin, end) if self.uncapped else whole
             if self.bias is None:
-                torch.mm(x, self.linear_weight.t(), out=whole)
+                torch.mm(x, self.linear_weight.t(), out=product)
             else:
-                torch.addmm(self.bias, x, self.linear_weight.t(), out=whole)
+                torch.addmm(self.bias, x, self.linear_weight.t(), out=product)
             if self.softcap:
-                _soft_cap.into(whole, whole, self.softcap)
+                _soft_cap.into(whole, product, self.softcap)
             yield begin, end, whole
 
-    def place(self, whole: Any) -> Any:
-        """Where the gradient of a chunk is written: over its logits, unless the soft cap's gradient is made of these, too."""
-        return self.memory[-1, : len(whole)] if self.softcap else whole
+    def _product_of(self, begin: int, end: int) -> Any:
+        """Where a chunk's logits stay as they were before the soft cap, whose gradient is made of them: rounded results near the cap would
+        have lost what it is."""
+        return self.memory[self.held + begin // self.step % self.held, : end - begin]
 
-    def take(self, begin: int, end: int, gradient: Any, whole: Any, columns: int, scale: Any) -> None:  # fmt: skip
-        """Add the gradient of a chunk, with so many columns that were written, to those that are wanted."""
-        if self.softcap:
+    def take(self, begin: int, end: int, gradient: Any, columns: int, scale: Any) -> None:
+        """Add the gradient of a chunk, with so many columns that were written over its logits, to those that are wanted."""
+        if self.uncapped:
             ours = gradient[:, : self.classes]
-            _soft_cap_backward.into(ours, ours, whole[:, : self.classes], self.softcap)
+            _soft_cap_backward.into(ours, ours, self._product_of(begin, end)[:, : self.classes], self.softcap)  # fmt: skip
         if columns != self.pitch:
             gradient[:, self.classes :] = 0  # what is no number there would spread
         if self.of_input is not None:
@@ -506,9 +509,8 @@ def _chunks(
             loss = exact_losses(logits, t, top, rest, factors, options.ignored, options.zloss_scale)
         losses[begin:end] = loss
         if any(wanted):
-            place = layer.place(whole)
-            _BACKWARD.into(place[:, :columns], shares[begin:end], logits, top, rest, t, factors, *numbers)  # fmt: skip
-            layer.take(begin, end, place, whole, columns, scale)
+            _BACKWARD.into(logits, shares[begin:end], logits, top, rest, t, factors, *numbers)
+            layer.take(begin, end, whole, columns, scale)
     if token_weight is not None:
         losses = losses * token_weight
     if options.reduction == "none":

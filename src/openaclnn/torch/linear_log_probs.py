@@ -207,14 +207,13 @@ def _log_probs_backward(
     for begin, end, whole in layer:
         part = None if target is None else target[begin:end]
         logits, part = _of_chunk(layer, whole, part, ignored)
-        place = layer.place(whole)
         before = [own[begin:end] for own in gradients]
         known = [own[begin:end] for own in results]
         if part is None:
-            kernel.into(place, *before, logits, *known, excess)
+            kernel.into(whole, *before, logits, *known, excess)
         else:
-            kernel.into(place, *before, logits, part, *known, ignored, excess)
-        layer.take(begin, end, place, whole, layer.pitch, scale)
+            kernel.into(whole, *before, logits, part, *known, ignored, excess)
+        layer.take(begin, end, whole, layer.pitch, scale)
     sums = layer.sums(scale).gradients(None)
     return [input.new_empty(0) if own is None else own for own in sums]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openaclnn.engines.formulas import formula
-from openaclnn.engines.formulas.words import Value, fma, tanh
+from openaclnn.engines.formulas.words import Value, abs, exp, tanh
 
 
 @formula
@@ -17,6 +17,8 @@ def soft_cap(x: Value, *, cap: float) -> Value:
 
 
 @formula
-def soft_cap_backward(gradient: Value, result: Value, *, cap: float) -> Value:
-    share = result / cap
-    return gradient * fma(-share, share, 1.0)
+def soft_cap_backward(gradient: Value, x: Value, *, cap: float) -> Value:
+    """By 1 / cosh(x / cap)^2, of which no digits are lost near the cap."""
+    power = exp(-2.0 * abs(x / cap))
+    above = 1.0 + power
+    return gradient * (4.0 * power / (above * above))

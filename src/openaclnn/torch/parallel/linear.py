@@ -248,8 +248,8 @@ def _chunks(
     divisors = _divisors(targets, weight, token_weight, denominator, asked)
     # The same in all processes, whichever has most classes or learns nothing.
     step = min(-(-rows // PARTS), MOST_ROWS)
-    if asked.memory:  # for two chunks, and one for the soft cap's gradient
-        held = 2 + bool(asked.softcap)
+    if asked.memory:  # for two chunks, and as many before the soft cap
+        held = 4 if asked.softcap else 2
         step = max(1, asked.memory // (held * max(1, int(classes.widest)) * input.dtype.itemsize))
     layer = Layer(input, linear_weight, bias, wanted, asked.softcap, 0, step, asked.accumulated, ahead=1)  # fmt: skip
     shares = input.new_ones(rows, dtype=torch.float64) if gradient is None else gradient.double()
@@ -324,18 +324,17 @@ class _Pipeline:
             place[rows] = own
         if not any(layer.wanted):
             return
-        place = layer.place(whole)
         factors = Factors(
             nll=(1.0 - options.label_smoothing) * row.target_weight,
             share=options.label_smoothing / row.classes,
             square=self.square,
         )
-        gradient_into(place[:, : layer.classes], logits, self.shares[rows], row, factors, options)
-        layer.take(rows.start, rows.stop, place, whole, layer.classes, None)
+        gradient_into(logits, logits, self.shares[rows], row, factors, options)
+        layer.take(rows.start, rows.stop, whole, layer.classes, None)
         self.added()
         self.added = lambda: None
         if self.of_input is not None:
-            added = begun(_wide_product(place, layer.linear_weight, self.asked.accumulated), ReduceOp.SUM, self.group)  # fmt: skip
+            added = begun(_wide_product(whole, layer.linear_weight, self.asked.accumulated), ReduceOp.SUM, self.group)  # fmt: skip
             self.added = lambda: self._write(rows, added())
 
     def _write(self, rows: slice, total: Tensor) -> None:

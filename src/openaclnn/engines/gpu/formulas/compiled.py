@@ -22,12 +22,12 @@ TRITON_TYPES = {FLOAT: tl.float32, FLOAT16: tl.float16, BFLOAT16: tl.bfloat16}
 PRECISE_WORDS = frozenset(name for name, word in WORDS.items() if "PRECISE" in word.arg_names)
 
 
-def define(text: str, scope: Mapping[str, Any], **options: Any) -> Any:
+def define(text: str, scope: Mapping[str, Any]) -> Any:
     """The first of a text's functions as a `triton.jit` function; it sees the others and the scope."""
     everything = {"__name__": __name__, "tl": tl, **scope}
     first, *others = functions_of(text, everything)
     everything.update((own.__name__, triton.jit(own)) for own in others)
-    return triton.jit(**options)(first)
+    return triton.jit(first)
 
 
 def listed(names: Iterable[str]) -> str:

@@ -110,7 +110,7 @@ def flat_kernel(formula: Formula, shifted: bool = False) -> Any:
     }  # fmt: skip
     text = (SHIFTED if shifted else FLAT).format(block=BLOCK.format(**words), **words)
     scope = {"formula": compiled(formula), "read": _read}
-    return define(text, scope, do_not_specialize=["count"])
+    return define(text, scope)
 
 
 @triton.jit
@@ -239,6 +239,5 @@ def tiled_kernel(formula: Formula) -> Any:
         reads="\n".join(READ.format(own=own, strides=listed(own_strides[own])) for own in formula.values),
         call=names.call(), outs=listed(names.outs), results=", ".join(names.results), writes="\n".join(writes),
     )  # fmt: skip
-    integers = ["rows", "columns", "row_tiles", "column_tiles", "second_size", "third_size"]
     scope = {"formula": compiled(formula), "read": _read_tile, "places_of": _places}
-    return define(text, scope, do_not_specialize=[*integers, *strides])
+    return define(text, scope)

@@ -37,7 +37,7 @@ def _share(gradient, total, MEAN: tl.constexpr):
     return gradient
 
 
-@triton.jit(do_not_specialize=[3, 4, 5])
+@triton.jit
 def expect(
     target, memory, expected,
     rows, classes, ignore_index,
@@ -136,7 +136,7 @@ def _of_all(top, others, pieces, own, PIECES: tl.constexpr, WIDTH: tl.constexpr)
     return top, tl.sum(tl.where(has_it, rests, (1.0 + rests) * powers))
 
 
-@triton.jit(do_not_specialize=[6, 7, 8, 9])
+@triton.jit
 def loss_ahead(
     x, target, expected, parts, pieces, out,
     rows, classes, ignore_index, each,
@@ -173,7 +173,7 @@ def loss_ahead(
     _write(values, top, _factor(share, top, others), at, wanted, out + row * count + start, counted)
 
 
-@triton.jit(do_not_specialize=[7, 8, 9, 10, 11])
+@triton.jit
 def gradient_late(
     gradient, x, target, parts, expected, memory, out,
     rows, classes, ignore_index, blocks, programs,
@@ -204,7 +204,7 @@ def gradient_late(
             _write(values, top, _factor(share, top, others), at, inside, out + row * count, counted)
 
 
-@triton.jit(do_not_specialize=[6, 7, 8])
+@triton.jit
 def at_targets(
     gradient, x, target, parts, expected, out,
     rows, classes, ignore_index,

@@ -79,7 +79,7 @@ def _added(spread, lost, more):
     return total, lost + (more - (total - spread))
 
 
-@triton.jit(do_not_specialize=list(range(7, 29)))
+@triton.jit
 def pixel_losses(
     target, x, weight, out, tops, rests, sums,
     pixels, seconds, blocks, classes, target_first, target_second, target_pixel, x_first, x_second, x_pixel, x_class,

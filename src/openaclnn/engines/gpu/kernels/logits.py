@@ -116,7 +116,7 @@ def joined_lanes(top, others, lanes):
     return highest, tl.sum(others * lowered + tl.where(largest, 0.0, lowered), 1)
 
 
-@triton.jit(do_not_specialize=list(range(3, 10)))
+@triton.jit
 def logit_sums(
     x, weight, parts,
     rows, classes, row_stride, class_stride, weight_stride, splits, span,
@@ -306,7 +306,7 @@ def store_rows(
         store_sums(sums, loss, square, own_weight, counted)
 
 
-@triton.jit(do_not_specialize=list(range(10, 23)))
+@triton.jit
 def logit_losses(
     target, x, weight, parts, out, tops, rests, squares, lses, sums,
     rows, classes, row_stride, class_stride, target_stride, weight_stride, out_stride, top_stride, rest_stride,
@@ -359,7 +359,7 @@ def logit_losses(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=[3])
+@triton.jit
 def logit_loss(
     sums, out, square_out, count,
     OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, SQUARED: tl.constexpr, BLOCK: tl.constexpr,
@@ -391,7 +391,7 @@ def logit_loss(
         tl.store(square_out, squares.to(tl.float32))
 
 
-@triton.jit(do_not_specialize=list(range(4, 11)))
+@triton.jit
 def log_probabilities(
     x, tops, rests, out,
     rows, classes, class_blocks, row_stride, class_stride, out_row, out_class,
@@ -427,7 +427,7 @@ def _at(values, lanes, place):
     return tl.sum(tl.where(lanes == place, values, 0.0), 1)
 
 
-@triton.jit(do_not_specialize=list(range(10, 24)))
+@triton.jit
 def short_rows(
     target, x, weight, out, tops, rests, squares, lses, sums, log_prob,
     rows, classes, row_stride, class_stride, target_stride, weight_stride, out_stride, top_stride, rest_stride,

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=[4, 5, 6, 7, 8, 9, 10, 11])
+@triton.jit
 def margin_rows(
     x, target, loss, mask, classes, x_row, x_class, target_row, target_class, loss_row, mask_row, mask_class,
     CHUNK: tl.constexpr,

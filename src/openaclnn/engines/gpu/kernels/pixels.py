@@ -51,7 +51,7 @@ def _read(
     return values
 
 
-@triton.jit(do_not_specialize=list(range(6, 26)))
+@triton.jit
 def nll_loss2d_backward(
     target, gradient, weight, total_weight, sums, out,
     pixels, second_size, second_blocks, panels, panel_blocks, classes, chunk_classes, chunks,
@@ -150,7 +150,7 @@ def nll_loss2d_backward(
         out += step * CLASSES
 
 
-@triton.jit(do_not_specialize=list(range(6, 21)))
+@triton.jit
 def nll_loss2d_backward_planes(
     target, gradient, weight, total_weight, sums, out,
     pixels, second_size, blocks, classes, chunk_classes, chunks,

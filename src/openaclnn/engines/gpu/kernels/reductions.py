@@ -45,7 +45,7 @@ def store_sum(
         store_result(sums, total, 1.0, COMPUTE)
 
 
-@triton.jit(do_not_specialize=[2, 3])
+@triton.jit
 def finish_reduction(
     sums, out, parts, divisor, OVERLAPPED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
 ):
@@ -61,7 +61,7 @@ def fill(out, number, count, stride, BLOCK: tl.constexpr):
     tl.store(out + index * stride, number, index < count)
 
 
-@triton.jit(do_not_specialize=list(range(5, 22)))
+@triton.jit
 def nll_losses(
     target, values, weight, out, sums,
     count, second_size, third_size, target_first, target_second, target_third,
@@ -116,7 +116,7 @@ def store_nll(
     store_result(total, weight, 1.0, COMPUTE)
 
 
-@triton.jit(do_not_specialize=[3])
+@triton.jit
 def finish_nll(
     sums, out, total, parts,
     OVERLAPPED: tl.constexpr, EACH: tl.constexpr, MEAN: tl.constexpr, COMPUTE: tl.constexpr,
@@ -227,4 +227,4 @@ def summed_kernel(
         "let_next_start": let_next_start,
         "store_sum": store_sum,
     }
-    return define(text, scope, do_not_specialize=["count", "parts", *sizes, *strides])
+    return define(text, scope)

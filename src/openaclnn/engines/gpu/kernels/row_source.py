@@ -692,9 +692,7 @@ def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
         **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
         "below": below, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
     }  # fmt: skip
-    _, numbers, _ = parameters_of(signature, len(graph.results), traversal)
-    # Numbers are no part of a variant.
-    return define(_Writer(signature, graph, traversal).source(), scope, do_not_specialize=numbers)
+    return define(_Writer(signature, graph, traversal).source(), scope)
 
 
 @functools.cache

@@ -90,7 +90,7 @@ def _places(rows, start, lanes, class_stride, STEP: tl.constexpr, UNIT: tl.const
     return places
 
 
-@triton.jit(do_not_specialize=list(range(10, 25)))
+@triton.jit
 def cross_entropy_loss_grad(
     target, gradient, log_prob, weight, lse, grad_zloss, top, rest, sums, out,
     rows, classes, class_blocks, target_stride, gradient_stride, lse_stride, grad_zloss_stride,

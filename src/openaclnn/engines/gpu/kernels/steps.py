@@ -227,7 +227,7 @@ def _gradients(
     return found
 
 
-@triton.jit(do_not_specialize=list(range(7, 16)))
+@triton.jit
 def step_ahead(
     x, target, weight, expected, loss, sums, out,
     rows, inner, out_inner, blocks, tiles, ignore_index, kept, smoothing, zloss_scale,
@@ -296,7 +296,7 @@ def _bits(x):
     return x.to(tl.int32, bitcast=True)
 
 
-@triton.jit(do_not_specialize=list(range(7, 17)))
+@triton.jit
 def step_late(
     gradient, x, target, weight, expected, memory, out,
     rows, inner, out_inner, blocks, tiles, ignore_index, kept, smoothing, zloss_scale, programs,
@@ -348,7 +348,7 @@ def step_late(
             tl.store(out + first + at, found, here)
 
 
-@triton.jit(do_not_specialize=[1, 2])
+@triton.jit
 def gather_step(
     sums, count, programs,
     OVERLAPPED: tl.constexpr, SUMS: tl.constexpr, BLOCK: tl.constexpr,
@@ -366,7 +366,7 @@ def gather_step(
         tl.store(sums + SUMS * count + which * programs + program, tl.sum(each))
 
 
-@triton.jit(do_not_specialize=[3])
+@triton.jit
 def finish_step(
     totals, sums, loss, count,
     OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, SQUARED: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
