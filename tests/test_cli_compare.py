@@ -81,7 +81,8 @@ def test_json_and_csv(folder: Path, capsys: Any) -> None:
     assert not found["passed"]
     assert found["first_bad"][0]["actual"] == "inf"
     assert found["first_bad"][1]["position"] == [3, 4]
-    assert sum(found["ulp_histogram"].values()) == 599
+    assert sum(found["ulp_histogram"].values()) == 600
+    assert found["ulp_histogram"]["NaN/Inf differ"] == 1
     _, out, _ = told(capsys, "compare", "bad.npy", "golden.npy", "--csv")
     [row] = csv.DictReader(io.StringIO(out))
     assert (row["verdict"], row["bad"]) == ("failed", "2")

@@ -1,14 +1,15 @@
-"""The explorer's page in a real browser, headless: what a person sees, types and drops.
-
-With SCREENSHOTS in the environment, pictures go to build/screenshots.
-"""
+"""The explorer's page in a real browser, headless: what a person sees, types and drops; build/screenshots has how it looks."""
 
 from __future__ import annotations
 
 import base64
+import io
+import itertools
 import json
 import os
 import shutil
+import subprocess
+import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,7 +47,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
 names = pytest.mark.parametrize(
     "operator", families(OPERATORS)[::3], ids=lambda operator: operator.python_name
 )
-WIDE, NARROW = (1360, 900), (390, 844)
+WIDE, NARROW = (1280, 900), (390, 844)
 
 
 class Page:
@@ -56,14 +57,26 @@ class Page:
         self.driver = driver
         self.address = address
 
-    def open(self, operator: str = "", size: tuple[int, int] = WIDE, dark: bool = False) -> None:
+    def open(
+        self,
+        link: str = "",
+        size: tuple[int, int] = WIDE,
+        dark: bool = False,
+        language: str = "en-US",
+    ) -> None:
+        self.window(size, dark)
+        agent = self.run("return navigator.userAgent")
+        self.command("Emulation.setUserAgentOverride", userAgent=agent, acceptLanguage=language)
+        self.driver.get("about:blank")
+        self.driver.get(f"{self.address}#{link if '/' in link else f'{link}/default'}")
+        self.settled(0)
+
+    def window(self, size: tuple[int, int], dark: bool = False) -> None:
         self.command("Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=1, mobile=False)  # fmt: skip
         self.command("Emulation.setScrollbarsHidden", hidden=True)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.command("Emulation.setEmulatedMedia", features=[scheme])
-        self.driver.get("about:blank")
-        self.driver.get(f"{self.address}#{operator}/default")
-        self.settled(0)
+        still = {"name": "prefers-reduced-motion", "value": "reduce"}
+        self.command("Emulation.setEmulatedMedia", features=[scheme, still])
 
     def command(self, name: str, **arguments: Any) -> Any:
         return self.driver.execute_cdp_cmd(name, arguments)
@@ -112,8 +125,6 @@ class Page:
             Select(self.find(selector)).select_by_value(value)
 
     def picture(self, name: str) -> None:
-        if "SCREENSHOTS" not in os.environ:
-            return
         PICTURES.mkdir(parents=True, exist_ok=True)
         self.run("window.scrollTo(0, 0)")
         held = self.command("Page.captureScreenshot", captureBeyondViewport=True)["data"]
@@ -177,16 +188,15 @@ def test_each_operator(page: Page, operator: Operator) -> None:
     assert page.text("#verdict .headline") == "✓ 0 ACLNN_SUCCESS"
     assert page.count("#checks li.passed") == len(operator.checks)
     written = [p for p in operator.parameters if p.kind is Kind.OUTPUT]
-    cells = page.texts("#values > .tensors > div:first-child tbody td")
+    cells = page.texts("#values > .tensors > details:first-child tbody td")
     expected: Any = operator.samples[0].expected
     first = np.asarray(expected if len(written) == 1 else expected[0], np.float64).reshape(-1)
     np.testing.assert_allclose([float(cell) for cell in cells], first, rtol=1e-5, atol=1e-6)
-    sizes = page.run("return [...document.querySelectorAll('#values > .tensors > div')].map((e) => e.querySelectorAll('tbody td').length)")  # fmt: skip
+    sizes = page.run("return [...document.querySelectorAll('#values > .tensors > details')].map((e) => e.querySelectorAll('tbody td').length)")  # fmt: skip
     assert page.count("#values svg circle") == next((n for n in sizes if n > 1), sizes[0])
     for language, word in (("python", f"openaclnn.{operator.python_name}("), ("c", "cc "), ("c++", "c++ ")):  # fmt: skip
         page.find(f"[data-language='{language}']").click()
         assert word in page.text("#code")
-    page.picture(operator.python_name)
 
     tensor = next(p.name for p in operator.parameters if p.is_tensor and not p.optional)
     page.choose(f"#{tensor}-mode", "null")
@@ -202,7 +212,6 @@ def test_each_operator(page: Page, operator: Operator) -> None:
     page.choose(f"#{tensor}-dtype", foreign)
     assert broken(page)[0].startswith("✗ ")
     assert foreign in page.text("#verdict")
-    page.picture(f"{operator.python_name}-refused")
     page.choose(f"#{tensor}-dtype", "FLOAT")
     lacking = [p.tag for p in PRODUCTS if not operator.supported_on(p)]
     if lacking:
@@ -220,7 +229,6 @@ def test_what_is_half_typed(page: Page) -> None:
     assert "whole numbers are expected" in page.text("#problem-gradOutput")
     assert page.find("#gradOutput-shape").get_attribute("aria-invalid") == "true"
     assert not page.find("#copy").is_enabled()  # the code is of the call before
-    page.picture("half-typed")
     page.type("#gradOutput-shape", "2x2")
     assert page.find("#gradOutput-shape").get_attribute("aria-invalid") is None
     assert not page.find("#problem-gradOutput").is_displayed()
@@ -258,7 +266,6 @@ def test_strides_numbers_and_plots(page: Page) -> None:
     page.find("[data-language=c]").click()
     assert "const int64_t gradOutputStrides[] = {1, 16};" in page.text("#code")
     assert page.sideways() == 0
-    page.picture("curve")
     page.type("#seed", "1")
     assert page.find("#against").get_attribute("value") == "selfOrResult"  # it stays
     page.type("#gradOutput-shape", "100000x100000")
@@ -341,7 +348,6 @@ def test_narrow_window(page: Page, dark: bool) -> None:
     page.type("#selfOrResult-shape", "3x2")
     assert page.text("#pill") == "✗ 161002"  # the verdict itself is further down
     assert page.sideways() == 0
-    page.picture(f"narrow{'-dark' * dark}")
     page.find("#tab-compare").click()
     assert page.sideways() == 0
 
@@ -366,7 +372,6 @@ def test_light_and_dark(page: Page, dark: bool) -> None:
         assert (light + 0.05) / (deep + 0.05) >= 4.5, part
     back = luminance(page.run("return getComputedStyle(document.body).backgroundColor"))
     assert (back < 0.2) == dark
-    page.picture("dark" if dark else "light")
     page.find("#theme").click()
     turned = luminance(page.run("return getComputedStyle(document.body).backgroundColor"))
     assert (turned < 0.2) != dark
@@ -386,6 +391,125 @@ def drop(page: Page, selector: str, *files: tuple[str, bytes]) -> None:
             """,
             selector, held,
         )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str | None:
+    """axe-core's script, which npm fetches; None where it cannot."""
+    folder = tmp_path_factory.mktemp("axe")
+    try:
+        asked = ["npm", "pack", "axe-core@4", "--silent", "--pack-destination", str(folder)]
+        subprocess.run(asked, check=True, capture_output=True, timeout=20, cwd=folder)
+        with tarfile.open(next(folder.glob("*.tgz"))) as packed:
+            held = packed.extractfile("package/axe.min.js")
+            return held.read().decode() if held else None
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def faults(page: Page, script: str) -> list[str]:
+    """The accessibility faults that axe-core calls serious or critical, and where they are."""
+    page.run(script)
+    found = page.driver.execute_async_script("axe.run(document).then((r) => arguments[0](r.violations))")  # fmt: skip
+    grave = [each for each in found if each["impact"] in ("serious", "critical")]
+    return [f"{each['id']}: {node['target']} {node['failureSummary']}" for each in grave for node in each["nodes"]]  # fmt: skip
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_how_it_looks(page: Page, language: str) -> None:
+    """A sound call, a refused one and a verdict, each in four pictures; nothing is wider than the window."""
+
+    def pictures(name: str) -> None:
+        for dark, size in itertools.product((False, True), (NARROW, WIDE)):
+            page.window(size, dark)
+            assert page.sideways() == 0, (name, size)
+            page.picture(f"{name}-{size[0]}-{language}-{'dark' if dark else 'light'}")
+
+    page.open("cross_entropy_loss/default?input.dtype=FLOAT16&input.shape=2x5", language=f"{language}-CN")  # fmt: skip
+    assert page.run("return document.documentElement.lang") == {"en": "en", "zh": "zh-CN"}[language]
+    pictures("call")
+    page.choose("#target-mode", "null")
+    pictures("refused")
+    page.find("#tab-compare").click()
+    drop(page, "#view-compare", *special())
+    assert page.count("#picture svg .wrong[rx]") == 1  # the bar of NaN and Inf that differ
+    pictures("verdict")
+
+
+def special() -> Iterator[tuple[str, bytes]]:
+    """An output and golden values that have NaN and Inf, alike and not."""
+    golden = np.random.default_rng(7).normal(size=(64, 96)).astype(np.float32)
+    golden[4, :90] = np.inf
+    actual = golden.astype(np.float16)
+    actual[20:30, 40:60] += np.float16(0.05)
+    actual[3, :40], actual[4] = np.nan, np.inf
+    for name, array in (("out.npy", actual), ("golden.npy", golden)):
+        held = io.BytesIO()
+        np.save(held, array)
+        yield name, held.getvalue()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_no_serious_fault_for_assistive_technology(page: Page, axe: str | None, dark: bool) -> None:  # fmt: skip
+    if axe is None:
+        pytest.skip("axe-core is not there: npm could not fetch it")
+    page.open("cross_entropy_loss", NARROW if dark else WIDE, dark, "zh-CN" if dark else "en")
+    page.run("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert faults(page, axe) == []
+    page.find("#tab-compare").click()
+    drop(page, "#view-compare", *special())
+    assert faults(page, axe) == []
+
+
+def test_a_link_restores_the_whole_call(page: Page) -> None:
+    page.open("elu_backward")
+    page.choose("#product", PRODUCTS[1].tag)
+    page.type("#gradOutput-shape", "2x3")
+    page.type("#gradOutput-values", "1, 2, 3, 4, 5, 6")
+    page.choose("#gradOutput-dtype", "FLOAT16")
+    page.type("#selfOrResult-shape", "2x3")
+    page.type("#selfOrResult-strides", "1,2")
+    page.choose("#selfOrResult-dtype", "FLOAT16")
+    page.type("#alpha-value", "1.5")
+    page.type("#seed", "7")
+    with page.change():
+        page.find("#isResult-value").click()
+    assert page.text("#verdict .headline").startswith("✓ 0")
+    seen, link = page.texts("#values td"), page.run("return location.hash.slice(1)")
+    for part in ("elu_backward/", "gradOutput.values=1+2+3+4+5+6", "alpha=1.5", "selfOrResult.strides=1,2", "seed=7", "isResult=false"):  # fmt: skip
+        assert part in link
+    page.find("#link").click()
+    assert page.text("#link") == "Copied"
+    page.open(link)
+    assert page.texts("#values td") == seen
+    assert page.run("return location.hash.slice(1)") == link
+    with page.change():  # another one, in the same window
+        page.run("location.hash = 'l1_loss/default?self=null'")
+    assert page.text("#verdict .headline") == "✗ 161001 ACLNN_ERR_PARAM_NULLPTR"
+
+
+def test_chinese(page: Page) -> None:
+    """The browser's language at first, then the reader's choice; what was typed stays, and both languages are searched."""
+    page.open("elu_backward", language="zh-CN")
+    assert page.text("label[for=seed], label:has(#seed)") == "随机数种子"
+    assert page.text("#tab-compare") == "精度比对"
+    page.type("#gradOutput-shape", "3x2")
+    assert page.text("#checks .broken .state").startswith("不满足")
+    assert page.text("#verdict .fix").startswith("将 selfOrResult 改为")
+    with page.change():
+        page.find("#speech").click()
+    assert page.text("#tab-compare") == "Compare"
+    assert page.find("#gradOutput-shape").get_attribute("value") == "3x2"
+    assert page.text("#checks .broken .state").startswith("broken")
+    page.run("document.getElementById('find').value = '损失 梯度'; document.getElementById('find').dispatchEvent(new Event('input', { bubbles: true }))")  # fmt: skip
+    page.settled(0)
+    offered = page.run("return [...document.querySelectorAll('#operator option')].filter((e) => !e.hidden).map((e) => e.value)")  # fmt: skip
+    assert "l1_loss_backward" in offered
+    assert "elu" not in offered
+    assert page.text("#found") == f"{len(offered)} of {len(OPERATORS)} operators"
+    page.open("elu_backward", language="zh-CN")
+    assert page.text("#tab-compare") == "Compare"  # the choice is kept
+    page.run("localStorage.clear()")
 
 
 @pytest.fixture
@@ -412,12 +536,10 @@ def test_two_files_are_dropped(page: Page, pair: Any) -> None:
     assert page.count("#picture svg") == 3
     assert page.count("#picture svg .cell")
     assert "cosine similarity" in page.text("#figures")
-    page.picture("compare-failed")
     page.choose("#standard", "cosine")
     assert page.text("#judged .headline") == "✓ passed"
-    page.command("Emulation.setDeviceMetricsOverride", width=NARROW[0], height=NARROW[1], deviceScaleFactor=1, mobile=False)  # fmt: skip
+    page.window(NARROW)
     assert page.sideways() == 0
-    page.picture("compare-narrow")
 
 
 def test_files_are_chosen(page: Page, pair: Any) -> None:
@@ -428,7 +550,6 @@ def test_files_are_chosen(page: Page, pair: Any) -> None:
     with page.change():
         page.find("#file-golden").send_keys(str(golden))
     assert page.text("#judged .headline") == "✓ passed"
-    page.picture("compare-passed-dark")
     drop(page, "#drop-golden", ("model.pt", b"\x80"))
     assert page.text("#judged .headline") == "No verdict"
     assert "files are read here" in page.text("#judged")

@@ -13,23 +13,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tools.chinese import UntranslatedError, chinese, missing
 from tools.pages import index_page, operator_page
 
 import openaclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.products import PRODUCTS
+from openaclnn.explorer.chinese import UntranslatedError, chinese, missing
 
 PROJECT = Path(__file__).parent.parent
 
 
 def test_every_sentence_has_its_chinese_form() -> None:
     lacking = {each.name: missing(each) for each in openaclnn.registry() if missing(each)}
-    assert lacking == {}, "tools/chinese.toml lacks these"
+    assert lacking == {}, "chinese.toml lacks these"
 
 
 def test_what_has_no_chinese_form_is_named() -> None:
-    told = r"^tools/chinese\.toml has no Chinese form of\n  'a thing that nobody says'$"
+    told = r"^chinese\.toml has no Chinese form of\n  'a thing that nobody says'$"
     with pytest.raises(UntranslatedError, match=told):
         chinese("a thing that nobody says")
     assert chinese("(N, C)") == "(N, C)"

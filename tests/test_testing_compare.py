@@ -304,6 +304,14 @@ def test_pictures_show_what_the_verdict_counts(standard: str) -> None:
         assert bad == np.count_nonzero(known[5:7, 3])  # a golden 0 has no place on its axis
 
 
+def test_the_histogram_has_every_element_once() -> None:
+    golden = np.array([1.0, np.nan, np.inf, -np.inf, np.inf, 1e6, 1e6, 2.0])
+    actual = np.array([np.nan, np.nan, np.inf, np.inf, 3.0, np.inf, 9.0, 2.0], np.float16)
+    found = dict(compare(actual, golden).ulp_histogram)  # 1e6 is infinite as FLOAT16
+    assert sum(found.values()) == golden.size
+    assert (found["<= 0.5"], found["NaN/Inf equal"], found["NaN/Inf differ"]) == (1, 3, 4)
+
+
 def test_tensors_as_training_has_them() -> None:
     torch = pytest.importorskip("torch")
     one = torch.tensor([1.0, 2.0], dtype=torch.bfloat16, requires_grad=True)

@@ -13,8 +13,8 @@ from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.interface import REQUIRED, Kind, Parameter
 from openaclnn.core.products import PRODUCTS
 from openaclnn.core.status import Status
+from openaclnn.explorer.chinese import chinese, chinese_formula
 from openaclnn.testing.programs import example_of
-from tools.chinese import chinese, chinese_formula
 
 __all__ = ["index_page", "operator_page"]
 

@@ -19,7 +19,7 @@ import openaclnn
 PROJECT = Path(__file__).parent.parent
 sys.path.insert(0, str(PROJECT))
 
-from tools.chinese import UntranslatedError, missing  # noqa: E402
+from openaclnn.explorer.chinese import UntranslatedError, missing  # noqa: E402
 from tools.pages import index_page, operator_page  # noqa: E402
 
 ROOT_PAGES = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}

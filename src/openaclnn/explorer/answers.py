@@ -18,7 +18,8 @@ from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Format
 from openaclnn.core.version import __version__
 from openaclnn.engines.dispatch import use_engine
-from openaclnn.operators import find_operator, grouped
+from openaclnn.explorer.chinese import answered, vocabulary
+from openaclnn.operators import find_operator, grouped, registry
 from openaclnn.testing.cases.case import Case, TensorSpec
 from openaclnn.testing.extras import MissingLibraryError, dtype_named
 from openaclnn.testing.files import RAW, Source, TooLargeError, read_together
@@ -43,7 +44,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
         super().__init__(sentence)
         self.status = status
         self.allow = allow  # the methods that are served
-        self.told = {"error": sentence}
+        self.told: dict[str, Any] = {"error": sentence, "chinese": answered(sentence)}
         if parameter:
             self.told |= {"parameter": parameter, "field": field}
 
@@ -215,7 +216,9 @@ def answer_call(asked: _PageCall) -> dict[str, Any]:
     values = None
     if built is not None:
         values, why = _values(asked, built, answer.computed)
-    return answer.as_dict() | {
+    told = answer.as_dict()
+    return told | {
+        "chinese": answered(*(told.get(part, "") for part in ("expected", "got", "fix")), why),
         "checks": _checks(answer),
         "outputs": [
             {"name": name, "dtype": tensor.dtype.name, "shape": tensor.shape}
@@ -315,6 +318,7 @@ def declared() -> dict[str, Any]:
         "levels": LEVELS,
         "raw": RAW,
         "small": SMALL,
+        "chinese": vocabulary(registry()),
     }  # fmt: skip
 
 
@@ -395,7 +399,11 @@ def verdict_of(
         raise Refused(413 if isinstance(error, TooLargeError) else 400, sentence) from None
     except (RecursionError, MemoryError):
         raise Refused(400, "the files are not what their names say") from None
-    return found.as_dict() | {"text": str(found), "picture": _picture(found, one, other, rules)}
+    return found.as_dict() | {
+        "chinese": answered(*found.reasons),
+        "text": str(found),
+        "picture": _picture(found, one, other, rules),
+    }
 
 
 def _picture(found: Comparison, actual: Array, golden: Array, rules: Rules) -> dict[str, Any] | None:  # fmt: skip

@@ -4,7 +4,15 @@ const $ = (id) => document.getElementById(id);
 const LANGUAGES = { "c++": "C++", c: "C", python: "Python" };
 const LEFT_OUT = "left out";
 const SHOWN = 512; // elements of a tensor in a table
-const state = { declared: null, operator: null, language: "c++", against: "", answer: null, answers: 0, files: {} };
+const UNFOLDED = 64; // elements of a tensor whose table is open
+const FIELDS = ["dtype", "shape", "strides", "offset", "format", "values"]; // of a tensor
+const state = { declared: null, operator: null, language: "c++", against: "", answer: null, verdict: null, answers: 0, files: {}, zh: false };
+
+/** A sentence in the reader's language, with what stands in its places {0}, {1}. */
+function say(text, ...parts) {
+  const known = (state.zh && state.declared?.chinese[text]) || text;
+  return known.replace(/\{(\d)\}/g, (here, place) => parts[place] ?? here);
+}
 
 /** An element with attributes and children; text stays text. */
 function h(tag, attributes = {}, ...children) {
@@ -47,6 +55,7 @@ async function ask(path, body, kind) {
     headers: body === undefined ? {} : { "Content-Type": kind },
   });
   const held = await answer.json();
+  if (state.declared) Object.assign(state.declared.chinese, held.chinese);
   return answer.ok ? held : { problem: held.error, ...held };
 }
 
@@ -60,7 +69,7 @@ function soon(name, what, wait = 140) {
       if (later[name] === mine) settle("ready");
     } catch (error) {
       if (error.name === "AbortError" || later[name] !== mine) return;
-      tell($(name === "call" ? "verdict" : "judged"), "wait", "No answer", [["what happened", `${error.message}: is the explorer still running?`]]);
+      tell($(name === "call" ? "verdict" : "judged"), "wait", say("No answer"), [[say("what happened"), say("{0}: is the explorer still running?", error.message)]]);
       settle("ready");
     }
   }, wait));
@@ -68,36 +77,46 @@ function soon(name, what, wait = 140) {
 
 // The form.
 
-function chooseOperator(name) {
+function chooseOperator(name, query = new URLSearchParams()) {
   state.operator = state.declared.operators.find((each) => each.python === name) ?? state.declared.operators[0];
+  $("operator").value = state.operator.python;
+  describe();
+  fill(linked(query));
+}
+
+function describe() {
   const operator = state.operator;
-  $("operator").value = operator.python;
-  $("summary").textContent = operator.summary;
-  $("formula").textContent = operator.formula;
+  $("summary").textContent = say(operator.summary);
+  $("formula").textContent = say(operator.formula);
   $("prototypes").textContent = operator.prototypes.map((each) => `${each};`).join("\n\n");
-  $("sample").replaceChildren(...options(operator.samples.map((each, place) => [String(place), each.title])));
+  $("sample").replaceChildren(...options(operator.samples.map((each, place) => [String(place), say(each.title)])));
   for (const option of $("product").options) {
-    const title = state.declared.products.find((each) => each.tag === option.value).title;
-    option.textContent = operator.products.includes(option.value) ? title : `${title} (lacks the operator)`;
+    const title = say(state.declared.products.find((each) => each.tag === option.value).title);
+    option.textContent = operator.products.includes(option.value) ? title : say("{0} (lacks the operator)", title);
   }
-  fill(operator.samples[0].arguments);
 }
 
 function fill(given) {
   state.against = "";
-  $("parameters").replaceChildren(...state.operator.parameters.map((each) => field(each, given[each.name])));
+  const folded = state.operator.parameters.filter((each) => each.written && given[each.name] === LEFT_OUT);
+  const fields = (parameters) => parameters.map((each) => field(each, given[each.name]));
+  $("parameters").replaceChildren(...fields(state.operator.parameters.filter((each) => !folded.includes(each))));
+  if (folded.length) {
+    const title = say("Outputs, made for you: {0}", folded.map((each) => each.name).join(", "));
+    $("parameters").append(h("details", { class: "outputs" }, h("summary", {}, title), h("div", {}, fields(folded))));
+  }
   soon("call", askCall, 0);
 }
 
 function field(parameter, given) {
   const badges = [];
-  if (parameter.written) badges.push(h("span", { class: "badge" }, parameter.read ? "in and out" : "out"));
-  if (parameter.optional) badges.push(h("span", { class: "badge" }, "optional"));
+  if (parameter.written) badges.push(h("span", { class: "badge" }, say(parameter.read ? "in and out" : "out")));
+  if (parameter.optional) badges.push(h("span", { class: "badge" }, say("optional")));
   const title = [parameter.name, h("span", { class: "soft" }, parameter.type), badges];
   const problem = h("p", { class: "problem", id: `problem-${parameter.name}`, hidden: true });
   const id = `parameter-${parameter.name}`;
   if (parameter.kind !== "tensor") return h("div", { class: "parameter number", id }, numberField(parameter, given, title), problem);
-  const notes = [parameter.text, parameter.shape].filter(Boolean).join("; ");
+  const notes = [parameter.text, parameter.shape].filter(Boolean).map((each) => say(each)).join(say("; "));
   return h("fieldset", { class: "parameter", id }, h("legend", { class: "title" }, title), h("p", { class: "soft" }, notes), tensorFields(parameter, given), problem);
 }
 
@@ -111,8 +130,8 @@ function input(parameter, name, label, attributes, className = "") {
 
 function tensorFields(parameter, given) {
   const held = given && given !== LEFT_OUT ? given : {};
-  const modes = [["tensor", "tensor"], ["null", "null"]];
-  if (parameter.left_out) modes.unshift([LEFT_OUT, parameter.written ? "made for you" : "computed"]);
+  const modes = [["tensor", say("tensor")], ["null", "null"]];
+  if (parameter.left_out) modes.unshift([LEFT_OUT, say(parameter.written ? "made for you" : "computed")]);
   const mode = given === LEFT_OUT ? LEFT_OUT : given ? "tensor" : "null";
   const known = parameter.dtypes.length ? parameter.dtypes : state.declared.dtypes;
   const dtypes = [...new Set([...known, ...state.declared.dtypes])];
@@ -120,16 +139,16 @@ function tensorFields(parameter, given) {
   const like = Object.values(first).find((each) => each?.shape !== undefined);
   const dtype = held.dtype ?? (parameter.dtypes.includes(like?.dtype) || !parameter.dtypes.length ? like?.dtype : parameter.dtypes[0]);
   const row = h("div", { class: "tensor" },
-    input(parameter, "mode", "given as", { tag: "select", choices: options(modes, mode) }),
-    input(parameter, "dtype", "dtype", { tag: "select", choices: options(dtypes, dtype) }),
-    input(parameter, "shape", "shape", { value: held.shape ?? like?.shape ?? "", placeholder: "one number" }, "shape"));
+    input(parameter, "mode", say("given as"), { tag: "select", choices: options(modes, mode) }),
+    input(parameter, "dtype", say("dtype"), { tag: "select", choices: options(dtypes, dtype) }),
+    input(parameter, "shape", "shape", { value: held.shape ?? like?.shape ?? "", placeholder: say("one number") }, "shape"));
   const layout = [
-    input(parameter, "strides", "strides", { value: held.strides, placeholder: "row-major" }),
-    input(parameter, "offset", "offset", { value: held.offset, placeholder: "0", inputmode: "numeric" }),
-    input(parameter, "format", "format", { tag: "select", choices: options(state.declared.formats, held.format ?? "ND") }),
+    input(parameter, "strides", "strides", { value: held.strides, placeholder: say("row-major") }),
+    input(parameter, "offset", say("offset"), { value: held.offset, placeholder: "0", inputmode: "numeric" }),
+    input(parameter, "format", say("format"), { tag: "select", choices: options(state.declared.formats, held.format ?? "ND") }),
   ];
-  if (parameter.read) layout.push(input(parameter, "values", "values", { tag: "textarea", rows: 2, value: held.values, placeholder: "drawn from the seed" }, "wide"));
-  const more = h("details", {}, h("summary", {}, parameter.read ? "Layout and values" : "Layout"), h("div", { class: "layout" }, layout));
+  if (parameter.read) layout.push(input(parameter, "values", say("values"), { tag: "textarea", rows: 2, value: held.values, placeholder: say("drawn from the seed") }, "wide"));
+  const more = h("details", {}, h("summary", {}, say(parameter.read ? "Layout and values" : "Layout")), h("div", { class: "layout" }, layout));
   const show = () => {
     const chosen = row.querySelector("select").value === "tensor";
     row.classList.toggle("alone", !chosen);
@@ -147,7 +166,7 @@ function tensorFields(parameter, given) {
 }
 
 function numberField(parameter, given, title) {
-  const text = h("span", {}, h("span", { class: "title" }, title), h("span", { class: "soft note" }, parameter.text));
+  const text = h("span", {}, h("span", { class: "title" }, title), h("span", { class: "soft note" }, say(parameter.text)));
   if (parameter.kind === "bool") {
     return h("label", {}, text, h("input", { type: "checkbox", id: `${parameter.name}-value`, "data-field": "value", checked: given === true }));
   }
@@ -165,24 +184,61 @@ function read(parameter) {
   }
   const mode = get("mode").value;
   if (mode !== "tensor") return mode === "null" ? null : LEFT_OUT;
-  const names = ["dtype", "shape", "strides", "offset", "format", "values"];
-  return Object.fromEntries(names.filter(get).map((name) => [name, get(name).value]));
+  return Object.fromEntries(FIELDS.filter(get).map((name) => [name, get(name).value]));
+}
+
+const given = () => Object.fromEntries(state.operator.parameters.map((each) => [each.name, read(each)]));
+
+// The address holds the whole call: #operator/product?alpha=2&x.dtype=FLOAT&x.shape=2x3; a parameter that it does not name is the first sample's.
+
+function addressOf(seed, held) {
+  const query = new URLSearchParams(seed === "0" ? [] : [["seed", seed]]);
+  for (const [name, value] of Object.entries(held)) {
+    if (value === null || typeof value !== "object") {
+      if (value !== LEFT_OUT || state.operator.samples[0].arguments[name] !== LEFT_OUT) query.set(name, value);
+      continue;
+    }
+    for (const [key, text] of Object.entries(value)) {
+      const plain = key === "format" ? text === "ND" : key !== "shape" && !text;
+      if (!plain) query.set(`${name}.${key}`, text.trim().replace(/[,;\s]+/g, key === "values" ? " " : ","));
+    }
+  }
+  return `#${state.operator.python}/${$("product").value}?${`${query}`.replaceAll("%2C", ",")}`;
+}
+
+function linked(query) {
+  const first = state.operator.samples[0].arguments;
+  return Object.fromEntries(state.operator.parameters.map(({ name, kind }) => {
+    const text = query.get(name), fields = FIELDS.filter((key) => query.has(`${name}.${key}`));
+    if (text !== null && kind === "tensor") return [name, text === LEFT_OUT ? text : null];
+    if (text !== null) return [name, kind === "bool" ? text === "true" : text];
+    if (!fields.length) return [name, first[name]];
+    const dtype = first[name]?.dtype, shape = first[name]?.shape;
+    return [name, { dtype, shape, ...Object.fromEntries(fields.map((key) => [key, query.get(`${name}.${key}`)])) }];
+  }));
+}
+
+function follow() {
+  const [, path, text] = /^#?([^?]*)\??(.*)$/s.exec(location.hash);
+  const [operator, product] = path.split("/"), query = new URLSearchParams(text);
+  if (state.declared.products.some((each) => each.tag === product)) $("product").value = product;
+  $("seed").value = query.get("seed") ?? "0";
+  chooseOperator(operator, query);
 }
 
 // A call and its answer.
 
 async function askCall() {
   const seed = /^\d{1,15}$/.test($("seed").value.trim()) ? Number($("seed").value) : $("seed").value;
-  const given = Object.fromEntries(state.operator.parameters.map((each) => [each.name, read(each)]));
-  const body = { operator: state.operator.name, product: $("product").value, seed, arguments: given };
-  history.replaceState(null, "", `#${state.operator.python}/${body.product}`);
+  const body = { operator: state.operator.name, product: $("product").value, seed, arguments: given() };
+  history.replaceState(null, "", addressOf($("seed").value.trim(), body.arguments));
   const told = await ask("/api/call", JSON.stringify(body), "application/json");
   state.answer = told;
   mark(told);
   document.querySelector(".results").classList.toggle("stale", Boolean(told.problem));
   if (told.problem) {
     $("copy").disabled = true;
-    tell($("verdict"), "wait", "Not a call yet", [["", told.problem]]);
+    tell($("verdict"), "wait", say("Not a call yet"), [["", say(told.problem)]]);
     return;
   }
   showVerdict(told);
@@ -196,15 +252,20 @@ function mark(told) {
     const name = box.id.slice("parameter-".length);
     const here = told.parameter === name;
     box.classList.toggle("blamed", here && !told.problem);
+    if (here) unfold(box);
     for (const each of box.querySelectorAll("[aria-invalid]")) each.removeAttribute("aria-invalid");
     const problem = $(`problem-${name}`);
     problem.hidden = !(here && told.problem);
     if (problem.hidden) continue;
-    problem.textContent = told.problem;
+    problem.textContent = say(told.problem);
     const wrong = box.querySelector(`[data-field="${told.field}"]`) ?? box.querySelector("[data-field=value]");
     wrong?.setAttribute("aria-invalid", "true");
-    if (wrong?.closest("details")) wrong.closest("details").open = true;
+    unfold(wrong);
   }
+}
+
+function unfold(element) {
+  for (let each = element?.closest("details"); each; each = each.parentElement.closest("details")) each.open = true;
 }
 
 function tell(box, kind, headline, rows) {
@@ -218,7 +279,7 @@ function tell(box, kind, headline, rows) {
   $("pill").textContent = headline.split(" ").slice(0, kind === "wait" ? 9 : 2).join(" ");
 }
 
-const shapeText = (shape) => (shape.length ? shape.join(" × ") : "one number");
+const shapeText = (shape) => (shape.length ? shape.join(" × ") : say("one number"));
 
 function goTo(name) {
   const box = $(`parameter-${name}`);
@@ -228,7 +289,7 @@ function goTo(name) {
     (fields.find((each) => each.dataset.field === "shape" && each.offsetParent) ?? fields[0]).focus();
     box.scrollIntoView({ block: "center" });
   };
-  return h("button", { type: "button", class: "link", onclick: go, title: `Go to ${name}` }, name);
+  return h("button", { type: "button", class: "link", onclick: go, title: say("Go to {0}", name) }, name);
 }
 
 function showVerdict(told) {
@@ -238,23 +299,23 @@ function showVerdict(told) {
     return;
   }
   tell($("verdict"), "bad", `✗ ${told.status} ${told.name}`, [
-    ["rule", told.rule ? `row ${told.row}: ${told.rule}` : "what the C type can hold"],
-    ["parameter", goTo(told.parameter)],
-    ["expected", told.expected],
-    ["got", told.got],
-    ["fix", told.fix, "fix"],
+    [say("rule"), told.rule ? `${told.row}: ${say(told.rule)}` : say("what the C type can hold")],
+    [say("parameter"), goTo(told.parameter)],
+    [say("expected"), say(told.expected)],
+    [say("got"), say(told.got)],
+    [say("fix"), say(told.fix), "fix"],
   ]);
 }
 
 function showChecks(told) {
   const marks = { passed: ["✓", "passed"], broken: ["✗", "broken"], "not reached": ["·", "unreached"] };
   const passed = told.checks.filter((each) => each.state === "passed").length;
-  $("checks-count").textContent = `${passed} of ${told.checks.length} passed`;
+  $("checks-count").textContent = say("{0} of {1} passed", passed, told.checks.length);
   $("checks").replaceChildren(...told.checks.map((each) => {
     const [mark, className] = marks[each.state];
     return h("li", { class: className, "aria-current": each.state === "broken" ? "true" : null },
-      h("span", { class: "mark", "aria-hidden": "true" }, mark), h("span", { class: "row" }, each.row), h("span", {}, each.rule),
-      h("span", { class: "state" }, each.state === "broken" ? `broken, ${each.status}` : each.state));
+      h("span", { class: "mark", "aria-hidden": "true" }, mark), h("span", { class: "row" }, each.row), h("span", {}, say(each.rule)),
+      h("span", { class: "state" }, each.state === "broken" ? `${say("broken")}, ${each.status}` : say(each.state)));
   }));
 }
 
@@ -270,7 +331,7 @@ const number = (value) => (typeof value === "number" ? value : { inf: Infinity, 
 
 function showValues(told) {
   if (!told.values) {
-    $("values").replaceChildren(h("p", { class: "soft" }, told.no_values));
+    $("values").replaceChildren(h("p", { class: "soft" }, say(told.no_values)));
     return;
   }
   const parts = [];
@@ -279,7 +340,7 @@ function showValues(told) {
   if (out?.values.length) parts.push(plotOf(out, inputs));
   const tables = (list) => h("div", { class: "tensors" }, list.map(tableOf));
   parts.push(tables(outputs));
-  parts.push(h("details", {}, h("summary", {}, "Inputs"), tables(inputs)));
+  parts.push(h("details", {}, h("summary", {}, say("Inputs")), tables(inputs)));
   $("values").replaceChildren(...parts);
 }
 
@@ -287,7 +348,7 @@ function tableOf(tensor) {
   const { shape, values, dtype, name } = tensor;
   const width = shape.length ? shape[shape.length - 1] : 1;
   const title = h("h3", {}, name, " ", h("span", { class: "soft" }, `${dtype}, ${shapeText(shape)}`));
-  if (!values.length) return h("div", {}, title, h("p", { class: "soft" }, "no elements"));
+  if (!values.length) return h("details", { open: true }, h("summary", {}, title), h("p", { class: "soft" }, say("no elements")));
   const columns = Math.min(width, 64);
   const rows = [];
   for (let start = 0; start < values.length && rows.length * columns < SHOWN; start += width) {
@@ -302,9 +363,9 @@ function tableOf(tensor) {
   }
   const shown = rows.length * width < values.length || columns < width;
   const head = h("tr", {}, h("td"), Array.from({ length: columns }, (_, place) => h("th", { scope: "col" }, String(place))));
-  return h("div", {}, title,
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Values of ${name}` }, h("table", {}, h("thead", {}, head), h("tbody", {}, rows))),
-    shown ? h("p", { class: "soft" }, `the first of ${values.length} elements`) : null);
+  return h("details", { open: values.length <= UNFOLDED }, h("summary", {}, title),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": say("Values of {0}", name) }, h("table", {}, h("thead", {}, head), h("tbody", {}, rows))),
+    shown ? h("p", { class: "soft" }, say("the first of {0} elements", values.length)) : null);
 }
 
 function plotOf(out, inputs) {
@@ -317,8 +378,8 @@ function plotOf(out, inputs) {
   };
   draw();
   const choose = h("select", { id: "against", onchange: (event) => { state.against = event.target.value; draw(); } },
-    options([["", "position"], ...alike.map((each) => [each.name, each.name])], state.against));
-  return h("div", { class: "grid" }, h("label", {}, `${out.name} against`, choose), frame);
+    options([["", say("position")], ...alike.map((each) => [each.name, each.name])], state.against));
+  return h("div", { class: "grid" }, h("label", {}, say("{0} against", out.name), choose), frame);
 }
 
 /** Round numbers that cover an interval. */
@@ -352,12 +413,12 @@ function axes(width, height, xs, [from, to], ys, { label, x: xName = "", text = 
 function valuePlot(out, other) {
   const all = out.values.map((each, place) => [other ? number(other.values[place]) : place, number(each)]);
   const points = all.filter(([x, y]) => Number.isFinite(x) && Number.isFinite(y));
-  const against = other ? other.name : "position";
-  if (!points.length) return h("p", { class: "soft" }, "No finite values to draw.");
+  const against = other ? other.name : say("position");
+  if (!points.length) return h("p", { class: "soft" }, say("No finite values to draw."));
   const lows = (place) => points.reduce((least, each) => Math.min(least, each[place]), Infinity);
   const highs = (place) => points.reduce((most, each) => Math.max(most, each[place]), -Infinity);
   const [least, most] = [lows(1), highs(1)];
-  const label = `${out.name} against ${against}: ${points.length} values from ${show(least, out.dtype)} to ${show(most, out.dtype)}`;
+  const label = say("{0} against {1}: {2} values from {3} to {4}", out.name, against, points.length, show(least, out.dtype), show(most, out.dtype));
   const last = out.values.length - 1;
   const places = ticks(0, Math.max(last, 1), 6).filter((at) => at <= last && Number.isInteger(at));
   const marks = other ? ticks(lows(0), highs(0), 6) : places;
@@ -372,7 +433,7 @@ function valuePlot(out, other) {
     svg.append(s("circle", { class: `dot${under}`, cx: x(at), cy: y(value), r: radius }, s("title", {}, `${against} ${short(at)}: ${show(value, out.dtype)}`)));
   }
   const missing = all.length - points.length;
-  return missing ? h("div", {}, svg, h("p", { class: "soft" }, `${missing} of ${all.length} are not finite, and not drawn`)) : svg;
+  return missing ? h("div", {}, svg, h("p", { class: "soft" }, say("{0} of {1} are not finite, and not drawn", missing, all.length))) : svg;
 }
 
 // Code.
@@ -383,19 +444,22 @@ function showCode() {
   $("copy").disabled = !code?.text;
 }
 
-async function copy() {
-  const text = $("code").textContent;
+async function copy(button, text) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    const range = document.createRange();
-    range.selectNodeContents($("code"));
-    getSelection().removeAllRanges();
-    getSelection().addRange(range);
+    const field = h("textarea", { class: "aside" });
+    field.value = text;
+    document.body.append(field);
+    field.select();
     document.execCommand("copy");
+    field.remove();
+    button.focus();
   }
-  $("copy").textContent = "Copied";
-  setTimeout(() => ($("copy").textContent = "Copy"), 1500);
+  const title = button.textContent;
+  if (title === say("Copied")) return;
+  button.textContent = say("Copied");
+  setTimeout(() => (button.textContent = title), 1500);
 }
 
 // Verdicts on files.
@@ -409,7 +473,7 @@ const NAMES = {
 
 function take(role, file) {
   state.files[role] = file;
-  $(`name-${role}`).textContent = `${file.name}, ${file.size.toLocaleString("en")} bytes`;
+  $(`name-${role}`).textContent = say("{0}, {1} bytes", file.name, file.size.toLocaleString("en"));
 }
 
 function dropped(event, zone) {
@@ -434,17 +498,23 @@ function compare() {
     const query = new URLSearchParams([["name", actual.name], ["name", golden.name], ["first", actual.size], ["standard", $("standard").value]]);
     if ($("raw").value) query.append("dtype", $("raw").value);
     const told = await ask(`/api/compare?${query}`, new Blob([actual, golden]), "application/octet-stream");
-    for (const name of ["picture", "figures"]) $(name).hidden = true;
-    if (told.problem) {
-      tell($("judged"), "wait", "No verdict", [["", told.problem]]);
-      return;
-    }
-    const rows = [["standard", told.standard], ["output", `${told.dtype}, ${shapeText(told.shape)}`]];
-    if (told.figures) rows.push(["bad elements", `${told.bad.toLocaleString("en")} of ${told.count.toLocaleString("en")}`]);
-    tell($("judged"), told.passed ? "good" : "bad", told.passed ? "✓ passed" : "✗ failed", [...rows, ...told.reasons.map((each) => ["why", each])]);
-    if (told.picture) showPicture(told);
-    if (told.figures) showFigures(told);
+    state.verdict = told;
+    showJudged(told);
   }, 0);
+}
+
+function showJudged(told) {
+  for (const name of ["picture", "figures"]) $(name).hidden = true;
+  if (told.problem) {
+    tell($("judged"), "wait", say("No verdict"), [["", say(told.problem)]]);
+    return;
+  }
+  const rows = [[say("standard"), told.standard], [say("output"), `${told.dtype}, ${shapeText(told.shape)}`]];
+  if (told.figures) rows.push([say("bad elements"), say("{0} of {1}", told.bad.toLocaleString("en"), told.count.toLocaleString("en"))]);
+  const reasons = told.reasons.map((each) => [say("why"), say(each)]);
+  tell($("judged"), told.passed ? "good" : "bad", told.passed ? `✓ ${say("passed")}` : `✗ ${say("failed")}`, [...rows, ...reasons]);
+  if (told.picture) showPicture(told);
+  if (told.figures) showFigures(told);
 }
 
 function showFigures(told) {
@@ -452,26 +522,26 @@ function showFigures(told) {
   const table = (head, rows, label) => h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
     h("table", { class: "figures" }, h("thead", {}, h("tr", {}, head.map((each) => h("th", { scope: "col" }, each)))),
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map((each) => h("td", {}, value(each))))))));
-  const figures = Object.entries(told.figures).map(([name, each]) => [NAMES[name] ?? name, each]);
+  const figures = Object.entries(told.figures).map(([name, each]) => [say(NAMES[name] ?? name), each]);
   const bad = told.first_bad.map((each) => [`[${each.position.join(", ")}]`, each.actual, each.golden, each.error, each.ulp]);
   const part = (title, ...what) => h("div", {}, h("h2", {}, title), table(...what, title));
-  $("figures").replaceChildren(h("div", { class: "pair" }, part("Figures", ["figure", "value"], figures),
-    ...(bad.length ? [part("First bad elements", ["position", "actual", "golden", "error", "ULP"], bad)] : [])));
+  $("figures").replaceChildren(h("div", { class: "pair" }, part(say("Figures"), [say("figure"), say("value")], figures),
+    ...(bad.length ? [part(say("First bad elements"), [say("position"), say("actual"), say("golden"), say("error"), "ULP"], bad)] : [])));
   $("figures").hidden = false;
 }
 
 function showPicture(told) {
   const figure = (title, drawing) => h("figure", {}, h("h3", {}, title), drawing);
   $("picture").replaceChildren(h("div", { class: "pictures" },
-    figure("Error against magnitude", errorPlot(told.picture)),
-    figure("ULP of the output’s dtype", histogram(told.ulp_histogram)),
-    figure("Where the bad elements lie", badMap(told.picture))));
+    figure(say("Error against magnitude"), errorPlot(told.picture)),
+    figure(say("ULP of the output’s dtype"), histogram(told.ulp_histogram)),
+    figure(say("Where the bad elements lie"), badMap(told.picture))));
   $("picture").hidden = false;
 }
 
 function errorPlot(picture) {
   const points = [...picture.good, ...picture.bad];
-  if (!points.length) return h("p", { class: "soft" }, "No error at all.");
+  if (!points.length) return h("p", { class: "soft" }, say("No error at all."));
   const log = (pairs) => pairs.filter(([x, y]) => x > 0 && y > 0).map((pair) => pair.map(Math.log10));
   const every = log([...points, ...picture.allowed]);
   const span = (place) => {
@@ -480,31 +550,34 @@ function errorPlot(picture) {
     const step = Math.max(1, Math.ceil((high - low) / 5));
     return Array.from({ length: Math.ceil((high - low) / step) + 1 }, (_, at) => low + at * step);
   };
-  const label = `Errors of ${points.length} elements against the size of their golden values; ${picture.bad.length} are bad`;
+  const label = say("Errors of {0} elements against the size of their golden values; {1} are bad", points.length, picture.bad.length);
   const across = span(0);
-  const { svg, x, y } = axes(340, 260, across, [across[0], across[across.length - 1]], span(1), { label, x: "size of the golden value", text: (at) => `1e${at}` });
+  const { svg, x, y } = axes(340, 260, across, [across[0], across[across.length - 1]], span(1), { label, x: say("size of the golden value"), text: (at) => `1e${at}` });
   for (const [name, className] of [["good", "good"], ["bad", "wrong"]]) {
     for (const [a, b] of log(picture[name])) svg.append(s("circle", { class: className, cx: x(a), cy: y(b), r: 2 }));
   }
   const line = log(picture.allowed).map(([a, b]) => `${x(a)},${y(b)}`).join(" ");
-  if (line) svg.append(s("polyline", { class: "allowed", points: line }, s("title", {}, "allowed")));
+  if (line) svg.append(s("polyline", { class: "allowed", points: line }, s("title", {}, say("allowed"))));
   return svg;
 }
+
+const SPECIAL = "NaN/Inf ", DIFFER = "NaN/Inf differ"; // the last two bars: elements without an error in ULP
 
 function histogram(counts) {
   const entries = Object.entries(counts);
   const most = Math.max(...entries.map(([, count]) => count), 1);
-  const label = `Elements by ULP: ${entries.filter(([, count]) => count).map(([name, count]) => `${name}: ${count}`).join(", ")}`;
+  const label = say("Elements by ULP: {0}", entries.filter(([, count]) => count).map(([name, count]) => `${say(name)}: ${count}`).join(", "));
   const svg = s("svg", { viewBox: "0 0 340 260", role: "img", "aria-label": label });
   const step = 320 / entries.length;
   entries.forEach(([name, count], place) => {
     const high = count ? 8 + (Math.log1p(count) / Math.log1p(most)) * 180 : 0;
     const left = 10 + place * step;
-    svg.append(s("rect", { class: "bar-fill", x: left + 3, width: step - 6, y: 225 - high, height: high, rx: 2 }));
+    svg.append(s("rect", { class: name === DIFFER ? "wrong" : "bar-fill", x: left + 3, width: step - 6, y: 225 - high, height: high, rx: 2 }));
     if (count) svg.append(s("text", { x: left + step / 2, y: 218 - high, "text-anchor": "middle" }, compact(count)));
-    svg.append(s("text", { x: left + step / 2, y: 242, "text-anchor": "middle" }, name.replace("<= ", "≤")));
+    svg.append(s("text", { x: left + step / 2, y: 242, "text-anchor": "middle" }, name.startsWith(SPECIAL) ? say(name.slice(SPECIAL.length)) : name.replace("<= ", "≤")));
   });
   svg.append(s("line", { class: "axis", x1: 10, x2: 330, y1: 225, y2: 225 }));
+  svg.append(s("text", { x: 330 - step, y: 257, "text-anchor": "middle" }, "NaN, Inf"));
   return svg;
 }
 
@@ -513,7 +586,7 @@ const compact = (count) => new Intl.NumberFormat("en", { notation: "compact" }).
 function badMap(picture) {
   const rows = picture.map.length, columns = picture.map[0].length;
   const most = Math.max(...picture.map.flat().filter((each) => each !== null), 0);
-  const label = most ? `A map of ${picture.rows} rows and ${picture.columns} columns of elements; up to ${Number((most * 100).toPrecision(3))} % of a cell are bad` : "No bad elements";
+  const label = most ? say("A map of {0} rows and {1} columns of elements; up to {2} % of a cell are bad", picture.rows, picture.columns, Number((most * 100).toPrecision(3))) : say("no bad elements");
   const svg = s("svg", { viewBox: "0 0 340 260", role: "img", "aria-label": label });
   svg.append(s("rect", { class: "field", x: 26, y: 12, width: 302, height: 208 }));
   picture.map.forEach((row, high) => row.forEach((share, wide) => {
@@ -521,9 +594,9 @@ function badMap(picture) {
     svg.append(s("rect", { class: "cell", x: 26 + (wide * 302) / columns, y: 12 + (high * 208) / rows, width: 302 / columns, height: 208 / rows,
       "fill-opacity": 0.15 + 0.85 * (share / most) }));
   }));
-  if (!most) svg.append(s("text", { x: 177, y: 120, "text-anchor": "middle" }, "no bad elements"));
-  svg.append(s("text", { x: 177, y: 240, "text-anchor": "middle" }, `${picture.folded ? "folded" : "last axis"}, ${picture.columns.toLocaleString("en")}`));
-  svg.append(s("text", { x: 0, y: 0, transform: "translate(16 116) rotate(-90)", "text-anchor": "middle" }, `axes before it, ${picture.rows.toLocaleString("en")}`));
+  if (!most) svg.append(s("text", { x: 177, y: 120, "text-anchor": "middle" }, say("no bad elements")));
+  svg.append(s("text", { x: 177, y: 240, "text-anchor": "middle" }, `${say(picture.folded ? "folded" : "last axis")}, ${picture.columns.toLocaleString("en")}`));
+  svg.append(s("text", { x: 0, y: 0, transform: "translate(16 116) rotate(-90)", "text-anchor": "middle" }, `${say("axes before it")}, ${picture.rows.toLocaleString("en")}`));
   return svg;
 }
 
@@ -551,24 +624,66 @@ function tabs(list, chosen) {
 
 function setTheme(theme) {
   if (theme) document.documentElement.dataset.theme = theme;
-  try { if (theme) localStorage.setItem("theme", theme); } catch { /* a browser that keeps nothing */ }
+  kept("theme", theme);
 }
 
 /** Offer the operators with all words of a text in their names, family or summary, and choose the first if the chosen one is not among them. */
 function find(text) {
   const words = text.toLowerCase().split(/\s+/);
-  const fits = ({ name, python, family, summary }) => words.every((word) => `${name} ${python} ${family} ${summary}`.toLowerCase().includes(word));
+  const translated = state.declared.chinese; // found in both languages
+  const texts = ({ name, python, family, summary }) => [name, python, family, summary, translated[family], translated[summary]].join(" ").toLowerCase();
+  const fits = (operator) => words.every((word) => texts(operator).includes(word));
   const offered = new Set(state.declared.operators.filter(fits).map((each) => each.python));
   for (const group of $("operator").children) {
     for (const option of group.children) option.hidden = option.disabled = !offered.has(option.value);
     group.hidden = [...group.children].every((option) => option.hidden);
   }
   $("find").setAttribute("aria-invalid", String(!offered.size));
-  if (offered.size && !offered.has($("operator").value)) chooseOperator(offered.values().next().value);
+  $("found").textContent = say("{0} of {1} operators", offered.size, state.declared.operators.length);
+  if (state.operator && offered.size && !offered.has($("operator").value)) chooseOperator(offered.values().next().value);
 }
 
+/** What the page itself says, as it came: its texts and the attributes that are read or shown. */
+function staticTexts() {
+  const texts = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) if (walker.currentNode.data.trim()) texts.push([walker.currentNode, "data", walker.currentNode.data]);
+  for (const name of ["aria-label", "placeholder"]) {
+    for (const element of document.querySelectorAll(`[${name}]`)) texts.push([element.getAttributeNode(name), "value", element.getAttribute(name)]);
+  }
+  return texts.filter(([node]) => node.parentElement?.id !== "speech");
+}
+
+/** Turn the whole page to a language; what was typed stays. */
+function speak(zh, texts) {
+  state.zh = zh;
+  document.documentElement.lang = zh ? "zh-CN" : "en";
+  $("speech").textContent = zh ? "EN" : "中文";
+  $("speech").lang = zh ? "en" : "zh-CN";
+  for (const [node, part, text] of texts) node[part] = text.replace(text.trim(), say(text.trim()));
+  for (const group of $("operator").children) group.label = say(group.dataset.family);
+  for (const role of ["actual", "golden"]) if (state.files[role]) take(role, state.files[role]);
+  $("raw").options[0].textContent = say("as the file says");
+  find($("find").value);
+  if (state.verdict) showJudged(state.verdict);
+  if (!state.operator) return;
+  const held = given(), sample = $("sample").value;
+  describe();
+  $("sample").value = sample;
+  fill(held);
+}
+
+/** The reader's choice of before, where the browser keeps one. */
+const kept = (name, value) => {
+  try {
+    if (value) localStorage.setItem(name, value);
+    return localStorage.getItem(name);
+  } catch { return null; }
+};
+
 async function start() {
-  try { setTheme(localStorage.getItem("theme")); } catch { /* as above */ }
+  const texts = staticTexts();
+  setTheme(kept("theme"));
   $("theme").addEventListener("click", () => {
     const now = document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
     setTheme(now === "dark" ? "light" : "dark");
@@ -581,14 +696,15 @@ async function start() {
     type: "button", role: "tab", id: `language-${key}`, "data-language": key, "aria-controls": "code", "aria-selected": String(!place), tabindex: place ? -1 : 0,
   }, title)));
   tabs($("languages"), (tab) => { state.language = tab.dataset.language; showCode(); });
-  $("copy").addEventListener("click", copy);
+  $("copy").addEventListener("click", () => copy($("copy"), $("code").textContent));
+  $("link").addEventListener("click", () => copy($("link"), location.href));
 
   state.declared = await ask("/api/declared");
   const { operators, products, standards, dtypes, raw, version } = state.declared;
   $("version").textContent = version;
   for (const family of new Set(operators.map((each) => each.family))) {
     const members = operators.filter((each) => each.family === family);
-    $("operator").append(h("optgroup", { label: family }, ...options(members.map((each) => [each.python, each.name]))));
+    $("operator").append(h("optgroup", { label: family, "data-family": family }, ...options(members.map((each) => [each.python, each.name]))));
   }
   $("find").addEventListener("input", (event) => find(event.target.value));
   $("product").append(...options(products.map((each) => [each.tag, each.title])));
@@ -616,9 +732,11 @@ async function start() {
   $("view-compare").addEventListener("drop", (event) => dropped(event, event.target.closest(".drop")?.id.slice("drop-".length)));
   for (const name of ["standard", "raw"]) $(name).addEventListener("change", compare);
 
-  const [operator, product] = location.hash.slice(1).split("/");
-  if (products.some((each) => each.tag === product)) $("product").value = product;
-  chooseOperator(operator);
+  const language = kept("language") ?? navigator.language;
+  speak(language.toLowerCase().startsWith("zh"), texts);
+  $("speech").addEventListener("click", () => { speak(!state.zh, texts); kept("language", document.documentElement.lang); });
+  addEventListener("hashchange", follow);
+  follow();
 }
 
 start();

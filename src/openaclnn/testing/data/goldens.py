@@ -99,10 +99,12 @@ def places_of(
 
 
 def _places(operator: Operator, call: Call) -> dict[str, OutputSpec]:
-    """Every output's shape and dtype; those that are left to us are described in the call from here on."""
+    """Every output's shape and dtype, but for those that are null; what is left to us is described in the call from here on."""
     operator.outline(call)
-    tensors = {output.name: call.tensor(output.name) for output in operator.outputs}
-    return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+    tensors = {output.name: call[output.name] for output in operator.outputs}
+    return {
+        name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items() if tensor is not None
+    }
 
 
 def _checked(operator: Operator, arguments: Mapping[str, Any], product: Product) -> Call:

@@ -33,6 +33,7 @@ __all__ = ["BadElement", "Comparison", "compare", "judge", "worst"]
 
 
 _ULP_LABELS = [f"<= {step:g}" for step in ULP_STEPS] + [f"> {ULP_STEPS[-1]:g}"]
+_SPECIAL_LABELS = ["NaN/Inf equal", "NaN/Inf differ"]  # elements without an error in ULP
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ def judge(
         reasons += cross_check(*lines, flat(peer), stick.dtype, rules.level, figures)
     return Comparison(
         rules.standard, own.name, actual.shape, not reasons, tuple(reasons), tally.count, tally.bad,
-        figures, tuple(zip(_ULP_LABELS, tally.ulps.tolist(), strict=True)),
+        figures, tuple(zip(_ULP_LABELS + _SPECIAL_LABELS, tally.bins(), strict=True)),
         tuple(_bad_elements(tally, lines, actual)), **about,
     )  # fmt: skip
 

@@ -133,7 +133,7 @@ STRETCH = 1 << 19
 """Elements that one thread looks at, a block after another."""
 
 ULP_STEPS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""The upper ends of the ULP histogram's bins; one more takes the rest."""
+"""The upper ends of the ULP histogram's bins; one more takes the rest, and two what has no ULP: NaN and infinities."""
 
 _EXPONENT = np.int64(0x7FF0 << 48)
 _FLOOR = 1e-7  # what MERE and MARE add to the golden value's size
@@ -372,6 +372,10 @@ class Tally:
             now = ulp.size if step == math.inf else int(np.count_nonzero(ulp <= step))
             self.ulps[number] += now - within
             within = now
+
+    def bins(self) -> list[int]:
+        """Every element once: by ULP, then those with a NaN or an infinity, which agree and which do not."""
+        return [*self.ulps.tolist(), self.count - self.finite - self.special, self.special]
 
     def figures(self) -> dict[str, float]:
         """The figures by name; the first eight are those of the older comparison script."""

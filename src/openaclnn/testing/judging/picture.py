@@ -97,6 +97,7 @@ def _judged(
 
 _POINTS = 20_000
 _CELLS = 192
+_GOOD, _BAD = "#2f6fb0", "#d1242f"
 
 
 def draw_picture(
@@ -134,7 +135,7 @@ def _errors(axes: Any, errors: _Errors, tolerance: Tolerance) -> None:
     size, error, bad = errors.size, errors.error, errors.bad
     axes.set(xscale="log", yscale="log", xlabel="|golden|", ylabel="|output - golden|")
     axes.set_title("error against magnitude", fontsize=10)
-    for which, color, label in ((~bad, "#2f6fb0", "good"), (bad, "#d1242f", "bad")):
+    for which, color, label in ((~bad, _GOOD, "good"), (bad, _BAD, "bad")):
         axes.plot(size[which], error[which], ".", ms=3, color=color, label=label, alpha=0.6)
     if size.size:
         low, high = size.min(), size.max() * (1 + 1e-9)
@@ -152,13 +153,15 @@ def _errors(axes: Any, errors: _Errors, tolerance: Tolerance) -> None:
 def _histogram(axes: Any, comparison: Comparison) -> None:
     labels = [label for label, _ in comparison.ulp_histogram]
     counts = [count for _, count in comparison.ulp_histogram]
-    bars = axes.bar(labels, counts, color="#2f6fb0")
+    colors = [_BAD if label.endswith("differ") else _GOOD for label in labels]
+    bars = axes.bar(labels, counts, color=colors)
     axes.bar_label(bars, [f"{count:,}" if count else "" for count in counts], fontsize=7)
     axes.set_title("ULP of the output's dtype", fontsize=10)
     axes.set_ylabel("elements")
     axes.set_yscale("symlog", linthresh=1)
     axes.set_ylim(top=3 * max(counts))  # room for the numbers
-    axes.tick_params(axis="x", labelrotation=40, labelsize=8)
+    for label in axes.get_xticklabels():
+        label.set(rotation=40, rotation_mode="anchor", ha="right", fontsize=8)
 
 
 def _map(axes: Any, figure: Any, seen: _Map, rank: int) -> None:

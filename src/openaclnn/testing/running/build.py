@@ -321,7 +321,8 @@ def answer_of(operator: Operator, values: Mapping[str, Any], product: Product) -
         if violation is not None:
             raise check.refusal(operator.name, violation)
         computed = frozenset(computed_by(operator, call))
-        outputs = {parameter.name: call.tensor(parameter.name) for parameter in operator.outputs}
+        tensors = {parameter.name: call[parameter.name] for parameter in operator.outputs}
+        outputs = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         return Answer(operator, product, tuple(outcomes), None, outputs, computed)
     except AclnnError as error:
         return Answer(operator, product, tuple(outcomes), error)

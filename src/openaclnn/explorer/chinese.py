@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from openaclnn.core.declare import Operator
+from openaclnn.core.products import PRODUCTS
 
-__all__ = ["UntranslatedError", "chinese", "chinese_formula", "missing"]
+__all__ = ["UntranslatedError", "chinese", "chinese_formula", "missing", "vocabulary", "answered"]
 
 WORDS = Path(__file__).with_name("chinese.toml")
 SYMBOLS = frozenset(
@@ -51,7 +53,7 @@ class UntranslatedError(LookupError):
     """Sentences without a Chinese form."""
 
     def __str__(self) -> str:
-        return "\n  ".join([f"tools/{WORDS.name} has no Chinese form of", *map(repr, self.args)])
+        return "\n  ".join([f"{WORDS.name} has no Chinese form of", *map(repr, self.args)])
 
 
 @cache
@@ -114,3 +116,34 @@ def missing(operator: Operator) -> list[str]:
     except UntranslatedError as error:
         found.append(str(error.args[0]))
     return found
+
+
+def vocabulary(operators: Iterable[Operator]) -> dict[str, str]:
+    """The Chinese form of everything that the explorer's page says; what has none is shown in English."""
+    words = {**_words()["page"], **{product.title: chinese(product.title) for product in PRODUCTS}}
+    for operator in operators:
+        for text in _sentences(operator):
+            with suppress(UntranslatedError):
+                words[text] = chinese(text)
+        with suppress(UntranslatedError):
+            words[operator.formula] = chinese_formula(operator)
+    return words
+
+
+def answered(*texts: str) -> dict[str, str]:
+    """The Chinese forms of what a call or a comparison is told, where there are some."""
+    return {text: form for text in texts if (form := _answer(text)) != text}
+
+
+def _answer(text: str) -> str:
+    patterns = _words()["answers"]
+    if text in patterns:  # a whole sentence
+        return patterns[text]
+    for pattern, form in patterns.items():
+        found = re.fullmatch(pattern, text)
+        if found is not None:
+            return form.format(*map(_answer, found.groups()))
+    try:
+        return chinese(text)
+    except UntranslatedError:
+        return text
