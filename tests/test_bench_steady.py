@@ -255,7 +255,7 @@ def test_cases_that_stayed_slow_are_marked(results: dict[str, Any]) -> None:
     text = markdown([noted])
     assert f"- **{disturbances(noted)[0]}**" in text
     assert "| same | FLOAT ~ |" in text
-    assert "| new sizes | FLOAT |" in text
+    assert "new sizes" in text
     both = results | {"calls": [row | {"disturbed": True} for row in slow]}
     assert "| same | FLOAT ! ~ |" in markdown([both])
     assert len(disturbances(both)) == 2

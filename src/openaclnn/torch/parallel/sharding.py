@@ -83,7 +83,7 @@ def _of_rows(
     def placed(parameter: Parameter, one: Placement) -> Placement:
         if _has_rows(parameter):
             return one if ELSE_ONE in parameter.shape and reduction != "none" else Shard(0)
-        return Shard(0) if parameter.shape == "that of self" else one
+        return Shard(0) if parameter.shape == "same as self" else one
 
     single = any(tensor.ndim < 2 for p, tensor in tensors if p.shape.startswith("(N, C)"))
     if single:
