@@ -129,14 +129,13 @@ def _own_width() -> str:
 
 
 def _dtypes_of_width(item: Any) -> tuple[DType, ...]:
-    """Those that the operator takes; of vectors that this machine does not have FLOAT alone is tried, of the narrowest ones BFLOAT16
-    too: compiling takes long."""
+    """Those that the operator takes; of vectors that this machine does not have FLOAT alone is tried: compiling takes long."""
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     name, operator = str(chosen.get("engine_of_any_width", "")), chosen.get("operator")
     taken = floats_of(operator) if operator in OPERATORS else FLOATS
     if not name.startswith("cpu") or name == _own_width():
         return taken
-    return INTERPRETED if name == f"cpu{WIDTHS[0]}" and BFLOAT16 in taken else (FLOAT,)
+    return (FLOAT,) if FLOAT in taken else taken[:1]
 
 
 def _takes_part(item: Any) -> bool:
