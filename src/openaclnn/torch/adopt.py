@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as torch_functional
 
 from openaclnn.torch import functional, nn
-from openaclnn.torch.dispatch import parallel_for
+from openaclnn.torch.dispatch import autocast_dtype, parallel_for
 from openaclnn.torch.kernels import PLAIN
 from openaclnn.torch.private import has_forward_hooks, register_pytree
 
@@ -254,7 +254,7 @@ class HeadLinear(torch.nn.Linear):
 
     def __call__(self, input: Tensor, *loss: Any) -> Any:
         if not loss and self.deferred and self.training and self._calls_are_its_own():
-            return Logits(self, input, _autocast_dtype(input))
+            return Logits(self, input, autocast_dtype(input))
         return super().__call__(input, *loss)
 
     def forward(self, input: Tensor, target: Any = None, scale: float = 1.0, options: Any = None) -> Tensor:  # fmt: skip
@@ -281,12 +281,6 @@ class HeadLinear(torch.nn.Linear):
 
     def __repr__(self) -> str:
         return f"openaclnn.{super().__repr__()}"
-
-
-def _autocast_dtype(tensor: Tensor) -> Any:
-    device = tensor.device.type
-    casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    return torch.get_autocast_dtype(device) if casts and tensor.dtype is not torch.float64 else None
 
 
 @dataclass(eq=False, repr=False)

@@ -19,6 +19,7 @@ from openaclnn.torch.private import any_autocast, base_of, forward_mode, transfo
 
 __all__ = [
     "FLOATS",
+    "autocast_dtype",
     "is_cast_alone",
     "is_index",
     "is_memory",
@@ -58,6 +59,13 @@ def is_cast_alone(tensor: Any) -> bool:
     narrow = tensor.dtype in FLOATS and tensor.dtype is not torch.float64
     cast = tensor.is_cuda and torch.is_autocast_enabled("cuda") and narrow
     return cast and not (_is_compiling() or disturbed())
+
+
+def autocast_dtype(tensor: Any) -> Any:
+    """What autocast makes of this where matrices are multiplied; None where it is not at work."""
+    device = tensor.device.type
+    casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return torch.get_autocast_dtype(device) if casts and tensor.dtype is not torch.float64 else None
 
 
 def parallel_for(tensor: Any) -> Any:

@@ -21,13 +21,20 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators.linear import SCALED, SOFT_CAP, SOFT_CAP_BACKWARD
 from openaclnn.torch.counts import FUNCTIONS
-from openaclnn.torch.dispatch import is_index, is_memory, is_number, needs_dispatcher, parallel_for
+from openaclnn.torch.dispatch import (
+    autocast_dtype,
+    is_index,
+    is_memory,
+    is_number,
+    needs_dispatcher,
+    parallel_for,
+)
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import forward_mode, transformed
 
 __all__ = [
-    "MOST_ROWS", "PARTS", "SINGLES", "Layer", "Sums", "Tensors", "by_chunks", "check_shapes", "counted_targets", "denominator_of", "exact_losses", "in_place_of_theirs",
-    "linear_cross_entropy",
+    "MOST_ROWS", "PARTS", "SINGLES", "Layer", "Sums", "Tensors", "as_autocast", "by_chunks", "capped", "check_shapes", "counted_targets",
+    "denominator_of", "exact_losses", "filled", "in_place_of_theirs", "linear_cross_entropy", "unserved_tensors", "without_autocast",
 ]  # fmt: skip
 
 _FORWARD, _BACKWARD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
@@ -143,12 +150,8 @@ def _loss(
     """By chunks or, where they do not serve, by what composes it of tensors and options; without that TypeError says why."""
     input, linear_weight, bias, target, weight, token_weight, denominator = given
     check_shapes(input, linear_weight, target, bias, token_weight, ignored, memory)
-    dtype, device = input.dtype, input.device.type
-    casts = torch.amp.is_autocast_available(device)
-    if casts and torch.is_autocast_enabled(device) and dtype is not torch.float64:
-        narrow, dtype = torch.get_autocast_dtype(device), torch.float32
-        input, linear_weight = input.to(narrow), linear_weight.to(narrow)
-        bias = None if bias is None else bias.to(narrow)
+    dtype = input.dtype if autocast_dtype(input) is None else torch.float32
+    input, linear_weight, bias = as_autocast(input, linear_weight, bias)
     if isinstance(denominator, (int, float)):
         denominator = torch.full((), float(denominator), device=input.device)
     accumulate = accumulate or getattr(options, "acc_dtype", None) or torch.float32
@@ -157,7 +160,7 @@ def _loss(
         getattr(options, "batch_chunk_size", None) or 0, accumulate is torch.float32, dtype,
     )  # fmt: skip
     given = Tensors(input, linear_weight, bias, target, weight, token_weight, denominator)
-    with torch.autocast(device, enabled=False) if casts else contextlib.nullcontext():
+    with without_autocast(input):
         reason = _unserved(given, asked)
         if reason is not None:
             if composed is None:
@@ -219,18 +222,45 @@ def check_shapes(
         raise RuntimeError(f"expected memory to be a number of bytes above 0, got {memory}")
 
 
+def as_autocast(input: Any, *others: Any) -> tuple[Any, ...]:
+    """These as autocast multiplies them; what is None stays so."""
+    narrow = autocast_dtype(input)
+    if narrow is None:
+        return input, *others
+    return tuple([None if each is None else each.to(narrow) for each in (input, *others)])
+
+
+def without_autocast(input: Any) -> contextlib.AbstractContextManager[Any]:
+    device = input.device.type
+    casts = torch.amp.is_autocast_available(device)
+    return torch.autocast(device, enabled=False) if casts else contextlib.nullcontext()
+
+
+def capped(logits: Any, softcap: float) -> Any:
+    """By operations that autograd knows."""
+    return torch.tanh(logits / softcap) * softcap if softcap else logits
+
+
+def unserved_tensors(input: Any, present: Sequence[Any]) -> str | None:
+    """Why chunks do not take these tensors, whatever is computed of them; None if they do."""
+    if parallel_for(input) is not None or not all(map(is_memory, present)):
+        return "tensors that are no plain memory"
+    if input.dtype not in SINGLES or not (input.is_cpu or input.is_cuda or input.is_meta):
+        return f"{input.dtype} on {input.device.type}"
+    if forward_mode() or transformed():
+        return "derivatives in forward mode, or transforms of torch.func"
+    return None
+
+
 def _unserved(tensors: Tensors, options: Options) -> str | None:
     """Why this is computed from the logits, or None."""
     input, linear_weight, bias, target, weight, token_weight, denominator = tensors
     present = [each for each in tensors if each is not None]
     if linear_weight.dim() > 2 or target.is_floating_point():
         return "a loss of several dimensions" if linear_weight.dim() > 2 else "class probabilities"
-    if parallel_for(input) is not None or not all(is_memory(each) for each in present):
-        return "tensors that are no plain memory"
-    if input.dtype not in SINGLES or not (input.is_cpu or input.is_cuda or input.is_meta):
-        return f"{input.dtype} on {input.device.type}"
-    if forward_mode() or transformed():
-        return "derivatives in forward mode, or transforms of torch.func"
+    reason = unserved_tensors(input, present)
+    if reason is not None:
+        return reason
     numbers = options.smoothing, options.zloss_scale, options.softcap
     if not (all(map(is_number, numbers)) and is_index(options.ignored)):
         return "numbers that are none"
@@ -263,9 +293,7 @@ def _composed(tensors: Tensors, options: Options) -> Any:
     elif input.dim() > 2:
         logits, target = logits.reshape(-1, *classes), target.reshape(-1, *target.shape[input.dim() - 1 :])  # fmt: skip
         token_weight = None if token_weight is None else token_weight.reshape(-1)
-    if options.softcap:
-        logits = torch.tanh(logits / options.softcap) * options.softcap
-    logits = logits.to(options.dtype)
+    logits = capped(logits, options.softcap).to(options.dtype)
     weight = None if weight is None else weight.to(options.dtype)
     if token_weight is None and (denominator is None or options.reduction != "mean"):
         loss = _of_logits(logits, target, weight, options.reduction, options)
@@ -570,7 +598,8 @@ def _taken_apart(arguments: Any) -> tuple[Tensors, Options, Sequence[bool]]:
     return Tensors(*arguments[:7]), Options(*arguments[7:-1]), arguments[-1]
 
 
-def _filled(gradients: Sequence[Any], like: Any) -> tuple[Any, ...]:
+def filled(gradients: Sequence[Any], like: Any) -> tuple[Any, ...]:
+    """Those that are not wanted as tensors of no elements, which graphs can hold."""
     return tuple(like.new_empty(0) if each is None else each for each in gradients)
 
 
@@ -584,7 +613,7 @@ def _step(*arguments: Any) -> Any:
     if options.reduction == "none":
         wanted = [False] * 3
     loss, sums = _chunks(flat, None, wanted, options)
-    return loss, *_filled(sums.gradients(None), flat[0])
+    return loss, *filled(sums.gradients(None), flat[0])
 
 
 @torch.library.custom_op(
@@ -594,7 +623,7 @@ def _step(*arguments: Any) -> Any:
 )
 def _step_backward(gradient: Any, *arguments: Any) -> Any:
     flat, options, wanted = _taken_apart(arguments)
-    return _filled(_chunks(flat, gradient, wanted, options)[1].gradients(None), flat[0])
+    return filled(_chunks(flat, gradient, wanted, options)[1].gradients(None), flat[0])
 
 
 @_step.register_fake

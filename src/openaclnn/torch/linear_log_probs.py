@@ -6,7 +6,6 @@ over them, and PyTorch multiplies that with weights and inputs.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -17,11 +16,18 @@ from torch.nn import functional as torch_functional
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.torch.counts import FUNCTIONS
-from openaclnn.torch.dispatch import is_memory, is_number, parallel_for
+from openaclnn.torch.dispatch import is_number
 from openaclnn.torch.kernels import KERNELS
-from openaclnn.torch.linear import SINGLES, Layer, check_shapes
+from openaclnn.torch.linear import (
+    Layer,
+    as_autocast,
+    capped,
+    check_shapes,
+    filled,
+    unserved_tensors,
+    without_autocast,
+)
 from openaclnn.torch.log_probs import checked, of_rows
-from openaclnn.torch.private import forward_mode, transformed
 
 __all__ = ["linear_entropy", "linear_log_probs_and_entropy", "linear_selected_log_probs"]
 
@@ -114,19 +120,13 @@ def _linear(
         raise RuntimeError(f"expected softcap to be a number, got {softcap}")
     rows = input.shape[:-1]
     excess = checked(input.new_empty(1).expand(*rows, len(linear_weight)), target, temperature, ignored)  # fmt: skip
-    device, count = input.device.type, FUNCTIONS[function.__name__]
-    casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    if casts and input.dtype is not torch.float64:
-        narrow = torch.get_autocast_dtype(device)
-        input, linear_weight, bias = (
-            None if own is None else own.to(narrow) for own in (input, linear_weight, bias)
-        )
-    with torch.autocast(device, enabled=False) if casts else contextlib.nullcontext():
+    count = FUNCTIONS[function.__name__]
+    input, linear_weight, bias = as_autocast(input, linear_weight, bias)
+    with without_autocast(input):
         reason = _unserved(input, linear_weight, bias, target)
         if reason is not None:
             count.decline(reason)
-            logits = torch_functional.linear(input, linear_weight, bias)
-            logits = torch.tanh(logits / softcap) * softcap if softcap else logits
+            logits = capped(torch_functional.linear(input, linear_weight, bias), softcap)
             of_logits, numbers = ((logits,), ()) if target is None else ((logits, target), (ignored,))  # fmt: skip
             return of_rows(None, name, of_logits, numbers, excess)[: DIFFERENTIABLE[name]]
         count.serve()
@@ -141,12 +141,9 @@ def _linear(
 def _unserved(input: Any, linear_weight: Any, bias: Any, target: Any) -> str | None:
     """Why this is computed from the logits, or None."""
     present = [own for own in (input, linear_weight, bias, target) if own is not None]
-    if parallel_for(input) is not None or not all(map(is_memory, present)):
-        return "tensors that are no plain memory"
-    if input.dtype not in SINGLES or not (input.is_cpu or input.is_cuda or input.is_meta):
-        return f"{input.dtype} on {input.device.type}"
-    if forward_mode() or transformed():
-        return "derivatives in forward mode, or transforms of torch.func"
+    reason = unserved_tensors(input, present)
+    if reason is not None:
+        return reason
     alike = all(own.dtype is input.dtype for own in present if own.is_floating_point())
     near = all(own.device == input.device for own in present)
     return None if alike and near and input.numel() > 0 else "arguments that chunks do not serve"
@@ -209,13 +206,10 @@ def _log_probs_backward(
         logits, part = _of_chunk(layer, whole, part, ignored)
         before = [own[begin:end] for own in gradients]
         known = [own[begin:end] for own in results]
-        if part is None:
-            kernel.into(whole, *before, logits, *known, excess)
-        else:
-            kernel.into(whole, *before, logits, part, *known, ignored, excess)
+        classes, numbers = ((), (excess,)) if part is None else ((part,), (ignored, excess))
+        kernel.into(whole, *before, logits, *classes, *known, *numbers)
         layer.take(begin, end, whole, layer.pitch, scale)
-    sums = layer.sums(scale).gradients(None)
-    return [input.new_empty(0) if own is None else own for own in sums]
+    return list(filled(layer.sums(scale).gradients(None), input))
 
 
 @_log_probs_backward.register_fake

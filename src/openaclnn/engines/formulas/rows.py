@@ -390,10 +390,9 @@ AXES = {"Row": "rc", "PerClass": "c", "PerRow": "r", "Target": "r"}
 
 def traced(
     function: Callable[..., Any], operands: Sequence[tuple[str, str]], numbers: Sequence[str], switches: Mapping[str, bool],
-    graph: Graph | None = None,
 ) -> Graph:  # fmt: skip
-    """What a function computes of operands by name and kind: elementwise formulas are such functions, too. An engine may bring a graph of its own."""
-    graph = graph or Graph()
+    """What a function computes of operands by name and kind: elementwise formulas are such functions, too."""
+    graph = Graph()
     inputs = [graph.node("input", name=name, kind=kind, axes=AXES[kind]) for name, kind in operands]
     given = {name: graph.node("number", name=name) for name in numbers}
     results = function(*inputs, **given, **switches)

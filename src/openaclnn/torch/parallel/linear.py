@@ -25,8 +25,11 @@ from openaclnn.torch.linear import (
     Layer,
     Sums,
     Tensors,
+    as_autocast,
     by_chunks,
+    capped,
     check_shapes,
+    without_autocast,
 )
 from openaclnn.torch.parallel.collectives import (
     ClassRange,
@@ -180,19 +183,17 @@ class _Asked:
 
 
 def _loss(given: Tensors, asked: _Asked) -> Tensor:
-    input, device = given.input, given.input.device.type
+    input = given.input
     asked = _Asked(asked.options, asked.groups, asked.softcap, asked.memory, asked.accumulated, loss_dtype(input))  # fmt: skip
-    if torch.is_autocast_enabled(device) and input.dtype is not torch.float64:
-        narrow = torch.get_autocast_dtype(device)
-        matrix, bias = (None if own is None else own.to(narrow) for own in given[1:3])
-        given = given._replace(input=input.to(narrow), linear_weight=matrix, bias=bias)
+    narrow, matrix, bias = as_autocast(*given[:3])
+    given = given._replace(input=narrow, linear_weight=matrix, bias=bias)
     if isinstance(given.denominator, (int, float)):
         given = given._replace(denominator=torch.full((), float(given.denominator), device=input.device))  # fmt: skip
     by_row = None if given.token_weight is None else given.token_weight.reshape(-1)
     flat = given._replace(
         input=given.input.reshape(-1, input.shape[-1]), target=given.target.reshape(-1), token_weight=by_row
     )  # fmt: skip
-    with torch.autocast(device, enabled=False):
+    with without_autocast(input):
         if _is_served(flat):
             loss: Tensor = by_chunks(flat, asked)
         else:
@@ -360,9 +361,7 @@ def _composed(tensors: Tensors, asked: _Asked) -> Any:
     if groups.classes is not None:
         input = shared_by([groups.classes], input)
     logits = torch_functional.linear(input, linear_weight, bias)
-    if asked.softcap:
-        logits = torch.tanh(logits / asked.softcap) * asked.softcap
-    logits = logits.to(asked.dtype)
+    logits = capped(logits, asked.softcap).to(asked.dtype)
     if token_weight is None and denominator is None:
         return cross_entropy_of_positions(logits, target, weight, options, groups)
     each = Options("none", options.ignore_index, options.label_smoothing, options.zloss_scale)

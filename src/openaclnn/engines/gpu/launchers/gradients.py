@@ -7,14 +7,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import triton.language as tl
 
 from openaclnn.core.dtypes import FLOAT, float_of
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas.cross_entropy import cross_entropy_logits_grad
-from openaclnn.engines.formulas.rows import Graph, Node, traced
 from openaclnn.engines.gpu.kernels.row_source import OF_WEIGHTS, Signature, Traversal, kernel_of
 from openaclnn.engines.gpu.launchers import row_formulas, sums
 from openaclnn.engines.gpu.launchers.geometry import (
@@ -73,18 +71,6 @@ def _image_tile(
     return where_all(pixels >= MANY, (256, held, 1, 1, 4, 0), (128, 16, 1, 1, 4, 0))
 
 
-class _Loading(Graph):
-    """Where weights of targets are loaded, as rows' elements are, and not found among all classes'."""
-
-    def at(self, x: Any, target: Any) -> Node:
-        operand = self.value(x)
-        return self.node("at", (operand, target), axes="r")
-
-
-def _graph_of(switches: tuple[tuple[str, bool], ...]) -> Graph:
-    return traced(FORMULA.function, FORMULA.operands, FORMULA.numbers, dict(switches), _Loading())
-
-
 @dataclass(frozen=True)
 class GradientLaunch(RowLaunch):
     """With the launches that make the sums."""
@@ -115,7 +101,7 @@ def _launcher(
     operands: tuple[str, ...], singles: tuple[str, ...], switches: tuple[tuple[str, bool], ...], mean: bool, axes: int
 ) -> RowLauncher:  # fmt: skip
     """For row-major operands, or for so many axes of any strides."""
-    graph, kinds = _graph_of(switches), dict(FORMULA.operands)
+    graph, kinds = FORMULA.graph(dict(switches)), dict(FORMULA.operands)
     taken = {node.name for node in graph.needed(graph.results) if node.what == "number"}
     signature = Signature(
         FORMULA.name, tuple([(name, kinds[name]) for name in operands]), NUMBERS[:1], NUMBERS[1:], True, singles,
