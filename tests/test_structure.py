@@ -25,7 +25,9 @@ PROJECT = Path(__file__).parent.parent
 # A package imports from lower layers alone; packages of one layer know nothing of each other.
 LAYERS = (
     ("openaclnn.__main__",),
-    ("openaclnn.cli", "openaclnn.pyacl"),
+    ("openaclnn.cli",),
+    ("openaclnn.sanitizer",),
+    ("openaclnn.pyacl",),
     ("openaclnn.bench", "openaclnn.explorer"),
     ("openaclnn.testing",),
     ("openaclnn.capi", "openaclnn.torch"),

@@ -1,0 +1,142 @@
+"""What the rules find: `Finding`, the table of `RULES`, and the `Settings` that say what becomes of a finding."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from openaclnn.sanitizer.events import Call
+from openaclnn.sanitizer.sites import Site
+
+__all__ = ["RULES", "Finding", "Settings", "fault", "known_rules", "listeners", "report"]
+
+RULES = {
+    # Objects
+    "call-before-init": "A function that needs the runtime is called before aclInit or aclnnInit.",
+    "call-after-finalize": "A function that needs the runtime is called after aclFinalize.",
+    "double-destroy": "An object is destroyed that was destroyed before.",
+    "use-after-destroy": "A destroyed object is used.",
+    "unknown-handle": "A pointer that no function has returned is used as an object.",
+    "failed-result-used": "A call failed, nobody looked at its status, and its result is used.",
+    "destroyed-late": "An object is destroyed after the context, the device or the runtime that had it.",
+    "leak": "An object is never destroyed, or memory never freed.",
+    "executor-reused": "Phase two runs an executor again that is not repeatable.",
+    "executor-of-another-operator": "Phase two gets the executor of another operator.",
+    "executor-never-run": "Phase one makes an executor that phase two never runs.",
+    "workspace-too-small": "Phase two gets less workspace than phase one asked for, or none.",
+    # Memory
+    # Order
+    # Values
+    # Products
+    # Ourselves
+    "sanitizer-failure": "The sanitizer itself failed; what it says of this call is incomplete.",
+}
+"""The rules by name, each in a sentence."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A broken rule: at which call, by which argument (a C parameter's name, or empty), why, and where the object was before."""
+
+    rule: str
+    call: Call | None
+    argument: str
+    message: str
+    history: Sequence[tuple[str, Site]] = ()
+
+    def text(self) -> str:
+        """As it is printed."""
+        what = f"{self.call.name}: " if self.call else ""
+        argument = f"{self.argument}: " if self.argument else ""
+        lines = [f"openaclnn sanitizer: {self.rule}: {what}{argument}{self.message}"]
+        places = [("called", self.call.site)] if self.call else []
+        for word, site in (*places, *self.history):
+            frames = site.frames
+            lines.append(
+                f"    {word} at {frames[0]}" if frames else f"    {word} at an unknown place"
+            )
+            lines.extend(f"        from {frame}" for frame in frames[1:])
+        return "\n".join(lines)
+
+    def record(self) -> dict[str, Any]:
+        """As it stands in the JSON file."""
+
+        def frames(site: Site) -> list[dict[str, Any]]:
+            return [vars(frame) for frame in site.frames]
+
+        return {
+            "rule": self.rule,
+            "sentence": RULES.get(self.rule, ""),
+            "call": self.call.name if self.call else None,
+            "argument": self.argument or None,
+            "message": self.message,
+            "site": frames(self.call.site) if self.call else [],
+            "history": [{"event": word, "site": frames(site)} for word, site in self.history],
+        }
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What OPENACLNN_SANITIZE asks for: `1` or `json:FILE`, and options behind commas."""
+
+    json: str = ""
+    exitcode: int = 0
+    suppress: frozenset[str] = frozenset()
+    product: str = ""
+    quiet: bool = False  # print nothing: who started the session reads its findings
+
+    @classmethod
+    def parse(cls, text: str) -> Settings | None:
+        """Settings of a text, None for one that switches nothing on; ValueError for one that says nothing."""
+        words = [word.strip() for word in text.split(",")]
+        if words[0] in ("", "0"):
+            return None
+        values: dict[str, Any] = {"suppress": set()}
+        last = ""
+        for word in words:
+            key, mark, value = word.partition("=")
+            if word == "1":
+                last = ""
+            elif word.startswith("json:"):
+                values["json"] = word.removeprefix("json:")
+            elif mark and key in ("exitcode", "product", "suppress"):
+                last = key
+                if key == "suppress":
+                    values[key].add(value)
+                else:
+                    values[key] = int(value) if key == "exitcode" else value
+            elif last == "suppress":  # suppress=a,b
+                values[last].add(word)
+            else:
+                raise ValueError(
+                    f"OPENACLNN_SANITIZE: {word!r}: expected 1, json:FILE, exitcode=, suppress= or product="
+                )
+        return cls(**{**values, "suppress": known_rules(values["suppress"])})
+
+
+def known_rules(names: Iterable[str]) -> frozenset[str]:
+    """The names, none of which is misspelt."""
+    unknown = sorted(set(names) - RULES.keys())
+    if unknown:
+        raise ValueError(f"no rule is called {unknown[0]!r}; there are {', '.join(RULES)}")
+    return frozenset(names)
+
+
+listeners: list[Callable[[Finding], None]] = []
+"""Who hears of findings: the last one."""
+
+
+def report(finding: Finding) -> None:
+    """Tell the session at work, the innermost one, of a broken rule."""
+    if finding.rule not in RULES:
+        raise KeyError(finding.rule)
+    if listeners:
+        listeners[-1](finding)
+
+
+def fault(error: Exception, call: Call | None = None) -> None:
+    """A fault of a rule is told and stays out of the program's way."""
+    text = "".join(traceback.format_exception(error)).rstrip()
+    report(Finding("sanitizer-failure", call, "", text))
