@@ -50,17 +50,19 @@ static inline aclTensor *vector(void *data, int64_t count, aclDataType type)
     return aclCreateTensor(&count, 1, type, NULL, 0, ACL_FORMAT_ND, &count, 1, data);
 }
 
-/* The arguments of aclnnEluBackward over four FLOAT numbers. */
+/* A call of aclnnEluBackward over four FLOAT numbers. */
 typedef struct {
-    void *memory[3];
+    void *memory[3], *workspace;
     aclTensor *gradOutput, *self, *gradInput;
     aclScalar *one;
+    uint64_t size;
+    aclOpExecutor *executor;
 } Elu;
 
 static inline Elu elu(void)
 {
     const float values[4] = {1, -2, 3, -4}, one = 1;
-    Elu call;
+    Elu call = {0};
     for (int i = 0; i < 3; i++) call.memory[i] = device_copy(values, sizeof values);
     call.gradOutput = vector(call.memory[0], 4, ACL_FLOAT);
     call.self = vector(call.memory[1], 4, ACL_FLOAT);
@@ -69,20 +71,29 @@ static inline Elu elu(void)
     return call;
 }
 
-static inline aclOpExecutor *elu_executor(Elu call)
+/* Phase one, and the workspace that it asks for. */
+static inline void elu_plan(Elu *call)
 {
-    uint64_t size = 0;
-    aclOpExecutor *executor = NULL;
-    MUST(aclnnEluBackwardGetWorkspaceSize(
-        call.gradOutput, call.one, call.one, call.one, false, call.self, call.gradInput, &size, &executor));
-    return executor;
+    MUST(aclnnEluBackwardGetWorkspaceSize(call->gradOutput, call->one, call->one, call->one, false, call->self,
+                                          call->gradInput, &call->size, &call->executor));
+    if (call->size > 0 && call->workspace == NULL) {
+        MUST(aclrtMalloc(&call->workspace, call->size, ACL_MEM_MALLOC_HUGE_FIRST));
+    }
 }
 
-static inline void elu_end(Elu call)
+/* Both phases. */
+static inline void elu_run(Elu *call, aclrtStream stream)
 {
-    MUST(aclDestroyTensor(call.gradOutput));
-    MUST(aclDestroyTensor(call.self));
-    MUST(aclDestroyTensor(call.gradInput));
-    MUST(aclDestroyScalar(call.one));
-    for (int i = 0; i < 3; i++) MUST(aclrtFree(call.memory[i]));
+    elu_plan(call);
+    MUST(aclnnEluBackward(call->workspace, call->size, call->executor, stream));
+}
+
+static inline void elu_end(Elu *call)
+{
+    MUST(aclDestroyTensor(call->gradOutput));
+    MUST(aclDestroyTensor(call->self));
+    MUST(aclDestroyTensor(call->gradInput));
+    MUST(aclDestroyScalar(call->one));
+    for (int i = 0; i < 3; i++) MUST(aclrtFree(call->memory[i]));
+    if (call->workspace != NULL) MUST(aclrtFree(call->workspace));
 }

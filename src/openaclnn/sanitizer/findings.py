@@ -102,6 +102,7 @@ class Settings:
     exitcode: int = 0
     suppress: frozenset[str] = frozenset()
     product: str = ""
+    workspace: int = 512  # what phase one asks for at least, as on products: a program that gives none is wrong there
     quiet: bool = False  # print nothing: who started the session reads its findings
 
     @classmethod
@@ -118,17 +119,17 @@ class Settings:
                 last = ""
             elif word.startswith("json:"):
                 values["json"] = word.removeprefix("json:")
-            elif mark and key in ("exitcode", "product", "suppress"):
+            elif mark and key in ("exitcode", "product", "suppress", "workspace"):
                 last = key
                 if key == "suppress":
                     values[key].add(value)
                 else:
-                    values[key] = int(value) if key == "exitcode" else value
+                    values[key] = value if key == "product" else int(value)
             elif last == "suppress":  # suppress=a,b
                 values[last].add(word)
             else:
                 raise ValueError(
-                    f"OPENACLNN_SANITIZE: {word!r}: expected 1, json:FILE, exitcode=, suppress= or product="
+                    f"{word!r}: expected 1, json:FILE, exitcode=, suppress=, product= or workspace="
                 )
         return cls(**{**values, "suppress": known_rules(values["suppress"])})
 

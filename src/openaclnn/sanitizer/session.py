@@ -67,8 +67,10 @@ class _Thread(threading.local):
 class _Hooks:
     """The exchanged functions, for as long as `install` holds; `before` and `after` get each call."""
 
-    def __init__(self, before: Callable[[Call], None], after: Callable[[Call], None]) -> None:
-        self._before, self._after = before, after
+    def __init__(
+        self, before: Callable[[Call], None], after: Callable[[Call], None], workspace: int
+    ) -> None:
+        self._before, self._after, self._workspace = before, after, workspace
         self._thread = _Thread()
         self._undo: list[Callable[[], None]] = []
 
@@ -111,6 +113,7 @@ class _Hooks:
         name = "a" + name[1:]
         bind = _binder(name, function)
         thread = self._thread
+        one = operator_of(name) is not None and name.endswith("GetWorkspaceSize")
 
         @functools.wraps(function)
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -123,6 +126,8 @@ class _Hooks:
                 call = Call(name, bind(args, kwargs), {}, python_site())
             self._before(call)
             answer = function(*args, **kwargs)
+            if one and answer[0] == 0:
+                answer = (0, max(answer[1], self._workspace), answer[2])
             call.finish(answer)
             if entry is None:
                 self._after(call)
@@ -212,7 +217,7 @@ class Session:
         self._rules = tuple(rules)
         self._lock = threading.RLock()
         self._seen: set[tuple[Any, ...]] = set()
-        self._hooks = _Hooks(self._before, self._after)
+        self._hooks = _Hooks(self._before, self._after, settings.workspace)
         self._ended = False
 
     def start(self) -> None:
