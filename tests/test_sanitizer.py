@@ -80,7 +80,7 @@ def run(program: Path, which: str, *names: str) -> list[dict[str, Any]]:
     report = program.parent / f"{which}.json"
     done = subprocess.run(
         [str(program), which, *names], capture_output=True, text=True, timeout=120, check=False,
-        env={"OPENACLNN_CACHE_DIR": str(CACHE), "OPENACLNN_SANITIZE": f"json:{report}"},
+        env={"OPENACLNN_CACHE_DIR": str(CACHE), "OPENACLNN_SANITIZE": f"json:{report},product=a2"},
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     findings: list[dict[str, Any]] = json.loads(report.read_text())["findings"]

@@ -29,9 +29,26 @@ RULES = {
     "executor-never-run": "Phase one makes an executor that phase two never runs.",
     "workspace-too-small": "Phase two gets less workspace than phase one asked for, or none.",
     # Memory
+    "out-of-bounds": "A view or a copy reaches past the size that was asked for, be it into the padding.",
+    "overlapping-output": "An output shares memory with itself, with another output, or with an input other than element for element.",
+    "misaligned-address": "An address is not aligned as the interface asks for.",
+    "use-after-free": "Freed memory is used.",
+    "double-free": "Memory is freed that was freed before.",
+    "wrong-memory": "Host memory stands where device memory is meant, or the reverse, or memory is freed that was never allocated.",
+    "uninitialised-read": "An operator reads, or a copy takes to the host, bytes that nobody has written.",
+    "wrong-data-type": "A tensor describes data of a wider type than its own.",
+    "stale-result": "A result is copied to the host of which no operator wrote a part.",
     # Order
+    "free-in-use": "Memory is freed while queued work still uses it.",
+    "unordered-read": "Memory is read that queued work writes, and nothing makes the reader wait for it.",
+    "unordered-write": "Memory is written that queued work reads or writes, and nothing makes the writer wait for it.",
     # Values
+    "target-out-of-range": "A class index is neither a class nor ignoreIndex.",
+    "nonfinite-born": "An operator makes NaN or infinity of finite inputs.",
+    "zero-total-weight": "A mean divides by a total weight of zero.",
     # Products
+    "product-refuses": "A call that succeeds here is refused by the product.",
+    "product-differs": "A call that succeeds here is computed otherwise by the product.",
     # Ourselves
     "sanitizer-failure": "The sanitizer itself failed; what it says of this call is incomplete.",
 }
