@@ -35,7 +35,12 @@ __all__ = ["Finding", "sanitize", "watch_process"]
 
 def rule_sets(settings: Settings) -> list[Rules]:
     """Every set of rules, fresh."""
-    return [ObjectRules(), MemoryRules(), ValueRules(), ProductRules(settings.product)]
+    return [
+        ObjectRules(),
+        MemoryRules(),
+        ValueRules(settings.product),
+        ProductRules(settings.product),
+    ]
 
 
 @contextmanager
@@ -62,12 +67,13 @@ def watch_process(text: str) -> None:
     """Watch the program to its end, as OPENACLNN_SANITIZE asks for; a text that asks for nothing known is told and watches nothing."""
     try:
         settings = Settings.parse(text)
+        rules = [] if settings is None else rule_sets(settings)
     except ValueError as error:
         print(f"openaclnn: OPENACLNN_SANITIZE: {error}", file=sys.stderr)
         return
     if settings is None or _watching:
         return
-    session = Session(settings, rule_sets(settings))
+    session = Session(settings, rules)
     _watching.append(session)
     session.start()
     atexit.register(_end)

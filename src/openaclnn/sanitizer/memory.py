@@ -137,7 +137,7 @@ class MemoryRules(Rules):
     def _before_free(self, call: Call) -> Any:
         name, kind = ("hostPtr", "host") if call.name == "aclrtFreeHost" else ("devPtr", "device")
         try:
-            place = address(call.arguments[name], name)
+            place = address(call.arguments.get(name), name)
         except AclFailure:
             return None
         block = self._block(place)
@@ -192,7 +192,7 @@ class MemoryRules(Rules):
     def _side(self, call: Call, name: str, count: int, wanted: str) -> Pointer | None:
         """A side of a copy as the runtime sees it; what is wrong with it is told."""
         try:
-            side = pointer(call.arguments[name], name)
+            side = pointer(call.arguments.get(name), name)
         except AclFailure:
             return None
         return side if self._check_range(call, name, side.address, count, wanted) else None
@@ -211,7 +211,7 @@ class MemoryRules(Rules):
                     "wrong-memory",
                     call,
                     name,
-                    f"{place:#x} is host memory, where device memory is meant",
+                    f"{place:#x} is in no device memory, where device memory is meant",
                 )
                 return False
             return True
@@ -296,7 +296,7 @@ class MemoryRules(Rules):
         if not count:
             return None
         try:
-            target = pointer(call.arguments["devPtr"], "devPtr")
+            target = pointer(call.arguments.get("devPtr"), "devPtr")
         except AclFailure:
             return None
         wanted = "" if self._block(target.address) is not None else "device"
@@ -522,7 +522,7 @@ class MemoryRules(Rules):
         if streams is None:
             context = current()
             streams = [] if context is None else list(context.streams)
-        return [self.order.record(stream) for stream in streams]
+        return [self.order.record(stream) for stream in streams if stream in self._names]
 
     def _join(self, points: list[Point]) -> None:
         for point in points:
@@ -533,7 +533,7 @@ class MemoryRules(Rules):
         return None if stream is None else self._points([stream])
 
     def _after_wait(self, call: Call, left: Any) -> None:
-        if left is not None and _waited(call):
+        if left and _waited(call):
             self._join(left)
 
     def _after_stream_query(self, call: Call, left: Any) -> None:
