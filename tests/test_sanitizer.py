@@ -7,13 +7,26 @@ function it was called (or its object created).
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import subprocess
+import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
+import openaclnn
+from openaclnn import acl, aclnn, pyacl
+from openaclnn.cli import main
+from openaclnn.core.products import current_product
+from openaclnn.sanitizer import Finding, Settings, sanitize
 from openaclnn.sanitizer.findings import RULES
+from openaclnn.testing.running.build import call_of
+from openaclnn.testing.running.through import run_through
 from test_capi_tools import CACHE, ROOT, STRICT, installed
 
 FOLDER = ROOT / "tests" / "sanitizer"
@@ -92,6 +105,124 @@ def test_faults_are_found_and_nothing_else(tmp_path: Path) -> None:
         name: expected(name) for name in NAMES
     }
     assert run(program, "sound", *NAMES) == []
+
+
+def rules_of(findings: list[Finding]) -> list[str]:
+    return [finding.rule for finding in findings]
+
+
+def test_a_part_of_a_python_program_is_watched() -> None:
+    """Functions are exchanged inside alone; objects of before and after are nobody's leak, and nothing is kept alive."""
+    original = acl.aclrtMalloc, aclnn.aclnnEluBackward
+    x = np.ones(4, np.float32)
+    number = acl.aclCreateScalar(1.0, acl.ACL_FLOAT)
+    arguments = (x, number, number, number, False, x, np.zeros_like(x))
+    with sanitize(suppressions=["executor-never-run"]) as findings:
+        for _ in range(2):  # the same fault at the same place is told once
+            assert acl.aclrtMalloc is not original[0]
+            acl.aclCreateFloatArray([1.0])
+            scalar = acl.aclCreateScalar(2.0, acl.ACL_FLOAT)
+            status, size, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(*arguments)
+            assert (status, size) == (0, 512)
+            assert aclnn.aclnnEluBackward(None, 0, executor, None) == 0
+            assert aclnn.aclnnEluBackward(bytearray(size), size, executor, None) == 561103
+            aclnn.aclnnEluBackwardGetWorkspaceSize(*arguments)
+            with sanitize() as inner:
+                acl.aclDestroyScalar(scalar)
+                acl.aclDestroyScalar(scalar)
+            assert rules_of(inner) == ["double-destroy"]
+    assert (acl.aclrtMalloc, aclnn.aclnnEluBackward) == original
+    assert rules_of(findings) == [
+        "workspace-too-small", "executor-reused", "double-destroy", "leak",
+    ]  # fmt: skip
+    reused = findings[1]
+    assert reused.call is not None
+    assert (reused.call.name, reused.argument) == ("aclnnEluBackward", "executor")
+    assert [word for word, _ in reused.history] == [
+        "created by aclnnEluBackwardGetWorkspaceSize", "run by aclnnEluBackward",
+    ]  # fmt: skip
+    frame = reused.call.site.frames[0]
+    assert (frame.file, frame.function) == (__file__, "test_a_part_of_a_python_program_is_watched")
+    alive = weakref.ref(x)
+    del x, arguments, executor
+    gc.collect()
+    assert alive() is None
+
+
+def test_programs_of_pyacl_are_watched() -> None:
+    with sanitize() as findings:
+        assert pyacl.rt.set_device(0) == 0
+        stream, status = pyacl.rt.create_stream()
+        assert status == 0
+        assert pyacl.rt.destroy_stream(stream) == 0
+        assert pyacl.rt.destroy_stream(stream) != 0
+        assert pyacl.rt.reset_device(0) == 0
+    assert rules_of(findings) == ["double-destroy"]
+
+
+def test_examples_of_all_operators_are_sound() -> None:
+    with openaclnn.use_engine("numpy"), sanitize() as findings:
+        for operator in openaclnn.registry():
+            built = call_of(operator, operator.samples[0].arrays(), current_product())
+            assert run_through("two-phase", built) == (0, "")
+    assert findings == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("0", None), ("1", Settings(text=True)), ("json:a.json", Settings(json="a.json")), ("exitcode=3", Settings(text=True, exitcode=3)),
+        ("1,json:a,exitcode=9", Settings(text=True, json="a", exitcode=9)),
+        ("1,suppress=leak,double-destroy,product=910b", Settings(text=True, suppress=frozenset({"leak", "double-destroy"}), product="910b")),
+        ("1,workspace=0", Settings(text=True, workspace=0)),
+        ("yes", "'yes': expected 1, json:FILE"), ("1,suppress=leek", "no rule is called 'leek'"), ("1,exitcode=x", "exitcode=x: expected a number"),
+    ],
+)  # fmt: skip
+def test_settings(text: str, wanted: Any) -> None:
+    if isinstance(wanted, str):
+        with pytest.raises(ValueError, match=wanted):
+            Settings.parse(text)
+    else:
+        assert Settings.parse(text) == wanted
+
+
+PROGRAM = """
+import sys
+from openaclnn import acl
+assert acl.aclInit(sys.argv[1]) == 0
+acl.aclrtSetDevice(0)
+acl.aclrtCreateStream()
+acl.aclrtResetDevice(0)
+acl.aclFinalize()
+print("done")
+"""
+
+
+def test_a_configuration_file_and_the_command_switch_it_on(tmp_path: Path, capfd: Any) -> None:
+    script, config = tmp_path / "script.py", tmp_path / "acl.json"
+    script.write_text(PROGRAM)
+    config.write_text(json.dumps({"openaclnn": {"sanitize": "1,exitcode=3"}}))
+    done = subprocess.run(
+        [sys.executable, str(script), str(config)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (3, "done\n")
+    assert done.stderr == (
+        "openaclnn sanitizer: leak: a stream is never destroyed; aclrtResetDevice took it away\n"
+        f"    created by aclrtCreateStream at <module> ({script}:6)\n"
+        f"    taken away by aclrtResetDevice at <module> ({script}:7)\n"
+        "openaclnn sanitizer: 1 finding: 1 leak\n"
+    )
+    config.write_text("{}")
+    assert main(["sanitize", str(script), str(config)]) == 1
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == (
+        f"done\n1 finding\n  1 leak: {RULES['leak']}\n",
+        done.stderr,
+    )
+    assert main(["sanitize", "--json", "--suppress", "leak", str(script), str(config)]) == 0
+    assert capfd.readouterr().out.startswith("done\n{")
+    config.write_text(json.dumps({"openaclnn": {"sanitize": "yes"}}))
+    assert acl.aclInit(str(config)) == acl.ACL_ERROR_FILE_ATTR_INVALID
 
 
 def test_every_rule_has_a_program() -> None:

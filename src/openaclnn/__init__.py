@@ -78,4 +78,4 @@ __all__ = [
 ]
 
 if _os.environ.get("OPENACLNN_SANITIZE"):
-    _import_module("openaclnn.sanitizer").watch_process(_os.environ["OPENACLNN_SANITIZE"])
+    _import_module("openaclnn.sanitizer").watch_as_asked(_os.environ["OPENACLNN_SANITIZE"])

@@ -207,14 +207,18 @@ def make_wrapper(
     return wrapper
 
 
-@dataclass(frozen=True)
+@dataclass
 class Connection:
-    """A function of the core library: `attach` gives it another wrapper than its own; `names` is what that one refers to."""
+    """A function of the core library and its wrapper, which `attach` replaces; `names` is what the first one refers to."""
 
     prototype: Prototype
     wrapper: Callable[..., Any]
     names: dict[str, Any]
-    attach: Callable[[Callable[..., Any]], Any]
+    define: Callable[[Callable[..., Any]], Any]
+
+    def attach(self, wrapper: Callable[..., Any]) -> None:
+        self.define(wrapper)
+        self.wrapper = wrapper
 
 
 connections: dict[str, Connection] = {}
@@ -240,12 +244,12 @@ def connect(ffi: Any, lib: Any, digest: str) -> None:
         names = _names(prototype, conversions)
         wrapper = make_wrapper(prototype, conversions, names)
         # What a wrapper cannot catch, before its first line or while it fails, is a failure too.
-        attach = ffi.def_extern(
+        define = ffi.def_extern(
             name=f"openaclnn_{prototype.name}", error=glue.failure_of(prototype),
             onerror=_late(names["_failed"]),
         )  # fmt: skip
-        attach(wrapper)
-        connections[prototype.name] = Connection(prototype, wrapper, names, attach)
+        define(wrapper)
+        connections[prototype.name] = Connection(prototype, wrapper, names, define)
     for listener in on_connect:
         listener()
 

@@ -63,6 +63,7 @@ def aclInit(configPath: Any = None) -> None:
         if _Process.references == 0:
             config.install(settings)
             _Process.references, _Process.finalized = 1, False
+            config.start_sanitizer()
             return
         if settings != config.current():
             code, expected = (
@@ -119,6 +120,7 @@ def aclnnInit(configPath: Any = None) -> None:
         if _Process.references == 0 and not _Process.aclnn_only:
             config.install(settings)
         _Process.aclnn_only = True
+        config.start_sanitizer()
 
 
 @returns_status

@@ -30,7 +30,7 @@ from openaclnn.sanitizer.products import ProductRules
 from openaclnn.sanitizer.session import Session
 from openaclnn.sanitizer.values import ValueRules
 
-__all__ = ["Finding", "sanitize", "watch_process"]
+__all__ = ["Finding", "Settings", "sanitize", "watch_as_asked", "watch_process"]
 
 
 def rule_sets(settings: Settings) -> list[Rules]:
@@ -49,7 +49,7 @@ def sanitize(suppressions: Iterable[str] = (), product: str = "") -> Iterator[li
 
     Functions are watched that are called as `acl.NAME` and `aclnn.NAME`; a name that was imported before stays as it was.
     """
-    settings = Settings(suppress=known_rules(suppressions), product=product, quiet=True)
+    settings = Settings(suppress=known_rules(suppressions), product=product)
     session = Session(settings, rule_sets(settings))
     session.start()
     try:
@@ -63,22 +63,24 @@ _kept: list[Any] = []
 """What C calls at its end."""
 
 
-def watch_process(text: str) -> None:
-    """Watch the program to its end, as OPENACLNN_SANITIZE asks for; a text that asks for nothing known is told and watches nothing."""
-    try:
-        settings = Settings.parse(text)
-        rules = [] if settings is None else rule_sets(settings)
-    except ValueError as error:
-        print(f"openaclnn: OPENACLNN_SANITIZE: {error}", file=sys.stderr)
-        return
+def watch_process(settings: Settings | None) -> None:
+    """Watch the program to its end."""
     if settings is None or _watching:
         return
-    session = Session(settings, rules)
+    session = Session(settings, rule_sets(settings))
     _watching.append(session)
     session.start()
     atexit.register(_end)
     bridge.on_connect.append(_hear_of_exit)
     _hear_of_exit()
+
+
+def watch_as_asked(text: str) -> None:
+    """The same, as OPENACLNN_SANITIZE asks for; one that means nothing is told, and nothing is watched."""
+    try:
+        watch_process(Settings.parse(text))
+    except (ValueError, OSError) as error:
+        print(f"openaclnn: OPENACLNN_SANITIZE: {error}", file=sys.stderr)
 
 
 def _hear_of_exit() -> None:

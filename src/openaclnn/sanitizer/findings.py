@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from openaclnn.sanitizer.events import Call
 from openaclnn.sanitizer.sites import Site
 
-__all__ = ["RULES", "Finding", "Settings", "fault", "known_rules", "listeners", "report"]
+__all__ = ["RULES", "Finding", "Settings", "fault", "hearing", "known_rules", "listeners", "report"]
 
 RULES = {
     # Objects
@@ -96,42 +98,50 @@ class Finding:
 
 @dataclass(frozen=True)
 class Settings:
-    """What OPENACLNN_SANITIZE asks for: `1` or `json:FILE`, and options behind commas."""
+    """What OPENACLNN_SANITIZE asks for: `1` for text on stderr, `json:FILE`, or both, and options, between commas."""
 
-    json: str = ""
+    text: bool = False
+    json: str = ""  # %p in it is the process
     exitcode: int = 0
     suppress: frozenset[str] = frozenset()
     product: str = ""
     workspace: int = 512  # what phase one asks for at least, as on products: a program that gives none is wrong there
-    quiet: bool = False  # print nothing: who started the session reads its findings
 
     @classmethod
     def parse(cls, text: str) -> Settings | None:
-        """Settings of a text, None for one that switches nothing on; ValueError for one that says nothing."""
+        """The settings of a text, None for one that switches nothing on; ValueError for one that means nothing."""
         words = [word.strip() for word in text.split(",")]
         if words[0] in ("", "0"):
             return None
-        values: dict[str, Any] = {"suppress": set()}
+        values: dict[str, Any] = {}
+        suppressed: list[str] = []
         last = ""
         for word in words:
             key, mark, value = word.partition("=")
             if word == "1":
-                last = ""
+                values["text"] = True
             elif word.startswith("json:"):
                 values["json"] = word.removeprefix("json:")
-            elif mark and key in ("exitcode", "product", "suppress", "workspace"):
-                last = key
-                if key == "suppress":
-                    values[key].add(value)
-                else:
-                    values[key] = value if key == "product" else int(value)
-            elif last == "suppress":  # suppress=a,b
-                values[last].add(word)
+            elif mark and key in ("exitcode", "workspace"):
+                values[key] = _number(key, value)
+            elif mark and key == "product":
+                values[key] = value
+            elif (mark and key == "suppress") or (last == "suppress" and not mark):
+                suppressed.append(value if mark else word)
+                key = "suppress"
             else:
-                raise ValueError(
-                    f"{word!r}: expected 1, json:FILE, exitcode=, suppress=, product= or workspace="
-                )
-        return cls(**{**values, "suppress": known_rules(values["suppress"])})
+                options = "1, json:FILE, exitcode=, suppress=, product= or workspace="
+                raise ValueError(f"{word!r}: expected {options}")
+            last = key
+        if not values.get("json"):
+            values["text"] = True
+        return cls(**values, suppress=known_rules(suppressed))
+
+
+def _number(key: str, value: str) -> int:
+    if not value.isdecimal():
+        raise ValueError(f"{key}={value}: expected a number")
+    return int(value)
 
 
 def known_rules(names: Iterable[str]) -> frozenset[str]:
@@ -142,16 +152,35 @@ def known_rules(names: Iterable[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-listeners: list[Callable[[Finding], None]] = []
-"""Who hears of findings: the last one."""
+Listener = Callable[[Finding], None]
+listeners: list[Listener] = []
+"""The sessions at work, the innermost one last."""
+
+
+class _Hearing(threading.local):
+    listener: Listener | None = None
+
+
+_hearing = _Hearing()
+
+
+@contextmanager
+def hearing(listener: Listener) -> Iterator[None]:
+    """What is reported inside, by this thread, is for the listener."""
+    before, _hearing.listener = _hearing.listener, listener
+    try:
+        yield
+    finally:
+        _hearing.listener = before
 
 
 def report(finding: Finding) -> None:
-    """Tell the session at work, the innermost one, of a broken rule."""
+    """Tell the session whose rules are just asked, else the innermost one, of a broken rule."""
     if finding.rule not in RULES:
         raise KeyError(finding.rule)
-    if listeners:
-        listeners[-1](finding)
+    listener = _hearing.listener or (listeners[-1] if listeners else None)
+    if listener is not None:
+        listener(finding)
 
 
 def fault(error: Exception, call: Call | None = None) -> None:

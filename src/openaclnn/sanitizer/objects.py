@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from openaclnn.calls.executor import Executor
-from openaclnn.capi.handles import Unknown
+from openaclnn.capi.handles import Unknown, table
 from openaclnn.core.status import status_name
 from openaclnn.core.tensor import Tensor
 from openaclnn.runtime import find_allocation
@@ -126,11 +126,11 @@ class ObjectRules(Rules):
         # None: not yet. A watch may begin in the middle of a program.
         self._initialized = is_initialized()
         self._early: Call | None = None
-        self._outside: Call | None = None  # a call that was told of for coming too late
+        self._late = False  # the call at hand was told of for coming after the end
 
     def before(self, call: Call) -> None:
         self._check_initialized(call)
-        if self._outside is not call:
+        if not self._late:
             for parameter, value in call.arguments.items():
                 self._check_alive(call, parameter, value)
             if call.phase == 2:
@@ -179,15 +179,15 @@ class ObjectRules(Rules):
     # Set-up and end
 
     def _check_initialized(self, call: Call) -> None:
-        self._outside = None
+        self._late = False
         if call.name in _ALWAYS or self._initialized:
             return
         if self._initialized is False:
-            self._outside = call
+            self._late = True
             self._report("call-after-finalize", call, "", "the runtime is finalised")
         elif self._early is None:
             # Plain Python needs no set-up: only a program that does set up does so too late.
-            self._early = call
+            self._early = call.without_arguments()
             if expects_set_up():
                 self._report_early()
 
@@ -378,6 +378,9 @@ class ObjectRules(Rules):
         if life.ended:
             return
         life.ended = True
+        if not life.handle and (handle := table.known(life.value)):  # pyACL's
+            life.handle = handle
+            self._handles[handle] = life
         self._pending.pop(id(life), None)
         self._ended[id(life)] = life
         if len(self._ended) > _REMEMBERED:
@@ -401,7 +404,7 @@ class ObjectRules(Rules):
 
     def _check_failed(self, call: Call) -> None:
         for parameter, value, failure in self._unmade(call):
-            what = "null" if is_null(value) else repr(value)
+            what = "null" if is_null(value) else str(value)
             self._report(
                 "failed-result-used", call, parameter, f"{what}: {failure}", failed=failure
             )

@@ -9,21 +9,23 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from openaclnn import acl, aclnn
 from openaclnn.capi import bridge, glue
 from openaclnn.capi.handles import table
 from openaclnn.capi.prototypes import Prototype
+from openaclnn.core.writing import write_text
 from openaclnn.runtime import AclFailure, current_stream
 from openaclnn.runtime.enums import ENUMERATORS
 from openaclnn.sanitizer.events import Call, Rules, operator_of
-from openaclnn.sanitizer.findings import Finding, Settings, fault, listeners
+from openaclnn.sanitizer.findings import Finding, Settings, fault, hearing, listeners
 from openaclnn.sanitizer.sites import Site, c_site, python_site
 
 __all__ = ["Session", "queue_look"]
@@ -105,8 +107,9 @@ class _Hooks:
             if "_function" in connection.names:
                 module = acl if hasattr(acl, name) else aclnn
                 self._exchange(connection.names, "_function", getattr(module, name))
-            connection.attach(self._entrance(connection.prototype, connection.wrapper))
-            self._undo.append(functools.partial(connection.attach, connection.wrapper))
+            before = connection.wrapper
+            connection.attach(self._entrance(connection.prototype, before))
+            self._undo.append(functools.partial(connection.attach, before))
 
     def _hook(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, told of; the capital spellings go by the small ones."""
@@ -219,11 +222,14 @@ class Session:
         self._seen: set[tuple[Any, ...]] = set()
         self._hooks = _Hooks(self._before, self._after, settings.workspace)
         self._ended = False
+        self._process = os.getpid()
+        self._json = settings.json
 
     def start(self) -> None:
         """Watch the program from now on."""
         listeners.append(self._keep)
         self._hooks.install()
+        self._write()
 
     def stop(self) -> None:
         """Watch it no more; what can be said only at the end is said now."""
@@ -232,9 +238,9 @@ class Session:
         listeners.remove(self._keep)
 
     def end(self) -> None:
-        """Say what can be said only at the end, once."""
+        """Say what can be said only at the end, once. The child of a fork has no objects of its own to tell of."""
         with self._lock:
-            if not self._ended:
+            if not self._ended and os.getpid() == self._process:
                 self._ended = True
                 for rules in self._rules:
                     self._tell(rules.at_exit)
@@ -251,10 +257,11 @@ class Session:
                 self._tell(rules.after, call)
 
     def _tell(self, hook: Callable[..., None], *calls: Call) -> None:
-        try:
-            hook(*calls)
-        except Exception as error:
-            fault(error, *calls)
+        with hearing(self._keep):
+            try:
+                hook(*calls)
+            except Exception as error:
+                fault(error, *calls)
 
     def _keep(self, finding: Finding) -> None:
         """Keep and print a finding, unless it is suppressed or the same rule was broken at the same place."""
@@ -267,18 +274,28 @@ class Session:
             if key in self._seen:
                 return
             self._seen.add(key)
+            if finding.call:
+                finding = replace(finding, call=finding.call.without_arguments())
             self.findings.append(finding)
-        self._print(finding.text())
+            self._print(finding.text())
+            self._write()
 
     def _print(self, text: str) -> None:
-        if not self.settings.quiet and not self.settings.json:
+        if self.settings.text:
             print(text, file=sys.stderr, flush=True)
 
-    def _sum_up(self) -> None:
-        if self.settings.json:
+    def _write(self) -> None:
+        """The file is whole after every finding: a wrong program may end at any time."""
+        if self._json:
             records = {"findings": [finding.record() for finding in self.findings]}
             text = json.dumps(records, indent=2, ensure_ascii=False)
-            Path(self.settings.json).write_text(f"{text}\n", encoding="utf-8")
+            try:
+                write_text(self._json.replace("%p", str(os.getpid())), f"{text}\n")
+            except OSError as error:
+                self._json = ""
+                print(f"openaclnn sanitizer: cannot write findings: {error}", file=sys.stderr)
+
+    def _sum_up(self) -> None:
         if self.findings:
             counts = Counter(finding.rule for finding in self.findings)
             each = ", ".join(f"{count} {rule}" for rule, count in counts.items())
