@@ -65,6 +65,17 @@ class _Use:
         return f" on {self.stream}" if self.stream else ""
 
 
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Bytes of a block that an operator reads or writes; `filled` are those that have a value then."""
+
+    name: str
+    block: Block
+    spans: Spans
+    write: bool = False
+    filled: Spans = field(default_factory=Spans)
+
+
 @dataclass(eq=False)
 class _Callback:
     """A callback on its way: from a point of the stream to the one that lets the stream go on."""
@@ -253,11 +264,11 @@ class MemoryRules(Rules):
         if left is None or call.status != 0:
             return
         count, source, target, stream = left
+        origin = self._block(source.address) if source.block is not None else None
+        goal = self._block(target.address) if target.block is not None else None
 
         def work(moment: Moment) -> None:
             use = self._names.get(stream, "") if stream is not None else ""
-            origin = self._block(source.address) if source.block is not None else None
-            goal = self._block(target.address) if target.block is not None else None
             if origin is not None:
                 spans = self._inside(origin, source.address, count)
                 self._enter(moment, origin, spans, False, _Use(call, "src", use))
@@ -308,9 +319,9 @@ class MemoryRules(Rules):
         if left is None or call.status != 0:
             return
         count, target, stream = left
+        block = self._block(target.address)
 
         def work(moment: Moment) -> None:
-            block = self._block(target.address)
             if block is not None:
                 spans = self._inside(block, target.address, count)
                 name = self._names.get(stream, "") if stream is not None else ""
@@ -349,7 +360,7 @@ class MemoryRules(Rules):
         if executor.spent and not executor.repeatable:  # type: ignore[union-attr]
             return None
         stream = self._stream(call)
-        parts: list[tuple[str, Block, Spans, bool]] = []
+        parts: list[_Part] = []
         sound = True
         for name, tensor in work.tensors.items():
             if not self._check_view(call, name, tensor):
@@ -359,10 +370,15 @@ class MemoryRules(Rules):
                 continue
             self._check_alignment(call, name, tensor)
             block = self._block(tensor.address)
-            if block is not None:
-                self._check_type(call, name, tensor, block)
-                spans = spans_of(tensor) & Spans.between(block.start, block.stop)
-                parts += [(name, block, spans, write) for write, those in ((False, work.reads), (True, work.writes)) if name in those]  # fmt: skip
+            if block is None:
+                continue
+            self._check_type(call, name, tensor, block)
+            whole = Spans.between(block.start, block.stop)
+            if name in work.reads:
+                parts.append(_Part(name, block, spans_of(tensor) & whole))
+            if name in work.writes:
+                filled = spans_of(tensor, at_most=True) & whole
+                parts.append(_Part(name, block, spans_of(tensor) & whole, True, filled))
         if sound and work.tensors:
             try:
                 tensors = [work.bound.tensor(each.parameter) for each in work.plan.operands]
@@ -373,7 +389,7 @@ class MemoryRules(Rules):
         if size and place and self._check_range(call, "workspace", place, size, "device"):
             block = self._block(place)
             if block is not None:
-                parts.append(("workspace", block, self._inside(block, place, size), True))
+                parts.append(_Part("workspace", block, self._inside(block, place, size), True))
         return stream, parts
 
     def _after_second_phase(self, call: Call, left: Any) -> None:
@@ -383,17 +399,15 @@ class MemoryRules(Rules):
 
         def work(moment: Moment) -> None:
             line = self._names[stream]
-            for name, block, spans, write in parts:
-                if not write:
-                    self._enter(moment, block, spans, False, _Use(call, name, line))
-                    self._check_written(call, name, block, spans, "read")
-            for name, block, spans, write in parts:
-                if write:
-                    self._enter(moment, block, spans, True, _Use(call, name, line))
-                    if name != "workspace":
-                        block.written |= spans
-                        block.computed |= spans
-                    block.uploaded = None
+            for part in sorted(parts, key=lambda each: each.write):
+                use = _Use(call, part.name, line)
+                self._enter(moment, part.block, part.spans, part.write, use)
+                if not part.write:
+                    self._check_written(call, part.name, part.block, part.spans, "read")
+                else:
+                    part.block.written |= part.filled
+                    part.block.computed |= part.filled
+                    part.block.uploaded = None
 
         self.order.run(stream, work)
 
@@ -489,6 +503,14 @@ class MemoryRules(Rules):
 
     def _enter(self, moment: Moment, block: Block, spans: Spans, write: bool, use: _Use) -> None:
         if not spans:
+            return
+        if block.freed is not None:  # before the stream came to work that was queued then
+            did = "writes" if write else "reads"
+            self._tell(
+                "free-in-use", block.freed, "devPtr" if block.kind == "device" else "hostPtr",
+                f"{spans.size} bytes are freed that {use.call.name} ({use.argument}) {did}{use.where}, and the host has not waited for that",
+                block, (f"{did[:-1]} by {use.call.name}", use.call),
+            )  # fmt: skip
             return
         for other in self.order.enter(block, Access(moment, spans, write, use)):
             self._tell_clash(other, block, spans, write, use)

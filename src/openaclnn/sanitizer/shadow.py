@@ -21,7 +21,7 @@ __all__ = ["Block", "Shadow", "Spans", "spans_of"]
 _Bounds = np.ndarray[Any, np.dtype[np.int64]]
 _NONE: _Bounds = np.empty(0, np.int64)
 
-MOST_RUNS = 1 << 24
+MOST_RUNS = 1 << 22
 """Runs of bytes of a strided view up to which it is followed exactly."""
 MOST_FREED = 1 << 14
 """Freed allocations that are kept in mind: the newest."""
@@ -89,7 +89,7 @@ class Spans:
         return (place >= 0) & (points < self.stops[np.maximum(place, 0)])
 
     def __or__(self, other: Spans) -> Spans:
-        if not other or (self and self._is_around(other)):
+        if not other or (self and self._is_around(other)) or self == other:
             return self
         if not self or other._is_around(self):
             return other
@@ -100,14 +100,14 @@ class Spans:
             return Spans()
         if self._is_around(other):
             return other
-        if other._is_around(self):
+        if other._is_around(self) or self == other:
             return self
         return self._combined(other, np.logical_and)
 
     def __sub__(self, other: Spans) -> Spans:
         if not self or not other or self.high <= other.low or other.high <= self.low:
             return self
-        if other._is_around(self):
+        if other._is_around(self) or self == other:
             return Spans()
         return self._combined(other, lambda mine, theirs: mine & ~theirs)
 
@@ -123,8 +123,8 @@ class Spans:
         return Spans(bounds[wanted & ~before], bounds[before & ~wanted])
 
 
-def spans_of(tensor: Tensor) -> Spans:
-    """Exactly the bytes of a view; of one with too many runs, all from the lowest to the highest."""
+def spans_of(tensor: Tensor, at_most: bool = False) -> Spans:
+    """Exactly the bytes of a view; of one with too many runs none are sure to be in it, and at most those from the lowest to the highest are."""
     itemsize = tensor.dtype.itemsize
     if tensor.empty or not itemsize:
         return Spans()
@@ -142,7 +142,8 @@ def spans_of(tensor: Tensor) -> Spans:
     for _, size in axes:
         runs *= size
     if runs > MOST_RUNS:
-        return Spans.between(low, low + run + sum(step * (size - 1) for step, size in axes))
+        high = low + run + sum(step * (size - 1) for step, size in axes)
+        return Spans.between(low, high) if at_most else Spans()
     starts = np.array([low], np.int64)
     for step, size in axes:
         starts = np.add.outer(np.arange(size, dtype=np.int64) * step, starts).ravel()
