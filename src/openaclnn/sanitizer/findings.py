@@ -126,7 +126,8 @@ class Settings:
             elif mark and key in ("exitcode", "workspace"):
                 values[key] = _number(key, value)
             elif mark and key == "product":
-                values[key] = find_product(value).tag
+                find_product(value)  # an unknown name is told
+                values[key] = value
             elif (mark and key == "suppress") or (last == "suppress" and not mark):
                 suppressed.append(value if mark else word)
                 key = "suppress"
