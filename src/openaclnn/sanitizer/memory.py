@@ -509,7 +509,7 @@ class MemoryRules(Rules):
             self._tell(
                 "free-in-use", block.freed, "devPtr" if block.kind == "device" else "hostPtr",
                 f"{spans.size} bytes are freed that {use.call.name} ({use.argument}) {did}{use.where}, and the host has not waited for that",
-                block, (f"{did[:-1]} by {use.call.name}", use.call),
+                block, (f"{_DONE[write]} by {use.call.name}", use.call),
             )  # fmt: skip
             return
         for other in self.order.enter(block, Access(moment, spans, write, use)):
@@ -523,7 +523,7 @@ class MemoryRules(Rules):
         if use.freeing:
             done = "freed"
         else:
-            done = f"{'written' if write else 'read'}{use.where}"
+            done = f"{_DONE[write]}{use.where}"
         did = "writes" if other.write else "reads"
         behind = (
             "the host has not waited for that"
@@ -536,7 +536,7 @@ class MemoryRules(Rules):
         self._tell(
             rule, use.call, use.argument,
             f"{shared} bytes are {done} that {earlier.call.name} ({earlier.argument}) {did}{earlier.where}, and {behind}",
-            block, (f"{did[:-1]} by {earlier.call.name}", earlier.call),
+            block, (f"{_DONE[other.write]} by {earlier.call.name}", earlier.call),
         )  # fmt: skip
 
     def _points(self, streams: Iterable[Stream] | None = None) -> list[Point]:
@@ -685,6 +685,7 @@ class MemoryRules(Rules):
         )
 
 
+_DONE = {False: "read", True: "written"}
 _ALLOCATOR = {"device": "aclrtMalloc", "host": "aclrtMallocHost"}
 _LOOKED_AT = 1 << 16
 """Bytes whose values are looked at to tell what type they have."""
