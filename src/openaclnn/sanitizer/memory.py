@@ -26,7 +26,7 @@ from openaclnn.runtime.memory import Pointer, address, pointer
 from openaclnn.runtime.stream import Event, EventKind
 from openaclnn.sanitizer.events import Call, Rules
 from openaclnn.sanitizer.findings import Finding, report
-from openaclnn.sanitizer.order import HOST, Access, Moment, Order, Point
+from openaclnn.sanitizer.order import Access, Moment, Order, Point
 from openaclnn.sanitizer.session import queue_look
 from openaclnn.sanitizer.shadow import Block, Shadow, Spans, spans_of
 from openaclnn.sanitizer.work import extents, read_bytes, tensors_of, work_of
@@ -530,8 +530,6 @@ class MemoryRules(Rules):
             if not use.stream
             else "nothing makes it wait for that"
         )
-        if other.moment.line == HOST:
-            behind = "nothing makes the stream wait for that"
         shared = (spans & other.spans).size
         self._tell(
             rule, use.call, use.argument,
