@@ -225,6 +225,8 @@ def test_a_configuration_file_and_the_command_switch_it_on(tmp_path: Path, capfd
     assert acl.aclInit(str(config)) == acl.ACL_ERROR_FILE_ATTR_INVALID
 
 
-def test_every_rule_has_a_program() -> None:
+def test_every_rule_has_a_program_and_a_row_on_the_page() -> None:
     shown = {rule for name in NAMES for rule in expected(name)}
     assert shown == RULES.keys() - {"sanitizer-failure"}
+    page = (ROOT / "docs" / "sanitizer.md").read_text()
+    assert [rule for rule, text in RULES.items() if f"\n| `{rule}` | {text} | " not in page] == []

@@ -25,10 +25,8 @@ PROJECT = Path(__file__).parent.parent
 # A package imports from lower layers alone; packages of one layer know nothing of each other.
 LAYERS = (
     ("openaclnn.__main__",),
-    ("openaclnn.cli",),
-    ("openaclnn.sanitizer",),
-    ("openaclnn.pyacl",),
-    ("openaclnn.bench", "openaclnn.explorer"),
+    ("openaclnn.cli", "openaclnn.pyacl"),
+    ("openaclnn.bench", "openaclnn.explorer", "openaclnn.sanitizer"),
     ("openaclnn.testing",),
     ("openaclnn.capi", "openaclnn.torch"),
     ("openaclnn", "openaclnn.acl", "openaclnn.aclnn"),

@@ -82,6 +82,6 @@ def _summary(findings: list[dict[str, Any]], status: int) -> str:
         f"; the program was ended by {signal.Signals(status - 128).name}" if status > 128 else ""
     )
     lines = [f"{counted(len(findings), 'finding')}{ended}"]
-    for rule, count in Counter(finding["rule"] for finding in findings).items():
-        lines.append(f"  {count} {rule}: {RULES[rule]}")
+    counts = Counter(finding["rule"] for finding in findings)
+    lines += [f"  {counts[rule]} {rule}: {text}" for rule, text in RULES.items() if rule in counts]
     return "\n".join(lines)

@@ -25,7 +25,7 @@ from openaclnn.core.writing import write_text
 from openaclnn.runtime import AclFailure, current_stream
 from openaclnn.runtime.enums import ENUMERATORS
 from openaclnn.sanitizer.events import Call, Rules, operator_of
-from openaclnn.sanitizer.findings import Finding, Settings, fault, hearing, listeners
+from openaclnn.sanitizer.findings import RULES, Finding, Settings, fault, hearing, listeners
 from openaclnn.sanitizer.sites import Site, c_site, python_site
 
 __all__ = ["Session", "queue_look"]
@@ -298,6 +298,6 @@ class Session:
     def _sum_up(self) -> None:
         if self.findings:
             counts = Counter(finding.rule for finding in self.findings)
-            each = ", ".join(f"{count} {rule}" for rule, count in counts.items())
+            each = ", ".join(f"{counts[rule]} {rule}" for rule in RULES if rule in counts)
             noun = "finding" if len(self.findings) == 1 else "findings"
             self._print(f"openaclnn sanitizer: {len(self.findings)} {noun}: {each}")
