@@ -1,13 +1,16 @@
-"""Bytes as spans against a plain array of bytes, and happens-before against the paths of the graph that a program makes."""
+"""Bytes as spans against a plain array of bytes, happens-before against the paths of the graph that a program makes, and operators of every kind
+whose tensors have gaps that nobody wrote.
+"""
 
 import random
 from typing import Any
 
 import numpy as np
 
-from openaclnn import acl
-from openaclnn.core.dtypes import FLOAT, FLOAT16
-from openaclnn.core.tensor import Tensor
+import conftest
+from openaclnn import acl, aclnn
+from openaclnn.core.dtypes import FLOAT, FLOAT16, dtype_of_numpy
+from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.sanitizer import sanitize
 from openaclnn.sanitizer.order import Access, Order, Point
 from openaclnn.sanitizer.shadow import Block, Shadow, Spans, spans_of
@@ -180,7 +183,7 @@ class _Program:
 
 def test_clashes_are_those_without_a_path():
     clashes = 0
-    for seed in range(400):
+    for seed in range(200):
         program = _Program(seed)
         for _ in range(30):
             program.go()
@@ -197,7 +200,7 @@ def test_clashes_are_those_without_a_path():
             )
             assert expected == (step in program.clashing), (seed, place)
             clashes += expected
-    assert clashes > 500
+    assert clashes > 250
 
 
 class _Calls:
@@ -276,7 +279,7 @@ def test_programs_are_told_of_races_and_of_nothing_else():
     acl.aclInit(None)
     acl.aclrtSetDevice(0)
     racing = 0
-    for seed in range(60):
+    for seed in range(40):
         with sanitize() as findings:
             calls = _Calls(seed)
             for _ in range(9):
@@ -286,7 +289,7 @@ def test_programs_are_told_of_races_and_of_nothing_else():
         assert rules <= {"unordered-read", "unordered-write"}
         assert bool(rules) == calls.races, (seed, [finding.text() for finding in findings])
         racing += calls.races
-    assert 10 < racing < 50
+    assert 5 < racing < 35
 
 
 def test_work_that_waits_is_in_flight():
@@ -305,3 +308,54 @@ def test_work_that_waits_is_in_flight():
         acl.aclrtDestroyEvent(event)
         acl.aclrtDestroyStream(stream)
     assert [(finding.rule, finding.argument) for finding in findings] == [("free-in-use", "devPtr")]
+
+
+def _with_gaps(array: np.ndarray) -> tuple[Any, int]:
+    """A tensor on every second element of memory that has nothing between them."""
+    count, size, dtype = max(2 * array.size - 1, 1), array.itemsize, dtype_of_numpy(array.dtype)
+    _, memory = acl.aclrtMalloc(count * size, 0)
+    for place, element in enumerate(array.reshape(-1)):
+        acl.aclrtMemcpy(memory + 2 * place * size, size, np.array([element]), size, 1)
+    strides = tuple(
+        2 * stride // size for stride in np.ascontiguousarray(array).strides[: array.ndim]
+    )
+    return acl.aclCreateTensor(array.shape, dtype.code, strides, 0, 2, (count,), memory), memory
+
+
+OF_EVERY_KIND = ("cross_entropy_loss", "l1_loss", "inplace_elu", "glu_backward", "prelu_backward")
+
+
+def test_operators_read_what_is_written_and_write_it_all(monkeypatch):
+    monkeypatch.setattr(conftest, "device_tensor", _with_gaps)
+    acl.aclInit(None)
+    acl.aclrtSetDevice(0)
+    operators = {operator.python_name: operator for operator in conftest.OPERATORS}
+    with sanitize() as findings:
+        _, stream = acl.aclrtCreateStream()
+        _, workspace = acl.aclrtMalloc(512, 0)
+        for operator in map(operators.__getitem__, OF_EVERY_KIND):
+            arguments, memory, *_ = conftest.document_program(operator)
+            status, size, executor = getattr(aclnn, f"{operator.name}GetWorkspaceSize")(*arguments)
+            assert (status, getattr(aclnn, operator.name)(workspace, size, executor, stream)) == (
+                0,
+                0,
+            )
+            acl.aclrtSynchronizeStream(stream)
+            for value in arguments:
+                if isinstance(value, Tensor):
+                    _copy_elements(value)
+                    acl.aclDestroyTensor(value)
+                elif isinstance(value, Scalar):
+                    acl.aclDestroyScalar(value)
+            for address in memory:
+                acl.aclrtFree(address)
+        acl.aclrtFree(workspace)
+        acl.aclrtDestroyStream(stream)
+    assert [finding.text() for finding in findings] == []
+
+
+def _copy_elements(tensor: Tensor) -> None:
+    """Each element to the host, without what is between them."""
+    size = tensor.dtype.itemsize
+    for place in range(tensor.size):
+        acl.aclrtMemcpy(np.empty(size, np.uint8), size, tensor.base + 2 * place * size, size, 2)

@@ -138,6 +138,8 @@ def spans_of(tensor: Tensor, at_most: bool = False) -> Spans:
     while axes and axes[0][0] <= run:  # what touches is one run
         step, size = axes.pop(0)
         run += step * (size - 1)
+    if not axes:
+        return Spans.between(low, low + run)
     runs = 1
     for _, size in axes:
         runs *= size
