@@ -220,8 +220,8 @@ if MODE == "interpret":
         from openaclnn.engines.gpu.launchers.gradients import LOGIT_GRADIENT
 
         rng = np.random.default_rng(8)
-        for shape in ((7, 33), (3, 1100)):
-            for case in cases(rng, FLOAT, shape):
+        for turn, shape in enumerate(((7, 33), (3, 1100))):
+            for case in [*cases(rng, FLOAT, shape)][turn::2]:
                 given = grad_of(rng, case)
                 plan, addresses, (out,) = bound(CROSS_ENTROPY_GRAD, given)
                 found = []
