@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import io
 import json
 import re
 import shlex
@@ -16,6 +17,7 @@ from tools.speed import ROWS, calls_table
 from tools.tables import README, SPEED, SUPPORT, written
 
 import openaclnn
+from openaclnn.bench.plots import pictures
 from openaclnn.bench.regimes import REGIMES
 from openaclnn.bench.runner import Settings, choose
 from openaclnn.cli import main
@@ -24,6 +26,7 @@ from openaclnn.core.products import PRODUCTS
 
 PROJECT = Path(__file__).parent.parent
 PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md")])
+PICTURES = PROJECT / "docs" / "pictures"
 
 
 @pytest.mark.parametrize(
@@ -91,6 +94,20 @@ def test_commands_of_the_benchmarks_can_be_pasted(name: str) -> None:
         words = shlex.split(line)
         assert words[:2] == ["openaclnn", "bench"]
         bench.make_context("bench", words[2:])
+
+
+def test_the_picture_is_that_of_its_results() -> None:
+    """To the smoothing of edges, which differs between releases of matplotlib."""
+    image = pytest.importorskip("matplotlib.image")
+    results = json.loads((PICTURES / "benchmark.json").read_text())
+    drawn = image.imread(io.BytesIO(pictures(results)["ratios"]))
+    shown = image.imread(PICTURES / "benchmark.png")
+    assert drawn.shape == shown.shape
+    assert np.abs(drawn - shown).mean() < 0.003
+    for row in results["rows"][::2]:
+        row["ratios"] = {name: 1.5 * ratio for name, ratio in row["ratios"].items()}
+    other = image.imread(io.BytesIO(pictures(results)["ratios"]))
+    assert other.shape != shown.shape or np.abs(other - shown).mean() > 0.003
 
 
 def test_every_row_of_speed_says_the_filter_that_makes_it() -> None:

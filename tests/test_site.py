@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,51 +132,63 @@ def test_the_site_shows_nothing_from_elsewhere(site: Path) -> None:
         assert not re.search(r"url\(\"?(https?:)?//|@import \"?(https?:)?//", path.read_text())
 
 
+class Reader(Window):
+    """A window with pages of the site."""
+
+    def open(self, site: Path, page: str, size: tuple[int, int] = WIDE, dark: bool = False) -> None:
+        self.window(size, dark)
+        self.driver.get((site / f"{page}.html").as_uri())
+
+    def until(self, answer: str, *arguments: Any) -> Any:
+        """What a script returns once it returns something."""
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        return WebDriverWait(self.driver, 20, 0.02).until(lambda _: self.run(answer, *arguments))
+
+    def follows(self, scheme: str) -> None:
+        """Until the page has taken the system's choice of light or dark."""
+        self.until("return document.body.getAttribute('data-md-color-scheme') === arguments[0]", scheme)  # fmt: skip
+
+    def typed(self, field: str, text: str, answer: str, *arguments: Any) -> list[str]:
+        """What a script returns after a text was typed."""
+        found = self.driver.find_element("css selector", field)
+        self.run("arguments[0].focus(); arguments[0].value = ''", found)
+        found.send_keys(text)
+        return [str(each) for each in self.until(answer, *arguments)]
+
+
 @pytest.fixture(scope="module")
-def window() -> Iterator[Window]:
+def window() -> Iterator[Reader]:
     if reason := no_browser():
         pytest.skip(f"the site is not looked at: {reason}")
     with started() as driver:
-        yield Window(driver)
+        yield Reader(driver)
 
 
-def typed(window: Window, field: str, text: str, answer: str) -> list[str]:
-    """What a script returns once it returns something, after a text was typed."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    found = window.driver.find_element("css selector", field)
-    window.run("arguments[0].focus(); arguments[0].value = ''", found)
-    found.send_keys(text)
-    listed = WebDriverWait(window.driver, 20, 0.05).until(lambda _: window.run(answer))
-    return [str(each) for each in listed]
-
-
-def test_search_works_from_disk_in_both_languages(site: Path, window: Window) -> None:
+def test_search_works_from_disk_in_both_languages(site: Path, window: Reader) -> None:
     answer = """const links = [...document.querySelectorAll('.md-search-result__item > a')];
         return links.some(link => link.href.includes(arguments[0])) ? links.map(link => link.href) : null"""
-    window.window(WIDE)
-    window.driver.get((site / "index.html").as_uri())
+    window.open(site, "index")
     for text, wanted in (
         ("梯度", "zh/operators/elu_backward.html"),
         ("指数线性单元", "zh/operators/elu.html"),
         ("logistic gradient", "operators/sigmoid_backward.html"),
     ):
-        found = typed(window, ".md-search__input", text, answer.replace("arguments[0]", repr(wanted)))  # fmt: skip
+        found = window.typed(".md-search__input", text, answer, wanted)
         assert (site / wanted).as_uri() in found
 
 
-def test_the_page_of_functions_is_filtered_by_what_a_reader_has(site: Path, window: Window) -> None:
+def test_the_page_of_functions_is_filtered_by_what_a_reader_has(site: Path, window: Reader) -> None:
     answer = """const shown = [...document.querySelectorAll('tbody tr:not([hidden]) a')];
         return document.querySelector('.filter + output').textContent && shown.map(link => link.textContent)"""
-    window.window(WIDE)
-    window.driver.get((site / "operators" / "index.html").as_uri())
+    window.open(site, "operators/index")
     for text, first, most in (
         ("torch.nn.functional.elu", "aclnnElu", 15),
         ("aclnnSoftmaxGetWorkspaceSize", "aclnnSoftmax", 5),
         ("nn.CrossEntropyLoss", "aclnnCrossEntropyLoss", 5),
         ("max(log(self), -100)", "aclnnBinaryCrossEntropy", 2),
     ):
-        shown = typed(window, ".filter", text, answer)
+        shown = window.typed(".filter", text, answer)
         assert shown[0] == first
         assert len(shown) <= most
 
@@ -189,17 +202,15 @@ PICTURED = 9
 """The first of the pages, which have pictures in both widths and schemes."""
 
 
-def test_how_pages_look(site: Path, window: Window) -> None:
+def test_how_pages_look(site: Path, window: Reader) -> None:
     """No page is wider than the window; tables fit 1280 pixels, and scroll in boxes of their own where a page is narrower."""
     wide = """return [...document.querySelectorAll('.md-content table, .formula')].filter(
         each => each.scrollWidth > (each.closest('.md-typeset__scrollwrap') ?? each).clientWidth + 1).length"""
-    scheme = "document.body.setAttribute('data-md-color-scheme', arguments[0])"
     for number, (name, page) in enumerate(PAGES.items()):
-        window.window(WIDE)
-        window.driver.get((site / f"{page}.html").as_uri())
+        window.open(site, page)
         for size, dark in itertools.product((WIDE, NARROW), (False, True)):
             window.window(size, dark)
-            window.run(scheme, "slate" if dark else "default")
+            window.follows("slate" if dark else "default")
             assert window.sideways() <= 0, (page, size)
             assert size is NARROW or window.run(wide) == 0, page
             if number < PICTURED:
@@ -211,10 +222,10 @@ def test_how_pages_look(site: Path, window: Window) -> None:
     [("home", WIDE, False), ("operator-zh", NARROW, True), ("functions", NARROW, False), ("errors-zh", WIDE, True)],
 )  # fmt: skip
 def test_no_serious_fault_for_assistive_technology(
-    site: Path, window: Window, name: str, size: tuple[int, int], dark: bool
+    site: Path, window: Reader, name: str, size: tuple[int, int], dark: bool
 ) -> None:
-    window.window(size, dark)
-    window.driver.get((site / f"{PAGES[name]}.html").as_uri())
+    window.open(site, PAGES[name], size, dark)
+    window.follows("slate" if dark else "default")
     assert window.faults() == []
 
 

@@ -30,7 +30,7 @@ FOLDERS = {"operators": False, "zh/operators": True}
 CHINESE = {
     '<html lang="en"': '<html lang="zh"', 'placeholder="Search"': 'placeholder="搜索"', "Table of contents": "目录",
     "Back to top": "回到顶部", "Skip to content": "跳到正文", "Copy to clipboard": "复制", "Initializing search": "正在准备搜索",
-    'title="Dark"': 'title="深色"', 'title="Light"': 'title="浅色"',
+    'title="Dark"': 'title="深色"', 'title="Light"': 'title="浅色"', 'title="As the system"': 'title="跟随系统"',
 }  # fmt: skip
 """What the theme says around a Chinese page."""
 
