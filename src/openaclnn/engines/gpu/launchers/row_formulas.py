@@ -245,8 +245,8 @@ class RowLaunch:
 
     def shared(self, g: Geometry, walk: Walk, tile: Tile, own: LaunchParams) -> LaunchParams:
         """The launch that takes the place of a streamed one: a program holds up to 128 elements in a thread."""
-        vector, itemsize = own.constexprs["VECTOR"], g.static["itemsize"]
-        spans = ceil_div(walk.classes + vector - 1, PIECES.value * SPANS.value)
+        itemsize = g.static["itemsize"]
+        spans = ceil_div(walk.classes, PIECES.value * SPANS.value)
         span, rows = spans * SPANS.value, power_of_two_above(g.static["rows"], 4)
         warps = where(span > 1 << 14, 8, 4) * rows
         lanes = warps * (32 * VECTOR_BYTES) // itemsize
@@ -323,7 +323,7 @@ class RowLaunch:
         constexprs: dict[str, Number] = {
             "UNIT": unit, "WIDE": g.strided or walk.reach(tile) >= INT32_LIMIT,
             **{f"NEAR_{name}": own for name, own in near.items()},
-            "CLASSES": where(all_of(tile.exact, inverse(g.strided)), classes, 0), "CUT": cut, "VECTOR": self.vector(g, near, unit, all_of(by_class, tile.streamed, tile.positions == 1, inverse(small))),
+            "CLASSES": where(all_of(tile.exact, inverse(g.strided)), classes, 0), "CUT": cut, "VECTOR": self.vector(g, near, unit, all_of(by_class, tile.positions == 1, inverse(small))),
             "POSITIONS": tile.positions, "HELD": tile.held, "LANES": tile.lanes,
         }  # fmt: skip
         held = LaunchParams(
@@ -337,10 +337,10 @@ class RowLaunch:
         shared = self.shared(g, walk, tile, streamed)
         return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared]
 
-    def vector(self, g: Geometry, near: Mapping[str, Truth], unit: Number, long: Truth) -> Number:
-        """Elements of the vectors by which long rows are read from the bounds before them on, or 1 where they begin at bounds, or nothing does."""
+    def vector(self, g: Geometry, near: Mapping[str, Truth], unit: Number, alone: Truth) -> Number:
+        """Elements of the vectors by which rows are read that have a program each, or 1 where they begin at bounds, or nothing does."""
         longest = VECTOR_BYTES // g.static["itemsize"]
-        unaligned = all_of(long, unit < longest)
+        unaligned = all_of(alone, unit < longest)
         if not self.dense or unaligned is False:
             return 1
         rows = [place for place, (_, kind) in enumerate(self.kinds) if kind == "Row"]
