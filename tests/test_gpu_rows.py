@@ -204,12 +204,13 @@ if MODE == "interpret":
 
     @formulas
     def test_what_serves_many_elements(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Images cut into blocks, code for a number of classes, rows that begin off a vector's bounds, and may have no whole one; nothing is written beside them."""
+        """Images cut into blocks, code for a number of classes, rows that begin off a vector's bounds, and may have no whole one, short
+        ones that are dealt out; nothing is written beside them."""
         monkeypatch.setattr(row_formulas, "FEW", 0)
         held, cut = (4, 4, 8, False, 4, True), (8, 32, 1, False, 1, True)
         alone, long = (1, 8, 16, False, 4), (1, 2, 16, True, 4)
         for dtype, (shape, tile) in itertools.product(
-            FLOATS[::2], (((9, 21), held), ((2, 19, 3, 5), cut), ((2, 19, 7), cut), ((5, 101), alone), ((5, 101), long), ((9, 5), long), ((3, 64), long))
+            FLOATS[::2], (((9, 24), held), ((131, 21), held), ((128, 3), held), ((2, 19, 3, 5), cut), ((2, 19, 7), cut), ((5, 101), alone), ((5, 101), long), ((9, 4), long), ((3, 64), long))
         ):  # fmt: skip
             monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(*tile))  # noqa: B023
             run_checked(Case(name, dtype, shape, 1))

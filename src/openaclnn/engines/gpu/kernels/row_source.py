@@ -13,6 +13,9 @@ beyond the last give each reduction its neutral element: formulas never see them
 A program of one row that begins anywhere walks its whole vectors (VECTOR elements, or 1), so that no mask divides one. The few classes before the first and
 behind the last of them are its edges: read at once, reduced apart, and written last.
 
+Short rows that begin anywhere are `dealt`: a program reads those it has as one run of elements, by vectors, and hands them out through shared memory, so that a thread
+has all classes of a row, as one has those of a pixel. Results go back the same way. CLASSES is their number then.
+
 A row that no program can hold is `shared` by several, which run at once (a cluster) and tell each other what their pieces come to.
 """
 
@@ -68,12 +71,13 @@ def signature_of(formula: RowFormula) -> Signature:
 
 class Traversal(NamedTuple):
     """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions; whether PIECES
-    programs that run at once hold a row (`shared`)."""
+    programs that run at once hold a row (`shared`), or a thread has one out of a run of them (`dealt`)."""
 
     by_class: bool
     streamed: bool
     axes: int
     shared: bool = False
+    dealt: bool = False
 
 
 PAIRINGS = tl.constexpr(10)  # that sum all a thread holds
@@ -165,6 +169,40 @@ def load_row(pointer, mask, LOWEST: tl.constexpr, POLICY: tl.constexpr):
     else:
         result = tl.load(pointer, mask=mask, other=0, eviction_policy=POLICY)
     return result
+
+
+@triton.jit
+def load_dealt(
+    pointer, rows, there, LOWEST: tl.constexpr, HELD: tl.constexpr, POSITIONS: tl.constexpr, CLASSES: tl.constexpr,
+):  # fmt: skip
+    """The first rows from a pointer on, up to POSITIONS. No mask divides a vector but in the last program."""
+    at = tl.arange(0, HELD * POSITIONS)
+    if rows >= POSITIONS:
+        run = tl.load(pointer + at, mask=at < POSITIONS * CLASSES, other=0)
+    else:
+        run = tl.load(pointer + at, mask=at < rows * CLASSES, other=0)
+    place = at % POSITIONS * CLASSES + tl.minimum(at // POSITIONS, CLASSES - 1)
+    result = tl.reshape(tl.gather(run, place, 0), [HELD, 1, POSITIONS])
+    if LOWEST:
+        if not result.dtype.is_floating():
+            result = result.to(tl.float32)
+        result = tl.where(there, result, float("-inf"))
+    else:
+        result = tl.where(there, result, 0)
+    return result
+
+
+@triton.jit
+def store_dealt(
+    pointer, values, rows, HELD: tl.constexpr, POSITIONS: tl.constexpr, CLASSES: tl.constexpr
+):
+    at = tl.arange(0, HELD * POSITIONS)
+    place = at % CLASSES * POSITIONS + tl.minimum(at // CLASSES, POSITIONS - 1)
+    run = tl.gather(tl.reshape(values, [HELD * POSITIONS]), place, 0)
+    if rows >= POSITIONS:
+        tl.store(pointer + at, run, mask=at < POSITIONS * CLASSES)
+    else:
+        tl.store(pointer + at, run, mask=at < rows * CLASSES)
 
 
 @triton.jit
@@ -400,6 +438,8 @@ class _Writer:
             "PerRow": (f"first_{name}", "inside"),
         }[node.kind]
         lowest = name in self.lowest
+        if self.traversal.dealt and node.kind == "Row":
+            return f"widen(load_dealt(from_{name} + run, size_0 - number * POSITIONS, there, {lowest}, HELD, POSITIONS, CLASSES), COMPUTE)"
         return f"widen(load_row(from_{name} + {place}, {mask}, {lowest}, {policy!r}), COMPUTE)"
 
     def row_place(self, name: str) -> str:
@@ -432,6 +472,10 @@ class _Writer:
                     policy = "evict_first" if self.traversal.streamed and self.graph.levels else ""
                 rounded = "" if result.what == "index_of" else ".to(COMPUTE)"
                 value = f"{self.name(result)}{rounded}.to(to_{place}.dtype.element_ty)"
+                if by_class and self.traversal.dealt:
+                    value = f"tl.broadcast_to({value}, {self.tile})"
+                    made.append(f"store_dealt(to_{place} + run, {value}, size_0 - number * POSITIONS, HELD, POSITIONS, CLASSES)")  # fmt: skip
+                    continue
                 made.append(f"tl.store(to_{place} + {at}, {value}, mask={mask}, eviction_policy={policy!r})")  # fmt: skip
         return made
 
@@ -471,6 +515,8 @@ class _Writer:
                 "span = span.to(INDEX) * SPANS",
             ]
         text.append("number = rest")
+        if self.traversal.dealt:
+            text.append("run = number * (POSITIONS * CLASSES)")
         last = axes - 1
         if by_class:
             text.append(f"rest = rest * POSITIONS + tl.arange(0, POSITIONS){self.row}")
@@ -696,7 +742,7 @@ def parameters_of(
 def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
     """The kernel that computes a graph's results."""
     scope = {
-        **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
+        **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
         "below": below, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
     }  # fmt: skip
     return define(_Writer(signature, graph, traversal).source(), scope)
