@@ -66,7 +66,7 @@ from openaclnn.engines.machine.numbers import (
 )
 
 __all__ = [
-    "STREAMED_IMAGES", "STREAMED_ROWS", "RowFormulas", "RowLaunch", "RowLauncher", "Tile", "Walk", "itemsize_of",
+    "DEALT_ROWS", "STREAMED_IMAGES", "STREAMED_ROWS", "RowFormulas", "RowLaunch", "RowLauncher", "Tile", "Walk", "itemsize_of",
 ]  # fmt: skip
 
 LIMIT = 1 << 18  # elements of any strides that one kernel serves
@@ -271,11 +271,6 @@ class RowLaunch:
             warps=warps, when=when,
         )  # fmt: skip
 
-    @property
-    def deals(self) -> bool:
-        """Whether short rows may be dealt out."""
-        return self.dense and not self.signature.sums
-
     def tile(self, g: Geometry, walk: Walk) -> Tile:
         if walk.dealt:
             return Tile(DEALT, power_of_two_above(walk.classes, MOST_DEALT), 1, False, DEALT // 32, True)  # fmt: skip
@@ -289,7 +284,7 @@ class RowLaunch:
         classes_along = self.classes_along(g.layout)
         steps: list[LaunchParams] = []
         rows, classes = classes_along, g.layout.classes
-        if self.deals:
+        if self.dense:
             # Not where threads would read the same banks of shared memory. Shares of a copy, and of several rows in a warp: softmax of 21 classes 0.89 and 0.52 (0.67 and
             # 0.38), log_softmax 0.85 and 0.52 (0.56 and 0.34), 7 classes 1.04 and 0.75 (0.84 and 0.57), gradients of log-probabilities 0.71 (0.21); softmax's gradient
             # of 21 and 3 classes 0.97 and 0.94 (0.93 and 1.02), BFLOAT16 0.59 and 0.64 (0.70 and 0.84).
@@ -297,6 +292,7 @@ class RowLaunch:
             dealt = all_of(
                 classes_along, classes > where(one, 2, 4), classes <= MOST_DEALT, (classes % 4) != 0, any_of(one, wide),
                 g.layout.shape[0] * classes > FEW,
+                *(g.layout.strides[name][0] == classes for name, kind in self.kinds if kind == "Row"),
             )  # fmt: skip
             rows = all_of(classes_along, inverse(dealt))
             if dealt is not False:
@@ -442,7 +438,7 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> Row
         name: row_kernel(formula, switches, Traversal(by_class, streamed, launch.axes(by_class, layout_axes)))
         for name, (by_class, streamed) in KERNELS.items()
     }  # fmt: skip
-    if launch.deals:
+    if launch.dense:
         kernels[DEALT_ROWS] = row_kernel(formula, switches, Traversal(False, False, 1, dealt=True))
     if launch.shares:
         kernels[SHARED_ROWS] = row_kernel(formula, switches, Traversal(True, False, 1, shared=True))
