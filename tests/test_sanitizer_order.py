@@ -1,11 +1,14 @@
 """Bytes as spans against a plain array of bytes, and happens-before against the paths of the graph that a program makes."""
 
 import random
+from typing import Any
 
 import numpy as np
 
+from openaclnn import acl
 from openaclnn.core.dtypes import FLOAT, FLOAT16
 from openaclnn.core.tensor import Tensor
+from openaclnn.sanitizer import sanitize
 from openaclnn.sanitizer.order import Access, Order, Point
 from openaclnn.sanitizer.shadow import Block, Shadow, Spans, spans_of
 
@@ -195,3 +198,110 @@ def test_clashes_are_those_without_a_path():
             assert expected == (step in program.clashing), (seed, place)
             clashes += expected
     assert clashes > 500
+
+
+class _Calls:
+    """Random calls of the runtime, and the graph of the same; `races` says whether two of them have no order."""
+
+    SIZE = 64 * 4
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.graph = random.Random(seed), _Graph()
+        self.steps: list[tuple[int, Spans, bool]] = []
+        self.streams = [acl.aclrtCreateStream()[1] for _ in range(3)]
+        self.events: list[tuple[Any, int | None]] = [
+            (acl.aclrtCreateEvent()[1], None) for _ in range(2)
+        ]
+        self.memory = acl.aclrtMalloc(self.SIZE, 0)[1]
+        acl.aclrtMemset(self.memory, self.SIZE, 1, self.SIZE)
+        self.host = acl.aclrtMallocHost(self.SIZE)[1]
+
+    def _use(self, step: int, start: int, count: int, write: bool) -> None:
+        self.steps.append((step, Spans.between(start, start + count), write))
+
+    def go(self) -> None:
+        draw = self.random
+        place, choice, number = draw.randrange(3), draw.random(), draw.randrange(2)
+        stream, (event, recorded) = self.streams[place], self.events[number]
+        first, second = (64 * block for block in draw.sample(range(4), 2))
+        count, at = draw.randrange(1, 65), self.memory
+        if choice < 0.15:
+            assert acl.aclrtMemsetAsync(at + first, count, 2, count, stream) == 0
+            self._use(self.graph.on_stream(place), first, count, True)
+        elif choice < 0.3:
+            assert acl.aclrtMemcpyAsync(at + second, count, at + first, count, 3, stream) == 0
+            step = self.graph.on_stream(place)
+            self._use(step, first, count, False)
+            self._use(step, second, count, True)
+        elif choice < 0.4:
+            assert acl.aclrtMemcpyAsync(self.host, count, at + first, count, 2, stream) == 0
+            step = self.graph.on_stream(place)
+            self._use(step, first, count, False)
+            self._use(step, 1000, count, True)
+        elif choice < 0.5:
+            assert acl.aclrtMemcpy(np.empty(count, np.uint8), count, at + first, count, 2) == 0
+            self._use(self.graph.on_host(), first, count, False)
+        elif choice < 0.65:
+            assert acl.aclrtRecordEvent(event, stream) == 0
+            self.events[number] = event, self.graph.on_stream(place)
+        elif choice < 0.8:
+            assert acl.aclrtStreamWaitEvent(stream, event) == 0
+            self.graph.on_stream(place, *([] if recorded is None else [recorded]))
+        elif choice < 0.9:
+            assert acl.aclrtSynchronizeEvent(event) == 0
+            self.graph.on_host(*([] if recorded is None else [recorded]))
+        else:
+            assert acl.aclrtSynchronizeStream(stream) == 0
+            self.graph.on_host(self.graph.on_stream(place))
+
+    def end(self) -> None:
+        acl.aclrtSynchronizeDevice()
+        for stream in self.streams:
+            acl.aclrtDestroyStream(stream)
+        for event, _ in self.events:
+            acl.aclrtDestroyEvent(event)
+        acl.aclrtFree(self.memory)
+        acl.aclrtFreeHost(self.host)
+
+    @property
+    def races(self) -> bool:
+        return any(
+            (write or other_write) and one != other and spans & others and not self.graph.is_behind(one, other)
+            for place, (one, spans, write) in enumerate(self.steps)
+            for other, others, other_write in self.steps[:place]
+        )  # fmt: skip
+
+
+def test_programs_are_told_of_races_and_of_nothing_else():
+    acl.aclInit(None)
+    acl.aclrtSetDevice(0)
+    racing = 0
+    for seed in range(60):
+        with sanitize() as findings:
+            calls = _Calls(seed)
+            for _ in range(9):
+                calls.go()
+            calls.end()
+        rules = {finding.rule for finding in findings}
+        assert rules <= {"unordered-read", "unordered-write"}
+        assert bool(rules) == calls.races, (seed, [finding.text() for finding in findings])
+        racing += calls.races
+    assert 10 < racing < 50
+
+
+def test_work_that_waits_is_in_flight():
+    """A stream waits for an event that nobody has recorded, and what its kernel reads is freed meanwhile."""
+    acl.aclInit(None)
+    acl.aclrtSetDevice(0)
+    with sanitize() as findings:
+        (_, stream), (_, event) = acl.aclrtCreateStream(), acl.aclrtCreateEventWithFlag(1)
+        (_, memory), (_, host) = acl.aclrtMalloc(64, 0), acl.aclrtMallocHost(64)
+        acl.aclrtStreamWaitEvent(stream, event)
+        acl.aclrtMemcpyAsync(memory, 64, host, 64, 1, stream)
+        acl.aclrtFree(memory)
+        acl.aclrtRecordEvent(event, None)
+        acl.aclrtSynchronizeStream(stream)
+        acl.aclrtFreeHost(host)
+        acl.aclrtDestroyEvent(event)
+        acl.aclrtDestroyStream(stream)
+    assert [(finding.rule, finding.argument) for finding in findings] == [("free-in-use", "devPtr")]
