@@ -102,6 +102,16 @@ def test_both_languages_are_in_step(name: str) -> None:
         assert content == chinese[part], part
 
 
+def test_a_page_that_falls_behind_is_seen() -> None:
+    page = (PROJECT / "docs" / "zh" / "faq.md").read_text()
+    for part, before, after in (
+        ("blocks", "x.astype(np.float16)", "x.astype(np.float64)"), ("headings", "## 无效句柄", "无效句柄"),
+        ("code", "`openaclnn list`", "openaclnn list"), ("lists", "\n\n", "\n\n- "), ("rows", "\n\n", "\n\n| a | b |\n\n"),
+    ):  # fmt: skip
+        assert before in page
+        assert _outline(page.replace(before, after))[part] != _outline(page)[part], part
+
+
 def _outline(page: str) -> dict[str, Sequence[str]]:
     """What does not depend on the language: tables that tools write stand in English alone, comments behind a command are translated."""
     block = re.compile(r"^```\w+\n.*?^```$", re.M | re.S)

@@ -87,6 +87,7 @@ TESTING_LAYERS = (
 BENCH_LAYERS = (
     ("openaclnn.bench.plots", "openaclnn.bench.reports"),
     ("openaclnn.bench.runner", "openaclnn.bench.tables"),
+    ("openaclnn.bench.adoption", "openaclnn.bench.linear"),
     ("openaclnn.bench.calls", "openaclnn.bench.processes", "openaclnn.bench.speed", "openaclnn.bench.training"),
     ("openaclnn.bench.contenders", "openaclnn.bench.machine"),
     ("openaclnn.bench.problems", "openaclnn.bench.regimes", "openaclnn.bench.timing"),

@@ -35,7 +35,12 @@ __all__ = ["Finding", "Settings", "sanitize", "watch_as_asked", "watch_process"]
 
 def rule_sets(settings: Settings) -> list[Rules]:
     """Every set of rules, fresh."""
-    return [ObjectRules(), MemoryRules(), ValueRules(), ProductRules(settings.product)]
+    return [
+        ObjectRules(),
+        MemoryRules(),
+        ValueRules(settings.product),
+        ProductRules(settings.product),
+    ]
 
 
 @contextmanager

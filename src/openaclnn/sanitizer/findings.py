@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from openaclnn.core.products import find_product
 from openaclnn.sanitizer.events import Call
 from openaclnn.sanitizer.sites import Site
 
@@ -125,6 +126,7 @@ class Settings:
             elif mark and key in ("exitcode", "workspace"):
                 values[key] = _number(key, value)
             elif mark and key == "product":
+                find_product(value)  # an unknown name is told
                 values[key] = value
             elif (mark and key == "suppress") or (last == "suppress" and not mark):
                 suppressed.append(value if mark else word)

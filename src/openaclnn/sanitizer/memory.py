@@ -26,7 +26,7 @@ from openaclnn.runtime.memory import Pointer, address, pointer
 from openaclnn.runtime.stream import Event, EventKind
 from openaclnn.sanitizer.events import Call, Rules
 from openaclnn.sanitizer.findings import Finding, report
-from openaclnn.sanitizer.order import HOST, Access, Moment, Order, Point
+from openaclnn.sanitizer.order import Access, Moment, Order, Point
 from openaclnn.sanitizer.session import queue_look
 from openaclnn.sanitizer.shadow import Block, Shadow, Spans, spans_of
 from openaclnn.sanitizer.work import extents, read_bytes, tensors_of, work_of
@@ -63,6 +63,17 @@ class _Use:
     @property
     def where(self) -> str:
         return f" on {self.stream}" if self.stream else ""
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Bytes of a block that an operator reads or writes; `filled` are those that have a value then."""
+
+    name: str
+    block: Block
+    spans: Spans
+    write: bool = False
+    filled: Spans = field(default_factory=Spans)
 
 
 @dataclass(eq=False)
@@ -137,7 +148,7 @@ class MemoryRules(Rules):
     def _before_free(self, call: Call) -> Any:
         name, kind = ("hostPtr", "host") if call.name == "aclrtFreeHost" else ("devPtr", "device")
         try:
-            place = address(call.arguments[name], name)
+            place = address(call.arguments.get(name), name)
         except AclFailure:
             return None
         block = self._block(place)
@@ -192,7 +203,7 @@ class MemoryRules(Rules):
     def _side(self, call: Call, name: str, count: int, wanted: str) -> Pointer | None:
         """A side of a copy as the runtime sees it; what is wrong with it is told."""
         try:
-            side = pointer(call.arguments[name], name)
+            side = pointer(call.arguments.get(name), name)
         except AclFailure:
             return None
         return side if self._check_range(call, name, side.address, count, wanted) else None
@@ -211,7 +222,7 @@ class MemoryRules(Rules):
                     "wrong-memory",
                     call,
                     name,
-                    f"{place:#x} is host memory, where device memory is meant",
+                    f"{place:#x} is in no device memory, where device memory is meant",
                 )
                 return False
             return True
@@ -253,11 +264,11 @@ class MemoryRules(Rules):
         if left is None or call.status != 0:
             return
         count, source, target, stream = left
+        origin = self._block(source.address) if source.block is not None else None
+        goal = self._block(target.address) if target.block is not None else None
 
         def work(moment: Moment) -> None:
             use = self._names.get(stream, "") if stream is not None else ""
-            origin = self._block(source.address) if source.block is not None else None
-            goal = self._block(target.address) if target.block is not None else None
             if origin is not None:
                 spans = self._inside(origin, source.address, count)
                 self._enter(moment, origin, spans, False, _Use(call, "src", use))
@@ -296,7 +307,7 @@ class MemoryRules(Rules):
         if not count:
             return None
         try:
-            target = pointer(call.arguments["devPtr"], "devPtr")
+            target = pointer(call.arguments.get("devPtr"), "devPtr")
         except AclFailure:
             return None
         wanted = "" if self._block(target.address) is not None else "device"
@@ -308,9 +319,9 @@ class MemoryRules(Rules):
         if left is None or call.status != 0:
             return
         count, target, stream = left
+        block = self._block(target.address)
 
         def work(moment: Moment) -> None:
-            block = self._block(target.address)
             if block is not None:
                 spans = self._inside(block, target.address, count)
                 name = self._names.get(stream, "") if stream is not None else ""
@@ -349,7 +360,7 @@ class MemoryRules(Rules):
         if executor.spent and not executor.repeatable:  # type: ignore[union-attr]
             return None
         stream = self._stream(call)
-        parts: list[tuple[str, Block, Spans, bool]] = []
+        parts: list[_Part] = []
         sound = True
         for name, tensor in work.tensors.items():
             if not self._check_view(call, name, tensor):
@@ -359,10 +370,15 @@ class MemoryRules(Rules):
                 continue
             self._check_alignment(call, name, tensor)
             block = self._block(tensor.address)
-            if block is not None:
-                self._check_type(call, name, tensor, block)
-                spans = spans_of(tensor) & Spans.between(block.start, block.stop)
-                parts += [(name, block, spans, write) for write, those in ((False, work.reads), (True, work.writes)) if name in those]  # fmt: skip
+            if block is None:
+                continue
+            self._check_type(call, name, tensor, block)
+            whole = Spans.between(block.start, block.stop)
+            if name in work.reads:
+                parts.append(_Part(name, block, spans_of(tensor) & whole))
+            if name in work.writes:
+                filled = spans_of(tensor, at_most=True) & whole
+                parts.append(_Part(name, block, spans_of(tensor) & whole, True, filled))
         if sound and work.tensors:
             try:
                 tensors = [work.bound.tensor(each.parameter) for each in work.plan.operands]
@@ -373,7 +389,7 @@ class MemoryRules(Rules):
         if size and place and self._check_range(call, "workspace", place, size, "device"):
             block = self._block(place)
             if block is not None:
-                parts.append(("workspace", block, self._inside(block, place, size), True))
+                parts.append(_Part("workspace", block, self._inside(block, place, size), True))
         return stream, parts
 
     def _after_second_phase(self, call: Call, left: Any) -> None:
@@ -383,17 +399,15 @@ class MemoryRules(Rules):
 
         def work(moment: Moment) -> None:
             line = self._names[stream]
-            for name, block, spans, write in parts:
-                if not write:
-                    self._enter(moment, block, spans, False, _Use(call, name, line))
-                    self._check_written(call, name, block, spans, "read")
-            for name, block, spans, write in parts:
-                if write:
-                    self._enter(moment, block, spans, True, _Use(call, name, line))
-                    if name != "workspace":
-                        block.written |= spans
-                        block.computed |= spans
-                    block.uploaded = None
+            for part in sorted(parts, key=lambda each: each.write):
+                use = _Use(call, part.name, line)
+                self._enter(moment, part.block, part.spans, part.write, use)
+                if not part.write:
+                    self._check_written(call, part.name, part.block, part.spans, "read")
+                else:
+                    part.block.written |= part.filled
+                    part.block.computed |= part.filled
+                    part.block.uploaded = None
 
         self.order.run(stream, work)
 
@@ -490,6 +504,14 @@ class MemoryRules(Rules):
     def _enter(self, moment: Moment, block: Block, spans: Spans, write: bool, use: _Use) -> None:
         if not spans:
             return
+        if block.freed is not None:  # before the stream came to work that was queued then
+            did = "writes" if write else "reads"
+            self._tell(
+                "free-in-use", block.freed, "devPtr" if block.kind == "device" else "hostPtr",
+                f"{spans.size} bytes are freed that {use.call.name} ({use.argument}) {did}{use.where}, and the host has not waited for that",
+                block, (f"{_DONE[write]} by {use.call.name}", use.call),
+            )  # fmt: skip
+            return
         for other in self.order.enter(block, Access(moment, spans, write, use)):
             self._tell_clash(other, block, spans, write, use)
 
@@ -501,20 +523,18 @@ class MemoryRules(Rules):
         if use.freeing:
             done = "freed"
         else:
-            done = f"{'written' if write else 'read'}{use.where}"
+            done = f"{_DONE[write]}{use.where}"
         did = "writes" if other.write else "reads"
         behind = (
             "the host has not waited for that"
             if not use.stream
             else "nothing makes it wait for that"
         )
-        if other.moment.line == HOST:
-            behind = "nothing makes the stream wait for that"
         shared = (spans & other.spans).size
         self._tell(
             rule, use.call, use.argument,
             f"{shared} bytes are {done} that {earlier.call.name} ({earlier.argument}) {did}{earlier.where}, and {behind}",
-            block, (f"{did[:-1]} by {earlier.call.name}", earlier.call),
+            block, (f"{_DONE[other.write]} by {earlier.call.name}", earlier.call),
         )  # fmt: skip
 
     def _points(self, streams: Iterable[Stream] | None = None) -> list[Point]:
@@ -522,7 +542,7 @@ class MemoryRules(Rules):
         if streams is None:
             context = current()
             streams = [] if context is None else list(context.streams)
-        return [self.order.record(stream) for stream in streams]
+        return [self.order.record(stream) for stream in streams if stream in self._names]
 
     def _join(self, points: list[Point]) -> None:
         for point in points:
@@ -533,7 +553,7 @@ class MemoryRules(Rules):
         return None if stream is None else self._points([stream])
 
     def _after_wait(self, call: Call, left: Any) -> None:
-        if left is not None and _waited(call):
+        if left and _waited(call):
             self._join(left)
 
     def _after_stream_query(self, call: Call, left: Any) -> None:
@@ -663,6 +683,7 @@ class MemoryRules(Rules):
         )
 
 
+_DONE = {False: "read", True: "written"}
 _ALLOCATOR = {"device": "aclrtMalloc", "host": "aclrtMallocHost"}
 _LOOKED_AT = 1 << 16
 """Bytes whose values are looked at to tell what type they have."""

@@ -6,7 +6,7 @@ behind all that returned before it began. What the host knows is therefore known
 does not know of is kept: work in flight.
 
 A stream may wait for a point that nobody has recorded yet. What is queued behind it waits here as well, so that work is looked at in an
-order that the streams could have run it in.
+order that the streams could have run it in; it is the host that lets it go on in the end, and all that the host did before is done then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HOST = 0
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the host knows at some time: how far each stream has come, and how many accesses of its own it has made."""
+    """What the host knows at some time: how far each stream has come."""
 
     version: int
     tasks: dict[int, int]
@@ -45,8 +45,6 @@ class Moment:
         """Whether the other piece of work is done when this one begins."""
         if other.line == self.line:
             return other.task <= self.task
-        if other.line == HOST:
-            return other.task < self.known.version
         done = max(self.known.tasks.get(other.line, 0), self.events.get(other.line, 0))
         return other.task <= done
 
@@ -116,7 +114,6 @@ class Order:
         self._lines: dict[Hashable, _Line] = {}
         self._by_number: dict[int, _Line] = {}
         self._last = HOST
-        self._queued = 0  # items in all queues
         self._flying: dict[Hashable, list[Access]] = {}
 
     def _line(self, stream: Hashable) -> _Line:
@@ -145,7 +142,6 @@ class Order:
 
     def _queue(self, line: _Line, item: Work | Point, waits: bool) -> None:
         line.queue.append((self._known, item, waits))
-        self._queued += 1
         if len(line.queue) == 1:
             self._advance([line])
 
@@ -167,7 +163,6 @@ class Order:
                 elif item.moment is not None:
                     line.learn(item.moment)
                 line.queue.popleft()
-                self._queued -= 1
 
     def _set_free(self, point: Point, moment: Moment) -> list[_Line]:
         """A point is reached: the lines that waited for it."""
@@ -215,25 +210,23 @@ class Order:
 
     def host_moment(self) -> Moment:
         """When the host does something itself, now."""
-        self._known = Known(self._known.version + 1, self._known.tasks)
-        return Moment(HOST, self._known.version - 1, self._known)
+        return Moment(HOST, 0, self._known)
 
     def enter(self, block: Hashable, access: Access) -> list[Access]:
         """The accesses in flight that touch the same bytes without an order, one of both writing; and keep this one."""
         moment, clashes, kept = access.moment, [], []
-        now = Moment(HOST, self._known.version, self._known)
-        late = self._queued > (moment.line != HOST)  # work that knows less than the host does now
+        now = self.host_moment()
         for other in self._flying.get(block, ()):
             behind = moment.is_behind(other.moment)
             if (access.write or other.write) and not behind and access.spans & other.spans:
                 clashes.append(other)
-            if not late and now.is_behind(other.moment):
+            if now.is_behind(other.moment):
                 continue  # and so is all that comes
             # Whoever meets the older one without an order meets this one, too.
             replaced = behind and (access.write or not other.write)
             if not (replaced and not other.spans - access.spans):
                 kept.append(other)
-        if moment.line != HOST or late:
+        if moment.line != HOST:
             kept.append(access)
         self._flying[block] = kept
         return clashes

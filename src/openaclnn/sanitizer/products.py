@@ -14,14 +14,19 @@ from openaclnn.core.status import AclnnError, status_name
 from openaclnn.sanitizer.events import Call, Rules
 from openaclnn.sanitizer.findings import Finding, report
 
-__all__ = ["ProductRules"]
+__all__ = ["ProductRules", "asked_for"]
+
+
+def asked_for(product: str) -> Product | None:
+    """The product that a program is checked for; None: the one in force."""
+    return find_product(product) if product else None
 
 
 class ProductRules(Rules):
     """The calls of phase one, as another product sees them."""
 
     def __init__(self, product: str = "") -> None:
-        self._product = find_product(product) if product else None
+        self._product = asked_for(product)
 
     def after(self, call: Call) -> None:
         product = self._product or current_product()
@@ -72,6 +77,7 @@ def differences(
     if (changed or here.kernel != there.kernel) and not told:
         told.append(("", f"{product.title} computes with {', '.join(changed) or there.kernel}"))
     for each in operator.discrepancies:
-        if product.tag in each.products and each.applies(theirs):
+        # Of those about ignored targets, who sees the targets tells.
+        if product.tag in each.products and not each.ignored_targets and each.applies(theirs):
             told.append((each.parameter, f"{product.title} {each.text}"))
     return told

@@ -6,7 +6,7 @@ each run of bytes that it touches.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,8 +21,10 @@ __all__ = ["Block", "Shadow", "Spans", "spans_of"]
 _Bounds = np.ndarray[Any, np.dtype[np.int64]]
 _NONE: _Bounds = np.empty(0, np.int64)
 
-MOST_RUNS = 1 << 24
+MOST_RUNS = 1 << 22
 """Runs of bytes of a strided view up to which it is followed exactly."""
+MOST_FREED = 1 << 14
+"""Freed allocations that are kept in mind: the newest."""
 QUARANTINE = 256 << 20
 """Bytes of freed memory that are held back, so that no other allocation gets their addresses."""
 
@@ -87,7 +89,7 @@ class Spans:
         return (place >= 0) & (points < self.stops[np.maximum(place, 0)])
 
     def __or__(self, other: Spans) -> Spans:
-        if not other or (self and self._is_around(other)):
+        if not other or (self and self._is_around(other)) or self == other:
             return self
         if not self or other._is_around(self):
             return other
@@ -98,14 +100,14 @@ class Spans:
             return Spans()
         if self._is_around(other):
             return other
-        if other._is_around(self):
+        if other._is_around(self) or self == other:
             return self
         return self._combined(other, np.logical_and)
 
     def __sub__(self, other: Spans) -> Spans:
         if not self or not other or self.high <= other.low or other.high <= self.low:
             return self
-        if other._is_around(self):
+        if other._is_around(self) or self == other:
             return Spans()
         return self._combined(other, lambda mine, theirs: mine & ~theirs)
 
@@ -121,8 +123,8 @@ class Spans:
         return Spans(bounds[wanted & ~before], bounds[before & ~wanted])
 
 
-def spans_of(tensor: Tensor) -> Spans:
-    """Exactly the bytes of a view; of one with too many runs, all from the lowest to the highest."""
+def spans_of(tensor: Tensor, at_most: bool = False) -> Spans:
+    """Exactly the bytes of a view; of one with too many runs none are sure to be in it, and at most those from the lowest to the highest are."""
     itemsize = tensor.dtype.itemsize
     if tensor.empty or not itemsize:
         return Spans()
@@ -136,11 +138,14 @@ def spans_of(tensor: Tensor) -> Spans:
     while axes and axes[0][0] <= run:  # what touches is one run
         step, size = axes.pop(0)
         run += step * (size - 1)
+    if not axes:
+        return Spans.between(low, low + run)
     runs = 1
     for _, size in axes:
         runs *= size
     if runs > MOST_RUNS:
-        return Spans.between(low, low + run + sum(step * (size - 1) for step, size in axes))
+        high = low + run + sum(step * (size - 1) for step, size in axes)
+        return Spans.between(low, high) if at_most else Spans()
     starts = np.array([low], np.int64)
     for step, size in axes:
         starts = np.add.outer(np.arange(size, dtype=np.int64) * step, starts).ravel()
@@ -176,33 +181,64 @@ class Block:
         return f"byte {address - self.start} of the {self.asked} asked for"
 
 
+class _Table:
+    """Blocks that lie apart, by address."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self.blocks: OrderedDict[int, Block] = OrderedDict()  # as they came
+
+    def add(self, block: Block) -> None:
+        self.blocks[block.start] = block
+        insort(self._starts, block.start)
+
+    def remove(self, block: Block) -> bool:
+        """False where it is not there."""
+        if self.blocks.get(block.start) is not block:
+            return False
+        del self.blocks[block.start]
+        del self._starts[bisect_right(self._starts, block.start) - 1]
+        return True
+
+    def find(self, address: int) -> Block | None:
+        index = bisect_right(self._starts, address)
+        block = self.blocks[self._starts[index - 1]] if index else None
+        return block if block is not None and address < block.end else None
+
+    def overlapping(self, block: Block) -> list[Block]:
+        first = self.find(block.start)
+        behind = self._starts[
+            bisect_right(self._starts, block.start) : bisect_left(self._starts, block.end)
+        ]
+        return [*([] if first is None else [first]), *(self.blocks[start] for start in behind)]
+
+
 class Shadow:
     """All allocations, live and freed, by address."""
 
     def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._blocks: dict[int, Block] = {}
-        self._freed: OrderedDict[int, Block] = OrderedDict()
-        self._held = 0
+        self._live, self._freed = _Table(), _Table()
+        self._held = 0  # bytes of freed ones
 
     def allocate(self, block: Block) -> None:
         """Take a new allocation in; what was freed at its addresses before is history."""
-        for start in [
-            s for s, old in self._freed.items() if s < block.end and block.start < old.end
-        ]:
-            self._release(self._freed.pop(start))
-        self._blocks[block.start] = block
-        insort(self._starts, block.start)
+        for old in self._freed.overlapping(block):
+            self._release(old)
+            self._freed.remove(old)
+        self._live.add(block)
 
     def free(self, block: Block, call: Any) -> None:
         """Keep a block in mind as freed, and its addresses from others while there is room."""
-        if self._blocks.pop(block.start, None) is None:
+        if not self._live.remove(block):
             return
-        self._starts.remove(block.start)
         block.freed = call
-        self._freed[block.start] = block
+        self._freed.add(block)
         self._held += block.padded if block.keep is not None else 0
-        for old in self._freed.values():
+        if len(self._freed.blocks) > MOST_FREED:
+            oldest = next(iter(self._freed.blocks.values()))
+            self._release(oldest)
+            self._freed.remove(oldest)
+        for old in self._freed.blocks.values():
             if self._held <= QUARANTINE:
                 break
             self._release(old)
@@ -214,18 +250,12 @@ class Shadow:
 
     def find(self, address: int) -> Block | None:
         """The live allocation that an address lies in, its padding included."""
-        index = bisect_right(self._starts, address)
-        if not index:
-            return None
-        block = self._blocks[self._starts[index - 1]]
-        return block if address < block.end else None
+        return self._live.find(address)
 
     def find_freed(self, address: int) -> Block | None:
         """The allocation that an address lay in until it was freed."""
-        for block in reversed(self._freed.values()):
-            if block.start <= address < block.end:
-                return block
-        return None
+        return self._freed.find(address)
 
     def blocks(self) -> list[Block]:
-        return list(self._blocks.values())
+        """The live ones."""
+        return list(self._live.blocks.values())

@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.plan import Plan
+from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.runtime import AclFailure, Stream, current_stream
 from openaclnn.sanitizer.events import Call, Rules
 from openaclnn.sanitizer.findings import Finding, report
+from openaclnn.sanitizer.products import asked_for
 from openaclnn.sanitizer.session import queue_look
 from openaclnn.sanitizer.shadow import spans_of
 from openaclnn.sanitizer.work import Work, snapshot, values, work_of
@@ -60,7 +62,8 @@ class _Look:
 class ValueRules(Rules):
     """Values before and behind each kernel."""
 
-    def __init__(self) -> None:
+    def __init__(self, product: str = "") -> None:
+        self._product = asked_for(product)
         self._pending: dict[Call, _Look] = {}
         self._looks: list[_Look] = []
         self._told: SimpleQueue[Finding] = SimpleQueue()
@@ -133,15 +136,16 @@ class ValueRules(Rules):
                 yield (
                     "target-out-of-range", name,
                     f"{target[place]} at {_shown(place)}, where classes are 0 to {plan.classes - 1}{also}; "
-                    f"{_count(int(stray.sum()))} of {target.size} out of range",
+                    f"{int(stray.sum())} of {target.size} targets out of range",
                 )  # fmt: skip
+            yield from self._discrepancies(look.work, target == ignored)
             if plan.reduction == "mean" or plan.numbers.get("mean"):
                 total, weight = _total_weight(plan, tensors, target, counted)
                 if total == 0:
                     explained = True
                     yield (
                         "zero-total-weight", weight,
-                        f"the mean divides by a total weight of 0 ({_count(int(counted.sum()))} of {target.size} count)",
+                        f"the mean divides by a total weight of 0 ({int(counted.sum())} of {target.size} targets count)",
                     )  # fmt: skip
         if explained or not look.finite or not plan.inputs:
             return
@@ -160,6 +164,13 @@ class ValueRules(Rules):
                     "nonfinite-born", name,
                     f"{float(array[place])} at {_shown(place)} from finite inputs, the first of {int(bad.sum())} in {array.size} elements",
                 )  # fmt: skip
+
+    def _discrepancies(self, work: Work, ignored: Any) -> Iterator[tuple[str, str, str]]:
+        product = self._product or current_product()
+        for each in work.operator.discrepancies:
+            if each.ignored_targets and product.tag in each.products and np.any(ignored):
+                if each.applies(work.bound):
+                    yield "product-differs", each.parameter, f"{product.title} {each.text}"
 
 
 def counted_targets(plan: Plan, target: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -207,7 +218,3 @@ def _first(where: np.ndarray[Any, Any]) -> tuple[int, ...]:
 
 def _shown(place: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, place))}]" if place else "its only element"
-
-
-def _count(number: int) -> str:
-    return f"{number} {'is' if number == 1 else 'are'}"

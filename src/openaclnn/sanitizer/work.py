@@ -98,7 +98,13 @@ def read_bytes(address: int, count: int, device: str) -> np.ndarray[Any, np.dtyp
 
 
 def values(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """A tensor's values: where they lie on the host, else a copy of them."""
+    """A tensor's values: where they lie on the host, else a copy of them. NumPy has 32 axes at least: with more, those of one element are
+    left out."""
+    if tensor.rank > 32:
+        axes = zip(tensor.shape, tensor.strides, strict=True)
+        shape, strides = zip(*[axis for axis in axes if axis[0] != 1] or [(1, 1)], strict=True)
+        address, owner = tensor.address, tensor.owner
+        tensor = Tensor.view(shape, tensor.dtype, strides, address, owner, tensor.device)
     if tensor.device == host.name:
         return view_memory(tensor)
     low, high = extent(tensor)
