@@ -46,7 +46,10 @@ def queue_look(stream: Any, look: Callable[[], None]) -> bool:
 
     try:
         target = current_stream(stream)
-        target.submit(task)
+        if target.idle:  # waking the worker takes longer
+            task()
+        else:
+            target.submit(task)
     except AclFailure:
         return False
     return True
