@@ -598,7 +598,7 @@ def test_a_compiled_caller_is_served(taken: list[bool]) -> None:
 SHAPES = [(1,), (5,), (16,), (3, 7), (2, 3, 4), (40_000,), ()]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(data=st.data())
 def test_sequences_of_calls(data: st.DataObject) -> None:
     """Sizes, numbers, layouts, dtypes, libraries, in place or not, in any order: each as the oracle says."""

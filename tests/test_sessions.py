@@ -80,7 +80,7 @@ def test_sessions_run(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 CHINESE = {
-    "index": "quickstart", "vendor-example": "vendor-example", "testing": "testing", "products": "products", "faq": "faq"
+    "index": "quickstart", "vendor-example": "vendor-example", "testing": "testing", "products": "products", "faq": "faq", "sanitizer": "sanitizer",
 }  # fmt: skip
 """The guides in Chinese, each with the English one that it follows."""
 

@@ -66,12 +66,14 @@ from openaclnn.engines.machine.numbers import (
 )
 
 __all__ = [
-    "STREAMED_IMAGES", "STREAMED_ROWS", "RowFormulas", "RowLaunch", "RowLauncher", "Tile", "Walk", "itemsize_of",
+    "DEALT_ROWS", "STREAMED_IMAGES", "STREAMED_ROWS", "RowFormulas", "RowLaunch", "RowLauncher", "Tile", "Walk", "itemsize_of",
 ]  # fmt: skip
 
 LIMIT = 1 << 18  # elements of any strides that one kernel serves
 STRIDED_AXES = 3  # of positions, of that kernel
 MOST_SHARED = 1 << 18  # elements of a position that PIECES programs hold
+MOST_DEALT = 32  # classes of rows that are dealt out
+DEALT = 128  # rows of a program, each to a thread
 FEW_LONG = 64  # rows that are shared wherever they can be: a program each would leave most of a device idle
 FEW = 1 << 16  # elements for which a few tiles serve all sizes, so that no size compiles anything
 
@@ -175,7 +177,7 @@ def tile_of(
 
 
 ROWS, STREAMED_ROWS, IMAGES, STREAMED_IMAGES = "rows", "streamed rows", "images", "streamed images"
-SHARED_ROWS = "shared rows"
+SHARED_ROWS, DEALT_ROWS = "shared rows", "dealt rows"
 # Whether classes lie along the tile, and whether they are streamed.
 KERNELS = {
     ROWS: (True, False), STREAMED_ROWS: (True, True), IMAGES: (False, False), STREAMED_IMAGES: (False, True),
@@ -189,6 +191,7 @@ class Walk(NamedTuple):
     shape: tuple[Number, ...]
     classes: Number
     strides: Mapping[str, tuple[Number, ...]]  # along positions, then classes
+    dealt: bool = False
 
     @property
     def positions(self) -> Number:
@@ -245,8 +248,8 @@ class RowLaunch:
 
     def shared(self, g: Geometry, walk: Walk, tile: Tile, own: LaunchParams) -> LaunchParams:
         """The launch that takes the place of a streamed one: a program holds up to 128 elements in a thread."""
-        vector, itemsize = own.constexprs["VECTOR"], g.static["itemsize"]
-        spans = ceil_div(walk.classes + vector - 1, PIECES.value * SPANS.value)
+        itemsize = g.static["itemsize"]
+        spans = ceil_div(walk.classes, PIECES.value * SPANS.value)
         span, rows = spans * SPANS.value, power_of_two_above(g.static["rows"], 4)
         warps = where(span > 1 << 14, 8, 4) * rows
         lanes = warps * (32 * VECTOR_BYTES) // itemsize
@@ -269,6 +272,8 @@ class RowLaunch:
         )  # fmt: skip
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
+        if walk.dealt:
+            return Tile(DEALT, power_of_two_above(walk.classes, MOST_DEALT), 1, False, DEALT // 32, True)  # fmt: skip
         return tile_of(walk.by_class, g.static, walk.classes, walk.positions, walk.along)
 
     def axes(self, by_class: bool, layout_axes: int) -> int:
@@ -278,8 +283,22 @@ class RowLaunch:
     def __call__(self, g: Geometry) -> Launches:
         classes_along = self.classes_along(g.layout)
         steps: list[LaunchParams] = []
-        for by_class in (True, False):
-            when = classes_along if by_class else inverse(classes_along)
+        rows, classes = classes_along, g.layout.classes
+        if self.dense:
+            # Not where threads would read the same banks of shared memory. Shares of a copy, and of several rows in a warp: softmax of 21 classes 0.89 and 0.52 (0.67 and
+            # 0.38), log_softmax 0.85 and 0.52 (0.56 and 0.34), 7 classes 1.04 and 0.75 (0.84 and 0.57), gradients of log-probabilities 0.71 (0.21); softmax's gradient
+            # of 21 and 3 classes 0.97 and 0.94 (0.93 and 1.02), BFLOAT16 0.59 and 0.64 (0.70 and 0.84).
+            one, wide = g.static["rows"] == 1, g.static["itemsize"] > 2
+            dealt = all_of(
+                classes_along, classes > where(one, 2, 4), classes <= MOST_DEALT, (classes % 4) != 0, any_of(one, wide),
+                g.layout.shape[0] * classes > FEW,
+                *(g.layout.strides[name][0] == classes for name, kind in self.kinds if kind == "Row"),
+            )  # fmt: skip
+            rows = all_of(classes_along, inverse(dealt))
+            if dealt is not False:
+                walk = self.walk(g.layout, True)._replace(by_class=False, dealt=True)
+                steps += self.launches(g, walk, dealt)
+        for by_class, when in ((True, rows), (False, inverse(classes_along))):
             if when is not False:
                 steps += self.launches(g, self.walk(g.layout, by_class), when)
         shared = [own.when for own in steps if own.kernel == SHARED_ROWS]
@@ -318,18 +337,20 @@ class RowLaunch:
         unit = where(small, 1, power_of_two_divisor(walk.along, *apart, *across))
         # Images are cut where that leaves few places of a tile empty.
         blocks, grid = ceil_div(walk.shape[-1], tile.positions), ceil_div(positions, tile.positions)
-        cut = all_of(not by_class, inverse(small), blocks * tile.positions * 7 <= walk.shape[-1] * 8)  # fmt: skip
+        cut = all_of(not by_class, not walk.dealt, inverse(small), blocks * tile.positions * 7 <= walk.shape[-1] * 8)  # fmt: skip
         grid = where(cut, positions // walk.shape[-1] * blocks, grid)
         constexprs: dict[str, Number] = {
             "UNIT": unit, "WIDE": g.strided or walk.reach(tile) >= INT32_LIMIT,
             **{f"NEAR_{name}": own for name, own in near.items()},
-            "CLASSES": where(all_of(tile.exact, inverse(g.strided)), classes, 0), "CUT": cut, "VECTOR": self.vector(g, near, unit, all_of(by_class, tile.streamed, tile.positions == 1, inverse(small))),
+            "CLASSES": where(all_of(tile.exact, inverse(g.strided)), classes, 0), "CUT": cut, "VECTOR": self.vector(g, near, unit, all_of(by_class, tile.positions == 1, inverse(small))),
             "POSITIONS": tile.positions, "HELD": tile.held, "LANES": tile.lanes,
         }  # fmt: skip
         held = LaunchParams(
-            ROWS if by_class else IMAGES, grid, self.args(g, walk, unit, divided), constexprs,
+            DEALT_ROWS if walk.dealt else ROWS if by_class else IMAGES, grid, self.args(g, walk, unit, divided), constexprs,
             tile.warps, all_of(when, inverse(tile.streamed)), inverse(small),
         )  # fmt: skip
+        if walk.dealt:
+            return [held]
         name = STREAMED_ROWS if by_class else STREAMED_IMAGES
         streamed = held._replace(kernel=name, when=all_of(when, tile.streamed))
         if not (by_class and self.shares):
@@ -337,10 +358,10 @@ class RowLaunch:
         shared = self.shared(g, walk, tile, streamed)
         return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared]
 
-    def vector(self, g: Geometry, near: Mapping[str, Truth], unit: Number, long: Truth) -> Number:
-        """Elements of the vectors by which long rows are read from the bounds before them on, or 1 where they begin at bounds, or nothing does."""
+    def vector(self, g: Geometry, near: Mapping[str, Truth], unit: Number, alone: Truth) -> Number:
+        """Elements of the vectors by which rows are read that have a program each, or 1 where they begin at bounds, or nothing does."""
         longest = VECTOR_BYTES // g.static["itemsize"]
-        unaligned = all_of(long, unit < longest)
+        unaligned = all_of(alone, unit < longest)
         if not self.dense or unaligned is False:
             return 1
         rows = [place for place, (_, kind) in enumerate(self.kinds) if kind == "Row"]
@@ -417,6 +438,8 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> Row
         name: row_kernel(formula, switches, Traversal(by_class, streamed, launch.axes(by_class, layout_axes)))
         for name, (by_class, streamed) in KERNELS.items()
     }  # fmt: skip
+    if launch.dense:
+        kernels[DEALT_ROWS] = row_kernel(formula, switches, Traversal(False, False, 1, dealt=True))
     if launch.shares:
         kernels[SHARED_ROWS] = row_kernel(formula, switches, Traversal(True, False, 1, shared=True))
     rows = sum(kind == "Row" for _, kind in formula.operands)
