@@ -289,7 +289,9 @@ class HeadLinear(torch.nn.Linear):
         the logits that are not computed."""
         sharded = sys.modules.get("torch.distributed.fsdp")
         if isinstance(self, getattr(sharded, "FSDPModule", ())):
-            placements = getattr(self.weight, "placements", ())  # divided once, or among tensor-parallel processes, too
+            placements = getattr(
+                self.weight, "placements", ()
+            )  # divided once, or among tensor-parallel processes, too
             return sum(not each.is_replicate() for each in placements) <= 1
         return type(self.weight) in PLAIN and "forward" not in vars(self) and not has_forward_hooks(self)  # fmt: skip
 
@@ -410,7 +412,11 @@ class Logits:
         return self._with("redistribute", None, tuple(placements))
 
     def to_local(self, **named: Any) -> Any:
-        if self.tensor is None and not named and all(each.is_replicate() for each in self.placements):
+        if (
+            self.tensor is None
+            and not named
+            and all(each.is_replicate() for each in self.placements)
+        ):
             return self._with("to_local")
         whole: Any = self.materialize()
         return whole.to_local(**named)
