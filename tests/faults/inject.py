@@ -6,6 +6,7 @@ afterwards, in the same process.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import faulthandler
 import gc
@@ -70,16 +71,13 @@ _LIBRARIES = ("faults.so", "libc.so", "libffi", "_ctypes.", "bin/python")
 
 def _whose(text: str, lasting: bool) -> str:
     """Whose crash it is by its stack, where that is another's: NumPy does not stand a lack of memory everywhere, nor does the interpreter a
-    lasting one, as it leaves objects half made."""
+    lasting one: it leaves objects half made, and jumps where their types should be."""
     frames = [line for line in text.splitlines() if line.endswith("]") and "[0x" in line]
     others = [line for line in frames if not any(name in line for name in _LIBRARIES)]
-    first = next(
-        (line for line in others if "libpython" not in line and not (lasting and line[0] == "[")),
-        "",
-    )
+    first = next((line for line in others if "libpython" not in line and line[0] != "["), "")
     if "numpy" in first:
         return "crash in NumPy"
-    return "crash in the interpreter" if frames and not first and lasting else ""
+    return "crash in the interpreter" if lasting and not first and "Timeout" not in text else ""
 
 
 class Terminated(BaseException):
@@ -175,7 +173,8 @@ class Injector:
         before, _, told = said.decode(errors="replace").rpartition("\0")
         if status:
             text = said.decode(errors="replace")
-            return _whose(text, fault.startswith("forty")) or f"ended with {status:#x}\n{text}"
+            crash = status & 0x7F == signal.SIGSEGV and _whose(text, fault.startswith("forty"))
+            return crash or f"ended with {status:#x}\n{text}"
         return told if "\n" not in told else f"{told}\n{before}"
 
     def suffer(self, fault: str, number: int) -> str:
@@ -252,3 +251,36 @@ def sweep(scene: str, fault: str, most: int, start: int = 0) -> tuple[Counter[st
             faults.append(f"{scene}, {fault} {int(place)} of {counted}: {outcome}")
         place += step
     return counts, faults
+
+
+SCENES = ("fast", "slow", "out", "phases", "life", "large", "cache")
+ON_DISK = ("disk", "full disk", "kill")
+"""Where there is nothing but a cache to damage."""
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="faults")
+    parser.add_argument("--scene", choices=SCENES, action="append")
+    parser.add_argument("--fault", choices=FAULTS, action="append")
+    parser.add_argument("--most", type=int, default=0)
+    parser.add_argument("--start", type=int, default=0)
+    given = parser.parse_args(arguments)
+    if not available():
+        print("faults: the C library and the interpreter are not those that faults.c knows")
+        return 2
+    if "FAULTS_LIBRARY" not in os.environ:
+        return run_driver(arguments, 24 * 3600, capture=False)[0]
+    bad = 0
+    for scene in given.scene or SCENES:
+        kept = scene == "cache"
+        for fault in given.fault or [name for name in FAULTS if kept or name not in ON_DISK]:
+            if kept and "allocation" in fault:
+                continue  # LLVM ends the process where it has no memory
+            counts, faults = sweep(scene, fault, given.most, given.start)
+            told = ", ".join(f"{name}: {count}" for name, count in counts.items())
+            print(f"{scene} / {fault}: {told}", flush=True)
+            for text in faults:
+                print(text, flush=True)
+            bad += len(faults)
+    print(f"faults: {bad} findings", flush=True)
+    return 1 if bad else 0
