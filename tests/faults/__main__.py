@@ -4,6 +4,8 @@ python -m faults                                   the complete sweep
 python -m faults --scene life --fault interrupt    a part of it
 python -m faults --most 50                         at most so many points of each
 python -m faults fuzz --calls 1000000 --seed 1     files and programs that coverage guides
+python -m faults bits                              the same bits for any threads and vectors, on any repeat
+python -m faults soak --seconds 3600               small calls from many threads for an hour: nothing grows
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-COMMANDS = {"inject": "faults.inject", "fuzz": "faults.fuzz"}
+COMMANDS = {name: f"faults.{name}" for name in ("inject", "fuzz", "bits", "soak")}
 
 
 def main() -> int:
