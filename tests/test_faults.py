@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import ctypes
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import openaclnn
+from faults.bits import LARGE, SMALL, Grid, problems
+from faults.fuzz import Fuzzer
 from faults.inject import available, run_driver
+from faults.soak import Soak
+from faults.targets import all_targets
 from openaclnn import acl, aclnn
 from openaclnn.core.trust import CODE_MARK
 from openaclnn.engines.machine import cache
-from openaclnn.runtime import AclFailure, context
+from openaclnn.runtime import AclFailure, context, memory, stream
 from openaclnn.runtime import device as runtime_device
 from openaclnn.runtime.device import CudaDevice
 from openaclnn.runtime.memory import used_bytes
+from openaclnn.testing import read_cases
+from openaclnn.testing.files import FileError, split_name
 
 
 @pytest.mark.skipif(not available(), reason="faults.c stands before glibc, and reads the interpreter's steps as 3.11 counts them")  # fmt: skip
 def test_every_fault_at_some_points() -> None:
-    code, said = run_driver(["--most", "7"], 240)
+    code, said = run_driver(["--most", "5"], 240)
     assert code == 0, said
     assert said.count(" / ") > 40
     for outcome in ("MemoryError: ", "KeyboardInterrupt: ", "Terminated: ", "status 200000: ", "status 207005: ", "killed: "):  # fmt: skip
@@ -193,3 +201,175 @@ def test_the_cuda_driver_fails_at_each_call(monkeypatch: pytest.MonkeyPatch) -> 
             assert not driver.memory
             assert not driver.streams
     assert seen == {207001, 200000, 507015}
+
+
+def test_a_worker_that_never_begins_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory a thread ends before its first line, and nobody tells."""
+    late: list[Any] = []
+    acl.aclrtSetDevice(0)
+    status, handle = acl.aclrtCreateStream()
+    assert status == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "_PATIENCE", 0.01)
+        patch.setattr(stream._thread, "start_new_thread", lambda run, given: late.append(run))
+        event = acl.aclrtCreateEvent()[1]
+        assert acl.aclrtRecordEvent(event, handle) == 207005
+        assert "one that did not begin" in aclnn.aclGetRecentErrMsg()
+    assert acl.aclrtRecordEvent(event, handle) == 0
+    late[0]()  # if it begins after all, it finds nothing to do
+    assert acl.aclrtSynchronizeEvent(event) == 0
+    assert acl.aclrtDestroyStream(handle) == 0
+    assert acl.aclrtResetDevice(0) == 0
+
+
+def test_a_worker_goes_on_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step is taken once it can be: a failure is told with its words, and who waits is woken."""
+    acl.aclrtSetDevice(0)
+    status, handle = acl.aclrtCreateStream()
+    assert status == 0
+    short, real = [True] * 6, stream.Stream._fail
+
+    def fail(self: Any, error: BaseException) -> None:
+        if short:
+            short.pop()
+            raise MemoryError
+        real(self, error)
+
+    ran: list[int] = []
+    monkeypatch.setattr(stream.Stream, "_fail", fail)
+    for task in (lambda: ran.append(1), lambda: 1 // 0, lambda: ran.append(2)):
+        handle.submit(task)
+    assert acl.aclrtSynchronizeStream(handle) == 507015
+    assert "1 failed, the first with ZeroDivisionError" in aclnn.aclGetRecentErrMsg()
+    assert (ran, short) == ([1, 2], [])
+    assert acl.aclrtResetDevice(0) == 0
+
+
+class Interrupt(BaseException):
+    """What the handler of a signal raises."""
+
+
+@pytest.mark.parametrize("error", [MemoryError, Interrupt])
+def test_memory_that_nobody_was_given_is_not_in_use(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    acl.aclrtSetDevice(0)
+    before = used_bytes("cpu")
+    for name in ("count", "add"):  # each is done when it comes
+        real = getattr(memory.AllocationTable, name)
+
+        def late(self: Any, *arguments: Any, real: Any = real) -> Any:
+            real(self, *arguments)
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(memory.AllocationTable, name, late)
+            if error is MemoryError:
+                assert acl.aclrtMalloc(100, 0) == (207001, 0)
+            else:
+                with pytest.raises(Interrupt):
+                    acl.aclrtMalloc(100, 0)
+        assert used_bytes("cpu") == before
+    assert acl.aclrtResetDevice(0) == 0
+
+
+def test_a_reset_that_was_interrupted_is_finished_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    acl.aclrtSetDevice(0)
+    status, address = acl.aclrtMalloc(100, 0)
+    assert status == 0
+
+    def interrupted(*_: Any) -> None:
+        raise Interrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "release_device", interrupted)
+        with pytest.raises(Interrupt):
+            acl.aclrtResetDevice(0)
+    assert memory.find_allocation(address) is not None
+    assert acl.aclrtResetDevice(0) == 0
+    assert memory.find_allocation(address) is None
+
+
+def test_an_interrupt_does_not_keep_anybody_from_being_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Executors that relied on freed memory would run on it."""
+    told: list[int] = []
+    comes = [Interrupt, MemoryError]
+
+    def listener() -> None:
+        if comes:
+            raise comes.pop()
+        told.append(1)
+
+    monkeypatch.setattr(memory, "listeners", [listener, lambda: told.append(2)])
+    acl.aclrtSetDevice(0)
+    address = acl.aclrtMalloc(100, 0)[1]
+    with pytest.raises(Interrupt):
+        acl.aclrtFree(address)
+    assert told == [1, 2]
+    assert memory.find_allocation(address) is None
+    assert acl.aclrtResetDevice(0) == 0
+
+
+# --- what coverage guides, and what it found ---------------------------------------------------------------------
+
+
+def test_readers_and_programs_with_strange_input() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("openpyxl")
+    for target in all_targets():
+        fuzzer = Fuzzer(target, np.random.default_rng(11))
+        assert [
+            str(own) for own in fuzzer.run(25 if target.name in (".xlsx", "programs") else 80)
+        ] == []
+        assert len(fuzzer.corpus) > len(target.seeds)
+
+
+def test_a_damaged_sheet_is_told(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["op_name", "input_shapes"])
+    book.active.append(["elu", "((2, 3),)"])
+    book.save(tmp_path / "sound.xlsx")
+    for damage in (lambda text: text[:-40], lambda text: text.replace(b"<row", b"<\x00row")):
+        with zipfile.ZipFile(tmp_path / "sound.xlsx") as sound, zipfile.ZipFile(tmp_path / "x.xlsx", "w") as other:  # fmt: skip
+            for name in sound.namelist():
+                text = sound.read(name)
+                other.writestr(name, damage(text) if name.endswith("sheet1.xml") else text)
+        with pytest.raises(FileError, match=r"x\.xlsx: a damaged sheet: "):
+            list(read_cases(tmp_path / "x.xlsx"))
+
+
+def test_a_name_that_is_too_long_is_told() -> None:
+    with pytest.raises(FileError, match="is expected"):
+        split_name("x" * 5000)
+
+
+# --- the same bits, and nothing that grows ------------------------------------------------------------------------
+
+
+def test_the_grid_of_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some operators of each pattern; `python -m faults bits` has all."""
+    names = ("elu", "smooth_l1_loss", "log_softmax", "nll_loss2d", "cross_entropy_loss_grad")
+    operators = [own for own in openaclnn.registry() if own.python_name in names]
+    threads = openaclnn.get_num_threads()
+    grid = Grid()
+    try:
+        grid.run({"small": list(problems(SMALL, operators)), "large": list(problems(LARGE, operators))}, 20, [])  # fmt: skip
+    finally:
+        openaclnn.set_num_threads(threads)
+        openaclnn.use_threads_of("auto")
+    assert dict(grid.differing) == {}
+    assert sum(grid.runs.values()) > 500
+
+
+def test_a_short_soak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("faults.soak.STREAMS", 300)
+    monkeypatch.setattr("faults.soak.EVENTS", 600)
+    soak = Soak(8, [own for own in openaclnn.registry() if own.python_name in ("elu", "softmax", "nll_loss")])  # fmt: skip
+    soak.run(1.0)
+    assert soak.faults == []
+    assert sum(soak.counts) > 500

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
@@ -39,6 +40,11 @@ FAULTS = {
     "kill": (SIGNALS, False, signal.SIGKILL),
 }
 """Kinds of events, whether forty from the n-th on fail, and which signal comes."""
+SURROUNDINGS: dict[str, tuple[float, ...]] = {
+    "clock": (-1e9, -3600, 3600, 1e9),
+    "starvation": (1e-6, 0.002),
+}
+"""Seconds by which the clock of the day jumps in the middle; how long each of three other threads keeps the interpreter and the only CPU."""
 PATIENCE = 8  # seconds that a scene may take before it counts as stuck
 
 
@@ -84,6 +90,11 @@ class Terminated(BaseException):
     """Raised by the handler of SIGTERM."""
 
 
+def _burn() -> None:
+    while True:
+        sum(range(1000))
+
+
 def _terminate(*_: Any) -> None:
     raise Terminated
 
@@ -103,6 +114,8 @@ class Injector:
         self.call.argtypes = (ctypes.py_object, ctypes.c_int, ctypes.c_long, ctypes.c_int, ctypes.c_int)  # fmt: skip
         self.events = library.faults_events
         self.events.restype = ctypes.c_long
+        self.set_clock = library.faults_clock
+        self.set_clock.argtypes, self.set_clock.restype = (ctypes.c_long,), None
         self.tell_crashes = library.faults_tell_crashes
         self.scene = SCENES[scene]()
         for _ in range(3):
@@ -113,6 +126,8 @@ class Injector:
 
     def count(self, fault: str) -> int:
         """The events of a sound run."""
+        if fault in SURROUNDINGS:
+            return len(SURROUNDINGS[fault])
         kinds, _, number = FAULTS[fault]
         reading, writing = os.pipe()
         self.scene.start()
@@ -145,6 +160,17 @@ class Injector:
         """Work that is done on another thread is done on this one, whose instructions are counted, where it is to end in the middle."""
         if sent == signal.SIGKILL:
             apart._started = lambda run: False
+
+    def surround(self, fault: str, number: int) -> None:
+        """Another clock, or others that take the time."""
+        if fault == "clock":
+            offset = int(SURROUNDINGS[fault][number])
+            threading.Timer(0.001, self.set_clock, (offset,)).start()
+        elif fault == "starvation":
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+            sys.setswitchinterval(SURROUNDINGS[fault][number])
+            for _ in range(3):
+                threading.Thread(target=_burn, daemon=True).start()
 
     def forked(self, fault: str, number: int) -> str:
         """The same of a child, which is made for it."""
@@ -185,6 +211,7 @@ class Injector:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, _terminate)
         self.stay_here(sent)
+        self.surround(fault, number)
         scene = self.scene
         try:
             result = self.call(scene.work, kinds, number, lasting, sent)
@@ -261,7 +288,7 @@ ON_DISK = ("disk", "full disk", "kill")
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="faults")
     parser.add_argument("--scene", choices=SCENES, action="append")
-    parser.add_argument("--fault", choices=FAULTS, action="append")
+    parser.add_argument("--fault", choices=[*FAULTS, *SURROUNDINGS], action="append")
     parser.add_argument("--most", type=int, default=0)
     parser.add_argument("--start", type=int, default=0)
     given = parser.parse_args(arguments)
@@ -273,7 +300,9 @@ def main(arguments: list[str]) -> int:
     bad = 0
     for scene in given.scene or SCENES:
         kept = scene == "cache"
-        for fault in given.fault or [name for name in FAULTS if kept or name not in ON_DISK]:
+        for fault in given.fault or [
+            name for name in (*FAULTS, *SURROUNDINGS) if kept or name not in ON_DISK
+        ]:
             if kept and "allocation" in fault:
                 continue  # LLVM ends the process where it has no memory
             counts, faults = sweep(scene, fault, given.most, given.start)
