@@ -15,13 +15,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from openaclnn import acl, aclnn
 from openaclnn.capi import bridge, glue
 from openaclnn.capi.handles import table
 from openaclnn.capi.prototypes import Prototype
-from openaclnn.core.writing import write_text
 from openaclnn.runtime import AclFailure, current_stream
 from openaclnn.runtime.enums import ENUMERATORS
 from openaclnn.sanitizer.events import Call, Rules, operator_of
@@ -46,7 +46,10 @@ def queue_look(stream: Any, look: Callable[[], None]) -> bool:
 
     try:
         target = current_stream(stream)
-        target.submit(task)
+        if target.idle:  # waking the worker takes longer
+            task()
+        else:
+            target.submit(task)
     except AclFailure:
         return False
     return True
@@ -211,6 +214,10 @@ def _handle(prototype: Prototype, values: Sequence[Any], answer: Any, status: in
     return 0
 
 
+_JSON_START = b'{"findings": ['
+_JSON_END = b"\n]}\n"
+
+
 class Session:
     """The rules at work, from `start` to `stop`, and what they have found."""
 
@@ -223,7 +230,7 @@ class Session:
         self._hooks = _Hooks(self._before, self._after, settings.workspace)
         self._ended = False
         self._process = os.getpid()
-        self._json = settings.json
+        self._json = settings.json.replace("%p", str(os.getpid()))
 
     def start(self) -> None:
         """Watch the program from now on."""
@@ -278,22 +285,28 @@ class Session:
                 finding = replace(finding, call=finding.call.without_arguments())
             self.findings.append(finding)
             self._print(finding.text())
-            self._write()
+            self._write(finding)
 
     def _print(self, text: str) -> None:
         if self.settings.text:
             print(text, file=sys.stderr, flush=True)
 
-    def _write(self) -> None:
-        """The file is whole after every finding: a wrong program may end at any time."""
-        if self._json:
-            records = {"findings": [finding.record() for finding in self.findings]}
-            text = json.dumps(records, indent=2, ensure_ascii=False)
-            try:
-                write_text(self._json.replace("%p", str(os.getpid())), f"{text}\n")
-            except OSError as error:
-                self._json = ""
-                print(f"openaclnn sanitizer: cannot write findings: {error}", file=sys.stderr)
+    def _write(self, finding: Finding | None = None) -> None:
+        """Begin the file, or add to it. It is whole each time, since a wrong program may end at any time."""
+        if not self._json or os.getpid() != self._process:
+            return
+        try:
+            if finding is None:
+                Path(self._json).write_bytes(_JSON_START + _JSON_END)
+                return
+            record = json.dumps(finding.record(), indent=2, ensure_ascii=False)
+            comma = "," if len(self.findings) > 1 else ""
+            with open(self._json, "r+b") as file:
+                file.seek(-len(_JSON_END), os.SEEK_END)
+                file.write(f"{comma}\n{record}".encode(errors="backslashreplace") + _JSON_END)
+        except OSError as error:
+            self._json = ""
+            print(f"openaclnn sanitizer: cannot write findings: {error}", file=sys.stderr)
 
     def _sum_up(self) -> None:
         if self.findings:

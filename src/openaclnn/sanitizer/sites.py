@@ -138,45 +138,79 @@ class _Info(ctypes.Structure):
     )  # fmt: skip
 
 
+_resolved: dict[int, tuple[Frame, ...]] = {}
+"""The functions of return addresses; several where functions were inlined."""
+
+
 def _c_frames(addresses: tuple[int, ...]) -> Iterator[Frame]:
+    unknown = [address for address in addresses if address not in _resolved]
+    if unknown:
+        _resolved.update(_resolve(unknown))
     for address in addresses:
-        for frame in _resolved(address):
+        for frame in _resolved[address]:
             if frame.function.startswith(_OUTSIDE):
                 return
             yield frame
 
 
-@functools.cache
-def _resolved(address: int) -> tuple[Frame, ...]:
-    """The function and line of a return address; several where functions were inlined."""
-    info = _Info()
-    before = address - 1  # the call itself, not what comes behind it
-    if not _libc().dladdr(ctypes.c_void_p(before), ctypes.byref(info)) or not info.name:
-        return (Frame("", hex(address), 0),)
-    module = os.fsdecode(info.name)
-    offset = before - (info.base or 0)
-    symbol = info.symbol.decode(errors="replace") if info.symbol else ""
-    frames = _from_debug_information(module, offset) or _from_debug_information(module, before)
-    if frames and frames[0].line:
-        return frames
-    name = symbol or (frames[0].function if frames else "")
-    return (Frame(name, f"{module}+{offset:#x}", 0),)
+def _resolve(addresses: list[int]) -> Iterator[tuple[int, tuple[Frame, ...]]]:
+    """By debug information where there is some, else by symbols, else the module and the offset in it."""
+    modules: dict[str, dict[int, tuple[int, str]]] = {}
+    for address in addresses:
+        info = _Info()
+        before = address - 1  # the call itself, not what comes behind it
+        if not _libc().dladdr(ctypes.c_void_p(before), ctypes.byref(info)) or not info.name:
+            yield address, (Frame("", hex(address), 0),)
+            continue
+        symbol = info.symbol.decode(errors="replace") if info.symbol else ""
+        module = os.fsdecode(info.name)
+        if not os.path.isabs(module):  # the program itself, as it was started
+            module = os.path.realpath("/proc/self/exe")
+        offsets = modules.setdefault(module, {})
+        offsets[address] = (before - (info.base or 0), symbol)
+    for module, offsets in modules.items():
+        # A program that is not position-independent knows its addresses themselves.
+        fixed = _is_fixed(module)
+        wanted = {a: (a - 1 if fixed else offset) for a, (offset, _) in offsets.items()}
+        known = _from_debug_information(module, list(wanted.values()))
+        for address, (offset, symbol) in offsets.items():
+            frames = known.get(wanted[address], ())
+            if not frames or not frames[0].line:
+                name = symbol or (frames[0].function if frames else "")
+                frames = (Frame(name, f"{module}+{offset:#x}", 0),)
+            yield address, frames
 
 
-def _from_debug_information(module: str, offset: int) -> tuple[Frame, ...]:
+def _is_fixed(module: str) -> bool:
+    """Whether it is an ELF file of type ET_EXEC."""
+    try:
+        with open(module, "rb") as file:
+            return file.read(18)[16:] == (2).to_bytes(2, sys.byteorder)
+    except OSError:
+        return False
+
+
+def _from_debug_information(module: str, offsets: list[int]) -> dict[int, tuple[Frame, ...]]:
     tool = shutil.which("addr2line")
     if tool is None or not os.path.exists(module):
-        return ()
+        return {}
     try:
         done = subprocess.run(
-            [tool, "-Cfi", "-e", module, hex(offset)], capture_output=True, text=True, timeout=20, check=False,
+            [tool, "-aCfi", "-e", module, *map(hex, offsets)], capture_output=True, text=True, timeout=20, check=False,
+            env={**os.environ, "LC_ALL": "C"},
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
-        return ()
-    lines = done.stdout.splitlines()
-    frames = []
-    for function, place in zip(lines[::2], lines[1::2], strict=False):
-        file, _, number = place.partition(" ")[0].rpartition(":")
-        line = int(number) if number.isdigit() else 0
-        frames.append(Frame("" if function == "??" else function, file, line))
-    return tuple(frame for frame in frames if frame.function or frame.line)
+        return {}
+    frames: dict[int, tuple[Frame, ...]] = {}
+    lines = iter(done.stdout.splitlines())
+    for line in lines:
+        if line.startswith("0x"):
+            offset = int(line, 16)
+            frames[offset] = ()
+            continue
+        file, _, number = next(lines, "").partition(" (")[0].rpartition(":")
+        function = "" if line == "??" else line
+        if function or number.isdigit():
+            frame = Frame(function, file, int(number) if number.isdigit() else 0)
+            frames[offset] = (*frames[offset], frame)
+    return frames
