@@ -22,7 +22,7 @@ __all__ = ["NARROW", "WIDE", "Window", "axe_script", "missing", "started"]
 
 BUILD = Path(__file__).parent.parent / "build"
 WIDE, NARROW = (1280, 900), (390, 844)
-DEEPEST = 2400  # pixels of a page that a picture shows
+DEEPEST = 1800  # pixels of a page that a picture shows
 _PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)  # fmt: skip
 _DRIVER = shutil.which("chromedriver")
 

@@ -772,7 +772,7 @@ def test_any_numbers_and_sizes_of_classes(
     }
     served = asked = 0
     for variant in operator.workloads.VARIANTS:
-        for _ in range(60):
+        for _ in range(20):
             shape = shapes[operator.workloads.PATTERN][rng.integers(3)]
             given = class_call(operator, rng, dtype, shape, variant)
             for name in names:
@@ -793,7 +793,7 @@ def test_any_numbers_and_sizes_of_classes(
             if library == "numpy":
                 with np.errstate(all="ignore"):
                     assert_matches_oracle(operator, given, got)
-    assert asked > 100
+    assert asked > 30
     assert served > asked // 2
 
 

@@ -260,7 +260,8 @@ SAME_FOR_ALL = {"test_explorer_page.py", "test_fast_path.py", "test_properties.p
 def suites() -> dict[str, tuple[str, list[str]]]:
     """Whole: tests that look at all operators at once. Of the others that have to do with them, what is the new operator's; but for
     those of what is the same for all."""
-    whole = "test_structure.py or test_introspection.py or test_headers.py"
+    of_each = "exactly_its_prototypes or is_named_in_operators"
+    whole = f"(test_structure.py or test_introspection.py or test_headers.py) and not ({of_each})"
     tests = [
         path
         for path in sorted((PROJECT / "tests").glob("test_*.py"))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn import acl, aclnn
-from openaclnn.calls.executor import Executor, fail, inner_failure
+from openaclnn.calls.executor import Executor, fail, fail_inside
 from openaclnn.capi import glue
 from openaclnn.capi.handles import table
 from openaclnn.capi.prototypes import Prototype, all_prototypes
@@ -169,7 +169,7 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
             error.function = error.function or name
             code = report(error.code, str(error))
         else:  # a fault of ours must not take the caller down
-            code = fail(inner_failure(name, error))
+            code = fail_inside(name, error)
         if isinstance(error, KeyboardInterrupt):  # C has its status; Python has yet to hear
             conversions.lib.openaclnn_interrupt_later()
         return code if has_status else 0

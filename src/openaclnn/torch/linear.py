@@ -104,7 +104,8 @@ def linear_cross_entropy(
     sums count. `zloss_scale` is as in `cross_entropy`; `softcap` makes logits softcap * tanh(logits / softcap). `token_weight`, of the targets'
     shape, multiplies the losses; "mean" divides by the sum of the weights of what counts, or by the `denominator`, if one is given: the
     number of tokens in all parts of a batch, say. `memory` is how many bytes a chunk of logits may take; by
-    default a quarter of all logits or, if that is more, what the 16-bit gradient of weights takes later, of 4,096 rows at most. That gradient is added up in FLOAT, in as many bytes; `accumulate=linear_weight.dtype` saves them.
+    default a quarter of all logits or, if that is more, what the 16-bit gradient of weights takes later, of 4,096 rows at most. That gradient is added up in FLOAT, in as many bytes; `accumulate=linear_weight.dtype` saves
+    them. BFLOAT16 rows that are twice the features at most are one chunk, which takes no more than those sums.
 
     >>> linear_cross_entropy(torch.ones(3, 2), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 1, 2]))
     tensor(1.2181)
@@ -443,7 +444,7 @@ class Layer:
     ) -> None:  # fmt: skip
         """`ahead` chunks of logits stay as they are while the next ones are computed."""
         self.input, self.linear_weight, self.bias, self.wanted = input, linear_weight, bias, wanted
-        self.softcap, self.accumulated, self.classes = softcap, accumulated, linear_weight.shape[0]
+        self.softcap, self.classes = softcap, linear_weight.shape[0]
         self.short = input.dtype is not torch.float32
         self.pitch = pitch = _pitch(self.classes, self.short and input.is_cuda)
         more = pitch - self.classes
@@ -453,9 +454,14 @@ class Layer:
         self.held = 1 + ahead
         self.uncapped = bool(softcap) and any(wanted)
         buffers = self.held * (1 + self.uncapped)
-        # The 16-bit gradient of weights that are added up in FLOAT takes its memory when chunks have left theirs: so many rows of logits.
+        # The 16-bit gradient of weights that are added up in FLOAT takes its memory when chunks have left theirs: so many rows of logits. Twice as many
+        # take no more than the FLOAT sums and those: if these are all, BFLOAT16 has nothing to add up.
         spare = input.shape[1] // buffers if self.short and accumulated and wanted[1] else 0
-        self.step = _chunk_rows(len(input), buffers * pitch * input.dtype.itemsize, memory, rows, spare)  # fmt: skip
+        alone = input.dtype is torch.bfloat16 and not ahead
+        self.step = len(input)
+        if not alone or memory or rows or len(input) > 2 * spare:
+            self.step = _chunk_rows(len(input), buffers * pitch * input.dtype.itemsize, memory, rows, spare)  # fmt: skip
+        self.accumulated = accumulated and not (alone and self.step == len(input))
         self.memory = input.new_empty(buffers, self.step, pitch)
         self.of_input: Any = None
         self.of_weight: Any = None

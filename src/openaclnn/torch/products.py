@@ -64,18 +64,22 @@ def input_gradient(gradient: Any, weight: Any) -> Any:
 
 def plus_weight_gradient(total: Any, gradient: Any, input: Any, wide: bool) -> Any:
     """total + gradient.t() @ input, in FLOAT where that is asked for, in the memory of the total, which is nothing at first."""
-    left = gradient.t()
-    if gradient.dtype is torch.float32 or not wide:
+    left, wide = gradient.t(), wide and gradient.dtype is not torch.float32
+    if not (wide or _is_widened(gradient)):
         return torch.mm(left, input) if total is None else total.addmm_(left, input)
     if gradient.is_cuda:
         if total is None:
             return torch.mm(left, input, out_dtype=torch.float32)
         return torch.addmm(total, left, input, out_dtype=torch.float32, out=total)
-    beta, input = 1.0, input.float()
-    if total is None:
-        beta, total = 0.0, input.new_empty(len(left), input.shape[1])
+    first, input = total is None, input.float()
+    if first:
+        total = torch.empty(len(left), input.shape[1], dtype=torch.float32 if wide else gradient.dtype, device=input.device)  # fmt: skip
     for block in _blocks(left, input):
-        torch.addmm(total[block], left[block].float(), input, beta=beta, out=total[block])
+        part, place = left[block].float(), total[block]
+        if wide:
+            torch.addmm(place, part, input, beta=0.0 if first else 1.0, out=place)
+        else:
+            place.copy_(torch.mm(part, input) if first else torch.addmm(place.float(), part, input))
     return total
 
 
