@@ -93,9 +93,9 @@ def _hear_of_exit() -> None:
 
 def _end() -> None:
     (session,) = _watching
-    session.end()
-    if session.findings and session.settings.exitcode:
+    status = session.end()
+    if status:
         sys.stdout.flush()
         sys.stderr.flush()
         ctypes.CDLL(None).fflush(None)
-        os._exit(session.settings.exitcode)
+        os._exit(status)
