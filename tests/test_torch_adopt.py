@@ -506,6 +506,24 @@ def test_logits_are_a_tensor_to_whoever_asks() -> None:
     assert type(other.eval()(x)) is Tensor
 
 
+def test_logits_looked_at_without_gradients_have_them_later() -> None:
+    """Metrics are computed where nothing is recorded; the tensor is the same for a loss of it that comes after."""
+    found = []
+    for model in (made("llama"), made("llama")):
+        if found:
+            fast.apply_to(model)
+        logits = model(IDS, labels=LABELS).logits
+        with torch.no_grad():
+            assert not (logits.exp() * 2).requires_grad
+            assert not logits[:, 1:].softmax(-1).requires_grad
+        with torch.inference_mode():
+            logits.argmax(-1)
+        logits.log_softmax(-1)[..., 0].sum().backward()
+        found.append([own.grad for own in model.parameters()])
+    for own, other in zip(*found, strict=True):
+        torch.testing.assert_close(own, other)
+
+
 def test_logits_outlive_what_made_them() -> None:
     """Cross entropy after `revert`, and after the block of autocast that cast the layer's input."""
     model, _, x, y = classifiers()

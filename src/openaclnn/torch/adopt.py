@@ -12,7 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -311,6 +311,9 @@ class Logits:
     autocast: Any  # the dtype to which the layer would have cast its input, or None
     steps: tuple[Any, ...] = ()
     tensor: Tensor | None = None
+    recorded: bool = field(
+        default_factory=torch.is_grad_enabled
+    )  # whether autograd would know the tensor, whoever asks for it, and when
 
     @property
     def shape(self) -> torch.Size:
@@ -341,15 +344,16 @@ class Logits:
         return f"Logits(shape={tuple(self.shape)}, dtype={self.dtype}{known})"
 
     def materialize(self) -> Tensor:
-        """The tensor, which autograd knows."""
+        """The tensor as the layer would have computed it, which autograd knows then, be it asked for where nothing is recorded."""
         if self.tensor is None:
             # The hooks of a tensor-parallel head have been called: what they do with logits is among the steps.
             divided = parallel_for(self.input) is not None
             layer = torch.nn.Linear.forward if divided else torch.nn.Linear.__call__
-            with self._cast(self.autocast):
-                tensor = layer(self.head, self.input)
-            for name, *number in self.steps:
-                tensor = getattr(tensor, name)(*number)
+            with torch.inference_mode(not self.recorded and torch.is_inference_mode_enabled()), torch.set_grad_enabled(self.recorded):  # fmt: skip
+                with self._cast(self.autocast):
+                    tensor = layer(self.head, self.input)
+                for name, *number in self.steps:
+                    tensor = getattr(tensor, name)(*number)
             self.tensor = tensor
         return self.tensor
 
@@ -360,7 +364,7 @@ class Logits:
     # What is kept in mind.
 
     def _like(self, input: Tensor) -> Logits:
-        return Logits(self.head, input, self.autocast, self.steps)
+        return Logits(self.head, input, self.autocast, self.steps, None, self.recorded and torch.is_grad_enabled())  # fmt: skip
 
     def _then(self, *step: Any) -> Any:
         if self.tensor is not None or not all(isinstance(each, (int, float)) for each in step[1:]):
@@ -368,7 +372,9 @@ class Logits:
         return self._with(*step)
 
     def _with(self, *step: Any) -> Logits:
-        return Logits(self.head, self.input, self.autocast, (*self.steps, step))
+        after = self._like(self.input)
+        after.steps += (step,)
+        return after
 
     def float(self) -> Any:
         return self._then("float")
@@ -564,6 +570,9 @@ del _name
 # FSDP looks for tensors in a module's outputs, whose gradients tell it that backward begins: walking through data classes or pytrees, it finds hidden states.
 register_pytree(
     Logits,
-    lambda logits: ([logits.input, logits.tensor], (logits.head, logits.autocast, logits.steps)),
-    lambda tensors, rest: Logits(rest[0], tensors[0], rest[1], rest[2], tensors[1]),
+    lambda logits: (
+        [logits.input, logits.tensor],
+        (logits.head, logits.autocast, logits.steps, logits.recorded),
+    ),
+    lambda tensors, rest: Logits(rest[0], tensors[0], rest[1], rest[2], tensors[1], rest[3]),
 )
