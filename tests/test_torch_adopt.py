@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import openaclnn.torch as fast
 from openaclnn.torch import functional, nn
-from openaclnn.torch.adopt import NO_GAIN, HeadLinear, Logits, replacements
+from openaclnn.torch.adopt import NO_GAIN, NO_GAIN_ON_GPU, HeadLinear, Logits, replacements
 
 WORDS, FEATURES = 203, 16
 IDS = torch.randint(WORDS, (3, 12), generator=torch.Generator().manual_seed(1))
@@ -316,12 +316,16 @@ def test_what_is_derived_shared_or_the_model_itself() -> None:
 
 
 def test_what_gains_nothing_is_replaced_by_its_name_alone() -> None:
-    assert {each.__name__ for each in replacements()} > NO_GAIN
+    assert {each.__name__ for each in replacements()} > NO_GAIN | NO_GAIN_ON_GPU
     model = torch.nn.Sequential(torch.nn.SiLU(), torch.nn.Mish())
     fast.apply_to(model)
     assert [*map(type, model)] == [torch.nn.SiLU, nn.Mish]
     fast.apply_to(model, only="SiLU")
     assert [*map(type, model)] == [nn.SiLU, nn.Mish]
+    model = torch.nn.Sequential(torch.nn.Mish(), torch.nn.L1Loss())
+    model.parameters = lambda: iter([SimpleNamespace(is_cuda=True)])
+    fast.apply_to(model)
+    assert [*map(type, model)] == [torch.nn.Mish, nn.L1Loss]
 
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {

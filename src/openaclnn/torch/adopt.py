@@ -28,10 +28,13 @@ __all__ = ["Applied", "HeadLinear", "Logits", "apply_to", "replacements"]
 
 
 NO_GAIN = frozenset((
-    "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "KLDivLoss", "LeakyReLU", "LogSoftmax", "MultiLabelMarginLoss", "ReLU", "SiLU",
-    "Sigmoid", "Softmax", "Softshrink", "Threshold",
+    "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "KLDivLoss", "LeakyReLU", "LogSoftmax", "MultiLabelMarginLoss", "NLLLoss", "NLLLoss2d", "ReLU",
+    "SiLU", "Sigmoid", "Softmax", "Softshrink", "Threshold",
 ))  # fmt: skip
-"""Modules that PyTorch computes as fast as we do, or faster (docs/pytorch.md has the times): they become ours where `only` names them."""
+"""Modules that PyTorch computes as fast as we do, or faster (`openaclnn bench --section modules`; docs/pytorch.md has the times): they become ours where
+`only` names them."""
+NO_GAIN_ON_GPU = NO_GAIN - {"KLDivLoss"} | {"CELU", "ELU", "LogSigmoid", "Mish", "PReLU", "SELU", "Softplus"}  # fmt: skip
+"""The same of a model on a GPU, where an activation takes no longer than its call, and PyTorch's calls are shorter."""
 
 
 class Replacement(NamedTuple):
@@ -124,7 +127,7 @@ def apply_to(
 ) -> Applied:
     """Let a model's losses and activations be ours, in place, and the head of a language model never make the logits of a training step.
 
-    Modules of exactly PyTorch's types (`replacements`) are replaced, but for those of `NO_GAIN`; `only` and `exclude` name them, one or several, and "HeadLinear" is the head. A submodule whose `forward` takes `labels` and whose
+    Modules of exactly PyTorch's types (`replacements`) are replaced, but for those of `NO_GAIN` or, if the model lies on a GPU, of `NO_GAIN_ON_GPU`; `only` and `exclude` name them, one or several, and "HeadLinear" is the head. A submodule whose `forward` takes `labels` and whose
     `lm_head` or `get_output_embeddings()` is a `Linear` is a language model: in training with labels as a keyword its logits are `Logits`. `heads`
     names other linear layers instead, whose outputs in training are always `Logits`. `memory` and `accumulate` are `linear_cross_entropy`'s.
 
@@ -136,7 +139,8 @@ def apply_to(
     >>> applied.revert()
     """
     applied = Applied()
-    names = _chosen(only, exclude)
+    first = next(model.parameters(), None)
+    names = _chosen(only, exclude, NO_GAIN_ON_GPU if first is not None and first.is_cuda else NO_GAIN)  # fmt: skip
     layers = {} if heads is None else _layers(model, [heads] if isinstance(heads, str) else heads)
     table = {theirs: ours for theirs, ours in replacements().items() if theirs.__name__ in names}
     for name, module in model.named_modules():
@@ -160,7 +164,9 @@ def _layers(model: torch.nn.Module, names: Iterable[str]) -> dict[str, torch.nn.
     return {name: each for name, each in found.items() if not isinstance(each, HeadLinear)}
 
 
-def _chosen(only: Iterable[str] | None, exclude: Iterable[str]) -> set[str]:
+def _chosen(
+    only: Iterable[str] | None, exclude: Iterable[str], no_gain: frozenset[str]
+) -> set[str]:
     names = {"HeadLinear", *(each.__name__ for each in replacements())}
 
     def known(asked: Iterable[str]) -> set[str]:
@@ -171,7 +177,7 @@ def _chosen(only: Iterable[str] | None, exclude: Iterable[str]) -> set[str]:
             )
         return asked
 
-    return (names - NO_GAIN if only is None else known(only)) - known(exclude)
+    return (names - no_gain if only is None else known(only)) - known(exclude)
 
 
 # Language models.
