@@ -933,9 +933,10 @@ def test_every_operator_is_called_in_every_regime() -> None:
 
 @pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
 def test_every_way_to_call_an_operator_is_right(operator: Operator) -> None:
-    """Ours and PyTorch's; a sequence has a call of each kind, or two that differ."""
+    """Ours and PyTorch's; a sequence has a call of each kind, or two that differ. Other operators, other regimes."""
     torch = load_torch()
-    for regime in (each for each in CHANGES if has(operator, each)):
+    every = [each for each in CHANGES if has(operator, each)]
+    for regime in every[OPERATORS.index(operator) % 3 :: 3]:
         turn = Turn(operator, FLOAT, "cpu", 8 if regime.mixed else 2)
         ways = {
             name

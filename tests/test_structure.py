@@ -26,7 +26,7 @@ PROJECT = Path(__file__).parent.parent
 LAYERS = (
     ("openaclnn.__main__",),
     ("openaclnn.cli", "openaclnn.pyacl"),
-    ("openaclnn.bench", "openaclnn.explorer"),
+    ("openaclnn.bench", "openaclnn.explorer", "openaclnn.sanitizer"),
     ("openaclnn.testing",),
     ("openaclnn.capi", "openaclnn.torch"),
     ("openaclnn", "openaclnn.acl", "openaclnn.aclnn"),

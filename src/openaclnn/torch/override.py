@@ -246,7 +246,7 @@ UNSERVED = {
     "softplus_backward, gelu_backward by tanh, glu_backward, soft_margin_loss, soft_margin_loss_backward": _SPECIAL,
     "binary_cross_entropy_backward": "other values of what is no probability, which nobody refuses there",
     "leaky_relu, leaky_relu_backward, threshold, threshold_backward, hardshrink": f"{_READS}; kernels would be Python, since schemas have a `Scalar`",
-    "hardsigmoid, hardsigmoid_backward, sigmoid_backward": _READS,
+    "hardsigmoid, hardsigmoid_backward": _READS,
     "gelu_backward by erf": "PyTorch's is faster, as of `gelu`",
     "log_sigmoid_forward, log_sigmoid_backward": "PyTorch's gradient reads an exponential that its forward keeps, which ours does not make",
     "glu": "its kernel is called by way of Python at sizes that were not seen before",

@@ -59,11 +59,13 @@ def is_power_times_number(node: Node) -> bool:
 
 
 def is_of_one_class(node: Node) -> bool:
-    """Whether a value is computed of a class's and of numbers alone."""
+    """Whether a number, and not a truth value, is computed of a class's and of numbers alone."""
     if node.what == "at":
         return node.of[0].kind == "Row"
     plain = [one for one in node.of if not is_number(one)]
-    return node.what in OPERATORS and len(plain) == 1 and is_of_one_class(plain[0])
+    return (
+        node.what in ("+", "-", "*", "/", "neg") and len(plain) == 1 and is_of_one_class(plain[0])
+    )
 
 
 def is_number(node: Node) -> bool:
