@@ -7,7 +7,7 @@ TORCH ?= torch==2.13.0
 # Processes that run the tests, a file each at a time; many wait for others, so there is one more than the cores of a small machine.
 JOBS ?= 3
 
-.PHONY: demo test attack lint format bench docs clean
+.PHONY: demo test attack faults lint format bench docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/openaclnn demo
@@ -27,6 +27,10 @@ test: $(VENV)/.test
 # Random calls through Python and C for ATTACK_SECONDS (300), from ATTACK_SEED on.
 attack: $(VENV)/.test
 	cd tests && ../$(BIN)/python -m attack
+
+# A lack of memory, threads or disk, and signals, at every point of a call (some hours).
+faults: $(VENV)/.test
+	cd tests && ../$(BIN)/python -m faults
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -598,7 +598,7 @@ def test_a_compiled_caller_is_served(taken: list[bool]) -> None:
 SHAPES = [(1,), (5,), (16,), (3, 7), (2, 3, 4), (40_000,), ()]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(data=st.data())
 def test_sequences_of_calls(data: st.DataObject) -> None:
     """Sizes, numbers, layouts, dtypes, libraries, in place or not, in any order: each as the oracle says."""
@@ -772,7 +772,7 @@ def test_any_numbers_and_sizes_of_classes(
     }
     served = asked = 0
     for variant in operator.workloads.VARIANTS:
-        for _ in range(60):
+        for _ in range(20):
             shape = shapes[operator.workloads.PATTERN][rng.integers(3)]
             given = class_call(operator, rng, dtype, shape, variant)
             for name in names:
@@ -793,7 +793,7 @@ def test_any_numbers_and_sizes_of_classes(
             if library == "numpy":
                 with np.errstate(all="ignore"):
                     assert_matches_oracle(operator, given, got)
-    assert asked > 100
+    assert asked > 30
     assert served > asked // 2
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from openaclnn.calls.executor import (
     Executor,
     fail,
-    inner_failure,
+    fail_inside,
     phase_one,
     phase_two,
 )
@@ -51,7 +51,7 @@ def _first_phase(operator: Operator) -> Callable[..., tuple[int, int, Executor |
         except AclnnError as error:
             return fail(error), 0, None
         except Exception as error:  # a fault of ours must not take the caller down
-            return fail(inner_failure(name, error)), 0, None
+            return fail_inside(name, error), 0, None
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{operator.summary}\n\n{operator.prototypes()[0]};"
@@ -66,7 +66,7 @@ def _second_phase(operator: Operator) -> Callable[[Any, int, Any, Any], int]:
         except AclnnError as error:
             return fail(error)
         except Exception as error:  # a fault of ours must not take the caller down
-            return fail(inner_failure(operator.name, error))
+            return fail_inside(operator.name, error)
 
     function.__name__ = function.__qualname__ = operator.name
     function.__doc__ = f"{operator.prototypes()[1]};"
@@ -89,7 +89,7 @@ def _executor_call(name: str) -> Callable[[Callable[..., None]], Callable[..., i
             except AclnnError as error:
                 return fail(error)
             except Exception as error:  # a fault of ours must not take the caller down
-                return fail(inner_failure(name, error))
+                return fail_inside(name, error)
 
         function.__name__ = function.__qualname__ = name
         function.__doc__ = body.__doc__

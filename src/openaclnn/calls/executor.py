@@ -23,7 +23,7 @@ from openaclnn.repeat.phases import CheckedMemory, Extents, Launch, Specializati
 from openaclnn.runtime import AclFailure, Stream, current_stream, memory
 from openaclnn.runtime.device import device_named
 
-__all__ = ["Executor", "fail", "inner_failure", "phase_one", "phase_two"]
+__all__ = ["Executor", "fail", "fail_inside", "phase_one", "phase_two"]
 
 _USED = "one that has run already and is not repeatable"
 _SMALL = 1 << 16
@@ -115,15 +115,19 @@ class Executor:
 
 def fail(error: AclnnError) -> int:
     """Turn a refusal into its status and this thread's recent message."""
-    record_message(error.status, error.args[0], error.rule)
+    with suppress(MemoryError):  # the status must come back all the same
+        record_message(error.status, error.args[0], error.rule)
     return error.status
 
 
-def inner_failure(operator: str, error: BaseException) -> AclnnError:
-    """What a fault of ours looks like from outside."""
-    return AclnnError(
-        Status.ACLNN_ERR_INNER, operator, "call", "to finish", f"{type(error).__name__}: {error}"
-    )
+def fail_inside(operator: str, error: BaseException) -> int:
+    """The same of a fault of ours, or of too little memory."""
+    status = Status.ACLNN_ERR_INNER
+    try:
+        told = f"{type(error).__name__}: {error}"
+        return fail(AclnnError(status, operator, "call", "to finish", told))
+    except MemoryError:
+        return status
 
 
 def phase_one(
@@ -168,9 +172,11 @@ def _rely(executor: Executor, checked: CheckedMemory, noticed: int) -> None:
 
 def forget() -> None:
     """Memory was freed, or a descriptor changed: executors look at their memory again before they run."""
-    for mark in _watched.copy():
-        _watched.discard(mark)
-        executor = mark()
+    while _watched:
+        try:
+            executor = _watched.pop()()
+        except KeyError:  # another thread was faster
+            break
         if executor is not None:
             executor.checked = None
 

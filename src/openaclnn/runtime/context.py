@@ -160,7 +160,7 @@ def _reset_device(device_id: int, *, force: bool) -> None:
         if state.uses:
             return
         del states[device_id]
-    _release(state)
+    _release([state])
 
 
 def reset_all() -> None:
@@ -169,15 +169,26 @@ def reset_all() -> None:
         released = list(states.values())
         states.clear()
         _process_params.clear()
-    for state in released:
-        _release(state)
+    _release(released)
 
 
-def _release(state: DeviceState) -> None:
-    failures = [failure for context in list(state.contexts) if (failure := context.close())]
-    for event in list(state.events):
-        event.alive = False
-    memory.release_device(state.device.name, state.device_id)
+def _release(released: list[DeviceState]) -> None:
+    """Close what devices hold; the first failure of a task is raised once that is done. What an interrupt or a lack of memory leaves is the
+    device's again, so that the next reset ends it."""
+    failures = []
+    try:
+        for state in released:
+            failures += [
+                failure for context in list(state.contexts) if (failure := context.close())
+            ]
+            for event in list(state.events):
+                event.alive = False
+            memory.release_device(state.device.name, state.device_id)
+    except BaseException:
+        with lock:
+            for state in released:
+                states.setdefault(state.device_id, state)
+        raise
     if failures:
         raise failures[0]
 
@@ -195,6 +206,11 @@ def expect_set_up() -> None:
     """The process is a C program: a thread without a context has none to work in, from now on."""
     global _set_up
     _set_up = True
+
+
+def expects_set_up() -> bool:
+    """Whether the process is a C program."""
+    return _set_up
 
 
 def working_context() -> Context:

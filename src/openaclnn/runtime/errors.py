@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import operator
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from openaclnn.core.status import AclError, record_message, shown
@@ -16,6 +18,8 @@ __all__ = [
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_NO_MEMORY = "no memory for the call itself"
 
 INT32 = (-(2**31), 2**31 - 1)
 UINT32 = (0, 2**32 - 1)
@@ -93,11 +97,24 @@ def last_error(*, clear: bool = False) -> int:
 def report(code: int, text: str) -> int:
     """Keep a failure as this thread's last error and recent message; gives the code back."""
     _last.code = int(code)
-    record_message(code, text)
+    with suppress(MemoryError):  # the status must come back all the same
+        record_message(code, text)
     return int(code)
 
 
+def lacks_memory(error: BaseException) -> bool:
+    """Whether that is why something failed: ctypes and locks have other words for it."""
+    if isinstance(error, (ctypes.ArgumentError, RuntimeError)):
+        return "MemoryError" in str(error) or "can't allocate lock" in str(error)
+    return isinstance(error, MemoryError)
+
+
 def _report_exception(function: str, error: Exception) -> int:
+    if lacks_memory(error):
+        told = _NO_MEMORY
+        with suppress(MemoryError):
+            told = f"{function}: {error}" if error.args else f"{function}: {_NO_MEMORY}"
+        return report(AclError.ACL_ERROR_BAD_ALLOC, told)
     if isinstance(error, AclFailure):
         error.function = error.function or function
         return report(error.code, str(error))

@@ -8,6 +8,7 @@ import ctypes
 import itertools
 import operator
 import threading
+import time
 import weakref
 from bisect import bisect_right, insort
 from collections.abc import Callable
@@ -40,6 +41,7 @@ class Allocation:
     device_id: int = 0
     owner: object = field(default=None, repr=False)
     alive: bool = True  # until it is freed
+    counted: bool = False  # among the bytes in use
 
     @property
     def end(self) -> int:
@@ -59,11 +61,22 @@ def notices() -> int:
     return _last_notice[0]
 
 
-def notify() -> None:
-    """Tell everybody who remembers what an address or a descriptor stood for."""
-    _last_notice[0] = next(_notices)
-    for listener in listeners:
-        listener()
+def notify(number: int = 0) -> None:
+    """Tell everybody who remembers what an address or a descriptor stood for. Neither an interrupt nor a lack of memory keeps it from some;
+    `number` is the notice's where it was drawn before."""
+    _last_notice[0] = number or next(_notices)
+    interrupt: BaseException | None = None
+    while True:
+        try:
+            for listener in listeners:
+                listener()
+            break
+        except MemoryError:
+            time.sleep(0.001)
+        except BaseException as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
 
 
 class AllocationTable:
@@ -84,7 +97,11 @@ class AllocationTable:
         with self.lock:
             self._changes += 1
             self._blocks[block.address] = block
-            insort(self._starts, block.address)
+            try:
+                insort(self._starts, block.address)
+            except MemoryError:
+                del self._blocks[block.address]
+                raise
 
     def find(self, address: int) -> Allocation | None:
         # A block that has the address is the answer, whatever changed while we looked: blocks do not.
@@ -110,34 +127,51 @@ class AllocationTable:
         return block if block is not None and address < block.end else None
 
     def remove(self, block: Allocation) -> bool:
-        """Forget a block; False where another thread did so before."""
+        """Forget a block; False where another thread did so before. Memory is asked for first, and interrupts come last: it is done, or not at all."""
+        notice = next(_notices)
         with self.lock:
             if self._blocks.get(block.address) is not block:
                 return False
             self._changes += 1
+            self.uncount(block)
             block.alive = False
-            self._starts.remove(block.address)
             del self._blocks[block.address]
-            self._used[block.device] -= block.size
-        notify()
+            try:
+                self._starts.remove(block.address)
+            finally:
+                notify(notice)
         return True
+
+    def take_back(self, block: Allocation) -> None:
+        """Forget a block that nobody was given, however far it came."""
+        while True:
+            try:
+                self.uncount(block)
+                self.remove(block)
+                return
+            except MemoryError:
+                time.sleep(0.001)
 
     def blocks(self) -> list[Allocation]:
         with self.lock:
             return list(self._blocks.values())
 
-    def reserve(self, device: str, size: int, capacity: int) -> bool:
-        """Count `size` bytes as used unless the capacity does not allow it."""
+    def count(self, block: Allocation, capacity: int) -> bool:
+        """Count a block's bytes as used unless the capacity does not allow it."""
         with self.lock:
-            used = self._used.get(device, 0) + size
+            used = self._used.get(block.device, 0) + block.size
             if used > capacity:
                 return False
-            self._used[device] = used
+            self._used[block.device] = used
+            block.counted = True
             return True
 
-    def unreserve(self, device: str, size: int) -> None:
+    def uncount(self, block: Allocation) -> None:
         with self.lock:
-            self._used[device] -= size
+            if block.counted:
+                used = self._used[block.device] - block.size
+                block.counted = False
+                self._used[block.device] = used
 
     def used(self, device: str) -> int:
         """How much memory of a device is allocated."""
@@ -183,18 +217,20 @@ def allocate(device: Device, size: int, device_id: int = 0, kind: str = "device"
     """Exactly `size` bytes of device memory, or of page-locked "host" memory, which it can copy from and to asynchronously."""
     place = device if kind == "device" else host
     capacity = place.capacity()
-    # Linux promises memory it does not have and kills the process that uses it: refuse before.
-    if not _table.reserve(place.name, size, capacity):
-        left = max(capacity - _table.used(place.name), 0)
-        raise _out_of_memory(size, f"{left} of {capacity} bytes left on {place.name}")
+    block = Allocation(0, size, kind, place.name, device_id)
     try:
+        # Linux promises memory it does not have and kills the process that uses it: refuse before.
+        if not _table.count(block, capacity):
+            left = max(capacity - _table.used(place.name), 0)
+            raise _out_of_memory(size, f"{left} of {capacity} bytes left on {place.name}")
         give = device.allocate if kind == "device" else device.allocate_host
-        address, owner = give(size)
-    except MemoryError as error:
-        _table.unreserve(place.name, size)
-        raise _out_of_memory(size, str(error) or "none left") from None
-    block = Allocation(address, size, kind, place.name, device_id, owner)
-    _table.add(block)
+        block.address, block.owner = give(size)
+        _table.add(block)
+    except BaseException as error:
+        _table.take_back(block)
+        if isinstance(error, MemoryError):
+            raise _out_of_memory(size, str(error) or "none left") from None
+        raise
     return block
 
 

@@ -6,12 +6,14 @@ Threads survive neither a fork nor the end of the interpreter: who has some, or 
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from queue import SimpleQueue
@@ -66,6 +68,12 @@ def _start_all_afresh() -> None:
 os.register_at_fork(after_in_child=_start_all_afresh)
 
 _STACK = 8 << 20
+_PATIENCE = 5.0
+"""Seconds until a thread that does not begin is given up: without memory it ends before its first line, and nobody tells."""
+
+_LONGEST = threading.TIMEOUT_MAX
+_GET, _RUN, _RUNS, _COUNT, _TELL = range(5)
+"""What a worker does with a task, step by step."""
 
 Task = Callable[[], None]
 Launcher = Callable[[Sequence[int], int], int]  # of addresses and the device's own stream
@@ -79,6 +87,60 @@ class Marker:
 
     def __init__(self, action: Task) -> None:
         self.action = action
+
+
+class Last(Marker):
+    """The end of a stream."""
+
+    __slots__ = ()
+
+
+class _Worker:
+    """The thread of a stream: `turn` is taken once it has begun, and `ended` is free once it is over. Python's own kind of thread is not used:
+    where memory is short, starting one may wait for ever for a thread that has ended.
+    """
+
+    __slots__ = ("begun", "ended", "ident", "turn")
+
+    def __init__(self) -> None:
+        self.ident = 0
+        self.turn, self.begun, self.ended = (_thread.allocate_lock() for _ in range(3))
+        self.begun.acquire()
+        self.ended.acquire()
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Come back when it has begun, or does not; RuntimeError where there can be no more threads."""
+
+        def run() -> None:
+            self.ident = _thread.get_ident()
+            if not self.turn.acquire(False):
+                return
+            self.begun.release()
+            while self.ended.locked():
+                try:
+                    work()
+                    self.ended.release()
+                except MemoryError:  # for its first step
+                    time.sleep(0.001)
+
+        with stacks_of(_STACK):
+            _thread.start_new_thread(run, ())
+        self.begun.acquire(timeout=_PATIENCE)
+
+    def give_up(self) -> bool:
+        """Let it never begin; False where it has."""
+        return self.turn.acquire(False)
+
+    @property
+    def is_current(self) -> bool:
+        return self.ident == _thread.get_ident() and self.ended.locked()
+
+    def join(self, seconds: float) -> bool:
+        """Whether it is over after so long."""
+        if not self.ended.acquire(timeout=seconds):
+            return False
+        self.ended.release()
+        return True
 
 
 class Stream:
@@ -107,7 +169,7 @@ class Stream:
         """The state of a stream without work; also that of every stream in the child of a fork."""
         self._lock = threading.RLock()  # a finaliser may come in between
         self._queue: SimpleQueue[Task | Marker | None] = SimpleQueue()
-        self._worker: threading.Thread | None = None
+        self._worker: _Worker | None = None
         self._submitted = 0  # changed under the lock
         self._completed = 0  # changed by the worker only
 
@@ -154,8 +216,17 @@ class Stream:
                 raise _destroyed()
             if self._worker is None:
                 self._start_worker()
-            self._submitted += 1
+            self._put(task)
+
+    def _put(self, task: Task | Marker) -> None:
+        """Count a task and queue it, or neither where there is no memory; an interrupt comes after both."""
+        before = self._submitted
+        self._submitted = before + 1
+        try:
             self._queue.put(task)
+        except MemoryError:
+            self._submitted = before
+            raise
 
     def launch_now(self, runner: Launcher, addresses: Sequence[int]) -> bool:
         """Launch a kernel at once if no task is queued before it; otherwise say no."""
@@ -194,7 +265,7 @@ class Stream:
         if self._completed == self._submitted and seconds < 0:  # only the device is busy
             self._drain_or_fail()
             return
-        if self._worker is threading.current_thread():
+        if self._is_inside():
             raise _from_inside()
         if seconds == 0:
             raise _timed_out(seconds)
@@ -223,13 +294,14 @@ class Stream:
 
     def close(self, *, wait: bool) -> None:
         """Take no more tasks; run those queued and wait for them, or discard them."""
-        if wait and self._worker is threading.current_thread():
+        if wait and self._is_inside():
             raise _from_inside()
         gate = threading.Lock()
         gate.acquire()
         with self._lock:
             if not self.alive:
                 raise _destroyed()
+            before = self._discarding, self._aborted
             self.alive = False
             if not wait:
                 self._discarding = self._aborted = True
@@ -239,9 +311,11 @@ class Stream:
                 self._close_native()
                 gate.release()
             else:
-                self._submitted += 1
-                self._queue.put(Marker(gate.release))
-                self._queue.put(None)
+                try:
+                    self._put(Last(gate.release))
+                except MemoryError:  # so that it can be closed later
+                    self.alive, self._discarding, self._aborted = True, *before
+                    raise
         if wait:
             gate.acquire()
         at_end = self.at_end
@@ -250,46 +324,73 @@ class Stream:
         if wait:
             self.raise_failure()
 
+    def _is_inside(self) -> bool:
+        worker = self._worker
+        return worker is not None and worker.is_current
+
     def _start_worker(self) -> None:
         _hold_exit()
-        self._worker = threading.Thread(
-            target=self._work, args=(self._queue,), name="openaclnn-stream", daemon=True
-        )
+        worker, why = _Worker(), "one that did not begin"
         try:
-            with stacks_of(_STACK):
-                self._worker.start()
+            worker.start(partial(self._work, self._queue))
         except RuntimeError as error:  # no more threads, or the interpreter is ending
-            self._worker = None
+            why = str(error)
+        finally:  # an interrupt may come once it has begun
+            if not worker.give_up():
+                self._worker = worker
+        if self._worker is None:
             code = AclError.ACL_ERROR_RT_RESOURCE_ALLOC_FAIL
-            raise refuse(code, "stream", "a worker thread", error) from None
+            raise refuse(code, "stream", "a worker thread", why)
 
     def _work(self, queue: SimpleQueue[Task | Marker | None]) -> None:
-        while (item := queue.get()) is not None:
-            if isinstance(item, Marker):
-                self._drain_or_fail()
-                # Counted first: whom the marker wakes must see the stream as idle.
-                self._completed += 1
-                item.action()
-            else:
-                if not self._discarding:
-                    try:
+        """Run what is queued until the stream ends. Where memory is short the worker goes on from the step that it came to, since others
+        wait for it: no step is left out or taken twice."""
+        item: Task | Marker | None = None
+        failure: BaseException | None = None
+        step = _GET
+        while True:
+            try:
+                if step == _GET:
+                    item = queue.get()
+                    step = _RUN
+                if item is None:
+                    break
+                if step == _RUN:
+                    step = _RUNS
+                    if isinstance(item, Marker):
+                        self._drain_or_fail()
+                    elif not self._discarding:
                         item()
-                    except BaseException as error:
-                        self._fail(error)
+                    step = _COUNT
+                if failure is not None:
+                    self._fail(failure)
+                    failure = None
+                if step == _COUNT:
+                    # Counted first: whom the marker wakes must see the stream as idle.
+                    self._completed += 1
+                    step = _TELL
+                if isinstance(item, Marker):
+                    item.action()
+                    if isinstance(item, Last):
+                        break
                 # The task's buffers must not live on while the worker waits for the next one.
-                item = None
-                self._completed += 1
-            del item
+                item, step = None, _GET
+            except BaseException as error:
+                if step == _RUNS:
+                    failure, step = error, _COUNT
+                else:
+                    time.sleep(0.001)
         self._close_native()
 
     def _fail(self, error: BaseException) -> None:
         code = getattr(error, "code", None)
         if not isinstance(code, int) or code == 0 or isinstance(error, SystemExit):
             code = AclError.ACL_ERROR_RT_AICORE_EXCEPTION
+        # The text, not the exception: its traceback would keep the task's buffers alive.
+        told = int(code), f"{type(error).__name__}: {error}"
         with self._lock:
+            self._error = self._error or told
             self._failures += 1
-            # The text, not the exception: its traceback would keep the task's buffers alive.
-            self._error = self._error or (int(code), f"{type(error).__name__}: {error}")
             if self.stop_on_failure:
                 self._discarding = True
 
@@ -298,12 +399,12 @@ class Stream:
         worker = self._worker
         if worker is None:
             self._drain_or_fail()
-        if worker is None or worker is threading.current_thread():
+        if worker is None or worker.is_current:
             return
         self._queue.put(None)
-        worker.join(max(deadline - time.monotonic(), 0))
+        over = worker.join(max(deadline - time.monotonic(), 0))
         with self._lock:
-            if worker.is_alive():
+            if not over:
                 self.alive = False
                 self._discarding = self._aborted = True
             else:  # an exit handler that runs later may still use the stream
@@ -347,23 +448,50 @@ class EventKind(Enum):
     EX = "aclrtCreateEventExWithFlag"
 
 
+class Gate:
+    """What opens once. A lock of C's and no `threading.Event`, which without memory is left locked for ever."""
+
+    __slots__ = ("_lock", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._lock = _thread.allocate_lock()
+        self._lock.acquire()
+
+    def open(self) -> None:
+        self.is_open = True
+        with suppress(RuntimeError):
+            self._lock.release()  # it is free where somebody who waited let the next one through
+
+    def wait(self, seconds: float | None) -> bool:
+        """Whether it is open, after so long at most."""
+        if self.is_open:
+            return True
+        try:
+            self._lock.acquire(timeout=-1 if seconds is None else min(seconds, _LONGEST))
+        finally:
+            if self.is_open:  # also where an interrupt comes with it
+                self.open()
+        return self.is_open
+
+
 class Capture:
     """One point in a stream: `reached_ns` is the time at which the stream came there."""
 
     __slots__ = ("gate", "reached_ns", "recorded")
 
     def __init__(self) -> None:
-        self.gate = threading.Event()
+        self.gate = Gate()
         self.reached_ns = 0
         self.recorded = False
 
     @property
     def reached(self) -> bool:
-        return self.gate.is_set()
+        return self.gate.is_open
 
     def reach(self) -> None:
         self.reached_ns = time.perf_counter_ns()
-        self.gate.set()
+        self.gate.open()
 
     def wait(self, seconds: float | None = None) -> None:
         """A stream's task, which fails when the time is over."""
@@ -456,7 +584,7 @@ class Event:
             self._capture = Capture()
             self._capture.recorded = True
             self._capture.reached_ns = old.reached_ns
-            self._capture.gate.set()
+            self._capture.gate.open()
 
 
 def elapsed_ms(start: Event, end: Event) -> float:

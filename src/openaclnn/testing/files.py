@@ -73,7 +73,7 @@ class Source:
 def split_name(text: str) -> Source:
     """`FILE`, `FILE:KEY` for files of several arrays, `FILE:DTYPE:2x3` (or `FILE:DTYPE`) for raw ones."""
     path = Path(text)
-    if path.suffix.lower() in SUFFIXES or path.is_file():
+    if path.suffix.lower() in SUFFIXES or os.path.isfile(path):  # a name may be too long to be one
         return Source(path)
     head, _, tail = text.rpartition(":")
     name, _, dtype = head.rpartition(":")

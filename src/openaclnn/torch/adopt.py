@@ -22,7 +22,7 @@ from torch.nn import functional as torch_functional
 from openaclnn.torch import functional, nn
 from openaclnn.torch.dispatch import autocast_dtype, parallel_for
 from openaclnn.torch.kernels import PLAIN
-from openaclnn.torch.private import has_forward_hooks, register_pytree
+from openaclnn.torch.private import TENSOR_PARALLEL_HOOKS, has_forward_hooks, register_pytree
 
 __all__ = ["Applied", "HeadLinear", "Logits", "apply_to", "replacements"]
 
@@ -223,9 +223,19 @@ def _unfit(head: torch.nn.Module) -> str | None:
         return None
     if type(head) is not torch.nn.Linear:
         return "it is a class derived from Linear"
+    if is_tensor_parallel(head):
+        return None
     if "forward" in vars(head) or has_forward_hooks(head):
         return "it has hooks, which look at logits"
     return None if type(head.weight) in PLAIN else "its weights are no plain tensor"
+
+
+def is_tensor_parallel(head: Any) -> bool:
+    """Whether `parallelize_module` has divided a layer's classes among processes, and nobody else was put around it."""
+    if parallel_for(head.weight) is None or "forward" in vars(head) or has_forward_hooks(head, TENSOR_PARALLEL_HOOKS):  # fmt: skip
+        return False
+    parts = [own.placements for own in (head.weight, head.bias) if own is not None]
+    return all(sum(each.is_shard(0) for each in own) == 1 and not any(each.is_partial() or each.is_shard(1) for each in own) for own in parts)  # fmt: skip
 
 
 def _head_says(head: Any) -> str:
@@ -258,9 +268,11 @@ class HeadLinear(torch.nn.Linear):
         return super().__call__(input, *loss)
 
     def forward(self, input: Tensor, target: Any = None, scale: float = 1.0, options: Any = None) -> Tensor:  # fmt: skip
+        divided = is_tensor_parallel(self)
         if target is None:
-            return super().forward(input)
-        if parallel_for(self.weight) is not None:
+            lazy = self.deferred and self.training and divided
+            return Logits(self, input, autocast_dtype(input)) if lazy else super().forward(input)  # type: ignore[return-value]
+        if parallel_for(self.weight) is not None and not divided:
             raise RuntimeError(
                 "the weights of a head are in shards where its loss is computed: compute it in the model's forward, "
                 "or let the head have a fully_shard of its own"
@@ -273,10 +285,14 @@ class HeadLinear(torch.nn.Linear):
         )
 
     def _calls_are_its_own(self) -> bool:
-        """Whether nobody was put around it since who waits for logits: hooks, or the shards of a tensor-parallel layer. FSDP's hooks gather weights."""
+        """Whether nobody was put around it since who waits for logits. FSDP's hooks gather weights; those of a tensor-parallel layer are called, and `forward` gives
+        the logits that are not computed."""
         sharded = sys.modules.get("torch.distributed.fsdp")
         if isinstance(self, getattr(sharded, "FSDPModule", ())):
-            return True
+            placements = getattr(
+                self.weight, "placements", ()
+            )  # divided once, or among tensor-parallel processes, too
+            return sum(not each.is_replicate() for each in placements) <= 1
         return type(self.weight) in PLAIN and "forward" not in vars(self) and not has_forward_hooks(self)  # fmt: skip
 
     def __repr__(self) -> str:
@@ -327,8 +343,11 @@ class Logits:
     def materialize(self) -> Tensor:
         """The tensor, which autograd knows."""
         if self.tensor is None:
+            # The hooks of a tensor-parallel head have been called: what they do with logits is among the steps.
+            divided = parallel_for(self.input) is not None
+            layer = torch.nn.Linear.forward if divided else torch.nn.Linear.__call__
             with self._cast(self.autocast):
-                tensor = torch.nn.Linear.__call__(self.head, self.input)
+                tensor = layer(self.head, self.input)
             for name, *number in self.steps:
                 tensor = getattr(tensor, name)(*number)
             self.tensor = tensor
@@ -346,6 +365,9 @@ class Logits:
     def _then(self, *step: Any) -> Any:
         if self.tensor is not None or not all(isinstance(each, (int, float)) for each in step[1:]):
             return getattr(self.materialize(), step[0])(*step[1:])
+        return self._with(*step)
+
+    def _with(self, *step: Any) -> Logits:
         return Logits(self.head, self.input, self.autocast, (*self.steps, step))
 
     def float(self) -> Any:
@@ -369,6 +391,35 @@ class Logits:
             if arguments[0] in (self.dtype, self.device):
                 return self
         return self.materialize().to(*arguments, **named)
+
+    @property
+    def placements(self) -> Any:
+        """Of DTensors: in the classes' parts at first."""
+        if parallel_for(self.input) is None:
+            raise AttributeError("Logits have no placements")
+        from torch.distributed.tensor import Shard
+
+        moves = [step[2] for step in self.steps if step[0] == "redistribute"]
+        last = self.ndim - 1
+        parts = [Shard(last) if each.is_shard(0) else each for each in self.head.weight.placements]
+        return moves[-1] if moves else tuple(parts)
+
+    def redistribute(self, device_mesh: Any = None, placements: Any = None, **named: Any) -> Any:
+        mesh = getattr(self.head.weight, "device_mesh", None)
+        if self.tensor is not None or placements is None or device_mesh not in (None, mesh):
+            whole: Any = self.materialize()
+            return whole.redistribute(device_mesh, placements, **named)
+        return self._with("redistribute", None, tuple(placements))
+
+    def to_local(self, **named: Any) -> Any:
+        if (
+            self.tensor is None
+            and not named
+            and all(each.is_replicate() for each in self.placements)
+        ):
+            return self._with("to_local")
+        whole: Any = self.materialize()
+        return whole.to_local(**named)
 
     def contiguous(self) -> Any:
         return self if self.tensor is None else self.tensor.contiguous()
@@ -434,6 +485,7 @@ class Logits:
         if (
             applied is None
             or not rows
+            or self._divides_rows()
             or reverted
             or return_z_loss
             or size_average is not None
@@ -449,11 +501,23 @@ class Logits:
         narrow = self.input.dtype in (torch.float16, torch.bfloat16)
         widened = self.input.dtype if narrow and self.dtype is torch.float32 else None
         with self._cast(self.autocast or widened):
-            return self.head(self.input, target, scale, options)
+            if parallel_for(self.input) is None:
+                return self.head(self.input, target, scale, options)
+            # By no hook: those of a tensor-parallel head are for logits.
+            loss = self.head.forward(self.input, target, scale, options)
+            return loss.to_local() if ("to_local",) in self.steps else loss
+
+    def _divides_rows(self) -> bool:
+        """Whether somebody wants other processes to have other rows of a tensor-parallel head's logits."""
+        if parallel_for(self.input) is None:
+            return False
+        last = self.ndim - 1
+        whole = all(each.is_replicate() or each.is_shard(last) or each.is_shard(-1) for each in self.placements)  # fmt: skip
+        return not (whole and is_tensor_parallel(self.head))
 
     def _scale_and_cap(self) -> tuple[Any, Any] | None:
         """The steps as a factor, and a cap on the logits (0 for none) by tanh; None if they are something else."""
-        steps = [step for step in self.steps if step != ("float",)]
+        steps = [step for step in self.steps if step[0] not in ("float", "redistribute", "to_local")]  # fmt: skip
         cap = 0.0
         if len(steps) >= 3 and [step[0] for step in steps[-3:]] == ["__truediv__", "tanh", "__mul__"]:  # fmt: skip
             cap = steps[-1][1]

@@ -234,5 +234,9 @@ def _xlsx(path: Path, sheet: str | None) -> Iterator[tuple[int, list[str]]]:
         page = book[sheet] if sheet is not None else book.worksheets[0]
         for line, cells in enumerate(page.iter_rows(values_only=True), 1):
             yield line, ["" if cell is None else str(cell) for cell in cells]
+    except FileError:
+        raise
+    except Exception as error:  # a sheet is read row by row: what is wrong with it shows here
+        raise FileError(f"{path}: a damaged sheet: {error}") from None
     finally:
         book.close()

@@ -20,7 +20,8 @@ import signal
 import sys
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ __all__ = ["bind", "bind_both", "get_num_threads", "launch"]
 
 _STACK = 1 << 20  # of a worker, whatever `ulimit -s` says
 _ATTRIBUTE_BYTES = 64  # no C library's pthread_attr_t is larger
+_SIGNAL_SET_BYTES = 128  # nor sigset_t
 
 _CONTROL = np.zeros(at.WORKERS + at.MAX_WORKERS * at.WORKER_SLOTS, np.int64)
 _CONTROL_AT: int = _CONTROL.ctypes.data
@@ -112,16 +114,26 @@ def _start() -> None:
     _CONTROL[at.TEAM] = 0
     if wanted > _state["workers"] and _load_functions():
         start = cache.compiled("pool.worker", emit_worker, WORKER)
-        # Signals are for the interpreter's threads; workers inherit this mask.
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
+        with _signals_blocked():
             while _state["workers"] < wanted and _create(start, _state["workers"]):
                 _state["workers"] += 1
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     _CONTROL[at.AVOID] = -1
     _CONTROL[at.STARTED] = 1
     _CONTROL[at.ACTIVE] = min(wanted, _state["workers"])
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Signals are for the interpreter's threads; workers inherit this mask. By C's functions: Python's make hundreds of objects of it."""
+    libc = ctypes.CDLL(None)
+    every, before = (ctypes.create_string_buffer(_SIGNAL_SET_BYTES) for _ in range(2))
+    libc.sigfillset(every)
+    libc.pthread_sigmask(signal.SIG_BLOCK, None, before)
+    try:
+        libc.pthread_sigmask(signal.SIG_BLOCK, every, None)
+        yield
+    finally:
+        libc.pthread_sigmask(signal.SIG_SETMASK, before, None)
 
 
 def _load_functions() -> bool:
@@ -146,8 +158,17 @@ def _load_functions() -> bool:
 
 
 def _create(start: int, index: int) -> bool:
-    libc = ctypes.CDLL(None)
     first = at.WORKERS + index * at.WORKER_SLOTS
+    if _CONTROL[first + at.HANDLE]:
+        return True  # an interrupt came before it was counted
+    try:
+        return _begin(start, index, first)
+    except ctypes.ArgumentError:  # its word where there is no memory for an argument
+        return False
+
+
+def _begin(start: int, index: int, first: int) -> bool:
+    libc = ctypes.CDLL(None)
     worker = _CONTROL_AT + 8 * first
     _CONTROL[first + at.CONTROL], _CONTROL[first + at.RANK] = _CONTROL_AT, index + 1
     for semaphore in (at.GO, at.DONE):
@@ -159,6 +180,8 @@ def _create(start: int, index: int) -> bool:
     libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK))
     argument = ctypes.c_void_p(worker)
     failed: int = libc.pthread_create(handle, attributes, ctypes.c_void_p(start), argument)
+    if failed:
+        _CONTROL[first + at.HANDLE] = 0
     libc.pthread_attr_destroy(attributes)
     return failed == 0
 
@@ -166,6 +189,7 @@ def _create(start: int, index: int) -> bool:
 def _after_fork_in_child() -> None:
     """Only the forking thread lives on: forget the workers; the next large call makes new ones."""
     _CONTROL[at.BUSY] = _CONTROL[at.ACTIVE] = _CONTROL[at.STARTED] = _CONTROL[at.TEAM] = 0
+    _CONTROL[at.WORKERS + at.HANDLE :: at.WORKER_SLOTS] = 0
     _state.update(started=False, workers=0)
 
 

@@ -1,0 +1,227 @@
+"""Determinism: every operator and dtype gives the same bits for any number of threads, either team of threads, any vectors, on each of many repeats,
+alone and beside other work. What to run comes from the declarations' workloads.
+
+python -m faults bits                              the complete grid on this machine's CPU
+python -m faults bits --device cuda                repeats on a GPU
+python -m faults bits --operator elu --lanes 16    a part of it
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import openaclnn
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOATS, DType
+from openaclnn.engines.machine.host import machine, vectors_of
+
+__all__ = ["Problem", "digest", "main", "problems"]
+
+THREADS = (1, 2, 3, 8, 16)
+LANES = (4, 8, 16)
+REPEATS = 1000
+SMALL = {"elementwise": (37, 11), "rows": (5, 37), "pixels": (2, 5, 3, 7)}
+LARGE = {"elementwise": (300_001,), "rows": (257, 1031), "pixels": (3, 21, 45, 43)}
+"""Shapes that one thread computes, and that many share."""
+
+
+class Problem(NamedTuple):
+    operator: Operator
+    dtype: DType
+    variant: str
+    arguments: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.operator.python_name} {self.dtype.name} {self.variant}"
+
+    def call(self) -> Any:
+        function = getattr(openaclnn, self.operator.python_name)
+        arguments = self.arguments
+        if self.operator.output.in_place:  # what it writes is its input
+            arguments = {name: _copied(value) for name, value in arguments.items()}
+        return function(**arguments)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return value.clone() if hasattr(value, "clone") else value
+
+
+def problems(shapes: dict[str, tuple[int, ...]], operators: list[Operator]) -> Iterator[Problem]:
+    """Of each operator, floating dtype and variant."""
+    for operator in operators:
+        work = operator.workloads
+        for dtype in (own for own in FLOATS if own in operator.data_dtypes):
+            for variant in work.VARIANTS:
+                arguments = work.make(
+                    np.random.default_rng(5), dtype, shapes[work.PATTERN], variant
+                )
+                yield Problem(operator, dtype, variant, arguments)
+
+
+def digest(result: Any) -> tuple[bytes, ...]:
+    several = result if isinstance(result, tuple) else (result,)
+    return tuple(b"" if own is None else np.asarray(own).tobytes() for own in several)
+
+
+@contextlib.contextmanager
+def load(count: int) -> Iterator[None]:
+    """Other threads that compute all the time."""
+    stop = threading.Event()
+
+    def burn() -> None:
+        array = np.linspace(0, 1, 200_000)
+        while not stop.is_set():
+            np.exp(array).sum()
+
+    threads = [threading.Thread(target=burn) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+class Grid:
+    """What differs from the bits of one thread, and how many runs there were."""
+
+    def __init__(self) -> None:
+        self.runs: Counter[str] = Counter()
+        self.differing: Counter[str] = Counter()
+        self.expected: dict[tuple[str, str], tuple[bytes, ...]] = {}
+
+    def compare(self, kind: str, size: str, problem: Problem) -> None:
+        found = digest(problem.call())
+        self.runs[kind] += 1
+        if found != self.expected.setdefault((str(problem), size), found):
+            self.differing[f"{problem}, {size}: {kind}"] += 1
+
+    def run(self, made: dict[str, list[Problem]], repeats: int, lanes: list[int]) -> None:
+        openaclnn.use_threads_of("own")
+        teams = ["own"]
+        with contextlib.suppress(ImportError):
+            import torch
+
+            torch.ones(1 << 18).exp()
+            teams.append("openmp")
+        for team in teams:
+            openaclnn.use_threads_of(team)
+            for count in THREADS:
+                openaclnn.set_num_threads(count)
+                for size in ("small", "large"):
+                    for problem in made[size]:
+                        self.compare(f"{count} threads, {team}", size, problem)
+        openaclnn.use_threads_of("own")
+        openaclnn.set_num_threads(3)
+        for width in lanes:
+            with vectors_of(width):
+                for size in ("small", "large"):
+                    for problem in made[size]:
+                        getattr(openaclnn, problem.operator.python_name).cache.forget()
+                        self.compare(f"{width} lanes", size, problem)
+                        getattr(openaclnn, problem.operator.python_name).cache.forget()
+        for kind, burning in (("repeats", 0), ("repeats beside other work", 2)):
+            with load(burning):
+                for problem in made["small"]:
+                    for _ in range(repeats // 2):
+                        self.compare(kind, "small", problem)
+                for problem in made["large"]:
+                    for _ in range(max(repeats // 200, 1)):
+                        self.compare(kind, "large", problem)
+
+
+def on_gpu(made: list[Problem], repeats: int, end: float) -> tuple[int, Counter[str]]:
+    """The same call again and again; bits are compared on the device, with those of the first."""
+    import torch
+
+    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    runs, differing = 0, Counter[str]()
+    for problem in sorted(made, key=lambda own: FLOATS.index(own.dtype)):
+        if time.monotonic() > end:
+            break
+        arguments = {name: _moved(torch, value) for name, value in problem.arguments.items()}
+        moved = problem._replace(arguments=arguments)
+
+        def held(problem: Problem = moved) -> list[Any]:
+            result = problem.call()
+            several = result if isinstance(result, tuple) else (result,)
+            return [
+                own.contiguous().view(-1).view(words[own.element_size()])
+                for own in several
+                if own is not None and own.numel()
+            ]
+
+        try:
+            first = held()
+        except openaclnn.AclnnError as error:
+            differing[f"{problem}: {error}"] += 1
+            continue
+        wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+        for _ in range(repeats):
+            for now, before in zip(held(), first, strict=True):
+                wrong += (now != before).any()
+        runs += repeats
+        if int(wrong):
+            differing[f"{problem}: repeats"] += int(wrong)
+    return runs, differing
+
+
+def _moved(torch: Any, value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.name == "bfloat16":
+        return torch.from_numpy(value.view(np.int16).copy()).cuda().view(torch.bfloat16)
+    return torch.from_numpy(value.copy()).cuda()
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="faults bits")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--operator", action="append")
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--lanes", type=int, action="append")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="of repeats on a GPU")
+    parser.add_argument("--first", action="store_true", help="the first variant of each operator")
+    given = parser.parse_args(arguments)
+    operators = [
+        own
+        for own in openaclnn.registry()
+        if not given.operator or own.python_name in given.operator
+    ]
+    start = time.monotonic()
+    small, large = (
+        [
+            own
+            for own in problems(shapes, operators)
+            if not given.first or own.variant == own.operator.workloads.VARIANTS[0]
+        ]
+        for shapes in (SMALL, LARGE)
+    )
+    if given.device == "cuda":
+        runs, differing = on_gpu(small, given.repeats, start + given.seconds)
+        told = f"{runs} repeats, {runs // given.repeats} problems"
+    else:
+        grid = Grid()
+        lanes = list(LANES) if given.lanes is None else [n for n in given.lanes if n]
+        grid.run({"small": small, "large": large}, given.repeats, lanes)
+        differing = grid.differing
+        told = ", ".join(f"{kind}: {count}" for kind, count in grid.runs.items())
+    print(
+        f"{len(operators)} operators, {len(small)} problems; {told}; {time.monotonic() - start:.0f} s"
+    )
+    for text, count in differing.items():
+        print(f"other bits, {count} times: {text}")
+    print(f"bits: {len(differing)} findings on {machine().lanes} lanes")
+    return 1 if differing else 0
