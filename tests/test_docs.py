@@ -85,7 +85,7 @@ def test_what_the_readme_says_of_speed_is_what_the_table_says() -> None:
         assert ("H200" in line) == ("H200" in title)
 
 
-@pytest.mark.parametrize("name", ["benchmarks-large", "benchmarks-calls"])
+@pytest.mark.parametrize("name", ["benchmarks-large", "benchmarks-calls", "benchmarks-elementwise"])
 def test_commands_of_the_benchmarks_can_be_pasted(name: str) -> None:
     page = (PROJECT / "docs" / f"{name}.md").read_text()
     sections = [re.findall(r"^- command: `(.*)`$", part, re.M) for part in page.split("\n## ")]
