@@ -77,6 +77,12 @@ with a name that begins so come first. */
 const bare = text => text.toLowerCase().replace(/<=/g, "≤").replace(/>=/g, "≥").replace(/[\s_^·*−-]/g, "");
 const AROUND = /^(torch\.ops\.aten\.|torch\.nn\.functional\.|torch\.nn\.|torch\.|nn\.|F\.|openaclnn\.)|GetWorkspaceSize$/g;
 
+/* What the theme leaves out for readers without a mouse or a screen: a name for the search, and boxes of tables that keys can scroll. */
+window.addEventListener("load", () => {
+  document.querySelector(".md-search")?.setAttribute("aria-label", document.querySelector(".md-search__input")?.placeholder || "Search");
+  for (const box of document.querySelectorAll(".md-typeset__scrollwrap")) box.tabIndex = 0;
+});
+
 document.addEventListener("DOMContentLoaded", () => {
   for (const field of document.querySelectorAll("input.filter")) {
     const body = document.querySelector(".md-content table").tBodies[0];

@@ -89,10 +89,10 @@ CPU_ENGINES = [
 
 
 LONGEST = (
-    "test_operators.py", "test_logits.py", "test_gpu_losses.py", "test_benchmarks.py", "test_new_operator.py", "test_torch_parallel.py",
-    "test_cpu_elementwise.py", "test_gpu_kernels.py", "test_gpu_sized.py", "test_properties.py", "test_cli_operators.py", "test_explorer_page.py",
-    "test_attack.py", "test_torch_like.py", "test_sessions.py", "test_gpu_fused_backward.py",
-    "test_gpu_steps.py", "test_torch_private.py", "test_torch_training.py",
+    "test_operators.py", "test_logits.py", "test_explorer_page.py", "test_new_operator.py", "test_site.py", "test_gpu_kernels.py",
+    "test_losses.py", "test_cpu_threads.py", "test_torch_parallel.py", "test_benchmarks.py", "test_torch_functional.py", "test_explorer.py",
+    "test_torch_ops.py", "test_gpu_losses.py", "test_gpu_rows.py", "test_cpu_rows.py", "test_fast_path.py", "test_gpu_sized.py",
+    "test_cpu_elementwise.py", "test_torch_override.py", "test_capi_build.py", "test_sessions.py", "test_torch_private.py",
 )  # fmt: skip
 """Files that take longest: begun first, they do not keep one process at work when the other has nothing left. Those that compile most
 come before others that load the same kernels in many processes."""
@@ -192,6 +192,13 @@ def engine_of_any_width(request: pytest.FixtureRequest) -> Iterator[str]:
             stack.enter_context(vectors_of(int(request.param.removeprefix(name))))
         stack.enter_context(openaclnn.use_engine(name))
         yield name
+
+
+@pytest.fixture
+def of_another_width(request: pytest.FixtureRequest) -> bool:
+    """Whether `engine_of_any_width` is the CPU's with vectors that this machine does not have."""
+    name = str(request.node.callspec.params["engine_of_any_width"])
+    return name.startswith("cpu") and name != _own_width()
 
 
 @pytest.fixture

@@ -27,12 +27,13 @@ TORCH: dict[DType, Any] = {FLOAT: torch.float32, FLOAT16: torch.float16, BFLOAT1
 names = pytest.mark.parametrize("name", NAMES)
 dtypes = pytest.mark.parametrize("dtype", TORCH, ids=str)
 
-# Shape and class axis: one warp, several, held, streamed; rows that begin anywhere; planes of all alignments.
+# Shape and class axis: one warp, several, dealt out, held, streamed, shared; rows that begin anywhere; planes of all alignments.
 SHAPES = [
     ((300_000, 2), 1), ((9_000, 21), 1), ((5_000, 64), 1), ((3_000, 150), 1), ((700, 1000), 1), ((300, 2048), 1),
     ((100, 5000), 1), ((60, 8192), 1), ((40, 16384), 1), ((30, 20001), 1), ((20, 32000), 1), ((15, 50257), 1),
     ((9, 131072), 1), ((5, 150001), 1), ((3, 400_000), 1), ((4, 19, 71, 73), 1), ((4, 21, 64, 64), 1),
     ((3, 150, 32, 34), 1), ((5, 1000, 16, 16), 1), ((2, 1000, 767), 1), ((9, 3, 225, 225), 1), ((5000, 64, 3), 1),
+    ((40_001, 7), 1), ((300, 2001), 1), ((90, 8193), 1), ((70, 50257), 1), ((66, 131072), 1),
     ((2, 5000, 7, 9), 1), ((1000, 700), 0), ((3, 5, 7), 2), ((13,), 0), ((6, 1, 4), 1),
 ]  # fmt: skip
 

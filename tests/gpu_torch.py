@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -242,6 +243,21 @@ def test_a_gradient_written_ahead_is_the_one_asked_for(
         )
         assert torch.equal(gradient, known.setdefault(factor, gradient))
         assert (gradient[::7] == 0).all()
+
+
+def test_machine_code_launches_a_step() -> None:
+    logits = torch.randn(4096, 1024, device="cuda", requires_grad=True)
+    target = torch.randint(0, 1024, (4096,), device="cuda")
+    for _ in range(2):  # the first call compiles
+        functional.cross_entropy(logits, target).backward()
+    entered: list[str] = []
+    sys.setprofile(lambda frame, event, _: entered.append(frame.f_code.co_filename))
+    try:
+        functional.cross_entropy(logits, target)
+    finally:
+        sys.setprofile(None)
+    assert any(name.endswith("fused_backward.py") for name in entered)
+    assert not any(name.endswith("launching/runners.py") for name in entered)
 
 
 def test_a_kernel_compiled_for_one_program_serves_many() -> None:

@@ -24,7 +24,7 @@ import openaclnn
 from conftest import each as arrays_of
 from conftest import families, floats_of, has_halves, whole
 from openaclnn import cli
-from openaclnn.bench import training
+from openaclnn.bench import linear, training
 from openaclnn.bench.calls import (
     CHANGES,
     CallRegime,
@@ -41,6 +41,7 @@ from openaclnn.bench.contenders import (
     engine_states,
     find_faults,
 )
+from openaclnn.bench.linear import linear_cases
 from openaclnn.bench.machine import team_of
 from openaclnn.bench.plots import pictures, write_pictures
 from openaclnn.bench.problems import LAYOUTS, build, bytes_moved, load_torch, measured, taken
@@ -572,7 +573,7 @@ def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: 
     assert all(line[::2] == ["--section", "--only"] for line in lines)
     assert tuple(dict.fromkeys(line[1] for line in lines)) == SECTIONS
     for operator in measured():
-        for section in set(SECTIONS) - {"elementwise", "training", "overrides"}:
+        for section in set(SECTIONS) - {"elementwise", "training", "modules", "overrides"}:
             assert any(line[1] == section and operator.python_name in line[3] for line in lines)
     for step in (*step_cases("cpu"), *module_cases()):
         assert ["--section", "training", "--only", step.title] in lines
@@ -932,9 +933,10 @@ def test_every_operator_is_called_in_every_regime() -> None:
 
 @pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
 def test_every_way_to_call_an_operator_is_right(operator: Operator) -> None:
-    """Ours and PyTorch's; a sequence has a call of each kind, or two that differ."""
+    """Ours and PyTorch's; a sequence has a call of each kind, or two that differ. Other operators, other regimes."""
     torch = load_torch()
-    for regime in (each for each in CHANGES if has(operator, each)):
+    every = [each for each in CHANGES if has(operator, each)]
+    for regime in every[OPERATORS.index(operator) % 3 :: 3]:
         turn = Turn(operator, FLOAT, "cpu", 8 if regime.mixed else 2)
         ways = {
             name
@@ -1241,19 +1243,27 @@ def test_steps_of_training_are_checked_and_timed(
     pytest.importorskip("torch")
     few = {"elementwise": (("few", (16,)),), "rows": (("few", (2, 8)),), "pixels": (("few", (1, 4, 2, 2)),)}  # fmt: skip
     monkeypatch.setitem(training._SHAPES, "cpu", few)
-    monkeypatch.setitem(training._LINEAR_SHAPES, "cpu", (("few", (6, 8, 16)),))
-    functions = list(dict.fromkeys(step.name for step in step_cases("cpu")))
+    monkeypatch.setitem(linear._SHAPES, "cpu", (("few", (6, 8, 16)),))
+    both = step_cases("cpu"), linear_cases("cpu")
+    functions = list(dict.fromkeys(step.name for cases in both for step in cases))
     steps = tuple(f"{name} training few" for name in functions)
     settings = Settings(only=steps, sections=("training",), dtypes=(BFLOAT16,), rounds=1)
     found = run(settings)
     ours = [row for row in found["training"] if row["ours"]]
     assert [row["operator"] for row in ours] == functions
     assert all(row["status"] == "ok" and row["ratios"]["torch"] > 0 for row in ours)
-    assert {row["contender"] for row in found["training"]} == {"openaclnn.torch", "torch", COPY}
+    contenders = {row["contender"] for row in found["training"]}
+    assert contenders - {"torch's function"} == {"openaclnn.torch", "torch", "products", COPY}
+    assert all(row["extra_bytes"] >= 0 for row in ours if row["operator"] == "linear_cross_entropy")
     text = markdown([found])
     assert "Forward and backward" in text
     assert all(f"| {name} | few |" in text for name in functions)
     assert any("Forward and backward" in table.title for table in terminal_tables(found))
+
+    modules = tuple(f"{name} module small" for name in ("Softmax", "BCELoss", "PReLU"))
+    adopted = run(replace(settings, only=modules, sections=("modules",)))["training"]
+    assert [row["operator"] for row in adopted if row["ours"]] == ["BCELoss", "PReLU", "Softmax"]
+    assert all(row["status"] == "ok" for row in adopted)
 
     wrong = getattr(importlib.import_module("openaclnn.torch.functional"), functions[-1])
     monkeypatch.setattr(

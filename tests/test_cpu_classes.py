@@ -617,7 +617,7 @@ def test_addresses_have_64_bits(dtype: DType) -> None:
             assert_same_bits(out, expected(NLL, case, dtype))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.data(),
     st.sampled_from(FLOATS),

@@ -211,7 +211,9 @@ SHAPES = [
     ("formula", "dtype"), FORMULAS, ids=lambda one: getattr(one, "name", None) or one.__name__
 )
 def test_formulas_are_numpys(formula: RowFormula, dtype: Any) -> None:
-    for shape, axis in SHAPES:
+    """In float32 of every shape; the dtypes of 16 bits share the shapes."""
+    place = DTYPES.index(dtype)
+    for shape, axis in SHAPES[place - 1 :: 2] if place else SHAPES:
         inputs, outputs, numbers = made(formula, shape, axis, dtype)
         assert computed(formula, inputs, outputs, axis, numbers) == 0
         for got, wanted in zip(outputs, expected(formula, inputs, axis, numbers), strict=True):

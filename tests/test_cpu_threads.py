@@ -483,58 +483,70 @@ def test_an_openmp_team_gives_the_same_bits() -> None:
     assert said == "done"
 
 
-def test_a_fork_after_the_team_ran() -> None:
-    """PyTorch's own operators hang in such a child; ours start workers of their own."""
-    said = script(
+TEAM = {
+    # PyTorch's own operators hang in such a child; ours start workers of their own.
+    "a fork after the team ran": (
         """
+torch.set_num_threads(2)
+torch.ones(1 << 20).exp()
+assert right()
+child = os.fork()
+if child == 0:
+    assert "our own" in threads.described()
+    os._exit(0 if right() else 1)
+_, status = os.waitpid(child, 0)
+print(status, right())
+""",
+        "0 True",
+    ),
+    "many callers": (
+        """
+good = []
+def caller():
+    for _ in range(20):
+        good.append(right())
+        torch.ones(1 << 18).exp()
+several = [threading.Thread(target=caller) for _ in range(4)]
+for one in several: one.start()
+for one in several: one.join()
+print(len(good), all(good))
+""",
+        "80 True",
+    ),
+    # OpenMP's threads begin in the mode of the thread that first needed them.
+    "flushed subnormals": (
+        """
+assert torch.set_flush_denormal(True)
+torch.set_num_threads(4)
+torch.ones(1 << 20).exp()
+tiny = np.full(1 << 20, 1e-40, np.float32)
+out = openaclnn.elu_backward(tiny, tiny)
+print((out.view(np.int32) == tiny.view(np.int32)).all(), (torch.from_numpy(tiny) * 1.0).count_nonzero().item())
+""",
+        "True 0",
+    ),
+}
+
+
+def test_the_team_of_pytorch() -> None:
+    """Each in a process of its own that has no team yet; they are forks, since PyTorch takes seconds to import."""
+    said = script(
+        f"""
+        import torch, traceback
         from openaclnn.engines import threads
-        import torch
-        torch.set_num_threads(2)
-        torch.ones(1 << 20).exp()
-        assert right()
-        child = os.fork()
-        if child == 0:
-            assert "our own" in threads.described()
-            os._exit(0 if right() else 1)
-        _, status = os.waitpid(child, 0)
-        print(status, right())
+        for body in {[body for body, _ in TEAM.values()]!r}:
+            sys.stdout.flush()
+            child = os.fork()
+            if child == 0:
+                try:
+                    exec(body, globals())
+                    sys.stdout.flush()
+                except BaseException:
+                    traceback.print_exc()
+                    os._exit(1)
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0, body
         """,
         OPENACLNN_THREADS_OF="openmp",
     )
-    assert said == "0 True"
-
-
-def test_many_callers_of_the_team() -> None:
-    said = script(
-        """
-        import torch
-        good = []
-        def caller():
-            for _ in range(20):
-                good.append(right())
-                torch.ones(1 << 18).exp()
-        several = [threading.Thread(target=caller) for _ in range(4)]
-        for one in several: one.start()
-        for one in several: one.join()
-        print(len(good), all(good))
-        """,
-        OPENACLNN_THREADS_OF="openmp",
-    )
-    assert said == "80 True"
-
-
-def test_a_team_that_flushes_subnormals() -> None:
-    """OpenMP's threads begin in the mode of the thread that first needed them."""
-    said = script(
-        """
-        import torch
-        assert torch.set_flush_denormal(True)
-        torch.set_num_threads(4)
-        torch.ones(1 << 20).exp()
-        tiny = np.full(1 << 20, 1e-40, np.float32)
-        out = openaclnn.elu_backward(tiny, tiny)
-        print((out.view(np.int32) == tiny.view(np.int32)).all(), (torch.from_numpy(tiny) * 1.0).count_nonzero().item())
-        """,
-        OPENACLNN_THREADS_OF="openmp",
-    )
-    assert said == "True 0"
+    assert said.splitlines() == [known for _, known in TEAM.values()]

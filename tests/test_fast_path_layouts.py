@@ -50,7 +50,7 @@ def narrowed(data: st.DataObject, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_any_layout_has_the_bits_of_the_slow_path(dtype: DType, data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -247,7 +247,7 @@ def as_it_lies(values: Any) -> Any:
     return torch.from_numpy(values)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_sequences_of_calls_with_classes(data: st.DataObject) -> None:
     """Sizes, numbers, layouts, dtypes, libraries, in place or not, in any order: the slow path's bits, the oracle's numbers."""

@@ -64,7 +64,7 @@ def assert_same_as_the_slow_path(operator: Operator, arguments: dict[str, Any], 
     return expected
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_sequences_of_losses(data: st.DataObject) -> None:
     """Sizes, numbers, layouts, stretched or not, in any order: the slow path's bits, and the oracle's numbers."""

@@ -416,7 +416,7 @@ def test_losses_are_not_written_over_one_class(phases: int) -> None:
             assert ("partial overlap" in outcome(classes, over)) == over
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_sequences_of_calls_with_given_outputs(data: st.DataObject) -> None:
     """Sizes, numbers, layouts, dtypes of the outputs, some given, in one phase or two: the slow path's bits, the oracle's numbers."""

@@ -88,8 +88,10 @@ numbers = iter(range(10**6))  # each a value that no call before has seen
 @pytest.mark.parametrize("engine", ["cpu", "numpy"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_plain_calls(engine: str, dtype: Any, mode: str) -> None:
-    for size in SIZES:
-        for threads in (1, 2) if size == SIZES[-1] and engine == "cpu" else (1,):
+    for size in (
+        SIZES if engine == "cpu" else SIZES[:2]
+    ):  # NumPy's arithmetic knows no threads of ours
+        for threads in (1, 2) if size == SIZES[-1] else (1,):
             openaclnn.set_num_threads(threads)
             for call in problems(size, dtype):
                 number = 0.7 + next(numbers) / 3e5
@@ -155,35 +157,41 @@ def test_two_phases(engine: str, mode: str, size: int) -> None:
     assert acl.aclrtResetDevice(0) == 0
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_workers_begin_as_we_promise(mode: str) -> None:
-    """The threads of the pool are made by whoever first needs them, in any mode."""
+def test_workers_begin_as_we_promise() -> None:
+    """The threads of the pool are made by whoever first needs them, in any mode: each has a process that has made none."""
     code = f"""
-import ctypes, sys
+import ctypes, os
 import numpy as np, openaclnn
 openaclnn.set_num_threads(2)
 x = np.linspace(-3, 3, 1 << 20).astype(np.float32)
 tiny = np.full_like(x, 2.0**-126)
 libc = ctypes.CDLL(None)
-mode = {mode!r}
-if mode == "flushed":
-    import torch
-    torch.set_flush_denormal(True)
-else:
-    libc.fesetround({ROUNDINGS!r}[int(mode[-1])])
-first = openaclnn.elu_backward(tiny, x, alpha=0.7)
-if mode == "flushed":
-    torch.set_flush_denormal(False)
-else:
-    libc.fesetround(0)
-print(first.tobytes() == openaclnn.elu_backward(tiny, x, alpha=0.7).tobytes(), (first[: 1 << 19] != 0).all())
+
+def look(mode):
+    if mode is None:
+        import torch
+        torch.set_flush_denormal(True)
+    else:
+        libc.fesetround(mode)
+    first = openaclnn.elu_backward(tiny, x, alpha=0.7)
+    if mode is None:
+        torch.set_flush_denormal(False)
+    else:
+        libc.fesetround(0)
+    again = openaclnn.elu_backward(tiny, x, alpha=0.7)
+    return first.tobytes() == again.tobytes() and (first[: 1 << 19] != 0).all()
+
+for mode in (None, *{ROUNDINGS!r}):
+    child = os.fork()
+    if not child:
+        os._exit(0 if look(mode) else 1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), end=" ")
 """
-    if mode == "flushed":
-        pytest.importorskip("torch")
+    pytest.importorskip("torch")
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.stdout.strip() == "True True", done.stderr
+    assert done.stdout.split() == ["0"] * 4, done.stderr
 
 
 def test_the_mode_is_told_by_computing() -> None:

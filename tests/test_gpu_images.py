@@ -67,14 +67,15 @@ if MODE == "interpret":
     def test_any_size_has_the_bits_of_its_own_plan(
         many: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """And any numbers; with what is chosen for few pixels and for many, and sums in few parts and in many."""
+        """And any numbers; with what is chosen for few pixels and for many, and sums in few parts and in many: each way has every
+        other shape."""
         if many:
             monkeypatch.setattr(logit_pixels, "MANY", 1)
             small = {"FEW_POSITIONS": 8, "FEW_PARTS": 4, "MANY_PARTS": 16, "SUM_BLOCK": 16}
             for name, value in small.items():
                 monkeypatch.setattr(sums, name, value)
-        for number, shape in enumerate(SHAPES):
-            dtype = (FLOAT, BFLOAT16)[(number + many) % 2]
+        for number, shape in [*enumerate(SHAPES)][many::2]:
+            dtype = (FLOAT, BFLOAT16)[number // 2 % 2]
             several = [kinds(own, dtype, 5, number % 5) for own in (SMALL, shape)]
             for (operator, first), (_, given) in zip(*several, strict=True):
                 run = gpu.dynamic_shapes(bound(operator, first)[0])
@@ -223,7 +224,7 @@ if MODE == "compile":
                 driver, natively = Pretended(monkeypatch), 0
                 plan = bound(operator, given)[0]
                 run = gpu.dynamic_shapes(plan)
-                for turn in range(60):
+                for turn in range(40):
                     off = 2 * draw.integers(0, 8, len(plan.operands)) * (turn % 8 == 3)
                     numbers = tuple(
                         number if not own.keeps_zero or given.get(own.option) else 0.0
@@ -238,7 +239,7 @@ if MODE == "compile":
                     assert len(set(taken)) == bool(taken), "as Python took, and machine code"
                     taken.clear()
                     natively += by_itself
-                assert natively > 30, given
+                assert natively > 20, given
                 assert driver.with_lock >= natively, given
                 if not run.__self__.keep._block[fit_code.ALLOCATE]:  # type: ignore[union-attr]
                     assert driver.in_words >= natively, given

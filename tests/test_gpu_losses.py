@@ -215,13 +215,16 @@ if MODE == "interpret":
             for own, known in zip(loss_of(**moved), expected, strict=True):
                 np.testing.assert_allclose(own, known, rtol=1e-6)
 
-    def test_rows_have_the_gradients_of_the_general_form() -> None:
-        """The tuned kernel's, which has class blocks and counts a few targets itself, and the row formula's."""
+    def test_rows_have_the_gradients_of_the_general_form(monkeypatch: pytest.MonkeyPatch) -> None:
+        """The tuned kernel's, which has class blocks and counts a few targets itself, and the row formula's, whose short rows are dealt out."""
+        from openaclnn.engines.gpu.launchers import row_formulas
         from openaclnn.engines.gpu.launchers.gradients import LOGIT_GRADIENT
 
         rng = np.random.default_rng(8)
-        for shape in ((7, 33), (3, 1100)):
-            for case in cases(rng, FLOAT, shape):
+        several = (((7, 33), row_formulas.FEW), ((3, 1101), 0), ((131, 21), 0))
+        for turn, (shape, few) in enumerate(several):
+            monkeypatch.setattr(row_formulas, "FEW", few)
+            for case in [*cases(rng, FLOAT, shape)][turn % 2 :: 2]:
                 given = grad_of(rng, case)
                 plan, addresses, (out,) = bound(CROSS_ENTROPY_GRAD, given)
                 found = []

@@ -197,21 +197,26 @@ if MODE == "interpret":
     @formulas
     @pytest.mark.parametrize("tile", [HELD, STREAMED])
     def test_every_traversal(name: str, tile: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Rows and images, of sizes that fill no tile, by every dtype in turn."""
+        """Rows and images, of sizes that fill no tile, by the dtypes in turn: what is held has those of rows that are streamed as images."""
         monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(*tile))
-        for dtype, (shape, axis) in itertools.product(FLOATS, (((5, 37), 1), ((3, 21, 5), 1))):
-            run_checked(Case(name, dtype, shape, axis))
+        shapes = ((5, 37), (3, 21, 5))
+        for turn, dtype in enumerate(FLOATS, tile is HELD):
+            run_checked(Case(name, dtype, shapes[turn % 2], 1))
 
     @formulas
     def test_what_serves_many_elements(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Images cut into blocks, code for a number of classes, long rows that begin off a vector's bounds; nothing is written beside them."""
+        """Images cut into blocks, code for a number of classes, rows that begin off a vector's bounds, and may have no whole one, short
+        ones that are dealt out; nothing is written beside them."""
         monkeypatch.setattr(row_formulas, "FEW", 0)
-        held, cut, long = (4, 4, 8, False, 4, True), (8, 32, 1, False, 1, True), (1, 2, 16, True, 4)
-        for dtype, (shape, tile) in itertools.product(
-            FLOATS[::2], (((9, 21), held), ((2, 19, 3, 5), cut), ((2, 19, 7), cut), ((5, 101), long), ((3, 64), long))
-        ):  # fmt: skip
+        held, cut = (4, 4, 8, False, 4, True), (8, 32, 1, False, 1, True)
+        alone, long = (1, 8, 16, False, 4), (1, 2, 16, True, 4)
+        several = (
+            ((9, 24), held), ((131, 21), held), ((128, 3), held), ((2, 19, 3, 5), cut), ((2, 19, 7), cut), ((5, 101), alone), ((5, 101), long),
+            ((9, 4), long), ((3, 64), long),
+        )  # fmt: skip
+        for turn, (shape, tile) in enumerate(several, len(name)):
             monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(*tile))  # noqa: B023
-            run_checked(Case(name, dtype, shape, 1))
+            run_checked(Case(name, FLOATS[turn % 2 * 2], shape, 1))
 
     @pytest.mark.parametrize("name", SOFTMAX)
     def test_long_rows_are_shared_among_programs(
@@ -440,7 +445,8 @@ if MODE == "compile":
         ("sizes", "wide", "vectors"),
         [
             ((4000, 1000, 1), False, True),
-            ((4000, 1001, 1), False, False),
+            ((4000, 1001, 1), False, True),
+            ((40000, 101, 1), False, False),
             ((3, 21, 512 * 512), False, True),
             ((3_000_000, 1000, 1), True, True),
             ((40, 200, 1_000_000), True, True),
@@ -450,7 +456,7 @@ if MODE == "compile":
     def test_kernels_for_an_h200(
         sizes: tuple[int, int, int], wide: bool, vectors: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Aligned rows and images move by vectors; offsets have 64 bits where 32 are not enough."""
+        """Rows that have a program each, aligned ones and images move by vectors; offsets have 64 bits where 32 are not enough."""
         monkeypatch.setattr(variants, "_known", {})
         shape, walks = row_major_walks(*sizes)
         strides, class_stride, _ = walks["full"]

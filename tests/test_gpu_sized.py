@@ -176,9 +176,10 @@ if MODE == "interpret":
                 planned(operator, made(operator, dtype, shapes[0], variant))[0]
             )
             assert run is not None
-            # Each of two ways, or, where there is one, of the dtypes has every other pair of a shape and a variant.
-            turn = dtype is FLOAT if single else few
-            for shape in shapes[(place + turn) % 2 :: 2]:
+            # Each of two ways has every other pair of a shape and a variant; where there is one, each operator every third.
+            step = 3 if single else 2
+            turn = GRADIENTS.index(operator) if single else few
+            for shape in shapes[(place + turn) % step :: step]:
                 run_both(operator, made(operator, dtype, shape, variant), run)
 
     @names
@@ -271,19 +272,20 @@ if MODE == "interpret":
     @names
     @dtypes
     def test_any_layout_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType) -> None:
-        """Transposed, with gaps, stretched."""
+        """Transposed, with gaps, stretched: other variants and operators, other shapes."""
         if operator.workloads.PATTERN != "elementwise":
             return  # see below
-        for variant in variants_of(operator):
+        layouts = (
+            ((4, 6), (1, 0), 2), ((7, 3, 5), (2, 0, 1), 1), ((2, 3, 2, 3, 2), (4, 1, 2, 0, 3), 3),
+            ((300, 2), (0, 1), 2), ((9,), (0,), 4), ((1, 1), (0, 1), 1),
+        )  # fmt: skip
+        for turn, variant in enumerate(variants_of(operator), GRADIENTS.index(operator)):
             first = laid_out(made(operator, dtype, (4, 6), variant), (1, 0), 1)
             offered = gpu.dynamic_strides(planned(operator, first)[0])
             assert offered is not None
             run, most = offered
             assert most >= 4096
-            for shape, order, step in (
-                ((4, 6), (1, 0), 2), ((7, 3, 5), (2, 0, 1), 1), ((2, 3, 2, 3, 2), (4, 1, 2, 0, 3), 3),
-                ((300, 2), (0, 1), 2), ((9,), (0,), 4), ((1, 1), (0, 1), 1),
-            ):  # fmt: skip
+            for shape, order, step in layouts[turn % 2 :: 2]:
                 arguments = laid_out(made(operator, dtype, shape, variant), order, step)
                 plan = planned(operator, arguments)[0]
                 strides = [n for own in (*plan.inputs, plan.output) for n in own.strides]

@@ -26,7 +26,7 @@ from openaclnn.core.plan import broadcast_shapes
 from openaclnn.testing.data.goldens import plan_of
 from workloads import cases_of
 
-quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 engines = pytest.mark.parametrize("engine_name", CPU_ENGINES)
 float_dtypes = st.sampled_from(FLOATS)
 scalars = st.floats(-3, 3, width=32)
@@ -200,7 +200,7 @@ def run(
 
 
 @pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
-@settings(quick, max_examples=12)
+@settings(quick, max_examples=8)
 @given(data=st.data(), engine_name=st.sampled_from(CPU_ENGINES))
 def test_workload_in_any_layout(operator: Operator, engine_name: str, data: Any) -> None:
     """Operators without a test of their own above, too: its workload's cases, each tensor somewhere else."""

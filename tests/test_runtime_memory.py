@@ -17,7 +17,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_table_against_a_model(steps):
     table, model = AllocationTable(), {}
     for action, address, size in steps:
@@ -42,7 +42,7 @@ def test_table_against_a_model(steps):
 
 
 @given(st.lists(st.one_of(st.integers(1, 5000), st.just(None)), max_size=40), st.randoms())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_malloc_and_free_against_a_model(sizes, random):
     from openaclnn.runtime import find_allocation
 

@@ -80,7 +80,7 @@ def test_sessions_run(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 CHINESE = {
-    "index": "quickstart", "vendor-example": "vendor-example", "testing": "testing", "products": "products", "faq": "faq"
+    "index": "quickstart", "vendor-example": "vendor-example", "testing": "testing", "products": "products", "faq": "faq", "sanitizer": "sanitizer",
 }  # fmt: skip
 """The guides in Chinese, each with the English one that it follows."""
 
@@ -100,6 +100,16 @@ def test_both_languages_are_in_step(name: str) -> None:
     )
     for part, content in english.items():
         assert content == chinese[part], part
+
+
+def test_a_page_that_falls_behind_is_seen() -> None:
+    page = (PROJECT / "docs" / "zh" / "faq.md").read_text()
+    for part, before, after in (
+        ("blocks", "x.astype(np.float16)", "x.astype(np.float64)"), ("headings", "## 无效句柄", "无效句柄"),
+        ("code", "`openaclnn list`", "openaclnn list"), ("lists", "\n\n", "\n\n- "), ("rows", "\n\n", "\n\n| a | b |\n\n"),
+    ):  # fmt: skip
+        assert before in page
+        assert _outline(page.replace(before, after))[part] != _outline(page)[part], part
 
 
 def _outline(page: str) -> dict[str, Sequence[str]]:

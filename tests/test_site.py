@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import itertools
+import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ import pytest
 from tools.pages import index_page, operator_page
 
 import openaclnn
+from browser import NARROW, WIDE, Window, started
+from browser import missing as no_browser
+from conftest import families
 from openaclnn.core.declare import Operator
 from openaclnn.core.products import PRODUCTS
 from openaclnn.explorer.chinese import UntranslatedError, chinese, missing
@@ -82,6 +86,22 @@ def pages_of(operators: tuple[Operator, ...]) -> set[str]:
     return {f"{folder}operators/{name}.html" for folder in ("", "zh/") for name in names}
 
 
+LOOKED_FOR = (
+    "elu",
+    "elu_backward",
+    "sigmoid_backward",
+    "cross_entropy_loss",
+    "softmax",
+    "binary_cross_entropy",
+)
+BUILT = tuple(
+    each
+    for each in openaclnn.registry()
+    if each.python_name in LOOKED_FOR or each in families(openaclnn.registry())[::6]
+)
+"""Operators with pages in the site that tests build: all pages are made alike, and each takes time."""
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built by the very command of `make docs`."""
@@ -93,6 +113,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
         ["sh", "-c", f"{command.replace('$(BIN)/python', sys.executable)} --site-dir {folder}"],
         cwd=PROJECT, capture_output=True, text=True, check=False,
+        env=os.environ | {"SITE_OPERATORS": " ".join(each.python_name for each in BUILT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
@@ -101,7 +122,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_site_shows_nothing_from_elsewhere(site: Path) -> None:
     built = {str(path.relative_to(site)) for path in site.rglob("*.html")}
-    assert pages_of(openaclnn.registry()) <= built
+    assert pages_of(BUILT) <= built
     written = {p.relative_to(PROJECT / "docs") for p in (PROJECT / "docs").rglob("*.md")}
     assert {str(path.with_suffix(".html")) for path in written} <= built
     for path in site.rglob("*.html"):
@@ -111,79 +132,101 @@ def test_the_site_shows_nothing_from_elsewhere(site: Path) -> None:
         assert not re.search(r"url\(\"?(https?:)?//|@import \"?(https?:)?//", path.read_text())
 
 
+class Reader(Window):
+    """A window with pages of the site."""
+
+    def open(self, site: Path, page: str, size: tuple[int, int] = WIDE, dark: bool = False) -> None:
+        self.window(size, dark)
+        self.driver.get((site / f"{page}.html").as_uri())
+
+    def until(self, answer: str, *arguments: Any) -> Any:
+        """What a script returns once it returns something."""
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        return WebDriverWait(self.driver, 20, 0.02).until(lambda _: self.run(answer, *arguments))
+
+    def follows(self, scheme: str) -> None:
+        """Until the page has taken the system's choice of light or dark."""
+        self.until("return document.body.getAttribute('data-md-color-scheme') === arguments[0]", scheme)  # fmt: skip
+
+    def typed(self, field: str, text: str, answer: str, *arguments: Any) -> list[str]:
+        """What a script returns after a text was typed."""
+        found = self.driver.find_element("css selector", field)
+        self.run("arguments[0].focus(); arguments[0].value = ''", found)
+        found.send_keys(text)
+        return [str(each) for each in self.until(answer, *arguments)]
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    program = next(filter(None, map(shutil.which, names)), None)
-    driver = shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("the site is not looked at: no Chromium with its chromedriver")
-    webdriver = pytest.importorskip("selenium.webdriver", reason="Selenium drives the browser")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(flag)
-    service = webdriver.chrome.service.Service(driver)
-    started = webdriver.Chrome(options=options, service=service)
-    yield started
-    started.quit()
+def window() -> Iterator[Reader]:
+    if reason := no_browser():
+        pytest.skip(f"the site is not looked at: {reason}")
+    with started() as driver:
+        yield Reader(driver)
 
 
-def typed(browser: Any, field: str, text: str, answer: str) -> list[str]:
-    """What a script returns once it returns something, after a text was typed."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    found = browser.find_element("css selector", field)
-    browser.execute_script("arguments[0].focus(); arguments[0].value = ''", found)
-    found.send_keys(text)
-    listed = WebDriverWait(browser, 20, 0.05).until(lambda _: browser.execute_script(answer))
-    return [str(each) for each in listed]
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
+def test_search_works_from_disk_in_both_languages(site: Path, window: Reader) -> None:
+    answer = """const links = [...document.querySelectorAll('.md-search-result__item > a')];
+        return links.some(link => link.href.includes(arguments[0])) ? links.map(link => link.href) : null"""
+    window.open(site, "index")
+    for text, wanted in (
         ("梯度", "zh/operators/elu_backward.html"),
         ("指数线性单元", "zh/operators/elu.html"),
         ("logistic gradient", "operators/sigmoid_backward.html"),
-    ],
-)
-def test_search_works_from_disk_in_both_languages(
-    site: Path, browser: Any, text: str, wanted: str
-) -> None:
-    browser.get((site / "index.html").as_uri())
-    answer = """const links = [...document.querySelectorAll('.md-search-result__item > a')];
-        return links.length ? links.map(link => link.href) : null"""
-    assert (site / wanted).as_uri() in typed(browser, ".md-search__input", text, answer)
+    ):
+        found = window.typed(".md-search__input", text, answer, wanted)
+        assert (site / wanted).as_uri() in found
 
 
-def test_the_page_of_functions_is_filtered_by_what_a_reader_has(site: Path, browser: Any) -> None:
+def test_the_page_of_functions_is_filtered_by_what_a_reader_has(site: Path, window: Reader) -> None:
     answer = """const shown = [...document.querySelectorAll('tbody tr:not([hidden]) a')];
         return document.querySelector('.filter + output').textContent && shown.map(link => link.textContent)"""
+    window.open(site, "operators/index")
     for text, first, most in (
-        ("torch.nn.functional.elu", "aclnnElu", 40),
+        ("torch.nn.functional.elu", "aclnnElu", 15),
         ("aclnnSoftmaxGetWorkspaceSize", "aclnnSoftmax", 5),
         ("nn.CrossEntropyLoss", "aclnnCrossEntropyLoss", 5),
         ("max(log(self), -100)", "aclnnBinaryCrossEntropy", 2),
     ):
-        browser.get((site / "operators" / "index.html").as_uri())
-        shown = typed(browser, ".filter", text, answer)
+        shown = window.typed(".filter", text, answer)
         assert shown[0] == first
         assert len(shown) <= most
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_pages_are_no_wider_than_the_window(site: Path, browser: Any, width: int) -> None:
-    """Tables fit 1280 pixels, and scroll in boxes of their own where a page is narrower."""
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+PAGES = {
+    "home": "index", "start": "zh/index", "operator": "operators/elu_backward", "operator-zh": "zh/operators/elu_backward",
+    "functions": "operators/index", "functions-zh": "zh/operators/index", "speed": "benchmarks", "errors": "faq",
+    "errors-zh": "zh/faq", "large": "benchmarks-large", "calls": "benchmarks-calls", "products": "products",
+}  # fmt: skip
+PICTURED = 9
+"""The first of the pages, which have pictures in both widths and schemes."""
+
+
+def test_how_pages_look(site: Path, window: Reader) -> None:
+    """No page is wider than the window; tables fit 1280 pixels, and scroll in boxes of their own where a page is narrower."""
     wide = """return [...document.querySelectorAll('.md-content table, .formula')].filter(
         each => each.scrollWidth > (each.closest('.md-typeset__scrollwrap') ?? each).clientWidth + 1).length"""
-    for page in ("index", "benchmarks", "benchmarks-large", "benchmarks-calls", "operators/index", "zh/operators/elu_backward"):  # fmt: skip
-        browser.get((site / f"{page}.html").as_uri())
-        root = "const root = document.documentElement; return root.scrollWidth - root.clientWidth"
-        assert browser.execute_script(root) <= 0, page
-        assert width < 1280 or browser.execute_script(wide) == 0, page
+    for number, (name, page) in enumerate(PAGES.items()):
+        window.open(site, page)
+        for size, dark in itertools.product((WIDE, NARROW), (False, True)):
+            window.window(size, dark)
+            window.follows("slate" if dark else "default")
+            assert window.sideways() <= 0, (page, size)
+            assert size is NARROW or window.run(wide) == 0, page
+            if number < PICTURED:
+                window.picture(f"site-{name}-{size[0]}-{'dark' if dark else 'light'}")
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "dark"),
+    [("home", WIDE, False), ("operator-zh", NARROW, True), ("functions", NARROW, False), ("errors-zh", WIDE, True)],
+)  # fmt: skip
+def test_no_serious_fault_for_assistive_technology(
+    site: Path, window: Reader, name: str, size: tuple[int, int], dark: bool
+) -> None:
+    window.open(site, PAGES[name], size, dark)
+    window.follows("slate" if dark else "default")
+    assert window.faults() == []
 
 
 def test_formulas_are_typeset() -> None:

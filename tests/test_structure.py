@@ -26,7 +26,7 @@ PROJECT = Path(__file__).parent.parent
 LAYERS = (
     ("openaclnn.__main__",),
     ("openaclnn.cli", "openaclnn.pyacl"),
-    ("openaclnn.bench", "openaclnn.explorer"),
+    ("openaclnn.bench", "openaclnn.explorer", "openaclnn.sanitizer"),
     ("openaclnn.testing",),
     ("openaclnn.capi", "openaclnn.torch"),
     ("openaclnn", "openaclnn.acl", "openaclnn.aclnn"),
@@ -87,6 +87,7 @@ TESTING_LAYERS = (
 BENCH_LAYERS = (
     ("openaclnn.bench.plots", "openaclnn.bench.reports"),
     ("openaclnn.bench.runner", "openaclnn.bench.tables"),
+    ("openaclnn.bench.adoption", "openaclnn.bench.linear"),
     ("openaclnn.bench.calls", "openaclnn.bench.processes", "openaclnn.bench.speed", "openaclnn.bench.training"),
     ("openaclnn.bench.contenders", "openaclnn.bench.machine"),
     ("openaclnn.bench.problems", "openaclnn.bench.regimes", "openaclnn.bench.timing"),

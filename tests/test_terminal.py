@@ -39,18 +39,32 @@ def test_no_line_is_longer_than_the_terminal(
     monkeypatch.setenv("COLUMNS", str(columns))
     shown = printed(capsys, line)
     monkeypatch.setenv("COLUMNS", "1000")
-    words = {word.rstrip(":") for each in printed(capsys, line) for word in each.split()}
+    words = {word.rstrip(":,") for each in printed(capsys, line) for word in each.split()}
     assert shown
     assert not [each for each in shown if len(each) > columns and len(each.split()) > 1]
     # Nothing but frames, headings and the ends of lines of a command is there that is not in the wide form.
-    new = {word.rstrip(":") for each in shown for word in each.split()} - words - {"\\"}
+    new = {word.rstrip(":,") for each in shown for word in each.split()} - words - {"\\"}
     assert not [word for word in new if not re.fullmatch("[─ ]+", word) and word not in HEADINGS]
 
 
 HEADINGS = {
     "C", "Python", "name", "family", "what", "it", "computes", "operator", "default", "part", "state", "about", "products", "status",
-    "rule", "parameter", "expected", "got", "950", "a3", "a2", "310b", "310p", "910", "310",
+    "rule", "parameter", "expected", "got", "950", "a3", "a2", "310b", "310p", "910", "310", "not", "supported",
 }  # fmt: skip
+
+
+def test_the_demo_has_the_width_of_the_terminal(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("openaclnn.registry", lambda: registry()[:1])
+    for columns, widest in (("80", 80), ("140", 100)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert max(map(len, printed(capsys, "demo"))) == widest
+
+
+def test_columns_go_on_below_themselves() -> None:
+    assert folded("  1  the rule of two words", 20) == "  1  the rule of two\n     words"
+    assert folded("out = a * b * c   if x > 0", 20) == "out = a * b * c\n    if x > 0"
+    prototype = "aclnnStatus f(const aclTensor *self, aclTensor *out);"
+    assert folded(prototype, 40) == "aclnnStatus f(const aclTensor *self,\n  aclTensor *out);"
 
 
 def test_rows_that_have_no_room_are_stacked(monkeypatch: Any) -> None:

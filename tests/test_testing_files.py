@@ -178,8 +178,8 @@ def damages(content: bytes) -> Iterator[bytes]:
     for end in {*range(0, len(content), max(len(content) // 30, 1)), *range(12)}:
         yield content[:end]
     for place in {*range(min(len(content), 64)), *rng.integers(0, len(content), 30).tolist()}:
-        for byte in (0, 0xFF, content[place] ^ (1 << int(rng.integers(8)))):
-            yield content[:place] + bytes([byte]) + content[place + 1 :]
+        byte = (0, 0xFF, content[place] ^ (1 << int(rng.integers(8))))[place % 3]
+        yield content[:place] + bytes([byte]) + content[place + 1 :]
     yield content + b"more"
     yield content[:8] + content
     for _ in range(10):

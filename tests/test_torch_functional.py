@@ -92,9 +92,15 @@ def test_pairs(dtype: torch.dtype, reduction: str) -> None:
 
 
 @by_dtype
-@by_reduction
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_classes(shape: tuple[int, ...], dtype: torch.dtype, reduction: str) -> None:
+def test_classes(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Of FLOAT by every reduction, of other dtypes by one in turn."""
+    turn = (SHAPES.index(shape) + FLOATS.index(dtype)) % len(REDUCTIONS)
+    for reduction in REDUCTIONS if dtype is torch.float32 else REDUCTIONS[turn : turn + 1]:
+        check_classes(shape, dtype, reduction)
+
+
+def check_classes(shape: tuple[int, ...], dtype: torch.dtype, reduction: str) -> None:
     torch.manual_seed(0)
     x, weight = torch.randn(shape).to(dtype), (torch.rand(5) + 0.1).to(dtype)
     positions = shape[:1] + shape[2:] if len(shape) > 1 else ()

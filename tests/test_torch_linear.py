@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import ml_dtypes
@@ -17,7 +18,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS
 from openaclnn.core.interface import Kind
 from openaclnn.operators.linear import SCALED, SOFT_CAP, SOFT_CAP_BACKWARD
-from openaclnn.torch import functional, linear, nn, served, use
+from openaclnn.torch import functional, linear, nn, products, served, use
 
 ROWS, FEATURES, CLASSES = 37, 24, 101
 torch.manual_seed(5)
@@ -85,6 +86,44 @@ def test_values_and_gradients(name: str, rows: int | None) -> None:
             assert own.dtype is dtype
             error, allowed = ((each.double() - known).abs().max() for each in (own, other))
             assert error <= 1.25 * allowed + 2 * torch.finfo(dtype).eps * known.abs().max()
+
+
+@pytest.mark.parametrize("instructions", [True, False])
+def test_16_bits_are_no_further_from_float64_than_pytorchs(
+    instructions: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the norm of what they are off, with the CPU's products of 16 bits or with those of FLOAT; chunks are added up without a rounding in between."""
+    monkeypatch.setattr(products, "_has_instructions", lambda dtype: instructions)
+    monkeypatch.setattr(products, "BLOCK", 10_000)
+    numbers = torch.Generator().manual_seed(3)
+    rows, features, classes = 150, 16, 251
+    x, w, b = (torch.randn(shape, generator=numbers) for shape in ((rows, features), (classes, features), (classes,)))  # fmt: skip
+    target = torch.randint(0, classes, (rows,), generator=numbers)
+    target[::7] = -100
+
+    def of_logits(
+        x: Any, w: Any, target: Any, linear_bias: Any, softcap: float = 0.0, **more: Any
+    ) -> Any:
+        logits = theirs.linear(x, w, linear_bias)
+        logits = torch.tanh(logits / softcap) * softcap if softcap else logits
+        return theirs.cross_entropy(logits, target, **more)
+
+    sides = functional.linear_cross_entropy, of_logits
+    for dtype, options in itertools.product(
+        (torch.bfloat16, torch.float16),
+        ({}, {"reduction": "sum"}, {"reduction": "none"}, {"label_smoothing": 0.1}, {"softcap": 5.0}),
+    ):  # fmt: skip
+
+        def gradients(function: Any, computed: torch.dtype) -> Any:
+            learnt = [(own / 6 if own is w else own).to(dtype).to(computed).requires_grad_() for own in (x, w, b)]  # noqa: B023  # fmt: skip
+            loss = function(*learnt[:2], target, linear_bias=learnt[2], **options)  # noqa: B023
+            outer = torch.linspace(0.5, 2, loss.numel()).to(dtype).to(computed)  # noqa: B023
+            return torch.autograd.grad(loss, learnt, outer.reshape(loss.shape))
+
+        exact = gradients(sides[1], torch.float64)
+        for own, other, known in zip(*(gradients(side, dtype) for side in sides), exact, strict=True):  # fmt: skip
+            error, allowed = ((each.double() - known).norm() for each in (own, other))
+            assert error <= 1.01 * allowed
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -4,6 +4,7 @@ operations, from logits and, chunk by chunk, from a linear layer.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -144,6 +145,18 @@ def assert_like(found: Callable[..., Any], known: Callable[..., Any], learnt: li
 ROWS = torch.from_numpy(np.random.default_rng(5).standard_normal((2, 3, 50))) * 3
 TARGET = torch.arange(6).reshape(2, 3) * 7
 TARGET[0, 1] = -100
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_probability_of_1_has_a_logarithm_of_0(dtype: torch.dtype) -> None:
+    """At every temperature: the class's value is rounded as the largest one is."""
+    numbers = torch.Generator().manual_seed(2)
+    for temperature, classes in itertools.product((1.0, 0.8, 1.3, 0.1), (2, 100, 3000)):
+        x = torch.randn(32, classes, generator=numbers)
+        target = torch.randint(0, classes, (32,), generator=numbers)
+        x[torch.arange(32), target] = x.amax(1) + 100
+        assert functional.selected_log_probs(x.to(dtype), target, temperature).eq(0).all()
+        assert functional.log_probs_and_entropy(x.to(dtype), target, temperature)[0].eq(0).all()
 
 
 @pytest.mark.parametrize(("dtype", "temperature", "beta"), [(torch.float32, 1.0, 0.0), (torch.bfloat16, 0.7, 1.0), (torch.float64, 0.7, 0.25)], ids=str)  # fmt: skip

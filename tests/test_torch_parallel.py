@@ -47,6 +47,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import openaclnn
 import openaclnn.torch as fast
 from openaclnn.torch import functional, nn, parallel
+from openaclnn.torch.adopt import Logits
 from openaclnn.torch.parallel import collectives
 from openaclnn.torch.parallel.sharding import register_rules
 
@@ -567,6 +568,55 @@ def a_head_in_columns(team: Team) -> None:
     parallel.cross_entropy(F.linear(rows, placed[1]), target, weight).backward()
     for own, exact in zip(placed, wide, strict=True):
         assert_near(own.grad.full_tensor(), exact.grad, exact.grad.abs().max() * 4)
+
+
+class Talker(torch.nn.Module):
+    """A language model, as transformers have them: with labels it has a loss."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.body, self.act = torch.nn.Embedding(CLASSES, 6), torch.nn.ELU()
+        self.lm_head = torch.nn.Linear(6, CLASSES, bias=bias)
+
+    def forward(self, words: Tensor, labels: Tensor | None = None) -> Any:
+        logits = self.lm_head(self.act(self.body(words)))
+        if labels is None:
+            return logits
+        shifted = logits.float()[..., :-1, :].contiguous()
+        return F.cross_entropy(shifted.view(-1, CLASSES), labels[:, 1:].flatten()), logits
+
+
+@case
+def a_tensor_parallel_head_of_a_model(team: Team) -> None:
+    """`apply_to` before and after `parallelize_module`: whatever is made of logits, their loss does without them."""
+    words = torch.randint(0, CLASSES, (3, 7), generator=torch.Generator().manual_seed(1))
+    labels = torch.where(words % 3 == 0, -100, words)
+    styles = {"whole": {"output_layouts": Replicate()}, "shards": {"use_local_output": False}}
+    for (way, style), first, bias in itertools.product(styles.items(), (True, False), (True, False)):  # fmt: skip
+        known, model = Talker(bias), Talker(bias)
+        exact, _ = known(words, labels)
+        exact.backward()
+        if first:
+            parallelize_module(model, team.mesh(), {"lm_head": ColwiseParallel(**style)})
+        applied = fast.apply_to(model)
+        assert [each.name for each in applied.replaced] == ["act", "lm_head"]
+        if not first:
+            parallelize_module(model, team.mesh(), {"lm_head": ColwiseParallel(**style)})
+        loss, logits = model(words, labels=labels)
+        assert isinstance(logits, Logits)
+        assert logits.tensor is None
+        assert isinstance(loss, DTensor) is (way == "shards")
+        loss.backward()
+        torch.testing.assert_close(whole(loss), exact)
+        for own, other in zip(model.parameters(), known.parameters(), strict=True):
+            torch.testing.assert_close(whole(own.grad), other.grad)
+        torch.testing.assert_close(whole(logits.materialize()), known(words))
+        torch.testing.assert_close(whole(logits.softmax(-1)), known(words).softmax(-1))
+        assert isinstance(model(words), Tensor)
+        applied.revert()
+        if way == "whole":
+            torch.testing.assert_close(model(words, labels)[0], exact)
 
 
 @case

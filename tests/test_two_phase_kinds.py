@@ -486,7 +486,7 @@ def test_an_executor_runs_once_though_many_threads_come(known: Any) -> None:
 LAYOUTS = ("contiguous", "contiguous", "transposed", "sliced")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(data=st.data())
 def test_sequences_of_calls(data: st.DataObject) -> None:
     """Sizes, dtypes, layouts, scalars and mistakes in any order: each as the oracle says, or refused as ever."""

@@ -18,7 +18,7 @@ from openaclnn.engines.formulas.words import BOUNDS, WORDS, sigmoid
 from openaclnn.engines.machine.host import Machine, machine, written_for
 
 Array = np.ndarray[Any, Any]
-EXACT = {"where", "fma", "abs", "sign", "sqrt", "minimum", "maximum"}
+EXACT = {"where", "fma", "abs", "sign", "sqrt", "minimum", "maximum", "ratio"}
 every_word = pytest.mark.parametrize("word", BOUNDS)
 
 

@@ -55,7 +55,7 @@ def index_page(operators: Iterable[Operator], zh: bool = False) -> str:
         for each in operators
     ]
     label = say("aclnn or PyTorch name, words or part of a formula")
-    field = f'<p><input class="filter" type="search" placeholder="{label}" aria-label="{label}" hidden> <output></output></p>'
+    field = f'<p><input class="filter" type="search" placeholder="{say("name, words, formula")}" aria-label="{label}" hidden> <output></output></p>'
     told = [
         say("All functions that are here, with the name in C and in Python, PyTorch's of the same arguments, and the formula."),
         say("Where PyTorch's has ≈, special values (NaN, infinities, -0) or what overflows may differ from the documents of aclnn."),
@@ -176,7 +176,7 @@ def _checks(operator: Operator, say: Say) -> str:
         (each.number, f"{int(each.status)} `{Status(each.status).name}`", say(each.rule))
         for each in operator.checks
     ]
-    return _table([say("row"), say("status"), say("rule")], lines)
+    return _table([say("number"), say("status"), say("rule")], lines)
 
 
 def _example(operator: Operator, sample: Sample) -> str:

@@ -6,6 +6,7 @@ A page's links are those of its file in the project, so that they lead somewhere
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 import sys
@@ -26,8 +27,25 @@ ROOT_PAGES = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.m
 FOLDERS = {"operators": False, "zh/operators": True}
 """Where operator pages stand, and whether they are Chinese."""
 
+CHINESE = {
+    '<html lang="en"': '<html lang="zh"', 'placeholder="Search"': 'placeholder="搜索"', "Table of contents": "目录",
+    "Back to top": "回到顶部", "Skip to content": "跳到正文", "Copy to clipboard": "复制", "Initializing search": "正在准备搜索",
+    'title="Dark"': 'title="深色"', 'title="Light"': 'title="浅色"', 'title="As the system"': 'title="跟随系统"',
+}  # fmt: skip
+"""What the theme says around a Chinese page."""
+
+NAMED = os.environ.get("SITE_OPERATORS", "").split()
+"""The operators that have pages, by their Python names; without a word, all. Tests look at a few."""
+
 WHICH = "Which function do I need"
 """The page of all operators: a file of the project can name it, not link to it."""
+
+
+def operators() -> list[Any]:
+    """Those that have pages."""
+    return [
+        each for each in openaclnn.registry() if each.python_name in (NAMED or each.python_name)
+    ]
 
 
 def generated() -> dict[str, str]:
@@ -35,11 +53,11 @@ def generated() -> dict[str, str]:
     pages = {
         place: (PROJECT / name).read_text(encoding="utf-8") for place, name in ROOT_PAGES.items()
     }
-    if lacking := [text for operator in openaclnn.registry() for text in missing(operator)]:
+    if lacking := [text for operator in operators() for text in missing(operator)]:
         raise UntranslatedError(*dict.fromkeys(lacking))
     for folder, zh in FOLDERS.items():
-        pages[f"{folder}/index.md"] = index_page(openaclnn.registry(), zh)
-        for operator in openaclnn.registry():
+        pages[f"{folder}/index.md"] = index_page(operators(), zh)
+        for operator in operators():
             pages[f"{folder}/{operator.python_name}.md"] = operator_page(operator, zh)
     return pages
 
@@ -48,7 +66,7 @@ def on_config(config: Any) -> Any:
     """Operators join the navigation where it has their folder; pages that it lacks come last."""
     for folder in FOLDERS:
         section = _section(config.nav, f"{folder}/index.md")
-        section += [{each.name: f"{folder}/{each.python_name}.md"} for each in openaclnn.registry()]
+        section += [{each.name: f"{folder}/{each.python_name}.md"} for each in operators()]
     listed = set(_places(config.nav))
     own = Path(config.docs_dir)
     found = sorted(str(path.relative_to(own).as_posix()) for path in own.rglob("*.md"))
@@ -94,9 +112,11 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Browsers choose fonts and read aloud by a page's language."""
-    chinese = page.file.src_uri.startswith("zh/")
-    return output.replace('<html lang="en"', '<html lang="zh"', 1) if chinese else output
+    """Browsers choose fonts and read aloud by a page's language, and its frame speaks it."""
+    if page.file.src_uri.startswith("zh/"):
+        for english, chinese in CHINESE.items():
+            output = output.replace(english, chinese)
+    return output
 
 
 def on_post_build(config: Any) -> None:
@@ -112,6 +132,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     place = page.file.src_uri
     if place.endswith("operators/index.md") or place.startswith("benchmarks-"):
         page.meta["hide"] = ["toc"]
+    if place == "index.md":
+        page.meta["hide"] = ["navigation", "toc"]
     folder = posixpath.dirname(ROOT_PAGES.get(place, f"docs/{place}"))
     there = {name: site for site, name in ROOT_PAGES.items()}
 

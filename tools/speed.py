@@ -1,8 +1,9 @@
 """The tables of docs/benchmarks.md: speed on large problems from the benchmark's results, each row with the filter that makes it, and what
-small calls cost, from the page of calls that change."""
+small calls cost, from the file of calls that change."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from openaclnn.bench.tables import merged, same_kind
 from openaclnn.bench.timing import Row
 
-__all__ = ["PAGE", "ROWS", "calls_table", "speed_table"]
+__all__ = ["CALLS", "ROWS", "calls_table", "speed_table"]
 
 ROWS = (
     ("ELU backward, from the input", "elu_backward input bandwidth"),
@@ -27,9 +28,9 @@ ROWS = (
 )
 """What a row is called, and the filter."""
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks-calls.md"
+CALLS = Path(__file__).parent.parent / "docs" / "benchmarks-calls.csv"
 KIND = "same"
-"""The kind of calls that the table shows, those that do not change; the page has all."""
+"""The kind of calls that the table shows, those that do not change; the file has all."""
 WAYS = {"arrays": "NumPy arrays", "tensors": "PyTorch's tensors", "torch": "PyTorch itself"}
 
 _DTYPES = {"FLOAT": "F32", "BFLOAT16": "BF16", "FLOAT16": "F16"}
@@ -80,39 +81,21 @@ def _column(
     return f"{heading} ({' / '.join(_DTYPES[name] for name in dtypes)})", cells
 
 
-def calls_table(page: str) -> str:
-    """Markdown, a line an operator: on each machine ours and PyTorch's, allocating and into `out=`."""
+def calls_table(sheet: str) -> str:
+    """Markdown, a line an operator: on each machine ours and PyTorch's, allocating and into `out=`, from a CSV file of calls."""
     cells: dict[str, dict[str, str]] = {}
-    for machine, row in _rows(page):
+    for row in csv.DictReader(sheet.splitlines()):
         dtype, *marks = row["dtype"].split()
         if row["calls"] == KIND and dtype == "FLOAT":
+            machine = row["machine"].replace("(R)", "").replace(" Processor", "")
             for name, title in WAYS.items():
-                if name in row:
-                    told = cells.setdefault(row["operator"], {})
-                    told[f"{machine}: {title}"] = " ".join([_both(row, name), *marks])
+                if row[name]:
+                    told = " / ".join(filter(None, (row[name], row[f"{name} out="])))
+                    heading = f"{machine.removesuffix(', beside PyTorch')}: {title}"
+                    cells.setdefault(row["operator"], {})[heading] = " ".join([told, *marks])
     headings = list(dict.fromkeys(heading for told in cells.values() for heading in told))
     lines = [
         [operator, *(told.get(heading, "-") for heading in headings)]
         for operator, told in cells.items()
     ]
     return _table(["small calls, FLOAT", *headings], lines)
-
-
-def _both(row: dict[str, str], name: str) -> str:
-    return " / ".join(filter(None, (row[name], row.get(f"{name} out=", "")))) or "-"
-
-
-def _rows(page: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """The lines of the tables, with the machine that they stand under."""
-    for section in page.split("\n## ")[1:]:
-        title, _, text = section.partition("\n")
-        machine = (
-            title.replace("(R)", "").removesuffix(", beside PyTorch").replace(" Processor", "")
-        )
-        headings: list[str] = []
-        for line in text.splitlines():
-            cells = [cell.strip() for cell in line.strip("|").split("|")] if line[:1] == "|" else []
-            if cells[:2] == ["operator", "calls"]:
-                headings = cells
-            elif len(cells) == len(headings) and headings and cells[0] != "---":
-                yield machine, dict(zip(headings, cells, strict=True))

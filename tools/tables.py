@@ -1,7 +1,7 @@
 """The tables of the documentation that are made: the operators in README.md, what is supported where in docs/products.md, which of PyTorch's operators
 are replaced in docs/pytorch.md, and speed in docs/benchmarks.md.
 
-`python -m tools.tables` writes the first three from the declarations and that of small calls from its page in docs/, and a test keeps
+`python -m tools.tables` writes the first three from the declarations and that of small calls from its file in docs/, and a test keeps
 them fresh; given files of the benchmark's results, `python -m tools.tables RESULTS.json ...` writes that of large problems too.
 """
 
@@ -13,8 +13,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from openaclnn.core.products import PRODUCTS
 from openaclnn.operators import grouped, registry, support_table
-from tools.speed import PAGE, calls_table, speed_table
+from tools.speed import CALLS, calls_table, speed_table
 
 __all__ = ["README", "SPEED", "SUPPORT", "written"]
 
@@ -31,9 +32,9 @@ def written(results: Sequence[Path] = ()) -> dict[Path, str]:
     """The pages with their tables as they are to be now; large problems only where there are results of them."""
     tables = {
         "operators": (README, operators_table()),
-        "support": (SUPPORT, support_table().markdown()),
+        "support": (SUPPORT, products_table()),
         "replaced operators": (TORCH, replaced_table()),
-        "small calls": (SPEED, calls_table(PAGE.read_text(encoding="utf-8"))),
+        "small calls": (SPEED, calls_table(CALLS.read_text(encoding="utf-8"))),
     }
     if results:
         reports = [json.loads(path.read_text(encoding="utf-8")) for path in results]
@@ -64,6 +65,21 @@ def operators_table() -> str:
         "(`Inplace...`) of what is named are not listed:"
     )
     return "\n".join([said, "", "| family | operators |", "|---|---|", *lines])
+
+
+def products_table() -> str:
+    """What each product supports: a line for operators that agree in all products; the default profile has what any product has."""
+    table = support_table()
+    tags = [product.tag for product in PRODUCTS if not product.is_default]
+    columns = [table.header.index(tag) for tag in tags]
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for row in table.rows:
+        cells = tuple(row[column] for column in columns)
+        alike.setdefault(cells, []).append(row[0].removeprefix("aclnn"))
+    lines = [f"| {' | '.join(tags)} | operators, after `aclnn` |", "|---" * (len(tags) + 1) + "|"]
+    for cells, names in sorted(alike.items(), key=lambda each: -len(each[1])):
+        lines.append(f"| {' | '.join(cells)} | {', '.join(names)} |")
+    return "\n".join(lines)
 
 
 def replaced_table() -> str:

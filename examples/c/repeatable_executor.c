@@ -29,10 +29,11 @@ int main(void)
     CHECK(aclnnSmoothL1LossBackwardGetWorkspaceSize(
         gradOut, self, target, 0, 1.0f, gradInput, &size, &executor));
     CHECK(aclSetAclOpExecutorRepeatable(executor));
+    void *workspace = workspace_of(size);
     for (int i = 0; i < 3; i++) {
         CHECK(aclSetInputTensorAddr(executor, 1, self, inputs[i]));
         CHECK(AclSetOutputTensorAddr(executor, 0, gradInput, results[i])); /* the other spelling */
-        CHECK(aclnnSmoothL1LossBackward(NULL, 0, executor, stream));
+        CHECK(aclnnSmoothL1LossBackward(workspace, size, executor, stream));
     }
     CHECK(aclrtSynchronizeStream(stream));
     CHECK(aclDestroyAclOpExecutor(executor));

@@ -27,9 +27,27 @@ static inline aclrtStream start(void)
     return stream;
 }
 
+static void *workspaces[8];
+static size_t workspaceCount;
+
+/* Workspace for phase two, null where none is needed; finish frees it. */
+static inline void *workspace_of(uint64_t size)
+{
+    void *data = NULL;
+    if (size > 0) {
+        CHECK(workspaceCount < sizeof workspaces / sizeof *workspaces ? ACL_SUCCESS : ACL_ERROR_BAD_ALLOC);
+        CHECK(aclrtMalloc(&data, size, ACL_MEM_MALLOC_HUGE_FIRST));
+        workspaces[workspaceCount++] = data;
+    }
+    return data;
+}
+
 static inline void finish(aclrtStream stream)
 {
     CHECK(aclrtDestroyStream(stream));
+    while (workspaceCount > 0) {
+        CHECK(aclrtFree(workspaces[--workspaceCount]));
+    }
     CHECK(aclrtResetDevice(0));
     CHECK(aclFinalize());
 }
@@ -75,16 +93,6 @@ static inline void release(aclTensor *tensor)
     CHECK(aclGetRawTensorAddr(tensor, &data));
     CHECK(aclDestroyTensor(tensor));
     CHECK(aclrtFree(data));
-}
-
-/* Workspace for phase two; null where none is needed. */
-static inline void *workspace_of(uint64_t size)
-{
-    void *data = NULL;
-    if (size > 0) {
-        CHECK(aclrtMalloc(&data, size, ACL_MEM_MALLOC_HUGE_FIRST));
-    }
-    return data;
 }
 
 #endif

@@ -28,19 +28,19 @@ int main() {
     aclScalar *one = aclCreateScalar(&oneValue, ACL_FLOAT);
     aclScalar *ten = aclCreateScalar(&tenValue, ACL_FLOAT);
 
-    uint64_t size = 0;
+    uint64_t size = 0, size_again = 0;
     aclOpExecutor *times_ten = nullptr, *again = nullptr;
     CHECK(aclnnEluBackwardGetWorkspaceSize(
         gradOutput, one, ten, one, false, self, middle, &size, &times_ten));
-    CHECK(aclnnEluBackwardGetWorkspaceSize(middle, one, ten, one, false, self, last, &size, &again));
+    CHECK(aclnnEluBackwardGetWorkspaceSize(middle, one, ten, one, false, self, last, &size_again, &again));
 
     CHECK(aclrtStreamWaitEvent(second, done));  // before the record: the wait is for the record to come
     std::thread other([&] {
         CHECK(aclrtSetCurrentContext(context));
-        CHECK(aclnnEluBackward(nullptr, 0, again, second));
+        CHECK(aclnnEluBackward(workspace_of(size_again), size_again, again, second));
     });
     other.join();
-    CHECK(aclnnEluBackward(nullptr, 0, times_ten, first));
+    CHECK(aclnnEluBackward(workspace_of(size), size, times_ten, first));
     CHECK(aclrtRecordEvent(done, first));
     CHECK(aclrtSynchronizeStream(second));
     print_floats("after the first stream", middle, 4);

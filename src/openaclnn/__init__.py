@@ -7,6 +7,8 @@ The plain calls below are made from the operators' declarations; `openaclnn.acln
 its C names, `openaclnn.acl` the runtime. Importing this loads NumPy and nothing heavier.
 """
 
+import os as _os
+from importlib import import_module as _import_module
 from typing import Any as _Any
 
 from openaclnn.calls.explain import explain
@@ -74,3 +76,6 @@ __all__ = [
     *(_operator.result_type.__name__ for _operator in _declared() if _operator.result_type),
     *(_python_name(_name) for _names in _FAMILIES.values() for _name in _names),
 ]
+
+if _os.environ.get("OPENACLNN_SANITIZE"):
+    _import_module("openaclnn.sanitizer").watch_as_asked(_os.environ["OPENACLNN_SANITIZE"])

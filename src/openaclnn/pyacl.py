@@ -12,6 +12,7 @@ says what was wrong with it. Every enumerator of the interface is a constant of 
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -60,10 +61,20 @@ def _outward(value: Any) -> Any:
     return value if isinstance(value, _PLAIN) else _table.handle_of(value)
 
 
+def _forward(c_name: str) -> Callable[..., Any]:
+    """The function of `openaclnn.acl`, which may be another one later."""
+
+    @functools.wraps(getattr(_acl, c_name))
+    def function(*arguments: Any, **named: Any) -> Any:
+        return getattr(_acl, c_name)(*arguments, **named)
+
+    return function
+
+
 def _make(prototype: _Prototype) -> Callable[..., Any]:
     """A function of C's under its name in pyACL, with handles as numbers."""
     c_name = prototype.name
-    body: Callable[..., Any] = getattr(_acl, c_name)
+    body = _forward(c_name)
     inputs = [variable for variable in prototype.parameters if not _is_result(variable)]
     handles = [place for place, variable in enumerate(inputs) if _is_object(variable)]
     destroys = c_name.startswith("aclrtDestroy")
@@ -191,7 +202,7 @@ util = _module(
 
 for _name, _c_name in _TOP.items():
     if _name not in globals():
-        globals()[_name] = getattr(_acl, _c_name)
+        globals()[_name] = _forward(_c_name)
 globals().update(_ENUMERATORS)
 
 

@@ -5,6 +5,8 @@ Nothing of openaclnn is imported at the top, and the child is given the text alo
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import inspect
 import json
 import os
@@ -70,7 +72,11 @@ def _main(spec: dict[str, Any]) -> dict[str, Any]:
         return {"import_s": imported, "first_ms": first * 1e3, "again_ms": min(later) * 1e3}
     _seconds(_prepared(spec, spec["warm_shape"]))  # compilation is no part of a call's memory
     call = _prepared(spec, spec["shape"])
-    return {"extra_bytes": _cuda_extra(call) if spec["device"] == "cuda" else _extra(spec, call)}
+    if spec["device"] == "cuda":
+        _seconds(call)
+    elif spec["contender"].endswith(" out="):
+        call()  # touches every page of the output
+    return {"extra_bytes": peak_above(call)}
 
 
 def _prepared(spec: dict[str, Any], shape: list[int]) -> Callable[[], Any]:
@@ -117,10 +123,20 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def _extra(spec: dict[str, Any], call: Callable[[], Any]) -> int:
-    """Peak resident memory during a call above that before it, in bytes; 0 within the noise of a page table."""
-    if spec["contender"].endswith(" out="):
-        call()  # touches every page of the output
+def peak_above(call: Callable[[], Any]) -> int:
+    """Peak memory during a call above that before it, in bytes: PyTorch's on a GPU, else what is resident; 0 within the noise of a page table."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        torch.cuda.synchronize()
+        return int(torch.cuda.max_memory_allocated() - before)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(
+            0
+        )  # what was freed and kept would not be seen to be taken again
     before = _resident("VmRSS")
     try:
         # Linux's high-water mark starts afresh: building the arguments raised it above what a call needs.
@@ -132,18 +148,6 @@ def _extra(spec: dict[str, Any], call: Callable[[], Any]) -> int:
     extra = _resident(peak) - before
     del result
     return max(extra, 0)
-
-
-def _cuda_extra(call: Callable[[], Any]) -> int:
-    cuda = sys.modules["torch"].cuda
-    _seconds(call)
-    cuda.reset_peak_memory_stats()
-    before = cuda.memory_allocated()
-    result = call()
-    cuda.synchronize()
-    extra = int(cuda.max_memory_allocated() - before)
-    del result
-    return extra
 
 
 def _resident(field: str) -> int:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from openaclnn.bench import tables
 from openaclnn.bench.calls import CHANGES
 from openaclnn.bench.tables import Table
-from openaclnn.bench.timing import AGAIN, TOLERATED
 from openaclnn.testing.extras import need
 
 
@@ -65,7 +64,8 @@ def sections(reports: Iterable[dict[str, Any]]) -> Iterator[Section]:
             short[-1] = short[-1]._replace(text=text)
         yield from short
         for table in tables.section_tables(results, page=True):
-            yield Section(3, table.title, prose.get(table.title, "") + table.markdown())
+            # What is said above a table holds for that of the next machine, too.
+            yield Section(3, table.title, prose.pop(table.title, "") + table.markdown())
 
 
 def _text(name: str) -> str:
@@ -76,7 +76,7 @@ def _text(name: str) -> str:
 def _prose() -> dict[str, str]:
     """What the page says above its tables, by their titles."""
     regimes = "\n".join(f"- {regime.name}: {regime.reason}" for regime in CHANGES)
-    marks = {"inexact": tables.INEXACT, "slow": tables.SLOW, "tolerated": TOLERATED, "again": AGAIN}
+    marks = {"inexact": tables.INEXACT, "slow": tables.SLOW}
     parts = _text("page.md").format(regimes=regimes, **marks).removeprefix("# ").split("\n# ")
     return {
         title: f"{text.strip()}\n\n" for title, _, text in (part.partition("\n") for part in parts)

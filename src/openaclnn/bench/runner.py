@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from openaclnn.bench.adoption import adoption_cases
 from openaclnn.bench.calls import call_cases
 from openaclnn.bench.contenders import engine_states
+from openaclnn.bench.linear import linear_cases
 from openaclnn.bench.machine import (
     describe_machine,
     describe_threads,
@@ -28,11 +30,11 @@ from openaclnn.bench.training import MODULE, module_cases, override_cases, step_
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 
 SECONDS = {
-    "speed": 2.5, "elementwise": 2.0, "calls": 0.35, "training": 8.0, "overrides": 0.6, "first-call": 9.0, "memory": 6.0
+    "speed": 2.5, "elementwise": 2.0, "calls": 0.35, "training": 8.0, "modules": 0.8, "overrides": 0.6, "first-call": 9.0, "memory": 6.0
 }  # fmt: skip
 """The sections, and what a case takes on a machine of two cores, at the default number of rounds; another number of threads takes it again."""
 SECTIONS = tuple(SECONDS)
-_OF_TORCH = ("training", "overrides")  # these time openaclnn.torch
+_OF_TORCH = ("training", "modules", "overrides")  # these time openaclnn.torch
 BESIDE, ALONE = "beside PyTorch", "alone"
 
 
@@ -109,7 +111,9 @@ def _cases(section: str, settings: Settings) -> Iterator[Case]:
     elif section == "calls":
         yield from call_cases(dtypes or ((FLOAT,) if quick else FLOATS))
     elif section == "training":
-        yield from (*step_cases(settings.device, dtypes), *module_cases(dtypes))
+        yield from (*step_cases(settings.device, dtypes), *linear_cases(settings.device, dtypes), *module_cases(dtypes))  # fmt: skip
+    elif section == "modules":
+        yield from adoption_cases(dtypes)
     elif section == "overrides":
         yield from override_cases(dtypes)
     else:
@@ -215,7 +219,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     results["elementwise"] = rows(chosen["elementwise"], "elementwise", by_threads)
     calls = steady.rows(chosen["calls"], once, "calls that change")
     large = [case for case in chosen["training"] if case.regime != MODULE]
-    steps = rows(large, "training", by_threads)
+    steps = rows([*large, *chosen["modules"]], "training", by_threads)
     small = [case for case in chosen["training"] if case.regime == MODULE]
     modules = steady.rows(small, by_threads, "modules")
     overrides = steady.rows(chosen["overrides"], by_threads, "operators replaced")

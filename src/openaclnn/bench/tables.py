@@ -228,6 +228,10 @@ def headline_table(results: dict[str, Any]) -> Table:
             number(ours["gbps"], 1), number(ours["of_copy"]), *(number(value, 1) for value in times),
         ])  # fmt: skip
     headings = ["operator", "problem", "threads", "ours", "GB/s", "of a copy", "x NumPy", "x PyTorch"]  # fmt: skip
+    counts = {line[2] for line in lines}
+    if len(counts) == 1:  # the same in every line: said once, which leaves room on narrow terminals
+        headings, lines = [name for name in headings if name != "threads"], [[*line[:2], *line[3:]] for line in lines]  # fmt: skip
+        return Table("", headings, 1, lines, notes=[f"threads: {counts.pop()}"])
     return Table("", headings, 1, lines)
 
 
@@ -346,6 +350,7 @@ def _call_ratio(timed: dict[str, Row], engine: str, peer: str) -> float | None:
 
 def steps_table(rows: Sequence[Row]) -> Table:
     peers = _present(PEERS, [row for row in rows if "median_us" in row])
+    weighed = _present((OURS, *PEERS), [row for row in rows if "extra_bytes" in row])
     lines = []
     for key, group in groupby(
         rows, key=lambda row: (row["operator"], row["regime"], size(row["shape"]), row["dtype"])
@@ -354,12 +359,15 @@ def steps_table(rows: Sequence[Row]) -> Table:
         ours = members[OURS]
         start = [*key[:3], key[3] + " !" * ours["disturbed"]]
         if ours["status"] != "ok":
-            lines.append([*start, ours["status"], *[""] * (1 + 2 * len(peers))])
+            lines.append([*start, ours["status"], *[""] * (1 + 2 * len(peers) + len(weighed))])
             continue
         times = [duration(members[p].get("median_us")) if p in members else "" for p in peers]
         ratios = [number(ours["ratios"][p]) if p in ours["ratios"] else "" for p in peers]
-        lines.append([*start, duration(ours["median_us"]), number(ours["copies"]), *times, *ratios])
+        extra = [members.get(p, {}).get("extra_bytes") for p in weighed]
+        memory = ["" if each is None else f"{each / 2**20:.0f}" for each in extra]
+        lines.append([*start, duration(ours["median_us"]), number(ours["copies"]), *times, *ratios, *memory])  # fmt: skip
     compared = [*peers, *(f"x {peer}" for peer in peers)]
+    compared += [f"{'ours' if side == OURS else side} MiB" for side in weighed]
     headings = ["function", "regime", "shape", "dtype", "ours", "copies", *compared]
     return Table("Forward and backward", headings, 4, lines, notes(rows))
 

@@ -2,14 +2,13 @@
 are and as `openaclnn.torch.enable` replaces them.
 
 A step clears the gradient, computes the loss, and its gradient. Which functions: the workloads that say `TRAINED`, the function's name in
-both, functions of rows of logits that PyTorch has none for (beside PyTorch's operations), and the cross entropy of a linear layer; which modules: those that workloads name in `MODULE`, with a weight for each class and without, where an operator has one; which
-operators: those of the table of replacements, whose arguments are those of our operator's workload, under PyTorch's signature. What steps
+both, and functions of rows of logits that PyTorch has none for (beside PyTorch's operations); which modules: those that workloads name in
+`MODULE`, with a weight for each class and without, where an operator has one; which operators: those of the table of replacements, whose arguments are those of our operator's workload, under PyTorch's signature. What steps
 of modules and replaced operators take is the host's time. Before anything is timed, ours is compared with float64.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import importlib
@@ -37,7 +36,9 @@ from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.operators import registry
 
 OURS, THEIRS = "openaclnn.torch", "torch"
-PEERS = (THEIRS, "torch.compile", "torch.compile dynamic", "liger", "cut-cross-entropy")
+PEERS = (
+    THEIRS, "torch.compile", "torch.compile dynamic", "torch's function", "liger", "cut-cross-entropy", "products"
+)  # fmt: skip
 DRAWN = 1 << 22  # elements
 STEP_SECONDS = 10e-3
 """Steps follow each other for so long: a GPU that has to wait for the first of them does not wait in training."""
@@ -60,15 +61,6 @@ _SHAPES: dict[str, dict[str, tuple[tuple[str, tuple[int, ...]], ...]]] = {
         "pixels": (("21 classes", (32, 21, 512, 512)),),
     },
 }  # fmt: skip
-
-LINEAR = "linear_cross_entropy"
-_LINEAR_SHAPES: dict[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
-    "cpu": (("vocabulary 32k", (1024, 512, 32000)),),
-    "cuda": (
-        ("vocabulary 128k", (8192, 4096, 128256)), ("vocabulary 152k", (4096, 2048, 151936)), ("odd 50257", (16384, 2048, 50257)),
-    ),
-}  # fmt: skip
-"""Tokens, features and words."""
 
 
 class Step:
@@ -129,9 +121,6 @@ def step_cases(device: str, dtypes: Sequence[DType] = ()) -> list[Case]:
     for name, (regime, shape), dtype in itertools.product(OF_LOGITS, rows, dtypes or FLOATS):
         about = name, "forward and backward", regime, shape, dtype.name
         cases.append(Case(*about, functools.partial(_run_of_logits, dtype), f"training {regime}"))
-    for (regime, shape), dtype in itertools.product(_LINEAR_SHAPES[device], dtypes or FLOATS):
-        about = LINEAR, "forward and backward", regime, shape, dtype.name
-        cases.append(Case(*about, functools.partial(_run_linear, dtype), f"training {regime}"))
     return cases
 
 
@@ -139,7 +128,7 @@ def _run_step(operator: Operator, dtype: DType, case: Case, bench: Bench) -> lis
     """In turn with a copy of the input."""
     variable, *others = _large_tensors(operator, dtype, case.shape, bench)
     steps = _steps(case.name, variable, others, bench.torch)
-    return _beside_a_copy(case, dict(steps), variable, bench)
+    return beside_a_copy(case, dict(steps), variable, bench)
 
 
 def _run_of_logits(dtype: DType, case: Case, bench: Bench) -> list[Row]:
@@ -159,7 +148,7 @@ def _run_of_logits(dtype: DType, case: Case, bench: Bench) -> list[Row]:
     if x.is_cuda:
         torch.compiler.reset()
         steps[PEERS[1]] = Step(torch.compile(theirs, dynamic=False), x, [other])
-    return _beside_a_copy(case, steps, x, bench)
+    return beside_a_copy(case, steps, x, bench)
 
 
 def _our_log_probs(x: Any, target: Any) -> Any:
@@ -200,62 +189,16 @@ OF_LOGITS = {
 """Functions of rows of scores, ours and as PyTorch's operations."""
 
 
-def _run_linear(dtype: DType, case: Case, bench: Bench) -> list[Row]:
-    """A linear layer and its loss, with the gradients of inputs and weights, in turn with a copy of its scores."""
-    torch = bench.torch
-    tokens, features, words = case.shape
-    numbers = torch.Generator(bench.device).manual_seed(5)
-    drawn = functools.partial(torch.randn, generator=numbers, device=bench.device)
-    kind = getattr(torch, str(dtype.torch_name))
-    x = (drawn(tokens, features) / features**0.5).to(kind)
-    weight = drawn(words, features).to(kind).requires_grad_()
-    target = torch.randint(0, words, (tokens,), generator=numbers, device=bench.device)
-    scores = torch.zeros(tokens, words, dtype=kind, device=bench.device)
-    steps = dict(_linear_steps(x, [weight, target], torch))
-    return _beside_a_copy(case, steps, scores, bench)
-
-
-def _linear_steps(variable: Any, others: list[Any], torch: Any) -> Iterator[tuple[str, Step]]:
-    from openaclnn.torch import functional
-
-    def of_scores(x: Any, weight: Any, target: Any) -> Any:
-        scores = torch.nn.functional.linear(x, weight)
-        return torch.nn.functional.cross_entropy(scores, target)
-
-    def anew(function: Callable[..., Any]) -> Callable[..., Any]:
-        def loss(x: Any, weight: Any, target: Any) -> Any:
-            if weight.is_leaf:
-                weight.grad = None
-            return function(x, weight, target)
-
-        return loss
-
-    yield OURS, Step(anew(getattr(functional, LINEAR)), variable, others)
-    yield THEIRS, Step(anew(of_scores), variable, others)
-    if variable.is_cuda:
-        torch.compiler.reset()
-        compiled = torch.compile(of_scores, dynamic=False)
-        yield PEERS[1], Step(anew(compiled), variable, others)
-        for peer, module, name in LINEAR_PEERS:
-            with contextlib.suppress(ImportError):
-                function = getattr(importlib.import_module(module), name)
-                yield peer, Step(anew(function), variable, others)
-
-
-LINEAR_PEERS = (
-    (PEERS[3], "liger_kernel.transformers.functional", "liger_fused_linear_cross_entropy"),
-    (PEERS[4], "cut_cross_entropy", "linear_cross_entropy"),
-)
-"""Others' functions of inputs, weights and targets, where they can be imported."""
-
-
-def _beside_a_copy(case: Case, steps: dict[str, Step], variable: Any, bench: Bench) -> list[Row]:
+def beside_a_copy(
+    case: Case, steps: dict[str, Step], variable: Any, bench: Bench, *more: Contender
+) -> list[Row]:
+    """The steps, and what else is timed with them, in turn with a copy of a tensor."""
     torch = bench.torch
     contenders, faults = _tried(steps, torch)
     place = torch.empty_like(variable)
     copying = Contender(COPY, lambda: place.copy_(variable))
     rows, timings = time_contenders(
-        case.about, [*contenders, copying], faults, bench, sample_seconds=STEP_SECONDS
+        case.about, [*contenders, *more, copying], faults, bench, sample_seconds=STEP_SECONDS
     )
     for row in rows:
         timing = timings.get(row["contender"])
@@ -308,7 +251,7 @@ def _steps(name: str, variable: Any, others: list[Any], torch: Any) -> Iterator[
         except ImportError:
             return
         if hasattr(liger, f"liger_{name}"):
-            yield PEERS[3], Step(getattr(liger, f"liger_{name}"), variable, others[:1])
+            yield "liger", Step(getattr(liger, f"liger_{name}"), variable, others[:1])
 
 
 def module_cases(dtypes: Sequence[DType] = ()) -> list[Case]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from openaclnn.operators import find_operator, registry
 from openaclnn.runtime import context as contexts
 from openaclnn.runtime.errors import AclFailure, refuse, report
 
-__all__ = ["connect"]
+__all__ = ["Connection", "connect", "connections", "on_connect"]
 
 _LARGEST_COUNT = 1 << 16
 _LARGEST_TEXT = 4096
@@ -206,6 +207,27 @@ def make_wrapper(
     return wrapper
 
 
+@dataclass
+class Connection:
+    """A function of the core library and its wrapper, which `attach` replaces; `names` is what the first one refers to."""
+
+    prototype: Prototype
+    wrapper: Callable[..., Any]
+    names: dict[str, Any]
+    define: Callable[[Callable[..., Any]], Any]
+
+    def attach(self, wrapper: Callable[..., Any]) -> None:
+        self.define(wrapper)
+        self.wrapper = wrapper
+
+
+connections: dict[str, Connection] = {}
+"""By name, once the core library is there."""
+
+on_connect: list[Callable[[], None]] = []
+"""Called when it is there."""
+
+
 def connect(ffi: Any, lib: Any, digest: str) -> None:
     """Give every function of the core library its wrapper."""
     if digest != glue.digest():
@@ -222,10 +244,14 @@ def connect(ffi: Any, lib: Any, digest: str) -> None:
         names = _names(prototype, conversions)
         wrapper = make_wrapper(prototype, conversions, names)
         # What a wrapper cannot catch, before its first line or while it fails, is a failure too.
-        ffi.def_extern(
+        define = ffi.def_extern(
             name=f"openaclnn_{prototype.name}", error=glue.failure_of(prototype),
             onerror=_late(names["_failed"]),
-        )(wrapper)  # fmt: skip
+        )  # fmt: skip
+        define(wrapper)
+        connections[prototype.name] = Connection(prototype, wrapper, names, define)
+    for listener in on_connect:
+        listener()
 
 
 def _late(failed: Callable[[BaseException], int]) -> Callable[[Any, BaseException, Any], None]:

@@ -53,10 +53,15 @@ class HandleTable:
 
     def handle_of(self, value: Any) -> int:
         """The handle of an object that may have one already."""
-        handle = self._known.get(id(value), 0)
-        if self.objects.get(handle) is not value:
+        handle = self.known(value)
+        if not handle:
             handle = self._known[id(value)] = self.add(value)
         return handle
+
+    def known(self, value: Any) -> int:
+        """The handle of an object, 0 where it has none."""
+        handle = self._known.get(id(value), 0)
+        return handle if self.objects.get(handle) is value else 0
 
     def add_list(self, value: Any, members: Iterable[int]) -> int:
         """A handle of a list, whose end is the end of its members' handles too."""

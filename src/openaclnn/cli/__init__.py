@@ -1,6 +1,6 @@
 """The `openaclnn` command: subcommands are imported when they are asked for, errors become one sentence and an exit status.
 
-`operators.py`, `check.py`, `run.py`, `compare.py`, `golden.py`, `cases.py`, `bench.py`, `demo.py` and `doctor.py` have the subcommands (`COMMANDS`), `say.py`
+`operators.py`, `check.py`, `run.py`, `compare.py`, `golden.py`, `cases.py`, `bench.py`, `demo.py`, `sanitize.py` and `doctor.py` have the subcommands (`COMMANDS`), `say.py`
 prints.
 """
 
@@ -27,7 +27,7 @@ __all__ = ["main"]
 COMMANDS = {
     "list": "operators", "describe": "operators", "support": "operators", "check": "check", "run": "run", "compare": "compare",
     "golden": "golden", "cases": "cases", "bench": "bench", "explorer": "demo", "example": "demo", "doctor": "doctor",
-    "cache": "doctor", "demo": "demo", "warmup": "doctor", "completion": "operators",
+    "cache": "doctor", "demo": "demo", "sanitize": "sanitize", "warmup": "doctor", "completion": "operators",
 }  # fmt: skip
 """The subcommands, each with the module below `openaclnn.cli` that has it under its name."""
 

@@ -166,7 +166,7 @@ class _Summary:
             rank = {cause: (VERDICTS.index(cause[0]), -n) for cause, n in self.repeated.items()}
             order = sorted(self.causes, key=rank.__getitem__)
             rows = [_cause_row(self.repeated[cause], self.causes[cause]) for cause in order]
-            say(table(("cases", "verdict", "operator", "why", "for example"), rows))
+            say(table(("how many", "verdict", "operator", "why", "for example"), rows))
         if self.reasons["another operator"]:
             say(f"`openaclnn list` names the {len(registry())} operators that are here.")
         if self.rules:
@@ -196,7 +196,13 @@ def _row(result: CaseResult) -> tuple[str, ...]:
 
 def _cause_row(count: int, example: CaseResult) -> tuple[str, ...]:
     why = f"{example.why} (rule {example.rule})" if example.rule else example.why
-    return str(count), example.verdict, example.operator, why, f"{example.label} ({example.place})"
+    return (
+        counted(count, "case"),
+        example.verdict,
+        example.operator,
+        why,
+        f"{example.label} ({example.place})",
+    )
 
 
 def _write_manifest(folder: Path, files: tuple[Path, ...], seed: int) -> None:

@@ -147,12 +147,19 @@ def _show(answers: list[dict[str, Any]], as_json: bool, many: bool) -> None:
     if as_json:
         say_json(answers if many else answers[0])
     elif many:
-        columns = ("status", "name", "rule", "parameter", "expected", "got")
+        columns = ("status", "name", "rule", "parameter", "expected", "got", "fix")
         products: dict[tuple[str, ...], list[str]] = {}  # by what they are told
         for each in answers:
             numbered = {"rule": f"{each['row']}: {each['rule']}"} if each.get("rule") else {}
+            others = str(each.get("fix", "")).partition(
+                " does not have the operator; products that have it: "
+            )[2]
+            numbered["fix"] = (
+                f"another product: {others}" if others else ""
+            )  # else what is expected says it
             told = tuple([str((each | numbered).get(name, "")) for name in columns])
-            products.setdefault(told, []).append(each["product"])
+            same = tuple(cell.replace(f" (product {each['product']})", "") for cell in told)
+            products.setdefault(same, []).append(each["product"])
         rows = [(", ".join(tags), *told) for told, tags in products.items()]
         say(table(("products", *columns), rows))
     else:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import click
 
 from openaclnn.cli.operators import file_names
-from openaclnn.cli.say import command_options, keep_apart, progress, say, say_json, table
+from openaclnn.cli.say import command_options, keep_apart, progress, say, say_json, say_text, table
 from openaclnn.core.dtypes import DType, dtype_of_numpy
 from openaclnn.core.writing import HIDDEN, cell_of
 from openaclnn.testing.data.manifest import Expected, described, expected_of
@@ -266,7 +266,7 @@ def _of_one_kind(
 
 
 def _show(comparison: Comparison) -> None:
-    say(str(comparison))
+    say_text(str(comparison))
     if comparison.figures is None:
         return
     figures = [

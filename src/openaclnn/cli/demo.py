@@ -19,7 +19,7 @@ from rich.text import Text
 
 import openaclnn
 from openaclnn.cli.operators import operator_argument
-from openaclnn.cli.say import command_options, rendered, say, say_json
+from openaclnn.cli.say import columns, command_options, rendered, say, say_json
 from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.products import current_product
 from openaclnn.core.writing import write_text
@@ -79,7 +79,7 @@ def _each(operator: Operator, results: Any) -> dict[str, Any]:
 
 
 def _tell(drawn: Any, title: str) -> None:
-    say(rendered(Panel(drawn, title=title, title_align="left"), 100))
+    say(rendered(Panel(drawn, title=title, title_align="left"), min(columns(100), 100)))
 
 
 def _show_a_mistake() -> None:

@@ -11,7 +11,18 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from openaclnn.cli.say import HelpContext, command_options, say, say_json, say_rows, say_text, table
+from openaclnn.cli.say import (
+    WIDEST,
+    HelpContext,
+    coloured,
+    columns,
+    command_options,
+    say,
+    say_json,
+    say_rows,
+    say_text,
+    table,
+)  # fmt: skip
 from openaclnn.core.declare import Operator, Sample, SupportTable
 from openaclnn.core.interface import Kind, Parameter, snake_case
 from openaclnn.core.products import PRODUCTS
@@ -72,7 +83,7 @@ def _matching(texts: Sequence[str]) -> list[tuple[str, Operator]]:
     return found
 
 
-@click.command("list")
+@click.command("list", short_help="List the operators, or those with some words in them.")
 @texts_argument
 @command_options
 def list_operators(texts: tuple[str, ...], as_json: bool) -> None:
@@ -88,7 +99,20 @@ def list_operators(texts: tuple[str, ...], as_json: bool) -> None:
         for family, operator in _matching(texts)
     ]
     header = ("C name", "Python name", "family", "what it computes")
-    say_rows(header, rows, as_json, keys=("name", "python", "family", "summary"))
+    if as_json or columns(WIDEST) >= _LIST_COLUMNS:
+        say_rows(header, rows, as_json, keys=("name", "python", "family", "summary"))
+        return
+    said = ""
+    for name, python, family, summary in rows:
+        if family != said:
+            say(coloured(family, "bold"))
+        said = family
+        say(
+            f"  {name}, {python}"
+            if len(name) + len(python) < columns(WIDEST) - 4
+            else f"  {name},\n  {python}"
+        )
+        say_text(f"      {summary}")
 
 
 @click.command(short_help="Show an operator's page.")
@@ -224,12 +248,14 @@ def read_value(text: str) -> Any:
         return text
 
 
-@click.command()
+@click.command(short_help="Show what each product supports.")
 @texts_argument
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
 @command_options
 def support(texts: tuple[str, ...], markdown: bool, as_json: bool) -> None:
     """Show operator x product x dtype, family by family; of operators with every TEXT in their name, family or summary.
+
+    Where the table has no room, operators that agree stand together.
 
     \b
     Example:
@@ -240,7 +266,31 @@ def support(texts: tuple[str, ...], markdown: bool, as_json: bool) -> None:
     if as_json:
         say_json([dict(zip(support.header, row, strict=True)) for row in support.rows])
     else:
-        say(support.markdown() if markdown else table(support.header, support.rows))
+        roomy = markdown or columns(WIDEST) >= _SUPPORT_COLUMNS
+        shown = support.markdown() if markdown else table(support.header, support.rows)
+        say(shown) if roomy else _say_alike(support)
+
+
+_LIST_COLUMNS = 150
+_SUPPORT_COLUMNS = 160
+"""What the tables of all operators need, to the longest name and sentence."""
+
+
+def _say_alike(support: SupportTable) -> None:
+    """The table for a narrow terminal: the operators that have the same dtypes on every product, and below them the products by dtypes."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, *row in support.rows:
+        names.setdefault(tuple(row), []).append(name)
+    for cells, members in names.items():
+        products: dict[str, list[str]] = {}
+        for tag, cell in zip(support.header[1:], cells, strict=True):
+            products.setdefault(cell, []).append(tag)
+        say_text(", ".join(members))
+        lacking = products.pop("-", [])
+        for cell, tags in products.items():
+            say(f"    {cell}: {', '.join(tags)}")
+        if lacking:
+            say(coloured(f"    not supported: {', '.join(lacking)}", "yellow"))
 
 
 @click.command(short_help="Print what makes a shell complete words.")

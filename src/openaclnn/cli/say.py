@@ -20,7 +20,7 @@ import click
 from openaclnn.core.writing import neutral, without_nan
 
 __all__ = [
-    "HelpContext", "coloured", "columns", "command_options", "counted", "keep_apart", "open_streams", "progress", "rendered", "say", "say_json",
+    "WIDEST", "HelpContext", "coloured", "columns", "command_options", "counted", "keep_apart", "open_streams", "progress", "rendered", "say", "say_json",
     "say_rows", "say_text", "table", "traceback_option",
 ]  # fmt: skip
 
@@ -90,15 +90,18 @@ def table(
         max(_least(cells, place < left), _longest_word(name))
         for place, (name, cells) in enumerate(zip(header, by_column, strict=True))
     ]
-    room = width - _GAP * (len(header) - 1) - sum(least)
-    if room < 0:
+    gap = next(
+        (gap for gap in (_GAP, _GAP - 1) if gap * (len(header) - 1) + sum(least) <= width), None
+    )
+    if gap is None:
         body = _stacked(header, rows, width)
     else:
         # What is left goes to the columns from the first on, as far as they have use for it.
+        room = width - gap * (len(header) - 1) - sum(least)
         for place, (name, cells) in enumerate(zip(header, by_column, strict=True)):
             more = min(max(map(len, (name, *cells))) - least[place], room)
             least[place], room = least[place] + more, room - more
-        body = _side_by_side(header, rows, left, least, joined)
+        body = _side_by_side(header, rows, left, least, joined, gap)
     above = [Text(title, style="bold")] if title else []
     return rendered(Group(*above, body, *(Text(note, style="dim") for note in notes)), width)
 
@@ -116,12 +119,12 @@ def _least(cells: Sequence[str], text: bool) -> int:
 
 
 def _side_by_side(
-    header: Sequence[str], rows: Sequence[Sequence[str]], left: int, least: Sequence[int], joined: bool
+    header: Sequence[str], rows: Sequence[Sequence[str]], left: int, least: Sequence[int], joined: bool, gap: int
 ) -> Any:  # fmt: skip
     from rich import box
     from rich.table import Table
 
-    drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, gap - 2))
     for place, (name, width) in enumerate(zip(header, least, strict=True)):
         drawn.add_column(name, justify="left" if place < left else "right", width=width)
     for row in rows:
@@ -171,8 +174,19 @@ def folded(text: str, width: int) -> str:
     return "\n".join([_folded(line, width) if len(line) > width else line for line in text.split("\n")])  # fmt: skip
 
 
+_COLUMN = re.compile(r"(?<=\S) {2,}(?=\S)")  # blanks between what stands in columns
+
+
 def _folded(line: str, width: int) -> str:
     inside = " " * (len(line) - len(line.lstrip()) + _INDENT)
+    columns = [found.end() for found in _COLUMN.finditer(line)]
+    if columns and columns[-1] <= width // 3:  # the last column goes on below itself
+        inside = " " * columns[-1]
+    elif columns:  # the last column is a line of its own, as the condition of a formula
+        rest = _folded(f"{inside}{_INDENT * ' '}{line[columns[-1] :]}", width)
+        return f"{folded(line[: columns[-1]].rstrip(), width)}\n{rest}"
+    if line.startswith("aclnnStatus "):  # a prototype's parameters stay whole
+        line = re.sub(r"(?<!,) ", "\0", line).replace("\0", " ", 1)
     end = " \\" if line.lstrip().startswith(("openaclnn ", "c++ ")) else ""
     # An option and its value stay together.
     joined = re.sub(r"(?<= --)(\S+) (?=[^-\s])", "\\1\0", line) if end else line

@@ -26,7 +26,7 @@ from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Scalar, Tensor
 
 __all__ = [
-    "Gradient", "OutputSpec", "Operator", "Sample", "SupportTable", "find_operator", "like", "operators_by_kernel", "register", "registry", "stray_target",
+    "Discrepancy", "Gradient", "OutputSpec", "Operator", "Sample", "SupportTable", "find_operator", "like", "operators_by_kernel", "register", "registry", "stray_target",
 ]  # fmt: skip
 
 OutputSpec = tuple[tuple[int, ...], DType]
@@ -76,6 +76,17 @@ class Gradient:
     converted: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Discrepancy:
+    """What products are known to compute against their documents, which we follow: of which calls, and how."""
+
+    products: frozenset[str]  # by tag
+    parameter: str  # that it depends on, by its C name
+    text: str  # behind the product's name
+    applies: Callable[[Call], bool]
+    ignored_targets: bool = False  # and a target is ignoreIndex
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Operator(Interface):
     """One operator: an interface with ordered checks, plan and float64 reference."""
@@ -90,6 +101,7 @@ class Operator(Interface):
     # Arguments as the reference is to see them: what a product accepts without effect, what is converted first.
     seen_by_reference: Callable[[Call], dict[str, Any]] = lambda call: {}
     gradient: Gradient | None = None  # where one operator of the interface computes its derivative
+    discrepancies: tuple[Discrepancy, ...] = ()
     aten: str = (
         ""  # the operator of `torch.ops.aten` that computes the same, special values included
     )

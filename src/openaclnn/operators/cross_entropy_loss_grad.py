@@ -9,7 +9,7 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import NULL, TILING, Check, Violation
-from openaclnn.core.declare import Operator, Sample, like, register
+from openaclnn.core.declare import Discrepancy, Operator, Sample, like, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT64, float_of
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Plan, class_plan, empty_plan
@@ -224,6 +224,23 @@ register(
             {} if forward.computes_zloss(call) else {"lse_square_scale_for_zloss": 0.0}
         ),
         generated=True,
+        discrepancies=(
+            Discrepancy(
+                frozenset({"950"}),
+                "ignoreIndex",
+                "counts targets of a negative ignoreIndex, which its document ignores",
+                lambda call: call["ignoreIndex"] < 0,
+                ignored_targets=True,
+            ),
+            Discrepancy(
+                frozenset({"a3", "a2"}),
+                "ignoreIndex",
+                "compares targets with ignoreIndex as FLOAT, which is exact up to 2^24 alone",
+                lambda call: (
+                    max(abs(call["ignoreIndex"]), call.tensor("logProb").shape[1]) > 1 << 24
+                ),
+            ),
+        ),
         samples=(
             Sample(
                 "document, as intended",

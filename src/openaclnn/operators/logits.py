@@ -53,6 +53,14 @@ def _smoothing_in_range(call: Call) -> Violation | None:
     return None
 
 
+def _gradient_dtype(call: Call) -> Violation | None:
+    dtypes = call.tensor("input").dtype, FLOAT
+    found = call.tensor("gradLoss").dtype
+    if found not in dtypes:
+        return Violation("gradLoss", " or ".join(dtype.name for dtype in dtypes), found.name)
+    return None
+
+
 def _rows_shape(call: Call) -> tuple[int, ...]:
     shape = call.tensor("input").shape
     return shape[:1] + shape[2:]
@@ -70,13 +78,15 @@ def _per_loss(call: Call) -> tuple[tuple[int, ...], ...]:
     return _rows(call) if call.reduction == "none" else ((), (1,))
 
 
-def _checks(loss: str, needed: tuple[str, ...], result: Check) -> tuple[Check, ...]:
+def _checks(
+    loss: str, needed: tuple[str, ...], dtype_of_loss: Check, result: Check
+) -> tuple[Check, ...]:
     """The rules of both, where `loss` is of the loss's shape and `result` is one more."""
     sides = [name for name in ("top", "rest", "topOut", "restOut") if name in needed]
     return (
         checks.not_null("1", *needed),
         checks.dtype_one_of("2", "input", FLOATS),
-        checks.same_dtype("2", loss, "input"),
+        dtype_of_loss,
         *(checks.dtype_one_of("2", name, (FLOAT,)) for name in (*sides, "weightOptional")),
         checks.dtype_one_of("2", "target", (INT64, INT32)),
         checks.reduction_known("3", "reductionOptional"),
@@ -270,7 +280,8 @@ CROSS_ENTROPY = Operator(
     ),
     families=frozenset(),
     checks=_checks(
-        "lossOut", ("input", "target", "lossOut", "topOut", "restOut"), checks.format_is_nd("5", "input")
+        "lossOut", ("input", "target", "lossOut", "topOut", "restOut"), checks.same_dtype("2", "lossOut", "input"),
+        checks.format_is_nd("5", "input"),
     ),
     result=_results,
     plan=_plan,
@@ -336,6 +347,7 @@ CROSS_ENTROPY_GRAD = Operator(
     checks=(
         *_checks(
             "gradLoss", ("gradLoss", "input", "top", "rest", "target", "out"),
+            checks.value_check("2", "gradLoss is of the dtype of input, or FLOAT", _gradient_dtype, INVALID),
             checks.same_dtype("5", "out", "input"),
         ),
         checks.same_shape("5", "out", "input"),

@@ -90,7 +90,7 @@ declare(
     ),
     inputs={"gradOutput": "gradient of the output", "output": "the forward's output"}, output="gradInput", accepts=(*FLOATS, *WIDE),
     compute=promoted, arguments={"output": (FLOAT, [0.1, 0.5, 0.8, 1.0])}, peer="sigmoid_backward", domain=(0.0, 1.0),
-    kernels=(KernelForm("sigmoid_grad", {"y": "output", "dy": "gradOutput"}),),
+    kernels=(KernelForm("sigmoid_grad", {"y": "output", "dy": "gradOutput"}),), aten="sigmoid_backward",
 )  # fmt: skip
 
 declare(

@@ -61,7 +61,7 @@ def _of_tensors(run: Runner, taken: Sequence[int]) -> Runner:
         return run
 
     def run_parts(addresses: Sequence[int], stream: int = 0) -> int:
-        return run([addresses[place] for place in taken], stream)
+        return run(tuple([addresses[place] for place in taken]), stream)
 
     return run_parts
 

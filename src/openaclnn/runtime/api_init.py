@@ -48,6 +48,13 @@ class _Process:
 hold_over_forks(_Process.lock)
 
 
+def is_initialized() -> bool | None:
+    """Whether the process is between `aclInit` or `aclnnInit` and the end of both; None before the first."""
+    if _Process.references or _Process.aclnn_only:
+        return True
+    return False if _Process.finalized else None
+
+
 @returns_status
 def aclInit(configPath: Any = None) -> None:
     """Start the runtime with a JSON file or null; a repeat is counted and gives 100002."""
@@ -56,6 +63,7 @@ def aclInit(configPath: Any = None) -> None:
         if _Process.references == 0:
             config.install(settings)
             _Process.references, _Process.finalized = 1, False
+            config.start_sanitizer()
             return
         if settings != config.current():
             code, expected = (
@@ -112,6 +120,7 @@ def aclnnInit(configPath: Any = None) -> None:
         if _Process.references == 0 and not _Process.aclnn_only:
             config.install(settings)
         _Process.aclnn_only = True
+        config.start_sanitizer()
 
 
 @returns_status

@@ -1,6 +1,6 @@
 """The configuration file of `aclInit`: JSON, of which the keys below are recognised.
 
-    {"err_msg_mode": "0", "openaclnn": {"product": "...", "device": "cpu"}}
+    {"err_msg_mode": "0", "openaclnn": {"product": "...", "device": "cpu", "sanitize": "1"}}
 
 A section that asks for a tool which is not here (dumps, profiling) is refused: a program that waits for files that are
 never written should know. Other keys change nothing that can be seen, and are ignored.
@@ -9,6 +9,7 @@ never written should know. Other keys change nothing that can be seen, and are i
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from openaclnn.core import products, status
 from openaclnn.core.status import AclError
 from openaclnn.runtime.errors import refuse
 
-__all__ = ["current", "device_name", "install", "load"]
+__all__ = ["current", "device_name", "install", "load", "start_sanitizer"]
 
 _LARGEST_FILE = 10 * 1024 * 1024
 _DEEPEST = 100
@@ -115,7 +116,7 @@ def _check(settings: dict[str, Any]) -> None:
     section = settings.get("openaclnn", {})
     if not isinstance(section, dict):
         raise attribute("openaclnn", "an object", section)
-    for key in ("product", "device"):
+    for key in ("product", "device", "sanitize"):
         if not isinstance(section.get(key, ""), str):
             raise attribute(f"openaclnn.{key}", "a string", section[key])
     if "product" in section:
@@ -123,3 +124,19 @@ def _check(settings: dict[str, Any]) -> None:
             products.find_product(section["product"])
         except ValueError as error:
             raise attribute("openaclnn.product", "a known product", error) from None
+    if "sanitize" in section:
+        try:
+            _sanitizer().Settings.parse(section["sanitize"])
+        except ValueError as error:
+            raise attribute("openaclnn.sanitize", "what OPENACLNN_SANITIZE may be", error) from None
+
+
+def start_sanitizer() -> None:
+    """Have the program watched from now on, where the configuration in force asks for it."""
+    asked = _current.get("openaclnn", {}).get("sanitize")
+    if asked:
+        _sanitizer().watch_process(_sanitizer().Settings.parse(asked))
+
+
+def _sanitizer() -> Any:
+    return importlib.import_module("openaclnn.sanitizer")  # which stands above all of this

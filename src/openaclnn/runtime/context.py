@@ -208,6 +208,11 @@ def expect_set_up() -> None:
     _set_up = True
 
 
+def expects_set_up() -> bool:
+    """Whether the process is a C program."""
+    return _set_up
+
+
 def working_context() -> Context:
     """The context the calling thread works in, or the default one of device 0 where it has none, which in a C program fails."""
     context = _current.context

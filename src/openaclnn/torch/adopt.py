@@ -12,7 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -22,16 +22,19 @@ from torch.nn import functional as torch_functional
 from openaclnn.torch import functional, nn
 from openaclnn.torch.dispatch import autocast_dtype, parallel_for
 from openaclnn.torch.kernels import PLAIN
-from openaclnn.torch.private import has_forward_hooks, register_pytree
+from openaclnn.torch.private import TENSOR_PARALLEL_HOOKS, has_forward_hooks, register_pytree
 
 __all__ = ["Applied", "HeadLinear", "Logits", "apply_to", "replacements"]
 
 
 NO_GAIN = frozenset((
-    "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "KLDivLoss", "LeakyReLU", "LogSoftmax", "MultiLabelMarginLoss", "ReLU", "SiLU",
-    "Sigmoid", "Softmax", "Softshrink", "Threshold",
+    "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "KLDivLoss", "LeakyReLU", "LogSoftmax", "MultiLabelMarginLoss", "NLLLoss", "NLLLoss2d", "ReLU",
+    "SiLU", "Sigmoid", "Softmax", "Softshrink", "Threshold",
 ))  # fmt: skip
-"""Modules that PyTorch computes as fast as we do, or faster (docs/pytorch.md has the times): they become ours where `only` names them."""
+"""Modules that PyTorch computes as fast as we do, or faster (`openaclnn bench --section modules`; docs/pytorch.md has the times): they become ours where
+`only` names them."""
+NO_GAIN_ON_GPU = NO_GAIN - {"KLDivLoss"} | {"CELU", "ELU", "LogSigmoid", "Mish", "PReLU", "SELU", "Softplus"}  # fmt: skip
+"""The same of a model on a GPU, where an activation takes no longer than its call, and PyTorch's calls are shorter."""
 
 
 class Replacement(NamedTuple):
@@ -124,7 +127,7 @@ def apply_to(
 ) -> Applied:
     """Let a model's losses and activations be ours, in place, and the head of a language model never make the logits of a training step.
 
-    Modules of exactly PyTorch's types (`replacements`) are replaced, but for those of `NO_GAIN`; `only` and `exclude` name them, one or several, and "HeadLinear" is the head. A submodule whose `forward` takes `labels` and whose
+    Modules of exactly PyTorch's types (`replacements`) are replaced, but for those of `NO_GAIN` or, if the model lies on a GPU, of `NO_GAIN_ON_GPU`; `only` and `exclude` name them, one or several, and "HeadLinear" is the head. A submodule whose `forward` takes `labels` and whose
     `lm_head` or `get_output_embeddings()` is a `Linear` is a language model: in training with labels as a keyword its logits are `Logits`. `heads`
     names other linear layers instead, whose outputs in training are always `Logits`. `memory` and `accumulate` are `linear_cross_entropy`'s.
 
@@ -136,7 +139,8 @@ def apply_to(
     >>> applied.revert()
     """
     applied = Applied()
-    names = _chosen(only, exclude)
+    first = next(model.parameters(), None)
+    names = _chosen(only, exclude, NO_GAIN_ON_GPU if first is not None and first.is_cuda else NO_GAIN)  # fmt: skip
     layers = {} if heads is None else _layers(model, [heads] if isinstance(heads, str) else heads)
     table = {theirs: ours for theirs, ours in replacements().items() if theirs.__name__ in names}
     for name, module in model.named_modules():
@@ -160,7 +164,9 @@ def _layers(model: torch.nn.Module, names: Iterable[str]) -> dict[str, torch.nn.
     return {name: each for name, each in found.items() if not isinstance(each, HeadLinear)}
 
 
-def _chosen(only: Iterable[str] | None, exclude: Iterable[str]) -> set[str]:
+def _chosen(
+    only: Iterable[str] | None, exclude: Iterable[str], no_gain: frozenset[str]
+) -> set[str]:
     names = {"HeadLinear", *(each.__name__ for each in replacements())}
 
     def known(asked: Iterable[str]) -> set[str]:
@@ -171,7 +177,7 @@ def _chosen(only: Iterable[str] | None, exclude: Iterable[str]) -> set[str]:
             )
         return asked
 
-    return (names - NO_GAIN if only is None else known(only)) - known(exclude)
+    return (names - no_gain if only is None else known(only)) - known(exclude)
 
 
 # Language models.
@@ -223,9 +229,19 @@ def _unfit(head: torch.nn.Module) -> str | None:
         return None
     if type(head) is not torch.nn.Linear:
         return "it is a class derived from Linear"
+    if is_tensor_parallel(head):
+        return None
     if "forward" in vars(head) or has_forward_hooks(head):
         return "it has hooks, which look at logits"
     return None if type(head.weight) in PLAIN else "its weights are no plain tensor"
+
+
+def is_tensor_parallel(head: Any) -> bool:
+    """Whether `parallelize_module` has divided a layer's classes among processes, and nobody else was put around it."""
+    if parallel_for(head.weight) is None or "forward" in vars(head) or has_forward_hooks(head, TENSOR_PARALLEL_HOOKS):  # fmt: skip
+        return False
+    parts = [own.placements for own in (head.weight, head.bias) if own is not None]
+    return all(sum(each.is_shard(0) for each in own) == 1 and not any(each.is_partial() or each.is_shard(1) for each in own) for own in parts)  # fmt: skip
 
 
 def _head_says(head: Any) -> str:
@@ -258,9 +274,11 @@ class HeadLinear(torch.nn.Linear):
         return super().__call__(input, *loss)
 
     def forward(self, input: Tensor, target: Any = None, scale: float = 1.0, options: Any = None) -> Tensor:  # fmt: skip
+        divided = is_tensor_parallel(self)
         if target is None:
-            return super().forward(input)
-        if parallel_for(self.weight) is not None:
+            lazy = self.deferred and self.training and divided
+            return Logits(self, input, autocast_dtype(input)) if lazy else super().forward(input)  # type: ignore[return-value]
+        if parallel_for(self.weight) is not None and not divided:
             raise RuntimeError(
                 "the weights of a head are in shards where its loss is computed: compute it in the model's forward, "
                 "or let the head have a fully_shard of its own"
@@ -273,10 +291,14 @@ class HeadLinear(torch.nn.Linear):
         )
 
     def _calls_are_its_own(self) -> bool:
-        """Whether nobody was put around it since who waits for logits: hooks, or the shards of a tensor-parallel layer. FSDP's hooks gather weights."""
+        """Whether nobody was put around it since who waits for logits. FSDP's hooks gather weights; those of a tensor-parallel layer are called, and `forward` gives
+        the logits that are not computed."""
         sharded = sys.modules.get("torch.distributed.fsdp")
         if isinstance(self, getattr(sharded, "FSDPModule", ())):
-            return True
+            placements = getattr(
+                self.weight, "placements", ()
+            )  # divided once, or among tensor-parallel processes, too
+            return sum(not each.is_replicate() for each in placements) <= 1
         return type(self.weight) in PLAIN and "forward" not in vars(self) and not has_forward_hooks(self)  # fmt: skip
 
     def __repr__(self) -> str:
@@ -295,6 +317,9 @@ class Logits:
     autocast: Any  # the dtype to which the layer would have cast its input, or None
     steps: tuple[Any, ...] = ()
     tensor: Tensor | None = None
+    recorded: bool = field(
+        default_factory=torch.is_grad_enabled
+    )  # whether autograd would know the tensor, whoever asks for it, and when
 
     @property
     def shape(self) -> torch.Size:
@@ -325,12 +350,16 @@ class Logits:
         return f"Logits(shape={tuple(self.shape)}, dtype={self.dtype}{known})"
 
     def materialize(self) -> Tensor:
-        """The tensor, which autograd knows."""
+        """The tensor as the layer would have computed it, which autograd knows then, be it asked for where nothing is recorded."""
         if self.tensor is None:
-            with self._cast(self.autocast):
-                tensor = torch.nn.Linear.__call__(self.head, self.input)
-            for name, *number in self.steps:
-                tensor = getattr(tensor, name)(*number)
+            # The hooks of a tensor-parallel head have been called: what they do with logits is among the steps.
+            divided = parallel_for(self.input) is not None
+            layer = torch.nn.Linear.forward if divided else torch.nn.Linear.__call__
+            with torch.inference_mode(not self.recorded and torch.is_inference_mode_enabled()), torch.set_grad_enabled(self.recorded):  # fmt: skip
+                with self._cast(self.autocast):
+                    tensor = layer(self.head, self.input)
+                for name, *number in self.steps:
+                    tensor = getattr(tensor, name)(*number)
             self.tensor = tensor
         return self.tensor
 
@@ -341,12 +370,17 @@ class Logits:
     # What is kept in mind.
 
     def _like(self, input: Tensor) -> Logits:
-        return Logits(self.head, input, self.autocast, self.steps)
+        return Logits(self.head, input, self.autocast, self.steps, None, self.recorded and torch.is_grad_enabled())  # fmt: skip
 
     def _then(self, *step: Any) -> Any:
         if self.tensor is not None or not all(isinstance(each, (int, float)) for each in step[1:]):
             return getattr(self.materialize(), step[0])(*step[1:])
-        return Logits(self.head, self.input, self.autocast, (*self.steps, step))
+        return self._with(*step)
+
+    def _with(self, *step: Any) -> Logits:
+        after = self._like(self.input)
+        after.steps += (step,)
+        return after
 
     def float(self) -> Any:
         return self._then("float")
@@ -369,6 +403,35 @@ class Logits:
             if arguments[0] in (self.dtype, self.device):
                 return self
         return self.materialize().to(*arguments, **named)
+
+    @property
+    def placements(self) -> Any:
+        """Of DTensors: in the classes' parts at first."""
+        if parallel_for(self.input) is None:
+            raise AttributeError("Logits have no placements")
+        from torch.distributed.tensor import Shard
+
+        moves = [step[2] for step in self.steps if step[0] == "redistribute"]
+        last = self.ndim - 1
+        parts = [Shard(last) if each.is_shard(0) else each for each in self.head.weight.placements]
+        return moves[-1] if moves else tuple(parts)
+
+    def redistribute(self, device_mesh: Any = None, placements: Any = None, **named: Any) -> Any:
+        mesh = getattr(self.head.weight, "device_mesh", None)
+        if self.tensor is not None or placements is None or device_mesh not in (None, mesh):
+            whole: Any = self.materialize()
+            return whole.redistribute(device_mesh, placements, **named)
+        return self._with("redistribute", None, tuple(placements))
+
+    def to_local(self, **named: Any) -> Any:
+        if (
+            self.tensor is None
+            and not named
+            and all(each.is_replicate() for each in self.placements)
+        ):
+            return self._with("to_local")
+        whole: Any = self.materialize()
+        return whole.to_local(**named)
 
     def contiguous(self) -> Any:
         return self if self.tensor is None else self.tensor.contiguous()
@@ -434,6 +497,7 @@ class Logits:
         if (
             applied is None
             or not rows
+            or self._divides_rows()
             or reverted
             or return_z_loss
             or size_average is not None
@@ -449,11 +513,23 @@ class Logits:
         narrow = self.input.dtype in (torch.float16, torch.bfloat16)
         widened = self.input.dtype if narrow and self.dtype is torch.float32 else None
         with self._cast(self.autocast or widened):
-            return self.head(self.input, target, scale, options)
+            if parallel_for(self.input) is None:
+                return self.head(self.input, target, scale, options)
+            # By no hook: those of a tensor-parallel head are for logits.
+            loss = self.head.forward(self.input, target, scale, options)
+            return loss.to_local() if ("to_local",) in self.steps else loss
+
+    def _divides_rows(self) -> bool:
+        """Whether somebody wants other processes to have other rows of a tensor-parallel head's logits."""
+        if parallel_for(self.input) is None:
+            return False
+        last = self.ndim - 1
+        whole = all(each.is_replicate() or each.is_shard(last) or each.is_shard(-1) for each in self.placements)  # fmt: skip
+        return not (whole and is_tensor_parallel(self.head))
 
     def _scale_and_cap(self) -> tuple[Any, Any] | None:
         """The steps as a factor, and a cap on the logits (0 for none) by tanh; None if they are something else."""
-        steps = [step for step in self.steps if step != ("float",)]
+        steps = [step for step in self.steps if step[0] not in ("float", "redistribute", "to_local")]  # fmt: skip
         cap = 0.0
         if len(steps) >= 3 and [step[0] for step in steps[-3:]] == ["__truediv__", "tanh", "__mul__"]:  # fmt: skip
             cap = steps[-1][1]
@@ -500,6 +576,9 @@ del _name
 # FSDP looks for tensors in a module's outputs, whose gradients tell it that backward begins: walking through data classes or pytrees, it finds hidden states.
 register_pytree(
     Logits,
-    lambda logits: ([logits.input, logits.tensor], (logits.head, logits.autocast, logits.steps)),
-    lambda tensors, rest: Logits(rest[0], tensors[0], rest[1], rest[2], tensors[1]),
+    lambda logits: (
+        [logits.input, logits.tensor],
+        (logits.head, logits.autocast, logits.steps, logits.recorded),
+    ),
+    lambda tensors, rest: Logits(rest[0], tensors[0], rest[1], rest[2], tensors[1], rest[3]),
 )

@@ -26,7 +26,7 @@ def _sum(x: Any, rest: Any = None) -> Any:
 
 
 WORDS: dict[str, Callable[..., Any]] = {
-    "+": python.add, "-": python.sub, "*": python.mul, "/": python.truediv, "neg": python.neg,
+    "+": python.add, "-": python.sub, "*": python.mul, "/": python.truediv, "ratio": python.truediv, "neg": python.neg,
     "<": python.lt, "<=": python.le, ">": python.gt, ">=": python.ge, "==": python.eq, "!=": python.ne,
     "&": python.and_, "|": python.or_, "~": python.invert, "fma": lambda x, y, z: x * y + z,
     **{

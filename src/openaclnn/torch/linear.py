@@ -19,7 +19,7 @@ from torch.nn import functional as torch_functional
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.operators.linear import SCALED, SOFT_CAP, SOFT_CAP_BACKWARD
+from openaclnn.operators.linear import SOFT_CAP, SOFT_CAP_BACKWARD
 from openaclnn.torch.counts import FUNCTIONS
 from openaclnn.torch.dispatch import (
     autocast_dtype,
@@ -31,6 +31,7 @@ from openaclnn.torch.dispatch import (
 )
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import forward_mode, transformed
+from openaclnn.torch.products import input_gradient_into, logits_into, plus_weight_gradient, scaled
 
 __all__ = [
     "MOST_ROWS", "PARTS", "SINGLES", "Layer", "Sums", "Tensors", "as_autocast", "by_chunks", "capped", "check_shapes", "counted_targets",
@@ -38,7 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 _FORWARD, _BACKWARD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
-_scaled, _soft_cap, _soft_cap_backward = map(Kernel, (SCALED, SOFT_CAP, SOFT_CAP_BACKWARD))
+_soft_cap, _soft_cap_backward = map(Kernel, (SOFT_CAP, SOFT_CAP_BACKWARD))
 SINGLES = frozenset((torch.float32, torch.float16, torch.bfloat16))
 _count = FUNCTIONS["linear_cross_entropy"]
 PARTS = 4  # chunks at least, unless the caller allows more memory
@@ -103,7 +104,8 @@ def linear_cross_entropy(
     sums count. `zloss_scale` is as in `cross_entropy`; `softcap` makes logits softcap * tanh(logits / softcap). `token_weight`, of the targets'
     shape, multiplies the losses; "mean" divides by the sum of the weights of what counts, or by the `denominator`, if one is given: the
     number of tokens in all parts of a batch, say. `memory` is how many bytes a chunk of logits may take; by
-    default a quarter of all logits or, if that is more, what the 16-bit gradient of weights takes later, of 4,096 rows at most. That gradient is added up in FLOAT, in as many bytes; `accumulate=linear_weight.dtype` saves them.
+    default a quarter of all logits or, if that is more, what the 16-bit gradient of weights takes later, of 4,096 rows at most. That gradient is added up in FLOAT, in as many bytes; `accumulate=linear_weight.dtype` saves
+    them. BFLOAT16 rows that are twice the features at most are one chunk, which takes no more than those sums.
 
     >>> linear_cross_entropy(torch.ones(3, 2), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 1, 2]))
     tensor(1.2181)
@@ -401,7 +403,7 @@ class Sums(NamedTuple):
         if factor is not None:
             factor = factor.float()
         if factor is not None and self.of_input is not None:
-            _scaled.into(self.of_input, self.of_input, factor)
+            scaled.into(self.of_input, self.of_input, factor)
         if self.scale is not None:
             factor = self.scale if factor is None else self.scale * factor
         return self.of_input, *(self._rounded(each, factor) for each in self[1:3])
@@ -414,7 +416,7 @@ class Sums(NamedTuple):
         if factor is None:
             return total if fits else total.to(self.dtype, copy=True)
         rounded = total if fits else torch.empty_like(total, dtype=self.dtype)
-        _scaled.into(rounded, total, factor)
+        scaled.into(rounded, total, factor)
         return rounded
 
 
@@ -442,7 +444,7 @@ class Layer:
     ) -> None:  # fmt: skip
         """`ahead` chunks of logits stay as they are while the next ones are computed."""
         self.input, self.linear_weight, self.bias, self.wanted = input, linear_weight, bias, wanted
-        self.softcap, self.accumulated, self.classes = softcap, accumulated, linear_weight.shape[0]
+        self.softcap, self.classes = softcap, linear_weight.shape[0]
         self.short = input.dtype is not torch.float32
         self.pitch = pitch = _pitch(self.classes, self.short and input.is_cuda)
         more = pitch - self.classes
@@ -452,9 +454,14 @@ class Layer:
         self.held = 1 + ahead
         self.uncapped = bool(softcap) and any(wanted)
         buffers = self.held * (1 + self.uncapped)
-        # The 16-bit gradient of weights that are added up in FLOAT takes its memory when chunks have left theirs: so many rows of logits.
+        # The 16-bit gradient of weights that are added up in FLOAT takes its memory when chunks have left theirs: so many rows of logits. Twice as many
+        # take no more than the FLOAT sums and those: if these are all, BFLOAT16 has nothing to add up.
         spare = input.shape[1] // buffers if self.short and accumulated and wanted[1] else 0
-        self.step = _chunk_rows(len(input), buffers * pitch * input.dtype.itemsize, memory, rows, spare)  # fmt: skip
+        alone = input.dtype is torch.bfloat16 and not ahead
+        self.step = len(input)
+        if not alone or memory or rows or len(input) > 2 * spare:
+            self.step = _chunk_rows(len(input), buffers * pitch * input.dtype.itemsize, memory, rows, spare)  # fmt: skip
+        self.accumulated = accumulated and not (alone and self.step == len(input))
         self.memory = input.new_empty(buffers, self.step, pitch)
         self.of_input: Any = None
         self.of_weight: Any = None
@@ -468,10 +475,7 @@ class Layer:
         for turn, (begin, end) in enumerate(itertools.pairwise([*range(0, rows, self.step), rows])):
             x, whole = self.input[begin:end], self.memory[turn % self.held, : end - begin]
             product = self._product_of(begin, end) if self.uncapped else whole
-            if self.bias is None:
-                torch.mm(x, self.linear_weight.t(), out=product)
-            else:
-                torch.addmm(self.bias, x, self.linear_weight.t(), out=product)
+            logits_into(product, x, self.linear_weight, self.bias)
             if self.softcap:
                 _soft_cap.into(whole, product, self.softcap)
             yield begin, end, whole
@@ -489,9 +493,9 @@ class Layer:
         if columns != self.pitch:
             gradient[:, self.classes :] = 0  # what is no number there would spread
         if self.of_input is not None:
-            _product(self.of_input[begin:end], gradient, self.linear_weight, scale)
+            input_gradient_into(self.of_input[begin:end], gradient, self.linear_weight, scale)
         if self.wanted[1]:
-            self.of_weight = _plus_product(self.of_weight, gradient.t(), self.input[begin:end], self.accumulated)  # fmt: skip
+            self.of_weight = plus_weight_gradient(self.of_weight, gradient, self.input[begin:end], self.accumulated)  # fmt: skip
         if self.wanted[2]:
             part = gradient.sum(0, dtype=torch.float32)
             self.of_bias = part if self.of_bias is None else self.of_bias.add_(part)
@@ -506,7 +510,7 @@ def _chunks(
     """The loss, and the gradients that are wanted of inputs, weights and bias: of the loss itself, or, with a number for each row, of their losses."""
     input, linear_weight, bias, target, weight, token_weight, denominator = tensors
     layer = Layer(input, linear_weight, bias, wanted, options.softcap, options.memory, options.rows, options.accumulated)  # fmt: skip
-    rows, classes, dtype = input.shape[0], layer.classes, input.dtype
+    rows, classes = input.shape[0], layer.classes
     scale = None  # of sums, which is a number on the device
     if options.reduction == "mean" and gradient is None:
         if denominator is None:
@@ -518,13 +522,12 @@ def _chunks(
     if columns != classes:
         factors = None if factors is None else torch_functional.pad(factors, (0, columns - classes))
         target = torch.where(target < classes, target, options.ignored)
-    shares = gradient if gradient is not None else input.new_ones(rows)
+    shares = torch.ones(rows, device=input.device) if gradient is None else gradient.float()
     if token_weight is not None:
-        shares = shares * token_weight
-    if scale is not None and not layer.short:
-        # FLOAT's digits bear it; sums of 16 bits are scaled before they are rounded.
+        shares = shares * token_weight.float()
+    if scale is not None and input.dtype is not torch.float16:
+        # In FLOAT16 small numbers would be lost: its sums are scaled before they are rounded.
         shares, scale = shares * scale, None
-    shares = shares.to(dtype)
     losses = torch.empty(rows, dtype=torch.float32, device=input.device)
     for begin, end, whole in layer:
         t = target[begin:end]
@@ -561,29 +564,6 @@ def exact_losses(
     if zloss_scale:
         losses = losses + zloss_scale * (top + rest).square()
     return torch.where(counted, losses, 0.0)
-
-
-def _product(out: Any, left: Any, right: Any, scale: Any) -> None:
-    """left @ right into a place, scaled before it is rounded where the device allows it."""
-    if scale is None:
-        torch.mm(left, right, out=out)
-    elif left.is_cuda:
-        _scaled.into(out, torch.mm(left, right, out_dtype=torch.float32), scale)
-    else:
-        torch.mm(left, right, out=out)
-        _scaled.into(out, out, scale)
-
-
-def _plus_product(total: Any, left: Any, right: Any, wide: bool) -> Any:
-    """total + left @ right, in FLOAT where that is asked for, in the memory of the total, which is nothing at first."""
-    if not wide or left.dtype is torch.float32:
-        return torch.mm(left, right) if total is None else total.addmm_(left, right)
-    if not left.is_cuda:
-        product = torch.mm(left, right).float()
-        return product if total is None else total.add_(product)
-    if total is None:
-        return torch.mm(left, right, out_dtype=torch.float32)
-    return torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
 
 
 # For graphs: what PyTorch compiles, exports or transforms.

@@ -159,9 +159,16 @@ def graph_break() -> None:
 _HOOKS = "_forward_hooks", "_forward_pre_hooks"
 
 
-def has_forward_hooks(module: torch.nn.Module) -> bool:
-    """Whether somebody asked to be called around a module's `forward`; yes, where it cannot be asked."""
-    return any(getattr(module, name, True) for name in _HOOKS)
+def has_forward_hooks(module: torch.nn.Module, of: str | None = None) -> bool:
+    """Whether somebody asked to be called around a module's `forward`, by hooks that others than a module of that name made; yes, where it cannot be asked."""
+    hooks = [getattr(module, name, None) for name in _HOOKS]
+    if None in hooks:
+        return True
+    return any(getattr(hook, "__module__", "") != of for each in hooks for hook in each.values())  # type: ignore[union-attr]
+
+
+TENSOR_PARALLEL_HOOKS = "torch.distributed.tensor._api"
+"""Whose hooks around a layer make its inputs DTensors, and of its outputs what its plan says; where it has another name, a tensor-parallel head computes its logits."""
 
 
 def register_pytree(kind: type, taken_apart: Any, put_together: Any) -> bool:

@@ -18,6 +18,7 @@ from openaclnn.engines.formulas.words import (
     minimum,
     normal_cdf,
     normal_pdf,
+    ratio,
     where,
 )
 from openaclnn.engines.formulas.words import (
@@ -228,7 +229,7 @@ def _more(x: Value, e: Value) -> Value:
 def mish(x: Value) -> Value:
     e = exp(-abs(x))
     upper = _upper(x, e)
-    return x * (upper / (upper + _more(x, e)))
+    return x * ratio(upper, upper + _more(x, e))
 
 
 @formula
@@ -237,8 +238,8 @@ def mish_backward(gradient: Value, x: Value) -> Value:
     upper = _upper(x, e)
     whole = upper + _more(x, e)
     # sigmoid(x) (1 - t^2), of t = tanh(log1p(e^x))
-    slope = 4.0 * e * (1.0 + e) * where(x > 0, e, 1.0) / (whole * whole)
-    return gradient * fma(x, slope, upper / whole)
+    slope = ratio(ratio(4.0 * e * (1.0 + e) * where(x > 0, e, 1.0), whole), whole)
+    return gradient * fma(x, slope, ratio(upper, whole))
 
 
 # GELU.
@@ -264,7 +265,7 @@ def _rest_of_slope(x: Value) -> Value:
 
 def _rest(x: Value, v: Value) -> Value:
     """What x _slope(x) loses when it is rounded to v."""
-    return fma(x, _slope(x), -v) + x * _rest_of_slope(x)
+    return fma(x, _rest_of_slope(x), fma(x, _slope(x), -v))
 
 
 def _gelu(x: Value, tanh: bool) -> Value:

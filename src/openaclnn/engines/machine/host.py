@@ -10,11 +10,14 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
+from openaclnn.core.dtypes import BFLOAT16, FLOAT16, DType
+
 __all__ = [
     "LINE",
     "Machine",
     "last_cache",
     "machine",
+    "multiplies",
     "on_arm",
     "this_machine",
     "vectors_of",
@@ -76,6 +79,17 @@ def this_machine() -> Machine:
     if features.get("avx512f"):
         return Machine(16, 32, False, half, fma)
     return Machine(8 if features.get("avx2") else 4, 16, False, half, fma)
+
+
+_OF_PRODUCTS = {
+    BFLOAT16: ("bf16", "avx512bf16", "amx-bf16"), FLOAT16: ("fullfp16", "avx512fp16", "amx-fp16"),
+}  # fmt: skip
+
+
+def multiplies(dtype: DType) -> bool:
+    """Whether this CPU has instructions for matrix products of a dtype of 16 bits."""
+    features = dict(llvm.get_host_cpu_features())
+    return any(features.get(name) for name in _OF_PRODUCTS[dtype])
 
 
 _USUAL_CACHE = 1 << 25  # bytes, where the system does not say

@@ -29,7 +29,7 @@ def _two_phase(built: Built) -> tuple[int, str]:
     name = built.operator.name
     status, size, executor = getattr(aclnn, f"{name}GetWorkspaceSize")(*built.values)
     if status == 0:
-        status = getattr(aclnn, name)(None, size, executor, None)
+        status = getattr(aclnn, name)(bytearray(size) or None, size, executor, None)
     if status == 0:
         status = acl.aclrtSynchronizeStream(None)
     return int(status), "" if status == 0 else str(acl.aclGetRecentErrMsg())

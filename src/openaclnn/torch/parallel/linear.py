@@ -59,6 +59,7 @@ from openaclnn.torch.parallel.cross_entropy import (
 from openaclnn.torch.parallel.dtensors import Layout
 from openaclnn.torch.parallel.groups import known_group
 from openaclnn.torch.private import uncompiled
+from openaclnn.torch.products import input_gradient
 
 __all__ = ["linear_cross_entropy"]
 
@@ -335,7 +336,9 @@ class _Pipeline:
         self.added()
         self.added = lambda: None
         if self.of_input is not None:
-            added = begun(_wide_product(whole, layer.linear_weight, self.asked.accumulated), ReduceOp.SUM, self.group)  # fmt: skip
+            dtype = torch.float32 if self.asked.accumulated else whole.dtype
+            product = input_gradient(whole, layer.linear_weight).to(dtype)
+            added = begun(product, ReduceOp.SUM, self.group)
             self.added = lambda: self._write(rows, added())
 
     def _write(self, rows: slice, total: Tensor) -> None:
@@ -344,14 +347,6 @@ class _Pipeline:
     def finish(self) -> None:
         self.summed()
         self.added()
-
-
-def _wide_product(left: Tensor, right: Tensor, wide: bool) -> Tensor:
-    """In FLOAT where that is asked for."""
-    if left.is_cuda and wide and left.dtype is not torch.float32:
-        return torch.mm(left, right, out_dtype=torch.float32)
-    product = torch.mm(left, right)
-    return product.float() if wide else product
 
 
 def _composed(tensors: Tensors, asked: _Asked) -> Any:

@@ -58,6 +58,21 @@ def is_power_times_number(node: Node) -> bool:
     return power.what == "exp" and power is not node and power.of[0].kind == "Row" and "c" not in node.of[1].axes  # fmt: skip
 
 
+def is_of_one_class(node: Node) -> bool:
+    """Whether a number, and not a truth value, is computed of a class's and of numbers alone."""
+    if node.what == "at":
+        return node.of[0].kind == "Row"
+    plain = [one for one in node.of if not is_number(one)]
+    return (
+        node.what in ("+", "-", "*", "/", "neg") and len(plain) == 1 and is_of_one_class(plain[0])
+    )
+
+
+def is_number(node: Node) -> bool:
+    """Whether a value is computed of the call's numbers alone."""
+    return node.what in ("number", "constant") or (node.what in OPERATORS and all(map(is_number, node.of)))  # fmt: skip
+
+
 def is_count(node: Node) -> bool:
     """Whether a total is of 1 and 0, which FLOAT adds up exactly."""
     chosen = node.of[0]
@@ -475,7 +490,8 @@ class Passes:
         if node.what == "log" and node.of[0].sums_powers:
             # Of 1 and more: what is more than 1 has all digits that FLOAT shows, for a third of the time.
             return log1p_32(self.code, (operands[0] - 1.0).to("f32")).to("f64")
-        if node.what in OPERATORS or node.what in Words64.WIDE:
+        # A class's value is rounded as all are, so that what is the largest is equal to that.
+        if (node.what in OPERATORS or node.what in Words64.WIDE) and not is_of_one_class(node):
             return self._computed(self.words64, node, operands)
         return self._computed(self.words, node, [one.to("f32") for one in operands]).to("f64")
 

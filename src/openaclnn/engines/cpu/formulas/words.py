@@ -157,6 +157,9 @@ class Words:
     def sqrt(self, x: Any) -> Any:
         return intrinsic("sqrt", x)
 
+    def ratio(self, x: Any, y: Any) -> Any:
+        return x / y
+
     def minimum(self, x: Any, y: Any) -> Any:
         return minimum(self._value(x), y)
 

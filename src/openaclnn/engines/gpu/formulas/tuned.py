@@ -13,8 +13,17 @@ from typing import Any, NamedTuple
 
 from openaclnn.core.dtypes import FLOAT, DType, float_of
 from openaclnn.core.plan import Plan
-from openaclnn.engines.formulas import FORMULAS, Formula, described
-from openaclnn.engines.formulas.words import Value, abs, maximum, minimum, sign, where
+from openaclnn.engines.formulas import FORMULAS, Formula, activations, described
+from openaclnn.engines.formulas.words import (
+    Value,
+    abs,
+    expm1,
+    maximum,
+    minimum,
+    sign,
+    softplus,
+    where,
+)
 
 __all__ = ["CHOICES", "TUNED", "Choice", "Form", "Tuned", "form_of", "tuned"]
 
@@ -30,7 +39,7 @@ class Form(NamedTuple):
 class Choice(NamedTuple):
     """Which of a kernel's forms serves a number, as machine code: what `form_of` finds in Python.
 
-    `write(code, exact, number)` gets whether the computation type is FLOAT, and the call's number as FLOAT. It gives the
+    `write(code, exact, number)` gets whether the computation type is FLOAT, and the call's number as FLOAT, the first where there are several. It gives the
     form's place among `forms`, and numbers that forms take by the names in `made`.
     """
 
@@ -106,32 +115,54 @@ RAISE, LOWER = 2.0**100, 2.0**-100
 # with 1 / beta, and for powers of two (beta is 1 unless somebody asks) there is none.
 
 
-def _inverse_beta(numbers: Mapping[str, float]) -> dict[str, float]:
+def _inverse(name: str) -> Callable[[Mapping[str, float]], dict[str, float]]:
     """With whether a product with it may be subnormal, or nothing: it is then made of a difference that was raised."""
-    return {"inverse_beta": 1 / numbers["beta"], "shrinks": numbers["beta"] > 1}
+    return lambda numbers: {f"inverse_{name}": 1 / numbers[name], "shrinks": numbers[name] > 1}
 
 
-def _has_inverse(numbers: Mapping[str, float]) -> bool:
-    return 2.0**-100 < numbers["beta"] < 2.0**100
+def _has_inverse(number: float) -> bool:
+    return 2.0**-100 < number < 2.0**100
+
+
+def _is_power_of_two(number: float) -> bool:
+    return math.frexp(number)[0] == 0.5 and _has_inverse(number)
+
+
+def _is_product(name: str) -> Callable[[DType, Mapping[str, float]], bool]:
+    """Whether a division by the number may be a product."""
+    return lambda compute, numbers: (
+        _is_power_of_two(numbers[name]) or (compute is not FLOAT and _has_inverse(numbers[name]))
+    )
+
+
+def _kinds(code: Any, number: Any) -> tuple[Any, Any, list[Any]]:
+    """Whether it has an inverse, whether it is a power of two, and that inverse."""
+    wide = number.to("f64")
+    served = (wide > 2.0**-100) & (wide < 2.0**100)
+    power = served & ((number.bits_as("i32") & 0x7FFFFF) == 0)
+    return served, power, [(code.double(1.0) / wide).to("f32")]
 
 
 def _write_choice(code: Any, exact: Any, beta: Any) -> tuple[Any, list[Any]]:
     """The number of the form among those of CHOICES, and 1 / beta."""
-    wide = beta.to("f64")
-    served = (wide > 2.0**-100) & (wide < 2.0**100)
-    power = served & ((beta.bits_as("i32") & 0x7FFFFF) == 0)
+    served, power, made = _kinds(code, beta)
     shrinks = (beta > 1.0).to("i64")
-    form = power.choose(shrinks, (served & ~exact).choose(shrinks + 2, 4))
-    return form, [(code.double(1.0) / wide).to("f32")]
+    return power.choose(shrinks, (served & ~exact).choose(shrinks + 2, 4)), made
 
 
-def _is_power_of_two(compute: DType, numbers: Mapping[str, float]) -> bool:
-    return math.frexp(numbers["beta"])[0] == 0.5 and _has_inverse(numbers)
+def _write_product(code: Any, exact: Any, number: Any) -> tuple[Any, list[Any]]:
+    """0 for the form with a product, 1 for the formula; and the number's inverse."""
+    served, power, made = _kinds(code, number)
+    return (power | (served & ~exact)).choose(code.integer(0), 1), made
 
 
 # The same bits in a third of the instructions, since the product is exact. An outer product of 16-bit
 # numbers only writes, and has time for 14 instructions an element.
-@tuned("smooth_l1_loss_backward", when=_is_power_of_two, numbers=_inverse_beta)
+@tuned(
+    "smooth_l1_loss_backward",
+    when=lambda compute, numbers: _is_power_of_two(numbers["beta"]),
+    numbers=_inverse("beta"),
+)
 def smooth_l1_clamped(
     gradient: Value, x: Value, y: Value, *, mean_scale: float, inverse_beta: float, shrinks: bool
 ) -> Value:
@@ -148,8 +179,8 @@ def smooth_l1_clamped(
 
 @tuned(
     "smooth_l1_loss_backward",
-    when=lambda compute, numbers: compute is not FLOAT and _has_inverse(numbers),
-    numbers=_inverse_beta,
+    when=_is_product("beta"),
+    numbers=_inverse("beta"),
 )
 def smooth_l1_product(
     gradient: Value, x: Value, y: Value, *, beta: float, mean_scale: float, inverse_beta: float,
@@ -176,3 +207,29 @@ CHOICES["smooth_l1_loss_backward"] = Choice(
     ("inverse_beta",),
     _write_choice,
 )  # fmt: skip
+
+
+# Then nothing is left of a rounding, either.
+@tuned("softplus", when=_is_product("beta"), numbers=_inverse("beta"))
+def softplus_product(x: Value, *, beta: float, threshold: float, inverse_beta: float) -> Value:
+    v = beta * x
+    return where(v > threshold, x, softplus(v) * inverse_beta)
+
+
+@tuned("celu", when=_is_product("alpha"), numbers=_inverse("alpha"))
+def celu_product(x: Value, *, alpha: float, inverse_alpha: float) -> Value:
+    return maximum(x, 0.0) + minimum(0.0, alpha * expm1(x * inverse_alpha))
+
+
+CHOICES["softplus"] = Choice(
+    "beta",
+    ((softplus_product.formula, ()), (activations.softplus, ())),
+    ("inverse_beta",),
+    _write_product,
+)
+CHOICES["celu"] = Choice(
+    "alpha",
+    ((celu_product.formula, ()), (activations.celu, ())),
+    ("inverse_alpha",),
+    _write_product,
+)

@@ -255,10 +255,9 @@ def expm1(x, rest=None, PRECISE: tl.constexpr = True):
 
 @triton.jit
 def _below(x, rest):
-    """exp(x + rest) = s (1 + q) for x between -110 and 0: q as a sum of two, s, and 2^32 s, a power of two."""
+    """exp(x + rest) = s (1 + q) for x between -110 and 0: q as a sum of two, and s, a power of two."""
     bits, r, curve = _reduced(_most(x, -110.0), rest, 159)
-    raised = (bits << 23).to(tl.float32, bitcast=True)
-    return r, curve, raised * 2.3283064365386963e-10, raised
+    return r, curve, (bits << 23).to(tl.float32, bitcast=True) * 2.3283064365386963e-10
 
 
 @triton.jit
@@ -279,14 +278,22 @@ def _quotient(s, r, curve):
 
 
 @triton.jit
-def _sigmoid(v, rest):
-    """sigmoid(-|v + rest|) as a number and a power of two, and 2^32 times that: (1 + q) / (1 + s (1 + q)) and s."""
+def _opposite(v, rest):
+    """exp(-|v + rest|) as `_below` has it."""
     if rest is not None:
         # With another sign where v is not below 0, by operations that are the same for -v and -rest, so that words of both share what follows.
-        rest = _rest(v, _signed(tl.abs(rest), rest * v) * -1.0)
-    r, curve, s, raised = _below(tl.abs(v) * -1.0, rest)
+        # The bound is for what is infinite or NaN.
+        size = tl.minimum(tl.abs(rest), 6.103515625e-05)
+        rest = _signed(size, rest * v) * -1.0
+    return _below(tl.abs(v) * -1.0, rest)
+
+
+@triton.jit
+def _sigmoid(v, rest):
+    """sigmoid(-|v + rest|) as a number and a power of two: (1 + q) / (1 + s (1 + q)) and s."""
+    r, curve, s = _opposite(v, rest)
     value, left = _quotient(s, r, curve)
-    return value + left, s, raised
+    return value + left, s
 
 
 @triton.jit
@@ -298,7 +305,7 @@ def _lowered_sigmoid(x):
 @triton.jit
 def sigmoid(x, rest=None, PRECISE: tl.constexpr = True):
     if PRECISE:
-        value, s, _ = _sigmoid(x, rest)
+        value, s = _sigmoid(x, rest)
         result = tl.where(x >= 0, tl.fma(value * -1.0, s, 1.0), value * s)
     else:
         result = _lowered_sigmoid(x) * 5.9604644775390625e-08
@@ -308,14 +315,14 @@ def sigmoid(x, rest=None, PRECISE: tl.constexpr = True):
 @triton.jit
 def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
     if PRECISE:
-        value, s, raised = _sigmoid(v, rest)
-        far = v < -80.0
-        scaled = x * tl.where(far, raised, s)
-        below = scaled * value
-        below = tl.where(far, below * 2.3283064365386963e-10, below)
-        # Infinite less infinite would be NaN, and -0 less -0 is 0.
-        above = tl.where((v > 30.0) | (x == 0), x, tl.fma(scaled * -1.0, value, x))
-        result = tl.where(v > 0, above, below)
+        r, curve, s = _opposite(v, rest)
+        q = r + curve
+        whole, left, inverse = _above_one(s, q)
+        # How far off the reciprocal is, of itself, also times 1 + q. The power of two comes to x, so that nothing is subnormal but results.
+        off = tl.fma(inverse * -1.0, left, tl.fma(inverse * -1.0, whole, 1.0))
+        below = (tl.fma(q, off, off) + curve) + r
+        sigmoid = tl.fma(inverse, tl.where(v < 0, below, off), inverse)
+        result = x * tl.where(v < 0, s, 1.0) * sigmoid
     else:
         value = _lowered_sigmoid(v)  # far below 0 the sigmoid alone is subnormal
         far = x * value * 5.9604644775390625e-08
@@ -324,65 +331,57 @@ def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
 
 
 @triton.jit
-def _softened(x, rest, PRECISE: tl.constexpr):
-    """log1p(exp(-|x|)), and what rounding left of it: v + v^3 P(v^2) with v = e / (1 + e / 2)."""
-    if PRECISE:
-        r, curve, s, _ = _below(tl.abs(x) * -1.0, rest)
-        quotient, error = _quotient(s * 0.5, r, curve)
-        value = quotient * s
-        square = value * value
-        series = _horner(
-            square,
-            0.0005470188916660845,
-            0.0021877295803278685,
-            0.012506700120866299,
-            0.08333302289247513,
-        )
-        left = tl.fma(error, s, value * square * series)
-    else:
-        value = tl.exp(tl.abs(x) * -1.0)
-        series = _horner(
-            value,
-            -0.008777273818850517,
-            0.04498090222477913,
-            -0.10901524871587753,
-            0.1784670501947403,
-        )
-        series = _on(series, value, -0.24536699056625366, 0.3328403830528259, -0.4999817907810211)
-        left = value * value * series
-    return value, left
+def _softened(x, above, rest, left):
+    """above + left + log1p(exp(-|x| + rest)) for an above of x or 0: e - e^2 / 4 + e^2 P(e), where the last is small."""
+    r, curve, s = _below(tl.abs(x) * -1.0, rest)
+    e = tl.fma(s, r + curve, s)
+    lost = tl.fma(s, curve, tl.fma(s, r, s - e))
+    f = e - 0.5
+    series = _horner(f, 0.002187250880524516, -0.004370075650513172, 0.006065735127776861, -0.009764419868588448)  # fmt: skip
+    series = _on(series, f, 0.016760796308517456, -0.028954219073057175, 0.051085200160741806)
+    series = _on(series, f, -0.09323003888130188, 0.1792249083518982, -0.12813957035541534)
+    # What rounding the exponential left changes its logarithm by about 1 - e / 2 of it.
+    small = tl.fma(e * e, series, tl.fma(lost * e, -0.5, lost))
+    if left is not None:
+        small += left
+    larger = tl.maximum(above, e)
+    total = above + e
+    small += tl.minimum(above, e) - (total - larger)
+    return total + tl.fma(e * -0.25, e, small)
 
 
 @triton.jit
-def _sum(x, y, left):
-    """x + y + left, where left is less than the others, but for an infinite x."""
-    total = x + y
-    grown = total - x
-    return total + (left + ((x - (total - grown)) + (y - grown)))
+def _short_softened(x):
+    """log1p(exp(-|x|)), right to 16 bits."""
+    value = tl.exp(tl.abs(x) * -1.0)
+    series = _horner(
+        value, -0.008777273818850517, 0.04498090222477913, -0.10901524871587753, 0.1784670501947403
+    )
+    series = _on(series, value, -0.24536699056625366, 0.3328403830528259, -0.4999817907810211)
+    return value + value * value * series
 
 
 @triton.jit
 def softplus(x, rest=None, PRECISE: tl.constexpr = True):
-    if PRECISE and rest is not None:
-        rest = _rest(x, rest)
-        value, left = _softened(x, tl.where(x > 0, rest * -1.0, rest), PRECISE)
-        left = tl.where(x > 0, left + rest, left)
-    else:
-        value, left = _softened(x, None, PRECISE)
     if PRECISE:
-        result = tl.maximum(_sum(_most(x, 0.0), value, left), x)  # infinity
+        above = _most(x, 0.0)
+        if rest is None:
+            result = _softened(x, above, None, None)
+        else:
+            rest = _rest(x, rest)
+            result = _softened(x, above, tl.where(x > 0, rest * -1.0, rest), tl.where(x > 0, rest, 0.0))  # fmt: skip
+        result = tl.maximum(result, x)  # infinity
     else:
-        result = _most(x, 0.0) + (value + left)
+        result = _most(x, 0.0) + _short_softened(x)
     return result
 
 
 @triton.jit
 def log_sigmoid(x, PRECISE: tl.constexpr = True):
-    value, left = _softened(x, None, PRECISE)
     if PRECISE:
-        result = tl.minimum(_sum(_least(x, 0.0), value * -1.0, left * -1.0), x)
+        result = tl.minimum(0.0 - _softened(x, _most(x * -1.0, 0.0), None, None), x)
     else:
-        result = _least(x, 0.0) - (value + left)
+        result = _least(x, 0.0) - _short_softened(x)
     return result
 
 
@@ -669,36 +668,22 @@ def erfinv(x, PRECISE: tl.constexpr = True):
     below = tl.fma(x, x * -1.0, 1.0)
     if PRECISE:
         n, f = _mantissa(below)
-        w = _log(n, f, 0.0) * -1.0
+        w = tl.fma(n.to(tl.float32), LN_2 * -1.0, _log2(f + 1.0) * (LN_2 * -1.0))
         inverse = _reciprocal_root(w)
         root = w * inverse
-        root = tl.fma(tl.fma(root * -1.0, root, w), inverse * 0.5, root)
-        is_central = w < 5.0
-        v = tl.where(is_central, w - 2.5, root - 3.0)
-        central = _horner(
-            v,
-            -8.83206041635276e-09,
-            2.3177625152470682e-08,
-            4.6682100673933746e-07,
-            -3.4619886264408706e-06,
-        )
-        central = _on(
-            central, v, -4.966972028341843e-06, 0.00021834151993971318, -0.0012527336366474628
-        )
-        central = _on(central, v, -0.00417738314718008, 0.24664027988910675, -5.214786824581097e-08)
-        tail = _horner(
-            v,
-            0.00011633839312708005,
-            -0.00030996353598311543,
-            -5.8121215261053294e-05,
-            0.001485646702349186,
-        )
-        tail = _on(tail, v, -0.0035963007248938084, 0.0056867157109081745, -0.0076376707293093204)
-        tail = _on(tail, v, 0.00944532360881567, 1.001675009727478, -1.709165786678568e-08)
+        is_central = w < 4.0
+        central = _horner(w, -9.532754141616806e-09, 2.3710963148459996e-07, -2.119309556292137e-06, 4.65846869701636e-06)  # fmt: skip
+        central = _on(central, w, 4.2725787352537736e-05, -0.00012456608237698674, -0.0023368713445961475)  # fmt: skip
+        central = tl.fma(tl.fma(central, w, 0.011549785733222961), w, 0.23201362788677216) * w
+        v = tl.fma(tl.fma(root * -1.0, root, w), inverse * 0.5, root - 3.0)
+        tail = _horner(v, 0.00011916035873582587, -0.0003241291851736605, -5.0708164053503424e-05, 0.0015019073616713285)  # fmt: skip
+        tail = _on(tail, v, -0.0036064251326024532, 0.005680835340172052, -0.007634457666426897)
+        tail = _on(tail, v, 0.009446023032069206, 1.001674771308899, -3.11040224687531e-08 - 3.2981445e-08)  # fmt: skip
         curve = tl.where(is_central, central, tail)
-        base = tl.where(is_central, 1.5014094114303589, 2.832976818084717)
+        base = tl.where(is_central, 0.8862268924713135, 2.832976818084717)
         ratio = base + curve
-        value = tl.fma(x, ratio, x * (curve - (ratio - base)))
+        left = (curve - (ratio - base)) + 3.2981445e-08  # above 0 for -0, which so stays
+        value = tl.fma(x, ratio, x * left)
         result = tl.where(below > 0, value, x * _reciprocal_root(below))  # infinite for 1, else NaN
     else:
         v = _root(tl.abs(_log2(below))) - 1.5
@@ -742,6 +727,15 @@ def maximum(x, y):
 
 
 @triton.jit
+def ratio(x, y, PRECISE: tl.constexpr = True):
+    inverse = reciprocal(y)
+    result = x * inverse
+    if PRECISE:
+        result = tl.fma(tl.fma(result * -1.0, y, x), inverse, result)
+    return result
+
+
+@triton.jit
 def divide(x, y, PRECISE: tl.constexpr = True):
     """IEEE division; Triton's own is off by 2 ulp, which 16 bits do not show."""
     if not PRECISE:
@@ -764,5 +758,5 @@ WORDS: dict[str, Any] = {
     "where": where, "fma": fma, "exp": exp, "scaled_exp": scaled_exp, "scaled_expm1": scaled_expm1, "expm1": expm1, "log": log, "log1p": log1p, "logit": logit, "sqrt": sqrt, "tanh": tanh,
     "sigmoid": sigmoid, "gate": gate, "log_sigmoid": log_sigmoid, "softplus": softplus, "erf": erf, "erfc": erfc,
     "erfinv": erfinv, "normal_cdf": normal_cdf, "normal_pdf": normal_pdf, "gelu": gelu, "abs": abs, "sign": sign,
-    "minimum": minimum, "maximum": maximum,
+    "minimum": minimum, "maximum": maximum, "ratio": ratio,
 }  # fmt: skip

@@ -10,8 +10,11 @@ them; what the compiler must know of them for vectors are constexprs: UNIT divid
 says that neighbours along it are neighbours in memory. CLASSES is how many there are where code made for their number gains, else 0. Classes
 beyond the last give each reduction its neutral element: formulas never see them.
 
-Long rows that begin anywhere are read by vectors from the bounds before them on (VECTOR elements, or 1): what is beside a row is masked, and the
-few results that share a vector with another row are computed once more and written alone.
+A program of one row that begins anywhere walks its whole vectors (VECTOR elements, or 1), so that no mask divides one. The few classes before the first and
+behind the last of them are its edges: read at once, reduced apart, and written last.
+
+Short rows that begin anywhere are `dealt`: a program reads those it has as one run of elements, by vectors, and hands them out through shared memory, so that a thread
+has all classes of a row, as one has those of a pixel. Results go back the same way. CLASSES is their number then.
 
 A row that no program can hold is `shared` by several, which run at once (a cluster) and tell each other what their pieces come to.
 """
@@ -68,12 +71,13 @@ def signature_of(formula: RowFormula) -> Signature:
 
 class Traversal(NamedTuple):
     """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions; whether PIECES
-    programs that run at once hold a row (`shared`)."""
+    programs that run at once hold a row (`shared`), or a thread has one out of a run of them (`dealt`)."""
 
     by_class: bool
     streamed: bool
     axes: int
     shared: bool = False
+    dealt: bool = False
 
 
 PAIRINGS = tl.constexpr(10)  # that sum all a thread holds
@@ -155,18 +159,50 @@ def below(x, y):
 
 
 @triton.jit
-def load_row(pointer, mask, there, LOWEST: tl.constexpr, POLICY: tl.constexpr):
-    """Classes beyond the last are 0, or lower than all others; where more than those that are `there` is read, so is that."""
-    if LOWEST and (there is not None or not pointer.dtype.scalar.element_ty.is_floating()):
+def load_row(pointer, mask, LOWEST: tl.constexpr, POLICY: tl.constexpr):
+    """Classes beyond the last are 0, or lower than all others."""
+    if LOWEST and not pointer.dtype.scalar.element_ty.is_floating():
         result = tl.load(pointer, mask=mask, other=0, eviction_policy=POLICY).to(tl.float32)
-        result = tl.where(mask if there is None else there, result, float("-inf"))
+        result = tl.where(mask, result, float("-inf"))
     elif LOWEST:
         result = tl.load(pointer, mask=mask, other=float("-inf"), eviction_policy=POLICY)
     else:
         result = tl.load(pointer, mask=mask, other=0, eviction_policy=POLICY)
-        if there is not None:
-            result = tl.where(there, result, 0)
     return result
+
+
+@triton.jit
+def load_dealt(
+    pointer, rows, there, LOWEST: tl.constexpr, HELD: tl.constexpr, POSITIONS: tl.constexpr, CLASSES: tl.constexpr,
+):  # fmt: skip
+    """The first rows from a pointer on, up to POSITIONS. No mask divides a vector but in the last program."""
+    at = tl.arange(0, HELD * POSITIONS)
+    if rows >= POSITIONS:
+        run = tl.load(pointer + at, mask=at < POSITIONS * CLASSES, other=0)
+    else:
+        run = tl.load(pointer + at, mask=at < rows * CLASSES, other=0)
+    place = at % POSITIONS * CLASSES + tl.minimum(at // POSITIONS, CLASSES - 1)
+    result = tl.reshape(tl.gather(run, place, 0), [HELD, 1, POSITIONS])
+    if LOWEST:
+        if not result.dtype.is_floating():
+            result = result.to(tl.float32)
+        result = tl.where(there, result, float("-inf"))
+    else:
+        result = tl.where(there, result, 0)
+    return result
+
+
+@triton.jit
+def store_dealt(
+    pointer, values, rows, HELD: tl.constexpr, POSITIONS: tl.constexpr, CLASSES: tl.constexpr
+):
+    at = tl.arange(0, HELD * POSITIONS)
+    place = at % CLASSES * POSITIONS + tl.minimum(at // CLASSES, POSITIONS - 1)
+    run = tl.gather(tl.reshape(values, [HELD * POSITIONS]), place, 0)
+    if rows >= POSITIONS:
+        tl.store(pointer + at, run, mask=at < POSITIONS * CLASSES)
+    else:
+        tl.store(pointer + at, run, mask=at < rows * CLASSES)
 
 
 @triton.jit
@@ -232,8 +268,7 @@ class _Writer:
         self.formula, self.graph, self.traversal = formula, graph, traversal
         self.axis = "2" if traversal.by_class else "1"
         self.tile = "[HELD, POSITIONS, LANES]" if traversal.by_class else "[HELD, LANES, POSITIONS]"
-        may_shift = traversal.streamed or traversal.shared
-        self.shifted = traversal.by_class and may_shift and traversal.axes == 1
+        self.has_edges = traversal.by_class and traversal.axes == 1
         needed = graph.needed(graph.results)
         self.needed = {node.index for node in needed}
         # What a formula of sums makes of the target's own element of a row is computed in float64: there digits cancel.
@@ -323,11 +358,6 @@ class _Writer:
                 hit = f"inside & ({operands[1]} >= 0) & ({operands[1]} < classes)"
                 first = f"from_{x} + first_{x}" if node.of[0].kind == "Row" else f"from_{x}"
                 text = f"widen(tl.load({first} + {operands[1]} * {self.step(x)}, mask={hit}, other=0), COMPUTE)"
-            case "total" | "largest":
-                text = self.reduced(node.what, self.masked(node))
-                if self.traversal.shared:
-                    place = f"number * {len(self.reductions)} + {[own.index for own in self.reductions].index(node.index)}"
-                    text = f"joined({text}, exchange + ({place}) * PIECES, block, {node.what == 'total'})"
             case "/" if node.of[1].sums_powers:
                 text = f"share({', '.join(operands)}, PRECISE)"
             case "/":
@@ -348,6 +378,23 @@ class _Writer:
             case sign:
                 text = f"{operands[0]} {sign} {operands[1]}"
         return f"v{node.index} = {text}"
+
+    def reduction(self, node: Node, lanes: str = "") -> list[str]:
+        """A reduction of what a program has of a row: of the tile, or of lanes that took several in; of the edges, and of the other programs' pieces."""
+        value, text = f"v{node.index}", self.reduced(node.what, lanes or self.masked(node))
+        lines = [f"{value} = {text}"]
+        if self.has_edges:
+            edges = self.reduced(node.what, self.masked(node))
+            both = f"{value} + {edges}" if node.what == "total" else f"largest_of({value}, {edges})"
+            lines += self.edges([*self.lines(self.computed(node.of)), f"{value} = {both}"])
+        if self.traversal.shared:
+            place = f"number * {len(self.reductions)} + {[own.index for own in self.reductions].index(node.index)}"
+            lines.append(f"{value} = joined({value}, exchange + ({place}) * PIECES, block, {node.what == 'total'})")  # fmt: skip
+        return lines
+
+    def computed(self, nodes: tuple[Node, ...]) -> list[Node]:
+        """What differs along the classes, but for what is read."""
+        return [own for own in self.graph.needed(nodes, "c") if own.what != "input"]
 
     def masked(self, node: Node) -> str:
         """A reduction's operand, with the neutral element for classes beyond the last."""
@@ -390,15 +437,14 @@ class _Writer:
             "PerClass": (f"c * {self.step(name)}", "there"),
             "PerRow": (f"first_{name}", "inside"),
         }[node.kind]
-        there = "None"
-        if self.shifted and node.kind == "Row":
-            mask, there = f"({mask} if VECTOR == 1 else inside & near)", "(None if VECTOR == 1 else there)"  # fmt: skip
         lowest = name in self.lowest
-        return f"widen(load_row(from_{name} + {place}, {mask}, {there}, {lowest}, {policy!r}), COMPUTE)"
+        if self.traversal.dealt and node.kind == "Row":
+            return f"widen(load_dealt(from_{name} + run, size_0 - number * POSITIONS, there, {lowest}, HELD, POSITIONS, CLASSES), COMPUTE)"
+        return f"widen(load_row(from_{name} + {place}, {mask}, {lowest}, {policy!r}), COMPUTE)"
 
     def row_place(self, name: str) -> str:
         place = f"first_{name} + c * {self.step(name)}"
-        return f"(begin + place if VECTOR > 1 else {place})" if self.shifted else place
+        return f"(whole + place if VECTOR > 1 else {place})" if self.has_edges else place
 
     def lines(self, nodes: Iterable[Node], policy: str = "") -> list[str]:
         made = []
@@ -409,6 +455,8 @@ class _Writer:
                 self.awaited = True
             if node.what == "input" and policy:
                 made.append(f"v{node.index} = {self.load(node, policy)}")
+            elif node.what in NEUTRAL:
+                made += self.reduction(node)
             elif node.what != "constant":
                 made.append(self.line(node))
         return made
@@ -422,10 +470,12 @@ class _Writer:
                     at, mask = self.row_place(str(place)), "inside & there"
                     # What is written must not take the cache from what will be read again.
                     policy = "evict_first" if self.traversal.streamed and self.graph.levels else ""
-                if by_class and self.shifted:
-                    mask = f"({mask} if VECTOR == 1 else inside & full)"
                 rounded = "" if result.what == "index_of" else ".to(COMPUTE)"
                 value = f"{self.name(result)}{rounded}.to(to_{place}.dtype.element_ty)"
+                if by_class and self.traversal.dealt:
+                    value = f"tl.broadcast_to({value}, {self.tile})"
+                    made.append(f"store_dealt(to_{place} + run, {value}, size_0 - number * POSITIONS, HELD, POSITIONS, CLASSES)")  # fmt: skip
+                    continue
                 made.append(f"tl.store(to_{place} + {at}, {value}, mask={mask}, eviction_policy={policy!r})")  # fmt: skip
         return made
 
@@ -465,6 +515,8 @@ class _Writer:
                 "span = span.to(INDEX) * SPANS",
             ]
         text.append("number = rest")
+        if self.traversal.dealt:
+            text.append("run = number * (POSITIONS * CLASSES)")
         last = axes - 1
         if by_class:
             text.append(f"rest = rest * POSITIONS + tl.arange(0, POSITIONS){self.row}")
@@ -487,14 +539,25 @@ class _Writer:
         for name in self.placed():
             terms = [f"at_{axis} * {self.stride(name, axis)}" for axis in range(axes)]
             text.append(f"first_{name} = {' + '.join(terms)}")
-        if self.shifted:  # a program has one position then, and all rows have one stride
+        if self.has_edges:  # a program has one position then, and all rows have one stride
             row = next(name for name, kind in (*self.formula.operands, *results) if kind == "Row")
+            others = " + block * (2 * VECTOR)" if self.traversal.shared else ""  # have none
+            inputs = [own for own in self.graph.nodes if own.what == "input" and "c" in own.axes and own.index in self.needed]  # fmt: skip
             text += [
+                "end = classes",
                 "if VECTOR > 1:",
                 f"    begin = number * stride_{row}_0",
-                "    shift = begin % VECTOR",
-                "    begin = tl.multiple_of(begin - shift, VECTOR)",
-            ]
+                "    whole = (begin + (VECTOR - 1)) // VECTOR * VECTOR",
+                "    lead = tl.minimum(whole - begin, classes)",
+                "    end = (classes - lead) // VECTOR * VECTOR",
+                *self.edges([
+                    f"c = tl.arange(0, 2 * VECTOR).to(INDEX){self.column}",
+                    f"there = c{others} < tl.where(c < VECTOR, lead, VECTOR + classes - lead - end)",
+                    "c = tl.where(c < VECTOR, c, c - VECTOR + lead + end)",
+                    "place = c + (begin - whole)",
+                    *self.lines(inputs),
+                ])[1:],
+            ]  # fmt: skip
         lanes = f"tl.arange(0, LANES).to(INDEX){self.column}"
         return [*text, f"lane = tl.arange(0, HELD).to(INDEX)[:, None, None] * LANES + {lanes}"]
 
@@ -508,16 +571,13 @@ class _Writer:
 
     def chunk(self, place: str) -> list[str]:
         """The classes of a tile."""
-        if not self.shifted:
+        if not self.has_edges:
             return [f"c = {place}", "there = c < classes"]
-        mine = " & (lane // VECTOR < span // VECTOR)" if self.traversal.shared else ""
+        mine = " & (lane < span)" if self.traversal.shared else ""
         return [
             f"place = {place}",
-            "c = place - shift if VECTOR > 1 else place",
-            f"there = ((c >= 0) & (c < classes) if VECTOR > 1 else c < classes){mine}",
-            "if VECTOR > 1:",
-            f"    near = (place // VECTOR < (shift + classes + (VECTOR - 1)) // VECTOR){mine}",
-            f"    full = (place // VECTOR >= (shift + (VECTOR - 1)) // VECTOR) & (place // VECTOR < (shift + classes) // VECTOR){mine}",
+            "c = place + lead if VECTOR > 1 else place",
+            f"there = (place < end){mine}",
         ]
 
     def placed(self) -> list[str]:
@@ -536,34 +596,28 @@ class _Writer:
             *self.chunk("lane + block * span" if shared else "lane"),
             *self.lines(order.values()),
             *self.stores(True),
-            *(self.edges("block == 0") if shared else []),
+            *self.written_edges(),
             *self.stores(False),
         ]
 
     def loop(self, turn: int, nodes: tuple[Node, ...], policy: str, last: list[str]) -> list[str]:
-        size = "(classes + (VECTOR - 1))" if self.shifted else "classes"
+        size = "end" if self.has_edges else "classes"
         forward, backward = "lane + turn", f"lane + (({size} - 1) // CHUNK * CHUNK - turn)"
         inside = self.graph.needed(nodes, "c")
         body = [*self.chunk(forward if turn % 2 else backward), *self.lines(inside, policy), *last]
         return [f"for turn in range(0, {size}, CHUNK):", *(f"    {line}" for line in body)]
 
-    def edges(self, when: str = "") -> list[str]:
-        """Results that share a vector with another row."""
-        text = [
-            f"edge = tl.arange(0, 2 * VECTOR).to(INDEX){self.column}",
-            "place = tl.where(edge < VECTOR, edge, (shift + classes) // VECTOR * VECTOR + (edge - VECTOR))",
-            "c = place - shift",
-            "there = (c >= 0) & (c < classes) & ((edge >= VECTOR) | (edge < edge + shift))",
-            "near = there",
-            "full = there",
-            *self.lines(self.graph.needed(self.graph.results, "c")),
-            *self.stores(True),
-        ]
-        if when:  # names of its own, which have other shapes
-            made = {line.split(" = ")[0] for line in text}
-            renamed = re.compile(rf"\b({'|'.join(made)})\b")
-            text = [f"if {when}:", *("    " + renamed.sub(r"\1_of_edge", line) for line in text)]
-        return ["if VECTOR > 1:", *(f"    {line}" for line in text)]
+    def edges(self, lines: list[str]) -> list[str]:
+        """The same of the edges, by names of their own."""
+        named = [f"v{own.index}" for own in self.graph.nodes if "c" in own.axes]
+        renamed = re.compile(rf"\b({'|'.join(['c', 'there', 'place', *named])})\b")
+        shaped = [line.replace(self.tile, "[1, 1, 2 * VECTOR]") for line in lines]
+        return ["if VECTOR > 1:", *("    " + renamed.sub(r"\1_of_edge", line) for line in shaped)]
+
+    def written_edges(self) -> list[str]:
+        if not self.has_edges or not self.stores(True):
+            return []
+        return self.edges([*self.lines(self.computed(self.graph.results)), *self.stores(True)])
 
     def ready(self, level: int) -> list[str]:
         """What is known of positions when a level's loop has ended, beside its reductions."""
@@ -631,7 +685,7 @@ class _Writer:
                         fall = f"tl.maximum(lanes{top} - v{top}, LOWEST_POWER)"
                         lanes = f"tl.fma({fall}, lanes{node.of[1].index}, {lanes})"
                     lanes = f"{lanes} * power(lanes{top}, v{top}, PRECISE)"
-                text.append(f"v{node.index} = {self.reduced(node.what, lanes)}")
+                text += self.reduction(node, lanes)
             text += self.ready(level)
         writing = self.stores(True)
         if writing:
@@ -639,8 +693,7 @@ class _Writer:
                 "evict_first" if self.graph.levels else ""
             )  # what is read for the last time, but not what is read once
             text += self.loop(self.graph.levels + 1, self.graph.results, again, writing)
-            if self.shifted:
-                text += self.edges()
+            text += self.written_edges()
         return text + self.stores(False)
 
     def source(self) -> str:
@@ -689,7 +742,7 @@ def parameters_of(
 def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
     """The kernel that computes a graph's results."""
     scope = {
-        **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
+        **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
         "below": below, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
     }  # fmt: skip
     return define(_Writer(signature, graph, traversal).source(), scope)

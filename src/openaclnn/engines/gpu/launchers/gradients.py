@@ -23,6 +23,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     where_all,
 )
 from openaclnn.engines.gpu.launchers.row_formulas import (
+    DEALT_ROWS,
     STREAMED_IMAGES,
     STREAMED_ROWS,
     RowFormulas,
@@ -47,6 +48,8 @@ FORMULA = cross_entropy_logits_grad
 OPERANDS = {
     "target": "target", "gradLoss": "gradient", "input": "x", "top": "top", "rest": "rest", WEIGHT: "weight",
 }  # fmt: skip
+# Whether classes lie along the tile.
+KERNELS = {STREAMED_ROWS: True, DEALT_ROWS: False, STREAMED_IMAGES: False}
 # Positions, classes of a thread, lanes of classes, streamed, warps, exact.
 FEW_TILES = {True: (8, 1, 128, 1, 4, 0), False: (128, 4, 1, 1, 4, 0)}
 ROW_LANES = 1024  # of classes, or of several rows of fewer, where channels come last
@@ -78,6 +81,8 @@ class GradientLaunch(RowLaunch):
     summed: bool = True
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
+        if walk.dealt:
+            return super().tile(g, walk)
         found = (
             _row_tile(walk.classes)
             if walk.by_class
@@ -91,7 +96,7 @@ class GradientLaunch(RowLaunch):
         found, parts = sums.with_sums(g, "weight", self.summed)
         steps = [
             own._replace(constexprs={"PARTS": parts, **own.constexprs})
-            for own in super().__call__(g).steps if own.kernel in (STREAMED_ROWS, STREAMED_IMAGES)
+            for own in super().__call__(g).steps if own.kernel in KERNELS
         ]  # fmt: skip
         return found._replace(steps=[*found.steps, *steps])
 
@@ -111,8 +116,11 @@ def _launcher(
     launch = GradientLaunch(signature, (*signature.operands, ("0", "Row")), not axes, summed=summed)
     layout_axes = axes or 2
     kernels = {
-        name: kernel_of(signature, graph, Traversal(by_class, True, launch.axes(by_class, layout_axes)))
-        for name, by_class in ((STREAMED_ROWS, True), (STREAMED_IMAGES, False))
+        name: kernel_of(
+            signature, graph,
+            Traversal(by_class, name != DEALT_ROWS, launch.axes(by_class or name == DEALT_ROWS, layout_axes), dealt=name == DEALT_ROWS),
+        )
+        for name, by_class in KERNELS.items() if name != DEALT_ROWS or launch.dense
     }  # fmt: skip
 
     def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:

@@ -592,7 +592,8 @@ def _choices_of(plan: Plan, form: Form, strided: bool) -> _Choices | None:
     if strided:
         return [(form.formula, form.switches)], (), ()
     if choice is not None:
-        return (choice.forms, (choice.number,), choice.made) if {*names} <= {choice.number} else None  # fmt: skip
+        known = not names or names[0] == choice.number
+        return (choice.forms, names or (choice.number,), choice.made) if known else None
     served = plan.kernel not in TUNED and not {*names} & {*form.formula.switches}
     return ([(form.formula, form.switches)], names, ()) if served else None
 

@@ -66,13 +66,16 @@ from openaclnn.engines.machine.numbers import (
 )
 
 __all__ = [
-    "STREAMED_IMAGES", "STREAMED_ROWS", "RowFormulas", "RowLaunch", "RowLauncher", "Tile", "Walk", "itemsize_of",
+    "DEALT_ROWS", "STREAMED_IMAGES", "STREAMED_ROWS", "RowFormulas", "RowLaunch", "RowLauncher", "Tile", "Walk", "itemsize_of",
 ]  # fmt: skip
 
 LIMIT = 1 << 18  # elements of any strides that one kernel serves
 STRIDED_AXES = 3  # of positions, of that kernel
 MOST_SHARED = 1 << 18  # elements of a position that PIECES programs hold
+MOST_DEALT = 64  # classes of rows that are dealt out
+DEALT = 128  # rows of a program, each to a thread
 FEW_LONG = 64  # rows that are shared wherever they can be: a program each would leave most of a device idle
+FEW_READ = 512  # rows that need many warps each, so that a device is busy
 FEW = 1 << 16  # elements for which a few tiles serve all sizes, so that no size compiles anything
 
 
@@ -106,7 +109,9 @@ def _few_tile(by_class: bool, classes: Number) -> tuple[Number, ...]:
     return found
 
 
-def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
+def _row_tile(
+    static: Mapping[str, Number], classes: Number, positions: Number
+) -> tuple[Number, ...]:
     """Classes lie side by side. Numbers are shares of a copy of the same bytes on an H200, of softmax, FLOAT and BFLOAT16."""
     several, narrow = static["rows"] > 1, static["itemsize"] < 4
     wide = power_of_two_above(classes, 1 << 15)
@@ -120,23 +125,43 @@ def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ..
     # 150 classes 1.01 and 0.95, log_softmax 0.95 and 0.87, by code for their number (without, 0.83 and 0.62); 500 1.06 and 1.09, 1.05 and 1.08.
     tile = tall, 1, least(wide, 512), 0, where(two, 2, 1), flag(all_of(wide > 128, wide <= 256))
     short = where_all(classes <= 4, (256, 1, wide, 0, 4, 0), tile)
-    # Then 32 elements in a thread, of two rows 16 each: 5000 classes 0.99 and 0.96, 16384 0.96 and 0.94, 32000 FLOAT 0.94.
-    threads = classes // where(several, 512, 1024)
-    warps = clamp(power_of_two_above(threads + 1, 64) // 2, 1, where(several, 32, 16))
+    # Then 32 elements in a thread, of two rows 16 each: 3001 classes 1.00 and 0.95, 5001 0.96 and 0.83, 16384 0.96 and 0.94, 32000 FLOAT 0.94.
+    itemsize = static["itemsize"]
+    sharing = power_of_two_above(classes // 512 + 1, 64) // 2
+    warps = clamp(where(several, sharing, wide // 1024), 1, where(several, 32, 16))
     lanes = least(wide, where(narrow, 256, 128) * warps)
     held = where_all(classes <= 512, short, (1, wide // lanes, lanes, 0, warps, 0))
-    # 32000 classes of BFLOAT16 0.82 (held 0.79); softmax's gradient 0.89 in FLOAT (held 0.75), and held 0.93 in BFLOAT16 (0.89).
-    longest = where(several, where(narrow, 1 << 15, 1 << 14), where(narrow, 1 << 14, 1 << 15))
-    # Then so many programs that their rows stay in the cache, where they are read again: 50257 classes 0.63 and 0.62, 131072 0.66 and 0.68.
-    short_rows = classes * static["itemsize"] * static["rows"] <= 1 << 17
-    streamed = where_all(short_rows, (1, 1, 4096, 1, 16, 0), (1, 1, 8192, 1, 32, 0))
+    # Where much of a tile is empty, reading twice is faster: 8193 classes 0.57 and 0.66 held, 0.96 and 0.97 streamed. Of two rows 32000 classes 0.89 in FLOAT (held 0.75),
+    # and held 0.93 in BFLOAT16 (0.89).
+    full = all_of(classes * 16 > wide * 15, (classes % (VECTOR_BYTES // itemsize)) == 0)
+    longest = where(several, where(narrow, 1 << 15, 1 << 14), where(full, where(narrow, 1 << 14, 1 << 15), 1 << 13))  # fmt: skip
+    # So many programs that their rows stay in the cache, where they are read again. Of two rows 50257 classes 0.75 and 0.78, 131072 0.62 and 0.65.
+    short_rows = classes * itemsize <= 1 << 16
+    of_two = where_all(short_rows, (1, 1, 4096, 1, 16, 0), (1, 1, 8192, 1, 32, 0))
+    streamed = where_all(several, of_two, _streamed_row(narrow, classes * itemsize))
+    # What is read once: gradients of log-probabilities and entropies of 50257 classes 0.82 (as above 0.73).
+    streamed = where_all(static["levels"] == 0, (1, 1, 2048, 1, 8, 0), streamed)
     found = where_all(classes <= longest, held, streamed)
-    # Where no row is written nothing is read again: several classes of a thread, whose largest is found first, so that there is little to compute. Shares of reading
-    # alone, log-probabilities and those with entropies: 128256 classes 1.08, 1.07 and 1.02, 0.89 (as above 0.80, 0.76 and 0.78, 0.52), 32000 1.07, 1.06 and 1.09, 0.93.
-    return where_all(all_of(static["writes"] == 0, classes > READ_LONG), (1, 4, 1024, 1, 4, 0), found)  # fmt: skip
+    # Where no row is written, a few warps that find the largest of several classes of a thread first, so that there is little to compute. Shares of reading alone, log-probabilities
+    # and those with entropies: BFLOAT16 4001 classes 0.98 and 0.78 (held 0.78 and 0.55), 8001 1.04 and 0.85 (0.78 and 0.54), 50257 1.02 and 0.89; FLOAT 128256 1.08 and 1.07.
+    read = where_all(narrow, where_all(classes <= 1 << 14, (1, 4, 256, 1, 1, 0), (1, 4, 512, 1, 2, 0)), (1, 4, 1024, 1, 4, 0))  # fmt: skip
+    read = where_all(positions <= FEW_READ, (1, 4, 4096, 1, 16, 0), read)
+    reads = all_of(static["writes"] == 0, classes > where(narrow, 1 << 11, 1 << 13))
+    return where_all(reads, read, found)
 
 
-READ_LONG = 1 << 13
+def _streamed_row(narrow: Truth, row: Number) -> tuple[Number, ...]:
+    """A row of so many bytes, that is read twice. Softmax, FLOAT: 8193 and 16383 classes 0.96 and 0.98, 20001, 32001 0.84, 0.91, 50257 and 65537 0.78 and 0.87; BFLOAT16: 8193 and
+    12001 0.97 and 0.94, 16383 and 20001 0.87 and 0.81, 28001, 32001 0.87, 0.88, 40000 and 50257 0.81 and 0.74, 65537 0.82, 131072 0.77, 200001 0.57."""
+    wide = 1, 8, 4096, 1, 16, 0
+    for limit, tile in ((144, (1, 8, 2048, 1, 8, 0)), (40, (1, 4, 2048, 1, 8, 0))):
+        wide = where_all(row <= limit << 10, tile, wide)
+    found = 1, 4, 8192, 1, 32, 0
+    for limit, tile in (
+        (192, (1, 4, 4096, 1, 16, 0)), (96, (1, 8, 2048, 1, 8, 0)), (48, (1, 4, 2048, 1, 8, 0)), (28, (1, 4, 1024, 1, 4, 0)),
+    ):  # fmt: skip
+        found = where_all(row <= limit << 10, tile, found)
+    return where_all(narrow, found, wide)
 
 
 def _image_tile(static: Mapping[str, Number], classes: Number, along: Number) -> tuple[Number, ...]:
@@ -167,7 +192,9 @@ def tile_of(
     by_class: bool, static: Mapping[str, Number], classes: Number, positions: Number, along: Number
 ) -> Tile:
     """Positions and classes of a program, by how many rows a position holds of each class, their bytes, and the size along the tile's last axis."""
-    tile = _row_tile(static, classes) if by_class else _image_tile(static, classes, along)
+    tile = (
+        _row_tile(static, classes, positions) if by_class else _image_tile(static, classes, along)
+    )
     few = positions * classes <= FEW
     tile = where_all(few, _few_tile(by_class, classes), tile)
     positions, held, lanes, streamed, warps, exact = tile
@@ -175,7 +202,7 @@ def tile_of(
 
 
 ROWS, STREAMED_ROWS, IMAGES, STREAMED_IMAGES = "rows", "streamed rows", "images", "streamed images"
-SHARED_ROWS = "shared rows"
+SHARED_ROWS, DEALT_ROWS = "shared rows", "dealt rows"
 # Whether classes lie along the tile, and whether they are streamed.
 KERNELS = {
     ROWS: (True, False), STREAMED_ROWS: (True, True), IMAGES: (False, False), STREAMED_IMAGES: (False, True),
@@ -189,6 +216,7 @@ class Walk(NamedTuple):
     shape: tuple[Number, ...]
     classes: Number
     strides: Mapping[str, tuple[Number, ...]]  # along positions, then classes
+    dealt: bool = False
 
     @property
     def positions(self) -> Number:
@@ -245,20 +273,20 @@ class RowLaunch:
 
     def shared(self, g: Geometry, walk: Walk, tile: Tile, own: LaunchParams) -> LaunchParams:
         """The launch that takes the place of a streamed one: a program holds up to 128 elements in a thread."""
-        vector, itemsize = own.constexprs["VECTOR"], g.static["itemsize"]
-        spans = ceil_div(walk.classes + vector - 1, PIECES.value * SPANS.value)
+        itemsize = g.static["itemsize"]
+        spans = ceil_div(walk.classes, PIECES.value * SPANS.value)
         span, rows = spans * SPANS.value, power_of_two_above(g.static["rows"], 4)
         warps = where(span > 1 << 14, 8, 4) * rows
         lanes = warps * (32 * VECTOR_BYTES) // itemsize
         held = power_of_two_above(ceil_div(span, lanes), 64)
         fits = all_of(walk.classes * rows <= MOST_SHARED, walk.positions * walk.classes > FEW)
-        # Shares of a copy, and streamed: softmax of 65536 and 131072 classes, FLOAT, 0.77 and 0.78 (0.72 and 0.65), of 50304 0.71 (0.76); BFLOAT16 0.66 and 0.61 (0.68 and
-        # 0.67). Its gradient, FLOAT, 32000, 50257, 65536 and 131072 0.98, 0.86, 0.97 and 0.91 (0.75, 0.73, 0.65 and 0.61), BFLOAT16 65536 and 131072 0.85 and 0.72
-        # (0.70 and 0.63), 50257, which begin anywhere, 0.57 (0.70). Few rows, 16 of 131072, 2.4 to 2.7 times as fast.
+        # Shares of a copy, and streamed: softmax of 131072 and 200001 classes, FLOAT, 0.78 and 0.64 (0.71 and 0.56), of 65537 0.59 (0.87); BFLOAT16 131072 0.61 (0.77).
+        # Its gradient, FLOAT, 32000, 50257, 65536 and 131072 0.98, 0.89, 0.97 and 0.92 (0.75, 0.76, 0.65 and 0.62), BFLOAT16 65536 and 131071 0.85 and 0.73
+        # (0.70 and 0.67), 50257, which begin anywhere, 0.69 (0.78). Few rows, 16 of 131072, 2.4 to 2.7 times as fast.
         # Addresses decide nothing here: a launch has one kernel for all of them.
         aligned, wide = (walk.classes % (VECTOR_BYTES // itemsize)) == 0, itemsize > 2
-        longest = all_of(wide, aligned, walk.classes >= 1 << 16, walk.classes <= 1 << 17)
-        gains = where(rows > 1, any_of(wide, aligned), longest)
+        long = walk.classes > 1 << 16
+        gains = where(rows > 1, any_of(wide, aligned, long), all_of(wide, walk.classes > 3 << 15))
         when = all_of(
             own.when, g.static["clusters"] > 0, fits, any_of(gains, walk.positions <= FEW_LONG)
         )
@@ -269,6 +297,8 @@ class RowLaunch:
         )  # fmt: skip
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
+        if walk.dealt:
+            return Tile(DEALT, power_of_two_above(walk.classes, MOST_DEALT), 1, False, DEALT // 32, True)  # fmt: skip
         return tile_of(walk.by_class, g.static, walk.classes, walk.positions, walk.along)
 
     def axes(self, by_class: bool, layout_axes: int) -> int:
@@ -278,8 +308,24 @@ class RowLaunch:
     def __call__(self, g: Geometry) -> Launches:
         classes_along = self.classes_along(g.layout)
         steps: list[LaunchParams] = []
-        for by_class in (True, False):
-            when = classes_along if by_class else inverse(classes_along)
+        rows, classes = classes_along, g.layout.classes
+        if self.dense:
+            # Not where threads would read the same banks of shared memory. Shares of a copy, and of several rows in a warp: softmax of 21 classes 0.89 and 0.52 (0.67 and
+            # 0.38), log_softmax 0.85 and 0.52 (0.56 and 0.34), 7 classes 1.04 and 0.75 (0.84 and 0.57), gradients of log-probabilities 0.71 (0.21); softmax's gradient
+            # of 21 and 3 classes 0.97 and 0.94 (0.93 and 1.02), BFLOAT16 0.59 and 0.64 (0.70 and 0.84).
+            # Where much is computed for each row, as at its target, more classes gain, too: log-probabilities of 38 and 49 classes 1.46 and 1.50 (0.62 and 0.75).
+            one, wide = g.static["rows"] == 1, g.static["itemsize"] > 2
+            longest = MOST_DEALT if self.signature.targets else MOST_DEALT // 2
+            dealt = all_of(
+                classes_along, classes > where(one, 2, 4), classes <= longest, (classes % 4) != 0, any_of(one, wide),
+                g.layout.shape[0] * classes > FEW,
+                *(g.layout.strides[name][0] == classes for name, kind in self.kinds if kind == "Row"),
+            )  # fmt: skip
+            rows = all_of(classes_along, inverse(dealt))
+            if dealt is not False:
+                walk = self.walk(g.layout, True)._replace(by_class=False, dealt=True)
+                steps += self.launches(g, walk, dealt)
+        for by_class, when in ((True, rows), (False, inverse(classes_along))):
             if when is not False:
                 steps += self.launches(g, self.walk(g.layout, by_class), when)
         shared = [own.when for own in steps if own.kernel == SHARED_ROWS]
@@ -318,18 +364,20 @@ class RowLaunch:
         unit = where(small, 1, power_of_two_divisor(walk.along, *apart, *across))
         # Images are cut where that leaves few places of a tile empty.
         blocks, grid = ceil_div(walk.shape[-1], tile.positions), ceil_div(positions, tile.positions)
-        cut = all_of(not by_class, inverse(small), blocks * tile.positions * 7 <= walk.shape[-1] * 8)  # fmt: skip
+        cut = all_of(not by_class, not walk.dealt, inverse(small), blocks * tile.positions * 7 <= walk.shape[-1] * 8)  # fmt: skip
         grid = where(cut, positions // walk.shape[-1] * blocks, grid)
         constexprs: dict[str, Number] = {
             "UNIT": unit, "WIDE": g.strided or walk.reach(tile) >= INT32_LIMIT,
             **{f"NEAR_{name}": own for name, own in near.items()},
-            "CLASSES": where(all_of(tile.exact, inverse(g.strided)), classes, 0), "CUT": cut, "VECTOR": self.vector(g, near, unit, all_of(by_class, tile.streamed, tile.positions == 1, inverse(small))),
+            "CLASSES": where(all_of(tile.exact, inverse(g.strided)), classes, 0), "CUT": cut, "VECTOR": self.vector(g, near, unit, all_of(by_class, tile.positions == 1, inverse(small))),
             "POSITIONS": tile.positions, "HELD": tile.held, "LANES": tile.lanes,
         }  # fmt: skip
         held = LaunchParams(
-            ROWS if by_class else IMAGES, grid, self.args(g, walk, unit, divided), constexprs,
+            DEALT_ROWS if walk.dealt else ROWS if by_class else IMAGES, grid, self.args(g, walk, unit, divided), constexprs,
             tile.warps, all_of(when, inverse(tile.streamed)), inverse(small),
         )  # fmt: skip
+        if walk.dealt:
+            return [held]
         name = STREAMED_ROWS if by_class else STREAMED_IMAGES
         streamed = held._replace(kernel=name, when=all_of(when, tile.streamed))
         if not (by_class and self.shares):
@@ -337,10 +385,10 @@ class RowLaunch:
         shared = self.shared(g, walk, tile, streamed)
         return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared]
 
-    def vector(self, g: Geometry, near: Mapping[str, Truth], unit: Number, long: Truth) -> Number:
-        """Elements of the vectors by which long rows are read from the bounds before them on, or 1 where they begin at bounds, or nothing does."""
+    def vector(self, g: Geometry, near: Mapping[str, Truth], unit: Number, alone: Truth) -> Number:
+        """Elements of the vectors by which rows are read that have a program each, or 1 where they begin at bounds, or nothing does."""
         longest = VECTOR_BYTES // g.static["itemsize"]
-        unaligned = all_of(long, unit < longest)
+        unaligned = all_of(alone, unit < longest)
         if not self.dense or unaligned is False:
             return 1
         rows = [place for place, (_, kind) in enumerate(self.kinds) if kind == "Row"]
@@ -417,6 +465,8 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> Row
         name: row_kernel(formula, switches, Traversal(by_class, streamed, launch.axes(by_class, layout_axes)))
         for name, (by_class, streamed) in KERNELS.items()
     }  # fmt: skip
+    if launch.dense:
+        kernels[DEALT_ROWS] = row_kernel(formula, switches, Traversal(False, False, 1, dealt=True))
     if launch.shares:
         kernels[SHARED_ROWS] = row_kernel(formula, switches, Traversal(True, False, 1, shared=True))
     rows = sum(kind == "Row" for _, kind in formula.operands)
@@ -446,6 +496,7 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> Row
             "logarithms": logarithms,
             "clusters": int(has_clusters()),
             "writes": writes,
+            "levels": graph.levels,
             CLASS_AXIS: plan.class_axis,
             "itemsize": itemsize_of(plan),
         }

@@ -27,6 +27,7 @@ class Block:
     """A builtin being made: first its launches, then what calls it, then kernels as they are compiled."""
 
     def __init__(self, entry: type[Entry], addresses: int, steps: int) -> None:
+        assert steps <= at.MAX_STEPS, "a call's frame has no room for so many launches"
         self._entry = entry
         self._attributes = at.HEADER + entry.step_slots * steps
         size = self._attributes + native.ATTRIBUTE_SLOTS * steps

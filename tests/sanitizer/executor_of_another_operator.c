@@ -1,0 +1,25 @@
+/* executor-of-another-operator: the executor of one operator goes to phase two of another. */
+#include "aclnnop/aclnn_elu.h"
+#include "program.h"
+
+void faulty(void)
+{
+    aclrtStream stream = begin();
+    Elu call = elu();
+    elu_plan(&call);
+    IGNORE(aclnnElu(call.workspace, call.size, call.executor, stream));
+    MUST(aclrtSynchronizeStream(stream));
+    elu_end(&call);
+    finish(stream);
+}
+
+void sound(void)
+{
+    aclrtStream stream = begin();
+    Elu call = elu();
+    elu_plan(&call);
+    MUST(aclnnEluBackward(call.workspace, call.size, call.executor, stream));
+    MUST(aclrtSynchronizeStream(stream));
+    elu_end(&call);
+    finish(stream);
+}

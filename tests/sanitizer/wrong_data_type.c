@@ -1,0 +1,28 @@
+/* wrong-data-type, stale-result: FLOAT data described as FLOAT16: half of the result is what was there before. */
+#include "program.h"
+
+
+static void described_as(aclDataType type)
+{
+    float values[4] = {0.1f, 0.2f, 0.3f, 0.4f};
+    aclrtStream stream = begin();
+    Elu call = elu();
+    MUST(aclDestroyTensor(call.gradInput));
+    MUST(aclrtMemcpy(call.memory[2], sizeof values, values, sizeof values, ACL_MEMCPY_HOST_TO_DEVICE));
+    call.gradInput = vector(call.memory[2], 4, type);
+    elu_run(&call, stream);
+    MUST(aclrtSynchronizeStream(stream));
+    MUST(aclrtMemcpy(values, sizeof values, call.memory[2], sizeof values, ACL_MEMCPY_DEVICE_TO_HOST));
+    elu_end(&call);
+    finish(stream);
+}
+
+void faulty(void)
+{
+    described_as(ACL_FLOAT16);
+}
+
+void sound(void)
+{
+    described_as(ACL_FLOAT);
+}

@@ -1,0 +1,243 @@
+"""The sanitizer: each C program under tests/sanitizer has a fault, which is found, and a sound twin, where nothing is.
+
+A file NAME.c has `void faulty(void)` and `void sound(void)`; its first line is `/* RULE[, RULE...]: why */`. All files are compiled into one
+program, which runs all the faulty ones in one process and all the sound ones in another; a finding belongs to the program by whose
+function it was called (or its object created).
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import openaclnn
+from openaclnn import acl, aclnn, pyacl
+from openaclnn.cli import main
+from openaclnn.core.products import current_product
+from openaclnn.sanitizer import Finding, Settings, sanitize
+from openaclnn.sanitizer.findings import RULES
+from openaclnn.testing.running.build import call_of
+from openaclnn.testing.running.through import run_through
+from test_capi_tools import CACHE, ROOT, STRICT, installed
+
+FOLDER = ROOT / "tests" / "sanitizer"
+FIRST = ("call_before_init",)  # nothing may have been initialised before
+NAMES = sorted(
+    (path.stem for path in FOLDER.glob("*.c")), key=lambda name: (name not in FIRST, name)
+)
+
+
+def expected(name: str) -> list[str]:
+    """What the first line of a program says."""
+    first = (FOLDER / f"{name}.c").read_text().partition("\n")[0]
+    rules = re.match(r"/\* ([a-z, -]+):", first)
+    assert rules, first
+    return sorted(rule.strip() for rule in rules[1].split(","))
+
+
+def main_source() -> str:
+    """All programs in one, which runs those that it is told the names of."""
+    parts = [
+        f'#define faulty faulty_{n}\n#define sound sound_{n}\n#include "{n}.c"\n#undef faulty\n#undef sound\n'
+        for n in NAMES
+    ]
+    table = "".join(f'    {{"{n}", faulty_{n}, sound_{n}}},\n' for n in NAMES)
+    return "".join(parts) + (
+        "#include <string.h>\n"
+        "static const struct { const char *name; void (*faulty)(void), (*sound)(void); } programs[] = {\n"
+        f"{table}}};\n"
+        "int main(int count, char **words)\n{\n"
+        "    for (int i = 2; i < count; i++)\n"
+        "        for (size_t j = 0; j < sizeof programs / sizeof *programs; j++)\n"
+        "            if (strcmp(words[i], programs[j].name) == 0)\n"
+        '                (strcmp(words[1], "faulty") == 0 ? programs[j].faulty : programs[j].sound)();\n'
+        "    return 0;\n}\n"
+    )
+
+
+def compiled(folder: Path) -> Path:
+    (folder / "main.c").write_text(main_source())
+    found = installed()
+    done = subprocess.run(
+        ["cc", "-std=c11", "-g", "-O0", *STRICT, f"-I{FOLDER}", str(folder / "main.c"), *found.cflags, *found.libs, "-pthread",
+         "-o", str(folder / "program")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder / "program"
+
+
+def run(program: Path, which: str, *names: str) -> list[dict[str, Any]]:
+    report = program.parent / f"{which}.json"
+    done = subprocess.run(
+        [str(program), which, *names], capture_output=True, text=True, timeout=120, check=False,
+        env={"OPENACLNN_CACHE_DIR": str(CACHE), "OPENACLNN_SANITIZE": f"json:{report},product=a2"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    findings: list[dict[str, Any]] = json.loads(report.read_text())["findings"]
+    return findings
+
+
+def whose(finding: dict[str, Any]) -> str:
+    """The program that a finding is about."""
+    sites = [*(event["site"] for event in finding["history"]), finding["site"]]
+    for frame in (frame for site in sites for frame in site):
+        if frame["function"].startswith("faulty_"):
+            return str(frame["function"].removeprefix("faulty_"))
+    return "?"
+
+
+def test_faults_are_found_and_nothing_else(tmp_path: Path) -> None:
+    program = compiled(tmp_path)
+    rules: dict[str, list[str]] = {name: [] for name in NAMES}
+    for finding in run(program, "faulty", *NAMES):
+        rules.setdefault(whose(finding), []).append(finding["rule"])
+    assert {name: sorted(each) for name, each in rules.items()} == {
+        name: expected(name) for name in NAMES
+    }
+    assert run(program, "sound", *NAMES) == []
+
+
+def rules_of(findings: list[Finding]) -> list[str]:
+    return [finding.rule for finding in findings]
+
+
+@pytest.fixture
+def runtime() -> Iterator[None]:
+    assert acl.aclInit(None) == 0
+    assert acl.aclrtSetDevice(0) == 0
+    yield
+    acl.aclFinalize()
+    acl.aclGetRecentErrMsg()
+
+
+@pytest.mark.usefixtures("runtime")
+def test_a_part_of_a_python_program_is_watched() -> None:
+    """Functions are exchanged inside alone; objects of before and after are nobody's leak, and nothing is kept alive."""
+    original = acl.aclrtMalloc, aclnn.aclnnEluBackward
+    x = np.ones(4, np.float32)
+    number = acl.aclCreateScalar(1.0, acl.ACL_FLOAT)
+    arguments = (x, number, number, number, False, x, np.zeros_like(x))
+    with sanitize(suppressions=["executor-never-run"]) as findings:
+        for _ in range(2):  # the same fault at the same place is told once
+            assert acl.aclrtMalloc is not original[0]
+            acl.aclCreateFloatArray([1.0])
+            scalar = acl.aclCreateScalar(2.0, acl.ACL_FLOAT)
+            status, size, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(*arguments)
+            assert (status, size) == (0, 512)
+            assert aclnn.aclnnEluBackward(None, 0, executor, None) == 0
+            assert aclnn.aclnnEluBackward(bytearray(size), size, executor, None) == 561103
+            aclnn.aclnnEluBackwardGetWorkspaceSize(*arguments)
+            with sanitize() as inner:
+                acl.aclDestroyScalar(scalar)
+                acl.aclDestroyScalar(scalar)
+            assert rules_of(inner) == ["double-destroy"]
+    assert (acl.aclrtMalloc, aclnn.aclnnEluBackward) == original
+    assert rules_of(findings) == [
+        "workspace-too-small", "executor-reused", "double-destroy", "leak",
+    ]  # fmt: skip
+    reused = findings[1]
+    assert reused.call is not None
+    assert (reused.call.name, reused.argument) == ("aclnnEluBackward", "executor")
+    assert [word for word, _ in reused.history] == [
+        "created by aclnnEluBackwardGetWorkspaceSize", "run by aclnnEluBackward",
+    ]  # fmt: skip
+    frame = reused.call.site.frames[0]
+    assert (frame.file, frame.function) == (__file__, "test_a_part_of_a_python_program_is_watched")
+    alive = weakref.ref(x)
+    del x, arguments, executor
+    gc.collect()
+    assert alive() is None
+
+
+@pytest.mark.usefixtures("runtime")
+def test_programs_of_pyacl_are_watched() -> None:
+    with sanitize() as findings:
+        stream, status = pyacl.rt.create_stream()
+        assert status == 0
+        assert pyacl.rt.destroy_stream(stream) == 0
+        assert pyacl.rt.destroy_stream(stream) != 0
+    assert rules_of(findings) == ["double-destroy"]
+
+
+@pytest.mark.usefixtures("runtime")
+def test_examples_of_all_operators_are_sound() -> None:
+    with openaclnn.use_engine("numpy"), sanitize() as findings:
+        for operator in openaclnn.registry():
+            built = call_of(operator, operator.samples[0].arrays(), current_product())
+            assert run_through("two-phase", built) == (0, "")
+    assert findings == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("0", None), ("1", Settings(text=True)), ("json:a.json", Settings(json="a.json")), ("exitcode=3", Settings(text=True, exitcode=3)),
+        ("1,json:a,exitcode=9", Settings(text=True, json="a", exitcode=9)),
+        ("1,suppress=leak,double-destroy,product=910b", Settings(text=True, suppress=frozenset({"leak", "double-destroy"}), product="910b")),
+        ("1,workspace=0", Settings(text=True, workspace=0)),
+        ("yes", "'yes': expected 1, json:FILE"), ("1,suppress=leek", "no rule is called 'leek'"), ("1,exitcode=x", "exitcode=x: expected a number"),
+    ],
+)  # fmt: skip
+def test_settings(text: str, wanted: Any) -> None:
+    if isinstance(wanted, str):
+        with pytest.raises(ValueError, match=wanted):
+            Settings.parse(text)
+    else:
+        assert Settings.parse(text) == wanted
+
+
+PROGRAM = """
+import sys
+from openaclnn import acl
+assert acl.aclInit(sys.argv[1]) == 0
+acl.aclrtSetDevice(0)
+acl.aclrtCreateStream()
+acl.aclrtResetDevice(0)
+acl.aclFinalize()
+print("done")
+"""
+
+
+def test_a_configuration_file_and_the_command_switch_it_on(tmp_path: Path, capfd: Any) -> None:
+    script, config = tmp_path / "script.py", tmp_path / "acl.json"
+    script.write_text(PROGRAM)
+    config.write_text(json.dumps({"openaclnn": {"sanitize": "1,exitcode=3"}}))
+    done = subprocess.run(
+        [sys.executable, str(script), str(config)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (3, "done\n")
+    assert done.stderr == (
+        "openaclnn sanitizer: leak: a stream is never destroyed; aclrtResetDevice took it away\n"
+        f"    created by aclrtCreateStream at <module> ({script}:6)\n"
+        f"    taken away by aclrtResetDevice at <module> ({script}:7)\n"
+        "openaclnn sanitizer: 1 finding: 1 leak\n"
+    )
+    config.write_text("{}")
+    assert main(["sanitize", str(script), str(config)]) == 1
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == (
+        f"done\n1 finding\n  1 leak: {RULES['leak']}\n",
+        done.stderr,
+    )
+    assert main(["sanitize", "--json", "--suppress", "leak", str(script), str(config)]) == 0
+    assert capfd.readouterr().out.startswith("done\n{")
+    config.write_text(json.dumps({"openaclnn": {"sanitize": "yes"}}))
+    assert acl.aclInit(str(config)) == acl.ACL_ERROR_FILE_ATTR_INVALID
+
+
+def test_every_rule_has_a_program_and_a_row_on_the_page() -> None:
+    shown = {rule for name in NAMES for rule in expected(name)}
+    assert shown == RULES.keys() - {"sanitizer-failure"}
+    page = (ROOT / "docs" / "sanitizer.md").read_text()
+    assert [rule for rule, text in RULES.items() if f"\n| `{rule}` | {text} | " not in page] == []
