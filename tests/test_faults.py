@@ -24,6 +24,8 @@ from openaclnn.runtime import device as runtime_device
 from openaclnn.runtime.device import CudaDevice
 from openaclnn.runtime.memory import used_bytes
 from openaclnn.testing import read_cases
+from openaclnn.testing.data.drawing import Recipe
+from openaclnn.testing.data.manifest import MANIFEST, expected_of, write_cases
 from openaclnn.testing.files import FileError, split_name
 
 
@@ -346,6 +348,14 @@ def test_a_damaged_sheet_is_told(tmp_path: Path) -> None:
 def test_a_name_that_is_too_long_is_told() -> None:
     with pytest.raises(FileError, match="is expected"):
         split_name("x" * 5000)
+
+
+def test_a_size_without_end_is_told(tmp_path: Path) -> None:
+    write_cases(Recipe("elu", shape=(2, 3)), tmp_path)
+    manifest = (tmp_path / MANIFEST).read_text()
+    (tmp_path / MANIFEST).write_text(manifest.replace("\n      2,", "\n      1e999,"))
+    with pytest.raises(FileError, match="has no dtype and shape: cannot convert float infinity"):
+        expected_of(tmp_path)
 
 
 # --- the same bits, and nothing that grows ------------------------------------------------------------------------

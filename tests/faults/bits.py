@@ -205,7 +205,7 @@ def main(arguments: list[str]) -> int:
         [
             own
             for own in problems(shapes, operators)
-            if not given.first or own.variant == own.operator.workloads.VARIANTS[0]
+            if not given.first or own.variant == next(iter(own.operator.workloads.VARIANTS))
         ]
         for shapes in (SMALL, LARGE)
     )

@@ -237,7 +237,7 @@ def array_address(array: np.ndarray[Any, Any]) -> int:
 
 
 def _asked_address(array: np.ndarray[Any, Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
+    address: int = array.ctypes.data
     return address
 
 

@@ -109,7 +109,7 @@ def _place(tensor: Tensor, data: Any, argument: str) -> None:
     if low < 0 or end * tensor.dtype.itemsize > data.nbytes:
         got = f"elements {low} to {end} of {tensor.dtype}"
         raise refuse(INVALID, argument, f"a view within its {data.nbytes} bytes", got)
-    tensor.base = data.__array_interface__["data"][0]
+    tensor.base = data.ctypes.data
     tensor.owner, tensor.pin = pinned(data)
     tensor.raw, tensor.writable = False, bool(data.flags.writeable)
     tensor.device = "cpu"

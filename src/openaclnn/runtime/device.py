@@ -88,8 +88,7 @@ class HostDevice:
     def allocate(self, size: int) -> tuple[int, object]:
         # Zeroed, which fresh pages are anyway: what a program reads of the padding is the same every time.
         block = np.zeros(size + ALIGNMENT, np.uint8)
-        # NumPy's own word for the address crashes where memory is short.
-        address = ctypes.addressof(ctypes.c_char.from_buffer(block.data))
+        address = block.ctypes.data
         return -(-address // ALIGNMENT) * ALIGNMENT, block
 
     def allocate_host(self, size: int) -> tuple[int, object]:

@@ -337,7 +337,7 @@ def _of_buffer(view: memoryview, argument: str, owner: object) -> Pointer:
 def _of_array(array: np.ndarray[Any, Any], argument: str, owner: object) -> Pointer:
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         raise _scattered(argument)
-    start: int = array.__array_interface__["data"][0]
+    start: int = array.ctypes.data
     # An array may itself look at tracked memory, which then decides on which side it is.
     block = find_allocation(start)
     return Pointer(start, array.nbytes, block, (owner, array), bool(array.flags.writeable))

@@ -301,5 +301,5 @@ def _source(case: _Case, name: str) -> Source:
     try:
         shape = shape_of("x".join(str(int(size)) for size in entry["shape"]))
         return Source(case.folder / name, dtype=raw_type(entry["dtype"]), shape=shape)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise FileError(f"{case.place}: {name} has no dtype and shape: {error}") from None
