@@ -161,15 +161,14 @@ names = ("aclrtSetDevice", "aclrtResetDevice", "aclrtSynchronizeDevice", "aclFin
 kinds = (KeyboardInterrupt, SystemExit, MemoryError, GeneratorExit, RecursionError)
 for name, kind in zip(names, kinds):
     setattr(acl, name, raising(kind))
-bridge_fail = bridge.fail
 library = ctypes.CDLL(sys.argv[1])
 library.aclGetRecentErrMsg.restype = ctypes.c_char_p
 assert library.aclInit(None) == 0
 for late in (False, True):
     if late:  # the failure fails too: what nobody can catch
-        def fail(error):
+        def fail(name, error):
             raise MemoryError
-        bridge.fail = fail
+        bridge.fail_inside = fail
     for name, kind in zip(names, kinds):
         try:
             status = None

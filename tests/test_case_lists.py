@@ -597,11 +597,11 @@ def test_causes_are_counted(tmp_path: Path, capsys: Any) -> None:
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert any(
         line.startswith(
-            "240 skipped Abs Abs is not among our operators 0 torch.ops.aten.elu_backward"
+            "240 cases skipped Abs Abs is not among our operators 0 torch.ops.aten.elu_backward"
         )
         for line in lines
     )
-    assert any(line.startswith("30 refused aclnnEluBackward") for line in lines)
+    assert any(line.startswith("30 cases refused aclnnEluBackward") for line in lines)
     assert out.count("`openaclnn list` names") == 1
     assert lines[-1].startswith(
         "271 cases: 1 passed, 30 refused, 240 skipped (240 another operator); "

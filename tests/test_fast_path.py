@@ -241,9 +241,13 @@ by_library = pytest.mark.parametrize(
 def test_classes_and_positions_of_any_number(
     operator: Operator, library: str, dtype: Any, taken: list[bool]
 ) -> None:
-    """Each size has the bits of the slow path, whichever size the kind was remembered with."""
+    """Each size has the bits of the slow path, whichever size the kind was remembered with; arrays of FLOAT have all of them, others
+    every other."""
     rng = np.random.default_rng(31)
     pixels = operator.workloads.PATTERN == "pixels"
+    first, *others = CLASS_SHAPES[operator.workloads.PATTERN]
+    if (library, dtype) != ("numpy", FLOAT):
+        others = others[library == "torch" :: 2]
     variants = [
         (variant, summed)
         for variant in operator.workloads.VARIANTS
@@ -251,7 +255,7 @@ def test_classes_and_positions_of_any_number(
     ]
     for variant, summed in variants:
         cache_of(operator).forget()
-        for shape in CLASS_SHAPES[operator.workloads.PATTERN]:
+        for shape in (first, *others):
             given = operator.workloads.make(rng, dtype, shape, variant)
             if summed:
                 del given["total_weight"]
@@ -259,7 +263,7 @@ def test_classes_and_positions_of_any_number(
                 given = {name: to_torch(value) for name, value in given.items()}
             taken.clear()
             got = plain(operator)(**given)
-            assert taken == [shape != CLASS_SHAPES[operator.workloads.PATTERN][0]]
+            assert taken == [shape != first]
             with openaclnn.use_engine("cpu"):
                 expected = plain(operator)(**given)
             if library == "torch":

@@ -323,7 +323,7 @@ def test_readers_and_programs_with_strange_input() -> None:
     for target in all_targets():
         fuzzer = Fuzzer(target, np.random.default_rng(11))
         assert [
-            str(own) for own in fuzzer.run(25 if target.name in (".xlsx", "programs") else 80)
+            str(own) for own in fuzzer.run(25 if target.name in (".xlsx", "programs") else 50)
         ] == []
         assert len(fuzzer.corpus) > len(target.seeds)
 

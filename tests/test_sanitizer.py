@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,16 @@ def rules_of(findings: list[Finding]) -> list[str]:
     return [finding.rule for finding in findings]
 
 
+@pytest.fixture
+def runtime() -> Iterator[None]:
+    assert acl.aclInit(None) == 0
+    assert acl.aclrtSetDevice(0) == 0
+    yield
+    acl.aclFinalize()
+    acl.aclGetRecentErrMsg()
+
+
+@pytest.mark.usefixtures("runtime")
 def test_a_part_of_a_python_program_is_watched() -> None:
     """Functions are exchanged inside alone; objects of before and after are nobody's leak, and nothing is kept alive."""
     original = acl.aclrtMalloc, aclnn.aclnnEluBackward
@@ -149,17 +160,17 @@ def test_a_part_of_a_python_program_is_watched() -> None:
     assert alive() is None
 
 
+@pytest.mark.usefixtures("runtime")
 def test_programs_of_pyacl_are_watched() -> None:
     with sanitize() as findings:
-        assert pyacl.rt.set_device(0) == 0
         stream, status = pyacl.rt.create_stream()
         assert status == 0
         assert pyacl.rt.destroy_stream(stream) == 0
         assert pyacl.rt.destroy_stream(stream) != 0
-        assert pyacl.rt.reset_device(0) == 0
     assert rules_of(findings) == ["double-destroy"]
 
 
+@pytest.mark.usefixtures("runtime")
 def test_examples_of_all_operators_are_sound() -> None:
     with openaclnn.use_engine("numpy"), sanitize() as findings:
         for operator in openaclnn.registry():

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import numpy as np
+import pytest
 
 import conftest
 from openaclnn import acl, aclnn
@@ -275,9 +276,18 @@ class _Calls:
         )  # fmt: skip
 
 
-def test_programs_are_told_of_races_and_of_nothing_else():
+@pytest.fixture
+def runtime():
     acl.aclInit(None)
     acl.aclrtSetDevice(0)
+    yield
+    acl.aclrtResetDevice(0)
+    acl.aclFinalize()
+    acl.aclGetRecentErrMsg()
+
+
+@pytest.mark.usefixtures("runtime")
+def test_programs_are_told_of_races_and_of_nothing_else():
     racing = 0
     for seed in range(40):
         with sanitize() as findings:
@@ -292,10 +302,9 @@ def test_programs_are_told_of_races_and_of_nothing_else():
     assert 5 < racing < 35
 
 
+@pytest.mark.usefixtures("runtime")
 def test_work_that_waits_is_in_flight():
     """A stream waits for an event that nobody has recorded, and what its kernel reads is freed meanwhile."""
-    acl.aclInit(None)
-    acl.aclrtSetDevice(0)
     with sanitize() as findings:
         (_, stream), (_, event) = acl.aclrtCreateStream(), acl.aclrtCreateEventWithFlag(1)
         (_, memory), (_, host) = acl.aclrtMalloc(64, 0), acl.aclrtMallocHost(64)
@@ -325,10 +334,9 @@ def _with_gaps(array: np.ndarray) -> tuple[Any, int]:
 OF_EVERY_KIND = ("cross_entropy_loss", "l1_loss", "inplace_elu", "glu_backward", "prelu_backward")
 
 
+@pytest.mark.usefixtures("runtime")
 def test_operators_read_what_is_written_and_write_it_all(monkeypatch):
     monkeypatch.setattr(conftest, "device_tensor", _with_gaps)
-    acl.aclInit(None)
-    acl.aclrtSetDevice(0)
     operators = {operator.python_name: operator for operator in conftest.OPERATORS}
     with sanitize() as findings:
         _, stream = acl.aclrtCreateStream()

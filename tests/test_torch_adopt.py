@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import openaclnn.torch as fast
 from openaclnn.torch import functional, nn
-from openaclnn.torch.adopt import NO_GAIN, HeadLinear, Logits, replacements
+from openaclnn.torch.adopt import NO_GAIN, NO_GAIN_ON_GPU, HeadLinear, Logits, replacements
 
 WORDS, FEATURES = 203, 16
 IDS = torch.randint(WORDS, (3, 12), generator=torch.Generator().manual_seed(1))
@@ -316,12 +316,16 @@ def test_what_is_derived_shared_or_the_model_itself() -> None:
 
 
 def test_what_gains_nothing_is_replaced_by_its_name_alone() -> None:
-    assert {each.__name__ for each in replacements()} > NO_GAIN
+    assert {each.__name__ for each in replacements()} > NO_GAIN | NO_GAIN_ON_GPU
     model = torch.nn.Sequential(torch.nn.SiLU(), torch.nn.Mish())
     fast.apply_to(model)
     assert [*map(type, model)] == [torch.nn.SiLU, nn.Mish]
     fast.apply_to(model, only="SiLU")
     assert [*map(type, model)] == [nn.SiLU, nn.Mish]
+    model = torch.nn.Sequential(torch.nn.Mish(), torch.nn.L1Loss())
+    model.parameters = lambda: iter([SimpleNamespace(is_cuda=True)])
+    fast.apply_to(model)
+    assert [*map(type, model)] == [torch.nn.Mish, nn.L1Loss]
 
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -504,6 +508,24 @@ def test_logits_are_a_tensor_to_whoever_asks() -> None:
     assert repr(logits) == f"Logits(shape=(3, 5, {WORDS}), dtype=torch.float32)"
     assert [tuple(each.shape) for each in logits] == [(5, WORDS)] * 3
     assert type(other.eval()(x)) is Tensor
+
+
+def test_logits_looked_at_without_gradients_have_them_later() -> None:
+    """Metrics are computed where nothing is recorded; the tensor is the same for a loss of it that comes after."""
+    found = []
+    for model in (made("llama"), made("llama")):
+        if found:
+            fast.apply_to(model)
+        logits = model(IDS, labels=LABELS).logits
+        with torch.no_grad():
+            assert not (logits.exp() * 2).requires_grad
+            assert not logits[:, 1:].softmax(-1).requires_grad
+        with torch.inference_mode():
+            logits.argmax(-1)
+        logits.log_softmax(-1)[..., 0].sum().backward()
+        found.append([own.grad for own in model.parameters()])
+    for own, other in zip(*found, strict=True):
+        torch.testing.assert_close(own, other)
 
 
 def test_logits_outlive_what_made_them() -> None:

@@ -1,5 +1,5 @@
-"""A tensor-parallel head: each process has some words of the vocabulary, and no process has a whole row of logits. Their loss is that of
-`openaclnn.torch.parallel`, which the functions and modules of `openaclnn.torch` call for DTensors.
+"""A tensor-parallel head: each process has some words of the vocabulary, and no process has logits of all rows, or a whole row. The loss is that of
+`openaclnn.torch.parallel`, which the functions and modules of `openaclnn.torch` call for DTensors. Models of transformers need no `heads`.
 
     torchrun --nproc-per-node 2 examples/recipes/tensor_parallel_head.py
 """
@@ -35,7 +35,7 @@ def train(mesh: DeviceMesh, steps: int = 3) -> list[float]:
     # Logits stay in shards of the vocabulary.
     plan = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
     parallelize_module(model, mesh, {"head": plan})
-    applied = fast.apply_to(model)  # the line to add: the loss of shards by our kernels
+    applied = fast.apply_to(model, heads="head")  # the line to add: the loss without the shards
     if dist.get_rank() == 0:
         print(applied)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, foreach=False)

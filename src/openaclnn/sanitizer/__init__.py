@@ -6,8 +6,8 @@
 
 Or OPENACLNN_SANITIZE=1, or `{"openaclnn": {"sanitize": "1"}}` in aclInit's file, or `openaclnn sanitize PROGRAM`. `session.py` puts itself
 between the program and the functions and tells the rules of `events.py`; `sites.py` knows where the program called; `findings.py` has the
-names of the rules. The rules are in `objects.py`, `memory.py` (with `shadow.py`, what is known of each byte, and `order.py`, what happens before
-what), `values.py` and `products.py`; `work.py` says what a kernel reads and writes.
+names of the rules. The rules are in `objects.py`, `memory.py` (with `shadow.py`, what is known of each byte, and `order.py` and `timeline.py`, what happens
+before what), `values.py` and `products.py`; `work.py` says what a kernel reads and writes.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def _hear_of_exit() -> None:
 
 def _end() -> None:
     (session,) = _watching
-    session.end()
-    if session.findings and session.settings.exitcode:
+    status = session.end()
+    if status:
         sys.stdout.flush()
         sys.stderr.flush()
         ctypes.CDLL(None).fflush(None)
-        os._exit(session.settings.exitcode)
+        os._exit(status)

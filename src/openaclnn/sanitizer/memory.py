@@ -6,29 +6,26 @@ anything was.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from openaclnn.calls.guard import check_overlap, lies_apart
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import Kind
-from openaclnn.core.status import AclError, AclnnError
+from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Tensor, extent
-from openaclnn.runtime import AclFailure, Stream, current_stream, find_allocation
-from openaclnn.runtime.context import current
+from openaclnn.runtime import AclFailure, find_allocation
 from openaclnn.runtime.device import ALIGNMENT
-from openaclnn.runtime.enums import CallbackBlockType, EventStatus, MemcpyKind, StreamStatus
+from openaclnn.runtime.enums import MemcpyKind
 from openaclnn.runtime.memory import Pointer, address, pointer
-from openaclnn.runtime.stream import Event, EventKind
-from openaclnn.sanitizer.events import Call, Rules
+from openaclnn.sanitizer.events import Call
 from openaclnn.sanitizer.findings import Finding, report
-from openaclnn.sanitizer.order import Access, Moment, Order, Point
-from openaclnn.sanitizer.session import queue_look
+from openaclnn.sanitizer.order import Access, Moment
 from openaclnn.sanitizer.shadow import Block, Shadow, Spans, spans_of
+from openaclnn.sanitizer.timeline import ENDS, Handlers, Timeline, number_of, waited
 from openaclnn.sanitizer.work import extents, read_bytes, tensors_of, work_of
 
 __all__ = ["MemoryRules"]
@@ -44,11 +41,6 @@ _SIDES = {
     MemcpyKind.ACL_MEMCPY_DEVICE_TO_DEVICE: ("device", "device"),
     MemcpyKind.ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE: ("host", "device"),
 }
-
-_TIMEOUTS = (
-    AclError.ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
-    AclError.ACL_ERROR_RT_EVENT_SYNC_TIMEOUT,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,53 +68,23 @@ class _Part:
     filled: Spans = field(default_factory=Spans)
 
 
-@dataclass(eq=False)
-class _Callback:
-    """A callback on its way: from a point of the stream to the one that lets the stream go on."""
-
-    begin: Point | None = None
-    end: Point = field(default_factory=Point)
-
-
-def _waited(call: Call) -> bool:
-    """Whether a call that waits has done so; it may have met the failure of a task then."""
-    status = call.status or 0
-    return status == 0 or (507000 <= status < 508000 and status not in _TIMEOUTS)
-
-
-class MemoryRules(Rules):
+class MemoryRules(Handlers):
     """Memory from its allocation on, and the order of all that happens to it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.shadow = Shadow()
-        self.order = Order()
-        self._events: dict[Event, Point | None] = {}
-        self._pending: dict[Call, Any] = {}  # what `before` leaves for `after`
-        self._names: dict[Stream, str] = {}
-        self._subscribers: dict[Stream, int] = {}
-        self._callbacks: dict[Stream, list[_Callback]] = {}
-        self._ready: dict[int, deque[_Callback]] = {}
-        self._reporting: dict[int, _Callback | None] = {}
+        self.time = Timeline()
+        self.order = self.time.order
         self._mistyped: set[Block] = set()
 
     def before(self, call: Call) -> None:
-        if call.thread in self._reporting:
-            self._take_callback(call.thread)
-        handler = self._look_up(_BEFORE, call)
-        if handler is not None:
-            left = handler(self, call)
-            if left is not None:
-                self._pending[call] = left
+        self.time.before(call)
+        super().before(call)
 
     def after(self, call: Call) -> None:
-        left = self._pending.pop(call, None)
-        handler = self._look_up(_AFTER, call)
-        if handler is not None:
-            handler(self, call, left)
-
-    @staticmethod
-    def _look_up(table: dict[str, Any], call: Call) -> Any:
-        return table.get(f"phase {call.phase}") if call.phase else table.get(call.name)
+        self.time.after(call)
+        super().after(call)
 
     # Memory comes and goes.
 
@@ -176,7 +138,7 @@ class MemoryRules(Rules):
                 "wrong-memory", call, name, f"{inside}, which {call.name} cannot free", block
             )
             return None
-        points = self._points() if call.name == "aclrtFreeWithDevSync" else []
+        points = self.time.points() if call.name == "aclrtFreeWithDevSync" else []
         if not points:
             self._enter_free(call, name, block)
         return name, block, points
@@ -185,8 +147,8 @@ class MemoryRules(Rules):
         if left is None:
             return
         name, block, points = left
-        if points and _waited(call):
-            self._join(points)
+        if points and waited(call):
+            self.time.join(points)
             self._enter_free(call, name, block)
         if block.keep is None or not block.keep.alive:
             self.shadow.free(block, call)
@@ -197,6 +159,13 @@ class MemoryRules(Rules):
         self._enter(
             self.order.host_moment(), block, whole, True, _Use(call, name, "", freeing=True)
         )
+
+    def _after_end(self, call: Call, left: None) -> None:
+        """Memory may be gone: that which a device had."""
+        for block in self.shadow.blocks():
+            if block.keep is not None and not block.keep.alive:  # type: ignore[attr-defined]
+                self.shadow.free(block, call)
+                self.order.forget(block)
 
     # Copies and fills.
 
@@ -244,16 +213,16 @@ class MemoryRules(Rules):
 
     def _before_copy(self, call: Call) -> Any:
         arguments = call.arguments
-        count = _number(arguments.get("count"))
+        count = number_of(arguments.get("count"))
         if not count:
             return None
-        kind = _number(arguments.get("kind"))
+        kind = number_of(arguments.get("kind"))
         known = kind is not None and kind in _SIDES
         source, target = _SIDES[MemcpyKind(kind)] if known and kind is not None else ("", "")
         sides = self._side(call, "src", count, source), self._side(call, "dst", count, target)
         if None in sides or sides[0].address == sides[1].address:  # type: ignore[union-attr]
             return None
-        stream = self._stream(call) if "stream" in arguments else None
+        stream = self.time.stream(call) if "stream" in arguments else None
         if "stream" in arguments and all(side.on_device for side in sides if side is not None):
             for name, side in zip(("src", "dst"), sides, strict=True):
                 if side is not None and side.address % ALIGNMENT:
@@ -268,7 +237,7 @@ class MemoryRules(Rules):
         goal = self._block(target.address) if target.block is not None else None
 
         def work(moment: Moment) -> None:
-            use = self._names.get(stream, "") if stream is not None else ""
+            use = self.time.names.get(stream, "") if stream is not None else ""
             if origin is not None:
                 spans = self._inside(origin, source.address, count)
                 self._enter(moment, origin, spans, False, _Use(call, "src", use))
@@ -303,7 +272,7 @@ class MemoryRules(Rules):
             goal.computed |= spans & origin.computed.moved(distance)
 
     def _before_fill(self, call: Call) -> Any:
-        count = _number(call.arguments.get("count"))
+        count = number_of(call.arguments.get("count"))
         if not count:
             return None
         try:
@@ -313,7 +282,7 @@ class MemoryRules(Rules):
         wanted = "" if self._block(target.address) is not None else "device"
         if not self._check_range(call, "devPtr", target.address, count, wanted):
             return None
-        return count, target, self._stream(call) if "stream" in call.arguments else None
+        return count, target, self.time.stream(call) if "stream" in call.arguments else None
 
     def _after_fill(self, call: Call, left: Any) -> None:
         if left is None or call.status != 0:
@@ -324,7 +293,7 @@ class MemoryRules(Rules):
         def work(moment: Moment) -> None:
             if block is not None:
                 spans = self._inside(block, target.address, count)
-                name = self._names.get(stream, "") if stream is not None else ""
+                name = self.time.names.get(stream, "") if stream is not None else ""
                 self._enter(moment, block, spans, True, _Use(call, "devPtr", name))
                 block.written |= spans
                 block.computed -= spans
@@ -359,7 +328,7 @@ class MemoryRules(Rules):
             return None
         if executor.spent and not executor.repeatable:  # type: ignore[union-attr]
             return None
-        stream = self._stream(call)
+        stream = self.time.stream(call)
         parts: list[_Part] = []
         sound = True
         for name, tensor in work.tensors.items():
@@ -385,7 +354,7 @@ class MemoryRules(Rules):
                 check_overlap(work.plan, extents(tensors), tensors)
             except AclnnError as error:
                 self._tell("overlapping-output", call, error.parameter, f"{error.got} instead of {error.expected}")  # fmt: skip
-        size, place = _number(call.arguments.get("workspaceSize")), _number(call.arguments.get("workspace"))  # fmt: skip
+        size, place = number_of(call.arguments.get("workspaceSize")), number_of(call.arguments.get("workspace"))  # fmt: skip
         if size and place and self._check_range(call, "workspace", place, size, "device"):
             block = self._block(place)
             if block is not None:
@@ -398,7 +367,7 @@ class MemoryRules(Rules):
         stream, parts = left
 
         def work(moment: Moment) -> None:
-            line = self._names[stream]
+            line = self.time.names[stream]
             for part in sorted(parts, key=lambda each: each.write):
                 use = _Use(call, part.name, line)
                 self._enter(moment, part.block, part.spans, part.write, use)
@@ -491,16 +460,6 @@ class MemoryRules(Rules):
 
     # The order of all that.
 
-    def _stream(self, call: Call) -> Stream | None:
-        try:
-            stream = current_stream(call.arguments.get("stream"))
-        except AclFailure:
-            return None
-        if stream not in self._names:
-            number = sum(not each.is_default for each in self._names) + 1
-            self._names[stream] = "the default stream" if stream.is_default else f"stream {number}"
-        return stream
-
     def _enter(self, moment: Moment, block: Block, spans: Spans, write: bool, use: _Use) -> None:
         if not spans:
             return
@@ -537,141 +496,6 @@ class MemoryRules(Rules):
             block, (f"{_DONE[other.write]} by {earlier.call.name}", earlier.call),
         )  # fmt: skip
 
-    def _points(self, streams: Iterable[Stream] | None = None) -> list[Point]:
-        """Points behind all that the streams have, those of the current context if none are named."""
-        if streams is None:
-            context = current()
-            streams = [] if context is None else list(context.streams)
-        return [self.order.record(stream) for stream in streams if stream in self._names]
-
-    def _join(self, points: list[Point]) -> None:
-        for point in points:
-            self.order.join(point)
-
-    def _before_stream_wait(self, call: Call) -> Any:
-        stream = self._stream(call)
-        return None if stream is None else self._points([stream])
-
-    def _after_wait(self, call: Call, left: Any) -> None:
-        if left and _waited(call):
-            self._join(left)
-
-    def _after_stream_query(self, call: Call, left: Any) -> None:
-        if left is not None and call.status == 0:
-            if call.result == StreamStatus.ACL_STREAM_STATUS_COMPLETE:
-                self._join(left)
-
-    def _before_device_wait(self, call: Call) -> Any:
-        return self._points()
-
-    def _before_event(self, call: Call) -> Any:
-        """The points that the events of a call have now."""
-        names = ("event", "startEvent", "endEvent")
-        events = [
-            call.arguments[name] for name in names if isinstance(call.arguments.get(name), Event)
-        ]
-        points = [self._point(event) for event in events]
-        return [point for point in points if point is not None]
-
-    def _point(self, event: Event) -> Point | None:
-        if event not in self._events:
-            self._events[event] = Point() if event.kind is EventKind.FLAG else None
-        return self._events[event]
-
-    def _after_event_query(self, call: Call, left: Any) -> None:
-        done = EventStatus.ACL_EVENT_STATUS_COMPLETE if call.name == "aclrtQueryEvent" else 1
-        if left and call.status == 0 and call.result == done:
-            self._join(left)
-
-    def _after_elapsed(self, call: Call, left: Any) -> None:
-        if left and call.status == 0:
-            self._join(left)
-
-    def _after_stream_wait_event(self, call: Call, left: Any) -> None:
-        stream = self._stream(call)
-        if call.status == 0 and stream is not None:
-            for point in left:
-                self.order.wait(stream, point)
-
-    def _after_record(self, call: Call, left: Any) -> None:
-        stream, event = self._stream(call), call.arguments.get("event")
-        if call.status == 0 and stream is not None and isinstance(event, Event):
-            point = self._point(event)
-            reused = None if point is None or point.recorded else point
-            self._events[event] = self.order.record(stream, reused)
-
-    def _after_reset_event(self, call: Call, left: Any) -> None:
-        if call.status == 0:
-            self._events[call.arguments["event"]] = Point()
-
-    def _after_destroy_event(self, call: Call, left: Any) -> None:
-        if call.status == 0:
-            self._events.pop(call.arguments["event"], None)
-
-    def _after_end(self, call: Call, left: Any) -> None:
-        """Streams and memory may be gone: those that a context, a device or the runtime had."""
-        for stream in list(self._names):
-            if not stream.alive:
-                self._drop_callbacks(stream)
-                self.order.end(stream)
-                del self._names[stream]
-        for block in self.shadow.blocks():
-            if block.keep is not None and not block.keep.alive:  # type: ignore[attr-defined]
-                self.shadow.free(block, call)
-                self.order.forget(block)
-
-    # Callbacks run in the thread that subscribed, between the calls that it makes.
-
-    def _after_subscribe(self, call: Call, left: Any) -> None:
-        stream = self._stream(call)
-        if call.status == 0 and stream is not None:
-            if call.name == "aclrtSubscribeReport":
-                self._subscribers[stream] = int(call.arguments["threadId"])
-            else:
-                self._drop_callbacks(stream)
-
-    def _drop_callbacks(self, stream: Stream) -> None:
-        self._subscribers.pop(stream, None)
-        for callback in self._callbacks.pop(stream, []):
-            self.order.reach(callback.end)
-
-    def _before_callback(self, call: Call) -> Any:
-        stream = self._stream(call)
-        if stream is None or stream not in self._subscribers:
-            return None
-        callback = _Callback()
-        ready = self._ready.setdefault(self._subscribers[stream], deque())
-        queue_look(
-            stream, lambda: ready.append(callback)
-        )  # threads get callbacks as streams come there
-        return stream, callback
-
-    def _after_callback(self, call: Call, left: Any) -> None:
-        if left is None or call.status != 0:
-            return
-        stream, callback = left
-        callback.begin = self.order.record(stream)
-        if _number(call.arguments["blockType"]) == CallbackBlockType.ACL_CALLBACK_BLOCK:
-            self.order.wait(stream, callback.end)
-            self._callbacks.setdefault(stream, []).append(callback)
-
-    def _before_report(self, call: Call) -> None:
-        self._reporting[call.thread] = None
-
-    def _take_callback(self, thread: int) -> None:
-        """The program is in a callback: what the stream did before is done."""
-        if self._reporting[thread] is None and self._ready.get(thread):
-            callback = self._reporting[thread] = self._ready[thread].popleft()
-            if callback.begin is not None:
-                self.order.join(callback.begin)
-
-    def _after_report(self, call: Call, left: Any) -> None:
-        if call.status == 0:
-            self._take_callback(call.thread)
-        callback = self._reporting.pop(call.thread, None)
-        if callback is not None:
-            self.order.reach(callback.end)
-
     def _tell(self, rule: str, call: Call, argument: str, message: str, block: Block | None = None, *others: tuple[str, Call]) -> None:  # fmt: skip
         history = list(others)
         if block is not None and block.made is not None:
@@ -682,18 +506,29 @@ class MemoryRules(Rules):
             Finding(rule, call, argument, message, [(word, each.site) for word, each in history])
         )
 
+    BEFORE: ClassVar[dict[str, Callable[..., Any]]] = {
+        "phase 2": _before_second_phase,
+        **dict.fromkeys(("aclrtFree", "aclrtFreeHost", "aclrtFreeWithDevSync"), _before_free),
+        **dict.fromkeys(("aclrtMemcpy", "aclrtMemcpyAsync"), _before_copy),
+        **dict.fromkeys(("aclrtMemset", "aclrtMemsetAsync"), _before_fill),
+    }  # fmt: skip
+    AFTER: ClassVar[dict[str, Callable[..., Any]]] = {
+        "phase 1": _after_first_phase,
+        "phase 2": _after_second_phase,
+        **dict.fromkeys(
+            ("aclrtMalloc", "aclrtMallocAlign32", "aclrtMallocCached", "aclrtMallocWithCfg", "aclrtMallocHost"), _allocated
+        ),
+        **dict.fromkeys(("aclrtFree", "aclrtFreeHost", "aclrtFreeWithDevSync"), _after_free),
+        **dict.fromkeys(("aclrtMemcpy", "aclrtMemcpyAsync"), _after_copy),
+        **dict.fromkeys(("aclrtMemset", "aclrtMemsetAsync"), _after_fill),
+        **dict.fromkeys(ENDS, _after_end),
+    }  # fmt: skip
+
 
 _DONE = {False: "read", True: "written"}
 _ALLOCATOR = {"device": "aclrtMalloc", "host": "aclrtMallocHost"}
 _LOOKED_AT = 1 << 16
 """Bytes whose values are looked at to tell what type they have."""
-
-
-def _number(value: Any) -> int | None:
-    try:
-        return int(getattr(value, "value", value))
-    except (TypeError, ValueError):
-        return None
 
 
 def _wider_type(data: np.ndarray[Any, np.dtype[np.uint8]], declared: DType) -> str:
@@ -728,66 +563,3 @@ def _powers(numbers: np.ndarray[Any, Any]) -> float:
         return np.inf
     sizes = np.abs(numbers[numbers != 0])
     return float(np.log2(sizes.max()) - np.log2(sizes.min())) if sizes.size else 0.0
-
-
-_Handler = Callable[..., Any]
-
-_BEFORE: dict[str, _Handler] = {
-    "phase 2": MemoryRules._before_second_phase,
-    **dict.fromkeys(("aclrtFree", "aclrtFreeHost", "aclrtFreeWithDevSync"), MemoryRules._before_free),
-    **dict.fromkeys(("aclrtMemcpy", "aclrtMemcpyAsync"), MemoryRules._before_copy),
-    **dict.fromkeys(("aclrtMemset", "aclrtMemsetAsync"), MemoryRules._before_fill),
-    **dict.fromkeys(
-        ("aclrtSynchronizeStream", "aclrtSynchronizeStreamWithTimeout", "aclrtStreamQuery"),
-        MemoryRules._before_stream_wait,
-    ),
-    **dict.fromkeys(
-        ("aclrtSynchronizeDevice", "aclrtSynchronizeDeviceWithTimeout"), MemoryRules._before_device_wait,
-    ),
-    **dict.fromkeys(
-        (
-            "aclrtStreamWaitEvent", "aclrtSynchronizeEvent", "aclrtSynchronizeEventWithTimeout", "aclrtQueryEvent",
-            "aclrtQueryEventStatus", "aclrtEventElapsedTime",
-        ),
-        MemoryRules._before_event,
-    ),
-    "aclrtLaunchCallback": MemoryRules._before_callback,
-    "aclrtProcessReport": MemoryRules._before_report,
-}  # fmt: skip
-
-_AFTER: dict[str, _Handler] = {
-    "phase 1": MemoryRules._after_first_phase,
-    "phase 2": MemoryRules._after_second_phase,
-    **dict.fromkeys(
-        ("aclrtMalloc", "aclrtMallocAlign32", "aclrtMallocCached", "aclrtMallocWithCfg", "aclrtMallocHost"),
-        MemoryRules._allocated,
-    ),
-    **dict.fromkeys(("aclrtFree", "aclrtFreeHost", "aclrtFreeWithDevSync"), MemoryRules._after_free),
-    **dict.fromkeys(("aclrtMemcpy", "aclrtMemcpyAsync"), MemoryRules._after_copy),
-    **dict.fromkeys(("aclrtMemset", "aclrtMemsetAsync"), MemoryRules._after_fill),
-    **dict.fromkeys(
-        (
-            "aclrtSynchronizeStream", "aclrtSynchronizeStreamWithTimeout", "aclrtSynchronizeDevice", "aclrtSynchronizeDeviceWithTimeout",
-            "aclrtSynchronizeEvent", "aclrtSynchronizeEventWithTimeout",
-        ),
-        MemoryRules._after_wait,
-    ),
-    "aclrtStreamQuery": MemoryRules._after_stream_query,
-    "aclrtQueryEvent": MemoryRules._after_event_query,
-    "aclrtQueryEventStatus": MemoryRules._after_event_query,
-    "aclrtEventElapsedTime": MemoryRules._after_elapsed,
-    "aclrtStreamWaitEvent": MemoryRules._after_stream_wait_event,
-    "aclrtRecordEvent": MemoryRules._after_record,
-    "aclrtResetEvent": MemoryRules._after_reset_event,
-    "aclrtDestroyEvent": MemoryRules._after_destroy_event,
-    **dict.fromkeys(
-        (
-            "aclrtDestroyStream", "aclrtDestroyStreamForce", "aclrtDestroyContext", "aclrtResetDevice", "aclrtResetDeviceForce",
-            "aclFinalize", "aclFinalizeReference", "aclnnFinalize",
-        ),
-        MemoryRules._after_end,
-    ),
-    **dict.fromkeys(("aclrtSubscribeReport", "aclrtUnSubscribeReport"), MemoryRules._after_subscribe),
-    "aclrtLaunchCallback": MemoryRules._after_callback,
-    "aclrtProcessReport": MemoryRules._after_report,
-}  # fmt: skip

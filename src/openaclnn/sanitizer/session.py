@@ -22,6 +22,7 @@ from openaclnn import acl, aclnn
 from openaclnn.capi import bridge, glue
 from openaclnn.capi.handles import table
 from openaclnn.capi.prototypes import Prototype
+from openaclnn.core.forks import hold_over_forks
 from openaclnn.runtime import AclFailure, current_stream
 from openaclnn.runtime.enums import ENUMERATORS
 from openaclnn.sanitizer.events import Call, Rules, operator_of
@@ -214,6 +215,9 @@ def _handle(prototype: Prototype, values: Sequence[Any], answer: Any, status: in
     return 0
 
 
+_lock = threading.RLock()  # a finaliser may come in between
+hold_over_forks(_lock)
+
 _JSON_START = b'{"findings": ['
 _JSON_END = b"\n]}\n"
 
@@ -225,7 +229,6 @@ class Session:
         self.settings = settings
         self.findings: list[Finding] = []
         self._rules = tuple(rules)
-        self._lock = threading.RLock()
         self._seen: set[tuple[Any, ...]] = set()
         self._hooks = _Hooks(self._before, self._after, settings.workspace)
         self._ended = False
@@ -244,22 +247,26 @@ class Session:
         self.end()
         listeners.remove(self._keep)
 
-    def end(self) -> None:
-        """Say what can be said only at the end, once. The child of a fork has no objects of its own to tell of."""
-        with self._lock:
-            if not self._ended and os.getpid() == self._process:
+    def end(self) -> int:
+        """Say what can be said only at the end, once, and what the exit status should be, 0 for the program's own. The child of a fork
+        has no objects of its own to tell of."""
+        if os.getpid() != self._process:
+            return 0
+        with _lock:
+            if not self._ended:
                 self._ended = True
                 for rules in self._rules:
                     self._tell(rules.at_exit)
                 self._sum_up()
+        return self.settings.exitcode if self.findings else 0
 
     def _before(self, call: Call) -> None:
-        with self._lock:
+        with _lock:
             for rules in self._rules:
                 self._tell(rules.before, call)
 
     def _after(self, call: Call) -> None:
-        with self._lock:
+        with _lock:
             for rules in self._rules:
                 self._tell(rules.after, call)
 
@@ -277,7 +284,7 @@ class Session:
         name = finding.call.name if finding.call else ""
         sites = [finding.call.site] if finding.call else [site for _, site in finding.history]
         key = (finding.rule, name, finding.argument, *(site.key for site in sites))
-        with self._lock:
+        with _lock:
             if key in self._seen:
                 return
             self._seen.add(key)

@@ -12,7 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -28,10 +28,13 @@ __all__ = ["Applied", "HeadLinear", "Logits", "apply_to", "replacements"]
 
 
 NO_GAIN = frozenset((
-    "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "KLDivLoss", "LeakyReLU", "LogSoftmax", "MultiLabelMarginLoss", "ReLU", "SiLU",
-    "Sigmoid", "Softmax", "Softshrink", "Threshold",
+    "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "KLDivLoss", "LeakyReLU", "LogSoftmax", "MultiLabelMarginLoss", "NLLLoss", "NLLLoss2d", "ReLU",
+    "SiLU", "Sigmoid", "Softmax", "Softshrink", "Threshold",
 ))  # fmt: skip
-"""Modules that PyTorch computes as fast as we do, or faster (docs/pytorch.md has the times): they become ours where `only` names them."""
+"""Modules that PyTorch computes as fast as we do, or faster (`openaclnn bench --section modules`; docs/pytorch.md has the times): they become ours where
+`only` names them."""
+NO_GAIN_ON_GPU = NO_GAIN - {"KLDivLoss"} | {"CELU", "ELU", "LogSigmoid", "Mish", "PReLU", "SELU", "Softplus"}  # fmt: skip
+"""The same of a model on a GPU, where an activation takes no longer than its call, and PyTorch's calls are shorter."""
 
 
 class Replacement(NamedTuple):
@@ -124,7 +127,7 @@ def apply_to(
 ) -> Applied:
     """Let a model's losses and activations be ours, in place, and the head of a language model never make the logits of a training step.
 
-    Modules of exactly PyTorch's types (`replacements`) are replaced, but for those of `NO_GAIN`; `only` and `exclude` name them, one or several, and "HeadLinear" is the head. A submodule whose `forward` takes `labels` and whose
+    Modules of exactly PyTorch's types (`replacements`) are replaced, but for those of `NO_GAIN` or, if the model lies on a GPU, of `NO_GAIN_ON_GPU`; `only` and `exclude` name them, one or several, and "HeadLinear" is the head. A submodule whose `forward` takes `labels` and whose
     `lm_head` or `get_output_embeddings()` is a `Linear` is a language model: in training with labels as a keyword its logits are `Logits`. `heads`
     names other linear layers instead, whose outputs in training are always `Logits`. `memory` and `accumulate` are `linear_cross_entropy`'s.
 
@@ -136,7 +139,8 @@ def apply_to(
     >>> applied.revert()
     """
     applied = Applied()
-    names = _chosen(only, exclude)
+    first = next(model.parameters(), None)
+    names = _chosen(only, exclude, NO_GAIN_ON_GPU if first is not None and first.is_cuda else NO_GAIN)  # fmt: skip
     layers = {} if heads is None else _layers(model, [heads] if isinstance(heads, str) else heads)
     table = {theirs: ours for theirs, ours in replacements().items() if theirs.__name__ in names}
     for name, module in model.named_modules():
@@ -160,7 +164,9 @@ def _layers(model: torch.nn.Module, names: Iterable[str]) -> dict[str, torch.nn.
     return {name: each for name, each in found.items() if not isinstance(each, HeadLinear)}
 
 
-def _chosen(only: Iterable[str] | None, exclude: Iterable[str]) -> set[str]:
+def _chosen(
+    only: Iterable[str] | None, exclude: Iterable[str], no_gain: frozenset[str]
+) -> set[str]:
     names = {"HeadLinear", *(each.__name__ for each in replacements())}
 
     def known(asked: Iterable[str]) -> set[str]:
@@ -171,7 +177,7 @@ def _chosen(only: Iterable[str] | None, exclude: Iterable[str]) -> set[str]:
             )
         return asked
 
-    return (names - NO_GAIN if only is None else known(only)) - known(exclude)
+    return (names - no_gain if only is None else known(only)) - known(exclude)
 
 
 # Language models.
@@ -311,6 +317,9 @@ class Logits:
     autocast: Any  # the dtype to which the layer would have cast its input, or None
     steps: tuple[Any, ...] = ()
     tensor: Tensor | None = None
+    recorded: bool = field(
+        default_factory=torch.is_grad_enabled
+    )  # whether autograd would know the tensor, whoever asks for it, and when
 
     @property
     def shape(self) -> torch.Size:
@@ -341,15 +350,16 @@ class Logits:
         return f"Logits(shape={tuple(self.shape)}, dtype={self.dtype}{known})"
 
     def materialize(self) -> Tensor:
-        """The tensor, which autograd knows."""
+        """The tensor as the layer would have computed it, which autograd knows then, be it asked for where nothing is recorded."""
         if self.tensor is None:
             # The hooks of a tensor-parallel head have been called: what they do with logits is among the steps.
             divided = parallel_for(self.input) is not None
             layer = torch.nn.Linear.forward if divided else torch.nn.Linear.__call__
-            with self._cast(self.autocast):
-                tensor = layer(self.head, self.input)
-            for name, *number in self.steps:
-                tensor = getattr(tensor, name)(*number)
+            with torch.inference_mode(not self.recorded and torch.is_inference_mode_enabled()), torch.set_grad_enabled(self.recorded):  # fmt: skip
+                with self._cast(self.autocast):
+                    tensor = layer(self.head, self.input)
+                for name, *number in self.steps:
+                    tensor = getattr(tensor, name)(*number)
             self.tensor = tensor
         return self.tensor
 
@@ -360,7 +370,7 @@ class Logits:
     # What is kept in mind.
 
     def _like(self, input: Tensor) -> Logits:
-        return Logits(self.head, input, self.autocast, self.steps)
+        return Logits(self.head, input, self.autocast, self.steps, None, self.recorded and torch.is_grad_enabled())  # fmt: skip
 
     def _then(self, *step: Any) -> Any:
         if self.tensor is not None or not all(isinstance(each, (int, float)) for each in step[1:]):
@@ -368,7 +378,9 @@ class Logits:
         return self._with(*step)
 
     def _with(self, *step: Any) -> Logits:
-        return Logits(self.head, self.input, self.autocast, (*self.steps, step))
+        after = self._like(self.input)
+        after.steps += (step,)
+        return after
 
     def float(self) -> Any:
         return self._then("float")
@@ -564,6 +576,9 @@ del _name
 # FSDP looks for tensors in a module's outputs, whose gradients tell it that backward begins: walking through data classes or pytrees, it finds hidden states.
 register_pytree(
     Logits,
-    lambda logits: ([logits.input, logits.tensor], (logits.head, logits.autocast, logits.steps)),
-    lambda tensors, rest: Logits(rest[0], tensors[0], rest[1], rest[2], tensors[1]),
+    lambda logits: (
+        [logits.input, logits.tensor],
+        (logits.head, logits.autocast, logits.steps, logits.recorded),
+    ),
+    lambda tensors, rest: Logits(rest[0], tensors[0], rest[1], rest[2], tensors[1], rest[3]),
 )
