@@ -238,7 +238,9 @@ def _unfit(head: torch.nn.Module) -> str | None:
 
 def is_tensor_parallel(head: Any) -> bool:
     """Whether `parallelize_module` has divided a layer's classes among processes, and nobody else was put around it."""
-    if parallel_for(head.weight) is None or "forward" in vars(head) or has_forward_hooks(head, TENSOR_PARALLEL_HOOKS):  # fmt: skip
+    hooked = has_forward_hooks(head) and not has_forward_hooks(head, TENSOR_PARALLEL_HOOKS)
+    # Without hooks these are FSDP's shards, which have other rows.
+    if parallel_for(head.weight) is None or "forward" in vars(head) or not hooked:
         return False
     parts = [own.placements for own in (head.weight, head.bias) if own is not None]
     return all(sum(each.is_shard(0) for each in own) == 1 and not any(each.is_partial() or each.is_shard(1) for each in own) for own in parts)  # fmt: skip
