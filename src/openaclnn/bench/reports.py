@@ -110,7 +110,7 @@ def report_page(reports: Iterable[dict[str, Any]], drawn: Sequence[dict[str, byt
     parts: list[str] = []
     pictures = iter(drawn)
     for section in sections(reports):
-        text = render(section.text).replace("<table>", '<div class="wide"><table>')
+        text = render(section.text).replace("<table>", '<div class="wide" tabindex="0"><table>')
         text = text.replace("</table>", "</table></div>")
         if section.level == 1:
             text = f"<details><summary>How to read the numbers</summary>\n{text}</details>\n"

@@ -33,6 +33,15 @@ class Workload:
         self.KERNELS: tuple[KernelForm, ...] = operator.kernels
         self.ANY_SIZE = operator.axis is None
         self.DOMAINS = dict.fromkeys(operator.read, operator.domain) if operator.domain else {}
+        # Numbers as FLOAT holds them, here since `torch.compile` does not follow how they are rounded.
+        self._defaults = [
+            (
+                own.python_name,
+                float_of(own.default) if isinstance(own.default, float) else own.default,
+            )
+            for own in operator.parameters
+            if own.kind is not Kind.OUTPUT or own.in_place
+        ]
 
     def make(
         self, rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
@@ -70,14 +79,8 @@ class Workload:
         )
 
     def _arguments(self, given: Mapping[str, Any]) -> list[Any]:
-        """In the interface's order; numbers that are not given as FLOAT holds them."""
-        arguments = []
-        for parameter in self.operator.parameters:
-            if parameter.kind is not Kind.OUTPUT or parameter.in_place:
-                default = parameter.default
-                default = float_of(default) if isinstance(default, float) else default
-                arguments.append(given.get(parameter.python_name, default))
-        return arguments
+        """In the interface's order."""
+        return [given.get(name, default) for name, default in self._defaults]
 
     def torch_formula(self, torch: Any, given: Mapping[str, Any]) -> Any:
         """The same in FLOAT, for `torch.compile`."""
