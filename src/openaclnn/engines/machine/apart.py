@@ -21,7 +21,9 @@ T = TypeVar("T")
 _STACK = 16 << 20
 _ROOM = _STACK + (8 << 20)
 _NO_ROOM = "there is no memory for a thread to compile on"
-_PATIENCE = 5.0  # seconds until a thread that does not begin is given up; without memory it cannot
+_PATIENCE = 50
+"""Tenths of a second until a thread that does not begin is given up: without memory it cannot. Each is waited for by itself: where the process has no
+turn on any CPU for seconds, nor have its other threads."""
 
 
 def run_apart(work: Callable[[], T]) -> T:
@@ -50,7 +52,7 @@ def run_apart(work: Callable[[], T]) -> T:
     interrupt: BaseException | None = None
     while not ended[0]:  # not so any more as soon as the lock can be had, however we leave it
         try:
-            woken = done.acquire(timeout=_PATIENCE)
+            woken = any(done.acquire(timeout=0.1) for _ in range(_PATIENCE))
         except BaseException as error:
             interrupt = error
             continue
