@@ -43,7 +43,7 @@ from openaclnn.core.dtypes import (
     UINT8,
     DType,
 )
-from workloads import cases_of
+from workloads import cases_of, few_to_compile
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 of_each_family = pytest.mark.parametrize(
@@ -87,13 +87,10 @@ def test_cases(
     dtypes_of_width: tuple[DType, ...],
     of_another_width: bool,
 ) -> None:
-    """Kernels with a class axis take up to a second each to compile: of 16 bits, and for vectors of others, every third case
-    is tried, other dtypes with other cases."""
     for place, dtype in enumerate(dtypes_of_width):
         cases = [*cases_of(operator, np.random.default_rng(7), dtype)]
-        slow = engine_of_any_width == "cpu" and operator.workloads.PATTERN != "elementwise"
-        if slow and len(cases) > 2 and (dtype is not FLOAT or of_another_width):
-            cases = cases[place::3]
+        if engine_of_any_width == "cpu" and (dtype is not FLOAT or of_another_width):
+            cases = few_to_compile(cases, place)
         for arguments in cases:
             with told(dtype):
                 got = call_on(engine_of_any_width, operator, arguments)

@@ -26,7 +26,7 @@ from openaclnn.core.dtypes import DType
 from openaclnn.operators.activations import Activation
 from openaclnn.operators.losses import Loss
 
-__all__ = ["cases_of", "data_of"]
+__all__ = ["cases_of", "data_of", "few_to_compile"]
 
 
 def data_of(operator: Operator) -> Any:
@@ -49,3 +49,8 @@ def cases_of(
     """The operator's cases."""
     found: Iterator[dict[str, Any]] = data_of(operator).cases(rng, dtype)
     return found
+
+
+def few_to_compile(cases: list[dict[str, Any]], turn: int) -> list[dict[str, Any]]:
+    """Every third case, others at other turns: kernels take up to a second each to compile, most of what a first run takes."""
+    return cases[turn % 3 :: 3] if len(cases) > 2 else cases
