@@ -12,7 +12,7 @@ import numpy as np
 from openaclnn import acl, aclnn
 from openaclnn.core.declare import registry
 from openaclnn.core.status import AclError, Status
-from openaclnn.runtime.memory import used_bytes
+from openaclnn.runtime.memory import find_allocation, used_bytes
 
 __all__ = ["WORDS", "Wrong", "run_program"]
 
@@ -79,14 +79,17 @@ class Program:
         return draw if draw < 200 else ODD[draw % 12]
 
     def address(self) -> Any:
-        """Of device memory, perhaps inside it, or of the host's array; nothing that may be somebody's."""
+        """Of device memory, perhaps inside it, or of the host's array; nothing that may be somebody's, as freed memory may: as in C, a copy to the host trusts
+        an address that the runtime does not know."""
         draw = self.byte()
         if draw < 60:
             return self.array
-        held = self.kinds["memory"] + self.kinds["pinned"]
+        blocks = [find_allocation(own) for own in self.kinds["memory"] + self.kinds["pinned"]]
+        held = [block for block in blocks if block is not None]
         if not held or draw > 245:
             return draw
-        return held[draw % len(held)] + (0 if draw < 200 else draw)
+        block = held[draw % len(held)]
+        return block.address + (0 if draw < 200 else draw % block.size)
 
     def status(self, name: str, status: Any) -> int:
         if type(status) is not int and not isinstance(status, int):
@@ -249,6 +252,7 @@ def run_program(data: bytes) -> int:
         for pinned in program.kinds["pinned"]:
             acl.aclrtFreeHost(pinned)
         program.do("aclrtResetDeviceForce", 0)
+        acl.aclInit(None)  # a program that never began has nothing to finalise
         program.do("aclFinalize")
     host = program.host
     if (host[:64] != GUARD).any() or (host[-64:] != GUARD).any():
