@@ -17,6 +17,7 @@ from faults.inject import available, run_driver
 from faults.soak import Soak
 from faults.targets import all_targets
 from openaclnn import acl, aclnn
+from openaclnn.core import forks
 from openaclnn.core.trust import CODE_MARK
 from openaclnn.engines.machine import cache
 from openaclnn.runtime import AclFailure, context, memory, stream
@@ -212,7 +213,7 @@ def test_a_worker_that_never_begins_is_refused(monkeypatch: pytest.MonkeyPatch) 
     status, handle = acl.aclrtCreateStream()
     assert status == 0
     with monkeypatch.context() as patch:
-        patch.setattr(stream, "_PATIENCE", 1)
+        patch.setattr(forks, "_TENTHS", 1)
         patch.setattr(stream._thread, "start_new_thread", lambda run, given: late.append(run))
         event = acl.aclrtCreateEvent()[1]
         assert acl.aclrtRecordEvent(event, handle) == 207005

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import openaclnn
+from openaclnn.core import forks
 from openaclnn.engines.machine import apart
 
 SOURCE = str(Path(openaclnn.__file__).parents[1])
@@ -116,7 +117,7 @@ def test_without_threads_it_is_done_here(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_thread_that_never_begins_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without memory a thread ends before its first line, and nobody tells who started it."""
     late = []
-    monkeypatch.setattr(apart, "_PATIENCE", 1)
+    monkeypatch.setattr(forks, "_TENTHS", 1)
     monkeypatch.setattr(apart._thread, "start_new_thread", lambda run, given: late.append(run))
     done: list[int] = []
     with pytest.raises(MemoryError, match="no memory for a thread"):

@@ -27,7 +27,6 @@ READING = {
     "pyacl.py": "memory that the caller names",
     "repeat/code/read_copy_update.py": "words of ours",
     "repeat/words/readers.py": "the table of DLPack's exchange interface",
-    "sanitizer/work.py": "the program's tensors, inside allocations that the runtime made",
 }
 """Files that read memory by address, and what."""
 

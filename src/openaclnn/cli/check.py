@@ -26,7 +26,7 @@ from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import parameter_named
 from openaclnn.testing.extras import dtype_named, need
 from openaclnn.testing.files import FileError, read_whole, shape_of
-from openaclnn.testing.running.build import answer_of
+from openaclnn.testing.running.build import LACKS, answer_of
 
 __all__ = ["check"]
 
@@ -151,12 +151,9 @@ def _show(answers: list[dict[str, Any]], as_json: bool, many: bool) -> None:
         products: dict[tuple[str, ...], list[str]] = {}  # by what they are told
         for each in answers:
             numbered = {"rule": f"{each['row']}: {each['rule']}"} if each.get("rule") else {}
-            others = str(each.get("fix", "")).partition(
-                " does not have the operator; products that have it: "
-            )[2]
-            numbered["fix"] = (
-                f"another product: {others}" if others else ""
-            )  # else what is expected says it
+            others = str(each.get("fix", "")).partition(LACKS)[2]
+            # Else what is expected says it.
+            numbered["fix"] = f"another product: {others}" if others else ""
             told = tuple([str((each | numbered).get(name, "")) for name in columns])
             same = tuple(cell.replace(f" (product {each['product']})", "") for cell in told)
             products.setdefault(same, []).append(each["product"])

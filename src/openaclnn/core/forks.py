@@ -11,18 +11,21 @@ import os
 import sys
 import threading
 import time
+from _thread import LockType
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["check_lock", "hold_over_forks", "stacks_of", "undivided"]
+__all__ = ["acquire_in_turns", "check_lock", "hold_over_forks", "stacks_of", "undivided"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _PATIENCE = 60.0
 """Seconds after which a fork goes on: a thread that waits for the forking one would keep it waiting for ever."""
+_TENTHS = 50
+"""Tenths of a second until a thread that does not begin is given up: without memory it ends before its first line, and nobody tells."""
 _STEP = 0.0005
 _STANDS_BACK = 0.1
 """Seconds that a thread waits for a fork that waits for others: one of those may be waiting for this thread."""
@@ -143,6 +146,12 @@ def stacks_of(size: int) -> Iterator[None]:
             yield
         finally:
             threading.stack_size(before)
+
+
+def acquire_in_turns(lock: LockType) -> bool:
+    """Take a lock that a thread frees which was just started; False after five seconds. Each tenth of a second is waited for by itself: where
+    the process has no turn on any CPU for seconds, nor have its other threads."""
+    return any(lock.acquire(timeout=0.1) for _ in range(_TENTHS))
 
 
 def check_lock() -> None:

@@ -19,7 +19,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Protocol
 
-from openaclnn.core.forks import stacks_of
+from openaclnn.core.forks import acquire_in_turns, stacks_of
 from openaclnn.core.status import AclError
 from openaclnn.runtime.device import Device
 from openaclnn.runtime.enums import EventFlag
@@ -68,10 +68,6 @@ def _start_all_afresh() -> None:
 os.register_at_fork(after_in_child=_start_all_afresh)
 
 _STACK = 8 << 20
-_PATIENCE = 50
-"""Tenths of a second until a thread that does not begin is given up: without memory it ends before its first line, and nobody tells. Each is waited
-for by itself: where the process has no turn on any CPU for seconds, nor have its other threads."""
-
 _LONGEST = threading.TIMEOUT_MAX
 _GET, _RUN, _RUNS, _COUNT, _TELL = range(5)
 """What a worker does with a task, step by step."""
@@ -126,7 +122,7 @@ class _Worker:
 
         with stacks_of(_STACK):
             _thread.start_new_thread(run, ())
-        any(self.begun.acquire(timeout=0.1) for _ in range(_PATIENCE))
+        acquire_in_turns(self.begun)
 
     def give_up(self) -> bool:
         """Let it never begin; False where it has."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +13,12 @@ from openaclnn.calls.executor import Executor
 from openaclnn.core.call import Call as Bound
 from openaclnn.core.call import bind_arguments
 from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import UINT8
 from openaclnn.core.interop import view_memory
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import current_product
 from openaclnn.core.status import AclnnError
-from openaclnn.core.tensor import Tensor, extent
+from openaclnn.core.tensor import Tensor, array_address, extent
 from openaclnn.runtime.device import device_named, host
 from openaclnn.runtime.memory import find_allocation
 from openaclnn.sanitizer.events import Call
@@ -91,9 +91,9 @@ def extents(tensors: Sequence[Tensor]) -> list[tuple[int, int]]:
 def read_bytes(address: int, count: int, device: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Memory of a device, as bytes on the host."""
     if device == host.name:
-        return np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(address))
+        return view_memory(Tensor((count,), UINT8, base=address))
     copied = np.empty(count, np.uint8)
-    device_named(device).copy(copied.__array_interface__["data"][0], address, count)
+    device_named(device).copy(array_address(copied), address, count)
     return copied
 
 
@@ -109,6 +109,6 @@ def values(tensor: Tensor) -> np.ndarray[Any, Any]:
         return view_memory(tensor)
     low, high = extent(tensor)
     copied = read_bytes(tensor.address + low, high - low, tensor.device)
-    there = Tensor(tensor.shape, tensor.dtype, tensor.strides, base=copied.__array_interface__["data"][0] - low, owner=copied)  # fmt: skip
+    there = Tensor(tensor.shape, tensor.dtype, tensor.strides, base=array_address(copied) - low, owner=copied)  # fmt: skip
     view = view_memory(there)
     return view if view.size == 0 else view.copy()

@@ -11,7 +11,7 @@ import mmap
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-from openaclnn.core.forks import stacks_of
+from openaclnn.core.forks import acquire_in_turns, stacks_of
 from openaclnn.core.rounding import standard
 
 __all__ = ["run_apart"]
@@ -21,9 +21,6 @@ T = TypeVar("T")
 _STACK = 16 << 20
 _ROOM = _STACK + (8 << 20)
 _NO_ROOM = "there is no memory for a thread to compile on"
-_PATIENCE = 50
-"""Tenths of a second until a thread that does not begin is given up: without memory it cannot. Each is waited for by itself: where the process has no
-turn on any CPU for seconds, nor have its other threads."""
 
 
 def run_apart(work: Callable[[], T]) -> T:
@@ -52,7 +49,7 @@ def run_apart(work: Callable[[], T]) -> T:
     interrupt: BaseException | None = None
     while not ended[0]:  # not so any more as soon as the lock can be had, however we leave it
         try:
-            woken = any(done.acquire(timeout=0.1) for _ in range(_PATIENCE))
+            woken = acquire_in_turns(done)
         except BaseException as error:
             interrupt = error
             continue

@@ -38,8 +38,11 @@ from openaclnn.testing.judging.figures import Array
 from openaclnn.testing.running.chunks import out_argument
 
 __all__ = [
-    "Answer", "Built", "LevelCase", "answer_of", "build", "call_of", "is_automatic", "level_cases",
+    "LACKS", "Answer", "Built", "LevelCase", "answer_of", "build", "call_of", "is_automatic", "level_cases",
 ]  # fmt: skip
+
+LACKS = " does not have the operator; products that have it: "
+"""What is told of a product, before the names of those that have it."""
 
 _CANARY = b"\xa5"
 
@@ -304,7 +307,7 @@ class Answer:
         fix = f"give {error.parameter} {error.expected}, in place of {error.got}"
         having = [product.tag for product in PRODUCTS if self.operator.dtypes_on(product)]
         if self.product.tag not in having:
-            fix = f"{self.product.title} ({self.product.tag}) does not have the operator; products that have it: {', '.join(having)}"
+            fix = f"{self.product.title} ({self.product.tag}){LACKS}{', '.join(having)}"
         return told | {
             "row": row, "rule": rule, "parameter": error.parameter, "expected": error.expected,
             "got": error.got, "fix": fix,
