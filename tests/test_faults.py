@@ -15,7 +15,7 @@ from faults.bits import LARGE, SMALL, Grid, problems
 from faults.fuzz import Fuzzer
 from faults.inject import available, run_driver
 from faults.soak import Soak
-from faults.targets import all_targets
+from faults.targets import all_targets, c_functions
 from openaclnn import acl, aclnn
 from openaclnn.core import forks
 from openaclnn.core.trust import CODE_MARK
@@ -28,6 +28,7 @@ from openaclnn.testing import read_cases
 from openaclnn.testing.data.drawing import Recipe
 from openaclnn.testing.data.manifest import MANIFEST, expected_of, write_cases
 from openaclnn.testing.files import FileError, split_name
+from test_capi_tools import installed
 
 
 @pytest.mark.skipif(not available(), reason="faults.c stands before glibc, and reads the interpreter's steps as 3.11 counts them")  # fmt: skip
@@ -329,6 +330,13 @@ def test_readers_and_programs_with_strange_input() -> None:
             str(own) for own in fuzzer.run(25 if target.name in (".xlsx", "programs") else 50)
         ] == []
         assert len(fuzzer.corpus) > len(target.seeds)
+
+
+def test_c_functions_with_strange_input(tmp_path: Path) -> None:
+    fuzzer = Fuzzer(c_functions(installed(), tmp_path), np.random.default_rng(11))
+    assert [str(own) for own in fuzzer.run(40)] == []
+    assert fuzzer.made > 300
+    assert len(fuzzer.corpus) > len(fuzzer.target.seeds)
 
 
 def test_a_damaged_sheet_is_told(tmp_path: Path) -> None:

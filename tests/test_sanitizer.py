@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,10 @@ from openaclnn.testing.running.through import run_through
 from test_capi_tools import CACHE, ROOT, STRICT, installed
 
 FOLDER = ROOT / "tests" / "sanitizer"
-FIRST = ("call_before_init",)  # nothing may have been initialised before
+# Nothing may have been initialised before the first one, and the last one finalises at the program's end.
+FIRST, LAST = "call_before_init", "leak_at_exit"
 NAMES = sorted(
-    (path.stem for path in FOLDER.glob("*.c")), key=lambda name: (name not in FIRST, name)
+    (path.stem for path in FOLDER.glob("*.c")), key=lambda name: (name != FIRST, name == LAST, name)
 )
 
 
@@ -77,11 +78,11 @@ def compiled(folder: Path) -> Path:
     return folder / "program"
 
 
-def run(program: Path, which: str, *names: str) -> list[dict[str, Any]]:
+def run(program: Path, which: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
     report = program.parent / f"{which}.json"
     done = subprocess.run(
-        [str(program), which, *names], capture_output=True, text=True, timeout=120, check=False,
-        env={"OPENACLNN_CACHE_DIR": str(CACHE), "OPENACLNN_SANITIZE": f"json:{report},product=a2"},
+        [str(program), which, *NAMES], capture_output=True, text=True, timeout=120, check=False,
+        env={"OPENACLNN_CACHE_DIR": str(CACHE), **environment, "OPENACLNN_SANITIZE": f"json:{report},product=a2"},
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     findings: list[dict[str, Any]] = json.loads(report.read_text())["findings"]
@@ -97,15 +98,20 @@ def whose(finding: dict[str, Any]) -> str:
     return "?"
 
 
-def test_faults_are_found_and_nothing_else(tmp_path: Path) -> None:
-    program = compiled(tmp_path)
+def check_programs(folder: Path, environment: Mapping[str, str]) -> None:
+    """All programs, in an environment that may name a device; `tests/gpu_sanitizer.py` names a GPU."""
+    program = compiled(folder)
     rules: dict[str, list[str]] = {name: [] for name in NAMES}
-    for finding in run(program, "faulty", *NAMES):
+    for finding in run(program, "faulty", environment):
         rules.setdefault(whose(finding), []).append(finding["rule"])
     assert {name: sorted(each) for name, each in rules.items()} == {
         name: expected(name) for name in NAMES
     }
-    assert run(program, "sound", *NAMES) == []
+    assert run(program, "sound", environment) == []
+
+
+def test_faults_are_found_and_nothing_else(tmp_path: Path) -> None:
+    check_programs(tmp_path, {})
 
 
 def rules_of(findings: list[Finding]) -> list[str]:
@@ -234,6 +240,24 @@ def test_a_configuration_file_and_the_command_switch_it_on(tmp_path: Path, capfd
     assert capfd.readouterr().out.startswith("done\n{")
     config.write_text(json.dumps({"openaclnn": {"sanitize": "yes"}}))
     assert acl.aclInit(str(config)) == acl.ACL_ERROR_FILE_ATTR_INVALID
+
+
+def test_a_process_that_is_not_watched_pays_nothing() -> None:
+    """Its functions are those of a process without a sanitizer, which is not even there."""
+    code = (
+        "import sys, numpy, openaclnn\n"
+        "from openaclnn import acl, aclnn\n"
+        "acl.aclInit(None), openaclnn.elu(numpy.ones(4, 'f')), acl.aclFinalize()\n"
+        "before = {**vars(acl), **vars(aclnn)}\n"
+        "assert not [name for name in sys.modules if 'sanitizer' in name]\n"
+        "from openaclnn.sanitizer import sanitize\n"
+        "for _ in range(2):\n"
+        "    after = {**vars(acl), **vars(aclnn)}\n"
+        "    assert all(after[name] is before[name] for name in before)\n"
+        "    with sanitize():\n"
+        "        assert acl.aclrtMalloc is not before['aclrtMalloc']\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_every_rule_has_a_program_and_a_row_on_the_page() -> None:

@@ -4,13 +4,15 @@ alone and beside other work. What to run comes from the declarations' workloads.
 python -m faults bits                              the complete grid on this machine's CPU
 python -m faults bits --device cuda                repeats on a GPU
 python -m faults bits --operator elu --lanes 16    a part of it
+python -m faults bits --shard 3/16                 every 16th operator, from the fourth on
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import threading
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -75,23 +77,17 @@ def digest(result: Any) -> tuple[bytes, ...]:
 
 @contextlib.contextmanager
 def load(count: int) -> Iterator[None]:
-    """Other threads that compute all the time."""
-    stop = threading.Event()
-
-    def burn() -> None:
-        array = np.linspace(0, 1, 200_000)
-        while not stop.is_set():
-            np.exp(array).sum()
-
-    threads = [threading.Thread(target=burn) for _ in range(count)]
-    for thread in threads:
-        thread.start()
+    """Other processes that compute all the time."""
+    burning = [
+        subprocess.Popen([sys.executable, "-c", "while True: sum(range(10**6))"])
+        for _ in range(count)
+    ]
     try:
         yield
     finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
+        for process in burning:
+            process.kill()
+            process.wait()
 
 
 class Grid:
@@ -190,6 +186,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="faults bits")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--operator", action="append")
+    parser.add_argument("--shard", default="0/1", help="every N-th operator, from the I-th on")
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--lanes", type=int, action="append")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of repeats on a GPU")
@@ -200,6 +197,8 @@ def main(arguments: list[str]) -> int:
         for own in openaclnn.registry()
         if not given.operator or own.python_name in given.operator
     ]
+    first, step = map(int, given.shard.split("/"))
+    operators = operators[first::step]
     start = time.monotonic()
     small, large = (
         [
