@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import re
 import subprocess
 import sys
@@ -192,7 +193,8 @@ def test_examples_of_all_operators_are_sound() -> None:
         ("1,json:a,exitcode=9", Settings(text=True, json="a", exitcode=9)),
         ("1,suppress=leak,double-destroy,product=910b", Settings(text=True, suppress=frozenset({"leak", "double-destroy"}), product="910b")),
         ("1,workspace=0", Settings(text=True, workspace=0)),
-        ("yes", "'yes': expected 1, json:FILE"), ("1,suppress=leek", "no rule is called 'leek'"), ("1,exitcode=x", "exitcode=x: expected a number"),
+        ("yes", "expected 1, json:FILE, .* got 'yes'"), ("1,suppress=leek", "suppress: expected any of .*, got 'leek'"),
+        ("1,exitcode=x", "exitcode: expected a number, got 'x'"), ("json:/nowhere/a", "json: expected a file that can be written, got '/nowhere/a'"),
     ],
 )  # fmt: skip
 def test_settings(text: str, wanted: Any) -> None:
@@ -258,6 +260,12 @@ def test_a_process_that_is_not_watched_pays_nothing() -> None:
         "        assert acl.aclrtMalloc is not before['aclrtMalloc']\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", "import openaclnn"],
+        env={**os.environ, "OPENACLNN_SANITIZE": "yes"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("ValueError: OPENACLNN_SANITIZE: expected 1, ")
 
 
 def test_every_rule_has_a_program_and_a_row_on_the_page() -> None:

@@ -73,11 +73,11 @@ def watch_process(settings: Settings | None) -> None:
 
 
 def watch_as_asked(text: str) -> None:
-    """The same, as OPENACLNN_SANITIZE asks for; one that means nothing is told, and nothing is watched."""
+    """The same, as OPENACLNN_SANITIZE asks for. A text that means nothing is refused: who asks for a check must not pass without one."""
     try:
         watch_process(Settings.parse(text))
-    except (ValueError, OSError) as error:
-        print(f"openaclnn: OPENACLNN_SANITIZE: {error}", file=sys.stderr)
+    except ValueError as error:
+        raise ValueError(f"OPENACLNN_SANITIZE: {error}") from None
 
 
 def _hear_of_exit() -> None:
