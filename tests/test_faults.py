@@ -241,7 +241,9 @@ def test_a_kernel_that_raises_at_each_run(monkeypatch: pytest.MonkeyPatch, size:
             told: list[Any] = []
             for _ in range(2):
                 try:
-                    np.testing.assert_array_equal(openaclnn.leaky_relu(x, negative_slope=0.5), right)
+                    np.testing.assert_array_equal(
+                        openaclnn.leaky_relu(x, negative_slope=0.5), right
+                    )
                 except ArithmeticError:
                     told.append("raised")
             out = np.zeros_like(x)

@@ -24,9 +24,12 @@ import pytest
 import openaclnn
 from openaclnn import acl, aclnn, pyacl
 from openaclnn.cli import main
+from openaclnn.core.dtypes import FLOATS
+from openaclnn.core.interop import as_tensor
 from openaclnn.core.products import current_product
 from openaclnn.sanitizer import Finding, Settings, sanitize
 from openaclnn.sanitizer.findings import RULES
+from openaclnn.sanitizer.values import all_finite, finite_in_place
 from openaclnn.testing.running.build import call_of
 from openaclnn.testing.running.through import run_through
 from test_capi_tools import CACHE, ROOT, STRICT, installed
@@ -184,6 +187,20 @@ def test_examples_of_all_operators_are_sound() -> None:
             built = call_of(operator, operator.samples[0].arrays(), current_product())
             assert run_through("two-phase", built) == (0, "")
     assert findings == []
+
+
+def test_values_are_looked_at_where_they_are() -> None:
+    """By a kernel, as on a GPU, and as the host does it."""
+    generator = np.random.default_rng(1)
+    for dtype in FLOATS:
+        for bad in (0.0, 3e38, np.nan, np.inf, -np.inf):
+            with np.errstate(over="ignore"):
+                x = generator.normal(size=(5, 4, 3)).astype(dtype.numpy)
+                x[4, 1, 2] = bad
+            for view in (x, x[..., 2], x[::2], x[::3], x[4, 1, 2]):
+                expected = bool(np.isfinite(view.astype(np.float32)).all())
+                tensor = as_tensor(view)
+                assert (all_finite(tensor), finite_in_place(tensor)) == (expected, expected)
 
 
 @pytest.mark.parametrize(
