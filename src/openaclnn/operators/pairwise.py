@@ -24,6 +24,7 @@ from openaclnn.core.plan import (
     reduced_plan,
 )
 from openaclnn.core.tensor import Tensor, element_count
+from openaclnn.engines.formulas.l1_loss import l1_loss
 
 FAMILIES = frozenset({"950", "a3", "a2", "310p", "910"})
 REDUCTION = Parameter(
@@ -169,6 +170,12 @@ def reduced_or_not(
     if empty:
         return filling_plan(name, (*written, math.nan if reduction == "mean" else 0.0))
     return reduced_plan(name, kernel, dtype, tensors, written, shape, numbers, reduction, free)
+
+
+def distance_plan(left: Tensor, right: Tensor, total: Tensor) -> Plan:
+    """The plan of the sum of all absolute differences between tensors of one shape."""
+    pair = [("self", left), ("target", right)]
+    return reduced_plan("", l1_loss.name, left.dtype, pair, ("out", total), left.shape, {}, "sum")
 
 
 def reduced(losses: np.ndarray[Any, Any], reduction: str, work: Any) -> np.ndarray[Any, Any]:
