@@ -76,6 +76,19 @@ def aclnnElu(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnInplaceEluGetWorkspaceSize(
+    selfRef: Any,
+    alpha: Any,
+    scale: Any,
+    inputScale: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnInplaceElu(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnEluBackwardGetWorkspaceSize(
     gradOutput: Any,
     alpha: Any,
@@ -89,19 +102,6 @@ def aclnnEluBackwardGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnEluBackward(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnInplaceEluGetWorkspaceSize(
-    selfRef: Any,
-    alpha: Any,
-    scale: Any,
-    inputScale: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnInplaceElu(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
@@ -129,6 +129,35 @@ def aclnnL1LossBackwardGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnL1LossBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSmoothL1LossGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    reduction: Any,
+    beta: Any,
+    result: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSmoothL1Loss(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSmoothL1LossBackwardGetWorkspaceSize(
+    gradOut: Any,
+    self: Any,
+    target: Any,
+    reduction: Any,
+    beta: Any,
+    gradInput: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSmoothL1LossBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
@@ -195,35 +224,6 @@ def aclnnNLLLossBackwardGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnNLLLossBackward(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnSmoothL1LossGetWorkspaceSize(
-    self: Any,
-    target: Any,
-    reduction: Any,
-    beta: Any,
-    result: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnSmoothL1Loss(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnSmoothL1LossBackwardGetWorkspaceSize(
-    gradOut: Any,
-    self: Any,
-    target: Any,
-    reduction: Any,
-    beta: Any,
-    gradInput: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnSmoothL1LossBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,14 @@ __all__ = ["cases_of", "data_of", "few_to_compile"]
 def data_of(operator: Operator) -> Any:
     """The operator's module, or what its family makes of its declaration."""
     if isinstance(operator, Activation):
+        if operator.python_name in _OF_MODULES:
+            return importlib.import_module(f"{__name__}.{operator.python_name}")
         return _data_of_activation(operator)
     module = importlib.import_module(f"{__name__}.{operator.home.rpartition('.')[2]}")
     return getattr(module, operator.python_name, module)
+
+
+_OF_MODULES = frozenset(path.stem for path in Path(__file__).parent.glob("*.py"))
 
 
 @functools.cache

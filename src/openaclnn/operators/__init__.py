@@ -15,16 +15,11 @@ from openaclnn.operators import (  # noqa: F401
     cross_entropy_loss,
     cross_entropy_loss_grad,
     elu,
-    elu_backward,
-    inplace_elu,
     l1_loss,
-    l1_loss_backward,
     nll_loss,
     nll_loss2d,
     nll_loss2d_backward,
     nll_loss_backward,
-    smooth_l1_loss,
-    smooth_l1_loss_backward,
     softmax_cross_entropy_with_logits,
 )
 
