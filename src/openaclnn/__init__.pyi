@@ -156,6 +156,20 @@ def nll_loss(
 ) -> NLLLossResult:
     """The negative log-likelihood loss: of each row, their mean or their sum; and the total weight."""
 
+def nll_loss_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    ignore_index: int = -100,
+    total_weight: ArrayLike | None = None,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the negative log-likelihood loss with respect to the log-probabilities."""
+
 class NLLLoss2dResult(NamedTuple):
     out: Any
     total_weight: Any
@@ -185,20 +199,6 @@ def nll_loss2d_backward(
     product: str | None = None,
 ) -> Any:
     """Gradient of the per-pixel negative log-likelihood loss with respect to the log-probabilities."""
-
-def nll_loss_backward(
-    grad_output: ArrayLike,
-    self: ArrayLike,
-    target: ArrayLike,
-    weight: ArrayLike,
-    *,
-    reduction: str | int = 'mean',
-    ignore_index: int = -100,
-    total_weight: ArrayLike | None = None,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """Gradient of the negative log-likelihood loss with respect to the log-probabilities."""
 
 class SoftmaxCrossEntropyWithLogitsResult(NamedTuple):
     loss: Any

@@ -177,6 +177,23 @@ def aclnnNLLLoss(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnNLLLossBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    target: Any,
+    weight: Any,
+    reduction: Any,
+    ignoreIndex: Any,
+    totalWeight: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnNLLLossBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnNLLLoss2dGetWorkspaceSize(
     self: Any,
     target: Any,
@@ -207,23 +224,6 @@ def aclnnNLLLoss2dBackwardGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnNLLLoss2dBackward(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnNLLLossBackwardGetWorkspaceSize(
-    gradOutput: Any,
-    self: Any,
-    target: Any,
-    weight: Any,
-    reduction: Any,
-    ignoreIndex: Any,
-    totalWeight: Any,
-    out: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnNLLLossBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 

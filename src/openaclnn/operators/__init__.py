@@ -16,10 +16,7 @@ from openaclnn.operators import (  # noqa: F401
     cross_entropy_loss_grad,
     elu,
     l1_loss,
-    nll_loss,
-    nll_loss2d,
-    nll_loss2d_backward,
-    nll_loss_backward,
+    likelihood,
     softmax_cross_entropy_with_logits,
 )
 
