@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -386,7 +385,7 @@ register(
         families=FAMILIES - {"310p"},
         checks=GRADIENT_CHECKS,
         result=like("self"),
-        plan=functools.partial(_gradient_plan, kernel="nll_loss_backward"),
+        plan=lambda call: _gradient_plan(call, "nll_loss_backward"),
         reference=_gradient_reference,
         module=__name__,
         aten="nll_loss_backward",
@@ -559,7 +558,7 @@ register(
         families=FAMILIES - {"310p"},
         checks=GRADIENT_2D_CHECKS,
         result=like("self"),
-        plan=functools.partial(_gradient_plan, kernel="nll_loss2d_backward"),
+        plan=lambda call: _gradient_plan(call, "nll_loss2d_backward"),
         reference=_gradient_reference,
         module=__name__,
         aten="nll_loss2d_backward",
