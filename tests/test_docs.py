@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools.accuracy import RULES
 from tools.speed import PICTURE, ROWS, calls_table, picture, speed_table, tables_of
 from tools.tables import README, SPEED, SUPPORT, written
 
@@ -187,11 +186,6 @@ def test_every_setting_is_in_the_table_and_no_other() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", page, re.M)
     assert len(set(listed)) == len(listed)
     assert set(listed) == settings_in_the_source()
-
-
-def test_the_rules_of_numbers_are_those_that_the_measurement_writes() -> None:
-    page = (PROJECT / "docs" / "numerics.md").read_text()
-    assert page.startswith(f"# Numerics\n\n{RULES.read_text().strip()}\n\n## Largest errors\n")
 
 
 def test_products_are_in_their_table() -> None:

@@ -92,9 +92,11 @@ def replaced_table() -> str:
     for (devices, how), names in rows.items():
         lines.append(f"| {', '.join(f'`{own}`' for own in names)} | {devices} | {how} |")
     lines += ["", "| what stays PyTorch's | why |", "|---|---|"]
+    reasons: dict[str, list[str]] = {}
     for several, reason in UNSERVED.items():
         told = re.sub(r"[a-z_]{3,}(?=,|$| by)", lambda found: f"`{found[0]}`", several)
-        lines.append(f"| {told} | {reason} |")
+        reasons.setdefault(reason, []).append(told)
+    lines += [f"| {', '.join(told)} | {reason} |" for reason, told in reasons.items()]
     return "\n".join(lines)
 
 
