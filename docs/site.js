@@ -80,7 +80,8 @@ const AROUND = /^(torch\.ops\.aten\.|torch\.nn\.functional\.|torch\.nn\.|torch\.
 /* What the theme leaves out for readers without a mouse or a screen: a name for the search, and boxes of tables and pictures that keys can scroll. */
 window.addEventListener("load", () => {
   document.querySelector(".md-search")?.setAttribute("aria-label", document.querySelector(".md-search__input")?.placeholder || "Search");
-  for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset p:has(> img)")) box.tabIndex = 0;
+  const scrolled = ".md-typeset__scrollwrap, .md-typeset p:has(> img), .md-typeset .diagram code";
+  for (const box of document.querySelectorAll(scrolled)) box.tabIndex = 0;
 });
 
 document.addEventListener("DOMContentLoaded", () => {

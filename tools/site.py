@@ -109,11 +109,13 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
-    """Names in tables may break after an underscore or a point, so that tables of many columns fit."""
+    """Names in tables may break after an underscore or a point, so that tables of many columns fit. Code with arrows is a diagram, whose
+    lines do not wrap."""
 
     def breakable(cell: re.Match[str]) -> str:
         return re.sub(r"(?<=[a-z0-9])[_.](?=[a-z])", r"\g<0><wbr>", cell[0])
 
+    html = re.sub(r'<div class="highlight">(?=<pre>(?:(?!</pre>).)*(?:│|--&gt;))', '<div class="highlight diagram">', html, flags=re.S)  # fmt: skip
     return re.sub(r"(?<=>)[\w. ]+(?=</t[hd]>)", breakable, html)
 
 
@@ -158,7 +160,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     tables = re.sub(
         r"^<!-- table: (.*) -->$", lambda named: tables_of(named[1]), markdown, flags=re.M
     )
-    turned_links = re.sub(r"\]\(([^)#:]+\.md)", turned, tables)
+    nested = re.sub(
+        r"^ {2,3}(?=- )", "    ", tables, flags=re.M
+    )  # MkDocs wants four spaces, forges fewer
+    turned_links = re.sub(r"\]\(([^)#:]+\.md)", turned, nested)
     if other := _other_language(place):
         name = "English" if place.startswith("zh/") else "中文"
         link = (
