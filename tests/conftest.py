@@ -35,7 +35,7 @@ from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
 from openaclnn.repeat.words.slots import MAX_ARRAYS, MAX_RESULTS
 from openaclnn.testing.data.goldens import plan_of
-from workloads import data_of
+from workloads import EVERYTHING, data_of
 from workloads.mistakes import Mistake
 
 Array = np.ndarray[Any, Any]
@@ -135,7 +135,7 @@ def _dtypes_of_width(item: Any) -> tuple[DType, ...]:
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     name, operator = str(chosen.get("engine_of_any_width", "")), chosen.get("operator")
     taken = floats_of(operator) if operator in OPERATORS else FLOATS
-    if not name.startswith("cpu") or name == _own_width():
+    if not name.startswith("cpu") or name == _own_width() or EVERYTHING:
         return taken
     return (FLOAT,) if FLOAT in taken else taken[:1]
 
@@ -151,7 +151,7 @@ def _takes_part(item: Any) -> bool:
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     name, operator = str(chosen.get("engine_of_any_width", "")), chosen.get("operator")
     if name.startswith("cpu") and name != _own_width() and operator in OPERATORS:
-        return operator in _first_of_families()
+        return EVERYTHING or operator in _first_of_families()
     return chosen.get("dtype") not in FLOATS or chosen["dtype"] in _dtypes_of_width(item)
 
 
