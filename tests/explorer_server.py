@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import http.client
 import json
 import threading
@@ -63,9 +62,6 @@ def call(server: Explorer, operator: Operator | str, arguments: Any, **more: Any
 
 def sample(operator: Operator, number: int = 0) -> dict[str, Any]:
     """A sample's arguments, as the page sends them."""
-    page = next(each for each in _declared()["operators"] if each["name"] == operator.name)
+    page = next(each for each in declared()["operators"] if each["name"] == operator.name)
     arguments: dict[str, Any] = copy.deepcopy(page["samples"][number]["arguments"])
     return arguments
-
-
-_declared = functools.cache(declared)

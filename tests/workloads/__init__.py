@@ -38,7 +38,8 @@ def data_of(operator: Operator) -> Any:
     """The operator's module, what has its Python name in that of its declaration, or what its family makes of its declaration."""
     name = operator.python_name
     if name in _OF_MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
+        module = importlib.import_module(f"{__name__}.{name}")
+        return getattr(module, name, module)
     if isinstance(operator, Activation):
         return _data_of_activation(operator)
     module = importlib.import_module(f"{__name__}.{operator.home.rpartition('.')[2]}")
