@@ -92,9 +92,11 @@ CPU_ENGINES = [
 
 LONGEST = (
     "test_operators.py", "test_logits.py", "test_explorer_page.py", "test_new_operator.py", "test_site.py", "test_gpu_kernels.py",
-    "test_losses.py", "test_cpu_threads.py", "test_torch_parallel.py", "test_benchmarks.py", "test_torch_functional.py", "test_explorer.py",
+    "test_losses.py", "test_cpu_threads.py", "test_torch_parallel.py", "test_benchmarks.py", "test_torch_functional.py",
     "test_torch_ops.py", "test_gpu_losses.py", "test_gpu_rows.py", "test_cpu_rows.py", "test_fast_path.py", "test_gpu_sized.py",
-    "test_cpu_elementwise.py", "test_torch_override.py", "test_capi_build.py", "test_sessions.py", "test_torch_private.py",
+    "test_cpu_elementwise.py", "test_torch_override.py", "test_capi_build.py", "test_sessions.py", "test_explorer.py", "test_gpu_steps.py",
+    "test_cli_operators.py", "test_capi_process.py", "test_cpu_classes.py", "test_gpu_images.py", "test_fast_path_outputs.py",
+    "test_torch_samples.py", "test_torch_private.py", "test_torch_log_probs.py", "test_torch_training.py", "test_second_opinion.py",
 )  # fmt: skip
 """Files that take longest: begun first, they do not keep one process at work when the other has nothing left. Those that compile most
 come before others that load the same kernels in many processes."""
