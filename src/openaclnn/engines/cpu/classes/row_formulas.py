@@ -299,7 +299,7 @@ class RowLines(_Lines):
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         """Whole vectors; the last one ends with the block, and begins among those of the one before. It is read before others are written."""
         code, one = self.code, Shape(1, self.code.lanes)
-        self.ahead = phase.others
+        self.ahead = phase is self.schedule.asks
         end = count - code.lanes
         last = leaves(end, one) if phase.writes or phase.saves else None
         done = code.integer(0)
@@ -312,14 +312,17 @@ class RowLines(_Lines):
             body(one, end, mask, last)
 
     def load(self, node: Node, index: Value, shape: Shape) -> Value:
-        array = self.arrays[node.name]
-        if self.ahead and shape.streams > 1 and node.kind == "Row":
-            # Memory would rest while powers are computed: the next block or row is asked for meanwhile.
-            row, block = self.parameters[f"{node.name}.step2"], self.block * SIZE[array.kind]
-            following = array.address(index) + self.several.choose(block, row)
-            for line in range(0, shape.elements * SIZE[array.kind], LINE):
-                self.code.prefetch(following + line)
-        return self.rounded(numerics.load(array, index, shape), node.name)
+        if self.ahead and node.kind == "Row":
+            self._ask(node.name, index, shape)
+        return self.rounded(numerics.load(self.arrays[node.name], index, shape), node.name)
+
+    def _ask(self, name: str, index: Value, shape: Shape, written: bool = False) -> None:
+        """Memory would rest while rows are computed: the next block or row is asked for meanwhile."""
+        array = self.arrays[name]
+        row, block = self.parameters[f"{name}.step2"], self.block * SIZE[array.kind]
+        following = array.address(index) + self.several.choose(block, row)
+        for line in range(0, shape.elements * SIZE[array.kind] * (shape.streams > 1), LINE):
+            self.code.prefetch(following + line, written)
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
         # How far the target is from the first lane, or -1.
@@ -341,6 +344,7 @@ class RowLines(_Lines):
 
     def write(self, result: int, index: Value, values: Value) -> None:
         name = self.written[result]
+        self._ask(name, index, Shape(len(values.parts), self.code.lanes), written=True)
         self.store(values, self.arrays[name], index, name)
 
     def write_at_target(self, result: int, target: Node, value: Value) -> None:
