@@ -71,6 +71,7 @@ PARTS = 32  # of the positions, at the least
 TOGETHER = 4  # vectors of positions that are a line: one would wait for itself where its numbers are computed
 CHUNK = 1 << 11  # classes of a row that stay in the first-level cache
 AHEAD = 8  # classes
+PLANES = 8  # classes whose planes a processor reads side by side
 SUBS = 16  # of those that are copied together, at the most
 
 
@@ -489,10 +490,12 @@ class PositionLines(_Lines):
                     self.places[name].write(lane, place)
             with code.when(self.beside[name]):
                 self.places[name].write(0, origin)
-        # Long lines are loaded where they lie, unless a result may have taken their place: the last vector begins among those of the one before.
-        self.direct = {name: self.several & self.beside[name] & self.apart for name in self.full}
+        # Long lines, and those of few classes, are loaded where they lie, unless a result may have taken their place: the last vector begins among those of the
+        # one before.
+        where_they_lie = (self.several | (self.classes <= PLANES)) & self.apart
+        self.direct = {name: self.beside[name] & where_they_lie for name in self.full}
         for name in self.full:
-            with code.when(~self.several):
+            with code.when(~self.several & ~self.direct[name]):
                 self._copy(name, code.integer(0), self.classes)
 
     def finish(self) -> None:
@@ -892,7 +895,7 @@ class RowKernel(ClassKernel):
             subs=subs,
         )  # fmt: skip
         width = subs * lanes
-        together = most(PIECE // (classes * width), 1) * width
+        together = most(least(PIECE // (classes * width), positions // (width * 2 * PARTS)), 1) * width  # fmt: skip
         tile = where(by_rows, most(AT_ONCE // classes, 1), together)
         pieces, grain = cut_tiles(problem, tile, classes)
         return Launches(where(by_rows, 0, 1), pieces, grain)
