@@ -241,7 +241,7 @@ def gelu(x: Value) -> Value:
     return x * special.normal_cdf(x)
 
 
-@_wide(1.7)
+@_wide(1.8)
 def gelu_tanh(x: Value) -> Value:
     """x * sigmoid(v), v = sqrt(8 / pi) (x + 0.044715 x^3): what `gelu` is by an approximation with tanh."""
     return x * special.sigmoid(_TANH_SCALE * (x + 0.044715 * x * x * x))
