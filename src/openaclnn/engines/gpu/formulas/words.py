@@ -318,15 +318,13 @@ def sigmoid(x, rest=None, PRECISE: tl.constexpr = True):
 
 @triton.jit
 def _gated(x, v, r, curve, raised):
-    """x sigmoid(v) for exp(-|v|) = s (1 + q): q as a sum of two, of which one may be None, and 2^32 s."""
-    q = r if curve is None else r + curve
+    """x sigmoid(v) for exp(-|v|) = s (1 + q): q as a sum of two, and 2^32 s."""
+    q = r + curve
     whole, left, inverse = _above_one(raised * DOWN, q)
     # How far off the reciprocal is, of itself, also times 1 + q.
     off = tl.fma(inverse * -1.0, left, tl.fma(inverse * -1.0, whole, 1.0))
-    below = tl.fma(q, off, off)
-    if curve is not None:
-        below += curve
-    sigmoid = tl.fma(inverse, tl.where(v < 0, below + r, off), inverse)
+    below = (tl.fma(q, off, off) + curve) + r
+    sigmoid = tl.fma(inverse, tl.where(v < 0, below, off), inverse)
     # The power of two comes to x, so that nothing is subnormal but results: in two factors, since it may be less than the least number.
     raised = tl.where(v < 0, raised, 1.0 / DOWN)
     return x * tl.minimum(raised, 1.0) * sigmoid * tl.maximum(raised * DOWN, DOWN)
@@ -661,6 +659,13 @@ def _double(value):
 
 
 @triton.jit
+def _widened(x):
+    """Float64 of a positive normal number, by its bits."""
+    bits = x.to(tl.int32, bitcast=True).to(tl.int64) << 29
+    return (bits + (896 << 52)).to(tl.float64, bitcast=True)
+
+
+@triton.jit
 def _doubled_power(x):
     """exp(x) = s (1 + r + r^2 curve) of a float64 between -110.2 and 0: r in float64 and in FLOAT, the curve, and 2^32 s, a power of two.
 
@@ -683,16 +688,16 @@ def gelu(x, PRECISE: tl.constexpr = True):
         t = size.to(tl.float64)
         r, _, curve, raised = _doubled_power(t * t * _double(-0.5))
         # exp(t^2 / 2) normal_cdf(-t) as in `_tail`
-        u = reciprocal(size + 2.875)
-        v = tl.fma(u, tl.fma(u * -1.0, size, tl.fma(u, -2.875, 1.0)), u - 0.1375732421875)
+        u = reciprocal(size + 2.875).to(tl.float64)
+        u = tl.fma(u, tl.fma(u * _double(-1.0), t + _double(2.875), _double(1.0)), u)
+        away = u - _double(0.1375732421875)
+        v = away.to(tl.float32)
         series = _horner(v, 2190.0205078125, -1257.78271484375, -181.43162536621094, 253.86520385742188)  # fmt: skip
         series = _on(series, v, 15.308189392089844, -43.104793548583984, -8.380183219909668)
         series = _on(series, v, 7.733826160430908, 6.07248592376709, 2.361847400665283)
-        inverse = u.to(tl.float64)
-        inverse = tl.fma(inverse, tl.fma(inverse * _double(-1.0), t + _double(2.875), _double(1.0)), inverse)  # fmt: skip
-        ratio = tl.fma(inverse - _double(0.1375732421875), series.to(tl.float64), _double(0.6300777792930603))  # fmt: skip
+        ratio = tl.fma(away, _widened(series), _double(0.6300777792930603))
         power = tl.fma(r * r, curve.to(tl.float64), r) + _double(1.0)
-        below = ((inverse * ratio) * (power * t)).to(tl.float32) * (raised * DOWN)
+        below = ((u * ratio) * (power * t)).to(tl.float32) * (raised * DOWN)
         result = tl.where(x >= 0, x - below, below * tl.fma(x, 0.0, -1.0))  # NaN for infinity
     else:
         factor = tl.abs(_least(x, 14.46))  # infinity times nothing is NaN, but only below 0
@@ -708,18 +713,18 @@ TANH_MOST = tl.constexpr(10.905)  # from here on the exponential is 0
 
 @triton.jit
 def _tanh_power(size):
-    """exp(-v) = s (1 + q), v = sqrt(8 / pi) (t + 0.044715 t^3) for a t from 0 to TANH_MOST: q and 2^32 s."""
+    """exp(-v) = s (1 + q), v = sqrt(8 / pi) (t + 0.044715 t^3) for a t from 0 to TANH_MOST: q as a sum of two, and 2^32 s."""
     t = size.to(tl.float64)
     slope = tl.fma(t * t, _double(TANH_CUBE), _double(TANH_SCALE))
     _, near, curve, raised = _doubled_power(t * slope * _double(-1.0))
-    return tl.fma(near * near, curve, near), raised
+    return near, near * near * curve, raised
 
 
 @triton.jit
 def gelu_tanh(x, PRECISE: tl.constexpr = True):
     if PRECISE:
-        q, raised = _tanh_power(_least(tl.abs(x), TANH_MOST))
-        result = _gated(x, x, q, None, raised)
+        r, curve, raised = _tanh_power(_least(tl.abs(x), TANH_MOST))
+        result = _gated(x, x, r, curve, raised)
     else:
         result = gate(x, x * tl.fma(x * x, TANH_CUBE, TANH_SCALE), None, PRECISE)
     return result
@@ -728,10 +733,11 @@ def gelu_tanh(x, PRECISE: tl.constexpr = True):
 @triton.jit
 def gelu_tanh_slope(x, PRECISE: tl.constexpr = True):
     """With e = exp(-|v|) and v' = x dv/dx: (1 + v' e / (1 + e)) / (1 + e), and below 0 e (1 + v' / (1 + e)) / (1 + e)."""
-    size = _least(tl.abs(x), TANH_MOST)
-    bent = _signed(size, x) * tl.fma(size * size, 3.0 * TANH_CUBE, TANH_SCALE)
     if PRECISE:
-        q, raised = _tanh_power(size)
+        size = _least(tl.abs(x), TANH_MOST)
+        bent = _signed(size, x) * tl.fma(size * size, 3.0 * TANH_CUBE, TANH_SCALE)
+        r, curve, raised = _tanh_power(size)
+        q = r + curve
         s = raised * DOWN
         whole, left, inverse = _above_one(s, q)
         inverse = tl.fma(inverse, tl.fma(inverse * -1.0, left, tl.fma(inverse * -1.0, whole, 1.0)), inverse)  # fmt: skip
@@ -742,6 +748,7 @@ def gelu_tanh_slope(x, PRECISE: tl.constexpr = True):
         result = tl.fma(value, tl.maximum(raised * DOWN, DOWN), 0.0)  # not -0
     else:
         v = x * tl.fma(x * x, TANH_CUBE, TANH_SCALE)
+        bent = x * tl.fma(x * x, 3.0 * TANH_CUBE, TANH_SCALE)
         other = gate(bent * sigmoid(v * -1.0, None, PRECISE), v, None, PRECISE)
         result = sigmoid(v, None, PRECISE) + tl.where(other == other, other, 0.0)
     return result

@@ -24,9 +24,12 @@ from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 
 __all__ = ["AxisSums", "is_axis_sum"]
 
-TILE = 2048  # elements of a program at a time
+# Elements of a program at a time, and programs: as many as an H200 runs at once, if there is more than a tile for each. Where columns are kept, a program has more to do
+# before and behind its loop.
+TILE, PROGRAMS = 1024, 2112
+KEPT_TILE, KEPT_PROGRAMS = 2048, 1056
+ROW_BYTES = 2048  # of a tile whose columns are kept: each thread adds up whole columns
 WARPS = 4
-PROGRAMS = 1056  # as many as an H200 runs at once, if there is more than a tile for each
 FINISHED = 2048  # parts that a program has at a time which adds them up
 FLOAT64_BYTES = 8
 
@@ -36,10 +39,10 @@ def is_axis_sum(plan: Plan) -> bool:
     return bool(plan.steps) and plan.kernel in FORMULAS
 
 
-def _columns(size: int, widest: int, whole: bool) -> int:
-    """How many elements along an axis a tile has: `whole` where rows should be as long as they can be, of which little is empty."""
+def _columns(size: int, widest: int) -> int:
+    """How many elements along an axis a tile has: as many as leave little of tiles empty."""
     found = min(next_power_of_two(size), widest)
-    while whole and found > 128 and -(-size // found) * found * 7 > size * 8:
+    while found > 128 and -(-size // found) * found * 15 > size * 16:
         found //= 2
     return found
 
@@ -58,22 +61,23 @@ class AxisSums(Launcher):
             tuple([_walked(own, kept, summed, last) for own in plan.operands]),
         )  # fmt: skip
         itemsize = max(own.dtype.itemsize for own in plan.operands)
-        tile, columns = TILE, shape[last]
+        columns = shape[last]
+        tile, programs = (KEPT_TILE, KEPT_PROGRAMS) if keeps_columns else (TILE, PROGRAMS)
         count = math.prod([shape[axis] for axis in kept])
         if keeps_columns:
             rows = math.prod([shape[axis] for axis in summed])
             tall = min(next_power_of_two(rows), tile)
-            width = _columns(columns, max(512 // itemsize, tile // tall), False)
+            width = _columns(columns, min(max(ROW_BYTES // itemsize, tile // tall), tile))
             height = min(tall, tile // width)
             blocks = count // columns * -(-columns // width)
             turns, step = -(-rows // height), height
         else:
-            width = _columns(columns, tile // 2, True)
+            width = _columns(columns, tile)
             height = min(next_power_of_two(count), tile // width)
             blocks = -(-count // height)
             turns = -(-columns // width) * math.prod([shape[axis] for axis in summed[:-1]])
             step = 1
-        span = -(-turns // max(1, min(PROGRAMS // blocks, turns)))
+        span = -(-turns // max(1, min(programs // blocks, turns)))
         parts = -(-turns // span)
         # What lies side by side along the columns needs no stride there, and is read by vectors where all its other strides are multiples of these.
         others = [

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
+from openaclnn.engines.formulas.words import WORDS
 from openaclnn.engines.gpu.formulas.compiled import TRITON_TYPES, precision
 from openaclnn.engines.gpu.formulas.tuned import TUNED, Form, form_of
 from openaclnn.engines.gpu.kernels.reductions import (
@@ -21,7 +22,7 @@ from openaclnn.engines.gpu.kernels.reductions import (
     summed_kernel,
 )
 from openaclnn.engines.gpu.launchers import sums
-from openaclnn.engines.gpu.launchers.elementwise import has_long_words
+from openaclnn.engines.gpu.launchers.elementwise import LONG_WORDS, has_words
 from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
     STRIDES_ARGS,
@@ -51,12 +52,12 @@ __all__ = ["NLL", "Filling", "Summed"]
 
 PARTS = 1024  # of positions, at most, each of a program of its own
 BLOCK = 1024  # positions of a program at once
-# Of elements, at once and at most, and warps: as many programs as an H200 runs at once. Shares of a copy, FLOAT and BFLOAT16: binary cross entropy 0.94 and 0.73 (1024
-# elements, 1024 parts, each element in float64: 0.86 and 0.62), with logits 0.88 and 0.74 (0.80 and 0.65), squares 1.01 and 0.95 (1.00 and 0.92). With long words in FLOAT
-# float64 is no more to wait for, and smaller programs have their registers: soft margin 0.82 (0.77).
-FOURS = 2048, 1056, 8
-EACH = 1024, 2112, 4
+# Of elements, at once and at most, and warps. Shares of a copy, FLOAT and BFLOAT16: L1 1.02 and 1.00. With logarithms as many programs as an H200 runs at once, and fewer
+# conversions: binary cross entropy 0.89 and 0.77 (0.79 and 0.62). With long words in FLOAT these are no more to wait for, and smaller programs have their registers: with logits
+# 0.85 and 0.76 (0.80 and 0.65), soft margin 0.82 and 0.85 (0.77 and 0.80).
+LIGHT, FOURS, LONG = (1024, 1024, 4), (2048, 1056, 8), (1024, 2112, 4)
 MOST_PARTS = 4096
+HEAVY = LONG_WORDS | {WORDS[name] for name in ("exp", "log", "low_log")}
 # Elements or positions that one program adds up and finishes, in less time than one more launch takes.
 ALONE = 2 * BLOCK
 FLOAT64_BYTES = 8
@@ -108,7 +109,7 @@ def in_parts(
 
 def launch_sum(g: Elements) -> Launches:
     """Elements that lie in a row, or are one."""
-    block, most, warps = where_all(g.static["fours"] > 0, FOURS, EACH)
+    block, most, warps = _programs(g)
     parts, alone = parts_of(g.count, block, most)
     shifted = all_of(
         g.misaligned, g.same_offset, g.static["together"] > 0, g.count > FEW, inverse(alone)
@@ -129,7 +130,7 @@ def launch_sum(g: Elements) -> Launches:
 
 def launch_strided_sum(g: Elements) -> Launches:
     """Elements that are strided; those in a row after all have a kernel of their own, and its bits."""
-    block, most, warps = where_all(g.static["fours"] > 0, FOURS, EACH)
+    block, most, warps = _programs(g)
     parts, alone = parts_of(g.count, block, most)
     head = {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}
     tail = {**{f"size_{axis}": own for axis, own in enumerate(g.sizes)}, STRIDES_ARGS: 1}
@@ -145,13 +146,19 @@ def launch_strided_sum(g: Elements) -> Launches:
     return found._replace(steps=[*steps, finish])
 
 
+def _programs(g: Elements) -> tuple[Number, ...]:
+    """Elements of a program at once, how many programs at most, and warps."""
+    heavy = where_all(g.static["fours"] > 0, FOURS, LONG)
+    return where_all(g.static["light"] > 0, LIGHT, heavy)
+
+
 def _divisor(g: Elements) -> Number:
     return where(g.static["mean"] > 0, g.count, 1)
 
 
-_SUM = Pattern("summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)), ("mean", "fours", "together"))  # fmt: skip
+_SUM = Pattern("summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)), ("mean", "light", "fours", "together"))  # fmt: skip
 _STRIDED_SUM = Pattern(
-    "summed.strided", launch_strided_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), ("mean", "fours"), AXES, LAID,
+    "summed.strided", launch_strided_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), ("mean", "light", "fours"), AXES, LAID,
 )  # fmt: skip
 
 
@@ -210,13 +217,18 @@ def _single_of(plan: Plan) -> tuple[bool, ...]:
     return tuple(several and not own.strides[0] for own in plan.inputs)
 
 
+def _is_light(plan: Plan) -> bool:
+    return not has_words(plan, HEAVY)
+
+
 def _in_fours(plan: Plan) -> bool:
     """Whether four elements are added up in FLOAT before they are in float64."""
-    return not (plan.compute is FLOAT and has_long_words(plan))
+    return not _is_light(plan) and not (plan.compute is FLOAT and has_words(plan, LONG_WORDS))
 
 
 def _static(plan: Plan) -> dict[str, int]:
-    return {"mean": int(plan.reduction == "mean"), "fours": int(_in_fours(plan))}
+    light, fours = _is_light(plan), _in_fours(plan)
+    return {"mean": int(plan.reduction == "mean"), "light": int(light), "fours": int(fours)}
 
 
 class Summed(Launcher):
