@@ -85,6 +85,7 @@ register(
         result=pairwise.loss_result,
         plan=_plan,
         reference=reference,
+        gradient=pairwise.gradient_of("aclnnL1LossBackward"),
         samples=(
             Sample("document", _PAIRS, 1.0, exact=True),
             Sample("none", {**_PAIRS, "reduction": "none"}, [[1, 0], [1, 2]], exact=True),

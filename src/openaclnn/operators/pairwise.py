@@ -11,7 +11,7 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import INVALID, Check, Violation
-from openaclnn.core.declare import OutputSpec
+from openaclnn.core.declare import Gradient, OutputSpec
 from openaclnn.core.dtypes import FLOATS, DType, dtype_of_numpy, float_of, promote
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.plan import (
@@ -29,6 +29,10 @@ FAMILIES = frozenset({"950", "a3", "a2", "310p", "910"})
 REDUCTION = Parameter(
     "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
 )
+
+
+SWAPPED = {"self": "target", "target": "self"}
+"""These losses are the same where predictions and targets change places."""
 
 
 def promoted_dtype(call: Call, *names: str) -> DType | None:
@@ -101,6 +105,12 @@ def gradient_parameters(gradient: str, *options: Parameter) -> tuple[Parameter, 
         *options,
         Parameter("gradInput", Kind.OUTPUT, "gradient of self", "the broadcast shape", FLOATS),
     )  # fmt: skip
+
+
+def gradient_of(operator: str) -> Gradient:
+    """Of these losses by both tensors."""
+    by_target = Gradient(operator, SWAPPED, expanded=True)
+    return Gradient(operator, expanded=True, others={"target": by_target})
 
 
 def broadcast_result(call: Call) -> OutputSpec:

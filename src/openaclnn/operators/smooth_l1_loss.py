@@ -89,6 +89,7 @@ register(
         result=pairwise.loss_result,
         plan=_plan,
         reference=reference,
+        gradient=pairwise.gradient_of("aclnnSmoothL1LossBackward"),
         aten="smooth_l1_loss",
         samples=(
             Sample(
