@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,17 @@ __all__ = ["cases_of", "data_of", "few_to_compile"]
 
 
 def data_of(operator: Operator) -> Any:
-    """The operator's module, or what its family makes of its declaration."""
+    """The operator's module, what has its Python name in that of its declaration, or what its family makes of its declaration."""
+    name = operator.python_name
+    if name in _OF_MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if isinstance(operator, Activation):
         return _data_of_activation(operator)
     module = importlib.import_module(f"{__name__}.{operator.home.rpartition('.')[2]}")
-    return getattr(module, operator.python_name, module)
+    return getattr(module, name, module)
+
+
+_OF_MODULES = frozenset(path.stem for path in Path(__file__).parent.glob("*.py"))
 
 
 @functools.cache

@@ -85,8 +85,9 @@ def _of_logits(
 ) -> Any:
     """One of the three above, of logits and, if it has an index to ignore, of targets."""
     if has_torch_function_variadic(*tensors):
-        return handle_torch_function(function, tensors, *tensors, temperature, *ignored)
-    excess = checked(*tensors, *() if ignored else (None,), temperature, *ignored or (0,))
+        return handle_torch_function(function, tensors, *(*tensors, temperature, *ignored))
+    logits, target = (*tensors, None)[:2]
+    excess = checked(logits, target, temperature, ignored[0] if ignored else 0)
     first, second, *_ = of_rows(function.__name__, name, tensors, ignored, excess)
     return (first, second) if function is log_probs_and_entropy else first
 
