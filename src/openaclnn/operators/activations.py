@@ -212,8 +212,8 @@ def value(name: str, expected: str, broken: Callable[[Call], bool]) -> Rule:
     """A rule about an option's value."""
 
     def broken_by(call: Call) -> Violation | None:
-        own = call[name]
-        got = str(own.float32()) if isinstance(own, Scalar) else repr(own)
+        option = call[name]
+        got = str(option.float32()) if isinstance(option, Scalar) else repr(option)
         return Violation(name, expected, got) if broken(call) else None
 
     return lambda operator, row: [checks.value_check(row, f"{name} is {expected}", broken_by)]

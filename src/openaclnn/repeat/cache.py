@@ -236,7 +236,7 @@ class CallCache:
         control[at.FALSE] = id(False)
         control[at.GET_ATTRIBUTE] = address_of_function(ctypes.pythonapi.PyObject_GetAttr)
         control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions[:2]
-        control[at.HAS_MODE : at.COUNT_WRITE + 1] = [id(own) for own in functions[2:]]
+        control[at.HAS_MODE : at.COUNT_WRITE + 1] = [id(function) for function in functions[2:]]
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR] = id(tensor)
         from openaclnn.engines.cpu.launching import pool

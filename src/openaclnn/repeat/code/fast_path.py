@@ -138,7 +138,7 @@ class FastPath(Outputs):
             entry.read(at.SIZED),
         )
         kernel, gathering, words = (
-            entry.read(own) for own in (at.KERNEL, at.GATHERING, self.words_slot)
+            entry.read(slot) for slot in (at.KERNEL, at.GATHERING, self.words_slot)
         )
         count, grain = source.read(at.SIZE), entry.read(at.GRAIN)
         function, geometry = code.variable(kernel), code.frame("i64", gathered.GEOMETRY_SLOTS)

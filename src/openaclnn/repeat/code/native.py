@@ -43,7 +43,7 @@ def native_fast_path(many: Arguments) -> int:
 
 
 def _emit(many: Arguments, code: Code, arguments: Sequence[Value]) -> None:
-    block, words, results = (code.slots(own) for own in arguments)
+    block, words, results = (code.slots(argument) for argument in arguments)
     cache = block.read(block_at.CACHE)
     # No cache yet, or another mode than IEEE 754's: the way through Python knows what to do.
     with code.when((cache == 0) | ~is_standard(read_mode(code))):

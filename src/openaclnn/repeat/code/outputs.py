@@ -212,7 +212,7 @@ class Outputs(Geometry):
                 wide.write(self.arrays + index, given.read(self.inputs + 1 + index))
             with code.when(self.out.get() != self.absent):
                 kind = out.read(objects.OBJECT_TYPE)
-                one, other = (kind == control.read(own) for own in (at.TUPLE, at.RESULT_TYPE))
+                one, other = (kind == control.read(slot) for slot in (at.TUPLE, at.RESULT_TYPE))
                 self.guard.expect(one | other)
                 self.guard.expect(out.read(objects.TUPLE_LENGTH) == self.outputs)
                 with code.loop(0, self.outputs) as index:

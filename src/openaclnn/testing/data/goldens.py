@@ -66,7 +66,7 @@ def by_output(operator: Operator, results: Any) -> dict[str, Any]:
     """A call's result or results by the outputs' C names, without those that are not computed."""
     each = (results,) if operator.result_type is None else results
     pairs = zip(operator.outputs, each, strict=True)
-    return {parameter.name: own for parameter, own in pairs if own is not None}
+    return {parameter.name: value for parameter, value in pairs if value is not None}
 
 
 def plan_of(

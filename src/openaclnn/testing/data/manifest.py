@@ -250,8 +250,8 @@ def described(source: Source) -> Source:
 def _case_of(folder: Path) -> _Case | None:
     """The case whose folder it is."""
     place = folder.absolute()
-    own = (each for each in _listed(place.parent) if each.folder == place)
-    return _self_described(folder) or next(own, None)
+    described = (each for each in _listed(place.parent) if each.folder == place)
+    return _self_described(folder) or next(described, None)
 
 
 def _self_described(folder: Path) -> _Case | None:

@@ -40,9 +40,9 @@ def run_in_chunks(
     if operator.output.in_place:
         [memory] = outputs
         assert memory is not None
-        own = operator.output.python_name
-        memory[...] = arguments[own]
-        arguments = {**arguments, own: memory}
+        name = operator.output.python_name
+        memory[...] = arguments[name]
+        arguments = {**arguments, name: memory}
     places = [place for place in outputs if place is not None]
     size = sum(place.size for place in places)
     dense = all(place.flags.c_contiguous for place in places)
