@@ -84,13 +84,13 @@ def _make_outputs(
     operator: Operator, call: Call, arguments: Mapping[str, Any], fresh: Sequence[str]
 ) -> list[tuple[Any, Callable[[Any], Any] | None]]:
     """All outputs, those of the caller and fresh ones, and what makes each an array of the caller's library."""
-    given = arguments[operator.output.python_name]
+    places = arguments[operator.output.python_name]
     if operator.result_type is None:
-        given = [given]
+        places = [places]
     results = []
     model = _model(operator, arguments) if fresh else None
     for output, result in zip(
-        operator.outputs, given or [None] * len(operator.outputs), strict=True
+        operator.outputs, places or [None] * len(operator.outputs), strict=True
     ):
         finish: Callable[[Any], Any] | None = None
         if output.name in fresh:
@@ -106,9 +106,9 @@ def _run(
 ) -> None:
     tensors, first = plan_tensors(plan, call), results[0]
     extents = [(operand.low, operand.high) for operand in plan.operands]
-    found = check_memory(plan, extents, tensors, tensors[-1].device)
-    assert found is not None
-    addresses, owners = found
+    memory = check_memory(plan, extents, tensors, tensors[-1].device)
+    assert memory is not None
+    addresses, owners = memory
     if len(fresh) < len(results):  # only what the caller gave can lie over something
         check_overlap(plan, extents, tensors)
         for output, result in zip(call.operator.outputs, results, strict=True):

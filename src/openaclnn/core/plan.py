@@ -532,13 +532,13 @@ def summed_plan(
         )  # fmt: skip
         stages.append(replace(stage, fixed=True))
         views = [(name, result, "full")]
-    found = stages[0]
+    whole = stages[0]
     if len(stages) > 1:
         several, scratch = _one_after_the_other(stages)
-        found = replace(found, output=stages[-1].output, steps=several, scratch=scratch)
+        whole = replace(whole, output=stages[-1].output, steps=several, scratch=scratch)
     extents = {each: extent(one) for each, one in (*inputs, output)}
-    covered = [operand._replace(low=extents[operand.parameter][0], high=extents[operand.parameter][1]) for operand in found.operands]  # fmt: skip
-    return replace(found, inputs=tuple(covered[:-1]), output=covered[-1])
+    covered = [operand._replace(low=extents[operand.parameter][0], high=extents[operand.parameter][1]) for operand in whole.operands]  # fmt: skip
+    return replace(whole, inputs=tuple(covered[:-1]), output=covered[-1])
 
 
 def _one_after_the_other(stages: Sequence[Plan]) -> tuple[tuple[Step, ...], int]:

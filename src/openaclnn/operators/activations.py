@@ -449,10 +449,10 @@ def reference_of(
     names = [p.python_name for p in parameters if p.kind is not Kind.OUTPUT or p.in_place]
     options = {p.python_name: p for p in parameters if not p.is_tensor}
 
-    def reference(work: Any = np.float64, **given: Any) -> Any:
+    def reference(work: Any = np.float64, **named: Any) -> Any:
         arguments = []
         for name in names:
-            value = given.get(name)
+            value = named.get(name)
             if value is None and name in options:
                 value = options[name].default
             if isinstance(value, np.ndarray):

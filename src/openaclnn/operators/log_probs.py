@@ -90,10 +90,10 @@ def row_operator(
 
     def results(call: Call) -> Any:
         logits = call.tensor(rows[0])
-        made: list[OutputSpec] = [
+        specs: list[OutputSpec] = [
             (logits.shape, logits.dtype) if full else (logits.shape[:-1], FLOAT) for _ in written
         ]
-        return made[0] if len(made) == 1 else tuple(made)
+        return specs[0] if len(specs) == 1 else tuple(specs)
 
     def plan(call: Call) -> Plan:
         logits = call.tensor(rows[0])

@@ -252,9 +252,9 @@ def _of_common_dtype(reference: Callable[..., Any], names: Sequence[str]) -> Cal
     """A reference whose arrays are rounded to their common dtype first, as the operator does with integers."""
 
     @functools.wraps(reference)
-    def rounding(work: Any = np.float64, **given: Any) -> Any:
-        arrays = pairwise.promoted_arrays(work, *[given[name] for name in names])
-        return reference(work, **given | dict(zip(names, arrays, strict=True)))
+    def rounding(work: Any = np.float64, **named: Any) -> Any:
+        arrays = pairwise.promoted_arrays(work, *[named[name] for name in names])
+        return reference(work, **named | dict(zip(names, arrays, strict=True)))
 
     return rounding
 

@@ -139,11 +139,15 @@ def _any_size(
         if not rounding.is_standard():
             with rounding.standard():
                 return runner_of(shape)
-        made = {
+        resized_tensors = {
             name: Tensor.view(sized(name, shape), dtype, None, 0, None, device)
             for name, (_, dtype, device) in tensors.items()
         }
-        call = Call(operator, {name: made.get(name, options.get(name)) for name in values}, product)
+        call = Call(
+            operator,
+            {name: resized_tensors.get(name, options.get(name)) for name in values},
+            product,
+        )
         if operator.first_violation(call) is not None:
             return _refuse
         now = operator.plan(call)
@@ -160,10 +164,10 @@ def _any_size(
     def run(
         addresses: Sequence[int], stream: int, shape: tuple[int, ...], numbers: Sequence[Any] = ()
     ) -> int:
-        found = runners.get(shape)
-        if found is None:
-            found = runners[shape] = runner_of(shape)
-        return found(addresses, stream)
+        runner = runners.get(shape)
+        if runner is None:
+            runner = runners[shape] = runner_of(shape)
+        return runner(addresses, stream)
 
     return run
 

@@ -91,9 +91,9 @@ class NativeCode(FastPath):
             self.give_lock()
         depart(code, self.readers, self.turn, served=False)
         for index in range(block_at.MAX_RESULTS):
-            made = self.results.read(index)
-            with code.when(made != 0):
-                self.block.call(block_at.DELETE, "i32", made)
+            tensor = self.results.read(index)
+            with code.when(tensor != 0):
+                self.block.call(block_at.DELETE, "i32", tensor)
                 self.results.write(index, 0)
         code.leave(code.integer(1))
 

@@ -96,8 +96,8 @@ def draw_array(
     if how.includes and flat.size:
         places = rng.permutation(min(flat.size, 1 << 16))[: len(how.includes)]
         with np.errstate(over="ignore", invalid="ignore"):
-            given = np.asarray(how.includes[: places.size], np.float64)
-            flat[places] = given.astype(kind)
+            included = np.asarray(how.includes[: places.size], np.float64)
+            flat[places] = included.astype(kind)
     return array
 
 

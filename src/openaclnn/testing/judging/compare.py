@@ -128,30 +128,30 @@ def _compare_each(
 ) -> Comparison:
     if not isinstance(actual, tuple) or len(actual) != len(golden):
         raise ValueError(f"{len(golden)} outputs are expected: {', '.join(golden._fields)}")
-    found = {}
+    verdicts = {}
     others = (None,) * len(golden) if third is None else third
     for name, result, known, other in zip(golden._fields, actual, golden, others, strict=True):
         if known is None:
             continue  # not computed
         if result is None:
             raise ValueError(f"the output {name} is missing")
-        found[name] = judge(_array(result), _array(known), other, rules, dtype, kept)
-    return worst(found)
+        verdicts[name] = judge(_array(result), _array(known), other, rules, dtype, kept)
+    return worst(verdicts)
 
 
-def worst(found: Mapping[str, Comparison]) -> Comparison:
+def worst(verdicts: Mapping[str, Comparison]) -> Comparison:
     """The comparison of several outputs that decides: one that failed, else the one with the largest error."""
 
     def rank(name: str) -> tuple[bool, float, float]:
-        verdict = found[name]
+        verdict = verdicts[name]
         return (
             verdict.passed,
             -verdict.bad / max(verdict.count, 1),
             -(verdict.figures or {}).get("max_ulp", 0.0),
         )
 
-    name = min(found, key=rank)
-    return replace(found[name], output=name)
+    name = min(verdicts, key=rank)
+    return replace(verdicts[name], output=name)
 
 
 def judge(

@@ -325,9 +325,9 @@ class Tally:
                 self.sums[name] += float(value)  # a sum that overflows is infinite, and says so
 
     def _note(self, start: int, bad: Array) -> None:
-        found = int(np.count_nonzero(bad))
-        self.bad += found
-        if found and len(self.places) < self.kept:
+        count = int(np.count_nonzero(bad))
+        self.bad += count
+        if count and len(self.places) < self.kept:
             wanted = self.kept - len(self.places)
             self.places += [start + int(place) for place in np.flatnonzero(bad)[:wanted]]
 
@@ -480,17 +480,17 @@ class _LargeAndSmall:
 
     @classmethod
     def of(cls, line: Array, golden: Array, limits: Limits, overflow: float) -> _LargeAndSmall:
-        made = cls()
+        errors = cls()
         for _, (one, other) in blocks(line, golden):
             error, size, finite, _ = errors_of(one, other, overflow)
             large = finite & (size >= limits.small)
             relative = error[large] / size[large]
-            made.worst = max(made.worst, float(relative.max(initial=0)))
-            made.relative += float(relative.sum())
-            made.square += float(np.square(error[large]).sum())
-            made.large += relative.size
-            made.counted += int((error[finite & ~large] > limits.small_atol).sum())
-        return made
+            errors.worst = max(errors.worst, float(relative.max(initial=0)))
+            errors.relative += float(relative.sum())
+            errors.square += float(np.square(error[large]).sum())
+            errors.large += relative.size
+            errors.counted += int((error[finite & ~large] > limits.small_atol).sum())
+        return errors
 
     def errors(self) -> tuple[float, float, float]:
         count = max(self.large, 1)

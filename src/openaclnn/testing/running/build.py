@@ -161,18 +161,18 @@ def _without_placeholders(
     """A case's tensors, without outputs whose shapes are placeholders: of those that are not computed, and of a kernel
     that has as many elements as the interface in another shape.
     """
-    made = [p.name for p in operator.outputs if not p.in_place and case.tensors.get(p.name)]
+    described = [p.name for p in operator.outputs if not p.in_place and case.tensors.get(p.name)]
     tensors = dict(case.tensors)
-    if not made:
+    if not described:
         return tensors
-    others = {name: spec for name, spec in tensors.items() if name not in made}
+    others = {name: spec for name, spec in tensors.items() if name not in described}
     call = _bind(operator, _descriptors(others) | numbers, product)
     if operator.first_violation(call) is not None:
         return tensors
     outputs = dict(zip(operator.output_names, operator.results(call), strict=True))
     operator.outline(call)
     spared = {operand.parameter for operand in operator.plan(call).spared}
-    for name in made:
+    for name in described:
         spec, (shape, _) = tensors[name], outputs[name]
         assert spec is not None
         if name in spared:
