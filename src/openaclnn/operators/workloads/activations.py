@@ -73,6 +73,8 @@ class Workload:
     def torch_peers(self, torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
         """PyTorch's own function, into `out` too where it can, or what is written with several."""
         arguments, peer = self._arguments(values), self.peer
+        if self.operator.output.in_place and (name := self.operator.aten):
+            return {"torch": lambda: getattr(torch.ops.aten, name)(*arguments)}
         if isinstance(peer, str) and not self.operator.output.in_place:  # which has one output
             function = getattr(torch.ops.aten, peer)
             for overload in ("out", "grad_input"):
