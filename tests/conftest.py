@@ -72,8 +72,10 @@ def families(operators: Sequence[Operator]) -> list[Operator]:
 
     What is true of a formula (its values, its checks, its names) is tried of every operator.
     """
-    first = {_family(operator): operator for operator in reversed(operators)}
-    return [operator for operator in operators if operator in first.values()]
+    first: dict[tuple[Any, ...], Operator] = {}
+    for operator in operators:
+        first.setdefault(_family(operator), operator)
+    return [*first.values()]
 
 
 def floats_of(operator: Operator) -> tuple[DType, ...]:
@@ -138,13 +140,18 @@ def _dtypes_of_width(item: Any) -> tuple[DType, ...]:
     return (FLOAT,) if FLOAT in taken else taken[:1]
 
 
+@functools.cache
+def _first_of_families() -> list[Operator]:
+    return families(OPERATORS)
+
+
 def _takes_part(item: Any) -> bool:
     """An operator is tried with dtypes that it takes; code for vectors that this machine does not have is compiled for one of
     each family."""
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     name, operator = str(chosen.get("engine_of_any_width", "")), chosen.get("operator")
     if name.startswith("cpu") and name != _own_width() and operator in OPERATORS:
-        return operator in families(OPERATORS)
+        return operator in _first_of_families()
     return chosen.get("dtype") not in FLOATS or chosen["dtype"] in _dtypes_of_width(item)
 
 

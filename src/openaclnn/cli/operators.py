@@ -4,7 +4,6 @@ options are its parameters.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +29,7 @@ from openaclnn.operators import find_operator, grouped, registry
 
 __all__ = [
     "Choices", "PerOperator", "completion", "describe", "file_names", "list_operators", "operator_argument",
-    "operator_names", "operator_command", "option_of", "product_names", "read_value", "support", "word_of",
+    "operator_names", "operator_command", "option_of", "product_names", "support", "word_of",
 ]  # fmt: skip
 
 
@@ -231,21 +230,6 @@ def option_of(
         help="; ".join(part for part in (parameter.text, parameter.shape) if part), type=kind,
         shell_complete=offered,
     )  # fmt: skip
-
-
-def read_value(text: str) -> Any:
-    """A number, true, false, inf, nan, null, or the text itself."""
-    words = {"true": True, "false": False, "null": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 @click.command(short_help="Show what each product supports.")

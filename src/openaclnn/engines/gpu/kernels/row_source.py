@@ -7,7 +7,7 @@ tile's first axis lie classes that a thread holds itself, which are added up wit
 classes and one positions. `by_class` puts the classes last, where they lie side by side in memory; otherwise positions are there. Positions
 are numbered through all their axes, or, with CUT, each program has some of one image's. Sizes and strides are the kernel's arguments, so that one kernel serves all of
 them; what the compiler must know of them for vectors are constexprs: UNIT divides the strides of rows and the size along the tile's last axis, NEAR_x
-says that neighbours along it are neighbours in memory. CLASSES is how many there are where code made for their number gains, else 0. Classes
+says that neighbours along it are neighbours in memory. FOLD classes beside each other are one thread's. CLASSES is how many there are where code made for their number gains, else 0. Classes
 beyond the last give each reduction its neutral element: formulas never see them.
 
 A program of one row that begins anywhere walks its whole vectors (VECTOR elements, or 1), so that no mask divides one. The few classes before the first and
@@ -96,6 +96,16 @@ def held_total(x):
     for _ in tl.static_range(PAIRINGS):
         if x.shape[0] > 1:
             x = tl.sum(tl.reshape(x, [2, x.shape[0] // 2, x.shape[1], x.shape[2]]), 0)
+    return x
+
+
+@triton.jit
+def folded(x, FOLD: tl.constexpr):
+    """With so many neighbours of each lane, which one thread has read as a vector, along the first axis."""
+    if FOLD > 1:
+        x = tl.reshape(x, [x.shape[0], x.shape[1], x.shape[2] // FOLD, FOLD])
+        x = tl.permute(x, (3, 0, 1, 2))
+        x = tl.reshape(x, [FOLD * x.shape[1], x.shape[2], x.shape[3]])
     return x
 
 
@@ -629,8 +639,8 @@ class _Writer:
 
     @staticmethod
     def online(top: Node, powers: Node, weighted: Node | None) -> list[str]:
-        """Take a tile into a lane's largest, the total of its powers, and what these are multiplied with. Of several classes of a thread the largest is
-        found first, and the sums are rescaled once; of one, there is one exp: of the sum where the element is above the largest, else of the element.
+        """Take a tile into a lane's largest, the total of its powers, and what these are multiplied with. Of several classes of a thread, in one vector and in several, the
+        largest is found first, and the sums are rescaled once; of one, there is one exp: of the sum where the element is above the largest, else of the element.
         """
         lanes, total = f"lanes{top.index}", f"lanes{powers.index}"
         one = [
@@ -653,7 +663,7 @@ class _Writer:
             sums = f"lanes{weighted.index}"
             one.insert(2, f"{sums} = tl.where(own > {lanes}, tl.fma(apart, {total}, {sums}) * less, tl.fma(apart, less, {sums}))")  # fmt: skip
             several.insert(5, f"{sums} = tl.fma(apart, {total}, {sums}) * less + held_total(powers * tl.maximum(apart_from_new, LOWEST_POWER))")  # fmt: skip
-        return ["if HELD == 1:", *(f"    {line}" for line in one), "else:", *(f"    {line}" for line in several)]  # fmt: skip
+        return ["own = folded(own, FOLD)", "if HELD * FOLD == 1:", *(f"    {line}" for line in one), "else:", *(f"    {line}" for line in several)]  # fmt: skip
 
     def streamed(self) -> list[str]:
         text = self.ready(0)
@@ -666,7 +676,7 @@ class _Writer:
             alone, last = [n for n in own if n.online is None], []
             for node in own:
                 online = node.online is not None or node.index in rescaled
-                shape = self.tile.replace("HELD", "1") if online else self.tile
+                shape = self.tile.replace("HELD", "1").replace("LANES", "LANES // FOLD") if online else self.tile  # fmt: skip
                 text.append(f"lanes{node.index} = tl.full({shape}, {NEUTRAL[node.what]}, tl.float32)")  # fmt: skip
             for node in alone:
                 lanes = f"lanes{node.index}"
@@ -734,7 +744,7 @@ def parameters_of(
     numbers += [f"number_{name}" for name in formula.numbers]
     near = [f"NEAR_{name}" for name in (*inputs, *outputs)]
     constexprs = [
-        *["OVERLAPPED"] * formula.sums, "COMPUTE", "PRECISE", *["MEAN", "PARTS"] * formula.sums, "UNIT", "WIDE", *near, "CLASSES", "CUT", "VECTOR", "POSITIONS", "HELD", "LANES",
+        *["OVERLAPPED"] * formula.sums, "COMPUTE", "PRECISE", *["MEAN", "PARTS"] * formula.sums, "UNIT", "WIDE", *near, "CLASSES", "CUT", "VECTOR", "FOLD", "POSITIONS", "HELD", "LANES",
     ]  # fmt: skip
     return pointers, numbers, constexprs
 
@@ -742,7 +752,7 @@ def parameters_of(
 def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
     """The kernel that computes a graph's results."""
     scope = {
-        **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
+        **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "folded": folded, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
         "below": below, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
     }  # fmt: skip
     return define(_Writer(signature, graph, traversal).source(), scope)
