@@ -75,7 +75,7 @@ def _peer(operator: Operator) -> str:
     functions = _functions()
     for name in (stem, _FUNCTIONS.get(stem, "")):
         names += [f"`{shown}`" for shown in functions.get(name, ())]
-    return "<br>".join(filter(None, names))
+    return "<br> ".join(filter(None, names))
 
 
 _FORMS = re.compile("^inplace_|(_target)?_(backward|grad)(_v2)?$|_v[23]$|_out$")

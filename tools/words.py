@@ -1,5 +1,4 @@
-"""How exact the words of formulas are: `python -m tools.words --markdown docs/numerics.md`
-measures and writes their section.
+"""How exact the words of formulas are: `python -m tools.words --csv docs/numerics-words.csv` measures and writes their table.
 
 FLOAT16 and BFLOAT16 in full; of FLOAT every 997th number, all signs, subnormal numbers, infinities and NaN included, and all
 numbers around those where functions begin, end or bend. Errors are in ulp against float64; a wrong infinity, NaN or sign of 0 is an infinite one.
@@ -8,7 +7,9 @@ numbers around those where functions begin, end or bend. Errors are in ulp again
 from __future__ import annotations
 
 import argparse
+import csv
 import functools
+import io
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,6 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from openaclnn.bench.machine import describe_machine
 from openaclnn.bench.tables import Table
 from openaclnn.cli.bench import tabulated
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
@@ -49,15 +49,6 @@ BENDS = (
     14.17, 14.46, 16.64, 60.0, 70.0, 80.0, 87.34, 88.73, 103.98, 104.66, 110.9, 150.0, 174.0, 3.4e38,
 )  # fmt: skip
 HEADINGS = ("word", "FLOAT", "at", "FLOAT16", "BFLOAT16", "`numpy`, FLOAT")
-SECTION = """## Words
-
-The functions that formulas are written with, and their largest errors in ulp (0.5 is a correctly rounded result): over all FLOAT16 and BFLOAT16 numbers, and every {step}th FLOAT, on the engine `cpu`. `gate(x, v)` is x sigmoid(v), here
-with v = x. Functions that are not listed are exact. Results of two functions, or of a function and a product, have the errors of both. Infinities, NaN and signs of 0 are all right.
-On an H200, every 1999th FLOAT and a million between -4 and 4, `triton` had at most 1.01 and `gate` 1.6; `erfinv` was not measured in its present form.
-
-{table}
-Made by `python -m tools.words` on {machine}.
-"""
 
 
 class Errors(NamedTuple):
@@ -146,23 +137,21 @@ def measure(word: str, step: int) -> tuple[str, ...]:
             x = every(dtype)
             cells.append(f"{errors(evaluate(cpu.prepare, word, x), exact(word, x), x).largest:.4f}")
     ours, theirs = worst.values()
-    return f"`{word}`", f"{ours.largest:.3f}", f"{ours.at:.8g}", *cells, f"{theirs.largest:.3f}"
+    return word, f"{ours.largest:.3f}", f"{ours.at:.8g}", *cells, f"{theirs.largest:.3f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure every word that rounds; print the table, and write the section where asked."""
+    """Measure every word that rounds; print the table, and write it where asked."""
     parser = argparse.ArgumentParser(prog="python -m tools.words", description=__doc__)
     parser.add_argument("--step", type=int, default=997, help="take every so many FLOATs")
-    parser.add_argument("--markdown", type=Path, nargs="*", default=[], help="files with the section")  # fmt: skip
+    parser.add_argument("--csv", type=Path, help="the file to write the table into")
     options = parser.parse_args(arguments)
-    table = Table("", HEADINGS, 1, [measure(word, options.step) for word in BOUNDS])
-    print(tabulated(table))
-    machine = ", ".join(f"{name} {fact}" for name, fact in describe_machine().items())
-    section = SECTION.format(step=options.step, table=table.markdown(), machine=machine)
-    for page in options.markdown:
-        before, _, rest = page.read_text(encoding="utf-8").partition("## Words\n")
-        _, mark, after = rest.partition("\n## ")
-        write_text(page, f"{before}{section}{mark}{after}")
+    rows = [measure(word, options.step) for word in BOUNDS]
+    print(tabulated(Table("", HEADINGS, 1, rows)))
+    if options.csv:
+        target = io.StringIO()
+        csv.writer(target, lineterminator="\n").writerows([HEADINGS, *rows])
+        write_text(options.csv, target.getvalue())
     return 0
 
 
