@@ -175,7 +175,7 @@ def test_what_is_half_typed(page: Page) -> None:
     page.open("elu_backward")
     page.type("#gradOutput-shape", "2x2y")
     assert page.text("#verdict .headline") == "Not a call yet"
-    assert "whole numbers are expected" in page.text("#problem-gradOutput")
+    assert "expected a shape like 2x3" in page.text("#problem-gradOutput")
     assert page.find("#gradOutput-shape").get_attribute("aria-invalid") == "true"
     assert not page.find("#copy").is_enabled()  # the code is of the call before
     page.type("#gradOutput-shape", "2x2")
