@@ -276,14 +276,14 @@ def _state(folder: Path) -> str | None:
         return None
     path = folder / f"{_digest(sources)}.sources"
     known = _KNOWN.fullmatch(read_trusted(path) or b"")
+    contents = _contents() if known is None else known[1].decode()
+    if contents is None or (
+        known is None and _sources() != sources
+    ):  # changed while they were read
+        return None
     if known is None:
-        contents = _contents()
-        if _sources() != sources:  # while they were read
-            return None
         with contextlib.suppress(OSError):
             write_trusted(path, CODE_MARK + contents.encode())
-    else:
-        contents = known[1].decode()
     return _digest(f"{machine_key()}\n{sys.version}\n{np.__version__}\n{contents}")
 
 
@@ -305,11 +305,14 @@ def _sources() -> str | None:
     return "\n".join(sorted(told)) or None
 
 
-def _contents() -> str:
-    """A digest of what they have in them."""
+def _contents() -> str | None:
+    """A digest of what they have in them; None where one cannot be read."""
     total = hashlib.sha256()
     for path in sorted(_TOP.rglob("*.py")):
-        text = path.read_bytes()
+        try:
+            text = path.read_bytes()
+        except OSError:
+            return None
         total.update(f"{path.relative_to(_TOP).as_posix()} {len(text)}\n".encode())
         total.update(text)
     return total.hexdigest()[:40]
