@@ -31,13 +31,12 @@ __all__ = ["cases_of", "data_of", "few_to_compile"]
 
 
 def data_of(operator: Operator) -> Any:
-    """The operator's module, what has its Python name in that of its declaration, or what its family makes of its declaration."""
+    """The operator's module, or what has its Python name in that of its declaration, or what its family makes of its declaration."""
     name = operator.python_name
-    if name in _OF_MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
-    if isinstance(operator, Activation):
+    if isinstance(operator, Activation) and name not in _OF_MODULES:
         return _data_of_activation(operator)
-    module = importlib.import_module(f"{__name__}.{operator.home.rpartition('.')[2]}")
+    file = name if name in _OF_MODULES else operator.home.rpartition(".")[2]
+    module = importlib.import_module(f"{__name__}.{file}")
     return getattr(module, name, module)
 
 
