@@ -248,7 +248,7 @@ def test_a_kernel_that_raises_at_each_run(monkeypatch: pytest.MonkeyPatch, size:
                     told.append("raised")
             out = np.zeros_like(x)
             told += [phases(x, out), acl.aclrtSynchronizeStream(stream)]
-            assert [own for own in told if own] in (["raised"], [507015], [561000]), told
+            assert [own for own in told if own] in (["raised"], [507015]), told
             left[0] = 0
             assert (phases(x, out), acl.aclrtSynchronizeStream(stream)) == (0, 0)
             np.testing.assert_array_equal(out, right)
@@ -412,7 +412,7 @@ def test_a_size_without_end_is_told(tmp_path: Path) -> None:
     write_cases(Recipe("elu", shape=(2, 3)), tmp_path)
     manifest = (tmp_path / MANIFEST).read_text()
     (tmp_path / MANIFEST).write_text(manifest.replace("\n      2,", "\n      1e999,"))
-    with pytest.raises(FileError, match="has no dtype and shape: cannot convert float infinity"):
+    with pytest.raises(FileError, match="has no dtype and shape: expected a shape"):
         expected_of(tmp_path)
 
 

@@ -32,7 +32,7 @@ class Surface:
         source, library = Path(__file__).parents[1] / "attack" / "attack.c", folder / "surface.so"
         (folder / "attack_table.h").write_text(table_source())
         subprocess.run(
-            ["cc", "-shared", "-fPIC", "-O1", "-g", "-DATTACK_INPUT", str(source), f"-I{folder}", *found.cflags, *found.libs, "-pthread",
+            ["cc", "-shared", "-fPIC", "-g", "-DATTACK_INPUT", str(source), f"-I{folder}", *found.cflags, *found.libs, "-pthread",
              "-o", str(library)],
             check=True,
         )  # fmt: skip

@@ -4,6 +4,7 @@ options are its parameters.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,13 +70,17 @@ operator_argument = click.argument("operator", callback=_find, shell_complete=op
 texts_argument = click.argument("texts", nargs=-1, metavar="[TEXT]...")
 
 
+_AROUND = re.compile(r"^((torch|nn|functional|f|ops|aten|openaclnn)\.)+|getworkspacesize$")
+
+
 def _matching(texts: Sequence[str]) -> list[tuple[str, Operator]]:
-    """The operators with all of these texts in their names, family or summary, family by family."""
+    """The operators with all of these texts in their names, family or summary, family by family; names may come as PyTorch and C write them."""
+    words = [_AROUND.sub("", text.lower()) for text in texts]
     found = []
     for family, members in grouped().items():
         for each in members:
             said = f"{each.name} {each.python_name} {family} {each.summary}".lower()
-            if all(text.lower() in said for text in texts):
+            if all(word in said for word in words):
                 found.append((family, each))
     if not found:
         raise click.UsageError(f"no operator has {' and '.join(map(repr, texts))} in its name, family or summary")  # fmt: skip
@@ -92,6 +97,7 @@ def list_operators(texts: tuple[str, ...], as_json: bool) -> None:
     Example:
       openaclnn list
       openaclnn list softmax gradient
+      openaclnn list torch.nn.functional.softmax
     """
     rows = [
         (operator.name, operator.python_name, family, operator.summary)

@@ -72,12 +72,14 @@ def channel_plan(
 
 
 def channel_sums_plan(
-    operator: str, kernel: str, adding: str, inputs: Sequence[tuple[str, Tensor]], channels: tuple[str, Tensor],
+    operator: str, kernels: tuple[str, str, str], inputs: Sequence[tuple[str, Tensor]], channels: tuple[str, Tensor],
     output: tuple[str, Tensor], sums: tuple[str, Tensor],
 ) -> Plan:  # fmt: skip
-    """The plan of a row formula of rows and a number for each channel, whose results are a row and a sum for each channel, over the
-    output's shape. The sums of rows are FLOATs in scratch memory, which the formula `adding` adds up.
+    """The plan of a formula of elements and a number for each channel, whose results are an element and what is added up for each channel, over
+    the output's shape. In steps its rows are what a row formula gives, the second of the kernels, and their sums are FLOATs in scratch memory,
+    which the third adds up.
     """
+    kernel, of_rows, adding = kernels
     shape, parts = output[1].shape, _parts(channels[1])
     axes = (shape[0], *parts, *shape[2:]) if parts else shape
     walks = [stretched(tensor, shape) for _, tensor in (*inputs, output)]
@@ -96,7 +98,7 @@ def channel_sums_plan(
         )
     )  # fmt: skip
     read[-1], summed = (operand._replace(role="channels") for operand in (read[-1], summed))
-    several, scratch = _steps(operator, kernel, adding, merged, [mark != 0 for mark in marked], read, written, summed)  # fmt: skip
+    several, scratch = _steps(operator, of_rows, adding, merged, [mark != 0 for mark in marked], read, written, summed)  # fmt: skip
     return Plan(
         operator, kernel, FLOAT, merged, tuple(read), written, {}, more=(summed,), steps=several, scratch=scratch
     )  # fmt: skip

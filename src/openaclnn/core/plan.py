@@ -532,13 +532,19 @@ def summed_plan(
         )  # fmt: skip
         stages.append(replace(stage, fixed=True))
         views = [(name, result, "full")]
-    whole = stages[0]
-    if len(stages) > 1:
-        several, scratch = _one_after_the_other(stages)
-        whole = replace(whole, output=stages[-1].output, steps=several, scratch=scratch)
-    extents = {each: extent(one) for each, one in (*inputs, output)}
-    covered = [operand._replace(low=extents[operand.parameter][0], high=extents[operand.parameter][1]) for operand in whole.operands]  # fmt: skip
-    return replace(whole, inputs=tuple(covered[:-1]), output=covered[-1])
+    several, scratch = _one_after_the_other(stages)
+    # The axes in the order of the largest input, which is read most.
+    largest = max(range(len(inputs)), key=lambda place: inputs[place][1].size)
+    merged, (*walks, walk, _), offsets = collapse(shape, [*walks, steps, walks[largest]])
+    read = tuple([
+        Operand(each, one.dtype, walk, 0, offset, *extent(one))
+        for (each, one), walk, offset in zip(inputs, walks, offsets, strict=False)
+    ])  # fmt: skip
+    written = Operand(name, tensor.dtype, walk, 0, offsets[-2], *extent(tensor), "positions")
+    return Plan(
+        operator, kernels[0], compute, merged, read, written, numbers, class_axis=stages[0].class_axis, steps=several, scratch=scratch,
+        fixed=True,
+    )  # fmt: skip
 
 
 def _one_after_the_other(stages: Sequence[Plan]) -> tuple[tuple[Step, ...], int]:

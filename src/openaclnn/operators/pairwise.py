@@ -11,6 +11,7 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import INVALID, Check, Violation
+from openaclnn.core.declare import Gradient
 from openaclnn.core.dtypes import DType, dtype_of_numpy, promote
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.plan import (
@@ -22,11 +23,22 @@ from openaclnn.core.plan import (
     reduced_plan,
 )
 from openaclnn.core.tensor import Tensor, element_count
+from openaclnn.engines.formulas.l1_loss import l1_loss
 
 FAMILIES = frozenset({"950", "a3", "a2", "310p", "910"})
 REDUCTION = Parameter(
     "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
 )
+
+
+SWAPPED = {"self": "target", "target": "self"}
+"""These losses are the same where predictions and targets change places."""
+
+
+def gradient_of(operator: str) -> Gradient:
+    """Of these losses by both tensors."""
+    by_target = Gradient(operator, SWAPPED, expanded=True)
+    return Gradient(operator, expanded=True, others={"target": by_target})
 
 
 def promoted_dtype(call: Call, *names: str) -> DType | None:
@@ -88,6 +100,12 @@ def reduced_or_not(
     if empty:
         return filling_plan(name, (*written, math.nan if reduction == "mean" else 0.0))
     return reduced_plan(name, kernel, dtype, tensors, written, shape, numbers, reduction, free)
+
+
+def distance_plan(left: Tensor, right: Tensor, total: Tensor) -> Plan:
+    """The plan of the sum of all absolute differences between tensors of one shape."""
+    pair = [("self", left), ("target", right)]
+    return reduced_plan("", l1_loss.name, left.dtype, pair, ("out", total), left.shape, {}, "sum")
 
 
 def reduced(losses: np.ndarray[Any, Any], reduction: str, work: Any) -> np.ndarray[Any, Any]:

@@ -117,8 +117,12 @@ def _backward_plan(call: Call) -> Plan:
     name = call.operator.name
     if x[1].empty:
         return empty_plan(name, by_input)
-    kernel, adding = formulas.prelu_backward.name, formulas.added_up.name
-    return channel_sums_plan(name, kernel, adding, [gradient, x], weight, by_input, by_weight)
+    kernels = (
+        formulas.prelu_backward.name,
+        formulas.prelu_backward_total.name,
+        formulas.added_up.name,
+    )
+    return channel_sums_plan(name, kernels, [gradient, x], weight, by_input, by_weight)
 
 
 def reference_backward(

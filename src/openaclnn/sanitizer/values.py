@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.call import bind_arguments
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import current_product
 from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
 from openaclnn.engines.threads import blocks_of, map_in_order
-from openaclnn.operators import find_operator
+from openaclnn.operators.pairwise import distance_plan
 from openaclnn.runtime import AclFailure, Stream, current_stream
 from openaclnn.runtime.device import ALIGNMENT, device_named, host
 from openaclnn.sanitizer.events import Call, Rules
@@ -225,9 +224,8 @@ def finite_in_place(tensor: Tensor) -> bool:
     device = device_named(tensor.device)
     address, owner = device.allocate(ALIGNMENT)
     total = Tensor((), tensor.dtype, base=address, owner=owner, device=tensor.device)
-    operator = find_operator("aclnnL1Loss")
-    added = operator.plan(bind_arguments(operator, (tensor, tensor, 2, total), current_product()))
-    choose_engine(added, tensor.device).prepare()([tensor.address, tensor.address, address], 0)
+    run = choose_engine(distance_plan(tensor, tensor, total), tensor.device).prepare()
+    run([tensor.address, tensor.address, address], 0)
     device.drain(0)
     return bool(values(total) == 0)
 

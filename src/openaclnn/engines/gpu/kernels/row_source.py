@@ -7,7 +7,7 @@ tile's first axis lie classes that a thread holds itself, which are added up wit
 classes and one positions. `by_class` puts the classes last, where they lie side by side in memory; otherwise positions are there. Positions
 are numbered through all their axes, or, with CUT, each program has some of one image's. Sizes and strides are the kernel's arguments, so that one kernel serves all of
 them; what the compiler must know of them for vectors are constexprs: UNIT divides the strides of rows and the size along the tile's last axis, NEAR_x
-says that neighbours along it are neighbours in memory. FOLD classes beside each other are one thread's. CLASSES is how many there are where code made for their number gains, else 0. Classes
+says that neighbours along it are neighbours in memory. CLASSES is how many there are where code made for their number gains, else 0. Classes
 beyond the last give each reduction its neutral element: formulas never see them.
 
 A program of one row that begins anywhere walks its whole vectors (VECTOR elements, or 1), so that no mask divides one. The few classes before the first and
@@ -518,6 +518,7 @@ class _Writer:
         text += [f"{number} = {number} * UNIT" for number in divided]
         text += ["if CLASSES > 0:", "    classes = tl.full([], CLASSES, INDEX)"]
         text += ["CHUNK: tl.constexpr = HELD * LANES", "rest = tl.program_id(0).to(INDEX)"]
+        text += self.fold()
         if self.traversal.shared:
             text += [
                 "block = rest % PIECES",
@@ -570,6 +571,19 @@ class _Writer:
             ]  # fmt: skip
         lanes = f"tl.arange(0, LANES).to(INDEX){self.column}"
         return [*text, f"lane = tl.arange(0, HELD).to(INDEX)[:, None, None] * LANES + {lanes}"]
+
+    def fold(self) -> list[str]:
+        """FOLD classes beside each other are one thread's, as it reads them by vectors."""
+        rows = [name for name, kind in self.formula.operands if kind == "Row"]
+        if not self.traversal.by_class or not rows:
+            return ["FOLD: tl.constexpr = 1"]
+        widest = f"128 // from_{rows[0]}.dtype.element_ty.primitive_bitwidth"
+        near = " and ".join(f"NEAR_{name}" for name in rows)
+        return [
+            f"WIDEST: tl.constexpr = {widest}",
+            "SIDE: tl.constexpr = VECTOR if VECTOR > 1 else (UNIT if UNIT < WIDEST else WIDEST)",
+            f"FOLD: tl.constexpr = SIDE if {near} else 1",
+        ]
 
     @staticmethod
     def along(last: int) -> list[str]:
@@ -744,7 +758,7 @@ def parameters_of(
     numbers += [f"number_{name}" for name in formula.numbers]
     near = [f"NEAR_{name}" for name in (*inputs, *outputs)]
     constexprs = [
-        *["OVERLAPPED"] * formula.sums, "COMPUTE", "PRECISE", *["MEAN", "PARTS"] * formula.sums, "UNIT", "WIDE", *near, "CLASSES", "CUT", "VECTOR", "FOLD", "POSITIONS", "HELD", "LANES",
+        *["OVERLAPPED"] * formula.sums, "COMPUTE", "PRECISE", *["MEAN", "PARTS"] * formula.sums, "UNIT", "WIDE", *near, "CLASSES", "CUT", "VECTOR", "POSITIONS", "HELD", "LANES",
     ]  # fmt: skip
     return pointers, numbers, constexprs
 

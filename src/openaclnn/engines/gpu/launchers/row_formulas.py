@@ -375,13 +375,10 @@ class RowLaunch:
         cut = all_of(not by_class, not walk.dealt, inverse(small), blocks * tile.positions * 7 <= walk.shape[-1] * 8)  # fmt: skip
         grid = where(cut, positions // walk.shape[-1] * blocks, grid)
         vector = self.vector(g, near, unit, all_of(by_class, tile.positions == 1, inverse(small)))
-        rows = [near[name] for name, kind in self.kinds if kind == "Row"]
-        whole = most(vector, least(unit, VECTOR_BYTES // g.static["itemsize"]))
         constexprs: dict[str, Number] = {
             "UNIT": unit, "WIDE": g.strided or walk.reach(tile) >= INT32_LIMIT,
             **{f"NEAR_{name}": own for name, own in near.items()},
             "CLASSES": where(all_of(tile.exact, inverse(g.strided)), classes, 0), "CUT": cut, "VECTOR": vector,
-            "FOLD": where(all_of(by_class, *rows), whole, 1),
             "POSITIONS": tile.positions, "HELD": tile.held, "LANES": tile.lanes,
         }  # fmt: skip
         held = LaunchParams(
