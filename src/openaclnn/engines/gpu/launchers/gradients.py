@@ -83,7 +83,7 @@ MANY = 1 << 18  # pixels that keep a device busy with two for each thread
 def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
     """Long rows in pieces: FLOAT 4096, 5001, 32000 and 50257 classes 0.97, 0.98, 0.99 and 0.98, BFLOAT16 4096, 32000 and 50257 0.89, 0.94 and 0.90."""
     narrow = static["itemsize"] < 4
-    piece = 1, 1, where(all_of(narrow, classes > 1 << 13), 2048, 1024), 1, where(all_of(narrow, classes <= 1 << 13), 1, 2), 0  # fmt: skip
+    piece = 1, 1, where(narrow, 2048, 1024), 1, 2, 0
     return where_all(classes <= SHORT, once_tile(static, classes), piece)
 
 
