@@ -942,7 +942,7 @@ def bench(compiled: bool) -> None:
 
 def tune(selected: list[str]) -> None:
     """Other launch shapes than the tables', on the goals' problems (or on those that a word selects)."""
-    from openaclnn.engines.gpu.launchers import elementwise, pixels, rows
+    from openaclnn.engines.gpu.launchers import elementwise, gradients, pixels
 
     flat = [(block, warps) for block in (512, 1024, 2048) for warps in (4, 8)]
     turned = [
@@ -953,7 +953,7 @@ def tune(selected: list[str]) -> None:
         (a, b, warps) for a in (1, 4, 8, 16, 32) for b in (256, 512, 1024, 2048) for warps in (4, 8)
         if 2048 <= a * b <= 8192
     ]  # fmt: skip
-    row = [(1, block, warps) for block in (512, 1024, 2048, 4096) for warps in (2, 4, 8)]
+    row = [(1, 1, block, 1, warps, 0) for block in (512, 1024, 2048, 4096) for warps in (2, 4, 8)]
     pixel = [
         (1, block, 1, warps, chunk)
         for block, warps in ((512, 2), (512, 4), (1024, 4)) for chunk in (6, 8, 12, 16)
@@ -968,7 +968,7 @@ def tune(selected: list[str]) -> None:
         elif "(1,M)" in title or "half" in title:
             module, name, choices = elementwise, "tile_shape", outer
         elif operator.workloads.PATTERN == "rows":
-            module, name, choices = rows, "row_tile", row
+            module, name, choices = gradients, "_row_tile", row
         elif operator.workloads.PATTERN == "pixels":
             module, name, choices = pixels, "pixel_tile", pixel
         else:

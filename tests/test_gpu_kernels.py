@@ -565,7 +565,7 @@ if MODE == "compile":
         }  # fmt: skip
         output = operand("out", dtype, (columns,), **full)
         kernel = "cross_entropy_loss_grad"
-        return Plan("aclnn", kernel, dtype, (rows,), inputs, output, numbers, columns, 0)
+        return Plan("aclnn", kernel, dtype, (rows,), inputs, output, numbers, columns, 0, class_axis=1)  # fmt: skip
 
     def turned_row_plan(dtype: DType) -> Plan:
         plan = row_plan(dtype, 16384, 4096, False)
@@ -599,19 +599,22 @@ if MODE == "compile":
         return texts[-1]
 
     def forget_kernels() -> None:
+        from openaclnn.engines.gpu.launchers import gradients
+
         variants._known.clear()
+        gradients._launcher.cache_clear()
         for jit in kernels():
             jit.device_caches.clear()
 
     def kernels() -> list[Any]:
         from openaclnn.engines.gpu.formulas import tuned
-        from openaclnn.engines.gpu.kernels import elementwise, pixels, rows, sums
+        from openaclnn.engines.gpu.kernels import elementwise, pixels, sums
 
         formulas = [*FORMULAS.values()]
         formulas += [own.formula for forms in tuned.TUNED.values() for own in forms]
         return [
             *map(elementwise.flat_kernel, formulas), *[elementwise.flat_kernel(own, True) for own in formulas], *map(elementwise.tiled_kernel, formulas),
-            sums.add_up, sums.finish_sums, pixels.nll_loss2d_backward, rows.cross_entropy_loss_grad,
+            sums.add_up, sums.finish_sums, pixels.nll_loss2d_backward,
         ]  # fmt: skip
 
     def plans(dtype: DType) -> dict[str, Plan]:

@@ -209,9 +209,9 @@ if MODE == "interpret":
         ones that are dealt out; nothing is written beside them."""
         monkeypatch.setattr(row_formulas, "FEW", 0)
         held, cut = (4, 4, 8, False, 4, True), (8, 32, 1, False, 1, True)
-        alone, long = (1, 8, 16, False, 4), (1, 2, 16, True, 4)
+        alone, long, wide = (1, 8, 16, False, 4), (1, 2, 16, True, 4), (4, 16, 8, False, 4)
         several = (
-            ((9, 24), held), ((131, 21), held), ((128, 3), held), ((2, 19, 3, 5), cut), ((2, 19, 7), cut), ((5, 101), alone), ((5, 101), long),
+            ((9, 24), held), ((131, 21), held), ((128, 3), held), ((9, 37), wide), ((5, 71), wide), ((2, 19, 3, 5), cut), ((2, 19, 7), cut), ((5, 101), alone), ((5, 101), long),
             ((9, 4), long), ((3, 64), long),
         )  # fmt: skip
         for turn, (shape, tile) in enumerate(several, len(name)):

@@ -6,7 +6,7 @@
     kernels/     what runs on the device          launching/   how a kernel is compiled, queued and started
     formulas/    what elementwise kernels compute
 
-So `kernels/rows.py` is launched by `launchers/rows.py`. Importing this package imports neither Triton nor torch.
+So `kernels/pixels.py` is launched by `launchers/pixels.py`. Importing this package imports neither Triton nor torch.
 """
 
 from __future__ import annotations

@@ -7,13 +7,12 @@ from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.formulas.rows import ROW_FORMULAS
 from openaclnn.engines.gpu.launchers import logit_pixels, pixels
 from openaclnn.engines.gpu.launchers.elementwise import Elementwise
-from openaclnn.engines.gpu.launchers.gradients import LOGIT_GRADIENT
+from openaclnn.engines.gpu.launchers.gradients import GRADIENTS
 from openaclnn.engines.gpu.launchers.launcher import Launcher
 from openaclnn.engines.gpu.launchers.logits import LOGITS
 from openaclnn.engines.gpu.launchers.multilabel import MULTILABEL
 from openaclnn.engines.gpu.launchers.reductions import NLL, Filling, Summed
 from openaclnn.engines.gpu.launchers.row_formulas import RowFormulas
-from openaclnn.engines.gpu.launchers.rows import ROWS
 
 __all__ = ["CLASS_KERNELS", "launcher_of"]
 
@@ -22,13 +21,13 @@ CLASS_KERNELS: dict[str, Launcher] = {
     "nll_loss": NLL,
     "nll_loss2d_backward": pixels.PIXELS,
     "nll_loss_backward": pixels.ROWS,
-    "cross_entropy_loss_grad": ROWS,
+    "cross_entropy_loss_grad": GRADIENTS,
     "cross_entropy_loss": LOGITS,
     "multilabel_margin_loss": MULTILABEL,
     "cross_entropy_logits": LOGITS,
     "cross_entropy_logits_pixels": logit_pixels.LOSSES,
-    "cross_entropy_logits_grad": ROWS,
-    "cross_entropy_logits_grad_pixels": LOGIT_GRADIENT,
+    "cross_entropy_logits_grad": GRADIENTS,
+    "cross_entropy_logits_grad_pixels": GRADIENTS,
 }
 
 

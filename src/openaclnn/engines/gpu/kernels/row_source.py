@@ -7,14 +7,14 @@ tile's first axis lie classes that a thread holds itself, which are added up wit
 classes and one positions. `by_class` puts the classes last, where they lie side by side in memory; otherwise positions are there. Positions
 are numbered through all their axes, or, with CUT, each program has some of one image's. Sizes and strides are the kernel's arguments, so that one kernel serves all of
 them; what the compiler must know of them for vectors are constexprs: UNIT divides the strides of rows and the size along the tile's last axis, NEAR_x
-says that neighbours along it are neighbours in memory. CLASSES is how many there are where code made for their number gains, else 0. Classes
+is 1 where neighbours along it are neighbours in memory, and 2 where those along the tile's other axis are, whose size UNIT divides then, too. CLASSES is how many there are where code made for their number gains, else 0. Classes
 beyond the last give each reduction its neutral element: formulas never see them.
 
 A program of one row that begins anywhere walks its whole vectors (VECTOR elements, or 1), so that no mask divides one. The few classes before the first and
 behind the last of them are its edges: read at once, reduced apart, and written last.
 
 Short rows that begin anywhere are `dealt`: a program reads those it has as one run of elements, by vectors, and hands them out through shared memory, so that a thread
-has all classes of a row, as one has those of a pixel. Results go back the same way. CLASSES is their number then.
+has all classes of a row, as one has those of a pixel, or, `by_class`, a few threads have. Results go back the same way. CLASSES is their number then.
 
 A row that no program can hold is `shared` by several, which run at once (a cluster) and tell each other what their pieces come to.
 """
@@ -33,7 +33,7 @@ import triton.language as tl
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, define, widen
 from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide, hardware_exp, log_from_one
-from openaclnn.engines.gpu.kernels.sums import await_sums, read_sum, read_wide_sum
+from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, read_sum, read_wide_sum
 
 __all__ = [
     "PIECES",
@@ -71,13 +71,14 @@ def signature_of(formula: RowFormula) -> Signature:
 
 class Traversal(NamedTuple):
     """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions; whether PIECES
-    programs that run at once hold a row (`shared`), or a thread has one out of a run of them (`dealt`)."""
+    programs that run at once hold a row (`shared`), a thread or a few have one out of a run of them (`dealt`), or a program has some classes of a row of which nothing is reduced (`cut`)."""
 
     by_class: bool
     streamed: bool
     axes: int
     shared: bool = False
     dealt: bool = False
+    cut: bool = False
 
 
 PAIRINGS = tl.constexpr(10)  # that sum all a thread holds
@@ -183,16 +184,24 @@ def load_row(pointer, mask, LOWEST: tl.constexpr, POLICY: tl.constexpr):
 
 @triton.jit
 def load_dealt(
-    pointer, rows, there, LOWEST: tl.constexpr, HELD: tl.constexpr, POSITIONS: tl.constexpr, CLASSES: tl.constexpr,
+    pointer, rows, there, LOWEST: tl.constexpr, BY_CLASS: tl.constexpr, HELD: tl.constexpr, LANES: tl.constexpr,
+    POSITIONS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
     """The first rows from a pointer on, up to POSITIONS. No mask divides a vector but in the last program."""
-    at = tl.arange(0, HELD * POSITIONS)
+    at = tl.arange(0, HELD * LANES * POSITIONS)
     if rows >= POSITIONS:
         run = tl.load(pointer + at, mask=at < POSITIONS * CLASSES, other=0)
     else:
         run = tl.load(pointer + at, mask=at < rows * CLASSES, other=0)
-    place = at % POSITIONS * CLASSES + tl.minimum(at // POSITIONS, CLASSES - 1)
-    result = tl.reshape(tl.gather(run, place, 0), [HELD, 1, POSITIONS])
+    if BY_CLASS:
+        row, c = at // LANES % POSITIONS, at // (LANES * POSITIONS) * LANES + at % LANES
+    else:
+        row, c = at % POSITIONS, at // POSITIONS
+    dealt = tl.gather(run, row * CLASSES + tl.minimum(c, CLASSES - 1), 0)
+    if BY_CLASS:
+        result = tl.reshape(dealt, [HELD, POSITIONS, LANES])
+    else:
+        result = tl.reshape(dealt, [HELD, LANES, POSITIONS])
     if LOWEST:
         if not result.dtype.is_floating():
             result = result.to(tl.float32)
@@ -204,11 +213,16 @@ def load_dealt(
 
 @triton.jit
 def store_dealt(
-    pointer, values, rows, HELD: tl.constexpr, POSITIONS: tl.constexpr, CLASSES: tl.constexpr
-):
-    at = tl.arange(0, HELD * POSITIONS)
-    place = at % CLASSES * POSITIONS + tl.minimum(at // CLASSES, POSITIONS - 1)
-    run = tl.gather(tl.reshape(values, [HELD * POSITIONS]), place, 0)
+    pointer, values, rows, BY_CLASS: tl.constexpr, HELD: tl.constexpr, LANES: tl.constexpr, POSITIONS: tl.constexpr,
+    CLASSES: tl.constexpr,
+):  # fmt: skip
+    at = tl.arange(0, HELD * LANES * POSITIONS)
+    row, c = tl.minimum(at // CLASSES, POSITIONS - 1), at % CLASSES
+    if BY_CLASS:
+        place = (c // LANES * POSITIONS + row) * LANES + c % LANES
+    else:
+        place = c * POSITIONS + row
+    run = tl.gather(tl.ravel(values), place, 0)
     if rows >= POSITIONS:
         tl.store(pointer + at, run, mask=at < POSITIONS * CLASSES)
     else:
@@ -251,11 +265,29 @@ def joined(own, memory, piece, TOTAL: tl.constexpr):
     return tl.full([1, 1, 1], result, tl.float32)
 
 
+COUNTED = tl.constexpr(1024)  # rows that a program counts itself
+
+
 @triton.jit
-def divisor(sums, WHICH: tl.constexpr, PARTS: tl.constexpr, MEAN: tl.constexpr):
-    """What a mean divides by."""
+def rows_counted(target, rows, stride, classes, ignore_index):
+    """How many of a few targets count: their sum, if each weighs 1."""
+    row = tl.arange(0, COUNTED)
+    inside = row < rows
+    indices = tl.load(target + row * stride, inside, other=0).to(tl.int64)
+    counted = inside & is_counted(indices, classes, ignore_index)
+    return tl.sum(counted.to(tl.int32)).to(tl.float32)
+
+
+@triton.jit
+def divisor(
+    sums, target, rows, stride, classes, ignore_index, WHICH: tl.constexpr, PARTS: tl.constexpr, MEAN: tl.constexpr
+):  # fmt: skip
+    """What a mean divides by; where nothing has added it up, the number of targets."""
     if MEAN:
-        result = read_sum(sums, WHICH, PARTS)
+        if sums is None:
+            result = rows_counted(target, rows, stride, classes, ignore_index)
+        else:
+            result = read_sum(sums, WHICH, PARTS)
     else:
         result = tl.full([], 1.0, tl.float32)
     return result
@@ -278,7 +310,9 @@ class _Writer:
         self.formula, self.graph, self.traversal = formula, graph, traversal
         self.axis = "2" if traversal.by_class else "1"
         self.tile = "[HELD, POSITIONS, LANES]" if traversal.by_class else "[HELD, LANES, POSITIONS]"
-        self.has_edges = traversal.by_class and traversal.axes == 1
+        self.has_edges = traversal.by_class and traversal.axes == 1 and not traversal.dealt
+        self.in_pieces = traversal.shared or traversal.cut
+        self.of_positions = "[1, POSITIONS, 1]" if traversal.by_class else "[1, 1, POSITIONS]"
         needed = graph.needed(graph.results)
         self.needed = {node.index for node in needed}
         # What a formula of sums makes of the target's own element of a row is computed in float64: there digits cancel.
@@ -328,7 +362,8 @@ class _Writer:
         if self.formula.sums and name == "class_count":
             return "tl.full([], 1.0, tl.float32) * classes"
         if self.formula.sums and name in DIVISORS:
-            return f"divisor(sums, {DIVISORS.index(name)}, PARTS, MEAN)"
+            rows = "from_target, size_0, stride_target_0, classes, ignore_index"
+            return f"divisor(sums, {rows}, {DIVISORS.index(name)}, PARTS, MEAN)"
         if self.formula.sums and name in OF_WEIGHTS:
             if "weight" in dict(self.formula.operands):
                 return f"read_wide_sum(sums, {2 + OF_WEIGHTS.index(name)}, PARTS)"
@@ -449,7 +484,7 @@ class _Writer:
         }[node.kind]
         lowest = name in self.lowest
         if self.traversal.dealt and node.kind == "Row":
-            return f"widen(load_dealt(from_{name} + run, size_0 - number * POSITIONS, there, {lowest}, HELD, POSITIONS, CLASSES), COMPUTE)"
+            return f"widen(load_dealt(from_{name} + run, size_0 - number * POSITIONS, there, {lowest}, {self.traversal.by_class}, HELD, LANES, POSITIONS, CLASSES), COMPUTE)"
         return f"widen(load_row(from_{name} + {place}, {mask}, {lowest}, {policy!r}), COMPUTE)"
 
     def row_place(self, name: str) -> str:
@@ -471,6 +506,24 @@ class _Writer:
                 made.append(self.line(node))
         return made
 
+    def values(self, nodes: Iterable[Node]) -> list[str]:
+        """The same, with what is float64 behind all that it needs. Of a row in pieces it is computed by a program that may have the target; the first has the row's edges."""
+        several = [*nodes]
+        wide = [node for node in several if node.index in self.wide]
+        if not wide:
+            return self.lines(several)
+        across = [node for node in several if "c" in node.axes and node.what != "input"]
+        later = {node.index for node in (*across, *wide)}
+        first = [node for node in several if node.index not in later]
+        text, exact = self.lines(first), self.lines(wide)
+        if self.traversal.cut:
+            target = next(f"v{node.index}" for node in first if node.kind == "Target")
+            after = f"{target} - block * CHUNK"
+            text += [f"v{node.index} = tl.zeros({self.of_positions}, {'tl.int1' if node.truth else 'tl.float64'})" for node in wide]  # fmt: skip
+            text.append(f"if tl.max(((block == 0) | (({after} >= 0) & ({after} < CHUNK + VECTOR))).to(tl.int32)) > 0:")  # fmt: skip
+            exact = [f"    {line}" for line in exact]
+        return [*text, *exact, *self.lines(across)]
+
     def stores(self, by_class: bool) -> list[str]:
         made = []
         for place, result in enumerate(self.graph.results):
@@ -484,7 +537,7 @@ class _Writer:
                 value = f"{self.name(result)}{rounded}.to(to_{place}.dtype.element_ty)"
                 if by_class and self.traversal.dealt:
                     value = f"tl.broadcast_to({value}, {self.tile})"
-                    made.append(f"store_dealt(to_{place} + run, {value}, size_0 - number * POSITIONS, HELD, POSITIONS, CLASSES)")  # fmt: skip
+                    made.append(f"store_dealt(to_{place} + run, {value}, size_0 - number * POSITIONS, {self.traversal.by_class}, HELD, LANES, POSITIONS, CLASSES)")  # fmt: skip
                     continue
                 made.append(f"tl.store(to_{place} + {at}, {value}, mask={mask}, eviction_policy={policy!r})")  # fmt: skip
         return made
@@ -493,15 +546,13 @@ class _Writer:
 
     def step(self, name: str) -> str:
         """An operand's stride along the classes."""
-        if self.traversal.by_class:
-            return f"(1 if NEAR_{name} else step_{name})"
-        return f"step_{name}"
+        return f"(1 if NEAR_{name} == {1 if self.traversal.by_class else 2} else step_{name})"
 
     def stride(self, name: str, axis: int) -> str:
         stride = f"stride_{name}_{axis}"
-        if self.traversal.by_class or axis < self.traversal.axes - 1:
+        if axis < self.traversal.axes - 1:
             return stride
-        return f"(1 if NEAR_{name} else {stride})"
+        return f"(1 if NEAR_{name} == {2 if self.traversal.by_class else 1} else {stride})"
 
     def head(self) -> list[str]:
         """Where the program's positions lie."""
@@ -516,6 +567,9 @@ class _Writer:
                 divided += own
         text += [f"{number} = {number}.to(INDEX)" for number in ("classes", *(f"size_{axis}" for axis in range(axes)))]  # fmt: skip
         text += [f"{number} = {number} * UNIT" for number in divided]
+        rows = [name for name, kind in (*self.formula.operands, *results) if kind == "Row"]
+        other = f"size_{axes - 1}" if by_class else "classes"
+        text += [f"if {' or '.join(f'NEAR_{name} == 2' for name in rows)}:", f"    {other} = {other} * UNIT"]  # fmt: skip
         text += ["if CLASSES > 0:", "    classes = tl.full([], CLASSES, INDEX)"]
         text += ["CHUNK: tl.constexpr = HELD * LANES", "rest = tl.program_id(0).to(INDEX)"]
         text += self.fold()
@@ -525,6 +579,8 @@ class _Writer:
                 "rest = rest // PIECES",
                 "span = span.to(INDEX) * SPANS",
             ]
+        if self.traversal.cut:
+            text += ["block = rest % pieces", "rest = rest // pieces"]
         text.append("number = rest")
         if self.traversal.dealt:
             text.append("run = number * (POSITIONS * CLASSES)")
@@ -551,26 +607,37 @@ class _Writer:
             terms = [f"at_{axis} * {self.stride(name, axis)}" for axis in range(axes)]
             text.append(f"first_{name} = {' + '.join(terms)}")
         if self.has_edges:  # a program has one position then, and all rows have one stride
-            row = next(name for name, kind in (*self.formula.operands, *results) if kind == "Row")
-            others = " + block * (2 * VECTOR)" if self.traversal.shared else ""  # have none
-            inputs = [own for own in self.graph.nodes if own.what == "input" and "c" in own.axes and own.index in self.needed]  # fmt: skip
+            own_rows = [f"from_{name}" for name, kind in self.formula.operands if kind == "Row"]
+            own_rows += [f"to_{name}" for name, kind in results if kind == "Row"]
+            row, first = rows[0], own_rows[0]
             text += [
                 "end = classes",
                 "if VECTOR > 1:",
-                f"    begin = number * stride_{row}_0",
+                # All begin as far off a vector's bounds: from the bounds before that on, places are counted.
+                f"    BYTES: tl.constexpr = {first}.dtype.element_ty.primitive_bitwidth // 8",
+                f"    off = ({first}.to(tl.int64) % (VECTOR * BYTES) // BYTES).to(INDEX)",
+                *(f"    {name} = tl.multiple_of({name} - off, 16)" for name in own_rows),
+                *(f"    first_{name} = first_{name} + off" for name in rows),
+                f"    begin = number * stride_{row}_0 + off",
                 "    whole = (begin + (VECTOR - 1)) // VECTOR * VECTOR",
                 "    lead = tl.minimum(whole - begin, classes)",
                 "    end = (classes - lead) // VECTOR * VECTOR",
-                *self.edges([
-                    f"c = tl.arange(0, 2 * VECTOR).to(INDEX){self.column}",
-                    f"there = c{others} < tl.where(c < VECTOR, lead, VECTOR + classes - lead - end)",
-                    "c = tl.where(c < VECTOR, c, c - VECTOR + lead + end)",
-                    "place = c + (begin - whole)",
-                    *self.lines(inputs),
-                ])[1:],
+                *([] if self.traversal.cut else self.edges(self.edge_values())[1:]),
             ]  # fmt: skip
         lanes = f"tl.arange(0, LANES).to(INDEX){self.column}"
         return [*text, f"lane = tl.arange(0, HELD).to(INDEX)[:, None, None] * LANES + {lanes}"]
+
+    def edge_values(self) -> list[str]:
+        """The classes of a row's edges, and what is read of them."""
+        others = " + block * (2 * VECTOR)" if self.traversal.shared else ""  # have none
+        inputs = [own for own in self.graph.nodes if own.what == "input" and "c" in own.axes and own.index in self.needed]  # fmt: skip
+        return [
+            f"c = tl.arange(0, 2 * VECTOR).to(INDEX){self.column}",
+            f"there = c{others} < tl.where(c < VECTOR, lead, VECTOR + classes - lead - end)",
+            "c = tl.where(c < VECTOR, c, c - VECTOR + lead + end)",
+            "place = c + (begin - whole)",
+            *self.lines(inputs),
+        ]
 
     def fold(self) -> list[str]:
         """FOLD classes beside each other are one thread's, as it reads them by vectors."""
@@ -578,7 +645,7 @@ class _Writer:
         if not self.traversal.by_class or not rows:
             return ["FOLD: tl.constexpr = 1"]
         widest = f"128 // from_{rows[0]}.dtype.element_ty.primitive_bitwidth"
-        near = " and ".join(f"NEAR_{name}" for name in rows)
+        near = " and ".join(f"NEAR_{name} == 1" for name in rows)
         return [
             f"WIDEST: tl.constexpr = {widest}",
             "SIDE: tl.constexpr = VECTOR if VECTOR > 1 else (UNIT if UNIT < WIDEST else WIDEST)",
@@ -615,10 +682,10 @@ class _Writer:
         for node in sorted(self.reductions, key=lambda own: (own.level, own.online is not None, own.index)):  # fmt: skip
             order |= {own.index: own for own in self.graph.needed((node,))}
         order |= {own.index: own for own in self.graph.needed(self.graph.results)}
-        shared = self.traversal.shared
+        piece = "span" if self.traversal.shared else "CHUNK"
         return [
-            *self.chunk("lane + block * span" if shared else "lane"),
-            *self.lines(order.values()),
+            *self.chunk(f"lane + block * {piece}" if self.in_pieces else "lane"),
+            *self.values(order.values()),
             *self.stores(True),
             *self.written_edges(),
             *self.stores(False),
@@ -641,7 +708,11 @@ class _Writer:
     def written_edges(self) -> list[str]:
         if not self.has_edges or not self.stores(True):
             return []
-        return self.edges([*self.lines(self.computed(self.graph.results)), *self.stores(True)])
+        written = [*self.lines(self.computed(self.graph.results)), *self.stores(True)]
+        if not self.traversal.cut:
+            return self.edges(written)
+        first, *lines = self.edges([*self.edge_values(), *written])
+        return [first, "    if block == 0:", *(f"    {line}" for line in lines)]
 
     def ready(self, level: int) -> list[str]:
         """What is known of positions when a level's loop has ended, beside its reductions."""
@@ -751,6 +822,7 @@ def parameters_of(
         "classes",
         *(f"size_{axis}" for axis in axes),
         *["span"] * traversal.shared,
+        *["pieces"] * traversal.cut,
     ]
     numbers += formula.targets
     for name in (*inputs, *outputs):

@@ -115,16 +115,5 @@ def read_wide_sum(sums, WHICH: tl.constexpr, PARTS: tl.constexpr):
 
 
 @triton.jit
-def times_weights(smooth, sums, SMOOTHED: tl.constexpr, PARTS: tl.constexpr):
-    """The sum of smooth * weight over all classes, of which each term may be infinite, or NaN; only smoothing makes `smooth` infinite."""
-    wide = smooth.to(tl.float64)
-    total = wide * read_wide_sum(sums, 2, PARTS)
-    if SMOOTHED:
-        each = wide * read_wide_sum(sums, 3, PARTS)
-        total = tl.where(tl.abs(wide) == float("inf"), each, total)
-    return total.to(tl.float32)
-
-
-@triton.jit
 def read_sum(sums, WHICH: tl.constexpr, PARTS: tl.constexpr):
     return read_wide_sum(sums, WHICH, PARTS).to(tl.float32)

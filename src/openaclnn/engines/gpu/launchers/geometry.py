@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from openaclnn.core.dtypes import float_of
 from openaclnn.engines.machine.numbers import Number, Truth, least, most, where
 
 __all__ = [
     "CLASS_AXIS", "FORM", "MISSING", "NO_TARGETS", "NUMBERS_ARGS", "STRIDES_ARGS", "Elements", "Geometry", "LaunchParams", "Launches",
     "Launching", "Layout", "Pattern", "Targets", "clamp", "is_float",
-    "padded", "power_of_two_above", "power_of_two_divisor", "single", "where_all",
+    "padded", "power_of_two_above", "power_of_two_divisor", "where_all",
 ]  # fmt: skip
 
 DIVISOR = 16  # the largest power of two that is looked for
@@ -59,11 +58,6 @@ def power_of_two_above(number: Number, limit: int) -> Number:
     for _ in range(limit.bit_length() - 1):
         found = where(number > found, found * 2, found)
     return found
-
-
-def single(number: Number) -> Number:
-    """A float rounded to FLOAT; machine code has it so."""
-    return float_of(number) if number.__class__ is float else number
 
 
 MISSING = 16
@@ -127,7 +121,7 @@ class Launches(NamedTuple):
 
 
 Launching = Callable[[Geometry], Launches]
-FLOATS = frozenset(("kept", "smoothing", "zloss_scale"))
+FLOATS = frozenset(("smoothing", "zloss_scale"))
 
 
 def is_float(argument: str) -> bool:

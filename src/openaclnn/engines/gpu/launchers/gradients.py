@@ -1,5 +1,6 @@
-"""The gradient of cross entropy from logits of pixels: a row formula that reduces nothing over the classes, but takes sums over all positions and
-weights. A program has some pixels, and walks their classes.
+"""The gradients of cross entropy, from logits or log-probabilities: row formulas that reduce nothing over the classes, but take sums over all positions and
+weights. A program has some pixels or short rows, and walks their classes, or some classes of a long row. A few targets that weigh 1 are counted by every program, which takes less than a
+launch that counts them.
 """
 
 from __future__ import annotations
@@ -17,17 +18,25 @@ from openaclnn.engines.formulas.cross_entropy import (
     cross_entropy_loss_grad,
 )
 from openaclnn.engines.formulas.rows import RowFormula
-from openaclnn.engines.gpu.kernels.row_source import OF_WEIGHTS, Signature, Traversal, kernel_of
+from openaclnn.engines.gpu.kernels.row_source import (
+    COUNTED,
+    OF_WEIGHTS,
+    Signature,
+    Traversal,
+    kernel_of,
+)
 from openaclnn.engines.gpu.launchers import row_formulas, sums
 from openaclnn.engines.gpu.launchers.geometry import (
     CLASS_AXIS,
     Geometry,
     Launches,
-    power_of_two_above,
+    LaunchParams,
     where_all,
 )
 from openaclnn.engines.gpu.launchers.row_formulas import (
+    CUT_ROWS,
     DEALT_ROWS,
+    SHORT,
     STREAMED_IMAGES,
     STREAMED_ROWS,
     RowFormulas,
@@ -35,34 +44,47 @@ from openaclnn.engines.gpu.launchers.row_formulas import (
     RowLauncher,
     Tile,
     Walk,
-    itemsize_of,
+    once_tile,
+    sizes_of,
 )
-from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT
+from openaclnn.engines.gpu.launchers.sums import NUMBERS, WEIGHT
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,
     PointerArg,
     pointer_type,
 )
-from openaclnn.engines.machine.numbers import Number, all_of, any_of, inverse, where
+from openaclnn.engines.machine.numbers import (
+    Number,
+    Truth,
+    all_of,
+    any_of,
+    ceil_div,
+    inverse,
+    where,
+)
 
-__all__ = ["LOGIT_GRADIENT"]
+__all__ = ["GRADIENTS"]
 
 OPERANDS = {
     "target": "target", "gradLoss": "gradient", "input": "x", "top": "top", "rest": "rest", WEIGHT: "weight", "logProb": "log_prob",
     "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss",
 }  # fmt: skip
 # Whether classes lie along the tile.
-KERNELS = {STREAMED_ROWS: True, DEALT_ROWS: False, STREAMED_IMAGES: False}
+COUNTED_ROWS, CUT_IMAGES = "counted rows", "cut images"
+KERNELS = {
+    COUNTED_ROWS: True, STREAMED_ROWS: True, CUT_ROWS: True, CUT_IMAGES: False, DEALT_ROWS: False, STREAMED_IMAGES: False,
+}  # fmt: skip
 # Positions, classes of a thread, lanes of classes, streamed, warps, exact.
 FEW_TILES = {True: (8, 1, 128, 1, 4, 0), False: (128, 4, 1, 1, 4, 0)}
-ROW_LANES = 1024  # of classes, or of several rows of fewer, where channels come last
 MANY = 1 << 18  # pixels that keep a device busy with two for each thread
 
 
-def _row_tile(classes: Number) -> tuple[Number, ...]:
-    wide = power_of_two_above(classes, ROW_LANES)
-    return ROW_LANES // wide, 1, wide, 1, 4, 0
+def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
+    """Long rows in pieces: FLOAT 4096, 5001, 32000 and 50257 classes 0.97, 0.98, 0.99 and 0.98, BFLOAT16 4096, 32000 and 50257 0.89, 0.94 and 0.90."""
+    narrow = static["itemsize"] < 4
+    piece = 1, 1, where(narrow, 2048, 1024), 1, 2, 0
+    return where_all(classes <= SHORT, once_tile(static, classes), piece)
 
 
 def _image_tile(
@@ -83,26 +105,63 @@ class GradientLaunch(RowLaunch):
     """With the launches that make the sums."""
 
     summed: bool = True
+    counts: bool = False  # whether the sums are a number of targets
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
         if walk.dealt:
             return super().tile(g, walk)
         found = (
-            _row_tile(walk.classes)
+            _row_tile(g.static, walk.classes)
             if walk.by_class
             else _image_tile(g.static, walk.classes, walk.positions, walk.along)
         )
+        if self.turns(walk):
+            # Rows that lie transposed, or an operand of which one does: FLOAT 64 x 64 0.95 of a copy, BFLOAT16 128 x 32 0.92 (64 x 64 0.84).
+            narrow = g.static["itemsize"] < 4
+            found = where(narrow, 128, 64), 1, where(narrow, 32, 64), 1, 4, 0
         small = walk.positions * walk.classes <= row_formulas.FEW
         positions, held, lanes, streamed, warps, exact = where_all(small, FEW_TILES[walk.by_class], found)  # fmt: skip
         return Tile(positions, held, lanes, streamed > 0, warps, exact > 0)
 
+    def turns(self, walk: Walk) -> bool:
+        """Whether they are rows of any strides."""
+        return not self.dense and len(walk.shape) == 1
+
+    def launches(self, g: Geometry, walk: Walk, when: Truth) -> list[LaunchParams]:
+        """Long rows in pieces, and those of any strides."""
+        found = super().launches(g, walk, when)
+        if walk.dealt or not (self.turns(walk) or (self.dense and walk.by_class)):
+            return found
+        _, walked = found
+        tile = self.tile(g, walk)
+        cuts = all_of(
+            any_of(self.turns(walk), walk.classes > SHORT), walk.positions * walk.classes > row_formulas.FEW
+        )  # fmt: skip
+        pieces = ceil_div(walk.classes, tile.chunk)
+        cut = walked._replace(
+            kernel=CUT_ROWS if walk.by_class else CUT_IMAGES, grid=walked.grid * pieces, args={**walked.args, "pieces": pieces},
+            when=all_of(walked.when, cuts),
+        )  # fmt: skip
+        return [walked._replace(when=all_of(walked.when, inverse(cuts))), cut]
+
     def __call__(self, g: Geometry) -> Launches:
-        found, parts = sums.with_sums(g, "weight", self.summed)
-        steps = [
-            own._replace(constexprs={"PARTS": parts, **own.constexprs})
-            for own in super().__call__(g).steps if own.kernel in KERNELS
-        ]  # fmt: skip
-        return found._replace(steps=[*found.steps, *steps])
+        before, *behind = g.layout.shape
+        counts = all_of(
+            self.counts, self.dense, not g.strided, g.few, before <= COUNTED.value, before * g.layout.classes <= row_formulas.FEW,
+            *(size == 1 for size in behind),
+        )  # fmt: skip
+        found, parts = sums.with_sums(g, "weight", all_of(self.summed, inverse(counts)))
+        steps = []
+        for own in super().__call__(g).steps:
+            if own.kernel in KERNELS:
+                step = own._replace(constexprs={"PARTS": parts, **own.constexprs})
+                if own.kernel == STREAMED_ROWS and self.counts:
+                    steps.append(step._replace(kernel=COUNTED_ROWS, when=all_of(own.when, counts)))
+                    step = step._replace(when=all_of(own.when, inverse(counts)))
+                steps.append(step)
+        return found._replace(
+            steps=[*found.steps, *[own for own in steps if own.when is not False]]
+        )
 
 
 @functools.cache
@@ -117,14 +176,23 @@ def _launcher(
     )  # fmt: skip
     of_weights = "weight" in operands and bool(taken & {*OF_WEIGHTS})
     several, summed = (4 if of_weights else 2), mean or of_weights
-    launch = GradientLaunch(signature, (*signature.operands, ("0", "Row")), not axes, summed=summed)
+    launch = GradientLaunch(
+        signature,
+        (*signature.operands, ("0", "Row")),
+        not axes,
+        summed=summed,
+        counts=mean and "weight" not in operands,
+    )
     layout_axes = axes or 2
     kernels = {
         name: kernel_of(
             signature, graph,
-            Traversal(by_class, name != DEALT_ROWS, launch.axes(by_class or name == DEALT_ROWS, layout_axes), dealt=name == DEALT_ROWS),
+            Traversal(
+                by_class, name in (COUNTED_ROWS, STREAMED_ROWS, STREAMED_IMAGES), launch.axes(by_class or name == DEALT_ROWS, layout_axes),
+                dealt=name == DEALT_ROWS, cut=name in (CUT_ROWS, CUT_IMAGES),
+            ),
         )
-        for name, by_class in KERNELS.items() if name != DEALT_ROWS or launch.dense
+        for name, by_class in KERNELS.items() if name not in ((CUT_IMAGES,) if launch.dense else (COUNTED_ROWS, DEALT_ROWS))
     }  # fmt: skip
 
     def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
@@ -139,11 +207,15 @@ def _launcher(
             name: KernelSpec(kernel, (*slots, memory), known, overlapped=summed, follows=summed)
             for name, kernel in kernels.items()
         }
+        if COUNTED_ROWS in main:
+            main[COUNTED_ROWS] = KernelSpec(
+                kernels[COUNTED_ROWS], (*slots, None), known, overlapped=False
+            )
         return {**(sums.specs(plan, WEIGHT, offset, several) if summed else {}), **main}
 
     def static(plan: Plan) -> dict[str, int]:
         return {
-            "rows": 1, CLASS_AXIS: plan.class_axis, "itemsize": itemsize_of(plan), "sums": several,
+            "rows": 1, "writes": 1, "logarithms": 0, CLASS_AXIS: plan.class_axis, **sizes_of(plan), "sums": several,
             "weighted": int("weight" in operands),
         }  # fmt: skip
 
@@ -173,4 +245,4 @@ class _Gradients(RowFormulas):
         return True
 
 
-LOGIT_GRADIENT = _Gradients()
+GRADIENTS = _Gradients()

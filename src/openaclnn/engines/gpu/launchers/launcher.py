@@ -61,7 +61,7 @@ from openaclnn.engines.machine.numbers import Number
 
 __all__ = [
     "ClassLauncher", "Launcher", "DynamicStrides", "any_elements", "bound", "bound_elements", "can_be_emitted", "in_order",
-    "lies_row_major", "offers_strides",
+    "lies_row_major", "of_rows", "offers_strides",
 ]  # fmt: skip
 
 DynamicStrides = Callable[..., int]
@@ -121,6 +121,11 @@ def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:
         if own.offset or (own.strides, own.class_stride) != walks[own.role][:2]:
             return False
     return True
+
+
+def of_rows(plan: Plan) -> bool:
+    """Whether a plan lies as row-major rows do."""
+    return len(plan.shape) == 1 and lies_row_major(plan, plan.shape[0], 1)
 
 
 # Arguments in the order of the kernel's parameters.

@@ -17,8 +17,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_divisor,
 )
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
-from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT
-from openaclnn.engines.gpu.launchers.sums import loss_numbers
+from openaclnn.engines.gpu.launchers.sums import NUMBERS, WEIGHT, loss_numbers
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,

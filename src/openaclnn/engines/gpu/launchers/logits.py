@@ -26,9 +26,8 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_divisor,
     where_all,
 )
-from openaclnn.engines.gpu.launchers.launcher import ClassLauncher
-from openaclnn.engines.gpu.launchers.rows import NUMBERS, WEIGHT, of_rows
-from openaclnn.engines.gpu.launchers.sums import loss_numbers
+from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, of_rows
+from openaclnn.engines.gpu.launchers.sums import NUMBERS, WEIGHT, loss_numbers
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,

@@ -26,8 +26,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_divisor,
     where_all,
 )
-from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
-from openaclnn.engines.gpu.launchers.rows import of_rows
+from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major, of_rows
 from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, VECTOR_BYTES, KernelSpec, slots_of
 from openaclnn.engines.machine.numbers import (
     Number,
@@ -221,7 +220,7 @@ def _static(plan: Plan) -> dict[str, int]:
     itemsize, single = plan.output.dtype.itemsize, plan.inputs[1].role == "single"
     vector, block, warps = PLANES[itemsize, single]
     return {
-        "itemsize": itemsize, "single": int(single), "summed": int(is_summed(plan)), "sums": sums.sums_of(plan, "weight"),
+        "itemsize": itemsize, "single": int(single), "summed": int(is_summed(plan)), "sums": 2,
         "weighted": 1, "plane_vector": vector, "plane_block": block, "plane_warps": warps,
     }  # fmt: skip
 

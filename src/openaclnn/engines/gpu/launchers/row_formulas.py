@@ -66,14 +66,21 @@ from openaclnn.engines.machine.numbers import (
 )
 
 __all__ = [
-    "DEALT_ROWS", "STREAMED_IMAGES", "STREAMED_ROWS", "RowFormulas", "RowLaunch", "RowLauncher", "Tile", "Walk", "itemsize_of",
+    "CUT_ROWS", "DEALT_LANES", "DEALT_ROWS", "STREAMED_IMAGES", "STREAMED_ROWS", "RowFormulas", "RowLaunch", "RowLauncher", "SHORT", "Tile", "Walk", "once_tile", "sizes_of",
 ]  # fmt: skip
 
 LIMIT = 1 << 18  # elements of any strides that one kernel serves
 STRIDED_AXES = 3  # of positions, of that kernel
 MOST_SHARED = 1 << 18  # elements of a position that PIECES programs hold
-MOST_DEALT = 64  # classes of rows that are dealt out
-DEALT = 128  # rows of a program, each to a thread
+MOST_DEALT = 64  # classes of rows that are dealt out, each to a thread
+DEALT = 128  # rows of a program then, and its threads
+MOST_LANES, FEW_LANES, SHARING = (
+    256,
+    48,
+    8,
+)  # classes of rows that are dealt out to several threads each, without written rows and with, and how many these are
+DEALT_EACH = 32  # elements of a thread then
+SHORT = 2048  # classes of rows that a program walks whole where they are read once
 FEW_LONG = 64  # rows that are shared wherever they can be: a program each would leave most of a device idle
 FEW_READ = 512  # rows that need many warps each, so that a device is busy
 FEW = 1 << 16  # elements for which a few tiles serve all sizes, so that no size compiles anything
@@ -131,6 +138,8 @@ def _row_tile(
     warps = clamp(where(several, sharing, wide // 1024), 1, where(several, 32, 16))
     lanes = least(wide, where(narrow, 256, 128) * warps)
     held = where_all(classes <= 512, short, (1, wide // lanes, lanes, 0, warps, 0))
+    read_once = all_of(static["levels"] == 0, classes <= SHORT)
+    held = where_all(read_once, once_tile(static, classes), held)
     # Where much of a tile is empty, reading twice is faster: 8193 classes 0.57 and 0.66 held, 0.96 and 0.97 streamed. Of two rows 32000 classes 0.89 in FLOAT (held 0.75),
     # and held 0.93 in BFLOAT16 (0.89).
     filled = classes * 16 > wide * 15
@@ -148,14 +157,28 @@ def _row_tile(
     streamed = where_all(static["levels"] == 0, once, streamed)
     found = where_all(classes <= longest, held, streamed)
     # Where no row is written, a few warps that find the largest of several classes of a thread first, so that there is little to compute; one, which waits for no other, where a
-    # row is short. Shares of reading alone, log-probabilities and those with entropies: BFLOAT16 2001 classes 0.82 and 0.64 (held 0.60 and 0.47), 4001 0.98 and 0.78 (0.78 and
-    # 0.55), 8001 1.04 and 0.85 (0.78 and 0.54), 50257 1.02 and 0.89; FLOAT 4001 and 8001 0.95 and 0.92 (0.96 and 0.82, 0.94 and 0.64), 128256 1.08 and 1.07.
+    # row is short. Shares of reading alone, log-probabilities and those with entropies: BFLOAT16 700 classes 0.60 and 0.50 (held 0.43 and 0.34), 3001 1.06 and 0.95, 8001 1.04 and
+    # 0.85 (0.78 and 0.54), 50257 1.01 and 1.00; FLOAT 1300 and 6001 0.94 and 0.96, 50257 0.94 and 0.93 (by four warps 0.88), 128256 1.08 and 1.07.
     read = where_all(narrow, (1, 4, 512, 1, 2, 0), (1, 4, 1024, 1, 4, 0))
-    read = where_all(row <= 1 << 15, (1, 4, 256, 1, 1, 0), read)
+    read = where_all(row <= where(narrow, 1 << 15, 1 << 18), (1, 4, 256, 1, 1, 0), read)
     few = positions <= FEW_READ
     read = where_all(few, (1, 4, 4096, 1, 16, 0), read)
-    reads = all_of(static["writes"] == 0, classes > where(few, 1 << 12, 1 << 10))
+    reads = all_of(static["writes"] == 0, classes > where(few, 1 << 12, 1 << 9))
     return where_all(reads, read, found)
+
+
+def once_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
+    """Rows that are read once, of up to SHORT classes: a warp has one at a time, or a few short ones, since what is computed once for a row is computed by all of its threads.
+    Cross entropy's gradient from logits, FLOAT and BFLOAT16, and by blocks of classes of several rows: 64 classes 0.86 and 0.72 (0.65 and 0.59), 70 0.70 and 0.47 (0.25 and 0.12), 150 0.71 and 0.61
+    (0.27 and 0.26), 300 0.85 (0.44), 451 0.76 and 0.54 (0.40 and 0.37), 1000 0.96 and 0.84 (0.93 and 0.63), 1501 0.91 and 0.69 (0.86 and 0.67), 2300 BFLOAT16 0.79 (0.71)."""
+    pairs = all_of((classes % 2) == 0, static["itemsize"] > 2)
+    found: tuple[Number, ...] = 1, 2, 512, 1, 2, 0
+    for limit, tile in (
+        (1024, (1, 1, 512, 1, 2, 0)), (512, (1, 1, 256, 1, 1, 0)), (384, where_all(pairs, (8, 1, 64, 1, 4, 0), (8, 1, 32, 1, 2, 0))),
+        (64, (32, 1, 32, 1, 4, 0)), (4, (256, 1, 4, 1, 4, 0)),
+    ):  # fmt: skip
+        found = where_all(classes <= limit, tile, found)
+    return found
 
 
 def _streamed_row(narrow: Truth, row: Number) -> tuple[Number, ...]:
@@ -210,7 +233,8 @@ def tile_of(
 
 
 ROWS, STREAMED_ROWS, IMAGES, STREAMED_IMAGES = "rows", "streamed rows", "images", "streamed images"
-SHARED_ROWS, DEALT_ROWS = "shared rows", "dealt rows"
+SHARED_ROWS, CUT_ROWS = "shared rows", "cut rows"
+DEALT_ROWS, DEALT_LANES = "dealt rows", "dealt lanes"  # a thread has a row, or a few have
 # Whether classes lie along the tile, and whether they are streamed.
 KERNELS = {
     ROWS: (True, False), STREAMED_ROWS: (True, True), IMAGES: (False, False), STREAMED_IMAGES: (False, True),
@@ -261,6 +285,12 @@ class Walk(NamedTuple):
         return found
 
 
+def _kernel_of(walk: Walk) -> str:
+    if walk.dealt:
+        return DEALT_LANES if walk.by_class else DEALT_ROWS
+    return ROWS if walk.by_class else IMAGES
+
+
 @dataclass(frozen=True)
 class RowLaunch:
     """The launch function of a formula's kernels; `dense` for row-major operands, whose positions lie before the classes and behind.
@@ -306,7 +336,10 @@ class RowLaunch:
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
         if walk.dealt:
-            return Tile(DEALT, power_of_two_above(walk.classes, MOST_DEALT), 1, False, DEALT // 32, True)  # fmt: skip
+            wide = power_of_two_above(walk.classes, MOST_LANES)
+            lanes = SHARING if walk.by_class else 1
+            positions = DEALT * DEALT_EACH // wide if walk.by_class else DEALT
+            return Tile(positions, wide // lanes, lanes, False, DEALT // 32, True)
         return tile_of(walk.by_class, g.static, walk.classes, walk.positions, walk.along)
 
     def axes(self, by_class: bool, layout_axes: int) -> int:
@@ -324,15 +357,23 @@ class RowLaunch:
             # Where much is computed for each row, as at its target, more classes gain, too: log-probabilities of 38 and 49 classes 1.46 and 1.50 (0.62 and 0.75).
             one, wide = g.static["rows"] == 1, g.static["itemsize"] > 2
             longest = MOST_DEALT if self.signature.targets else MOST_DEALT // 2
-            dealt = all_of(
-                classes_along, classes > where(one, 2, 4), classes <= longest, (classes % 4) != 0, any_of(one, wide),
-                g.layout.shape[0] * classes > FEW,
+            lies_so = all_of(
+                classes_along, g.layout.shape[0] * classes > FEW,
                 *(g.layout.strides[name][0] == classes for name, kind in self.kinds if kind == "Row"),
             )  # fmt: skip
-            rows = all_of(classes_along, inverse(dealt))
-            if dealt is not False:
-                walk = self.walk(g.layout, True)._replace(by_class=False, dealt=True)
-                steps += self.launches(g, walk, dealt)
+            dealt = all_of(lies_so, classes > where(one, 2, 4), classes <= longest, (classes % 4) != 0, any_of(one, wide))  # fmt: skip
+            # To several threads a row where none is written: BFLOAT16 and FLOAT log-probabilities of 70 classes 0.72 and 0.78 of reading (0.30 and 0.42), with entropies 0.62 and 0.72
+            # (0.24 and 0.35), 150 0.72 (0.43); and of few with a logarithm, log_softmax of 38 classes 0.48 and 0.76 of a copy (0.38 and 0.64), 101 0.33 and 0.56 (0.39 and 0.76).
+            most_lanes = where(
+                g.static["writes"] == 0, MOST_LANES, where(g.static["logarithms"] > 0, FEW_LANES, 0)
+            )
+            unaligned = (classes % (VECTOR_BYTES // g.static["itemsize"])) != 0
+            shared = all_of(lies_so, inverse(dealt), one, unaligned, classes > MOST_DEALT // 2, classes <= most_lanes)  # fmt: skip
+            rows = all_of(classes_along, inverse(dealt), inverse(shared))
+            for by_class, when in ((False, dealt), (True, shared)):
+                if when is not False:
+                    walk = self.walk(g.layout, True)._replace(by_class=by_class, dealt=True)
+                    steps += self.launches(g, walk, when)
         for by_class, when in ((True, rows), (False, inverse(classes_along))):
             if when is not False:
                 steps += self.launches(g, self.walk(g.layout, by_class), when)
@@ -367,22 +408,31 @@ class RowLaunch:
             for name, kind in self.kinds
         }  # fmt: skip
         divided = [name for name, kind in self.kinds if is_divided(kind, by_class)]
+        # What is known to the kernel as 1 divides by all: along the tile's last axis, or, of an operand that lies transposed, along the other.
+        turned = {
+            name: all_of(not self.dense, not g.strided, kind == "Row", inverse(near[name]), walk.across(name)[-1] == 1)
+            for name, kind in self.kinds
+        }  # fmt: skip
         apart = [where(near[name], 0, walk.apart(name)) for name in divided]
-        across = [step for name in divided for step in walk.across(name)]
+        across = [step for name in divided for step in walk.across(name)[:-1]]
+        across += [where(turned[name], 0, walk.across(name)[-1]) for name in divided]
+        turns = any_of(*turned.values())
+        across.append(where(turns, walk.shape[-1] if by_class else classes, 0))
         unit = where(small, 1, power_of_two_divisor(walk.along, *apart, *across))
         # Images are cut where that leaves few places of a tile empty.
         blocks, grid = ceil_div(walk.shape[-1], tile.positions), ceil_div(positions, tile.positions)
         cut = all_of(not by_class, not walk.dealt, inverse(small), blocks * tile.positions * 7 <= walk.shape[-1] * 8)  # fmt: skip
         grid = where(cut, positions // walk.shape[-1] * blocks, grid)
-        vector = self.vector(g, near, unit, all_of(by_class, tile.positions == 1, inverse(small)))
+        alone = all_of(by_class, not walk.dealt, tile.positions == 1, inverse(small))
+        vector = self.vector(g, near, unit, alone)
         constexprs: dict[str, Number] = {
             "UNIT": unit, "WIDE": g.strided or walk.reach(tile) >= INT32_LIMIT,
-            **{f"NEAR_{name}": own for name, own in near.items()},
+            **{f"NEAR_{name}": where(near[name], 1, where(turned[name], 2, 0)) for name in near},
             "CLASSES": where(all_of(tile.exact, inverse(g.strided)), classes, 0), "CUT": cut, "VECTOR": vector,
             "POSITIONS": tile.positions, "HELD": tile.held, "LANES": tile.lanes,
         }  # fmt: skip
         held = LaunchParams(
-            DEALT_ROWS if walk.dealt else ROWS if by_class else IMAGES, grid, self.args(g, walk, unit, divided), constexprs,
+            _kernel_of(walk), grid, self.args(g, walk, unit, where(turns, unit, 1), divided), constexprs,
             tile.warps, all_of(when, inverse(tile.streamed)), inverse(small),
         )  # fmt: skip
         if walk.dealt:
@@ -397,18 +447,24 @@ class RowLaunch:
     def vector(self, g: Geometry, near: Mapping[str, Truth], unit: Number, alone: Truth) -> Number:
         """Elements of the vectors by which rows are read that have a program each, or 1 where they begin at bounds, or nothing does."""
         longest = VECTOR_BYTES // g.static["itemsize"]
-        unaligned = all_of(alone, unit < longest)
-        if not self.dense or unaligned is False:
+        if not self.dense or alone is False:
             return 1
         rows = [place for place, (_, kind) in enumerate(self.kinds) if kind == "Row"]
-        alike = [all_of(near[self.kinds[place][0]], g.offset(place) == 0) for place in rows]
-        return where(all_of(unaligned, *alike), longest, 1)
+        off = g.offset(rows[0])
+        alike = [all_of(near[self.kinds[place][0]], g.offset(place) == off) for place in rows]
+        alike.append(any_of(off == 0, all_of(g.static["alike"] > 0, (off % g.static["itemsize"]) == 0)))  # fmt: skip
+        return where(all_of(alone, any_of(unit < longest, off != 0), *alike), longest, 1)
 
-    def args(self, g: Geometry, walk: Walk, unit: Number, divided: Sequence[str]) -> dict[str, Number]:  # fmt: skip
+    def args(
+        self, g: Geometry, walk: Walk, unit: Number, other_unit: Number, divided: Sequence[str]
+    ) -> dict[str, Number]:
         """Sizes, strides and numbers, those that are divided by the unit so."""
         args = {f"size_{axis}": size for axis, size in enumerate(walk.shape)}
         args["classes"] = walk.classes
-        args["classes" if walk.by_class else f"size_{len(walk.shape) - 1}"] = walk.along // unit
+        last, other = f"size_{len(walk.shape) - 1}", "classes"
+        if walk.by_class:
+            last, other = other, last
+        args |= {other: args[other] // other_unit, last: walk.along // unit}
         for name, own in walk.strides.items():
             *along, step = [each // unit for each in own] if name in divided else own
             args[f"step_{name}"] = step
@@ -475,7 +531,8 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> Row
         for name, (by_class, streamed) in KERNELS.items()
     }  # fmt: skip
     if launch.dense:
-        kernels[DEALT_ROWS] = row_kernel(formula, switches, Traversal(False, False, 1, dealt=True))
+        for name, by_class in ((DEALT_ROWS, False), (DEALT_LANES, True)):
+            kernels[name] = row_kernel(formula, switches, Traversal(by_class, False, 1, dealt=True))
     if launch.shares:
         kernels[SHARED_ROWS] = row_kernel(formula, switches, Traversal(True, False, 1, shared=True))
     rows = sum(kind == "Row" for _, kind in formula.operands)
@@ -507,16 +564,17 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> Row
             "writes": writes,
             "levels": graph.levels,
             CLASS_AXIS: plan.class_axis,
-            "itemsize": itemsize_of(plan),
+            **sizes_of(plan),
         }
 
     name = ".".join(["row", formula.name, *(str(int(own)) for own in switches)])
     return RowLauncher.of(name, launch, kernels, layout_axes, specs, static)
 
 
-def itemsize_of(plan: Plan) -> int:
-    """Of a row's elements."""
-    return max(own.dtype.itemsize for own in plan.operands if own.role == "full")
+def sizes_of(plan: Plan) -> dict[str, int]:
+    """Of a row's elements, and whether that is one size."""
+    sizes = {own.dtype.itemsize for own in plan.operands if own.role == "full"}
+    return {"itemsize": max(sizes), "alike": int(len(sizes) == 1)}
 
 
 def before_and_behind(plan: Plan) -> tuple[int, int] | None:

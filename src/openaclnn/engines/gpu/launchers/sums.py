@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.kernels import sums as kernels
 from openaclnn.engines.gpu.kernels.sums import add_up, finish_sums
@@ -11,20 +10,18 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     power_of_two_above,
-    single,
 )
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     KernelSpec,
     PointerArg,
-    operand_of,
     pointer_type,
     slots_of,
 )
 from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, most, where
 
 __all__ = [
-    "ADD", "FINISH", "KERNELS", "gradient_numbers", "ignored_class", "loss_numbers", "specs", "sums_of", "sums_slot", "with_sums",
+    "ADD", "FINISH", "KERNELS", "NUMBERS", "WEIGHT", "ignored_class", "loss_numbers", "specs", "sums_slot", "with_sums",
 ]  # fmt: skip
 
 FLOAT64_BYTES = 8
@@ -35,20 +32,15 @@ FEW_POSITIONS = 1 << 17
 FEW_PARTS, MANY_PARTS = kernels.FEW_PARTS.value, 1024
 SUM_BLOCK = 1024
 
+WEIGHT = "weightOptional"
+NUMBERS = "ignore_index", "label_smoothing", "zloss_scale"  # of cross entropy
+
 ADD, FINISH = "add", "finish"
 KERNELS = {ADD: add_up, FINISH: finish_sums}
 
 
-def sums_of(plan: Plan, weight: str) -> int:
-    """How many of `add_up`'s sums a gradient reads: those over all classes are for label smoothing, which alone may make an infinite
-    factor of them."""
-    if operand_of(plan, weight) is None or "label_smoothing" not in plan.numbers:
-        return 2
-    return 4 if float_of(plan.numbers["label_smoothing"]) != 0 else 3
-
-
-def specs(plan: Plan, weight: str, offset: int = 0, several: int = 0) -> dict[str, KernelSpec]:
-    """The kernels that add up parts of the sums, of targets that begin so many elements off, and that add up many parts."""
+def specs(plan: Plan, weight: str, offset: int = 0, several: int = 2) -> dict[str, KernelSpec]:
+    """The kernels that add up parts of the first so many sums of `add_up`, of targets that begin so many elements off, and that add up many parts."""
     target = plan.inputs[plan.targets]
     shift = (target.offset + offset) * target.dtype.itemsize
     slots = (
@@ -57,7 +49,7 @@ def specs(plan: Plan, weight: str, offset: int = 0, several: int = 0) -> dict[st
         sums_slot(plan),
     )
     return {
-        ADD: KernelSpec(add_up, slots, (several or sums_of(plan, weight),), overlapped=True),
+        ADD: KernelSpec(add_up, slots, (several,), overlapped=True),
         FINISH: KernelSpec(finish_sums, (sums_slot(plan),), overlapped=True, follows=True),
     }
 
@@ -76,17 +68,6 @@ def loss_numbers(g: Geometry) -> dict[str, Number]:
     """What cross entropy's losses are told of the call's numbers."""
     _, smoothing, scale, *_ = g.numbers
     return {"ignore_index": ignored_class(g), "smoothing": smoothing, "zloss_scale": scale}
-
-
-def gradient_numbers(g: Geometry) -> dict[str, Number]:
-    """What cross entropy's gradients are told of the call's numbers: the ignored class, what smoothing keeps and takes, the
-    z-loss's factor."""
-    _, smoothing, scale, *_ = g.numbers
-    # Of two FLOATs the sum in float64 is rounded to FLOAT as their own sum is.
-    return {
-        "ignore_index": ignored_class(g), "kept": single(1.0 - smoothing), "smoothing": smoothing,
-        "zloss_scale": single(2.0 * scale),
-    }  # fmt: skip
 
 
 def with_sums(g: Geometry, weight: str, needed: Number) -> tuple[Launches, Number]:
