@@ -29,6 +29,9 @@ from openaclnn.engines.formulas.words import (
     exp,
     expm1,
     fma,
+    gate,
+    gelu,
+    gelu_tanh,
     log,
     log1p,
     maximum,
@@ -104,6 +107,18 @@ def word_tanh(x: Value) -> Value:
     return tanh(x)
 
 
+def word_gate(x: Value) -> Value:
+    return gate(x, x)
+
+
+def word_gelu(x: Value) -> Value:
+    return gelu(x)
+
+
+def word_gelu_tanh(x: Value) -> Value:
+    return gelu_tanh(x)
+
+
 def word_abs(x: Value) -> Value:
     return abs(x)
 
@@ -130,6 +145,9 @@ RANGES: dict[Callable[..., Any], list[tuple[float, float]]] = {
     word_log: [(1e-30, 1e30), (0.5, 2), (1e-44, 1e-37)],
     word_log1p: [(-0.999, 5), (-1e-3, 1e-3), (-1e-7, 1e-7), (1, 1e30)],
     word_tanh: [(-10, 10), (-1, 1), (-1e-4, 1e-4)],
+    word_gate: [(-108, 5), (-1, 1)],  # as far as results are less than the least number
+    word_gelu: [(-14.4, 5), (-1, 1)],
+    word_gelu_tanh: [(-10.9, 5), (-1, 1)],
 }
 """Of words that nobody has to the last place."""
 

@@ -117,7 +117,7 @@ def step_cases(device: str, dtypes: Sequence[DType] = ()) -> list[Case]:
             runner, kind = functools.partial(_run_step, operator, dtype), f"training {regime}"
             about = str(function), "forward and backward", regime, shape, dtype.name
             cases.append(Case(*about, runner, kind))
-    rows = [own for own in _SHAPES[device]["rows"] if len(own[1]) == 2]
+    rows = [each for each in _SHAPES[device]["rows"] if len(each[1]) == 2]
     for name, (regime, shape), dtype in itertools.product(OF_LOGITS, rows, dtypes or FLOATS):
         about = name, "forward and backward", regime, shape, dtype.name
         cases.append(Case(*about, functools.partial(_run_of_logits, dtype), f"training {regime}"))
@@ -367,9 +367,10 @@ def _override_fault(name: str, override: Any, arguments: Sequence[Any], torch: A
         return f"PyTorch's served: {'; '.join(count.reasons)}"
     theirs = _results(override, arguments, torch)
     wide = [
-        value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        value.double() if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else torch.float64 if isinstance(value, torch.dtype) else value
         for value in arguments
-    ]
+    ]  # fmt: skip
     results = list(zip(ours, theirs, _results(override, wide, torch), strict=True))
     reduction = override.signature.kinds.find(REDUCTION)
     # What is beside losses that nobody adds up PyTorch may leave as it was allocated.

@@ -44,7 +44,7 @@ class Format(IntEnum):
 
 
 PRIVATE_FORMATS = frozenset(
-    own for own in Format if "C0" in own.name or "C1" in own.name or "FRACTAL" in own.name
+    each for each in Format if "C0" in each.name or "C1" in each.name or "FRACTAL" in each.name
 )
 """Those that products lay out data in for themselves."""
 
@@ -304,7 +304,8 @@ class Scalar:
             raise TypeError(f"a number of 64 bits (or a float), got {value}")
         dtype = dtype_of_numpy(np.asarray(value).dtype) if np.isscalar(value) else None
         if dtype is None or isinstance(value, (str, bytes)):
-            raise TypeError(f"a number, got {type(value).__name__}")
+            got = repr(value) if isinstance(value, (str, bytes)) else type(value).__name__
+            raise TypeError(f"a number, got {got}")
         return cls(value, dtype)
 
     def float32(self) -> float:

@@ -214,6 +214,10 @@ def _head_of(module: torch.nn.Module) -> torch.nn.Module | None:
         with contextlib.suppress(AttributeError, NotImplementedError):  # of a body without a head
             head = asked()
     head = getattr(module, "lm_head", None) if head is None else head
+    # A head that peft trains as a whole is a copy inside a wrapper, which passes on what that returns.
+    copies, active = (getattr(head, name, None) for name in ("modules_to_save", "active_adapter"))
+    if isinstance(copies, torch.nn.ModuleDict) and isinstance(active, str) and active in copies:
+        head = copies[active]
     return head if isinstance(head, torch.nn.Module) else None
 
 
@@ -223,6 +227,8 @@ def _parameters(module: torch.nn.Module) -> Iterable[str]:
 
 def _unfit(head: torch.nn.Module) -> str | None:
     """Why a head is left alone, or None."""
+    if hasattr(head, "lora_A"):
+        return "it has adapters, whose products are added to its logits: merge them, or leave the head out of target_modules"
     if not isinstance(head, torch.nn.Linear):
         return "it is no Linear"
     if isinstance(head, HeadLinear):
@@ -275,11 +281,11 @@ class HeadLinear(torch.nn.Linear):
             return Logits(self, input, autocast_dtype(input))
         return super().__call__(input, *loss)
 
-    def forward(self, input: Tensor, target: Any = None, scale: float = 1.0, options: Any = None) -> Tensor:  # fmt: skip
+    def forward(self, input: Tensor, target: Any = None, scale: float = 1.0, options: Any = None) -> Any:  # fmt: skip
         divided = is_tensor_parallel(self)
         if target is None:
             lazy = self.deferred and self.training and divided
-            return Logits(self, input, autocast_dtype(input)) if lazy else super().forward(input)  # type: ignore[return-value]
+            return Logits(self, input, autocast_dtype(input)) if lazy else super().forward(input)
         if parallel_for(self.weight) is not None and not divided:
             raise RuntimeError(
                 "the weights of a head are in shards where its loss is computed: compute it in the model's forward, "
@@ -489,8 +495,7 @@ class Logits:
 
     def _cross_entropy(
         self, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
-        reduction: str = "mean", label_smoothing: Any = 0.0, *, inplace: bool = False, return_z_loss: bool = False,
-        **more: Any,
+        reduction: str = "mean", label_smoothing: Any = 0.0, *, inplace: bool = False, **more: Any,
     ) -> Any:  # fmt: skip
         """The loss of rows without their logits; None where these have to be computed."""
         applied = self._scale_and_cap()
@@ -501,7 +506,6 @@ class Logits:
             or not rows
             or self._divides_rows()
             or reverted
-            or return_z_loss
             or size_average is not None
             or reduce is not None
         ):

@@ -14,6 +14,8 @@ from openaclnn.engines.formulas.words import (
     expm1,
     fma,
     gate,
+    gelu_tanh,
+    gelu_tanh_slope,
     maximum,
     minimum,
     normal_cdf,
@@ -244,49 +246,14 @@ def mish_backward(gradient: Value, x: Value) -> Value:
 
 # GELU.
 
-SCALE, SCALE_LOW = (
-    1.5957691669464111,
-    -4.534068032135963e-08,
-)  # sqrt(8 / pi): what FLOAT has of it, and the rest
-CUBE, CUBE_LOW = 0.07135481387376785, 2.3988323966106506e-09  # 0.044715 sqrt(8 / pi)
-
-
-def _slope(x: Value) -> Value:
-    """sqrt(8 / pi) (1 + 0.044715 x^2)"""
-    return fma(x * x, CUBE, SCALE)
-
-
-def _rest_of_slope(x: Value) -> Value:
-    square = x * x
-    lost = fma(x, x, -square)
-    slope = fma(square, CUBE, SCALE)
-    return fma(square, CUBE, SCALE - slope) + fma(lost, CUBE, fma(square, CUBE_LOW, SCALE_LOW))
-
-
-def _rest(x: Value, v: Value) -> Value:
-    """What x _slope(x) loses when it is rounded to v."""
-    return fma(x, _rest_of_slope(x), fma(x, _slope(x), -v))
-
 
 def _gelu(x: Value, tanh: bool) -> Value:
-    if tanh:
-        v = x * _slope(x)
-        result = gate(x, v, _rest(x, v))
-    else:
-        result = gaussian_unit(x)
-    return result
+    return gelu_tanh(x) if tanh else gaussian_unit(x)
 
 
 def _gelu_slope(x: Value, tanh: bool) -> Value:
     """The derivative."""
-    if tanh:
-        v = x * _slope(x)
-        rest = _rest(x, v)
-        bent = gate(x * fma(x * x, 3.0 * CUBE, SCALE) * logistic(-v, -rest), v, rest)
-        result = logistic(v, rest) + where(bent == bent, bent, 0.0)
-    else:
-        result = normal_cdf(x) + x * normal_pdf(x)
-    return result
+    return gelu_tanh_slope(x) if tanh else normal_cdf(x) + x * normal_pdf(x)
 
 
 @formula

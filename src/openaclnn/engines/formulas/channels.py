@@ -12,9 +12,15 @@ def prelu(x: Value, weight: Value) -> Value:
     return where(x > 0, x, x * weight)
 
 
+@formula
+def prelu_backward(gradient: Value, x: Value, weight: Value) -> tuple[Value, Value]:
+    """The gradient by the input, and an element's part of that by its weight."""
+    return where(x > 0.0, gradient, gradient * weight), where(x > 0.0, 0.0, gradient * x)
+
+
 @row_formula
-def prelu_backward(gradient: Row, x: Row, weight: PerRow) -> tuple[Row, PerRow]:
-    """The gradient by the input, and a row's part of that by its weight."""
+def prelu_backward_total(gradient: Row, x: Row, weight: PerRow) -> tuple[Row, PerRow]:
+    """The same of a row, whose parts are added up."""
     by_weight = total(where(x > 0.0, 0.0, gradient * x))
     return where(x > 0.0, gradient, gradient * weight), by_weight
 

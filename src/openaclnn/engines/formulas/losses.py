@@ -12,10 +12,12 @@ from openaclnn.engines.formulas.words import (
     fma,
     gate,
     log,
-    log1p,
+    low_log,
+    low_log1m,
     maximum,
     minimum,
     sigmoid,
+    softened,
     softplus,
     where,
 )
@@ -58,7 +60,12 @@ def soft_margin_loss_backward(gradient: Value, x: Value, y: Value, *, mean_scale
 
 @formula
 def binary_cross_entropy(x: Value, y: Value, weight: Value) -> Value:
-    likely = y * maximum(log(x), -100.0) + (1.0 - y) * maximum(log1p(-x), -100.0)
+    # One of x and 1 - x is up to a half, and exact; only its logarithm can be far below 0.
+    less = minimum(x, 1.0 - x)
+    far = maximum(low_log(less), -100.0)
+    near = low_log1m(less)
+    is_low = x < 0.5
+    likely = y * where(is_low, far, near) + (1.0 - y) * where(is_low, near, far)
     return -weight * likely
 
 
@@ -74,7 +81,7 @@ def binary_cross_entropy_backward(
 @formula
 def binary_cross_entropy_with_logits(x: Value, y: Value, weight: Value, pos_weight: Value) -> Value:
     below = (x - x) - (pos_weight * y) * x  # NaN for minus infinity
-    rest = (1.0 + (pos_weight - 1.0) * y) * softplus(-abs(x))
+    rest = (1.0 + (pos_weight - 1.0) * y) * softened(-abs(x))
     return weight * (where(x >= 0.0, (1.0 - y) * x, below) + rest)
 
 
@@ -93,7 +100,7 @@ def binary_cross_entropy_with_logits_target_backward(
     gradient: Value, x: Value, y: Value, weight: Value, pos_weight: Value, *, mean_scale: float
 ) -> Value:
     straight = -maximum(x, 0.0) - pos_weight * minimum(x, 0.0)
-    slope = straight + (pos_weight - 1.0) * softplus(-abs(x))
+    slope = straight + (pos_weight - 1.0) * softened(-abs(x))
     return slope * gradient * weight * mean_scale
 
 

@@ -22,8 +22,9 @@ import numpy as np
 from openaclnn.engines.formulas import special
 
 __all__ = [
-    "BOUNDS", "LARGEST", "WORDS", "Value", "abs", "erf", "erfc", "erfinv", "exp", "expm1", "fma", "gate", "gelu", "log", "log1p", "log_sigmoid", "logit",
-    "maximum", "minimum", "normal_cdf", "normal_pdf", "ratio", "scaled_exp", "scaled_expm1", "sigmoid", "sign", "softplus", "sqrt", "tanh", "where",
+    "BOUNDS", "LARGEST", "WORDS", "Value", "abs", "erf", "erfc", "erfinv", "exp", "expm1", "fma", "gate", "gelu", "gelu_tanh", "gelu_tanh_slope", "log", "log1p", "log_sigmoid", "logit",
+    "low_log", "low_log1m", "maximum", "minimum", "normal_cdf", "normal_pdf", "ratio", "scaled_exp", "scaled_expm1", "sigmoid", "sign", "softened", "softplus", "sqrt",
+    "tanh", "where",
 ]  # fmt: skip
 
 Value = Any
@@ -31,6 +32,8 @@ Value = Any
 
 LARGEST = 3.4028234663852886e38
 """Of the finite FLOATs."""
+
+_TANH_SCALE = 1.5957691216057308  # sqrt(8 / pi)
 
 LARGEST_EXPONENT = 88.72283905206835
 """Above it exp overflows FLOAT."""
@@ -137,6 +140,18 @@ def log1p(x: Value) -> Value:
     return np.log1p(x)
 
 
+@_wide(0.5)
+def low_log(x: Value) -> Value:
+    """log(x) for an x from 0 to 1/2, or NaN below that: where nothing is near 1, a GPU has half as much to do."""
+    return np.log(x)
+
+
+@_wide(0.5)
+def low_log1m(x: Value) -> Value:
+    """log(1 - x) for an x from 0 to 1/2."""
+    return np.log1p(-x)
+
+
 @_wide(1.0)
 def logit(x: Value) -> Value:
     """log(x / (1 - x)), exact to the last places around 1/2; infinite for 0 and 1, NaN outside of them."""
@@ -185,6 +200,12 @@ def softplus(x: Value, rest: Value = None) -> Value:
     return special.softplus(_sum(x, rest))
 
 
+@_wide(0.5)
+def softened(x: Value) -> Value:
+    """log1p(exp(x)) for an x up to 0."""
+    return np.log1p(np.exp(x))
+
+
 @_wide(1.0)
 def erf(x: Value) -> Value:
     return special.erf(x)
@@ -218,6 +239,22 @@ def normal_pdf(x: Value) -> Value:
 def gelu(x: Value) -> Value:
     """x * normal_cdf(x), also where that alone would be subnormal; NaN for -infinity. Within 2 ulp."""
     return x * special.normal_cdf(x)
+
+
+@_wide(1.8)
+def gelu_tanh(x: Value) -> Value:
+    """x * sigmoid(v), v = sqrt(8 / pi) (x + 0.044715 x^3): what `gelu` is by an approximation with tanh."""
+    return x * special.sigmoid(_TANH_SCALE * (x + 0.044715 * x * x * x))
+
+
+@_wide(0.5)
+def gelu_tanh_slope(x: Value) -> Value:
+    """The derivative of `gelu_tanh`; where it is near 0, digits cancel."""
+    x = np.clip(x, -1e3, 1e3)  # 0 and 1 from far before
+    power = np.exp(-np.abs(_TANH_SCALE * (x + 0.044715 * x * x * x)))
+    share = 1.0 / (1.0 + power)
+    bent = _TANH_SCALE * (x + 3.0 * 0.044715 * x * x * x) * power * share * share
+    return np.where(x < 0, power, 1.0) * share + bent
 
 
 @_word

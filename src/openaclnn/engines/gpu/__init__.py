@@ -119,8 +119,11 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     would wait for the device. Under TRITON_INTERPRET the same kernels run on host addresses.
     """
     if plan.steps:
+        from openaclnn.engines.gpu.launchers.axis_sums import AxisSums, is_axis_sum
         from openaclnn.engines.gpu.launching.runners import with_memory
 
+        if is_axis_sum(plan):
+            return AxisSums().runner(plan)
         return with_memory(functools.partial(steps.stepped, plan, prepare))
     if plan.kernel in arrays.ARRAY_KERNELS:
         import triton

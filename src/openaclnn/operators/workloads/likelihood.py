@@ -1,8 +1,9 @@
-"""What the workloads of the negative log-likelihood losses share."""
+"""Workloads of the negative log-likelihood losses and their gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators.workloads.words import (
     Arguments,
     KernelForm,
+    Module,
     Peers,
     Variants,
     allocating_and_into,
+    normal,
 )
 
 _CLASSES = {"target": "target", "weight": "weight"}
@@ -44,8 +47,8 @@ def loss_arguments(
     }
 
 
-def loss_maker(variants: Variants) -> Callable[..., Arguments]:
-    """The losses' `make`: a random class for each row, or classes over the variant's patches of pixels."""
+def _loss(name: str, pattern: str, variants: Variants, **more: Any) -> SimpleNamespace:
+    """A loss's workloads: a random class for each row, or classes over the variant's patches of pixels."""
 
     def make(
         rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
@@ -57,7 +60,17 @@ def loss_maker(variants: Variants) -> Callable[..., Arguments]:
             target = patches(rng, shape, options.pop("patch"))
         return {**loss_arguments(rng, dtype, shape, target), **options}
 
-    return make
+    return SimpleNamespace(
+        PATTERN=pattern, VARIANTS=variants, KERNELS=LOSS_KERNELS, DOMAINS=LOG_PROBABILITIES, make=make,
+        torch_peers=forward_peers(name), torch_formula=forward_formula, **more,
+    )  # fmt: skip
+
+
+def _gradient(name: str, pattern: str, make: Any, variants: Variants, **more: Any) -> SimpleNamespace:  # fmt: skip
+    return SimpleNamespace(
+        PATTERN=pattern, VARIANTS=variants, KERNELS=GRADIENT_KERNELS, settle=total_of_weights, make=make, torch_peers=gradient_peers(name),
+        torch_formula=gradient_formula, **more,
+    )  # fmt: skip
 
 
 def patches(rng: np.random.Generator, shape: tuple[int, ...], patch: int) -> Any:
@@ -68,29 +81,33 @@ def patches(rng: np.random.Generator, shape: tuple[int, ...], patch: int) -> Any
     return np.ascontiguousarray(whole[:, :height, :width])
 
 
-def total_of_weights(given: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
+def total_of_weights(values: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
     """The gradients' `settle`: the total weight is that of the drawn weights, unless it was asked for by name."""
     if "total_weight" in chosen:
         return {}
-    weight, target = given["weight"].astype(np.float64).reshape(-1), given["target"]
-    counted = (target != given.get("ignore_index", -100)) & (target >= 0) & (target < weight.size)
+    weight, target = values["weight"].astype(np.float64).reshape(-1), values["target"]
+    counted = (target != values.get("ignore_index", -100)) & (target >= 0) & (target < weight.size)
     total = np.clip(weight[target[counted]].sum(), -LARGEST_TOTAL, LARGEST_TOTAL)
-    return {"total_weight": np.asarray([total]).astype(given["weight"].dtype)}
+    return {"total_weight": np.asarray([total]).astype(values["weight"].dtype)}
 
 
 def forward_peers(name: str) -> Callable[..., Peers]:
     """The losses' `torch_peers`: aten's operator of that name, allocating and writing into `out`; it gives the total weight too, unless it
     reduces nothing."""
 
-    def peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+    def peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
         aten = getattr(torch.ops.aten, name)
-        target, weight, ignored = given["target"], given["weight"], given.get("ignore_index", -100)
-        arguments = given["self"], target, weight, REDUCTIONS.index(given["reduction"]), ignored
+        target, weight, ignored = (
+            values["target"],
+            values["weight"],
+            values.get("ignore_index", -100),
+        )
+        arguments = values["self"], target, weight, REDUCTIONS.index(values["reduction"]), ignored
 
         def into() -> Any:
             return aten.output(*arguments, output=out[0], total_weight=out[1])
 
-        if given["reduction"] != "none":
+        if values["reduction"] != "none":
             return {"torch": lambda: aten(*arguments), "torch out=": into}
 
         def counted() -> Any:
@@ -104,43 +121,96 @@ def forward_peers(name: str) -> Callable[..., Peers]:
     return peers
 
 
-def forward_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+def forward_formula(torch: Any, values: Mapping[str, Any]) -> Any:
     """The formula as an expression."""
-    target, weight = given["target"].long(), given["weight"].float()
-    counted = target != given.get("ignore_index", -100)
+    target, weight = values["target"].long(), values["weight"].float()
+    counted = target != values.get("ignore_index", -100)
     safe = torch.where(counted, target, 0)
     weights = torch.where(counted, weight[safe], 0.0)
-    losses = -weights * given["self"].float().gather(1, safe[:, None])[:, 0]
+    losses = -weights * values["self"].float().gather(1, safe[:, None])[:, 0]
     total = weights.sum()
     reduced = {"none": losses, "mean": losses.sum() / total, "sum": losses.sum()}
-    dtype = given["self"].dtype
-    return reduced[given["reduction"]].to(dtype), total.to(dtype)
+    dtype = values["self"].dtype
+    return reduced[values["reduction"]].to(dtype), total.to(dtype)
 
 
 def gradient_peers(name: str) -> Callable[..., Peers]:
     """The gradients' `torch_peers`: aten's operator of that name, in both ways."""
 
-    def peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
-        gradient, tensors = given["grad_output"], [given["self"], given["target"], given["weight"]]
-        if given["reduction"] != "none":
+    def peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
+        gradient, tensors = (
+            values["grad_output"],
+            [values["self"], values["target"], values["weight"]],
+        )
+        if values["reduction"] != "none":
             gradient = gradient.reshape(())
-        options = REDUCTIONS.index(given["reduction"]), given.get("ignore_index", -100)
-        arguments = gradient, *tensors, *options, given["total_weight"].reshape(())
+        options = REDUCTIONS.index(values["reduction"]), values.get("ignore_index", -100)
+        arguments = gradient, *tensors, *options, values["total_weight"].reshape(())
         return allocating_and_into(getattr(torch.ops.aten, name), arguments, out)
 
     return peers
 
 
-def gradient_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+def gradient_formula(torch: Any, values: Mapping[str, Any]) -> Any:
     """The formula as an expression: each class compared with the target."""
-    target, weight = given["target"], given["weight"].float()
-    gradient = given["grad_output"].float()
-    if given["reduction"] != "none":
+    target, weight = values["target"], values["weight"].float()
+    gradient = values["grad_output"].float()
+    if values["reduction"] != "none":
         gradient = gradient.reshape(())
-    if given["reduction"] == "mean":
-        gradient = gradient / given["total_weight"].float().reshape(())
-    counted = target != given.get("ignore_index", -100)
+    if values["reduction"] == "mean":
+        gradient = gradient / values["total_weight"].float().reshape(())
+    counted = target != values.get("ignore_index", -100)
     value = -(gradient * weight[torch.where(counted, target, 0)])
-    classes = torch.arange(given["self"].shape[1], device=target.device)
+    classes = torch.arange(values["self"].shape[1], device=target.device)
     hit = classes.view(-1, *[1] * (target.dim() - 1)) == target[:, None]
-    return torch.where(hit & counted[:, None], value[:, None], 0.0).to(given["self"].dtype)
+    return torch.where(hit & counted[:, None], value[:, None], 0.0).to(values["self"].dtype)
+
+
+ROWS: Variants = {"mean": {"reduction": "mean"}, "none": {"reduction": "none"}}
+PIXELS: Variants = {
+    "random": {"reduction": "none", "patch": 1},
+    "patches": {"reduction": "none", "patch": 64},
+    "mean, patches": {"reduction": "mean", "patch": 64},
+}
+
+
+def _total(weight: Any, target: Any) -> float:
+    return min(float(weight.astype(np.float64)[target].sum()), LARGEST_TOTAL)
+
+
+def with_gradient(
+    rng: np.random.Generator, dtype: DType, inputs: Arguments, total: float
+) -> Arguments:
+    """The arguments of the loss with a gradient of it and the total weight."""
+    gradient = normal(rng, dtype, inputs["target"].shape if inputs["reduction"] == "none" else (1,))
+    weight = np.asarray([total]).astype(dtype.numpy)
+    return {"grad_output": gradient, **inputs, "total_weight": weight}
+
+
+def _of_rows(
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
+) -> Arguments:
+    """A random class for each row."""
+    target = rng.integers(0, shape[1], shape[:1])
+    inputs = {**loss_arguments(rng, dtype, shape, target), **ROWS[variant]}
+    return with_gradient(rng, dtype, inputs, _total(inputs["weight"], target))
+
+
+def _of_pixels(
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
+) -> Arguments:
+    """Classes over patches, or of each pixel; the log-probabilities are not read."""
+    options = dict(PIXELS[variant])
+    target = patches(rng, shape, options.pop("patch"))
+    weight = (0.5 + rng.random(shape[1])).astype(dtype.numpy)
+    inputs = {"self": np.empty(shape, dtype.numpy), "target": target, "weight": weight, **options}
+    return with_gradient(rng, dtype, inputs, _total(weight, target))
+
+
+nll_loss = _loss("nll_loss_forward", "rows", ROWS, MODULE=Module("NLLLoss", ("rows",)))
+nll_loss2d = _loss(
+    "nll_loss2d_forward", "pixels", {"mean, patches": PIXELS["mean, patches"], "none, random": PIXELS["random"]}, TRAINED="nll_loss",
+    MODULE=Module("NLLLoss", ("pixels",)),
+)  # fmt: skip
+nll_loss_backward = _gradient("nll_loss_backward", "rows", _of_rows, ROWS, ANY_SIZE=False)
+nll_loss2d_backward = _gradient("nll_loss2d_backward", "pixels", _of_pixels, PIXELS)

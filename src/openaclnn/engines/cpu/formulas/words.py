@@ -28,8 +28,8 @@ __all__ = ["HEAVY", "ShortWords", "Words", "Words64"]
 
 HEAVY = frozenset(
     {
-        "erf", "erfc", "erfinv", "exp", "expm1", "gate", "gelu", "log", "log1p", "log_sigmoid", "logit", "normal_cdf",
-        "normal_pdf", "scaled_exp", "scaled_expm1", "sigmoid", "softplus", "tanh",
+        "erf", "erfc", "erfinv", "exp", "expm1", "gate", "gelu", "gelu_tanh", "gelu_tanh_slope", "log", "log1p", "log_sigmoid", "logit", "low_log", "low_log1m",
+        "normal_cdf", "normal_pdf", "scaled_exp", "scaled_expm1", "sigmoid", "softened", "softplus", "tanh",
     }
 )  # fmt: skip
 """Words that take longer than the memory does."""
@@ -76,6 +76,8 @@ BELL = tuple(c / 2.0**power for power, c in zip(range(5, 0, -1), EXP, strict=Tru
 HALF_EXP = tuple(coefficient / 2 for coefficient in EXP)
 DENSITY, DENSITY_LEFT = 0.3989422917366028, -1.133517e-08  # 1 / sqrt(2 pi)
 ROOT_2, ROOT_2_LEFT = 1.4142135381698608, 2.420323427e-08
+TANH_SCALE, TANH_SCALE_LEFT = 1.5957691669464111, -4.534068032135963e-08  # sqrt(8 / pi)
+TANH_CUBE, TANH_CUBE_LEFT = 0.07135481387376785, 2.3988323966106506e-09  # 0.044715 sqrt(8 / pi)
 LOWEST = -110.9  # the least number of `_falling`, whose power of two is 0 from -104.4 on, and 2^32 times as much from here on
 LOG_LN2_HIGH, LOG_LN2_LOW = 0.693359375, -2.12194440e-4
 HALF_ROOT_BITS = 0x3F3504F3  # of sqrt(1/2)
@@ -290,6 +292,9 @@ class Words:
             left = above.choose(left + rest, left)
         return self._sum(maximum(x, 0.0), value, left)
 
+    def softened(self, x: Any) -> Any:
+        return self.softplus(x)
+
     def log_sigmoid(self, x: Any) -> Any:
         value, left = self._softened(x)
         return self._sum(minimum(x, 0.0), -value, -left)
@@ -342,6 +347,12 @@ class Words:
         tiny = x < 2.0**-126
         n, f = self._mantissa(tiny.choose(x * 2.0**23, x))
         return self._defined(x, self._log(tiny.choose(n - 23, n), f))
+
+    def low_log(self, x: Any) -> Any:
+        return self.log(x)
+
+    def low_log1m(self, x: Any) -> Any:
+        return self.log1p(-x)
 
     def log1p(self, x: Any) -> Any:
         above = x + 1.0
@@ -408,6 +419,28 @@ class Words:
         r, curve, scale = self._bell(square, fma(size, size, -square))
         # 1 + q / 2 times 1 / sqrt(2 pi), half of which is added to one part after the other.
         return (fma(r, DENSITY / 2, fma(curve, DENSITY / 2, DENSITY_LEFT)) + DENSITY) * scale
+
+    def _tanh_argument(self, x: Any) -> tuple[Any, Any]:
+        """v = sqrt(8 / pi) (x + 0.044715 x^3), and what rounding left of it."""
+        square = x * x
+        slope = fma(square, TANH_CUBE, TANH_SCALE)
+        v = x * slope
+        above = slope - TANH_SCALE
+        left = fma(square, TANH_CUBE, -above) - ((slope - above) - TANH_SCALE)
+        left = left + fma(
+            fma(x, x, -square), TANH_CUBE, fma(square, TANH_CUBE_LEFT, TANH_SCALE_LEFT)
+        )
+        return v, fma(x, left, fma(x, slope, -v))
+
+    def gelu_tanh(self, x: Any) -> Any:
+        v, rest = self._tanh_argument(x)
+        return self.gate(x, v, rest)
+
+    def gelu_tanh_slope(self, x: Any) -> Any:
+        v, rest = self._tanh_argument(x)
+        slope = x * fma(x * x, 3.0 * TANH_CUBE, TANH_SCALE)
+        bent = self.gate(slope * self.sigmoid(-v, -rest), v, rest)
+        return self.sigmoid(v, rest) + (bent == bent).choose(bent, self._value(0.0))
 
     def gelu(self, x: Any) -> Any:
         factor = self.abs(minimum(x, 14.46))  # infinity times nothing is NaN, but only below 0

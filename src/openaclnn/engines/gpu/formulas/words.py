@@ -17,6 +17,7 @@ __all__ = ["WORDS", "divide", "hardware_exp", "log_from_one", "reciprocal"]
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
+LN_2_LEFT = tl.constexpr(-1.904654323148236e-09)  # by its rounding to FLOAT
 MINUS_LN2_HIGH = tl.constexpr(
     -0.693145751953125
 )  # 16 bits: times an exponent it is exact in float32
@@ -24,7 +25,9 @@ MINUS_LN2_LOW = tl.constexpr(-1.428606765330187e-06)
 ROUNDER = tl.constexpr(
     12582912.0
 )  # 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
+WIDE_ROUNDER = tl.constexpr(6755399441055744.0)  # the same of float64
 LOWER = tl.constexpr(2.0**-26)
+DOWN = tl.constexpr(2.0**-32)
 INFINITY = tl.constexpr(float("inf"))
 TINY = tl.constexpr(1.1754943508222875e-38)  # the smallest normal FLOAT
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
@@ -255,9 +258,9 @@ def expm1(x, rest=None, PRECISE: tl.constexpr = True):
 
 @triton.jit
 def _below(x, rest):
-    """exp(x + rest) = s (1 + q) for x between -110 and 0: q as a sum of two, and s, a power of two."""
+    """exp(x + rest) = s (1 + q) for x between -110 and 0: q as a sum of two, and 2^32 s, a power of two, as s may be none that FLOAT has."""
     bits, r, curve = _reduced(_most(x, -110.0), rest, 159)
-    return r, curve, (bits << 23).to(tl.float32, bitcast=True) * 2.3283064365386963e-10
+    return r, curve, (bits << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -291,7 +294,8 @@ def _opposite(v, rest):
 @triton.jit
 def _sigmoid(v, rest):
     """sigmoid(-|v + rest|) as a number and a power of two: (1 + q) / (1 + s (1 + q)) and s."""
-    r, curve, s = _opposite(v, rest)
+    r, curve, raised = _opposite(v, rest)
+    s = raised * DOWN
     value, left = _quotient(s, r, curve)
     return value + left, s
 
@@ -313,16 +317,24 @@ def sigmoid(x, rest=None, PRECISE: tl.constexpr = True):
 
 
 @triton.jit
+def _gated(x, v, r, curve, raised):
+    """x sigmoid(v) for exp(-|v|) = s (1 + q): q as a sum of two, and 2^32 s."""
+    q = r + curve
+    whole, left, inverse = _above_one(raised * DOWN, q)
+    # How far off the reciprocal is, of itself, also times 1 + q.
+    off = tl.fma(inverse * -1.0, left, tl.fma(inverse * -1.0, whole, 1.0))
+    below = (tl.fma(q, off, off) + curve) + r
+    sigmoid = tl.fma(inverse, tl.where(v < 0, below, off), inverse)
+    # The power of two comes to x, so that nothing is subnormal but results: in two factors, since it may be less than the least number.
+    raised = tl.where(v < 0, raised, 1.0 / DOWN)
+    return x * tl.minimum(raised, 1.0) * sigmoid * tl.maximum(raised * DOWN, DOWN)
+
+
+@triton.jit
 def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
     if PRECISE:
-        r, curve, s = _opposite(v, rest)
-        q = r + curve
-        whole, left, inverse = _above_one(s, q)
-        # How far off the reciprocal is, of itself, also times 1 + q. The power of two comes to x, so that nothing is subnormal but results.
-        off = tl.fma(inverse * -1.0, left, tl.fma(inverse * -1.0, whole, 1.0))
-        below = (tl.fma(q, off, off) + curve) + r
-        sigmoid = tl.fma(inverse, tl.where(v < 0, below, off), inverse)
-        result = x * tl.where(v < 0, s, 1.0) * sigmoid
+        r, curve, raised = _opposite(v, rest)
+        result = _gated(x, v, r, curve, raised)
     else:
         value = _lowered_sigmoid(v)  # far below 0 the sigmoid alone is subnormal
         far = x * value * 5.9604644775390625e-08
@@ -332,8 +344,9 @@ def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
 
 @triton.jit
 def _softened(x, above, rest, left):
-    """above + left + log1p(exp(-|x| + rest)) for an above of x or 0: e - e^2 / 4 + e^2 P(e), where the last is small."""
-    r, curve, s = _below(tl.abs(x) * -1.0, rest)
+    """above + left + log1p(exp(-|x| + rest)) for an above of x, or 0, which is None where it always is: e - e^2 / 4 + e^2 P(e), where the last is small."""
+    r, curve, raised = _below(tl.abs(x) * -1.0, rest)
+    s = raised * DOWN
     e = tl.fma(s, r + curve, s)
     lost = tl.fma(s, curve, tl.fma(s, r, s - e))
     f = e - 0.5
@@ -344,9 +357,10 @@ def _softened(x, above, rest, left):
     small = tl.fma(e * e, series, tl.fma(lost * e, -0.5, lost))
     if left is not None:
         small += left
-    larger = tl.maximum(above, e)
-    total = above + e
-    small += tl.minimum(above, e) - (total - larger)
+    total = e
+    if above is not None:
+        total = above + e
+        small += tl.minimum(above, e) - (total - tl.maximum(above, e))
     return total + tl.fma(e * -0.25, e, small)
 
 
@@ -374,6 +388,11 @@ def softplus(x, rest=None, PRECISE: tl.constexpr = True):
     else:
         result = _most(x, 0.0) + _short_softened(x)
     return result
+
+
+@triton.jit
+def softened(x, PRECISE: tl.constexpr = True):
+    return _softened(x, None, None, None) if PRECISE else _short_softened(x)
 
 
 @triton.jit
@@ -492,6 +511,37 @@ def log1p(x, PRECISE: tl.constexpr = True):
 
 
 @triton.jit
+def low_log(x, PRECISE: tl.constexpr = True):
+    """n ln 2 + f + f^2 P(f), of which the first term is at least twice as large as the others."""
+    if PRECISE:
+        raised = x * 8388608.0  # so that none is subnormal
+        n, f = _mantissa(raised)
+        series = _horner(f, 0.0873354971408844, -0.14441843330860138, 0.14979301393032074, -0.16552339494228363)  # fmt: skip
+        series = _on(series, f, 0.19953612983226776, -0.2500249147415161, 0.3333422541618347)
+        series = tl.fma(series, f, -0.4999998211860657)
+        n = (n - 23).to(tl.float32)
+        small = tl.fma(n, LN_2_LEFT, series * (f * f))
+        result = tl.fma(n, LN_2, small + f)
+        result = tl.where(x > 0, result, _log2(x))  # infinite for 0, else NaN
+    else:
+        result = _hardware_log(x)
+    return result
+
+
+@triton.jit
+def low_log1m(x, PRECISE: tl.constexpr = True):
+    """-x - x^2 P(x)"""
+    if PRECISE:
+        series = _horner(x, 2.1770408153533936, -3.661529302597046, 3.217397928237915, -1.3423327207565308)  # fmt: skip
+        series = _on(series, x, 0.5689547657966614, 0.08947873115539551, 0.20851151645183563)
+        series = _on(series, x, 0.249466672539711, 0.33334973454475403, 0.4999998211860657)
+    else:
+        series = _horner(x, 1.1606009006500244, -1.0361453294754028, 0.7516016960144043, 0.05082833021879196)  # fmt: skip
+        series = _on(series, x, 0.26966217160224915, 0.33212926983833313, 0.5000246167182922)
+    return tl.fma(x * x * -1.0, series, x * -1.0)
+
+
+@triton.jit
 def logit(x, PRECISE: tl.constexpr = True):
     if PRECISE:
         below = 1.0 - x
@@ -604,10 +654,104 @@ def normal_pdf(x, PRECISE: tl.constexpr = True):
 
 
 @triton.jit
+def _double(value):
+    return tl.full([], value, tl.float64)
+
+
+@triton.jit
+def _widened(x):
+    """Float64 of a positive normal number, by its bits."""
+    bits = x.to(tl.int32, bitcast=True).to(tl.int64) << 29
+    return (bits + (896 << 52)).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _doubled_power(x):
+    """exp(x) = s (1 + r + r^2 curve) of a float64 between -110.2 and 0: r in float64 and in FLOAT, the curve, and 2^32 s, a power of two.
+
+    Float64 takes one instruction for what FLOAT takes several, to know what its roundings left; between the two a conversion takes as long as eight others,
+    but while those run.
+    """
+    shifted = tl.fma(x, _double(LOG2_E), _double(WIDE_ROUNDER + 159))
+    r = tl.fma(shifted - _double(WIDE_ROUNDER + 159), _double(LN_2 * -1.0), x)
+    near = r.to(tl.float32)
+    curve = _horner(near, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982)  # fmt: skip
+    curve = tl.fma(curve, near, 0.4999999403953552)
+    bits = shifted.to(tl.int64, bitcast=True).to(tl.int32) << 23
+    return r, near, curve, bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def gelu(x, PRECISE: tl.constexpr = True):
-    factor = tl.abs(_least(x, 14.46))  # infinity times nothing is NaN, but only below 0
-    below = _normal_tail(x, factor, PRECISE)
-    return tl.where(x >= 0, x - below, below * -1.0)
+    if PRECISE:
+        size = _least(tl.abs(x), 14.46)
+        t = size.to(tl.float64)
+        r, _, curve, raised = _doubled_power(t * t * _double(-0.5))
+        # exp(t^2 / 2) normal_cdf(-t) as in `_tail`
+        u = reciprocal(size + 2.875).to(tl.float64)
+        u = tl.fma(u, tl.fma(u * _double(-1.0), t + _double(2.875), _double(1.0)), u)
+        away = u - _double(0.1375732421875)
+        v = away.to(tl.float32)
+        series = _horner(v, 2190.0205078125, -1257.78271484375, -181.43162536621094, 253.86520385742188)  # fmt: skip
+        series = _on(series, v, 15.308189392089844, -43.104793548583984, -8.380183219909668)
+        series = _on(series, v, 7.733826160430908, 6.07248592376709, 2.361847400665283)
+        ratio = tl.fma(away, _widened(series), _double(0.6300777792930603))
+        power = tl.fma(r * r, curve.to(tl.float64), r) + _double(1.0)
+        below = ((u * ratio) * (power * t)).to(tl.float32) * (raised * DOWN)
+        result = tl.where(x >= 0, x - below, below * tl.fma(x, 0.0, -1.0))  # NaN for infinity
+    else:
+        factor = tl.abs(_least(x, 14.46))  # infinity times nothing is NaN, but only below 0
+        below = _normal_tail(x, factor, PRECISE)
+        result = tl.where(x >= 0, x - below, below * -1.0)
+    return result
+
+
+TANH_SCALE = tl.constexpr(1.5957691216057308)  # sqrt(8 / pi)
+TANH_CUBE = tl.constexpr(0.07135481627159625)  # 0.044715 sqrt(8 / pi)
+TANH_MOST = tl.constexpr(10.905)  # from here on the exponential is 0
+
+
+@triton.jit
+def _tanh_power(size):
+    """exp(-v) = s (1 + q), v = sqrt(8 / pi) (t + 0.044715 t^3) for a t from 0 to TANH_MOST: q as a sum of two, and 2^32 s."""
+    t = size.to(tl.float64)
+    slope = tl.fma(t * t, _double(TANH_CUBE), _double(TANH_SCALE))
+    _, near, curve, raised = _doubled_power(t * slope * _double(-1.0))
+    return near, near * near * curve, raised
+
+
+@triton.jit
+def gelu_tanh(x, PRECISE: tl.constexpr = True):
+    if PRECISE:
+        r, curve, raised = _tanh_power(_least(tl.abs(x), TANH_MOST))
+        result = _gated(x, x, r, curve, raised)
+    else:
+        result = gate(x, x * tl.fma(x * x, TANH_CUBE, TANH_SCALE), None, PRECISE)
+    return result
+
+
+@triton.jit
+def gelu_tanh_slope(x, PRECISE: tl.constexpr = True):
+    """With e = exp(-|v|) and v' = x dv/dx: (1 + v' e / (1 + e)) / (1 + e), and below 0 e (1 + v' / (1 + e)) / (1 + e)."""
+    if PRECISE:
+        size = _least(tl.abs(x), TANH_MOST)
+        bent = _signed(size, x) * tl.fma(size * size, 3.0 * TANH_CUBE, TANH_SCALE)
+        r, curve, raised = _tanh_power(size)
+        q = r + curve
+        s = raised * DOWN
+        whole, left, inverse = _above_one(s, q)
+        inverse = tl.fma(inverse, tl.fma(inverse * -1.0, left, tl.fma(inverse * -1.0, whole, 1.0)), inverse)  # fmt: skip
+        power = q + 1.0
+        value = inverse * tl.fma(bent, inverse * tl.where(x < 0, 1.0, s * power), 1.0)
+        raised = tl.where(x < 0, raised, 1.0 / DOWN)
+        value = tl.where(x < 0, power, 1.0) * tl.minimum(raised, 1.0) * value
+        result = tl.fma(value, tl.maximum(raised * DOWN, DOWN), 0.0)  # not -0
+    else:
+        v = x * tl.fma(x * x, TANH_CUBE, TANH_SCALE)
+        bent = x * tl.fma(x * x, 3.0 * TANH_CUBE, TANH_SCALE)
+        other = gate(bent * sigmoid(v * -1.0, None, PRECISE), v, None, PRECISE)
+        result = sigmoid(v, None, PRECISE) + tl.where(other == other, other, 0.0)
+    return result
 
 
 @triton.jit
@@ -755,8 +899,8 @@ def divide(x, y, PRECISE: tl.constexpr = True):
 
 
 WORDS: dict[str, Any] = {
-    "where": where, "fma": fma, "exp": exp, "scaled_exp": scaled_exp, "scaled_expm1": scaled_expm1, "expm1": expm1, "log": log, "log1p": log1p, "logit": logit, "sqrt": sqrt, "tanh": tanh,
-    "sigmoid": sigmoid, "gate": gate, "log_sigmoid": log_sigmoid, "softplus": softplus, "erf": erf, "erfc": erfc,
-    "erfinv": erfinv, "normal_cdf": normal_cdf, "normal_pdf": normal_pdf, "gelu": gelu, "abs": abs, "sign": sign,
+    "where": where, "fma": fma, "exp": exp, "scaled_exp": scaled_exp, "scaled_expm1": scaled_expm1, "expm1": expm1, "log": log, "log1p": log1p, "low_log": low_log, "low_log1m": low_log1m, "logit": logit, "sqrt": sqrt, "tanh": tanh,
+    "sigmoid": sigmoid, "gate": gate, "log_sigmoid": log_sigmoid, "softened": softened, "softplus": softplus, "erf": erf, "erfc": erfc,
+    "erfinv": erfinv, "normal_cdf": normal_cdf, "normal_pdf": normal_pdf, "gelu": gelu, "gelu_tanh": gelu_tanh, "gelu_tanh_slope": gelu_tanh_slope, "abs": abs, "sign": sign,
     "minimum": minimum, "maximum": maximum, "ratio": ratio,
 }  # fmt: skip

@@ -134,62 +134,74 @@ def finish_nll(
 SUMMED = '''
 def summed_{name}(
     {pointers}sums, count, parts, {numbers}{sizes}{strides}
-    OVERLAPPED: tl.constexpr, ALONE: tl.constexpr, MEAN: tl.constexpr, {constexprs}BLOCK: tl.constexpr,
+    OVERLAPPED: tl.constexpr, ALONE: tl.constexpr, MEAN: tl.constexpr, FOURS: tl.constexpr, {constexprs}BLOCK: tl.constexpr,
 ):
-    """One part of the sum; part p takes every block whose number is p modulo `parts`."""
+    """One part of the sum; part p takes every block whose number is p modulo `parts`. What FLOAT does not hold of four elements is added up again without it."""
     let_next_start(OVERLAPPED)
     part = tl.program_id(0)
-    total = tl.zeros([BLOCK], tl.float64)
-    whole = count // BLOCK * BLOCK
-    # A mask that can end anywhere forbids vectors, so only the last block has one.
-    for start in range(part.to(tl.int64) * BLOCK, whole, parts * BLOCK):
-        index = start + tl.arange(0, BLOCK)
-        total += summed_block({pointers}index, None, {numbers}{sizes}{strides}{known})
-    if part == 0:
-        index = whole + tl.arange(0, BLOCK)
-        inside = index < count
-        last = summed_block({pointers}index, inside, {numbers}{sizes}{strides}{known})
-        total += tl.where(inside, last, 0.0)
-    store_sum(sums, part, tl.sum(total), count, ALONE, MEAN, COMPUTE)
+    total = summed_part({pointers}part, count, parts, {numbers}{sizes}{strides}{known}FOURS, BLOCK)
+    if FOURS:
+        if (total - total) != 0:
+            total = summed_part({pointers}part, count, parts, {numbers}{sizes}{strides}{known}False, BLOCK)
+    store_sum(sums, part, total, count, ALONE, MEAN, COMPUTE)
+
+
+def summed_part({pointers}part, count, parts, {numbers}{sizes}{strides}{constexprs}FOURS: tl.constexpr, BLOCK: tl.constexpr):
+{lines}
+    return tl.sum(total)
 
 
 {block}'''
 
-SHIFTED = '''
-def shifted_{name}(
-    {pointers}sums, count, parts, {numbers}
-    OVERLAPPED: tl.constexpr, ALONE: tl.constexpr, MEAN: tl.constexpr, {constexprs}BLOCK: tl.constexpr,
-):
-    """The same where all that lie in a row begin equally far from a vector's bounds: blocks begin at those before."""
-    let_next_start(OVERLAPPED)
-    part = tl.program_id(0)
+# Of elements that lie anywhere.
+PART = """
+    total = tl.zeros([BLOCK // 4 if FOURS else BLOCK], tl.float64)
+    whole = count // BLOCK * BLOCK
+    # A mask that can end anywhere forbids vectors, so only the last block has one.
+    for start in range(part.to(tl.int64) * BLOCK, whole, parts * BLOCK):
+        index = start + tl.arange(0, BLOCK)
+        total += widened(summed_block({pointers}index, None, {numbers}{sizes}{strides}{known}), FOURS)
+    if part == 0:
+        index = whole + tl.arange(0, BLOCK)
+        inside = index < count
+        last = summed_block({pointers}index, inside, {numbers}{sizes}{strides}{known})
+        total += widened(tl.where(inside, last, 0.0), FOURS)
+""".strip("\n")
+
+# Of those that all begin equally far from a vector's bounds: blocks begin at those before.
+SHIFTED_PART = """
     ITEMSIZE: tl.constexpr = {lead}.dtype.element_ty.primitive_bitwidth // 8
     head = ({lead}.to(tl.int64) % 16) // ITEMSIZE
 {moved}
-    total = tl.zeros([BLOCK], tl.float64)
+    total = tl.zeros([BLOCK // 4 if FOURS else BLOCK], tl.float64)
     end = head + count
     whole = end // BLOCK * BLOCK
     first = tl.where(part == 0, parts, part)
     for start in range(first.to(tl.int64) * BLOCK, whole, parts * BLOCK):
         index = start + tl.arange(0, BLOCK)
-        total += summed_block({pointers}index, None, {numbers}{known})
+        total += widened(summed_block({pointers}index, None, {numbers}{known}), FOURS)
     if part == 0:
         for start in range(0, end, tl.maximum(whole, BLOCK)):  # the first block and the last, if that is another
             index = start + tl.arange(0, BLOCK)
             inside = (index >= head) & (index < end)
             last = summed_block({pointers}index, inside, {numbers}{known})
-            total += tl.where(inside, last, 0.0)
-    store_sum(sums, part, tl.sum(total), count, ALONE, MEAN, COMPUTE)
+            total += widened(tl.where(inside, last, 0.0), FOURS)
+""".strip("\n")
 
 
-{block}'''
+@triton.jit
+def widened(values, FOURS: tl.constexpr):
+    """Values in float64, or sums of four neighbours, which a thread has: a conversion takes as long as eight other instructions."""
+    if FOURS:
+        values = tl.sum(tl.reshape(values, [values.shape[0] // 4, 4]), 1)
+    return values.to(tl.float64)
+
 
 SUMMED_BLOCK = """
 def summed_block({pointers}index, inside, {numbers}{sizes}{strides}{constexprs}):
 {places}
 {reads}
-    result = {call}
-    return result.to(tl.float64)
+    return {call}
 """.lstrip()
 
 
@@ -220,11 +232,13 @@ def summed_kernel(
         "places": "\n".join(places), "reads": "\n".join(reads), "call": names.call(), "moved": "\n".join(moved),
         "lead": in_a_row[0] if in_a_row else "",
     }  # fmt: skip
-    text = (SHIFTED if shifted else SUMMED).format(block=SUMMED_BLOCK.format(**words), **words)
+    lines = (SHIFTED_PART if shifted else PART).format(**words)
+    text = SUMMED.format(lines=lines, block=SUMMED_BLOCK.format(**words), **words)
     scope = {
         "formula": compiled(formula),
         "widen": widen,
         "let_next_start": let_next_start,
         "store_sum": store_sum,
+        "widened": widened,
     }
     return define(text, scope)

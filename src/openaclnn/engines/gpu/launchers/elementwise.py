@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from itertools import product
 from types import FunctionType
-from typing import cast
+from typing import Any, cast
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
@@ -44,7 +44,7 @@ from openaclnn.engines.gpu.launching.launch import (
 from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner, remembered, runner_of
 from openaclnn.engines.machine.numbers import all_of, ceil_div, inverse
 
-__all__ = ["Elementwise"]
+__all__ = ["LONG_WORDS", "Elementwise", "has_words"]
 
 FEW = 1 << 16  # elements that one launch serves wherever they lie
 
@@ -75,15 +75,19 @@ _ANY_SIZE = Pattern("flat", launch, {FLAT: None, SHIFTED: None}, ("block", "warp
 
 
 # Of more than 50 instructions in FLOAT.
-LONG_WORDS = frozenset(WORDS[name] for name in ("erfc", "gelu", "log_sigmoid", "normal_cdf", "softplus"))  # fmt: skip
+LONG_WORDS = frozenset(WORDS[name] for name in ("erfc", "log_sigmoid", "normal_cdf", "softened", "softplus"))  # fmt: skip
+
+
+def has_words(plan: Plan, words: Set[Callable[..., Any]]) -> bool:
+    """Whether the plan's formula computes one of them, or a function that it is written with."""
+    return _has_words(cast(FunctionType, FORMULAS[plan.kernel].function), frozenset(words))
 
 
 @functools.cache
-def _has_long_words(function: FunctionType) -> bool:
-    """Whether a formula computes one, or a function that it is written with."""
+def _has_words(function: FunctionType, words: frozenset[Callable[..., Any]]) -> bool:
     named = map(function.__globals__.get, function.__code__.co_names)
     functions = [own for own in named if isinstance(own, FunctionType)]
-    return any(own in LONG_WORDS or _has_long_words(own) for own in functions)
+    return any(own in words or _has_words(own, words) for own in functions)
 
 
 def flat_shape(plan: Plan) -> tuple[int, int]:
@@ -91,8 +95,7 @@ def flat_shape(plan: Plan) -> tuple[int, int]:
     # 8 elements in a thread share what each program does once: functions of some 40 instructions 0.99 of a copy (4 elements 0.91 to 0.95), without any
     # as much as before (4.38 TB/s, a copy 4.24). 16 elements of 16 bits, or with long words: softplus 0.96 (8 elements 0.92), erfc 0.81 (0.77),
     # in BFLOAT16 tanh 0.93 (0.83); the logarithm and logit alone would lose (0.96 and 0.97, and 0.99). evict_first loads lost 7%.
-    function = FORMULAS[plan.kernel].function
-    many = plan.output.dtype.itemsize < 4 or _has_long_words(cast(FunctionType, function))
+    many = plan.output.dtype.itemsize < 4 or has_words(plan, LONG_WORDS)
     return 2048 if many else 1024, 4
 
 

@@ -9,7 +9,9 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 
+from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
+from openaclnn.engines.formulas.words import WORDS
 from openaclnn.engines.gpu.formulas.compiled import TRITON_TYPES, precision
 from openaclnn.engines.gpu.formulas.tuned import TUNED, Form, form_of
 from openaclnn.engines.gpu.kernels.reductions import (
@@ -20,6 +22,7 @@ from openaclnn.engines.gpu.kernels.reductions import (
     summed_kernel,
 )
 from openaclnn.engines.gpu.launchers import sums
+from openaclnn.engines.gpu.launchers.elementwise import LONG_WORDS, has_words
 from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
     STRIDES_ARGS,
@@ -31,6 +34,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Pattern,
     padded,
     power_of_two_above,
+    where_all,
 )
 from openaclnn.engines.gpu.launchers.launcher import (
     ClassLauncher,
@@ -46,8 +50,14 @@ from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, i
 
 __all__ = ["NLL", "Filling", "Summed"]
 
-PARTS = 1024  # at most, each of a program of its own
-BLOCK = 1024  # elements of a program at once
+PARTS = 1024  # of positions, at most, each of a program of its own
+BLOCK = 1024  # positions of a program at once
+# Of elements, at once and at most, and warps. Shares of a copy, FLOAT and BFLOAT16: L1 1.02 and 1.00. With logarithms as many programs as an H200 runs at once, and fewer
+# conversions: binary cross entropy 0.89 and 0.77 (0.79 and 0.62). With long words in FLOAT these are no more to wait for, and smaller programs have their registers: with logits
+# 0.85 and 0.76 (0.80 and 0.65), soft margin 0.82 and 0.85 (0.77 and 0.80).
+LIGHT, FOURS, LONG = (1024, 1024, 4), (2048, 1056, 8), (1024, 2112, 4)
+MOST_PARTS = 4096
+HEAVY = LONG_WORDS | {WORDS[name] for name in ("exp", "log", "low_log")}
 # Elements or positions that one program adds up and finishes, in less time than one more launch takes.
 ALONE = 2 * BLOCK
 FLOAT64_BYTES = 8
@@ -76,10 +86,10 @@ def scratch_slot(plan: Plan) -> PointerArg:
     return PointerArg(len(plan.operands), "float64")
 
 
-def parts_of(count: Number) -> tuple[Number, Truth]:
+def parts_of(count: Number, block: Number = BLOCK, most: Number = PARTS) -> tuple[Number, Truth]:
     """In how many parts so many elements or positions are added up; and whether by one program, which finishes, too."""
     alone = count <= ALONE
-    return where(alone, 1, least(ceil_div(count, BLOCK), PARTS)), alone
+    return where(alone, 1, least(ceil_div(count, block), most)), alone
 
 
 def in_parts(
@@ -88,7 +98,7 @@ def in_parts(
     """A launch that adds up, in its two forms, and the one that finishes with such arguments beside the number of parts, each of which
     leaves so many sums."""
     last = LaunchParams(
-        FINISHING, 1, {"parts": parts, **finish}, {"BLOCK": power_of_two_above(parts, BLOCK)}, 4, inverse(alone)
+        FINISHING, 1, {"parts": parts, **finish}, {"BLOCK": power_of_two_above(parts, MOST_PARTS)}, 4, inverse(alone)
     )  # fmt: skip
     steps = [add._replace(when=inverse(alone)), add._replace(kernel=WHOLE, when=alone), last]
     return Launches(steps, where(alone, 0, parts * (several * FLOAT64_BYTES)), (0,))
@@ -99,12 +109,13 @@ def in_parts(
 
 def launch_sum(g: Elements) -> Launches:
     """Elements that lie in a row, or are one."""
-    parts, alone = parts_of(g.count)
+    block, most, warps = _programs(g)
+    parts, alone = parts_of(g.count, block, most)
     shifted = all_of(
         g.misaligned, g.same_offset, g.static["together"] > 0, g.count > FEW, inverse(alone)
     )
     add = LaunchParams(
-        ADDING, parts, {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}, {"BLOCK": BLOCK}, 4,
+        ADDING, parts, {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}, {"BLOCK": block}, warps,
         aligned=inverse(all_of(g.few, g.misaligned)),
     )  # fmt: skip
     found = in_parts(add, parts, alone, {"divisor": _divisor(g)}, 1)
@@ -119,10 +130,11 @@ def launch_sum(g: Elements) -> Launches:
 
 def launch_strided_sum(g: Elements) -> Launches:
     """Elements that are strided; those in a row after all have a kernel of their own, and its bits."""
-    parts, alone = parts_of(g.count)
+    block, most, warps = _programs(g)
+    parts, alone = parts_of(g.count, block, most)
     head = {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}
     tail = {**{f"size_{axis}": own for axis, own in enumerate(g.sizes)}, STRIDES_ARGS: 1}
-    add = LaunchParams(ADDING, parts, head, {"BLOCK": BLOCK}, 4)
+    add = LaunchParams(ADDING, parts, head, {"BLOCK": block}, warps)
     found = in_parts(add, parts, alone, {"divisor": _divisor(g)}, 1)
     *both, finish = found.steps
     names = {ADDING: STRIDED, WHOLE: WHOLE_STRIDED}
@@ -134,13 +146,19 @@ def launch_strided_sum(g: Elements) -> Launches:
     return found._replace(steps=[*steps, finish])
 
 
+def _programs(g: Elements) -> tuple[Number, ...]:
+    """Elements of a program at once, how many programs at most, and warps."""
+    heavy = where_all(g.static["fours"] > 0, FOURS, LONG)
+    return where_all(g.static["light"] > 0, LIGHT, heavy)
+
+
 def _divisor(g: Elements) -> Number:
     return where(g.static["mean"] > 0, g.count, 1)
 
 
-_SUM = Pattern("summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)), ("mean", "together"))  # fmt: skip
+_SUM = Pattern("summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)), ("mean", "light", "fours", "together"))  # fmt: skip
 _STRIDED_SUM = Pattern(
-    "summed.strided", launch_strided_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), ("mean",), AXES, LAID,
+    "summed.strided", launch_strided_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), ("mean", "light", "fours"), AXES, LAID,
 )  # fmt: skip
 
 
@@ -154,7 +172,7 @@ def _add_spec(
     own = [slot._replace(wide=not (axes or one)) for slot, one in zip(inputs, single, strict=True)]
     return KernelSpec(
         summed_kernel(form.formula, axes, single), (*own, out if alone else scratch_slot(plan)),
-        (alone, alone and plan.reduction == "mean", *form.switches, *precision(plan)), fused=False, overlapped=not alone,
+        (alone, alone and plan.reduction == "mean", _in_fours(plan) and not alone, *form.switches, *precision(plan)), fused=False, overlapped=not alone,
     )  # fmt: skip
 
 
@@ -199,8 +217,18 @@ def _single_of(plan: Plan) -> tuple[bool, ...]:
     return tuple(several and not own.strides[0] for own in plan.inputs)
 
 
+def _is_light(plan: Plan) -> bool:
+    return not has_words(plan, HEAVY)
+
+
+def _in_fours(plan: Plan) -> bool:
+    """Whether four elements are added up in FLOAT before they are in float64."""
+    return not _is_light(plan) and not (plan.compute is FLOAT and has_words(plan, LONG_WORDS))
+
+
 def _static(plan: Plan) -> dict[str, int]:
-    return {"mean": int(plan.reduction == "mean")}
+    light, fours = _is_light(plan), _in_fours(plan)
+    return {"mean": int(plan.reduction == "mean"), "light": int(light), "fours": int(fours)}
 
 
 class Summed(Launcher):

@@ -1,0 +1,215 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+"""What a formula gives, added up along some axes: the gradients of what is stretched over others. Further results are written as they are.
+
+A program has a tile, whose columns lie side by side, and goes through some of the elements that are added up: along the tile's rows where columns are
+kept, else along its columns. Each element is added in FLOAT to that of the tile before, then those of a tile in float64, which is the program's part
+of a sum; one more kernel adds up the parts. All of that has an order that follows from shapes and strides alone. Operands that do not vary along what is
+added up are read once, and what follows from them alone is computed once.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+from openaclnn.engines.formulas import Formula
+from openaclnn.engines.gpu.formulas.compiled import Names, compiled, constexprs, define, widen
+from openaclnn.engines.gpu.kernels.sums import await_sums, let_next_start
+
+__all__ = ["Walk", "axis_sums_kernel", "finish_kernel"]
+
+
+class Walk(NamedTuple):
+    """How many axes are kept and how many are added up, and whether the last of the kept lies along the columns. Of each operand, then each result:
+    whether it varies along the axes that are kept, along those that are added up, and how along the columns (0, 1: side by side, 2)."""
+
+    kept: int
+    summed: int
+    keeps_columns: bool
+    operands: tuple[tuple[bool, bool, int], ...]
+
+
+def _taken_apart(index: str, letter: str, axes: range) -> list[str]:
+    """Where an element that is numbered through several axes lies along each."""
+    lines, rest = [], index
+    for axis in reversed(axes[1:]):
+        lines += [f"at_{letter}{axis} = {rest} % size_{letter}{axis}", f"rest_{letter}{axis} = {rest} // size_{letter}{axis}"]  # fmt: skip
+        rest = f"rest_{letter}{axis}"
+    return [*lines, f"at_{letter}{axes[0]} = {rest}"] if axes else lines
+
+
+def _offset(name: str, letter: str, axes: range) -> str:
+    return " + ".join(f"at_{letter}{axis} * stride_{name}_{letter}{axis}" for axis in axes) or "0"
+
+
+class _Writer:
+    def __init__(self, formula: Formula, walk: Walk) -> None:
+        self.formula, self.walk, self.names = formula, walk, Names(formula)
+        self.results = self.names.results
+        self.walked = dict(zip((*formula.values, *self.results), walk.operands, strict=True))
+
+    def place(self, name: str, pointer: str, summed: bool) -> str:
+        """An operand's elements of the tile; those that do not vary along what is added up lie at its first element."""
+        _, _, step = self.walked[name]
+        apart = "column[None, :]" if step == 1 else f"(column * step_{name})[None, :]"
+        columns = f" + {apart}" if step and (self.walk.keeps_columns or summed) else ""
+        along = f" + along_{name}" if summed else ""
+        return f"{pointer} + first_{name}{along}{columns}"
+
+    def read(self, name: str, summed: bool) -> str:
+        place = f"{self.place(name, f'from_{name}', summed)} + tl.zeros([1, 1], INDEX)"
+        return f"value_{name} = widen(tl.load({place}, {self.mask(name, summed)}), COMPUTE)"
+
+    def mask(self, name: str, summed: bool) -> str:
+        """Which of an operand's elements there are: along the axes that it varies along."""
+        kept, added, step = self.walked[name]
+        by_columns = self.walk.keeps_columns
+        rows = (summed and added) if by_columns else kept
+        terms = ["inside_rows[:, None]"] * bool(rows) + ["inside_columns[None, :]"] * bool(step and (by_columns or summed))  # fmt: skip
+        return " & ".join(terms) or "tl.full([1, 1], 1, tl.int1)"
+
+    def source(self) -> str:
+        walk, names, formula = self.walk, self.names, self.formula
+        *written, total = self.results
+        letters = "k" if walk.keeps_columns else "s"
+        kept, summed = range(walk.kept), range(walk.summed)
+        sizes = [*(f"size_k{axis}" for axis in kept), *(f"size_s{axis}" for axis in summed)]
+        strides = [f"stride_{own}_k{axis}" for own in self.walked for axis in kept]
+        strides += [
+            f"stride_{own}_s{axis}" for own in self.walked if own != total for axis in summed
+        ]
+        divided = [
+            f"stride_{own}_{axis}" for own, (_, _, step) in self.walked.items() if step == 1 and own != total
+            for axis in (*(f"k{axis}" for axis in kept), *(f"s{axis}" for axis in summed))
+        ]  # fmt: skip
+        last = (walk.kept if walk.keeps_columns else walk.summed) - 1
+        columns = f"{letters}{last}"
+        lines = [
+            "let_next_start(OVERLAPPED)",
+            "INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32",
+            *(f"{own} = {own}.to(INDEX)" for own in (*sizes, *strides, "span")),
+            *(f"{own} = {own} * UNIT" for own in (f"size_{columns}", *divided)),
+            *(f"step_{own} = stride_{own}_{columns}" for own in self.walked if own != total or walk.keeps_columns),
+            "rest = tl.program_id(0).to(INDEX)",
+        ]  # fmt: skip
+        if walk.keeps_columns:
+            lines += [
+                f"blocks = (size_{columns} + COLUMNS - 1) // COLUMNS",
+                "column = rest % blocks * COLUMNS + tl.arange(0, COLUMNS)",
+                f"inside_columns = column < size_{columns}",
+                "rest = rest // blocks",
+                f"batches = {' * '.join(f'size_k{axis}' for axis in kept[:-1]) or '1'}",
+                "batch = rest % batches",
+                "split = rest // batches",
+                *_taken_apart("batch", "k", kept[:-1]),
+                f"number = batch * size_{columns} + column",
+                "inside_kept = inside_columns",
+                f"count = {' * '.join(f'size_s{axis}' for axis in summed) or '1'}",
+            ]
+            batch = kept[:-1]
+        else:
+            count = " * ".join(f"size_k{axis}" for axis in kept) or "1"
+            lines += [
+                f"kept_count = tl.full([], 1, INDEX) * {count}",
+                "blocks = (kept_count + ROWS - 1) // ROWS",
+                "row = rest % blocks * ROWS + tl.arange(0, ROWS)",
+                "inside_rows = row < kept_count",
+                "split = rest // blocks",
+                *_taken_apart("row", "k", kept),
+                "number = row",
+                "inside_kept = inside_rows",
+                f"chunks = (size_{columns} + COLUMNS - 1) // COLUMNS",
+                f"count = chunks * {' * '.join(f'size_s{axis}' for axis in summed[:-1]) or '1'}",
+            ]
+            batch = kept
+        wide = "" if walk.keeps_columns else "[:, None]"
+        for own in self.walked:
+            varies = batch and self.walked[own][0]
+            lines.append(f"first_{own} = ({_offset(own, 'k', batch)}){wide}" if varies else f"first_{own} = 0")  # fmt: skip
+        varying = [own for own in formula.values if self.walked[own][1]]
+        lines += [self.read(own, False) for own in formula.values if own not in varying]
+        lines += ["lanes = tl.zeros([ROWS, COLUMNS], tl.float32)"]
+        lines += [
+            "end = tl.minimum((split + 1) * span, count)",
+            f"for turn in range(split * span, end, {'ROWS' if walk.keeps_columns else '1'}):",
+        ]
+        if walk.keeps_columns:
+            body = [
+                "row = turn + tl.arange(0, ROWS)",
+                "inside_rows = row < end",
+                *_taken_apart("row", "s", summed),
+            ]
+            along, wide = summed, "[:, None]"
+        else:
+            body = [
+                "column = turn % chunks * COLUMNS + tl.arange(0, COLUMNS)",
+                f"inside_columns = column < size_{columns}",
+                "outer = turn // chunks",
+                *_taken_apart("outer", "s", summed[:-1]),
+            ]
+            along, wide = summed[:-1], ""
+        for own in (*varying, *written):
+            place = _offset(own, "s", along)
+            body.append(f"along_{own} = ({place}){wide if along else ''}")
+        body += [self.read(own, True) for own in varying]
+        body += [
+            f"{', '.join(self.results)} = {names.call()}",
+            "inside = inside_rows[:, None] & inside_columns[None, :]",
+            f"lanes += tl.where(inside, {total}, 0.0)",
+        ]
+        for own, out in zip(written, names.outs, strict=False):
+            body += [
+                f"places, _ = tl.broadcast({self.place(own, out, True)}, inside)",
+                f"{own}, _ = tl.broadcast({own}.to(COMPUTE), inside)",
+                f"tl.store(places, {own}, inside)",
+            ]  # fmt: skip
+        lines += [f"    {line}" for line in body]
+        out = names.outs[-1]
+        if walk.keeps_columns:
+            place = " + ".join(filter(None, [f"first_{total}" if walk.kept > 1 else "", f"column * step_{total}"]))  # fmt: skip
+        else:
+            place = _offset(total, "k", kept) if walk.kept else "row * 0"
+        lines += [
+            f"total = tl.sum(lanes.to(tl.float64), {0 if walk.keeps_columns else 1})",
+            "if ALONE:",
+            f"    tl.store({out} + {place}, total.to(tl.float32).to(COMPUTE), inside_kept)",
+            "else:",
+            "    tl.store(sums + split.to(tl.int64) * kept_size.to(tl.int64) + number, total, inside_kept)",
+        ]
+        pointers = [*names.pointers, *names.outs, "sums"]
+        numbers = ["span", "kept_size", *sizes, *strides, *names.numbers]
+        known = ["OVERLAPPED", *names.switches, "COMPUTE", "PRECISE", "ALONE", "UNIT", "WIDE", "ROWS", "COLUMNS"]  # fmt: skip
+        head = (
+            f"def sums_of_{formula.name}({', '.join([*pointers, *numbers])}, {constexprs(known)}):"
+        )
+        return head + "\n" + "".join(f"    {line}\n" for line in lines)
+
+
+@functools.cache
+def axis_sums_kernel(formula: Formula, walk: Walk) -> Any:
+    """The kernel that leaves a formula's parts of sums, or the sums where there is one part of each (ALONE)."""
+    scope = {"formula": compiled(formula), "widen": widen, "let_next_start": let_next_start}
+    return define(_Writer(formula, walk).source(), scope)
+
+
+@functools.cache
+def finish_kernel(axes: int) -> Any:
+    """The kernel that adds up the parts of sums that lie along so many axes."""
+    sizes, strides = ([f"{own}_k{axis}" for axis in range(axes)] for own in ("size", "stride_out"))
+    lines = [
+        "await_sums(OVERLAPPED)",
+        *(f"{own} = {own}.to(tl.int64)" for own in (*sizes, *strides)),
+        "number = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)",
+        "inside = number < kept_size",
+        "lanes = tl.zeros([PARTS, KEPT], tl.float64)",
+        "for turn in range(0, parts, PARTS):",
+        "    part = turn + tl.arange(0, PARTS).to(tl.int64)[:, None]",
+        "    lanes += tl.load(sums + part * kept_size + number[None, :], (part < parts) & inside[None, :], other=0)",
+        *_taken_apart("number", "k", range(axes)),
+        f"place = {_offset('out', 'k', range(axes)) if axes else 'number * 0'}",
+        "tl.store(out + place, tl.sum(lanes, 0).to(tl.float32).to(COMPUTE), inside)",
+    ]
+    names = ["sums", "out", "parts", "kept_size", *sizes, *strides]
+    head = f"def finish_axis_sums({', '.join(names)}, {constexprs(['OVERLAPPED', 'COMPUTE', 'PARTS', 'KEPT'])}):"
+    text = head + "\n" + "".join(f"    {line}\n" for line in lines)
+    return define(text, {"await_sums": await_sums})

@@ -1,0 +1,128 @@
+"""Sums along some axes: which elements a program takes, and in how many parts they are added up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from openaclnn.core.plan import Operand, Plan
+from openaclnn.engines.formulas import FORMULAS
+from openaclnn.engines.gpu.formulas.compiled import TRITON_TYPES, precision
+from openaclnn.engines.gpu.formulas.tuned import form_of
+from openaclnn.engines.gpu.kernels.axis_sums import Walk, axis_sums_kernel, finish_kernel
+from openaclnn.engines.gpu.launchers.geometry import power_of_two_divisor
+from openaclnn.engines.gpu.launchers.launcher import Launcher
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
+    KernelSpec,
+    Launch,
+    PointerArg,
+    elementwise_slots,
+    next_power_of_two,
+)
+from openaclnn.engines.gpu.launching.runners import Runner, runner_of
+
+__all__ = ["AxisSums", "is_axis_sum"]
+
+# Elements of a program at a time, and programs: as many as an H200 runs at once, if there is more than a tile for each. Where columns are kept, a program has more to do
+# before and behind its loop.
+TILE, PROGRAMS = 1024, 2112
+KEPT_TILE, KEPT_PROGRAMS = 2048, 1056
+ROW_BYTES = 2048  # of a tile whose columns are kept: each thread adds up whole columns
+WARPS = 4
+FINISHED = 2048  # parts that a program has at a time which adds them up
+FLOAT64_BYTES = 8
+
+
+def is_axis_sum(plan: Plan) -> bool:
+    """Whether the last output is what a formula's last result comes to, added up along the axes that the output does not vary along."""
+    return bool(plan.steps) and plan.kernel in FORMULAS
+
+
+def _columns(size: int, widest: int) -> int:
+    """How many elements along an axis a tile has: as many as leave little of tiles empty."""
+    found = min(next_power_of_two(size), widest)
+    while found > 128 and -(-size // found) * found * 15 > size * 16:
+        found //= 2
+    return found
+
+
+class AxisSums(Launcher):
+    """Of what a formula gives."""
+
+    def runner(self, plan: Plan) -> Runner:
+        shape, total = plan.shape, plan.outputs[-1]
+        kept = [axis for axis, step in enumerate(total.strides) if step]
+        summed = [axis for axis, step in enumerate(total.strides) if not step]
+        last = len(shape) - 1
+        keeps_columns = last in kept
+        walk = Walk(
+            len(kept), len(summed), keeps_columns,
+            tuple([_walked(own, kept, summed, last) for own in plan.operands]),
+        )  # fmt: skip
+        itemsize = max(own.dtype.itemsize for own in plan.operands)
+        columns = shape[last]
+        tile, programs = (KEPT_TILE, KEPT_PROGRAMS) if keeps_columns else (TILE, PROGRAMS)
+        count = math.prod([shape[axis] for axis in kept])
+        if keeps_columns:
+            rows = math.prod([shape[axis] for axis in summed])
+            tall = min(next_power_of_two(rows), tile)
+            width = _columns(columns, min(max(ROW_BYTES // itemsize, tile // tall), tile))
+            height = min(tall, tile // width)
+            blocks = count // columns * -(-columns // width)
+            turns, step = -(-rows // height), height
+        else:
+            width = _columns(columns, tile)
+            height = min(next_power_of_two(count), tile // width)
+            blocks = -(-count // height)
+            turns = -(-columns // width) * math.prod([shape[axis] for axis in summed[:-1]])
+            step = 1
+        span = -(-turns // max(1, min(programs // blocks, turns)))
+        parts = -(-turns // span)
+        # What lies side by side along the columns needs no stride there, and is read by vectors where all its other strides are multiples of these.
+        others = [
+            tuple([step if axis < last or step != 1 else 0 for axis, step in enumerate(own.strides)])
+            for own in plan.operands[:-1]
+        ]  # fmt: skip
+        near = [own.strides[last] == 1 for own in plan.operands[:-1]]
+        unit = power_of_two_divisor(columns, *(step for own, by_vectors in zip(others, near, strict=True) if by_vectors for step in own))  # fmt: skip
+        divided = [[step // (unit if by_vectors else 1) for step in own] for own, by_vectors in zip(others, near, strict=True)]  # fmt: skip
+        strides = [
+            *(own[axis] for own in (*divided, total.strides) for axis in kept), *(own[axis] for own in divided for axis in summed),
+        ]  # fmt: skip
+        sizes = [shape[axis] for axis in (*kept, *summed)]
+        sizes[(len(kept) if keeps_columns else len(sizes)) - 1] //= unit
+        form = form_of(plan)
+        slots = elementwise_slots(plan, [True] * len(plan.operands), [0] * len(plan.operands))
+        parts_slot = PointerArg(len(plan.operands), "float64")
+        reach = max(sum(abs(step) * (size - 1) for step, size in zip(own.strides, shape, strict=True)) for own in plan.operands)  # fmt: skip
+        wide = max(reach, math.prod(shape)) + 2 * tile >= INT32_LIMIT
+        add = Launch(
+            KernelSpec(
+                axis_sums_kernel(form.formula, walk), (*slots, parts_slot if parts > 1 else None),
+                (*form.switches, *precision(plan)), fused=False, overlapped=parts > 1,
+            ),
+            blocks * parts, (span * step, count, *sizes, *strides, *form.numbers),
+            (parts == 1, unit, wide, height, width), max(1, min(WARPS, height * width // 128)),
+        )  # fmt: skip
+        if parts == 1:
+            return runner_of([add])
+        each = min(next_power_of_two(-(-count // 128)), 64)
+        several = min(next_power_of_two(parts), FINISHED // each)
+        finish = Launch(
+            KernelSpec(
+                finish_kernel(len(kept)), (parts_slot, slots[-1]._replace(wide=False)), (TRITON_TYPES[plan.compute],),
+                overlapped=True, follows=True,
+            ),
+            -(-count // each), (parts, count, *(shape[axis] for axis in kept), *(total.strides[axis] for axis in kept)),
+            (several, each), 4,
+        )  # fmt: skip
+        return runner_of([add, finish], parts * count * FLOAT64_BYTES)
+
+
+def _walked(
+    operand: Operand, kept: Sequence[int], summed: Sequence[int], last: int
+) -> tuple[bool, bool, int]:
+    steps = operand.strides
+    column = steps[last] if steps[last] in (0, 1) else 2
+    return any(steps[axis] for axis in kept), any(steps[axis] for axis in summed), column
