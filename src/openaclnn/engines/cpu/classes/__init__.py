@@ -8,7 +8,8 @@ vectors of positions by them, `row_copies.py` copies positions that do not lie a
 over all positions before or after them: `cross_entropy.py`.
 
 NLL reads one element of each row alone, and its gradient writes one: a formula would read or compute them all. So `nll_loss.py` and `nll_gradient.py` are
-written by hand, and the multi-label margin loss in `multilabel.py`.
+written by hand, and the multi-label margin loss in `multilabel.py`. A row formula of the loss takes 1.3 to 2.0 times as long where values lie beyond the caches, since it
+asks for none ahead, and 0.8 to 1.0 within them.
 """
 
 from __future__ import annotations

@@ -120,12 +120,8 @@ def emit_finish(kernel: _Kernel, plan: Plan) -> Emit:
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         parameters = Parameters(code, arguments[0], kernel.slots)
-        sums = [code.variable(code.double(0.0)) for _ in kernel.added_up]
-        with code.loop(0, parameters["records"]) as number:
-            record = code.array(parameters.scratch + number * (8 * len(sums)), "f64")
-            for slot, total in enumerate(sums):
-                total.set(total.get() + record.read(slot))
-        known = {result: total.get() for result, total in zip(kernel.added_up, sums, strict=True)}
+        sums = totals.added_up(code, parameters.scratch, parameters["records"], len(kernel.added_up))  # fmt: skip
+        known = dict(zip(kernel.added_up, sums, strict=True))
         mean = parameters.flag("mean")
         loss = known[LOSS] / mean.choose(known.get(WEIGHT, known[COUNTED]), 1.0)
         square = known.get(SQUARE, code.double(0.0)) / mean.choose(known[COUNTED], 1.0)

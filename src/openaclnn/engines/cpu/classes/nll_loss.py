@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from openaclnn.core.dtypes import FLOAT16, FLOATS, INT32, INT64, UINT8
+from openaclnn.core.dtypes import FLOATS, INT32, INT64, UINT8
 from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.launches import (
@@ -21,13 +22,13 @@ from openaclnn.engines.cpu.classes.parameters import (
     Parameters,
     Targets,
     fields,
+    objection,
     target_kind,
 )
 from openaclnn.engines.cpu.launching.launcher import BRIEF, TINY
 from openaclnn.engines.cpu.registry import KERNELS
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
-from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.numbers import where
 from openaclnn.engines.machine.values import Value
 
@@ -93,12 +94,8 @@ def emit_finish(compute: str, outputs: Sequence[str], each: bool) -> Emit:
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         parameters = Parameters(code, arguments[0], SLOTS)
-        sums = [code.variable(code.double(0.0)) for _ in range(2)]
-        with code.loop(0, totals.block_count(parameters["positions"])) as number:
-            block = code.array(parameters.scratch + number * totals.STRIDE, "f64")
-            for slot, sum_ in enumerate(sums):
-                sum_.set(sum_.get() + block.read(slot))
-        loss, total = (sum_.get() for sum_ in sums)
+        blocks = totals.block_count(parameters["positions"])
+        loss, total = totals.added_up(code, parameters.scratch, blocks, 2)
         results = {"out": loss / parameters.flag("mean").choose(total, 1.0), "total": total}
         if each:
             del results["out"]
@@ -114,16 +111,11 @@ class NllLoss(ClassKernel):
     axes, strided, full = IMAGES, True, ("values",)
 
     def declines(self, plan: Plan) -> str | None:
-        if len(plan.shape) > AXES:
-            return f"its positions have {len(plan.shape)} axes"
         for output in plan.outputs:
-            if output.dtype not in FLOATS or (
-                not plan.reduction and output.dtype is not plan.compute
-            ):
+            if output.dtype not in (FLOATS if plan.reduction else (plan.compute,)):
                 return f"it computes in {plan.compute} and writes {output.dtype}"
-        if plan.compute is FLOAT16 and not machine().half:
-            return "this CPU does not convert FLOAT16"
-        return None
+        # A sum is rounded to what is computed in, then to its own dtype.
+        return objection(dataclasses.replace(plan, output=plan.output._replace(dtype=plan.compute)), AXES)  # fmt: skip
 
     def numbers(self, plan: Plan) -> Mapping[str, int]:
         return {"mean": plan.reduction == "mean"}

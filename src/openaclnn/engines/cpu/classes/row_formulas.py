@@ -896,6 +896,10 @@ class RowKernel(ClassKernel):
         )  # fmt: skip
         width = subs * lanes
         together = most(least(PIECE // (classes * width), positions // (width * 2 * PARTS)), 1) * width  # fmt: skip
+        # Whole planes, where some are a piece: what is left of one would take as long as all of a line.
+        plane = most(problem["size2"], 1)
+        whole = all_of(plane >= lanes, plane <= together)
+        together = where(whole, together // plane * plane, together)
         tile = where(by_rows, most(AT_ONCE // classes, 1), together)
         pieces, grain = cut_tiles(problem, tile, classes)
         return Launches(where(by_rows, 0, 1), pieces, grain)

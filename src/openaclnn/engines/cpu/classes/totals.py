@@ -181,6 +181,16 @@ def in_blocks(
     return [total.get() for total in totals]
 
 
+def added_up(code: Code, scratch: Value, records: Value, slots: int) -> list[Value]:
+    """The sums of records in scratch memory, one after another."""
+    sums = [code.variable(code.double(0.0)) for _ in range(slots)]
+    with code.loop(0, records) as number:
+        record = code.array(scratch + number * (8 * slots), "f64")
+        for slot, total in enumerate(sums):
+            total.set(total.get() + record.read(slot))
+    return [total.get() for total in sums]
+
+
 def emit_totals(target: str, weight: str, slots: Mapping[str, int]) -> Emit:
     """The kernel that leaves one block's sums in scratch memory: first those of targets, then of weights."""
 
