@@ -7,7 +7,7 @@ TORCH ?= torch==2.13.0
 # Processes that run the tests, a file each at a time; many wait for others, so there is one more than the cores of a small machine.
 JOBS ?= 3
 
-.PHONY: demo test attack faults lint format bench docs clean
+.PHONY: demo test test-all attack faults lint format bench docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/openaclnn demo
@@ -23,6 +23,10 @@ demo: $(VENV)/.demo
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -rs
+
+# Every case, dtype and width where `make test` tries some of each in turns.
+test-all: export OPENACLNN_TEST_ALL = 1
+test-all: test
 
 # Random calls through Python and C for ATTACK_SECONDS (300), from ATTACK_SEED on.
 attack: $(VENV)/.test

@@ -77,17 +77,18 @@ with a name that begins so come first. */
 const bare = text => text.toLowerCase().replace(/<=/g, "≤").replace(/>=/g, "≥").replace(/[\s_^·*−-]/g, "");
 const AROUND = /^(torch\.ops\.aten\.|torch\.nn\.functional\.|torch\.nn\.|torch\.|nn\.|F\.|openaclnn\.)|GetWorkspaceSize$/g;
 
-/* What the theme leaves out for readers without a mouse or a screen: a name for the search, and boxes of tables that keys can scroll. */
+/* What the theme leaves out for readers without a mouse or a screen: a name for the search, and boxes of tables and pictures that keys can scroll. */
 window.addEventListener("load", () => {
   document.querySelector(".md-search")?.setAttribute("aria-label", document.querySelector(".md-search__input")?.placeholder || "Search");
-  for (const box of document.querySelectorAll(".md-typeset__scrollwrap")) box.tabIndex = 0;
+  const scrolled = ".md-typeset__scrollwrap, .md-typeset p:has(> img), .md-typeset .diagram code";
+  for (const box of document.querySelectorAll(scrolled)) box.tabIndex = 0;
 });
 
 document.addEventListener("DOMContentLoaded", () => {
   for (const field of document.querySelectorAll("input.filter")) {
     const body = document.querySelector(".md-content table").tBodies[0];
     const rows = [...body.rows].map(row => ({
-      row, text: bare(row.textContent), names: [...row.querySelectorAll("a, td > code")].map(name => bare(name.textContent)),
+      row, text: bare(row.textContent), names: [...row.querySelectorAll("a, td > code")].map(name => bare(name.textContent.replace(AROUND, ""))),
     }));
     const filter = () => {
       const typed = bare(field.value.trim().replace(AROUND, ""));

@@ -18,13 +18,23 @@ from typing import Any
 
 import pytest
 
-__all__ = ["NARROW", "WIDE", "Window", "axe_script", "missing", "started"]
+from workloads import EVERYTHING
+
+__all__ = ["NARROW", "WIDE", "Window", "axe_script", "looks", "missing", "started"]
 
 BUILD = Path(__file__).parent.parent / "build"
 WIDE, NARROW = (1280, 900), (390, 844)
 DEEPEST = 1800  # pixels of a page that a picture shows
 _PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)  # fmt: skip
 _DRIVER = shutil.which("chromedriver")
+
+
+def looks(turn: int) -> Iterator[tuple[tuple[int, int], bool]]:
+    """Both widths, one of them dark, at the next turn the other; with OPENACLNN_TEST_ALL both light and dark."""
+    for place, size in enumerate((WIDE, NARROW)):
+        for dark in (False, True):
+            if EVERYTHING or dark == ((turn + place) % 2 == 1):
+                yield size, dark
 
 
 def missing() -> str | None:

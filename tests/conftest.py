@@ -35,7 +35,7 @@ from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
 from openaclnn.repeat.words.slots import MAX_ARRAYS, MAX_RESULTS
 from openaclnn.testing.data.goldens import plan_of
-from workloads import data_of
+from workloads import EVERYTHING, data_of
 from workloads.mistakes import Mistake
 
 Array = np.ndarray[Any, Any]
@@ -72,8 +72,10 @@ def families(operators: Sequence[Operator]) -> list[Operator]:
 
     What is true of a formula (its values, its checks, its names) is tried of every operator.
     """
-    first = {_family(operator): operator for operator in reversed(operators)}
-    return [operator for operator in operators if operator in first.values()]
+    first: dict[tuple[Any, ...], Operator] = {}
+    for operator in operators:
+        first.setdefault(_family(operator), operator)
+    return [*first.values()]
 
 
 def floats_of(operator: Operator) -> tuple[DType, ...]:
@@ -90,9 +92,11 @@ CPU_ENGINES = [
 
 LONGEST = (
     "test_operators.py", "test_logits.py", "test_explorer_page.py", "test_new_operator.py", "test_site.py", "test_gpu_kernels.py",
-    "test_losses.py", "test_cpu_threads.py", "test_torch_parallel.py", "test_benchmarks.py", "test_torch_functional.py", "test_explorer.py",
+    "test_losses.py", "test_cpu_threads.py", "test_torch_parallel.py", "test_benchmarks.py", "test_torch_functional.py",
     "test_torch_ops.py", "test_gpu_losses.py", "test_gpu_rows.py", "test_cpu_rows.py", "test_fast_path.py", "test_gpu_sized.py",
-    "test_cpu_elementwise.py", "test_torch_override.py", "test_capi_build.py", "test_sessions.py", "test_torch_private.py",
+    "test_cpu_elementwise.py", "test_torch_override.py", "test_capi_build.py", "test_sessions.py", "test_explorer.py", "test_gpu_steps.py",
+    "test_cli_operators.py", "test_capi_process.py", "test_cpu_classes.py", "test_gpu_images.py", "test_fast_path_outputs.py",
+    "test_torch_samples.py", "test_torch_private.py", "test_torch_log_probs.py", "test_torch_training.py", "test_second_opinion.py",
 )  # fmt: skip
 """Files that take longest: begun first, they do not keep one process at work when the other has nothing left. Those that compile most
 come before others that load the same kernels in many processes."""
@@ -133,9 +137,14 @@ def _dtypes_of_width(item: Any) -> tuple[DType, ...]:
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     name, operator = str(chosen.get("engine_of_any_width", "")), chosen.get("operator")
     taken = floats_of(operator) if operator in OPERATORS else FLOATS
-    if not name.startswith("cpu") or name == _own_width():
+    if not name.startswith("cpu") or name == _own_width() or EVERYTHING:
         return taken
     return (FLOAT,) if FLOAT in taken else taken[:1]
+
+
+@functools.cache
+def _first_of_families() -> list[Operator]:
+    return families(OPERATORS)
 
 
 def _takes_part(item: Any) -> bool:
@@ -144,7 +153,7 @@ def _takes_part(item: Any) -> bool:
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     name, operator = str(chosen.get("engine_of_any_width", "")), chosen.get("operator")
     if name.startswith("cpu") and name != _own_width() and operator in OPERATORS:
-        return operator in families(OPERATORS)
+        return EVERYTHING or operator in _first_of_families()
     return chosen.get("dtype") not in FLOATS or chosen["dtype"] in _dtypes_of_width(item)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import http.client
 import json
 import threading
@@ -62,5 +63,5 @@ def call(server: Explorer, operator: Operator | str, arguments: Any, **more: Any
 def sample(operator: Operator, number: int = 0) -> dict[str, Any]:
     """A sample's arguments, as the page sends them."""
     page = next(each for each in declared()["operators"] if each["name"] == operator.name)
-    arguments: dict[str, Any] = page["samples"][number]["arguments"]
+    arguments: dict[str, Any] = copy.deepcopy(page["samples"][number]["arguments"])
     return arguments

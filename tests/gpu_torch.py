@@ -363,3 +363,41 @@ def test_losses_of_pixels_that_nobody_adds_up_are_one_launch() -> None:
     assert torch.equal(got, -x[:, 0])
     names = [own.name for own in seen.events() if own.device_type.name == "CUDA"]
     assert len(names) == 1, names
+
+
+@by_dtype
+@pytest.mark.parametrize("shape", [(257, 21), (64, 1003), (9, 50257)], ids=str)
+def test_functions_of_two_rows_and_of_probabilities(dtype: torch.dtype, shape: tuple[int, int]) -> None:  # fmt: skip
+    """Those whose kernels have the most operands, too, with sizes of which none was seen before."""
+    torch.manual_seed(4)
+    x, teacher = (torch.randn(shape, device="cuda").to(dtype) for _ in range(2))
+    target = torch.randint(0, shape[1], shape[:1], device="cuda")
+    share, weight = (
+        torch.rand(shape, device="cuda").softmax(-1),
+        torch.rand(shape[1], device="cuda"),
+    )
+
+    def divergence(x: Any) -> Any:
+        log_p, log_q = (own.to(x.dtype).log_softmax(-1) for own in (x, teacher))
+        return theirs.kl_div(log_p, log_q, reduction="none", log_target=True).sum(-1)
+
+    def entropy(x: Any) -> Any:
+        return -(x.softmax(-1) * x.log_softmax(-1)).sum(-1)
+
+    several: dict[str, tuple[Any, Any]] = {
+        "kl": (lambda x: functional.distillation_kl(x, teacher), divergence),
+        "soft": (
+            lambda x: functional.cross_entropy(x, share.to(x.dtype), weight.to(x.dtype), label_smoothing=0.1, reduction="none"),
+            lambda x: theirs.cross_entropy(x, share.to(dtype).to(x.dtype), weight.to(dtype).to(x.dtype), label_smoothing=0.1, reduction="none"),
+        ),
+        "entropy": (functional.entropy, entropy),
+        "log-probabilities": (
+            lambda x: functional.selected_log_probs(x, target),
+            lambda x: x.log_softmax(-1).gather(-1, target[:, None])[:, 0],
+        ),
+    }  # fmt: skip
+    near = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}[dtype]
+    for name, (ours, other) in several.items():
+        for got, wanted in zip(both(ours, x), both(other, x.double()), strict=True):
+            far = (got.double() - wanted).abs().max() / wanted.abs().max()
+            assert far < near, (name, float(far))

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
+import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tools.accuracy import Search, searched, ulps
+from tools.accuracy import FILES, Search, searched, ulps
 from tools.hard import HARD
 
 from openaclnn.operators import find_operator
 
-PAGE = (Path(__file__).parents[1] / "docs" / "numerics.md").read_text()
+TABLE = Path(__file__).parents[1] / "docs" / FILES[0]
 BOUNDS = {
     (operator, where): (float(of_cpu), float(of_numpy))
-    for operator, where, of_cpu, of_numpy in re.findall(
-        r"^\| (aclnn\w+) \| ([^|]+) \| ([\d.e+]+) \| ([\d.e+]+) \| [^|]+ \|$", PAGE, re.M
-    )
+    for operator, where, of_cpu, of_numpy, _ in [*csv.reader(TABLE.read_text().splitlines())][1:]
 }
 OPERATORS = [*HARD]
 

@@ -510,3 +510,35 @@ def test_an_encoding_without_frames_prints_the_rest(encoding: str) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
     assert set(lines[1]) == {"?"}
     assert len(lines) == 2 + len(OPERATORS)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("check elu --self f32:2x", "--self: expected a shape like 2x3, 5 or (), got '2x'"),
+        ("check elu --self f32:[2,3)", "--self: expected a shape like 2x3, 5 or (), got '[2,3)'"),
+        ("check elu --self f32:1_0x2", "--self: expected a shape like 2x3, 5 or (), got '1_0x2'"),
+        ("check elu --self f32:2x3:", "--self: expected strides like 3,1, got ''"),
+        ("check elu --self f32:2x3:3", "--self: expected 2 strides for shape (2, 3), got 1"),
+        ("check elu --self f32", "--self: expected DTYPE:SHAPE, as float16:2x3, got 'f32'"),
+        ("golden elu --shape 2x -o x", "expected a shape like 2x3, 5 or (), got '2x'"),
+        ("golden elu --shape 2 --range nan,1 -o x", "expected two numbers, as -2,2, got 'nan,1'"),
+        ("run elu --self x.bin:f32:2x --out y.npy", "x.bin: expected a shape like 2x3, 5 or (), got '2x'"),
+    ],
+)  # fmt: skip
+def test_what_is_written_badly_is_refused_with_what_was_expected(
+    capsys: Any, line: str, told: str
+) -> None:
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err.strip() == f"openaclnn: {told}"
+
+
+@pytest.mark.parametrize(
+    ("line", "got"),
+    [("check softmax --self f32:2x3 --dim true", "True"), ("check elu --self f32:2 --alpha [1]", "'[1]'"), ("check elu --self f32:2 --alpha 1_0", "'1_0'")],
+)  # fmt: skip
+def test_a_value_of_the_wrong_kind_is_shown_as_it_was_written(
+    capsys: Any, line: str, got: str
+) -> None:
+    assert main(line.split()) == 1
+    assert f"got      {got}\n" in capsys.readouterr().out

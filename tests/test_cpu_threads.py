@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -416,6 +418,27 @@ def test_code_is_known_by_its_name_as_long_as_no_source_changes(tmp_path: Path) 
     names.rename(tmp_path / f"{'0' * 40}.names")  # as if it were that of other sources
     assert counted(tmp_path) == (0, many)
     assert counted(tmp_path) == (0, 0)
+    (known,) = tmp_path.glob("*.sources")
+    known.write_bytes(known.read_bytes()[:-1])  # which says nothing: they are read again
+    assert counted(tmp_path) == (0, 0)
+
+
+def test_copies_of_the_package_share_what_is_known_of_their_code(tmp_path: Path) -> None:
+    """A source that differs in anything is another one, at whatever size and times."""
+    kept, copy = tmp_path / "kept", tmp_path / "copy"
+    many, _ = counted(kept)
+    package = copy / "openaclnn"
+    shutil.copytree(
+        Path(SOURCE, "openaclnn"), package, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    # Else they changed just before they were loaded.
+    of_copy = {"PYTHONPATH": str(copy), "OPENACLNN_TEST_LOADED": str(time.time() + 3600)}
+    assert counted(kept, **of_copy) == (0, 0)
+    source = package / "engines" / "formulas" / "__init__.py"
+    about, text = source.stat(), source.read_bytes()
+    source.write_bytes(text.replace(b".", b"!", 1))  # in its docstring
+    os.utime(source, ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert counted(kept, **of_copy) == (0, many)
 
 
 def test_a_folder_that_cannot_be_written_is_no_fault(tmp_path: Path) -> None:
@@ -433,10 +456,8 @@ def test_processes_that_compile_at_once(tmp_path: Path) -> None:
         for _ in range(3)
     ]
     assert [process.communicate(timeout=120)[0].strip() for process in running] == ["True"] * 3
-    assert {path.suffix for path in tmp_path.iterdir()} == {
-        ".o",
-        ".names",
-    }  # nothing temporary is left
+    left = {path.suffix for path in tmp_path.iterdir()}
+    assert left == {".o", ".names", ".sources"}  # nothing temporary
     assert counted(tmp_path) == (0, 0)
 
 

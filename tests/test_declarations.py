@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -74,10 +74,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "families: expected some of 310, 310b, 310p, 910, 950, a2, a3, got 910b",
     ),
     "the C prefix left out": ({"name": "EluBackward"}, "name: expected aclnn in front"),
-    "another file": (
-        {"name": "aclnnEluGrad"},
-        "file: expected elu_grad.py, which has its reference, got elu_backward.py",
-    ),
     "another's reference": (
         {"reference": of_one},
         "reference: expected the arguments grad_output, self_or_result, alpha, scale, "
@@ -130,12 +126,15 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     assert str(told.value).count("\n  ") == 2
 
 
-def test_two_operators_of_one_name_are_refused() -> None:
-    def reference(*taken: Any) -> None: ...
+def test_an_operator_without_a_family_has_a_file_of_its_name() -> None:
+    taken = {each.name: getattr(ELU, each.name) for each in fields(declare.Operator)}
+    with pytest.raises(TypeError, match=r"file: expected elu_backward.py, .*, got elu.py"):
+        declare.register(declare.Operator(**taken | {"module": ""}))
 
-    reference.__module__ = "elsewhere.elu_backward"
-    with pytest.raises(TypeError, match=f"got that of {ELU.reference.__module__}"):
-        declare.register(replace(ELU, reference=reference))
+
+def test_two_operators_of_one_name_are_refused() -> None:
+    with pytest.raises(TypeError, match=f"got that of {ELU.module}"):
+        declare.register(replace(ELU, module="elsewhere.elu_backward"))
 
 
 def test_free_numbers_have_the_name_of_option_and_keyword() -> None:

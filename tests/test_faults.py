@@ -15,11 +15,12 @@ from faults.bits import LARGE, SMALL, Grid, problems
 from faults.fuzz import Fuzzer
 from faults.inject import available, run_driver
 from faults.soak import Soak
-from faults.targets import all_targets
+from faults.targets import all_targets, c_functions
 from openaclnn import acl, aclnn
 from openaclnn.core import forks
 from openaclnn.core.trust import CODE_MARK
 from openaclnn.engines.machine import cache
+from openaclnn.engines.numpy import elementwise
 from openaclnn.runtime import AclFailure, context, memory, stream
 from openaclnn.runtime import device as runtime_device
 from openaclnn.runtime.device import CudaDevice
@@ -28,6 +29,7 @@ from openaclnn.testing import read_cases
 from openaclnn.testing.data.drawing import Recipe
 from openaclnn.testing.data.manifest import MANIFEST, expected_of, write_cases
 from openaclnn.testing.files import FileError, split_name
+from test_capi_tools import installed
 
 
 @pytest.mark.skipif(not available(), reason="faults.c stands before glibc, and reads the interpreter's steps as 3.11 counts them")  # fmt: skip
@@ -206,6 +208,54 @@ def test_the_cuda_driver_fails_at_each_call(monkeypatch: pytest.MonkeyPatch) -> 
     assert seen == {207001, 200000, 507015}
 
 
+@pytest.mark.parametrize("size", [50, 100_000], ids=["on the caller", "on the stream's worker"])
+def test_a_kernel_that_raises_at_each_run(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """The call or the stream says so, and those behind it are right."""
+    real, left = elementwise.runner, [0]
+
+    def runner(plan: Any) -> Any:
+        run_plan = real(plan)
+
+        def run(addresses: Any, stream: int) -> int:
+            left[0] -= 1
+            if left[0] == 0:
+                raise ArithmeticError("the kernel says no")
+            return run_plan(addresses, stream)
+
+        return run
+
+    def phases(x: Any, out: Any) -> int:
+        status, _, executor = aclnn.aclnnLeakyReluGetWorkspaceSize(x, 0.5, out)
+        return status or aclnn.aclnnLeakyRelu(None, 0, executor, stream)
+
+    monkeypatch.setattr(elementwise, "runner", runner)
+    x = np.linspace(-1, 1, size, dtype=np.float32)
+    right = np.where(x > 0, x, x / 2).astype(np.float32)
+    acl.aclrtSetDevice(0)
+    status, stream = acl.aclrtCreateStream()
+    assert status == 0
+    with openaclnn.use_engine("numpy"):
+        openaclnn.leaky_relu.cache.forget()
+        for number in range(1, 4):
+            left[0] = number
+            told: list[Any] = []
+            for _ in range(2):
+                try:
+                    np.testing.assert_array_equal(
+                        openaclnn.leaky_relu(x, negative_slope=0.5), right
+                    )
+                except ArithmeticError:
+                    told.append("raised")
+            out = np.zeros_like(x)
+            told += [phases(x, out), acl.aclrtSynchronizeStream(stream)]
+            assert [own for own in told if own] in (["raised"], [507015]), told
+            left[0] = 0
+            assert (phases(x, out), acl.aclrtSynchronizeStream(stream)) == (0, 0)
+            np.testing.assert_array_equal(out, right)
+        openaclnn.leaky_relu.cache.forget()
+    assert acl.aclrtResetDevice(0) == 0
+
+
 def test_a_worker_that_never_begins_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without memory a thread ends before its first line, and nobody tells."""
     late: list[Any] = []
@@ -331,6 +381,13 @@ def test_readers_and_programs_with_strange_input() -> None:
         assert len(fuzzer.corpus) > len(target.seeds)
 
 
+def test_c_functions_with_strange_input(tmp_path: Path) -> None:
+    fuzzer = Fuzzer(c_functions(installed(), tmp_path), np.random.default_rng(11))
+    assert [str(own) for own in fuzzer.run(40)] == []
+    assert fuzzer.made > 300
+    assert len(fuzzer.corpus) > len(fuzzer.target.seeds)
+
+
 def test_a_damaged_sheet_is_told(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
@@ -355,7 +412,7 @@ def test_a_size_without_end_is_told(tmp_path: Path) -> None:
     write_cases(Recipe("elu", shape=(2, 3)), tmp_path)
     manifest = (tmp_path / MANIFEST).read_text()
     (tmp_path / MANIFEST).write_text(manifest.replace("\n      2,", "\n      1e999,"))
-    with pytest.raises(FileError, match="has no dtype and shape: cannot convert float infinity"):
+    with pytest.raises(FileError, match="has no dtype and shape: expected a shape"):
         expected_of(tmp_path)
 
 

@@ -25,6 +25,7 @@ from conftest import (
 from openaclnn.calls.plain import make_plain_function
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
+from workloads import EVERYTHING
 from workloads.logits import cases, grad_of
 
 Array = np.ndarray[Any, Any]
@@ -98,7 +99,7 @@ def test_cases_match_the_oracle(
 ) -> None:
     """Every other case, and where compiling takes longest every sixth; other shapes have the others."""
     slow = engine_of_any_width == "cpu" and (dtype is not FLOAT or of_another_width)
-    place, step = (SHAPES + IMAGES).index(shape), 6 if slow else 2
+    place, step = (SHAPES + IMAGES).index(shape), 1 if EVERYTHING else 6 if slow else 2
     for case, gradient in [*drawn(dtype, shape)][place % step :: step]:
         assert_matches_oracle(CROSS_ENTROPY, case, loss_of(**case))
         assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, gradient_of(**gradient))

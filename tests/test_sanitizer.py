@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import re
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,21 @@ import pytest
 import openaclnn
 from openaclnn import acl, aclnn, pyacl
 from openaclnn.cli import main
+from openaclnn.core.dtypes import FLOATS
+from openaclnn.core.interop import as_tensor
 from openaclnn.core.products import current_product
 from openaclnn.sanitizer import Finding, Settings, sanitize
 from openaclnn.sanitizer.findings import RULES
+from openaclnn.sanitizer.values import all_finite, finite_in_place
 from openaclnn.testing.running.build import call_of
 from openaclnn.testing.running.through import run_through
 from test_capi_tools import CACHE, ROOT, STRICT, installed
 
 FOLDER = ROOT / "tests" / "sanitizer"
-FIRST = ("call_before_init",)  # nothing may have been initialised before
+# Nothing may have been initialised before the first one, and the last one finalises at the program's end.
+FIRST, LAST = "call_before_init", "leak_at_exit"
 NAMES = sorted(
-    (path.stem for path in FOLDER.glob("*.c")), key=lambda name: (name not in FIRST, name)
+    (path.stem for path in FOLDER.glob("*.c")), key=lambda name: (name != FIRST, name == LAST, name)
 )
 
 
@@ -77,11 +82,11 @@ def compiled(folder: Path) -> Path:
     return folder / "program"
 
 
-def run(program: Path, which: str, *names: str) -> list[dict[str, Any]]:
+def run(program: Path, which: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
     report = program.parent / f"{which}.json"
     done = subprocess.run(
-        [str(program), which, *names], capture_output=True, text=True, timeout=120, check=False,
-        env={"OPENACLNN_CACHE_DIR": str(CACHE), "OPENACLNN_SANITIZE": f"json:{report},product=a2"},
+        [str(program), which, *NAMES], capture_output=True, text=True, timeout=120, check=False,
+        env={"OPENACLNN_CACHE_DIR": str(CACHE), **environment, "OPENACLNN_SANITIZE": f"json:{report},product=a2"},
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     findings: list[dict[str, Any]] = json.loads(report.read_text())["findings"]
@@ -97,15 +102,20 @@ def whose(finding: dict[str, Any]) -> str:
     return "?"
 
 
-def test_faults_are_found_and_nothing_else(tmp_path: Path) -> None:
-    program = compiled(tmp_path)
+def check_programs(folder: Path, environment: Mapping[str, str]) -> None:
+    """All programs, in an environment that may name a device; `tests/gpu_sanitizer.py` names a GPU."""
+    program = compiled(folder)
     rules: dict[str, list[str]] = {name: [] for name in NAMES}
-    for finding in run(program, "faulty", *NAMES):
+    for finding in run(program, "faulty", environment):
         rules.setdefault(whose(finding), []).append(finding["rule"])
     assert {name: sorted(each) for name, each in rules.items()} == {
         name: expected(name) for name in NAMES
     }
-    assert run(program, "sound", *NAMES) == []
+    assert run(program, "sound", environment) == []
+
+
+def test_faults_are_found_and_nothing_else(tmp_path: Path) -> None:
+    check_programs(tmp_path, {})
 
 
 def rules_of(findings: list[Finding]) -> list[str]:
@@ -179,6 +189,20 @@ def test_examples_of_all_operators_are_sound() -> None:
     assert findings == []
 
 
+def test_values_are_looked_at_where_they_are() -> None:
+    """By a kernel, as on a GPU, and as the host does it."""
+    generator = np.random.default_rng(1)
+    for dtype in FLOATS:
+        for bad in (0.0, 3e38, np.nan, np.inf, -np.inf):
+            with np.errstate(over="ignore"):
+                x = generator.normal(size=(5, 4, 3)).astype(dtype.numpy)
+                x[4, 1, 2] = bad
+            for view in (x, x[..., 2], x[::2], x[::3], x[4, 1, 2]):
+                expected = bool(np.isfinite(view.astype(np.float32)).all())
+                tensor = as_tensor(view)
+                assert (all_finite(tensor), finite_in_place(tensor)) == (expected, expected)
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
@@ -186,7 +210,8 @@ def test_examples_of_all_operators_are_sound() -> None:
         ("1,json:a,exitcode=9", Settings(text=True, json="a", exitcode=9)),
         ("1,suppress=leak,double-destroy,product=910b", Settings(text=True, suppress=frozenset({"leak", "double-destroy"}), product="910b")),
         ("1,workspace=0", Settings(text=True, workspace=0)),
-        ("yes", "'yes': expected 1, json:FILE"), ("1,suppress=leek", "no rule is called 'leek'"), ("1,exitcode=x", "exitcode=x: expected a number"),
+        ("yes", "expected 1, json:FILE, .* got 'yes'"), ("1,suppress=leek", "suppress: expected any of .*, got 'leek'"),
+        ("1,exitcode=x", "exitcode: expected a number, got 'x'"), ("json:/nowhere/a", "json: expected a file that can be written, got '/nowhere/a'"),
     ],
 )  # fmt: skip
 def test_settings(text: str, wanted: Any) -> None:
@@ -234,6 +259,30 @@ def test_a_configuration_file_and_the_command_switch_it_on(tmp_path: Path, capfd
     assert capfd.readouterr().out.startswith("done\n{")
     config.write_text(json.dumps({"openaclnn": {"sanitize": "yes"}}))
     assert acl.aclInit(str(config)) == acl.ACL_ERROR_FILE_ATTR_INVALID
+
+
+def test_a_process_that_is_not_watched_pays_nothing() -> None:
+    """Its functions are those of a process without a sanitizer, which is not even there."""
+    code = (
+        "import sys, numpy, openaclnn\n"
+        "from openaclnn import acl, aclnn\n"
+        "acl.aclInit(None), openaclnn.elu(numpy.ones(4, 'f')), acl.aclFinalize()\n"
+        "before = {**vars(acl), **vars(aclnn)}\n"
+        "assert not [name for name in sys.modules if 'sanitizer' in name]\n"
+        "from openaclnn.sanitizer import sanitize\n"
+        "for _ in range(2):\n"
+        "    after = {**vars(acl), **vars(aclnn)}\n"
+        "    assert all(after[name] is before[name] for name in before)\n"
+        "    with sanitize():\n"
+        "        assert acl.aclrtMalloc is not before['aclrtMalloc']\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", "import openaclnn"],
+        env={**os.environ, "OPENACLNN_SANITIZE": "yes"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("ValueError: OPENACLNN_SANITIZE: expected 1, ")
 
 
 def test_every_rule_has_a_program_and_a_row_on_the_page() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import itertools
 import os
 import re
 import subprocess
@@ -17,7 +16,7 @@ import pytest
 from tools.pages import index_page, operator_page
 
 import openaclnn
-from browser import NARROW, WIDE, Window, started
+from browser import NARROW, WIDE, Window, looks, started
 from browser import missing as no_browser
 from conftest import families
 from openaclnn.core.declare import Operator
@@ -49,7 +48,7 @@ def test_pages_have_all_that_the_declarations_say(zh: bool) -> None:
             continue
         page = operator_page(operator, zh)
         assert f"[{operator.name}]({operator.python_name}.md)<br>`{operator.python_name}`" in listed
-        assert f"| `{operator.aten}` |" in listed or not operator.aten
+        assert f"| `{operator.aten}`" in listed or not operator.aten
         assert say(operator.summary) in page
         assert operator.header in page
         assert operator.signature() in page
@@ -186,6 +185,7 @@ def test_the_page_of_functions_is_filtered_by_what_a_reader_has(site: Path, wind
         ("torch.nn.functional.elu", "aclnnElu", 15),
         ("aclnnSoftmaxGetWorkspaceSize", "aclnnSoftmax", 5),
         ("nn.CrossEntropyLoss", "aclnnCrossEntropyLoss", 5),
+        ("nn.BCELoss", "aclnnBinaryCrossEntropy", 2),
         ("max(log(self), -100)", "aclnnBinaryCrossEntropy", 2),
     ):
         shown = window.typed(".filter", text, answer)
@@ -199,7 +199,7 @@ PAGES = {
     "errors-zh": "zh/faq", "large": "benchmarks-large", "calls": "benchmarks-calls", "products": "products",
 }  # fmt: skip
 PICTURED = 9
-"""The first of the pages, which have pictures in both widths and schemes."""
+"""The first of the pages, which have pictures in both widths."""
 
 
 def test_how_pages_look(site: Path, window: Reader) -> None:
@@ -208,7 +208,7 @@ def test_how_pages_look(site: Path, window: Reader) -> None:
         each => each.scrollWidth > (each.closest('.md-typeset__scrollwrap') ?? each).clientWidth + 1).length"""
     for number, (name, page) in enumerate(PAGES.items()):
         window.open(site, page)
-        for size, dark in itertools.product((WIDE, NARROW), (False, True)):
+        for size, dark in looks(number):
             window.window(size, dark)
             window.follows("slate" if dark else "default")
             assert window.sideways() <= 0, (page, size)

@@ -375,6 +375,9 @@ def test_what_is_no_plain_layer_is_left() -> None:
     model.lm_head = torch.nn.Sequential(model.lm_head)
     assert "left: it is no Linear" in repr(fast.apply_to(model))
     model = made("llama")
+    model.lm_head.lora_A = torch.nn.ModuleDict()
+    assert "left: it has adapters" in repr(fast.apply_to(model))
+    model = made("llama")
     applied = fast.apply_to(model)
     assert applied.left == []
     seen: list[Any] = []
@@ -384,6 +387,31 @@ def test_what_is_no_plain_layer_is_left() -> None:
     parametrize.register_parametrization(model.lm_head, "weight", torch.nn.Identity())
     with pytest.raises(RuntimeError, match="lm_head has become ParametrizedHeadLinear since apply_to made it HeadLinear"):  # fmt: skip
         applied.revert()
+
+
+class SavedWhole(torch.nn.Module):
+    """A head as peft has it that is trained beside adapters: the layer, and a copy of it that learns."""
+
+    active_adapter = "default"
+
+    def __init__(self, layer: torch.nn.Linear) -> None:
+        super().__init__()
+        self.original_module = layer
+        self.modules_to_save = torch.nn.ModuleDict({"default": copy.deepcopy(layer)})
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        return self.modules_to_save[self.active_adapter](*given, **named)
+
+
+def test_a_head_that_is_trained_beside_adapters() -> None:
+    model = made("llama")
+    model.lm_head = SavedWhole(model.lm_head)
+    known = step(model)[0]
+    with fast.apply_to(model) as applied:
+        assert [each.name for each in applied.replaced if "Head" in each.after] == ["lm_head.modules_to_save.default"]  # fmt: skip
+        found, _, logits, *_ = step(model)
+        torch.testing.assert_close(found, known)
+        assert isinstance(logits, Logits)
 
 
 def test_names_are_known() -> None:

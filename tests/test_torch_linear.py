@@ -136,6 +136,23 @@ def test_classes_filled_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["z-loss", "weights, z-loss", "denominator"])
+def test_the_part_of_the_z_loss(name: str) -> None:
+    """It is that of the logits' cross entropy, has no gradient, and is a part of graphs, too; without a z-loss it is 0."""
+    options, x = CASES[name], X.clone().requires_grad_()
+
+    def both(x: Any, **more: Any) -> Any:
+        return functional.linear_cross_entropy(x, W, TARGET, return_z_loss=True, **more)
+
+    for reduction in ("mean", "none"):
+        known = functional.cross_entropy(theirs.linear(X, W), TARGET, return_z_loss=True, reduction=reduction, **options)  # fmt: skip
+        for function in (both, torch.compile(both, fullgraph=True, backend="aot_eager")):
+            found = function(x, reduction=reduction, **options)
+            torch.testing.assert_close(found, known)
+            assert [own.requires_grad for own in found] == [True, False]
+    assert both(X)[1] == 0
+
+
 def test_only_a_chunk_of_logits_is_in_memory() -> None:
     rows, classes = 512, 1003
     x, w = (

@@ -294,6 +294,7 @@ def test_only_what_is_ours_is_cleared(
     others.write_bytes(CODE_MARK)
     (folder / f"{'a' * 40}.o").write_bytes(CODE_MARK + b"...")
     (folder / f"{'a' * 40}.names").write_bytes(CODE_MARK + b"...")
+    (folder / f"{'a' * 40}.sources").write_bytes(CODE_MARK + b"...")
     (folder / "writing-abcd1234").write_bytes(CODE_MARK)
     (folder / ".openaclnn-0123456789abcdef.part").write_bytes(CODE_MARK)
     (folder / f"{'b' * 40}.o").write_bytes(b"an object file of the user's")
@@ -312,7 +313,7 @@ def test_only_what_is_ours_is_cleared(
     assert "can be written by everybody" in told["ignored"]
     folder.chmod(0o700)
     assert main(["cache", "clear", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files"] == 5
+    assert json.loads(capsys.readouterr().out)["files"] == 6
     assert {path.name for path in folder.iterdir()} == left
     assert others.exists()
 

@@ -1,4 +1,4 @@
-"""How exact results are: `python -m tools.accuracy --markdown docs/numerics.md` measures and writes it.
+"""How exact results are: `python -m tools.accuracy --csv docs` measures, and writes the two tables of docs/numerics.md.
 
 Errors are in units in the last place (ulp) of the output's dtype against the float64 oracle: of the benchmark's data, over normal
 results, and the largest that a search finds where results are hard to get right (`--search ROUNDS`; `--only elu` for some).
@@ -7,6 +7,8 @@ results, and the largest that a search finds where results are hard to get right
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -17,7 +19,6 @@ import ml_dtypes
 import numpy as np
 
 import openaclnn
-from openaclnn.bench.machine import describe_machine
 from openaclnn.bench.problems import load_torch, measured, taken, to_torch
 from openaclnn.bench.tables import Table
 from openaclnn.cli.bench import tabulated
@@ -33,30 +34,7 @@ Array = np.ndarray[Any, Any]
 
 SHAPES = {"elementwise": (1 << 20,), "rows": (256, 4096), "pixels": (4, 21, 128, 128)}
 ROW = ("operator", "variant", "ours, largest ulp", "ours, mean", "PyTorch, largest")
-RULES = Path(__file__).parent / "numerics_rules.md"
-PAGE = """# Numerics
-
-{rules}
-
-## Largest errors
-
-What a search finds in {rounds} draws a place, FLOAT, in ulp (for subnormal results, in units of the smallest one); PyTorch's
-largest on the same numbers stand beside, where it has such results. Places are those of
-`tools/hard.py`; a test holds the kernels to this table.
-
-{searched}
-
-## Measured
-
-Errors in units in the last place (ulp) of FLOAT, FLOAT16, BFLOAT16 against the float64 oracle, over results that are normal
-numbers; 0.5 is a correctly rounded result. Differences of nearly equal terms (label smoothing and z-loss near a
-zero of the gradient) lose digits in any float32 evaluation, PyTorch's too, and show as large ulp counts of
-tiny results.
-
-{table}
-
-Made by `python -m tools.accuracy --markdown docs/numerics.md` on {machine}.
-"""
+FILES = ("numerics-largest.csv", "numerics-measured.csv")
 
 
 class Errors(NamedTuple):
@@ -222,7 +200,7 @@ class Place(NamedTuple):
     by_engine: dict[str, Worst]
 
     def row(self) -> tuple[str, ...]:
-        """As the page has it: of all lanes together, rounded up."""
+        """As the table has it: of all lanes together, rounded up."""
         of_cpu = max(one.ours for engine, one in self.by_engine.items() if engine != "numpy")
         theirs = max(one.theirs for one in self.by_engine.values())
         numbers = (of_cpu, self.by_engine["numpy"].ours, theirs)
@@ -256,9 +234,9 @@ def _short(given: Mapping[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure every operator, variant and dtype; print the table, and write the page where asked."""
+    """Measure every operator, variant and dtype; print the table, and write the files where asked."""
     parser = argparse.ArgumentParser(prog="python -m tools.accuracy", description=__doc__)
-    parser.add_argument("--markdown", type=Path, help="write the page to this file")
+    parser.add_argument("--csv", type=Path, help="write the tables into this folder")
     parser.add_argument(
         "--search",
         type=int,
@@ -277,24 +255,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(*place.row()[:2], lanes, f"PyTorch: {place.row()[-1]}", sep=" | ", flush=True)
             print("   ", _short(max(place.by_engine.values(), key=lambda one: one.ours).at))
         return 0
-    page = chosen.markdown
     rows = [
         row_of(operator, variant)
         for operator in measured()
         for variant in operator.workloads.VARIANTS
     ]
-    table = Table("", ROW, 2, rows)
-    print(tabulated(table))
-    if page:
-        machine = ", ".join(f"{name} {fact}" for name, fact in describe_machine().items())
-        rules = RULES.read_text(encoding="utf-8").strip()
-        found = Table("", SEARCHED, 2, [place.row() for place in searched(ROUNDS)]).markdown()
-        write_text(
-            page,
-            PAGE.format(
-                rules=rules, rounds=ROUNDS, searched=found, table=table.markdown(), machine=machine
-            ),
-        )
+    print(tabulated(Table("", ROW, 2, rows)))
+    if chosen.csv:
+        found = [place.row() for place in searched(ROUNDS)]
+        for name, lines in zip(FILES, ([SEARCHED, *found], [ROW, *rows]), strict=True):
+            target = io.StringIO()
+            csv.writer(target, lineterminator="\n").writerows(lines)
+            write_text(chosen.csv / name, target.getvalue())
     return 0
 
 

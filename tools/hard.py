@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.operators.workloads.elu import scalars
-
 __all__ = ["HARD", "UNBOUNDED"]
 
 Arguments = dict[str, Any]
@@ -103,7 +101,7 @@ def _overflowing(given: Mapping[str, Any], exact: Any) -> Any:
 def _hard_elu_backward(draw: Draw) -> Any:
     def make_hard(rng: np.random.Generator, count: int) -> Arguments:
         options = draw(rng)
-        alpha, scale, inner = scalars(options)
+        alpha, scale, inner = (options.get(name, 1.0) for name in ("alpha", "scale", "input_scale"))
         x = hard_inputs(rng, count, inner, 174.9)
         gradient = hard_gradients(rng, count, inner, alpha * scale * inner)
         return {"grad_output": gradient, "self_or_result": x, **options}

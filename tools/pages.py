@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -57,7 +58,7 @@ def index_page(operators: Iterable[Operator], zh: bool = False) -> str:
     label = say("aclnn or PyTorch name, words or part of a formula")
     field = f'<p><input class="filter" type="search" placeholder="{say("name, words, formula")}" aria-label="{label}" hidden> <output></output></p>'
     told = [
-        say("All functions that are here, with the name in C and in Python, PyTorch's of the same arguments, and the formula."),
+        say("All functions that are here: the name in C and in Python, PyTorch's operator of the same arguments with its function and module, and the formula."),
         say("Where PyTorch's has ≈, special values (NaN, infinities, -0) or what overflows may differ from the documents of aclnn."),
     ]  # fmt: skip
     table = _table([say("function"), "PyTorch", say("what it computes")], lines)
@@ -65,11 +66,43 @@ def index_page(operators: Iterable[Operator], zh: bool = False) -> str:
 
 
 def _peer(operator: Operator) -> str:
-    """PyTorch's operator of the same arguments: that which computes the very same, or else nearly."""
-    if operator.aten:
-        return f"`{operator.aten}`"
+    """PyTorch's operator of the same arguments, that which computes the very same or else nearly; then the function and the module that
+    users know, of a gradient too."""
     peer = getattr(operator, "peer", None)
-    return f"≈&nbsp;`{peer}`" if isinstance(peer, str) else ""
+    nearly = f"≈&nbsp;`{peer}`" if isinstance(peer, str) else ""
+    names = [f"`{operator.aten}`" if operator.aten else nearly]
+    stem = _FORMS.sub("", operator.python_name)
+    functions = _functions()
+    for name in (stem, _FUNCTIONS.get(stem, "")):
+        names += [f"`{shown}`" for shown in functions.get(name, ())]
+    return "<br>".join(filter(None, names))
+
+
+_FORMS = re.compile("^inplace_|(_target)?_(backward|grad)(_v2)?$|_v[23]$|_out$")
+_FUNCTIONS = {
+    "cross_entropy_loss": "cross_entropy", "nll_loss2d": "nll_loss", "log_sigmoid": "logsigmoid", "log_sigmoid_forward": "logsigmoid",
+}  # fmt: skip
+"""PyTorch's functions whose operators have other names."""
+
+
+@functools.cache
+def _functions() -> dict[str, list[str]]:
+    """The functions of PyTorch's modules, each as users call it, and the modules."""
+    try:
+        import torch
+    except ImportError:
+        return {}
+    found: dict[str, list[str]] = {}
+    for name, module in vars(torch.nn).items():
+        used = getattr(getattr(module, "forward", None), "__code__", None)
+        if (
+            used is not None
+            and used.co_names[:1] in (("F",), ("torch",))
+            and len(used.co_names) > 1
+        ):
+            place = used.co_names[0]
+            found.setdefault(used.co_names[1], [f"{place}.{used.co_names[1]}"]).append(f"nn.{name}")
+    return found
 
 
 _SIGNS = {"<=": "≤", ">=": "≥", "==": "=", "*": "·", "-": "\N{MINUS SIGN}", "sqrt": "√", "pi": "π"}

@@ -22,6 +22,7 @@ sys.path.insert(0, str(PROJECT))
 
 from openaclnn.explorer.chinese import UntranslatedError, missing  # noqa: E402
 from tools.pages import index_page, operator_page  # noqa: E402
+from tools.speed import tables_of  # noqa: E402
 
 ROOT_PAGES = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 FOLDERS = {"operators": False, "zh/operators": True}
@@ -33,6 +34,11 @@ CHINESE = {
     'title="Dark"': 'title="深色"', 'title="Light"': 'title="浅色"', 'title="As the system"': 'title="跟随系统"',
 }  # fmt: skip
 """What the theme says around a Chinese page."""
+
+TRANSLATED = {"quickstart.md": "zh/index.md"} | {
+    f"{name}.md": f"zh/{name}.md" for name in ("vendor-example", "testing", "sanitizer", "products", "faq")
+}  # fmt: skip
+"""Guides in both languages; operator pages all are."""
 
 NAMED = os.environ.get("SITE_OPERATORS", "").split()
 """The operators that have pages, by their Python names; without a word, all. Tests look at a few."""
@@ -103,11 +109,13 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
-    """Names in tables may break after an underscore or a point, so that tables of many columns fit."""
+    """Names in tables may break after an underscore or a point, so that tables of many columns fit. Code with arrows is a diagram, whose
+    lines do not wrap."""
 
     def breakable(cell: re.Match[str]) -> str:
         return re.sub(r"(?<=[a-z0-9])[_.](?=[a-z])", r"\g<0><wbr>", cell[0])
 
+    html = re.sub(r'<div class="highlight">(?=<pre>(?:(?!</pre>).)*(?:│|--&gt;))', '<div class="highlight diagram">', html, flags=re.S)  # fmt: skip
     return re.sub(r"(?<=>)[\w. ]+(?=</t[hd]>)", breakable, html)
 
 
@@ -126,9 +134,16 @@ def on_post_build(config: Any) -> None:
     index.with_suffix(".js").write_text(script, encoding="utf-8")
 
 
+def _other_language(place: str) -> str | None:
+    """Where a page stands in the other language, if it does."""
+    if "operators/" in place:
+        return place.removeprefix("zh/") if place.startswith("zh/") else f"zh/{place}"
+    return (TRANSLATED | {chinese: english for english, chinese in TRANSLATED.items()}).get(place)
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links to the pages of the project's root, and from them, lead to where these stand in the site. Pages that are one wide table have
-    the room of the list of their headings, too."""
+    """Tables that a page only names are made; links to the pages of the project's root, and from them, lead to where these stand in the site.
+    Pages that are one wide table have the room of the list of their headings, too."""
     place = page.file.src_uri
     if place.endswith("operators/index.md") or place.startswith("benchmarks-"):
         page.meta["hide"] = ["toc"]
@@ -142,5 +157,17 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         found = there.get(target) or target.removeprefix("docs/")
         return f"]({posixpath.relpath(found, posixpath.dirname(place) or '.')}"
 
-    turned_links = re.sub(r"\]\(([^)#:]+\.md)", turned, markdown)
+    tables = re.sub(
+        r"^<!-- table: (.*) -->$", lambda named: tables_of(named[1]), markdown, flags=re.M
+    )
+    nested = re.sub(
+        r"^ {2,3}(?=- )", "    ", tables, flags=re.M
+    )  # MkDocs wants four spaces, forges fewer
+    turned_links = re.sub(r"\]\(([^)#:]+\.md)", turned, nested)
+    if other := _other_language(place):
+        name = "English" if place.startswith("zh/") else "中文"
+        link = (
+            f"[{name}]({posixpath.relpath(other, posixpath.dirname(place) or '.')}){{ .language }}"
+        )
+        turned_links = f"{link}\n\n{turned_links}"
     return turned_links.replace(f"*{WHICH}*", f"[{WHICH}](operators/index.md)")

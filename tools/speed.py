@@ -1,5 +1,6 @@
-"""The tables of docs/benchmarks.md: speed on large problems from the benchmark's results, each row with the filter that makes it, and what
-small calls cost, from the file of calls that change."""
+"""Tables of speed from the files of cases in docs/, which `openaclnn bench --csv` writes: that of large problems, each row with the filter
+that makes it, stands in docs/benchmarks.md; `tables_of` makes those that the site alone shows. The picture of speed is
+drawn from the same file: `python -m tools.speed`."""
 
 from __future__ import annotations
 
@@ -8,10 +9,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from openaclnn.bench.tables import merged, same_kind
+from openaclnn.bench.plots import pictures
+from openaclnn.bench.regimes import REGIMES
+from openaclnn.bench.tables import Table, first_engine, ranges, same_kind, short_tables
 from openaclnn.bench.timing import Row
+from openaclnn.engines.dispatch import ENGINES
 
-__all__ = ["CALLS", "ROWS", "calls_table", "speed_table"]
+__all__ = [
+    "CALLS",
+    "LARGE",
+    "ROWS",
+    "calls_table",
+    "picture",
+    "results_of",
+    "speed_table",
+    "tables_of",
+]
 
 ROWS = (
     ("ELU backward, from the input", "elu_backward input bandwidth"),
@@ -28,7 +41,9 @@ ROWS = (
 )
 """What a row is called, and the filter."""
 
-CALLS = Path(__file__).parent.parent / "docs" / "benchmarks-calls.csv"
+_DOCS = Path(__file__).parent.parent / "docs"
+LARGE, CALLS = _DOCS / "benchmarks-large.csv", _DOCS / "benchmarks-calls.csv"
+PICTURE = _DOCS / "pictures" / "benchmark.png"
 KIND = "same"
 """The kind of calls that the table shows, those that do not change; the file has all."""
 WAYS = {"arrays": "NumPy arrays", "tensors": "PyTorch's tensors", "torch": "PyTorch itself"}
@@ -36,9 +51,100 @@ WAYS = {"arrays": "NumPy arrays", "tensors": "PyTorch's tensors", "torch": "PyTo
 _DTYPES = {"FLOAT": "F32", "BFLOAT16": "BF16", "FLOAT16": "F16"}
 
 
+def results_of(path: Path) -> list[dict[str, Any]]:
+    """The results of a file of cases, as the benchmark's JSON file has them: one for each machine."""
+    families = {
+        each.name: each.family or each.name
+        for device in REGIMES.values()
+        for regimes in device.values()
+        for each in regimes
+    }
+    machines: dict[
+        str, dict[tuple[Any, ...], Row]
+    ] = {}  # of a case that was timed again the last run
+    for line in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+        engine = line["contender"].removesuffix(" out=")
+        row: Row = {name: line[name] for name in ("operator", "variant", "regime", "layout", "dtype", "team", "contender", "status", "note")}  # fmt: skip
+        row |= {name: float(line[name]) if line[name] else None for name in ("of_copy", "of_round")}
+        row |= {
+            "family": families.get(line["regime"], line["regime"]), "engine": engine, "ours": engine in ENGINES,
+            "threads": int(line["threads"]) if line["threads"] else None, "disturbed": line["disturbed"] == "True",
+            "shape": [int(size) for size in line["shape"].split("x")] if line["shape"] else [],
+            "ratios": {name[2:]: float(text) for name, text in line.items() if name.startswith("x ") and text},
+        }  # fmt: skip
+        row |= {"median_us": float(line["median_us"])} if line["median_us"] else {}
+        key = tuple(row[name] for name in ("operator", "variant", "regime", "threads", "dtype", "contender"))  # fmt: skip
+        machines.setdefault(line["machine"], {})[key] = row
+    found = []
+    for name, cases in machines.items():
+        rows = list(cases.values())
+        cores = max(row["threads"] or 0 for row in rows)
+        machine = {"cpu": name, "cores": cores} if cores else {"cpu": "", "cores": 0, "gpu": name}
+        found.append({"machine": machine, "mode": "beside PyTorch", "rows": rows})
+    return found
+
+
+def picture() -> bytes:
+    """How many times as fast as PyTorch, on the first machine, as PNG."""
+    results = results_of(LARGE)[0]
+    rows = [row | {"of_copy": None} for row in results["rows"] if row["family"] in ("middle", "large", "odd")]  # fmt: skip
+    return pictures(results | {"rows": rows})["ratios"]
+
+
+def tables_of(name: str) -> str:
+    """The tables of a page that its file only names: of large problems on the cores or the GPU, of elementwise operators, of calls that
+    change, or a CSV file as it is."""
+    if name.endswith(".csv"):
+        headings, *lines = csv.reader((_DOCS / name).read_text(encoding="utf-8").splitlines())
+        return _table(headings, lines)
+    if name == "small calls":
+        return calls_table(CALLS.read_text(encoding="utf-8"))
+    what, _, number = name.partition(" ")
+    if what == "elementwise":
+        return _elementwise()
+    if what == "calls":
+        return _calls(int(number)).markdown()
+    rows = [row for row in results_of(LARGE)[int(number)]["rows"] if row["regime"] != "override"]
+    return "\n".join(f"### {each.title}\n\n{each.markdown()}" for each in short_tables(rows))
+
+
+def _elementwise() -> str:
+    """A line for each operator: the worst of its variants on each machine, of a copy and beside PyTorch, FLOAT / BFLOAT16."""
+    lines: dict[str, list[str]] = {}
+    headings = ["operator"]
+    for results in results_of(_DOCS / "benchmarks-elementwise.csv"):
+        machine = results["machine"]
+        headings += [f"{machine.get('gpu') or machine['cpu']}: of copy", "x torch"]
+        worst: dict[str, dict[str, dict[str, float]]] = {}
+        for row in first_engine(results["rows"]):
+            cells = worst.setdefault(row["operator"], {"copy": {}, "torch": {}})
+            for kind, value in (("copy", row["of_copy"]), ("torch", same_kind(row))):
+                if value is not None and row["dtype"] in ("FLOAT", "BFLOAT16"):
+                    cells[kind][row["dtype"]] = min(value, cells[kind].get(row["dtype"], value))
+        for operator, cells in worst.items():
+            lines.setdefault(operator, [f"`{operator}`"]).extend(
+                " / ".join(f"{cells[kind][dtype]:.2f}" for dtype in ("FLOAT", "BFLOAT16") if dtype in cells[kind])
+                for kind in ("copy", "torch")
+            )  # fmt: skip
+    return _table(headings, lines.values())
+
+
+def _calls(number: int) -> Table:
+    """The ranges over the operators on a machine; columns that no operator has are left out."""
+    lines = list(csv.DictReader(CALLS.read_text(encoding="utf-8").splitlines()))
+    machine = list(dict.fromkeys(line["machine"] for line in lines))[number]
+    own = [line for line in lines if line["machine"] == machine]
+    for line in own:
+        line |= {way: line[way] or line[f"{way} two-phase"] for way in ("arrays", "tensors")}
+    names = [name for name in own[0] if name != "machine" and "two-phase" not in name and any(line[name] for line in own)]  # fmt: skip
+    left = ("operator", "calls", "dtype", "engine")
+    whole = Table("", names, len(left), [[line[name] for name in names] for line in own])
+    return ranges(whole, "calls", "operators")
+
+
 def speed_table(reports: Iterable[dict[str, Any]]) -> str:
-    """Markdown: for each CPU and number of threads PyTorch's time over ours, for each GPU what part of a copy too."""
-    columns = [column for results in merged(reports) for column in _columns(results)]
+    """Markdown: for each CPU PyTorch's time over ours, for each GPU what part of a copy too."""
+    columns = [column for results in reports for column in _columns(results)]
     lines = [
         [title, f"`{only}`", *(cells.get(only, "-") for _, cells in columns)]
         for title, only in ROWS
@@ -54,16 +160,15 @@ def _table(headings: list[str], lines: Iterable[list[str]]) -> str:
 def _columns(results: dict[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
     """Headings with cells by filter, of the calls into `out=`."""
     machine = results["machine"]
-    into = [row for row in results["rows"] if row["contender"] == f"{row['engine']} out=" and "median_us" in row]  # fmt: skip
+    into = [row for row in results["rows"] if row["ours"] and row["contender"].endswith(" out=") and "median_us" in row]  # fmt: skip
     if "gpu" in machine:
         told = [row for row in into if row["dtype"] != "FLOAT16"]
         yield _column(f"{machine['gpu']}, of a copy", told, [row["of_copy"] for row in told], 2)
         yield _column(f"{machine['gpu']}, times PyTorch", told, [*map(same_kind, told)], 1)
         return
-    for count in dict.fromkeys(row["threads"] for row in into):
-        own = [row for row in into if row["threads"] == count and row["engine"] == "cpu"]
-        heading = f"{machine['cpu']}, {count} thread{'s' * (count > 1)}, times PyTorch"
-        yield _column(heading, own, [*map(same_kind, own)], 1)
+    count = max(row["threads"] for row in into)
+    own = [row for row in into if row["threads"] == count and row["engine"] == "cpu"]
+    yield _column(f"{machine['cpu']}, {count} threads, times PyTorch", own, [*map(same_kind, own)], 1)  # fmt: skip
 
 
 def _column(
@@ -99,3 +204,7 @@ def calls_table(sheet: str) -> str:
         for operator, told in cells.items()
     ]
     return _table(["small calls, FLOAT", *headings], lines)
+
+
+if __name__ == "__main__":
+    PICTURE.write_bytes(picture())

@@ -1,21 +1,18 @@
 """The tables of the documentation that are made: the operators in README.md, what is supported where in docs/products.md, which of PyTorch's operators
 are replaced in docs/pytorch.md, and speed in docs/benchmarks.md.
 
-`python -m tools.tables` writes the first three from the declarations and that of small calls from its file in docs/, and a test keeps
-them fresh; given files of the benchmark's results, `python -m tools.tables RESULTS.json ...` writes that of large problems too.
+`python -m tools.tables` writes the first three from the declarations and that of large problems from its file of cases in docs/, and a test keeps
+them fresh.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from openaclnn.core.products import PRODUCTS
 from openaclnn.operators import grouped, registry, support_table
-from tools.speed import CALLS, calls_table, speed_table
+from tools.speed import LARGE, results_of, speed_table
 
 __all__ = ["README", "SPEED", "SUPPORT", "written"]
 
@@ -28,23 +25,18 @@ INTERFACE = 460
 """The `aclnn` functions of the whole interface, roughly."""
 
 
-def written(results: Sequence[Path] = ()) -> dict[Path, str]:
-    """The pages with their tables as they are to be now; large problems only where there are results of them."""
+def written() -> dict[Path, str]:
+    """The pages with their tables as they are to be now."""
     tables = {
         "operators": (README, operators_table()),
         "support": (SUPPORT, products_table()),
         "replaced operators": (TORCH, replaced_table()),
-        "small calls": (SPEED, calls_table(CALLS.read_text(encoding="utf-8"))),
+        "large problems": (SPEED, speed_table(results_of(LARGE))),
     }
-    if results:
-        reports = [json.loads(path.read_text(encoding="utf-8")) for path in results]
-        tables["large problems"] = (SPEED, speed_table(reports))
     pages: dict[Path, str] = {}
     for name, (path, table) in tables.items():
         page = pages.get(path) or path.read_text(encoding="utf-8")
         begin, end = f"<!-- {name}: written by `make format` -->\n", f"<!-- end of {name} -->\n"
-        if name == "large problems":
-            begin = begin.replace("make format", "python -m tools.tables RESULTS.json ...")
         before, _, rest = page.partition(begin)
         _, found, after = rest.partition(end)
         if not found:
@@ -100,9 +92,11 @@ def replaced_table() -> str:
     for (devices, how), names in rows.items():
         lines.append(f"| {', '.join(f'`{own}`' for own in names)} | {devices} | {how} |")
     lines += ["", "| what stays PyTorch's | why |", "|---|---|"]
+    reasons: dict[str, list[str]] = {}
     for several, reason in UNSERVED.items():
         told = re.sub(r"[a-z_]{3,}(?=,|$| by)", lambda found: f"`{found[0]}`", several)
-        lines.append(f"| {told} | {reason} |")
+        reasons.setdefault(reason, []).append(told)
+    lines += [f"| {', '.join(told)} | {reason} |" for reason, told in reasons.items()]
     return "\n".join(lines)
 
 
@@ -110,5 +104,5 @@ _FORMS = re.compile(r"^Inplace|(Target)?Backward(V2)?$|Grad$")
 
 
 if __name__ == "__main__":
-    for path, text in written([Path(name) for name in sys.argv[1:]]).items():
+    for path, text in written().items():
         path.write_text(text, encoding="utf-8")

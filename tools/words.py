@@ -1,4 +1,4 @@
-"""How exact the words of formulas are: `python -m tools.words --markdown docs/numerics.md tools/numerics_rules.md`
+"""How exact the words of formulas are: `python -m tools.words --markdown docs/numerics.md`
 measures and writes their section.
 
 FLOAT16 and BFLOAT16 in full; of FLOAT every 997th number, all signs, subnormal numbers, infinities and NaN included, and all

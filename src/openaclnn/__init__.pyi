@@ -73,6 +73,16 @@ def elu(
 ) -> Any:
     """The exponential linear unit."""
 
+def inplace_elu(
+    self_ref: Any,
+    *,
+    alpha: Number = 1.0,
+    scale: Number = 1.0,
+    input_scale: Number = 1.0,
+    product: str | None = None,
+) -> Any:
+    """The exponential linear unit, written over its input."""
+
 def elu_backward(
     grad_output: ArrayLike,
     self_or_result: ArrayLike,
@@ -85,16 +95,6 @@ def elu_backward(
     product: str | None = None,
 ) -> Any:
     """Gradient of the ELU activation with respect to its input."""
-
-def inplace_elu(
-    self_ref: Any,
-    *,
-    alpha: Number = 1.0,
-    scale: Number = 1.0,
-    input_scale: Number = 1.0,
-    product: str | None = None,
-) -> Any:
-    """The exponential linear unit, written over its input."""
 
 def l1_loss(
     self: ArrayLike,
@@ -117,6 +117,29 @@ def l1_loss_backward(
 ) -> Any:
     """Gradient of the mean absolute error with respect to the predictions."""
 
+def smooth_l1_loss(
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    beta: float = 1.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """The smooth L1 (Huber-like) loss: of each element, their mean or their sum."""
+
+def smooth_l1_loss_backward(
+    grad_out: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    beta: float = 1.0,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the smooth L1 (Huber-like) loss with respect to the predictions."""
+
 class NLLLossResult(NamedTuple):
     out: Any
     total_weight: Any
@@ -132,6 +155,20 @@ def nll_loss(
     product: str | None = None,
 ) -> NLLLossResult:
     """The negative log-likelihood loss: of each row, their mean or their sum; and the total weight."""
+
+def nll_loss_backward(
+    grad_output: ArrayLike,
+    self: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike,
+    *,
+    reduction: str | int = 'mean',
+    ignore_index: int = -100,
+    total_weight: ArrayLike | None = None,
+    out: Any = None,
+    product: str | None = None,
+) -> Any:
+    """Gradient of the negative log-likelihood loss with respect to the log-probabilities."""
 
 class NLLLoss2dResult(NamedTuple):
     out: Any
@@ -162,43 +199,6 @@ def nll_loss2d_backward(
     product: str | None = None,
 ) -> Any:
     """Gradient of the per-pixel negative log-likelihood loss with respect to the log-probabilities."""
-
-def nll_loss_backward(
-    grad_output: ArrayLike,
-    self: ArrayLike,
-    target: ArrayLike,
-    weight: ArrayLike,
-    *,
-    reduction: str | int = 'mean',
-    ignore_index: int = -100,
-    total_weight: ArrayLike | None = None,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """Gradient of the negative log-likelihood loss with respect to the log-probabilities."""
-
-def smooth_l1_loss(
-    self: ArrayLike,
-    target: ArrayLike,
-    *,
-    reduction: str | int = 'mean',
-    beta: float = 1.0,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """The smooth L1 (Huber-like) loss: of each element, their mean or their sum."""
-
-def smooth_l1_loss_backward(
-    grad_out: ArrayLike,
-    self: ArrayLike,
-    target: ArrayLike,
-    *,
-    reduction: str | int = 'mean',
-    beta: float = 1.0,
-    out: Any = None,
-    product: str | None = None,
-) -> Any:
-    """Gradient of the smooth L1 (Huber-like) loss with respect to the predictions."""
 
 class SoftmaxCrossEntropyWithLogitsResult(NamedTuple):
     loss: Any

@@ -76,6 +76,19 @@ def aclnnElu(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnInplaceEluGetWorkspaceSize(
+    selfRef: Any,
+    alpha: Any,
+    scale: Any,
+    inputScale: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnInplaceElu(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnEluBackwardGetWorkspaceSize(
     gradOutput: Any,
     alpha: Any,
@@ -89,19 +102,6 @@ def aclnnEluBackwardGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnEluBackward(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnInplaceEluGetWorkspaceSize(
-    selfRef: Any,
-    alpha: Any,
-    scale: Any,
-    inputScale: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnInplaceElu(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
@@ -132,6 +132,35 @@ def aclnnL1LossBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
+def aclnnSmoothL1LossGetWorkspaceSize(
+    self: Any,
+    target: Any,
+    reduction: Any,
+    beta: Any,
+    result: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSmoothL1Loss(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSmoothL1LossBackwardGetWorkspaceSize(
+    gradOut: Any,
+    self: Any,
+    target: Any,
+    reduction: Any,
+    beta: Any,
+    gradInput: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSmoothL1LossBackward(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
 def aclnnNLLLossGetWorkspaceSize(
     self: Any,
     target: Any,
@@ -145,6 +174,23 @@ def aclnnNLLLossGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnNLLLoss(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnNLLLossBackwardGetWorkspaceSize(
+    gradOutput: Any,
+    self: Any,
+    target: Any,
+    weight: Any,
+    reduction: Any,
+    ignoreIndex: Any,
+    totalWeight: Any,
+    out: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnNLLLossBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
@@ -178,52 +224,6 @@ def aclnnNLLLoss2dBackwardGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnNLLLoss2dBackward(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnNLLLossBackwardGetWorkspaceSize(
-    gradOutput: Any,
-    self: Any,
-    target: Any,
-    weight: Any,
-    reduction: Any,
-    ignoreIndex: Any,
-    totalWeight: Any,
-    out: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnNLLLossBackward(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnSmoothL1LossGetWorkspaceSize(
-    self: Any,
-    target: Any,
-    reduction: Any,
-    beta: Any,
-    result: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnSmoothL1Loss(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
-def aclnnSmoothL1LossBackwardGetWorkspaceSize(
-    gradOut: Any,
-    self: Any,
-    target: Any,
-    reduction: Any,
-    beta: Any,
-    gradInput: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnSmoothL1LossBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 

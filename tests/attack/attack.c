@@ -2,7 +2,9 @@
  * one thread (with forks and signals) and then by eight. Everything must return a documented status; calls that are
  * sound must be right. attack_table.h is written by table.py.
  *
- *     attack SEED STEPS [FORKS] */
+ *     attack SEED STEPS [FORKS]
+ *
+ * With ATTACK_INPUT it is a library: what is drawn comes from bytes that a fuzzer wrote (tests/faults/surface.py). */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -32,6 +34,9 @@ typedef struct {
     char results[8][64];
     unsigned next;
     long right, called;
+#ifdef ATTACK_INPUT
+    const uint8_t *data, *end;
+#endif
 } Draw;
 
 typedef struct {
@@ -41,6 +46,13 @@ typedef struct {
 } Function;
 
 static uint64_t draw(Draw *d) {
+#ifdef ATTACK_INPUT
+    if (d->end - d->data < 2) return 0;
+    uint64_t number = d->data[0] | (uint64_t)d->data[1] << 8;
+    d->data += 2;
+    if (number < 0xE000) return number;
+    d->state = number; /* few are large */
+#endif
     d->state += 0x9E3779B97F4A7C15u;
     uint64_t z = d->state;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -152,11 +164,18 @@ static void keep_memory(Draw *d, void *address, int is_host) {
 #include "attack_table.h"
 
 static int beside_others;
+#ifdef ATTACK_INPUT
+static char told[2048];
+#endif
 
 static void fault(const char *what, const char *name, long long status) {
     const char *message = aclGetRecentErrMsg();
+#ifdef ATTACK_INPUT
+    snprintf(told, sizeof told, "%s: %s: %lld: %s\n", what, name, status, message ? message : "");
+#else
     fprintf(stderr, "%s: %s: %lld: %s\n", what, name, status, message ? message : "");
     exit(1);
+#endif
 }
 
 static void step(Draw *d) {
@@ -207,6 +226,9 @@ static void sound(Draw *d) {
     }
 }
 
+#ifdef ATTACK_INPUT
+#include "input.h"
+#else
 static void steps(Draw *d, long count) {
     for (long i = 0; i < count; i++) {
         if (draw(d) % 12 == 0) aclrtSetDevice(0);
@@ -283,3 +305,4 @@ int main(int arguments, char **values) {
     printf("calls=%ld\tright=%ld\tsignals=%d\n", called, right, (int)signals);
     return 0;
 }
+#endif

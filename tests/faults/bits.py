@@ -3,14 +3,17 @@ alone and beside other work. What to run comes from the declarations' workloads.
 
 python -m faults bits                              the complete grid on this machine's CPU
 python -m faults bits --device cuda                repeats on a GPU
+python -m faults bits --device interpreter         kernels of the GPU, their programs in any order
 python -m faults bits --operator elu --lanes 16    a part of it
+python -m faults bits --shard 3/16                 every 16th operator, from the fourth on
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import threading
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -31,6 +34,9 @@ REPEATS = 1000
 SMALL = {"elementwise": (37, 11), "rows": (5, 37), "pixels": (2, 5, 3, 7)}
 LARGE = {"elementwise": (300_001,), "rows": (257, 1031), "pixels": (3, 21, 45, 43)}
 """Shapes that one thread computes, and that many share."""
+INTERPRETED = {"elementwise": (40_001,), "rows": (67, 131), "pixels": (2, 5, 37, 19)}
+"""Shapes of several programs a kernel, not so large that Triton's interpreter takes long."""
+ORDERS = 4
 
 
 class Problem(NamedTuple):
@@ -75,23 +81,17 @@ def digest(result: Any) -> tuple[bytes, ...]:
 
 @contextlib.contextmanager
 def load(count: int) -> Iterator[None]:
-    """Other threads that compute all the time."""
-    stop = threading.Event()
-
-    def burn() -> None:
-        array = np.linspace(0, 1, 200_000)
-        while not stop.is_set():
-            np.exp(array).sum()
-
-    threads = [threading.Thread(target=burn) for _ in range(count)]
-    for thread in threads:
-        thread.start()
+    """Other processes that compute all the time."""
+    burning = [
+        subprocess.Popen([sys.executable, "-c", "while True: sum(range(10**6))"])
+        for _ in range(count)
+    ]
     try:
         yield
     finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
+        for process in burning:
+            process.kill()
+            process.wait()
 
 
 class Grid:
@@ -138,7 +138,7 @@ class Grid:
                     for _ in range(repeats // 2):
                         self.compare(kind, "small", problem)
                 for problem in made["large"]:
-                    for _ in range(max(repeats // 200, 1)):
+                    for _ in range(max(repeats // 20, 1)):
                         self.compare(kind, "large", problem)
 
 
@@ -178,6 +178,35 @@ def on_gpu(made: list[Problem], repeats: int, end: float) -> tuple[int, Counter[
     return runs, differing
 
 
+def in_any_order(made: list[Problem]) -> tuple[str, Counter[str]]:
+    """Triton's interpreter runs the programs of each kernel forwards, backwards and shuffled."""
+    import interpreted
+
+    builder = interpreted.interpreter.InterpreterBuilder
+    forwards, places, programs = builder.set_grid_idx, {}, Counter[int]()
+
+    def set_grid_idx(self: Any, x: int, y: int, z: int) -> None:
+        count, place = np.prod(self.grid_dim), np.ravel_multi_index((x, y, z), self.grid_dim)
+        if place == 0:
+            programs[int(count)] += 1
+            places[0] = rng.permutation(count) if order > 1 else np.arange(count)[::-1]
+        forwards(self, *map(int, np.unravel_index(places[0][place], self.grid_dim)))
+
+    differing, runs = Counter[str](), 0
+    rng = np.random.default_rng(9)
+    with openaclnn.use_engine("interpreted"), np.errstate(all="ignore"):
+        for problem in made:
+            builder.set_grid_idx = forwards
+            expected = digest(problem.call())
+            builder.set_grid_idx = set_grid_idx
+            for order in range(1, ORDERS):
+                runs += 1
+                differing[f"{problem}: order {order}"] += digest(problem.call()) != expected
+    several = sum(times for count, times in programs.items() if count > 1)
+    told = f"{runs} runs in other orders, {several} launches of several programs, {max(programs)} at most"
+    return told, +differing
+
+
 def _moved(torch: Any, value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return value
@@ -188,8 +217,9 @@ def _moved(torch: Any, value: Any) -> Any:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="faults bits")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--device", choices=("cpu", "cuda", "interpreter"), default="cpu")
     parser.add_argument("--operator", action="append")
+    parser.add_argument("--shard", default="0/1", help="every N-th operator, from the I-th on")
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--lanes", type=int, action="append")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of repeats on a GPU")
@@ -200,6 +230,8 @@ def main(arguments: list[str]) -> int:
         for own in openaclnn.registry()
         if not given.operator or own.python_name in given.operator
     ]
+    first, step = map(int, given.shard.split("/"))
+    operators = operators[first::step]
     start = time.monotonic()
     small, large = (
         [
@@ -207,9 +239,11 @@ def main(arguments: list[str]) -> int:
             for own in problems(shapes, operators)
             if not given.first or own.variant == next(iter(own.operator.workloads.VARIANTS))
         ]
-        for shapes in (SMALL, LARGE)
+        for shapes in (INTERPRETED if given.device == "interpreter" else SMALL, LARGE)
     )
-    if given.device == "cuda":
+    if given.device == "interpreter":
+        told, differing = in_any_order(small)
+    elif given.device == "cuda":
         runs, differing = on_gpu(small, given.repeats, start + given.seconds)
         told = f"{runs} repeats, {runs // given.repeats} problems"
     else:

@@ -1,6 +1,6 @@
 """A fuzzer that coverage guides: inputs that reach lines or orders of lines which none before them reached are kept, and changed further.
 
-Targets are the readers of files (`targets.py`) and programs over the runtime and the two-phase interface (`programs.py`). An input is good if it is
+Targets are the readers of files (`targets.py`), programs over the runtime and the two-phase interface (`programs.py`), and the C functions (`surface.py`). An input is good if it is
 read, or refused with the exception that is promised; anything else, or one that takes seconds, is a finding.
 """
 
@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -48,7 +49,7 @@ def _slow(*_: Any) -> None:
 
 @dataclass
 class Target:
-    """What reads an input: `read(data)`; `refusals` are what it may raise, `traced` the folders whose lines count."""
+    """What reads an input: `read(data)`; `refusals` are what it may raise, `traced` the folders (or code without a file) whose lines count."""
 
     name: str
     seeds: list[bytes]
@@ -56,6 +57,7 @@ class Target:
     refusals: tuple[type[BaseException], ...]
     traced: tuple[str, ...]
     words: tuple[bytes, ...] = ()
+    edges: Callable[[], list[int]] = list  # of C code, that the last input reached
 
 
 @dataclass
@@ -83,7 +85,9 @@ class Fuzzer:
     made: int = 0  # calls beyond one an input, where an input is a program of many
 
     def __post_init__(self) -> None:
-        self.folders = tuple(f"{PACKAGE}/{name}" for name in self.target.traced)
+        self.folders = tuple(
+            name if name[0] == "<" else f"{PACKAGE}/{name}" for name in self.target.traced
+        )
         self.known: dict[Any, bool] = {}
 
     def run(self, calls: int, end: float = float("inf")) -> Iterator[Finding]:
@@ -120,6 +124,7 @@ class Fuzzer:
             told = traceback.format_exc()
         finally:
             signal.alarm(0)
+        fresh |= {("C", 0, edge) for edge in self.target.edges()}
         if not fresh <= self.reached:
             self.reached |= fresh
             self.corpus.append(data)
@@ -234,7 +239,8 @@ class Fuzzer:
 
 
 def main(arguments: list[str]) -> int:
-    from faults.targets import all_targets
+    from faults.surface import covered_libraries
+    from faults.targets import all_targets, c_functions
 
     parser = argparse.ArgumentParser(prog="faults fuzz")
     parser.add_argument(
@@ -244,7 +250,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--target", action="append")
     given = parser.parse_args(arguments)
-    targets = [own for own in all_targets() if not given.target or own.name in given.target]
+    folder = Path(tempfile.gettempdir(), f"openaclnn-covered-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    targets = [*all_targets(), c_functions(covered_libraries(folder), folder)]
+    targets = [own for own in targets if not given.target or own.name in given.target]
     share = given.calls // len(targets)
     findings, total = 0, 0
     for target in targets:
@@ -262,7 +271,7 @@ def main(arguments: list[str]) -> int:
         total += fuzzer.calls + fuzzer.made
         print(
             f"{target.name}: {fuzzer.calls} inputs, {fuzzer.calls + fuzzer.made} calls, {fuzzer.refused} refused, {len(fuzzer.corpus)} kept, "
-            f"{len(fuzzer.reached)} steps reached, {time.monotonic() - start:.0f} s",
+            f"{len(fuzzer.reached)} steps reached, {sum(own[0] == 'C' for own in fuzzer.reached)} of them in C, {time.monotonic() - start:.0f} s",
             flush=True,
         )
     print(f"fuzz: seed {given.seed}, {total} calls, {findings} findings", flush=True)

@@ -308,7 +308,7 @@ class Kept(Scene):
         for path in place.glob("*.o"):
             if cache._read(path) is None:
                 raise Refused(f"{path.name} is damaged", 0)
-        left = {path.suffix for path in place.glob("*")} - {".o", ".names", ".part"}
+        left = {path.suffix for path in place.glob("*")} - {".o", ".names", ".sources", ".part"}
         if left:
             raise Refused(f"files {left}", 0)
 

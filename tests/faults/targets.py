@@ -15,6 +15,8 @@ import numpy as np
 
 from faults.fuzz import Target, shared_folder
 from faults.programs import WORDS, run_program
+from faults.surface import Surface
+from openaclnn.capi.build import Installation
 from openaclnn.runtime import AclFailure, config
 from openaclnn.testing import read_cases
 from openaclnn.testing.data.drawing import Recipe
@@ -22,7 +24,7 @@ from openaclnn.testing.data.manifest import MANIFEST, expected_of, read_manifest
 from openaclnn.testing.extras import MissingLibraryError
 from openaclnn.testing.files import FileError, read_array, split_name, write_array
 
-__all__ = ["all_targets"]
+__all__ = ["all_targets", "c_functions"]
 
 REFUSED = (FileError, MissingLibraryError)
 READERS = ("testing/", "core/dtypes")
@@ -179,6 +181,14 @@ def all_targets() -> list[Target]:
         )
     )
     return made
+
+
+def c_functions(found: Installation, folder: Path) -> Target:
+    """Programs that call what libraries export."""
+    surface, rng = Surface(found, folder), np.random.default_rng(3)
+    seeds = [bytes(range(256)) * 2, *(rng.bytes(2048) for _ in range(4))]
+    traced = ("runtime/", "calls/", "capi/", "<acl")
+    return Target("C functions", seeds, surface.run, (), traced, edges=surface.edges)
 
 
 _folders: list[Any] = []

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,15 +28,25 @@ from openaclnn.core.dtypes import DType
 from openaclnn.operators.activations import Activation
 from openaclnn.operators.losses import Loss
 
-__all__ = ["cases_of", "data_of", "few_to_compile"]
+__all__ = ["EVERYTHING", "cases_of", "data_of", "few_to_compile"]
+
+EVERYTHING = bool(os.environ.get("OPENACLNN_TEST_ALL"))
+"""Whether tests try every case where otherwise some stand for the others, in turns: `make test-all`."""
 
 
 def data_of(operator: Operator) -> Any:
-    """The operator's module, or what its family makes of its declaration."""
+    """The operator's module, what has its Python name in that of its declaration, or what its family makes of its declaration."""
+    name = operator.python_name
+    if name in _OF_MODULES:
+        module = importlib.import_module(f"{__name__}.{name}")
+        return getattr(module, name, module)
     if isinstance(operator, Activation):
         return _data_of_activation(operator)
     module = importlib.import_module(f"{__name__}.{operator.home.rpartition('.')[2]}")
-    return getattr(module, operator.python_name, module)
+    return getattr(module, name, module)
+
+
+_OF_MODULES = frozenset(path.stem for path in Path(__file__).parent.glob("*.py"))
 
 
 @functools.cache
@@ -53,4 +65,4 @@ def cases_of(
 
 def few_to_compile(cases: list[dict[str, Any]], turn: int) -> list[dict[str, Any]]:
     """Every third case, others at other turns: kernels take up to a second each to compile, most of what a first run takes."""
-    return cases[turn % 3 :: 3] if len(cases) > 2 else cases
+    return cases[turn % 3 :: 3] if len(cases) > 2 and not EVERYTHING else cases

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT32, INT64, DType
-from openaclnn.operators.workloads.nll_loss_backward import with_gradient
+from openaclnn.operators.workloads.likelihood import with_gradient
 from workloads.likelihood import loss_cases, single_rows
 from workloads.mistakes import INVALID, POINTERS, Mistake, nulls, t
 

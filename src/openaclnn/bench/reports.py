@@ -6,6 +6,7 @@ import base64
 import csv
 import html
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -112,6 +113,7 @@ def report_page(reports: Iterable[dict[str, Any]], drawn: Sequence[dict[str, byt
     for section in sections(reports):
         text = render(section.text).replace("<table>", '<div class="wide" tabindex="0"><table>')
         text = text.replace("</table>", "</table></div>")
+        text = re.sub(r"(?<=<th)[^<]+", lambda found: found[0].replace("_", "_<wbr>"), text)
         if section.level == 1:
             text = f"<details><summary>How to read the numbers</summary>\n{text}</details>\n"
         parts.append(f"<h{section.level}>{html.escape(section.title)}</h{section.level}>\n{text}")
@@ -122,7 +124,7 @@ def report_page(reports: Iterable[dict[str, Any]], drawn: Sequence[dict[str, byt
 
 def _image(name: str, data: bytes) -> str:
     inside = base64.b64encode(data).decode("ascii")
-    return f'<p><img alt="{html.escape(name)}" src="data:image/png;base64,{inside}"></p>'
+    return f'<div class="wide" tabindex="0"><img alt="{html.escape(name)}" src="data:image/png;base64,{inside}"></div>'
 
 
 _ABOUT = (

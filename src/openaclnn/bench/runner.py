@@ -150,7 +150,8 @@ def estimate(settings: Settings) -> str:
     """How many cases the settings ask for, and how long they take, as a line."""
     chosen = choose(settings)
     count, rounds, teams = sum(map(len, chosen.values())), settings.rounds / Settings.rounds, max(len(settings.threads), 1)  # fmt: skip
-    seconds = sum(SECONDS[section] * len(cases) for section, cases in chosen.items()) * rounds * teams  # fmt: skip
+    # The start takes some seconds, and half of a case is drawing its data and checking results.
+    seconds = 2 + sum(SECONDS[section] * len(cases) for section, cases in chosen.items()) * teams * (1 + rounds) / 2  # fmt: skip
     told = f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
     return f"{count} case{'' if count == 1 else 's'}: about {told}"
 

@@ -367,9 +367,10 @@ def _override_fault(name: str, override: Any, arguments: Sequence[Any], torch: A
         return f"PyTorch's served: {'; '.join(count.reasons)}"
     theirs = _results(override, arguments, torch)
     wide = [
-        value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        value.double() if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else torch.float64 if isinstance(value, torch.dtype) else value
         for value in arguments
-    ]
+    ]  # fmt: skip
     results = list(zip(ours, theirs, _results(override, wide, torch), strict=True))
     reduction = override.signature.kinds.find(REDUCTION)
     # What is beside losses that nobody adds up PyTorch may leave as it was allocated.

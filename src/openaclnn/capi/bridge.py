@@ -23,7 +23,7 @@ from openaclnn.operators import find_operator, registry
 from openaclnn.runtime import context as contexts
 from openaclnn.runtime.errors import AclFailure, refuse, report
 
-__all__ = ["Connection", "connect", "connections", "on_connect"]
+__all__ = ["Connection", "call_last", "connect", "connections", "on_connect"]
 
 _LARGEST_COUNT = 1 << 16
 _LARGEST_TEXT = 4096
@@ -227,6 +227,14 @@ connections: dict[str, Connection] = {}
 on_connect: list[Callable[[], None]] = []
 """Called when it is there."""
 
+_last_calls: list[Callable[[Callable[[], None]], None]] = []
+
+
+def call_last(function: Callable[[], None]) -> None:
+    """Have the core library call a function at the very end of the process, which in a C program Python's end does not come before."""
+    for tell in _last_calls:
+        tell(function)
+
 
 def connect(ffi: Any, lib: Any, digest: str) -> None:
     """Give every function of the core library its wrapper."""
@@ -250,6 +258,13 @@ def connect(ffi: Any, lib: Any, digest: str) -> None:
         )  # fmt: skip
         define(wrapper)
         connections[prototype.name] = Connection(prototype, wrapper, names, define)
+    kept: list[Any] = []  # C knows it to the end
+
+    def tell(function: Callable[[], None]) -> None:
+        kept.append(ffi.callback("void(void)", function))
+        lib.openaclnn_call_last(kept[-1])
+
+    _last_calls.append(tell)
     for listener in on_connect:
         listener()
 

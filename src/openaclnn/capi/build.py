@@ -235,7 +235,7 @@ def _emit_core(source: Path, toolchain: Toolchain) -> None:
     ffi.embedding_api(glue.cffi_declarations())
     ffi.cdef("void *openaclnn_new(size_t size);\nvoid openaclnn_interrupt_later(void);")
     ffi.cdef("int32_t *openaclnn_ending_words(void);\nvoid openaclnn_watch_exit(void);")
-    ffi.cdef("int openaclnn_in_c_program(void);")
+    ffi.cdef("int openaclnn_in_c_program(void);\nvoid openaclnn_call_last(void (*function)(void));")
     ffi.embedding_init_code(
         f"from {_MODULE} import ffi, lib\n"
         "from openaclnn.capi.bridge import connect\n"

@@ -69,3 +69,18 @@ static void openaclnn_watch_exit(void)
     atexit(openaclnn_at_exit);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
+
+/* The very end of a program, behind the destructors of its static objects: who listens then is called. */
+static void (*openaclnn_last_call)(void);
+
+static void openaclnn_call_last(void (*function)(void))
+{
+    openaclnn_last_call = function;
+}
+
+__attribute__((destructor)) static void openaclnn_unload(void)
+{
+    if (openaclnn_last_call != NULL && openaclnn_runs()) {
+        openaclnn_last_call();
+    }
+}

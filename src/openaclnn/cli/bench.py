@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,7 @@ from openaclnn.testing.files import read_whole
 __all__ = ["bench"]
 
 TO_STDOUT = "-"
+LINE_SECONDS = 10.0
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -224,28 +226,29 @@ def _results(settings: Settings, sources: Sequence[Path]) -> list[dict[str, Any]
 
 @contextmanager
 def _stopping() -> Iterator[list[int]]:
-    """A list that Ctrl-C adds to: the run ends after the case that is being timed. The second time ends it at once."""
+    """A list that Ctrl-C or SIGTERM, as `timeout` sends it, adds to: the run ends after the case that is being timed. The second time ends it at once."""
     stopped: list[int] = []
 
     def stop(number: int, frame: object) -> None:
         stopped.append(number)
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before[number])
         say("\nending after this case; Ctrl-C again: at once", error=True)
 
     if threading.current_thread() is not threading.main_thread():
         yield stopped
         return
-    before = signal.signal(signal.SIGINT, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stopped
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _follow(
     stopped: Sequence[int], ahead: list[str], items: Sequence[Any], label: str
 ) -> Iterator[Any]:
-    """A bar on the error stream where that is a terminal, what is being timed, and the time left; nothing more once it was stopped. What is
+    """A bar on the error stream where that is a terminal, what is being timed, and the time left; elsewhere a line from time to time; nothing more once it was stopped. What is
     to be said ahead of the first case is said once."""
     while ahead:
         say(ahead.pop(), error=True)
@@ -267,14 +270,19 @@ def _follow(
         TimeRemainingColumn(),
     )
     quiet = not items or not sys.stderr.isatty()
+    start = told = time.monotonic()
     # Few refreshes: the display's thread would run beside what is being timed.
     with Progress(
         *columns, console=Console(stderr=True), auto_refresh=False, disable=quiet
     ) as progress:
         task = progress.add_task(label, total=len(items))
-        for item in items:
+        for done, item in enumerate(items):
             if stopped:
                 break
+            now = time.monotonic()
+            if quiet and now - told > LINE_SECONDS:
+                told, left = now, (now - start) / done * (len(items) - done)
+                say(f"{label}: {done} of {len(items)}, about {left:.0f} seconds left", error=True)
             progress.update(task, description=f"{label}: {item.title}", refresh=True)
             yield item
             progress.advance(task)

@@ -14,7 +14,6 @@ from openaclnn.cli.operators import (
     operator_command,
     option_of,
     product_names,
-    read_value,
     word_of,
 )
 from openaclnn.cli.say import coloured, command_options, say, say_json, say_text, table
@@ -24,7 +23,7 @@ from openaclnn.core.products import PRODUCTS, current_product, find_product
 from openaclnn.core.tensor import Format, Tensor
 from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import parameter_named
-from openaclnn.testing.extras import dtype_named, need
+from openaclnn.testing.extras import OFFSET, STRIDES, dtype_named, need, value_of, whole_numbers
 from openaclnn.testing.files import FileError, read_whole, shape_of
 from openaclnn.testing.running.build import LACKS, answer_of
 
@@ -71,13 +70,12 @@ def _described(operator: Operator, held: dict[str, Any], given: dict[str, Any]) 
         parameter = parameter_named(operator, name)
         if parameter is None:
             raise FileError(f"{operator.name} has no parameter {name!r}")
-        if parameter.is_tensor and value is not None:
-            value = _tensor_of(value) if isinstance(value, dict) else _tensor(str(value))
-        values[parameter.name] = value
+        values[parameter.name] = _tensor(name, value) if parameter.is_tensor else value
     for parameter in operator.parameters:
         text = given.get(f"given_{parameter.name}")
         if text is not None:
-            values[parameter.name] = _tensor(text) if parameter.is_tensor else read_value(text)
+            word = word_of(operator, parameter)
+            values[parameter.name] = _tensor(word, text) if parameter.is_tensor else value_of(text)
     return values
 
 
@@ -113,34 +111,28 @@ def _know(held: dict[str, Any], names: Sequence[str]) -> None:
         raise FileError(f"unknown word {name!r}; known: {', '.join(names)}")
 
 
-def _tensor(text: str) -> Tensor | None:
-    if text.lower() in ("null", "none"):
+def _tensor(name: str, written: Any) -> Tensor | None:
+    """What DTYPE:SHAPE, DTYPE:SHAPE:STRIDES or an object of a file describes; FileError says what is wrong with it."""
+    if written is None or str(written).lower() in ("null", "none"):
         return None
-    dtype, colon, rest = text.partition(":")
-    if not colon:
-        raise FileError(f"a tensor is DTYPE:SHAPE, as float16:2x3, not {text!r}")
-    shape, _, strides = rest.partition(":")
-    held: dict[str, Any] = {"dtype": dtype, "shape": shape_of(shape)}
-    if strides:
-        try:
-            held["strides"] = [int(part) for part in strides.replace("x", ",").split(",")]
-        except ValueError:
-            raise FileError(f"strides like 3,1 are expected, not {strides!r}") from None
-    return _tensor_of(held)
-
-
-def _tensor_of(held: dict[str, Any]) -> Tensor:
-    _know(held, ("dtype", "shape", "strides", "offset", "format"))
+    held = written
+    if not isinstance(written, dict):
+        held = dict(zip(("dtype", "shape", "strides"), str(written).split(":", 2), strict=False))
     try:
-        shape = tuple(int(size) for size in held["shape"])
-        strides = tuple(int(step) for step in held["strides"]) if "strides" in held else None
+        if "shape" not in held or "dtype" not in held:
+            raise ValueError(f"expected DTYPE:SHAPE, as float16:2x3, got {str(written)[:60]!r}")
+        _know(held, ("dtype", "shape", "strides", "offset", "format"))
+        dtype, shape = dtype_named(str(held["dtype"])), shape_of(held["shape"])
+        strides = whole_numbers(held["strides"], STRIDES) if "strides" in held else None
         if strides is not None and len(strides) != len(shape):
-            raise FileError(f"{len(strides)} strides for shape {shape}")
-        layout = Format[f"ACL_FORMAT_{str(held.get('format', 'ND')).upper()}"]
-        offset = int(held.get("offset", 0))
-        return Tensor(shape, dtype_named(str(held["dtype"])), strides, offset, layout, base=4096)
-    except (KeyError, TypeError) as error:
-        raise FileError(f"a tensor has dtype and shape; {error} is missing or not known") from None
+            raise ValueError(f"expected {len(shape)} strides for shape {shape}, got {len(strides)}")
+        [offset] = whole_numbers(held.get("offset", 0), OFFSET)
+        layout = f"ACL_FORMAT_{str(held.get('format', 'ND')).upper()}"
+        if layout not in Format.__members__:
+            raise ValueError(f"expected a format like ND, got {str(held['format'])[:60]!r}")
+        return Tensor(shape, dtype, strides, offset, Format[layout], base=4096)
+    except (TypeError, ValueError) as error:
+        raise FileError(f"{name}: {error}") from None
 
 
 def _show(answers: list[dict[str, Any]], as_json: bool, many: bool) -> None:

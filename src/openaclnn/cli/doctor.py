@@ -59,7 +59,7 @@ _LINKED = (
     "programs that openaclnn-config linked do not start until openaclnn-config --prefix is run"
 )
 _FOLDERS = re.compile(r"building-\w{8}|\d+\.\d+\S*-cpython-\d+-[0-9a-f]{16}")
-_FILES = re.compile(rf"[0-9a-f]{{40}}\.(?:o|names)|{UNFINISHED}")
+_FILES = re.compile(rf"[0-9a-f]{{40}}\.(?:o|names|sources)|{UNFINISHED}")
 Line = tuple[str, str, str, str]
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from openaclnn.cli.operators import operator_names, read_value
+from openaclnn.cli.operators import operator_names
 from openaclnn.cli.say import command_options, counted, keep_apart, progress, say, say_json
 from openaclnn.core.declare import Operator
 from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import parameter_named
 from openaclnn.testing.data.drawing import AMOUNTS, SPECIALS, Distribution, Recipe
 from openaclnn.testing.data.manifest import FORMATS, MANIFEST, read_manifest, remake, write_cases
+from openaclnn.testing.extras import value_of
 from openaclnn.testing.files import shape_of
 from openaclnn.testing.judging.figures import LEVELS
 
@@ -60,7 +62,7 @@ def golden(
         raise click.UsageError("an operator is expected, or --from with a manifest")
     found = find_operator(operator)
     recipe = Recipe(
-        found.name, seed, count or AMOUNTS.get(level or "", 1), shape_of(shape), dtype, variant,
+        found.name, seed, count or AMOUNTS.get(level or "", 1), shape_of(shape) if shape else (), dtype, variant,
         _distributions(found, ranges, normals), SPECIALS if "all" in special else special,
         _settings(found, settings), level or "",
     )  # fmt: skip
@@ -109,8 +111,10 @@ def _distributions(
             name, _, pair = text.rpartition("=")
             try:
                 one, other = (float(each) for each in pair.split(","))
+                if not math.isfinite(one) or not math.isfinite(other):
+                    raise ValueError
             except ValueError:
-                raise click.UsageError(f"two numbers are expected, as -2,2, not {pair!r}") from None
+                raise click.UsageError(f"expected two numbers, as -2,2, got {pair!r}") from None
             made = Distribution(mean=one, deviation=other) if normal else Distribution(one, other)
             found[_python_name(operator, name) if name else ""] = made
     if "" in found and len(found) > 1:
@@ -132,6 +136,6 @@ def _settings(operator: Operator, texts: tuple[str, ...]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise click.UsageError(f"NAME=VALUE is expected, not {text!r}")
-        found[_python_name(operator, name)] = read_value(value)
+            raise click.UsageError(f"expected NAME=VALUE, got {text!r}")
+        found[_python_name(operator, name)] = value_of(value)
     return found

@@ -4,7 +4,7 @@ options are its parameters.
 
 from __future__ import annotations
 
-import ast
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +30,7 @@ from openaclnn.operators import find_operator, grouped, registry
 
 __all__ = [
     "Choices", "PerOperator", "completion", "describe", "file_names", "list_operators", "operator_argument",
-    "operator_names", "operator_command", "option_of", "product_names", "read_value", "support", "word_of",
+    "operator_names", "operator_command", "option_of", "product_names", "support", "word_of",
 ]  # fmt: skip
 
 
@@ -70,13 +70,17 @@ operator_argument = click.argument("operator", callback=_find, shell_complete=op
 texts_argument = click.argument("texts", nargs=-1, metavar="[TEXT]...")
 
 
+_AROUND = re.compile(r"^((torch|nn|functional|f|ops|aten|openaclnn)\.)+|getworkspacesize$")
+
+
 def _matching(texts: Sequence[str]) -> list[tuple[str, Operator]]:
-    """The operators with all of these texts in their names, family or summary, family by family."""
+    """The operators with all of these texts in their names, family or summary, family by family; names may come as PyTorch and C write them."""
+    words = [_AROUND.sub("", text.lower()) for text in texts]
     found = []
     for family, members in grouped().items():
         for each in members:
             said = f"{each.name} {each.python_name} {family} {each.summary}".lower()
-            if all(text.lower() in said for text in texts):
+            if all(word in said for word in words):
                 found.append((family, each))
     if not found:
         raise click.UsageError(f"no operator has {' and '.join(map(repr, texts))} in its name, family or summary")  # fmt: skip
@@ -93,6 +97,7 @@ def list_operators(texts: tuple[str, ...], as_json: bool) -> None:
     Example:
       openaclnn list
       openaclnn list softmax gradient
+      openaclnn list torch.nn.functional.softmax
     """
     rows = [
         (operator.name, operator.python_name, family, operator.summary)
@@ -231,21 +236,6 @@ def option_of(
         help="; ".join(part for part in (parameter.text, parameter.shape) if part), type=kind,
         shell_complete=offered,
     )  # fmt: skip
-
-
-def read_value(text: str) -> Any:
-    """A number, true, false, inf, nan, null, or the text itself."""
-    words = {"true": True, "false": False, "null": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 @click.command(short_help="Show what each product supports.")

@@ -15,7 +15,6 @@ from openaclnn.cli.operators import (
     operator_command,
     option_of,
     product_names,
-    read_value,
     word_of,
 )
 from openaclnn.cli.say import command_options, keep_apart, progress, say, say_json
@@ -26,7 +25,7 @@ from openaclnn.core.products import find_product
 from openaclnn.core.writing import replacing
 from openaclnn.engines.dispatch import ENGINES, use_engine
 from openaclnn.testing.data.goldens import results_of
-from openaclnn.testing.extras import need
+from openaclnn.testing.extras import need, value_of
 from openaclnn.testing.files import SUFFIXES, FileError, create, read_array, split_name, write_into
 from openaclnn.testing.running.chunks import run_in_chunks
 
@@ -86,11 +85,11 @@ def _arguments(operator: Operator, given: dict[str, Any]) -> dict[str, Any]:
             if parameter.default is REQUIRED:
                 raise click.UsageError(f"{word_of(operator, parameter)} is missing: {parameter.text}")  # fmt: skip
         elif parameter.is_tensor:
-            number = read_value(text)
+            number = value_of(text)
             isnumber = isinstance(number, (int, float)) and not isinstance(number, bool)
             found[parameter.python_name] = number if isnumber else np.asarray(read_array(text))
         else:
-            found[parameter.python_name] = read_value(text)
+            found[parameter.python_name] = value_of(text)
     return found
 
 
@@ -98,7 +97,7 @@ def _read_files(operator: Operator, given: dict[str, Any]) -> list[Path]:
     """The files to read, but for the one that an operator in place may replace."""
     read = [p for p in operator.parameters if p.is_tensor and p.is_read and not p.in_place]
     texts = [given[f"given_{p.name}"] for p in read if given.get(f"given_{p.name}") is not None]
-    return [split_name(text).path for text in texts if isinstance(read_value(text), str)]
+    return [split_name(text).path for text in texts if isinstance(value_of(text), str)]
 
 
 def _files(operator: Operator, given: dict[str, Any]) -> dict[str, Path]:

@@ -132,6 +132,8 @@ def _int64(parameter: Parameter, value: Any) -> Any:
         if value in parameter.choices:
             return parameter.choices.index(value)
         return value  # left to the operator's own check, at its place in the order
+    if isinstance(value, bool):
+        raise TypeError(f"an integer, got {value}")
     number = python_operator.index(value)
     if not is_int64(number):
         raise TypeError(f"a 64-bit integer, got {number}")
@@ -212,7 +214,9 @@ def _unfit(operator: Interface, parameter: Parameter, value: Any, error: Excepti
         return _refuse(operator, parameter, _KINDS.get(parameter.kind, "a value"), shown(value))
     expected, _, got = str(error).rpartition(", got ")
     if not expected:
-        expected, got = _KINDS.get(parameter.kind, "a value"), type(value).__name__
+        plain = isinstance(value, (str, bytes, bool, int, float, complex))
+        got = shown(value) if plain else type(value).__name__
+        expected = _KINDS.get(parameter.kind, "a value")
     return _refuse(operator, parameter, expected, got)
 
 

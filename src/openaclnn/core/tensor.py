@@ -304,7 +304,8 @@ class Scalar:
             raise TypeError(f"a number of 64 bits (or a float), got {value}")
         dtype = dtype_of_numpy(np.asarray(value).dtype) if np.isscalar(value) else None
         if dtype is None or isinstance(value, (str, bytes)):
-            raise TypeError(f"a number, got {type(value).__name__}")
+            got = repr(value) if isinstance(value, (str, bytes)) else type(value).__name__
+            raise TypeError(f"a number, got {got}")
         return cls(value, dtype)
 
     def float32(self) -> float:

@@ -96,7 +96,7 @@ def map_in_order(function: Callable[[Item], Result], items: Sequence[Item]) -> I
 
     NumPy lets other threads run while it computes; its `errstate` is to be set inside of the function.
     """
-    workers = min(get_num_threads(), len(items))
+    workers = 1 if len(items) < 2 else min(get_num_threads(), len(items))
     if workers < 2:
         yield from map(function, items)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,15 @@ from openaclnn.engines.dispatch import use_engine
 from openaclnn.explorer.chinese import answered, vocabulary
 from openaclnn.operators import find_operator, grouped, registry
 from openaclnn.testing.cases.case import Case, TensorSpec
-from openaclnn.testing.extras import MissingLibraryError, dtype_named
+from openaclnn.testing.extras import (
+    OFFSET,
+    SHAPE,
+    STRIDES,
+    MissingLibraryError,
+    dtype_named,
+    value_of,
+    whole_numbers,
+)
 from openaclnn.testing.files import RAW, Source, TooLargeError, read_together
 from openaclnn.testing.judging.compare import Comparison, judge
 from openaclnn.testing.judging.figures import LEVELS, STANDARDS, Array, Rules
@@ -55,7 +64,6 @@ SMALL = 4096
 _LEFT_OUT = "left out"
 """What stands for a tensor that the plain call would make."""
 
-_RANK = 64  # more than any rule on dimensions has to see
 _LARGEST = (1 << 63) - 1
 _TEXT = 200  # characters of a number or a name
 
@@ -125,11 +133,11 @@ def _tensor(parameter: Parameter, held: Any) -> TensorSpec:
     try:
         dtype = dtype_named(str(held.get("dtype", ""))[:_TEXT])
         field = "shape"
-        shape = _integers(held.get("shape", ""))
+        shape = whole_numbers(held.get("shape") or (), SHAPE)  # an empty field: no axes
         field = "strides"
-        strides = _integers(held.get("strides")) if held.get("strides") not in (None, "") else None
+        strides = whole_numbers(held["strides"], STRIDES) if held.get("strides") not in (None, "") else None  # fmt: skip
         field = "offset"
-        [offset] = _integers(held.get("offset") or 0)
+        [offset] = whole_numbers(held.get("offset") or 0, OFFSET)
         field = "format"
         layout = Format[f"ACL_FORMAT_{str(held.get('format') or 'ND')[:_TEXT].upper()}"]
         field = "strides" if strides is not None else "shape"
@@ -144,33 +152,10 @@ def _tensor(parameter: Parameter, held: Any) -> TensorSpec:
         raise Refused(400, f"{name}: {error}", name, field) from None
 
 
-def _words(given: Any) -> list[Any]:
-    """Numbers, or text with them between commas, spaces, brackets or an x."""
-    if isinstance(given, str):
-        return given.translate(str.maketrans("()[]{},;x", " " * 9)).split()
-    return given if isinstance(given, list) else [given]
-
-
-def _integers(given: Any) -> tuple[int, ...]:
-    words = _words(given)
-    if len(words) > _RANK:
-        raise ValueError(f"{len(words)} numbers where up to {_RANK} are read")
-    numbers = []
-    for word in words:
-        if not isinstance(word, (int, str)) or isinstance(word, bool):
-            raise ValueError("whole numbers are expected, as 2x3")
-        try:
-            numbers.append(int(word))
-        except ValueError:
-            told = f"whole numbers are expected, as 2x3, not {str(word)[:40]!r}"
-            raise ValueError(told) from None
-        if abs(numbers[-1]) > _LARGEST:
-            raise ValueError("a number of 64 bits is expected")
-    return tuple(numbers)
-
-
 def _numbers_of(given: Any, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
-    words = _words(given) if not isinstance(given, str) else _words(given.replace("x", "?"))
+    words = given if isinstance(given, list) else [given]
+    if isinstance(given, str):  # between commas, spaces or brackets
+        words = given.translate(str.maketrans("()[]{},;", " " * 8)).split()
     count = math.prod(shape)
     if len(words) != count:
         raise ValueError(f"{len(words)} values for the {count} elements of shape {shape}")
@@ -191,19 +176,8 @@ def _number(parameter: Parameter, given: Any) -> Any:
         return given
     if not isinstance(given, str) or len(given) > _TEXT:
         raise Refused(400, f"{parameter.name}: a number or a name is expected", parameter.name)
-    text = given.strip()
-    if text.lower() == "null":
-        return None
-    if parameter.kind is Kind.CSTRING:
-        return text
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for read in (int, float, complex):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text
+    read = value_of(given)
+    return given.strip() if parameter.kind is Kind.CSTRING and read is not None else read
 
 
 _SAFE = 1 << 53  # whole numbers up to here are JavaScript's too
@@ -306,8 +280,9 @@ def _code(asked: _PageCall, answer: Answer, built: Built | None, language: str) 
         return {"why": str(error)}
 
 
+@functools.cache
 def declared() -> dict[str, Any]:
-    """Everything at once: the page asks for it when it is opened."""
+    """Everything at once: the page asks for it when it is opened. It takes 40 ms to be put together."""
     return {
         "version": __version__,
         "operators": [_operator(each) | {"family": family} for family, members in grouped().items() for each in members],

@@ -1,4 +1,4 @@
-"""The operators. Each is declared by its module: those of one operator are imported here, those of a family when one of its names is asked for.
+"""The operators. Each is declared by its module: those that most programs use are imported here, those of a family when one of its names is asked for.
 
 Who needs the filled registry imports it from here.
 """
@@ -15,16 +15,8 @@ from openaclnn.operators import (  # noqa: F401
     cross_entropy_loss,
     cross_entropy_loss_grad,
     elu,
-    elu_backward,
-    inplace_elu,
     l1_loss,
-    l1_loss_backward,
-    nll_loss,
-    nll_loss2d,
-    nll_loss2d_backward,
-    nll_loss_backward,
-    smooth_l1_loss,
-    smooth_l1_loss_backward,
+    likelihood,
     softmax_cross_entropy_with_logits,
 )
 
@@ -95,7 +87,7 @@ def family_of(name: str) -> str | None:
 
 
 def registry() -> tuple[Operator, ...]:
-    """All operators: those with a module of their own, then family by family, whichever was asked for first."""
+    """All operators: those of the modules above, then family by family, whichever was asked for first."""
     of_families = [operator for name in FAMILIES for operator in load_family(name)]
     alone = [operator for operator in declare.registry() if family_of(operator.name) is None]
     return (*alone, *of_families)
@@ -117,7 +109,7 @@ _PARTS = (
     ("Elu", "exponential"),
     ("", "others"),
 )
-"""The families of operators with a module of their own, by parts of their names."""
+"""The families of operators of the modules above, by parts of their names."""
 
 _WIDER = dict.fromkeys(
     (

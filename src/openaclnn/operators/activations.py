@@ -26,11 +26,11 @@ from openaclnn.core.status import Status
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.formulas import Formula
 from openaclnn.operators import pairwise
-from openaclnn.operators.workloads.words import KernelForm
+from openaclnn.operators.workloads.words import KernelForm, Module
 
 __all__ = [
-    "ALL", "G", "NEWEST", "NOT_310P", "NOT_910", "NOT_950", "X", "Activation", "KernelForm", "Rule", "broadcast", "converts", "declare", "dtypes",
-    "dtypes_among", "enter", "generated", "in_bounds", "not_null", "number", "number_of", "promoted", "promotes", "rank", "reference_of", "same_as_promoted",
+    "ALL", "G", "NEWEST", "NOT_310P", "NOT_910", "NOT_950", "X", "Activation", "KernelForm", "Module", "Rule", "at_row", "broadcast", "converts", "declare",
+    "dtypes", "dtypes_among", "elementwise_operator", "enter", "generated", "in_bounds", "not_null", "number", "number_of", "numbers_of", "promoted", "promotes", "rank", "reference_of", "same_as_promoted",
     "same_dtype", "same_format", "same_shape", "scalars", "value",
 ]  # fmt: skip
 
@@ -55,8 +55,18 @@ class Activation(Operator):
     kernels: tuple[KernelForm, ...] = ()
     # PyTorch's function of the same arguments, where it is not `aten`: its name under `torch.ops.aten`, or a function of `torch` and these.
     peer: str | Callable[..., Any] = ""
+    peer_into: Callable[..., Any] | None = (
+        None  # the same with a place for the result, the last argument
+    )
+    trained: str = (
+        ""  # the function of `torch.nn.functional`, and of ours, that models are trained with
+    )
+    layer: Module | None = None  # the module that there is of it
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"plain": {}})
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    bounds_of: Callable[[Call], Mapping[str, tuple[float, float]]] | None = (
+        None  # where calls differ
+    )
     domain: tuple[float, float] | None = None  # what inputs are drawn from
     # Options that rules beside bounds speak of: a call with another number is checked anew.
     held: tuple[str, ...] = ()
@@ -209,6 +219,11 @@ def value(name: str, expected: str, broken: Callable[[Call], bool]) -> Rule:
     return lambda operator, row: [checks.value_check(row, f"{name} is {expected}", broken_by)]
 
 
+def at_row(row: str, rule: Rule) -> Rule:
+    """A rule of that row, where the document has more rows before it than there are rules here."""
+    return lambda operator, next_row: rule(operator, row)
+
+
 def scalars(*names: str) -> Rule:
     """Options that FLOAT can hold."""
     return lambda operator, row: [checks.scalar_castable(row, *names)]
@@ -258,7 +273,7 @@ def declare(
     formula: str,
     kernel: Formula,
     reference: Callable[..., Any],
-    expected: Sequence[float],
+    expected: Sequence[float] | tuple[Sample, ...],
     rules: Sequence[Rule],
     *,
     inputs: Mapping[str, str] | None = None,
@@ -266,7 +281,9 @@ def declare(
     output: str = "out",
     accepts: tuple[DType, ...] = FLOATS,
     families: frozenset[str] = ALL,
+    writes: tuple[DType, ...] = (),
     in_place: str = "",
+    in_place_aten: str = "",
     compute: Callable[[Call], DType | None] | None = None,
     numbers: Callable[[Call], dict[str, Any]] | None = None,
     arguments: Mapping[str, Any] | None = None,
@@ -278,8 +295,8 @@ def declare(
 ) -> Activation:
     """Enter an operator, and with the name of its tensor its form that works in place; what the two share is said once.
 
-    `inputs` has what each tensor is; by default there is one, `self`. `shapes` says those that are not the first's. `expected` is what the first sample gives: of X, or of G and X, or of
-    the `arguments`, with the options that are among these.
+    `inputs` has what each tensor is; by default there is one, `self`. `shapes` says those that are not the first's. `expected` is what the one sample gives: of X, or of G and X, or of
+    the `arguments`, with the options that are among these; or it is all samples. The output has the dtypes that the inputs have, or that it `writes`.
     """
     inputs = {"self": "what the function is applied to"} if inputs is None else inputs
     broadcasts = broadcast in rules
@@ -292,33 +309,43 @@ def declare(
     text = "gradient of the input" if re.search("Backward|Grad", name) else "the result"
     c_type = "const aclTensor *" if const_output else ""
     written = Parameter(
-        output, Kind.OUTPUT, text, shapes.get(output, "the broadcast shape" if broadcasts else shape), accepts, c_type=c_type
+        output, Kind.OUTPUT, text, shapes.get(output, "the broadcast shape" if broadcasts else shape), writes or accepts,
+        c_type=c_type,
     )  # fmt: skip
     options = [replace(p, c_type=scalar_type) if scalar_type else p for p in options]
-    given = dict(arguments or {})
-    values: list[Any] = [G, X] if len(inputs) > 1 else [X]
-    samples = {p.python_name: (FLOAT, v) for p, v in zip(tensors, values, strict=False)} | given
-    operator = _operator(
+    samples: Sequence[Any] = expected
+    if not isinstance(expected[0], Sample):
+        values: list[Any] = [G, X] if len(inputs) > 1 else [X]
+        drawn = {p.python_name: (FLOAT, v) for p, v in zip(tensors, values, strict=False)}
+        answer = expected if isinstance(expected, tuple) else list(expected)
+        samples = [Sample("worked values", drawn | dict(arguments or {}), answer)]
+    operator = elementwise_operator(
         f"aclnn{name}", summary, formula, kernel, reference, (*tensors, *options, written, *after), rules, families, compute, numbers,
-        samples=(Sample("worked values", dict(samples), expected if isinstance(expected, tuple) else list(expected)),), **more,
+        samples=tuple(samples), **more,
     )  # fmt: skip
     if in_place:
         (first, *others) = tensors
         ref = replace(
             first, name=in_place, kind=Kind.OUTPUT, text=f"{first.text}, and the result", in_place=True, c_type=c_type,
         )  # fmt: skip
-        samples[ref.python_name] = samples.pop(first.python_name)
-        _operator(
+        names = {first.python_name: ref.python_name}
+        elementwise_operator(
             f"aclnnInplace{name}", f"{summary.removesuffix('.')}, written over its input.", _in_place_formula(formula, first.name, output, in_place),
             kernel, reference, (ref, *others, *options), rules, families, compute, numbers,
-            samples=(Sample("worked values", samples, list(expected)),), **{**more, **_not_in_place(**more)},
+            samples=tuple(
+                replace(each, arguments={names.get(key, key): value for key, value in each.arguments.items()}) for each in samples
+            ),
+            **{**more, **_not_in_place(in_place_aten, **more)},
         )  # fmt: skip
     return operator
 
 
-def _not_in_place(peer: Any = "", aten: str = "", **more: Any) -> dict[str, Any]:
+def _not_in_place(
+    in_place_aten: str, peer: Any = "", aten: str = "", **more: Any
+) -> dict[str, Any]:
     """What is other in the form that works in place."""
-    return {"kernels": (), "gradient": None, "aten": "", "peer": peer or aten}
+    other = {"kernels": (), "gradient": None, "trained": "", "layer": None, "aten": in_place_aten}
+    return other if in_place_aten else {**other, "peer": peer or aten}
 
 
 def _in_place_formula(formula: str, read: str, written: str, name: str) -> str:
@@ -326,11 +353,12 @@ def _in_place_formula(formula: str, read: str, written: str, name: str) -> str:
     return re.sub(rf"\b({re.escape(read)}|{re.escape(written)})\b", lambda m: words[m[0]], formula)
 
 
-def _operator(
+def elementwise_operator(
     name: str, summary: str, formula: str, kernel: Formula, reference: Callable[..., Any], parameters: tuple[Parameter, ...],
     rules: Sequence[Rule], families: frozenset[str], compute: Callable[[Call], DType | None] | None,
     numbers: Callable[[Call], dict[str, Any]] | None, **more: Any,
 ) -> Activation:  # fmt: skip
+    """Enter an operator of these parameters."""
     kind, result, plan = (more.pop(name, None) for name in ("kind", "result", "plan"))
     operator: Activation = (kind or Activation)(
         name=name, summary=summary, formula=formula, parameters=parameters, families=families, checks=(), result=result or _result,
@@ -381,22 +409,30 @@ def _plan(
     written = operator.output.name, values[operator.output.name]
     if written[1].empty:
         return empty_plan(operator.name, written)
-    kernel = operator.kernel
-    taken = numbers(call) if numbers else {}
-    free = []
-    for parameter in operator.parameters:
-        option = parameter.python_name
-        if not parameter.is_tensor and option in kernel.numbers and option not in taken:
-            taken[option] = number_of(values[parameter.name], parameter)
-            if parameter.name not in operator.held:
-                free.append(Free(option, False, *operator.bounds.get(parameter.name, ())))
-        elif parameter.kind is Kind.BOOL and option in kernel.switches:
-            taken[option] = bool(values[parameter.name])
+    taken, free = numbers_of(call, numbers(call) if numbers else {})
     dtype = compute(call) if compute else values[operator.read[0]].dtype
     assert dtype is not None
     return elementwise_plan(
-        operator.name, kernel.name, dtype, [(name, values[name]) for name in operator.read], written, taken, free=tuple(free)
+        operator.name, operator.kernel.name, dtype, [(name, values[name]) for name in operator.read], written, taken, free=free
     )  # fmt: skip
+
+
+def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Free, ...]]:
+    """What the formula takes beside tensors: the numbers that are known, and the options of these names; which of them may be others in the
+    next call."""
+    operator = call.operator
+    assert isinstance(operator, Activation)
+    bounds = operator.bounds_of(call) if operator.bounds_of else operator.bounds
+    taken, free = dict(known), []
+    for parameter in operator.parameters:
+        option = parameter.python_name
+        if not parameter.is_tensor and option in operator.kernel.numbers and option not in taken:
+            taken[option] = number_of(call.values[parameter.name], parameter)
+            if parameter.name not in operator.held:
+                free.append(Free(option, False, *bounds.get(parameter.name, ())))
+        elif parameter.kind is Kind.BOOL and option in operator.kernel.switches:
+            taken[option] = bool(call.values[parameter.name])
+    return taken, tuple(free)
 
 
 def number_of(value: Any, parameter: Parameter) -> float:

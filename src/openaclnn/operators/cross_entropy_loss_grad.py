@@ -184,7 +184,10 @@ def reference(
             np.exp(probability, out=probability)
             first = np.multiply(probability, nll_grad[block, None], out=out[block])
             hit = np.flatnonzero(counted[block])
-            first[hit, indices[block][hit]] -= nll_grad[block][hit]
+            # p * nll - nll, of which nothing is left where p is 1 in float64.
+            places, nll = (hit, indices[block][hit]), nll_grad[block][hit]
+            less_one = np.expm1(log_prob[block][places].astype(work)) * nll
+            first[places] = np.where(np.isinf(nll), first[places] - nll, less_one)
             if zloss_rows is not None:
                 first += probability * zloss_rows[block, None]
             smooth = smooth_rows[block, None] * factors

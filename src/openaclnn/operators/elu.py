@@ -1,158 +1,157 @@
-"""aclnnElu: the exponential linear unit; what `inplace_elu.py` has in common with it stands here too."""
+"""The exponential linear unit, also written over its input, and its gradient."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import Check
-from openaclnn.core.declare import Gradient, Operator, Sample, like, register
+from openaclnn.core.checks import Violation
+from openaclnn.core.declare import Gradient, Sample
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Free, Plan, elementwise_plan, empty_plan
-from openaclnn.core.status import Status
-from openaclnn.engines.formulas.elu import elu
-
-DTYPES = (*FLOATS, DOUBLE)
-FAMILIES = frozenset({"950", "a3", "a2", "310p", "910"})
-SUMMARY = "The exponential linear unit"
-FORMULA = (
-    "{out} = scale * x                                     if x > 0\n"
-    "{out} = alpha * scale * (exp(x * inputScale) - 1)     if x <= 0;   x = {self}\n"
-    "an alpha or inputScale that is infinite or NaN stands for its limit: -alpha * scale for every x <= 0"
-)
-SCALARS = (
-    Parameter("alpha", Kind.SCALAR, "slope of the negative branch", default=1.0),
-    Parameter("scale", Kind.SCALAR, "factor of both branches", default=1.0),
-    Parameter("inputScale", Kind.SCALAR, "factor inside the exponential", default=1.0),
-)
-
-PARAMETERS = (
-    Parameter("self", Kind.TENSOR, "what the unit is applied to", "0 to 8 dimensions", DTYPES),
-    *SCALARS,
-    Parameter("out", Kind.OUTPUT, "the result", "same as self", FLOATS),
+from openaclnn.engines.formulas import elu as formulas
+from openaclnn.operators.activations import (
+    ALL,
+    KernelForm,
+    Module,
+    at_row,
+    converts,
+    declare,
+    dtypes,
+    elementwise_operator,
+    not_null,
+    number,
+    rank,
+    same_dtype,
+    same_shape,
+    scalars,
 )
 
-
-def head_of_checks(name: str, *outputs: str) -> tuple[Check, ...]:
-    """The rows up to the scalars'."""
-    return (
-        checks.result_pointers("0"),
-        checks.not_null("1", name, "alpha", "scale", "inputScale", *outputs),
-        checks.dtype_in("2", name, more=(DOUBLE,)),
-        checks.scalar_castable("3", "scale", "alpha", "inputScale"),
-    )
-
-
-CHECKS = (
-    *head_of_checks("self", "out"),
-    checks.castable("4", "out", lambda call: call.tensor("self").dtype, "self's dtype"),
-    checks.same_shape("5", "out", "self"),
-    checks.rank_at_most("6", "self"),
-    checks.product_has_operator("7", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
-)
-
+SCALE = number("scale", "factor of both branches", 1.0)
+INPUT_SCALE = number("inputScale", "factor inside the exponential", 1.0)
+VARIANTS = {
+    "SELU": {"alpha": 1.6732632423543772, "scale": 1.0507009873554805},
+    "input scale": {"alpha": 1.5, "scale": 2.0, "input_scale": 0.5},
+}
 
 # Where alpha or inputScale is infinite other code serves, so that no call may come to it with other numbers.
 LARGEST = float(np.finfo(np.float32).max)
-FREE = (
-    Free("alpha", low=-LARGEST, high=LARGEST),
-    Free("scale"),
-    Free("input_scale", low=-LARGEST, high=LARGEST),
-)
 
 
-def plan_of(call: Call, name: str, output: str) -> Plan:
-    """The plan from one tensor to another, which may be the same."""
-    values = call.values
-    tensor, written = values[name], (output, values[output])
-    if tensor.empty:
-        return empty_plan(call.operator.name, written)
-    alpha, input_scale = values["alpha"].float32(), values["inputScale"].float32()
-    limit = not (math.isfinite(alpha) and math.isfinite(input_scale))
-    return elementwise_plan(
-        call.operator.name,
-        elu.name,
-        tensor.dtype,
-        [(name, tensor)],
-        written,
-        {
-            "alpha": alpha,
-            "scale": values["scale"].float32(),
-            "input_scale": input_scale,
-            "limit": limit,
-        },
-        free=() if limit else FREE,
-    )
-
-
-def _plan(call: Call) -> Plan:
-    return plan_of(call, "self", "out")
+def _numbers(call: Call) -> dict[str, Any]:
+    alpha, scale, inner = (call[name].float32() for name in ("alpha", "scale", "inputScale"))
+    if math.isfinite(alpha) and math.isfinite(inner):
+        return {"limit": False}
+    return {"alpha": alpha, "scale": scale, "input_scale": inner, "limit": True}
 
 
 # exp(c) - 1 is written as such: near 0 the difference would lose every digit. NaN is not > 0, and stays NaN.
 # Where alpha or inputScale has no finite value, the negative branch is its limit for x far below 0.
-def reference(
-    self: np.ndarray[Any, Any],
-    alpha: float = 1.0,
-    scale: float = 1.0,
-    input_scale: float = 1.0,
-    work: Any = np.float64,
-) -> np.ndarray[Any, Any]:
-    """The document's formula in float64 (or in `work`)."""
-    values = self.astype(work)
-    a, s, c = work(alpha), work(scale), work(input_scale)
-    with np.errstate(all="ignore"):
-        if not (math.isfinite(alpha) and math.isfinite(input_scale)):
-            return np.asarray(np.where(values > 0, values, -a) * s)
-        negative = (a * s) * np.expm1(values * c)
-        return np.asarray(np.where(values > 0, values * s, negative))
+def _elu(x: Any, alpha: Any, scale: Any, inner: Any) -> Any:
+    if not (math.isfinite(alpha) and math.isfinite(inner)):
+        return np.where(x > 0, x, -alpha) * scale
+    return np.where(x > 0, x * scale, (alpha * scale) * np.expm1(x * inner))
 
 
-def samples_of(name: str) -> tuple[Sample, ...]:
-    """Known answers, with the input under its name."""
-    return (
+declare(
+    "Elu", "The exponential linear unit.",
+    "out = scale * x                                     if x > 0\n"
+    "out = alpha * scale * (exp(x * inputScale) - 1)     if x <= 0;   x = self\n"
+    "an alpha or inputScale that is infinite or NaN stands for its limit: -alpha * scale for every x <= 0",
+    formulas.elu, _elu,
+    (
+        Sample("document", {"self": (FLOAT, [[-2, -1], [0, 1]])}, [[-0.8646647167633873, -0.6321205588285577], [0.0, 1.0]]),
         Sample(
-            "document",
-            {name: (FLOAT, [[-2, -1], [0, 1]])},
-            [[-0.8646647167633873, -0.6321205588285577], [0.0, 1.0]],
-        ),
-        Sample(
-            "three scalars",
-            {name: (FLOAT, [-2, -0.5, 0, 1.5]), "alpha": 1.5, "scale": 2.0, "input_scale": 0.5},
+            "three scalars", {"self": (FLOAT, [-2, -0.5, 0, 1.5]), "alpha": 1.5, "scale": 2.0, "input_scale": 0.5},
             [-1.896361676485673, -0.6635976507857854, 0.0, 3.0],
         ),
         Sample(
-            "near 0",
-            {name: (FLOAT, [-(2.0**-10), -(2.0**-20), -(2.0**-60)])},
+            "near 0", {"self": (FLOAT, [-(2.0**-10), -(2.0**-20), -(2.0**-60)])},
             [-0.0009760858180243378, -9.536738616593138e-07, -8.673617379884035e-19],
         ),
         Sample(
-            "the limit",
-            {name: (FLOAT, [-1, 0, 2]), "alpha": 3.0, "scale": 0.5, "input_scale": math.inf},
-            [-1.5, -1.5, 1.0],
+            "the limit", {"self": (FLOAT, [-1, 0, 2]), "alpha": 3.0, "scale": 0.5, "input_scale": math.inf}, [-1.5, -1.5, 1.0],
             exact=True,
         ),
-    )
+    ),
+    (
+        not_null(), dtypes("self", more=(DOUBLE,)), scalars("scale", "alpha", "inputScale"), converts("self"), same_shape(),
+        at_row("6", rank("self")),
+    ),
+    inputs={"self": "what the unit is applied to"}, options=(number("alpha", "slope of the negative branch", 1.0), SCALE, INPUT_SCALE),
+    accepts=(*FLOATS, DOUBLE), writes=FLOATS, in_place="selfRef", in_place_aten="elu_", numbers=_numbers,
+    bounds={"alpha": (-LARGEST, LARGEST), "inputScale": (-LARGEST, LARGEST)}, variants={"ELU": {}, **VARIANTS}, aten="elu",
+    kernels=(KernelForm("elu", {"x": "self"}),), trained="elu", layer=Module("ELU", ("elementwise",)),
+    gradient=Gradient("aclnnEluBackward", {"selfOrResult": "self"}),
+)  # fmt: skip
 
 
-register(
-    Operator(
-        name="aclnnElu",
-        summary=f"{SUMMARY}.",
-        formula=FORMULA.format(out="out", self="self"),
-        parameters=PARAMETERS,
-        families=FAMILIES,
-        checks=CHECKS,
-        result=like("self"),
-        plan=_plan,
-        reference=reference,
-        aten="elu",
-        gradient=Gradient("aclnnEluBackward", {"selfOrResult": "self"}),
-        samples=samples_of("self"),
-    )
-)
+def _alpha_not_negative(call: Call) -> Violation | None:
+    if call["isResult"] and call["alpha"].float32() < 0:  # NaN and -0 pass
+        return Violation("alpha", ">= 0 when isResult is true", str(call["alpha"].float32()))
+    return None
+
+
+def _bounds(call: Call) -> Mapping[str, tuple[float, float]]:
+    return {"alpha": (0.0, math.inf)} if call["isResult"] else {}
+
+
+# Forward: y = scale * x for x > 0, alpha * scale * (exp(x * inputScale) - 1) for x <= 0.
+# Its derivative is scale, or alpha * scale * inputScale * exp(x * inputScale); by the forward's own
+# formula the latter is inputScale * (y + alpha * scale), which needs the output alone.
+# NaN is not <= 0 and takes the positive branch: it does not propagate.
+def _elu_backward(g: Any, alpha: Any, scale: Any, inner: Any, is_result: bool, x: Any) -> Any:
+    if is_result:
+        negative = g * inner * (x + alpha * scale)
+    else:
+        negative = g * inner * (alpha * scale) * np.exp(x * inner)
+    return np.where(x <= 0, negative, g * scale)
+
+
+SAME = "same as gradOutput"
+SQUARE = {
+    "grad_output": (FLOAT, [[-2, -1], [0, 1]]),
+    "self_or_result": (FLOAT, [[-2, -1], [0, 1]]),
+}
+SCALED = {"grad_output": (FLOAT, [1, 2, 3, 4]), "alpha": 1.5, "scale": 2.0, "input_scale": 0.5}
+INPUTS = {"grads": "gradOutput", "activations": "selfOrResult"}
+
+elementwise_operator(
+    "aclnnEluBackward", "Gradient of the ELU activation with respect to its input.",
+    "gradInput = gradOutput * scale                                          if x > 0\n"
+    "gradInput = gradOutput * inputScale * (x + alpha * scale)               if x <= 0, isResult\n"
+    "gradInput = gradOutput * inputScale * alpha * scale * exp(x * inputScale)   if x <= 0",
+    formulas.elu_backward, _elu_backward,
+    (
+        Parameter("gradOutput", Kind.TENSOR, "gradient of the ELU's output", "0 to 8 dimensions", FLOATS),
+        number("alpha", "slope of the negative branch; >= 0 if isResult", 1.0), SCALE, INPUT_SCALE,
+        Parameter("isResult", Kind.BOOL, "whether selfOrResult is the ELU's output instead of its input", default=False),
+        Parameter("selfOrResult", Kind.TENSOR, "the ELU's input, or its output", SAME, FLOATS),
+        Parameter("gradInput", Kind.OUTPUT, "gradient of the ELU's input", SAME, FLOATS),
+    ),
+    (
+        not_null(), same_dtype("gradOutput", "selfOrResult"), dtypes("gradOutput"), scalars("alpha", "scale", "inputScale"),
+        converts("gradOutput"), same_shape("gradOutput", "selfOrResult"), same_shape("gradOutput", "gradInput"), rank("gradOutput"),
+        lambda operator, row: [checks.value_check(row, "alpha >= 0 if isResult", _alpha_not_negative)],
+    ),
+    ALL, None, None, bounds_of=_bounds, variants={"input": {}, **VARIANTS, "result": {"is_result": True}}, aten="elu_backward",
+    kernels=(KernelForm("elu_grad_v2", INPUTS), KernelForm("elu_grad", INPUTS, values={"isResult": True})),
+    samples=(
+        Sample("document", {**SQUARE, "is_result": True}, [[2.0, -0.0], [0.0, 1.0]], exact=True),
+        Sample("document data, from the input", SQUARE, [[-0.2706705664732254, -0.36787944117144233], [0.0, 1.0]]),
+        Sample(
+            "three scalars", {**SCALED, "self_or_result": (FLOAT, [-2, -0.5, 0, 1.5])},
+            [0.5518191617571635, 2.3364023492142145, 4.5, 8.0],
+        ),
+        Sample(
+            "three scalars, from the result",
+            {**SCALED, "self_or_result": (FLOAT, [-1.896361676485673, -0.6635976507857854, 0, 3]), "is_result": True},
+            [0.5518191617571635, 2.3364023492142145, 4.5, 8.0],
+        ),
+    ),
+)  # fmt: skip

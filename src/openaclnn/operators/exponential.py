@@ -87,20 +87,21 @@ declare(
 
 @np.vectorize
 def _erfinv(x: float) -> float:
-    """By bisection of the complementary error function, whose argument loses no digit of x, and steps of Newton."""
+    """From Winitzki's approximation, which is off by 0.4 %, steps of Halley's method, each with three times the digits. They ask the
+    complementary error function, whose argument loses no digit of x, where x is near 1."""
     if not abs(x) < 1:
         return math.copysign(math.inf, x) if abs(x) == 1 else math.nan
     size = abs(x)
-    y = size * math.sqrt(math.pi) / 2
     if size < 1e-9:
-        return math.copysign(y, x)
-    low, high = 0.0, 6.0
-    for _ in range(60):
-        y = (low + high) / 2
-        above = math.erf(y) > size if size < 0.5 else math.erfc(y) < 1 - size
-        low, high = (low, y) if above else (y, high)
-    off = math.erf(y) - size if size < 0.5 else (1 - size) - math.erfc(y)
-    return math.copysign(y - off / (2 / math.sqrt(math.pi) * math.exp(-y * y)), x)
+        return x * math.sqrt(math.pi) / 2
+    log = math.log((1 - size) * (1 + size))
+    half = 2 / (math.pi * 0.147) + log / 2
+    y = math.sqrt(math.sqrt(half * half - log / 0.147) - half)
+    for _ in range(3):
+        off = math.erf(y) - size if size < 0.5 else (1 - size) - math.erfc(y)
+        step = off / (2 / math.sqrt(math.pi) * math.exp(-y * y))
+        y -= step / (1 + y * step)
+    return math.copysign(y, x)
 
 
 def _computed(call: Call) -> DType:

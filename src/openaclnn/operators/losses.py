@@ -7,6 +7,7 @@ makes of its result is added here.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import Check
 from openaclnn.core.declare import OutputSpec, Sample
-from openaclnn.core.dtypes import FLOATS, float_of
+from openaclnn.core.dtypes import FLOATS, DType, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.plan import Plan, broadcast_shapes, elementwise_plan, empty_plan
 from openaclnn.core.tensor import Tensor, element_count
@@ -29,11 +30,15 @@ from openaclnn.operators.activations import (
     ALL,
     Activation,
     KernelForm,
+    Module,
     Rule,
+    at_row,
     broadcast,
+    converts,
     dtypes,
     enter,
     not_null,
+    numbers_of,
     promotes,
     rank,
     reference_of,
@@ -42,7 +47,7 @@ from openaclnn.operators.activations import (
 )
 
 __all__ = [
-    "ALL", "GRADIENT", "PAIR", "REDUCED", "SCALE", "KernelForm", "Loss", "Rule", "Sample", "broadcast", "broadcasts", "broadcasts_to", "declare", "dtypes", "mean_or_sum",
+    "ALL", "GRADIENT", "PAIR", "REDUCED", "SCALE", "KernelForm", "Loss", "Module", "Rule", "Sample", "at_row", "broadcast", "broadcasts", "broadcasts_to", "converts", "declare", "dtypes", "mean_or_sum",
     "not_null", "output_shape", "promotes", "rank", "reduction", "same_dtype", "same_format", "same_shape", "unless_empty", "value_shape",
 ]  # fmt: skip
 
@@ -185,6 +190,7 @@ def declare(
     optional: Sequence[str] = (),
     options: Sequence[Parameter] = (),
     choices: tuple[str, ...] = REDUCTIONS,
+    accepts: tuple[DType, ...] = FLOATS,
     others: str = "",
     output: str = "out",
     shape: str = "",
@@ -202,7 +208,7 @@ def declare(
     tensors = []
     for each, text in inputs.items():
         which = "0 to 8 dimensions" if each == onto else others
-        parameter = Parameter(each, Kind.TENSOR, text, which, FLOATS)
+        parameter = Parameter(each, Kind.TENSOR, text, which, accepts)
         if each in optional:
             parameter = replace(parameter, default=None, optional=True)
         tensors.append(parameter)
@@ -210,7 +216,7 @@ def declare(
     reduces = Parameter("reduction", Kind.INT64, numbered, default="mean", choices=choices)
     text = "gradient of the input" if is_gradient else "the loss"
     shape = shape or ("the broadcast shape" if not onto else f"same as {onto}")
-    written = Parameter(output, Kind.OUTPUT, text, shape, FLOATS)
+    written = Parameter(output, Kind.OUTPUT, text, shape, accepts)
     absent = [value for own, value in zip(inputs, kernel.values, strict=True) if own in optional]  # fmt: skip
     for count in range(len(absent) + 1):
         for left_out in itertools.combinations(absent, count):
@@ -234,9 +240,23 @@ def declare(
 
     computed.__module__ = reference.__module__
     empty = tuple(each for each in inputs if each not in optional)
-    entered = enter(operator, rules, reference_of(computed, parameters), empty)
+    whole = reference_of(computed, parameters)
+    if accepts != FLOATS:
+        whole = _of_common_dtype(whole, [each.python_name for each in tensors])
+    entered = enter(operator, rules, whole, empty)
     assert isinstance(entered, Loss)
     return entered
+
+
+def _of_common_dtype(reference: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    """A reference whose arrays are rounded to their common dtype first, as the operator does with integers."""
+
+    @functools.wraps(reference)
+    def rounding(work: Any = np.float64, **given: Any) -> Any:
+        arrays = pairwise.promoted_arrays(work, *[given[name] for name in names])
+        return reference(work, **given | dict(zip(names, arrays, strict=True)))
+
+    return rounding
 
 
 def _seen(call: Call) -> dict[str, Any]:
@@ -280,8 +300,9 @@ def _loss_plan(call: Call) -> Plan:
     kernel, reduction = operator.kernel_of(call), operator.reduction_of(call)
     dtype = pairwise.promoted_dtype(call, *pairwise.present(call))
     assert dtype is not None
+    numbers, free = numbers_of(call, {})
     return pairwise.reduced_or_not(
-        call, kernel.name, dtype, _tensors(call), value_shape(call), {}, reduction
+        call, kernel.name, dtype, _tensors(call), value_shape(call), numbers, reduction, free
     )
 
 
@@ -297,7 +318,8 @@ def _gradient_plan(call: Call) -> Plan:
     mean = operator.reduction_of(call) == "mean"
     counted = values[operator.mean_of].shape if operator.mean_of else shape
     scale = float_of(1.0 / math.prod(counted)) if mean else 1.0
+    numbers, free = numbers_of(call, {"mean_scale": scale})
     return elementwise_plan(
-        operator.name, operator.kernel_of(call).name, dtype, _tensors(call), written, {"mean_scale": scale},
-        "mean_scale" if mean and counted == shape else "", fixed=mean and counted != shape,
+        operator.name, operator.kernel_of(call).name, dtype, _tensors(call), written, numbers,
+        "mean_scale" if mean and counted == shape else "", free, fixed=mean and counted != shape,
     )  # fmt: skip

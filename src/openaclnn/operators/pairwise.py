@@ -11,19 +11,18 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import INVALID, Check, Violation
-from openaclnn.core.declare import OutputSpec
-from openaclnn.core.dtypes import FLOATS, DType, dtype_of_numpy, float_of, promote
+from openaclnn.core.dtypes import DType, dtype_of_numpy, promote
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.plan import (
     Free,
     Plan,
-    broadcast_shapes,
     elementwise_plan,
     empty_plan,
     filling_plan,
     reduced_plan,
 )
 from openaclnn.core.tensor import Tensor, element_count
+from openaclnn.engines.formulas.l1_loss import l1_loss
 
 FAMILIES = frozenset({"950", "a3", "a2", "310p", "910"})
 REDUCTION = Parameter(
@@ -75,85 +74,6 @@ def promoted_supported(row: str, *which: str, more: tuple[DType, ...] = ()) -> C
     return checks.value_check(row, "the product supports the promoted dtype", broken_by)
 
 
-def loss_parameters(
-    dtypes: tuple[DType, ...], output: str, shape: str, *options: Parameter
-) -> tuple[Parameter, ...]:
-    """What these losses take; the loss has a name of its own in each."""
-    return (
-        Parameter("self", Kind.TENSOR, "predictions", "broadcasts with target", dtypes),
-        Parameter(
-            "target", Kind.TENSOR, "what was to be predicted", "broadcasts with self", dtypes
-        ),
-        REDUCTION,
-        *options,
-        Parameter(output, Kind.OUTPUT, "the loss", shape, dtypes),
-    )
-
-
-def gradient_parameters(gradient: str, *options: Parameter) -> tuple[Parameter, ...]:
-    """What gradients of these losses take; the gradient of the loss has a name of its own in each."""
-    others = "broadcasts with the others"
-    return (
-        Parameter(gradient, Kind.TENSOR, "gradient of the loss", "broadcasts with self, target", FLOATS),
-        Parameter("self", Kind.TENSOR, "predictions", others, FLOATS),
-        Parameter("target", Kind.TENSOR, "what was to be predicted", others, FLOATS),
-        REDUCTION,
-        *options,
-        Parameter("gradInput", Kind.OUTPUT, "gradient of self", "the broadcast shape", FLOATS),
-    )  # fmt: skip
-
-
-def broadcast_result(call: Call) -> OutputSpec:
-    """The shape and dtype of an omitted output."""
-    values, inputs = call.values, call.operator.input_names
-    shape = broadcast_shapes(*[values[name].shape for name in inputs])
-    dtype = promoted_dtype(call, *inputs)
-    assert shape is not None
-    assert dtype is not None
-    return shape, dtype
-
-
-def loss_result(call: Call) -> OutputSpec:
-    """The shape and dtype of a loss that is left to us: one element, unless nothing is reduced."""
-    shape, dtype = broadcast_result(call)
-    return shape if call.reduction == "none" else (), dtype
-
-
-def gradient_plan(
-    call: Call, kernel: str, numbers: Mapping[str, Any], free: tuple[Free, ...] = ()
-) -> Plan:
-    """The plan of a gradient over the broadcast shape; `mean` scales by one over its element count."""
-    values, name, output = call.values, call.operator.name, call.operator.output.name
-    inputs, written = call.operator.input_names, (output, values[output])
-    count = element_count(written[1].shape)
-    if count == 0:  # as some input is
-        return empty_plan(name, written)
-    dtype = promoted_dtype(call, *inputs)
-    assert dtype is not None
-    mean = call.reduction == "mean"
-    return elementwise_plan(
-        name,
-        kernel,
-        dtype,
-        [(each, values[each]) for each in inputs],
-        written,
-        {"mean_scale": float_of(1.0 / count) if mean else 1.0, **numbers},
-        "mean_scale" if mean else "",
-        free,
-    )
-
-
-def loss_plan(
-    call: Call, kernel: str, numbers: Mapping[str, Any], free: tuple[Free, ...] = ()
-) -> Plan:
-    """The plan of the loss of each pair, or of their sum or mean."""
-    shape, dtype = broadcast_result(call)
-    tensors = [(each, call.tensor(each)) for each in call.operator.input_names]
-    reduction = call.reduction
-    assert reduction is not None
-    return reduced_or_not(call, kernel, dtype, tensors, shape, numbers, reduction, free)
-
-
 def reduced_or_not(
     call: Call, kernel: str, dtype: DType, tensors: Sequence[tuple[str, Tensor]], shape: tuple[int, ...], numbers: Mapping[str, Any],
     reduction: str, free: tuple[Free, ...] = (),
@@ -169,6 +89,12 @@ def reduced_or_not(
     if empty:
         return filling_plan(name, (*written, math.nan if reduction == "mean" else 0.0))
     return reduced_plan(name, kernel, dtype, tensors, written, shape, numbers, reduction, free)
+
+
+def distance_plan(left: Tensor, right: Tensor, total: Tensor) -> Plan:
+    """The plan of the sum of all absolute differences between tensors of one shape."""
+    pair = [("self", left), ("target", right)]
+    return reduced_plan("", l1_loss.name, left.dtype, pair, ("out", total), left.shape, {}, "sum")
 
 
 def reduced(losses: np.ndarray[Any, Any], reduction: str, work: Any) -> np.ndarray[Any, Any]:

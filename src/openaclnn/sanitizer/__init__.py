@@ -18,7 +18,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from openaclnn.capi import bridge
 from openaclnn.runtime.context import expects_set_up
@@ -59,8 +58,6 @@ def sanitize(suppressions: Iterable[str] = (), product: str = "") -> Iterator[li
 
 
 _watching: list[Session] = []
-_kept: list[Any] = []
-"""What C calls at its end."""
 
 
 def watch_process(settings: Settings | None) -> None:
@@ -76,19 +73,17 @@ def watch_process(settings: Settings | None) -> None:
 
 
 def watch_as_asked(text: str) -> None:
-    """The same, as OPENACLNN_SANITIZE asks for; one that means nothing is told, and nothing is watched."""
+    """The same, as OPENACLNN_SANITIZE asks for. A text that means nothing is refused: who asks for a check must not pass without one."""
     try:
         watch_process(Settings.parse(text))
-    except (ValueError, OSError) as error:
-        print(f"openaclnn: OPENACLNN_SANITIZE: {error}", file=sys.stderr)
+    except ValueError as error:
+        raise ValueError(f"OPENACLNN_SANITIZE: {error}") from None
 
 
 def _hear_of_exit() -> None:
     """A C program ends without Python's end."""
     if expects_set_up():
-        end = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: _end())
-        _kept.append(end)
-        ctypes.CDLL(None).__cxa_atexit(end, None, None)
+        bridge.call_last(_end)
 
 
 def _end() -> None:

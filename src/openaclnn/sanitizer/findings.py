@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -122,7 +123,7 @@ class Settings:
             if word == "1":
                 values["text"] = True
             elif word.startswith("json:"):
-                values["json"] = word.removeprefix("json:")
+                values["json"] = _file(word.removeprefix("json:"))
             elif mark and key in ("exitcode", "workspace"):
                 values[key] = _number(key, value)
             elif mark and key == "product":
@@ -133,7 +134,7 @@ class Settings:
                 key = "suppress"
             else:
                 options = "1, json:FILE, exitcode=, suppress=, product= or workspace="
-                raise ValueError(f"{word!r}: expected {options}")
+                raise ValueError(f"expected {options}, got {word!r}")
             last = key
         if not values.get("json"):
             values["text"] = True
@@ -142,15 +143,22 @@ class Settings:
 
 def _number(key: str, value: str) -> int:
     if not value.isdecimal():
-        raise ValueError(f"{key}={value}: expected a number")
+        raise ValueError(f"{key}: expected a number, got {value!r}")
     return int(value)
+
+
+def _file(name: str) -> str:
+    folder = os.path.dirname(name) or "."
+    if not name or not os.access(folder, os.W_OK) or os.path.isdir(name):
+        raise ValueError(f"json: expected a file that can be written, got {name!r}")
+    return name
 
 
 def known_rules(names: Iterable[str]) -> frozenset[str]:
     """The names, none of which is misspelt."""
     unknown = sorted(set(names) - RULES.keys())
     if unknown:
-        raise ValueError(f"no rule is called {unknown[0]!r}; there are {', '.join(RULES)}")
+        raise ValueError(f"suppress: expected any of {', '.join(RULES)}, got {unknown[0]!r}")
     return frozenset(names)
 
 

@@ -86,6 +86,7 @@ class Timeline(Handlers):
         super().__init__()
         self.order = Order()
         self.names: dict[Stream, str] = {}
+        self._streams = 0  # that got a number
         self._events: dict[Event, Point | None] = {}
         self._subscribers: dict[Stream, int] = {}
         self._callbacks: dict[Stream, list[_Callback]] = {}
@@ -104,8 +105,9 @@ class Timeline(Handlers):
         except AclFailure:
             return None
         if stream not in self.names:
-            number = sum(not each.is_default for each in self.names) + 1
-            self.names[stream] = "the default stream" if stream.is_default else f"stream {number}"
+            self._streams += not stream.is_default
+            name = f"stream {self._streams}"
+            self.names[stream] = "the default stream" if stream.is_default else name
         return stream
 
     def points(self, streams: Iterable[Stream] | None = None) -> list[Point]:

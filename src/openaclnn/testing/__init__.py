@@ -18,7 +18,7 @@ These are the public names. They come from these packages, each of which imports
     data/        arguments drawn from seeds, golden values
     judging/     verdicts by precision standards                files.py     arrays in files
 
-Below them all, `extras.py` has the names of dtypes, and the libraries that only some tools need.
+Below them all, `extras.py` reads dtypes, shapes and values that are written, and has the libraries that only some tools need.
 """
 
 from openaclnn.testing.cases import read_cases

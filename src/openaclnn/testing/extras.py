@@ -1,13 +1,23 @@
-"""Libraries that only some of the tools need, and the words for dtypes in lists, in commands and behind names of files."""
+"""Libraries that only some of the tools need, and how dtypes, shapes and values are written in commands, in lists and behind names of files."""
 
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any
 
 from openaclnn.core.dtypes import DType, dtype_of_name
 
-__all__ = ["MissingLibraryError", "dtype_named", "need"]
+__all__ = [
+    "MissingLibraryError",
+    "dtype_named",
+    "need",
+    "OFFSET",
+    "SHAPE",
+    "STRIDES",
+    "value_of",
+    "whole_numbers",
+]
 
 _EXTRAS = dict.fromkeys(("matplotlib", "markdown_it", "openpyxl", "yaml"), "tools") | {
     "torch": "torch"
@@ -41,3 +51,49 @@ def dtype_named(name: str) -> DType:
         return dtype_of_name(_SHORT.get(name.strip().lower(), name.strip()))
     except KeyError as error:
         raise ValueError(error.args[0]) from None
+
+
+SHAPE, STRIDES, OFFSET = "a shape like 2x3, 5 or ()", "strides like 3,1", "an offset like 4"
+"""What whole numbers are expected for."""
+
+_BRACKETED = re.compile(r"\(([^()\[\]]*?),?\s*\)|\[([^()\[\]]*)\]")
+_LARGEST = (1 << 63) - 1
+
+
+def whole_numbers(written: Any, expected: str) -> tuple[int, ...]:
+    """Of a list, or of text: `2x3`, `2,3`, `(2, 3)`, `(2,)`, `5`, and `()` for none; ValueError says what was expected, and what came."""
+    words = written
+    if isinstance(written, str):
+        text = written.strip()
+        found = _BRACKETED.fullmatch(text)
+        text = text if found is None else (found[1] or found[2] or "").strip()
+        words = [] if found and not text else re.split(r"\s*[x,]\s*|\s+", text)
+    elif not isinstance(written, (list, tuple)):
+        words = [written]
+    if len(words) > 64:  # more than any rule on dimensions has to see
+        raise ValueError(f"expected {expected}, got {len(words)} numbers where up to 64 are read")
+    numbers = []
+    for word in words:
+        if type(word) is not int and not (
+            type(word) is str and re.fullmatch("-?[0-9]{1,60}", word)
+        ):
+            raise ValueError(f"expected {expected}, got {str(written)[:60]!r}")
+        numbers.append(int(word))
+        if abs(numbers[-1]) > _LARGEST:
+            raise ValueError(f"expected {expected} in 64 bits, got {str(written)[:60]!r}")
+    return tuple(numbers)
+
+
+def value_of(text: str) -> Any:
+    """A number, true, false, inf, nan, null, or the text itself."""
+    words = {"true": True, "false": False, "null": None}
+    text = text.strip()
+    if text.lower() in words:
+        return words[text.lower()]
+    if text.isascii() and "_" not in text:  # Python reads more than is written elsewhere
+        for read in (int, float, complex):
+            try:
+                return read(text)
+            except ValueError:
+                continue
+    return text

@@ -23,7 +23,7 @@ from openaclnn.core.dtypes import BFLOAT16, DType, dtype_of_name, dtype_of_numpy
 from openaclnn.core.interop import to_numpy
 from openaclnn.core.results import usable_memory
 from openaclnn.core.writing import replacing, reserve
-from openaclnn.testing.extras import MissingLibraryError, dtype_named, need
+from openaclnn.testing.extras import SHAPE, MissingLibraryError, dtype_named, need, whole_numbers
 
 __all__ = [
     "RAW", "SUFFIXES", "FileError", "Source", "TooLargeError", "create", "raw_type", "read_array", "read_together",
@@ -71,7 +71,7 @@ class Source:
 
 
 def split_name(text: str) -> Source:
-    """`FILE`, `FILE:KEY` for files of several arrays, `FILE:DTYPE:2x3` (or `FILE:DTYPE`) for raw ones."""
+    """`FILE`, `FILE:KEY` for files of several arrays, `FILE:DTYPE:2x3` (or `FILE:DTYPE`, and `FILE:DTYPE:` without axes) for raw ones."""
     path = Path(text)
     if path.suffix.lower() in SUFFIXES or os.path.isfile(path):  # a name may be too long to be one
         return Source(path)
@@ -86,7 +86,10 @@ def split_name(text: str) -> Source:
     if suffix in SUFFIXES:
         return Source(Path(head), key=tail)
     if Path(name).suffix.lower() in RAW:
-        return Source(Path(name), dtype=raw_type(dtype), shape=shape_of(tail))
+        try:
+            return Source(Path(name), dtype=raw_type(dtype), shape=shape_of(tail) if tail else ())
+        except ValueError as error:
+            raise FileError(f"{name}: {error}") from None
     raise _unknown_kind(text)
 
 
@@ -94,15 +97,11 @@ def _unknown_kind(name: object) -> FileError:
     return FileError(f"{name}: a file named {', '.join(SUFFIXES)} is expected")
 
 
-def shape_of(text: str) -> tuple[int, ...]:
-    """`2x3` or `2,3`; nothing, or `()`, for one number without axes."""
-    inner = text.strip("()[] ").replace("x", ",").rstrip(",")
-    try:
-        shape = tuple(int(part) for part in inner.split(",")) if inner else ()
-    except ValueError:
-        raise FileError(f"a shape like 2x3 is expected, not {text!r}") from None
+def shape_of(text: Any) -> tuple[int, ...]:
+    """`2x3` or `2,3`; `()` for one number without axes."""
+    shape = whole_numbers(text, SHAPE)
     if any(size < 0 for size in shape):
-        raise FileError(f"a shape has no negative sizes: {text!r}")
+        raise ValueError(f"a shape has no negative sizes: {text!r}")
     return shape
 
 

@@ -214,6 +214,10 @@ def _head_of(module: torch.nn.Module) -> torch.nn.Module | None:
         with contextlib.suppress(AttributeError, NotImplementedError):  # of a body without a head
             head = asked()
     head = getattr(module, "lm_head", None) if head is None else head
+    # A head that peft trains as a whole is a copy inside a wrapper, which passes on what that returns.
+    copies, active = (getattr(head, name, None) for name in ("modules_to_save", "active_adapter"))
+    if isinstance(copies, torch.nn.ModuleDict) and isinstance(active, str) and active in copies:
+        head = copies[active]
     return head if isinstance(head, torch.nn.Module) else None
 
 
@@ -223,6 +227,8 @@ def _parameters(module: torch.nn.Module) -> Iterable[str]:
 
 def _unfit(head: torch.nn.Module) -> str | None:
     """Why a head is left alone, or None."""
+    if hasattr(head, "lora_A"):
+        return "it has adapters, whose products are added to its logits: merge them, or leave the head out of target_modules"
     if not isinstance(head, torch.nn.Linear):
         return "it is no Linear"
     if isinstance(head, HeadLinear):
@@ -489,8 +495,7 @@ class Logits:
 
     def _cross_entropy(
         self, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
-        reduction: str = "mean", label_smoothing: Any = 0.0, *, inplace: bool = False, return_z_loss: bool = False,
-        **more: Any,
+        reduction: str = "mean", label_smoothing: Any = 0.0, *, inplace: bool = False, **more: Any,
     ) -> Any:  # fmt: skip
         """The loss of rows without their logits; None where these have to be computed."""
         applied = self._scale_and_cap()
@@ -501,7 +506,6 @@ class Logits:
             or not rows
             or self._divides_rows()
             or reverted
-            or return_z_loss
             or size_average is not None
             or reduce is not None
         ):

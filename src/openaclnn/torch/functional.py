@@ -72,10 +72,10 @@ from openaclnn.torch.fused_backward import LEAST, LEAST_ROWS, loss_ahead, loss_o
 from openaclnn.torch.gradients import Formula
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
 from openaclnn.torch.linear import (
-    counted_targets,
     denominator_of,
     exact_losses,
     linear_cross_entropy,
+    z_loss_of,
 )
 from openaclnn.torch.linear_log_probs import (
     linear_entropy,
@@ -562,26 +562,22 @@ def _of_tokens(
     _entropy_count.serve()
     loss, top, rest = found
     dtype, wide = loss.dtype, torch.promote_types(loss.dtype, torch.float32)
-    counted = counted_targets(target, input.shape[min(1, input.dim() - 1)], ignored)
-    squares = torch.where(counted, scale * (top + rest).detach().square(), 0.0)
+    classes = input.shape[min(1, input.dim() - 1)]
     if not whole:
         if loss.dtype is not wide and not smoothing:
             # The value of 16-bit losses in FLOAT, with their gradient.
             exact = exact_losses(input.detach(), target, top, rest, weight, ignored, scale)
             loss = loss.float() + (exact - loss.float()).detach()
-        factors = 1.0 if token_weight is None else token_weight.to(wide)
-        loss, squares = loss * factors, squares * factors
+        if token_weight is not None:
+            loss = loss * token_weight.to(wide)
         if reduction == "mean" and denominator is None:
-            denominator = denominator_of(target, weight, token_weight, len(input) if input.dim() == 1 else input.shape[1], ignored)  # fmt: skip
+            denominator = denominator_of(target, weight, token_weight, classes, ignored)
         if reduction != "none":
             loss = loss.sum() if reduction == "sum" else loss.sum() / denominator
     if not return_z_loss:
         return loss.to(dtype)
-    if reduction != "none":
-        squares = squares.sum()
-        if reduction == "mean":
-            squares = squares / (counted.sum() if whole else denominator)
-    return loss.to(dtype), squares.detach().to(dtype)
+    zloss = z_loss_of((top + rest).detach(), target, token_weight, denominator, classes, reduction, ignored, scale)  # fmt: skip
+    return loss.to(dtype), zloss.detach().to(dtype)
 
 
 def _why_not(input: Any, target: Any) -> str:

@@ -35,7 +35,8 @@ from openaclnn.torch.products import input_gradient_into, logits_into, plus_weig
 
 __all__ = [
     "MOST_ROWS", "PARTS", "SINGLES", "Layer", "Sums", "Tensors", "as_autocast", "by_chunks", "capped", "check_shapes", "counted_targets",
-    "denominator_of", "exact_losses", "filled", "in_place_of_theirs", "linear_cross_entropy", "unserved_tensors", "without_autocast",
+    "Computed", "denominator_of", "exact_losses", "filled", "in_place_of_theirs", "in_shape", "linear_cross_entropy", "unserved_tensors",
+    "with_z_loss", "without_autocast", "z_loss_of",
 ]  # fmt: skip
 
 _FORWARD, _BACKWARD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
@@ -61,7 +62,7 @@ class Options(NamedTuple):
     accumulated: bool
     dtype: torch.dtype
 
-    def chunks(self, tensors: Tensors, gradient: Any, wanted: Sequence[bool]) -> tuple[Any, Sums]:
+    def chunks(self, tensors: Tensors, gradient: Any, wanted: Sequence[bool]) -> Computed:
         return _chunks(tensors, gradient, wanted, self)
 
     def composed(self, tensors: Tensors) -> Any:
@@ -97,11 +98,12 @@ def linear_cross_entropy(
     denominator: Tensor | float | None = None,
     memory: int | None = None,
     accumulate: torch.dtype | None = None,
-) -> Tensor:
+    return_z_loss: bool = False,
+) -> Any:
     """`cross_entropy(linear(input, linear_weight, linear_bias), target, ...)` without the logits, for inputs (..., features).
 
     Up to `options` the arguments are those of PyTorch's function of this name; of its options the rows of a chunk and the dtype of
-    sums count. `zloss_scale` is as in `cross_entropy`; `softcap` makes logits softcap * tanh(logits / softcap). `token_weight`, of the targets'
+    sums count. `zloss_scale` and `return_z_loss` are as in `cross_entropy`; `softcap` makes logits softcap * tanh(logits / softcap). `token_weight`, of the targets'
     shape, multiplies the losses; "mean" divides by the sum of the weights of what counts, or by the `denominator`, if one is given: the
     number of tokens in all parts of a batch, say. `memory` is how many bytes a chunk of logits may take; by
     default a quarter of all logits or, if that is more, what the 16-bit gradient of weights takes later, of 4,096 rows at most. That gradient is added up in FLOAT, in as many bytes; `accumulate=linear_weight.dtype` saves
@@ -112,26 +114,27 @@ def linear_cross_entropy(
     """
     tensors = input, linear_weight, target, linear_bias, weight, token_weight
     if has_torch_function_variadic(*[each for each in tensors if each is not None]):
-        overridden: Tensor = handle_torch_function(
+        return handle_torch_function(
             linear_cross_entropy, tensors, input, linear_weight, target, linear_bias=linear_bias, weight=weight, reduction=reduction,
             ignore_index=ignore_index, label_smoothing=label_smoothing, options=options, zloss_scale=zloss_scale, softcap=softcap,
-            token_weight=token_weight, denominator=denominator, memory=memory, accumulate=accumulate,
+            token_weight=token_weight, denominator=denominator, memory=memory, accumulate=accumulate, return_z_loss=return_z_loss,
         )  # fmt: skip
-        return overridden
     parallel = None if target.is_floating_point() else parallel_for(linear_weight)
     if parallel is not None:
         _count.serve()
-        spread: Tensor = parallel.linear_cross_entropy(
+        return parallel.linear_cross_entropy(
             input, linear_weight, target, linear_bias=linear_bias, weight=weight, reduction=reduction,
             ignore_index=-100 if ignore_index is None else ignore_index, label_smoothing=label_smoothing, zloss_scale=zloss_scale, softcap=softcap,
-            token_weight=token_weight, denominator=denominator, memory=memory, accumulate=accumulate,
+            token_weight=token_weight, denominator=denominator, memory=memory, accumulate=accumulate, return_z_loss=return_z_loss,
         )  # fmt: skip
-        return spread
-    loss: Tensor = _loss(
-        Tensors(input, linear_weight, linear_bias, target, weight, token_weight, denominator), _composed, reduction, ignore_index, label_smoothing,
-        options, zloss_scale, softcap, memory, accumulate,
-    )  # fmt: skip
-    return loss
+    given = Tensors(input, linear_weight, linear_bias, target, weight, token_weight, denominator)
+    both = _loss(given, _composed, reduction, ignore_index, label_smoothing, options, zloss_scale, softcap, memory, accumulate)  # fmt: skip
+    return with_z_loss(*both) if return_z_loss else both[0]
+
+
+def with_z_loss(loss: Any, zloss: Any) -> tuple[Any, Any]:
+    """A loss and its z-loss's part, which is None where there is none: to be looked at, without a gradient."""
+    return loss, torch.zeros_like(loss.detach()) if zloss is None else zloss.detach()
 
 
 def in_place_of_theirs(
@@ -142,14 +145,14 @@ def in_place_of_theirs(
     given = Tensors(input, linear_weight, linear_bias, target, weight, None, None)
     if has_torch_function_variadic(*[each for each in given if each is not None]) or input.dim() > 2:  # fmt: skip
         raise TypeError("tensors that PyTorch hands on, or refuses")
-    return _loss(given, None, reduction, ignore_index, label_smoothing, options)
+    return _loss(given, None, reduction, ignore_index, label_smoothing, options)[0]
 
 
 def _loss(
     given: Tensors, composed: Any, reduction: str, ignored: Any, smoothing: float, options: Any, zloss_scale: float = 0.0, softcap: float = 0.0,
     memory: int | None = None, accumulate: Any = None,
 ) -> Any:  # fmt: skip
-    """By chunks or, where they do not serve, by what composes it of tensors and options; without that TypeError says why."""
+    """The loss and its z-loss's part, by chunks or, where they do not serve, by what composes it of tensors and options; without that TypeError says why."""
     input, linear_weight, bias, target, weight, token_weight, denominator = given
     check_shapes(input, linear_weight, target, bias, token_weight, ignored, memory)
     dtype = input.dtype if autocast_dtype(input) is None else torch.float32
@@ -174,13 +177,20 @@ def _loss(
         rows = input.reshape(-1, input.shape[-1])
         by_row = None if token_weight is None else token_weight.reshape(-1)
         flat = given._replace(input=rows, target=target.reshape(-1), token_weight=by_row)
-        loss: Tensor
         if needs_dispatcher():
             wanted = [each is not None and each.requires_grad for each in flat[:3]]
-            loss = _step(*flat, *asked, wanted if torch.is_grad_enabled() else [False] * 3)[0]
+            loss, zloss, *_ = _step(*flat, *asked, wanted if torch.is_grad_enabled() else [False] * 3)  # fmt: skip
+            zloss = zloss if zloss_scale else None
         else:
-            loss = by_chunks(flat, asked)
-    return loss.reshape(target.shape) if reduction == "none" else loss
+            loss, zloss = by_chunks(flat, asked)
+    return in_shape(loss, zloss, target, reduction)
+
+
+def in_shape(loss: Any, zloss: Any, target: Any, reduction: str) -> tuple[Any, Any]:
+    """Both in the shape of the targets where each has a loss."""
+    if reduction != "none":
+        return loss, zloss
+    return loss.reshape(target.shape), None if zloss is None else zloss.reshape(target.shape)
 
 
 def check_shapes(
@@ -284,7 +294,7 @@ def _unserved(tensors: Tensors, options: Options) -> str | None:
     return None if fits else "arguments that chunks do not serve"
 
 
-def _composed(tensors: Tensors, options: Options) -> Any:
+def _composed(tensors: Tensors, options: Options) -> tuple[Any, Any]:
     """The same from the logits, by operations that autograd knows."""
     input, linear_weight, bias, target, weight, token_weight, denominator = tensors
     classes = linear_weight.shape[:-1]
@@ -297,28 +307,34 @@ def _composed(tensors: Tensors, options: Options) -> Any:
         token_weight = None if token_weight is None else token_weight.reshape(-1)
     logits = capped(logits, options.softcap).to(options.dtype)
     weight = None if weight is None else weight.to(options.dtype)
-    if token_weight is None and (denominator is None or options.reduction != "mean"):
-        loss = _of_logits(logits, target, weight, options.reduction, options)
-        return loss.reshape(input.shape[:-1]) if options.reduction == "none" and input.dim() > 2 else loss  # fmt: skip
-    losses = _of_logits(logits, target, weight, "none", options)
+    whole = token_weight is None and (denominator is None or options.reduction != "mean")
+    losses, lse = _of_logits(logits, target, weight, options.reduction if whole else "none", options)  # fmt: skip
     if token_weight is not None:
         losses = losses * token_weight
-    if options.reduction == "none":
-        return losses.reshape(input.shape[:-1]).to(options.dtype) if input.dim() > 2 else losses
-    total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
-    if options.reduction == "mean":
-        if denominator is None:
-            denominator = denominator_of(target, weight, token_weight, classes[0], options.ignored)
-        total = total / denominator
-    return total.to(options.dtype)
+    if options.reduction == "mean" and not whole and denominator is None:
+        denominator = denominator_of(target, weight, token_weight, classes[0], options.ignored)
+    if not whole and options.reduction != "none":
+        losses = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
+        losses = losses if options.reduction == "sum" else losses / denominator
+    losses = losses.to(options.dtype)
+    zloss = None
+    if lse is not None:
+        zloss = z_loss_of(lse, target, token_weight, denominator, classes[0], options.reduction, options.ignored, options.zloss_scale)  # fmt: skip
+        zloss = zloss.to(options.dtype)
+    if options.reduction == "none" and input.dim() > 2:
+        rows = input.shape[:-1]
+        return losses.reshape(rows), None if zloss is None else zloss.reshape(rows)
+    return losses, zloss
 
 
-def _of_logits(logits: Any, target: Any, weight: Any, reduction: str, options: Options) -> Any:
-    """Cross entropy; only ours has a z-loss, of class indices."""
+def _of_logits(
+    logits: Any, target: Any, weight: Any, reduction: str, options: Options
+) -> tuple[Any, Any]:
+    """Cross entropy; only ours has a z-loss, of class indices, with the log-sum-exp that it is made of."""
     if not options.zloss_scale:
         return torch_functional.cross_entropy(
             logits, target, weight, ignore_index=options.ignored, reduction=reduction, label_smoothing=options.smoothing
-        )  # fmt: skip
+        ), None  # fmt: skip
     if target.is_floating_point():
         raise RuntimeError("zloss_scale: the z-loss is for class indices, got class probabilities")
     single = logits.dim() == 1
@@ -327,12 +343,27 @@ def _of_logits(logits: Any, target: Any, weight: Any, reduction: str, options: O
     if weight is not None:
         weight = weight.to(torch.promote_types(logits.dtype, torch.float32))
     numbers = options.ignored, options.smoothing, options.zloss_scale
-    loss = _FORWARD.op(logits, target, weight, reduction, *numbers)[0]
-    return loss[0] if single and reduction == "none" else loss
+    loss, top, rest = _FORWARD.op(logits, target, weight, reduction, *numbers)
+    lse = (top + rest).detach()
+    return loss[0] if single and reduction == "none" else loss, lse[0] if single else lse
 
 
 def counted_targets(target: Any, classes: int, ignored: int) -> Any:
     return (target != ignored) & (target >= 0) & (target < classes)
+
+
+def z_loss_of(
+    lse: Any, target: Any, token_weight: Any, denominator: Any, classes: int, reduction: str, ignored: int, scale: float
+) -> Any:  # fmt: skip
+    """The z-loss's part of a loss, of rows' log-sum-exps. A mean without a denominator is that of rows that count."""
+    counted = counted_targets(target, classes, ignored)
+    squares = torch.where(counted, scale * lse.square(), 0.0)
+    if token_weight is not None:
+        squares = squares * token_weight
+    if reduction == "none":
+        return squares
+    total = squares.sum()
+    return total if reduction == "sum" else total / (counted.sum() if denominator is None else denominator)  # fmt: skip
 
 
 def denominator_of(
@@ -363,26 +394,28 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, *arguments: Any) -> Any:
         flat, options = Tensors(*arguments[:-1]), arguments[-1]
         wanted = ctx.needs_input_grad[:3] if options.reduction != "none" else (False,) * 3
-        loss, ctx.sums = options.chunks(flat, None, wanted)
+        loss, zloss, ctx.sums = options.chunks(flat, None, wanted)
         ctx.save_for_backward(*flat)
         ctx.options, ctx.ready = options, any(wanted)
-        return loss
+        if zloss is not None:
+            ctx.mark_non_differentiable(zloss)
+        return loss, zloss
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
+    def backward(ctx: Any, gradient: Any, _: Any) -> Any:
         flat, options, wanted = Tensors(*ctx.saved_tensors), ctx.options, ctx.needs_input_grad[:3]
         rest = (None,) * 5
         if torch.is_grad_enabled():  # gradients of gradients: by operations that have them
             learnt = [each for each, asked in zip(flat, wanted, strict=False) if asked]
-            loss = options.composed(flat)
+            loss, _ = options.composed(flat)
             found = iter(torch.autograd.grad(loss, learnt, gradient, create_graph=True))
             return *(next(found) if asked else None for asked in wanted), *rest
         if options.reduction == "none":
-            return *options.chunks(flat, gradient, wanted)[1].gradients(None), *rest
+            return *options.chunks(flat, gradient, wanted).sums.gradients(None), *rest
         sums, ready = ctx.sums, ctx.ready
         ctx.sums, ctx.ready = None, False
         if not ready:
-            _, sums = options.chunks(flat, None, wanted)
+            sums = options.chunks(flat, None, wanted).sums
         return *sums.gradients(
             gradient if gradient.is_cuda or gradient.item() != 1 else None
         ), *rest
@@ -418,6 +451,14 @@ class Sums(NamedTuple):
         rounded = total if fits else torch.empty_like(total, dtype=self.dtype)
         scaled.into(rounded, total, factor)
         return rounded
+
+
+class Computed(NamedTuple):
+    """The loss, its z-loss's part if there is any, and gradients."""
+
+    loss: Any
+    zloss: Any
+    sums: Sums
 
 
 def _chunk_rows(rows: int, row_bytes: int, memory: int, asked: int, spare: int) -> int:
@@ -504,9 +545,7 @@ class Layer:
         return Sums(self.of_input, self.of_weight, self.of_bias, scale, self.classes, self.input.dtype)  # fmt: skip
 
 
-def _chunks(
-    tensors: Tensors, gradient: Any, wanted: Sequence[bool], options: Options
-) -> tuple[Any, Sums]:
+def _chunks(tensors: Tensors, gradient: Any, wanted: Sequence[bool], options: Options) -> Computed:
     """The loss, and the gradients that are wanted of inputs, weights and bias: of the loss itself, or, with a number for each row, of their losses."""
     input, linear_weight, bias, target, weight, token_weight, denominator = tensors
     layer = Layer(input, linear_weight, bias, wanted, options.softcap, options.memory, options.rows, options.accumulated)  # fmt: skip
@@ -529,6 +568,7 @@ def _chunks(
         # In FLOAT16 small numbers would be lost: its sums are scaled before they are rounded.
         shares, scale = shares * scale, None
     losses = torch.empty(rows, dtype=torch.float32, device=input.device)
+    lse = torch.empty_like(losses) if options.zloss_scale else None
     for begin, end, whole in layer:
         t = target[begin:end]
         if columns != classes:
@@ -539,16 +579,21 @@ def _chunks(
         if layer.short and not options.smoothing:
             loss = exact_losses(logits, t, top, rest, factors, options.ignored, options.zloss_scale)
         losses[begin:end] = loss
+        if lse is not None:
+            lse[begin:end] = top + rest
         if any(wanted):
             _BACKWARD.into(logits, shares[begin:end], logits, top, rest, t, factors, *numbers)
             layer.take(begin, end, whole, columns, scale)
     if token_weight is not None:
         losses = losses * token_weight
-    if options.reduction == "none":
-        return losses.to(options.dtype), layer.sums(scale)
-    total = losses.sum(dtype=torch.float64)
-    total = total / denominator if options.reduction == "mean" else total
-    return total.to(options.dtype), layer.sums(scale)
+    zloss = None
+    if lse is not None:
+        zloss = z_loss_of(lse, target, token_weight, denominator, classes, options.reduction, options.ignored, options.zloss_scale)  # fmt: skip
+        zloss = zloss.to(options.dtype)
+    if options.reduction != "none":
+        losses = losses.sum(dtype=torch.float64)
+        losses = losses / denominator if options.reduction == "mean" else losses
+    return Computed(losses.to(options.dtype), zloss, layer.sums(scale))
 
 
 def exact_losses(
@@ -586,14 +631,14 @@ def filled(gradients: Sequence[Any], like: Any) -> tuple[Any, ...]:
 @torch.library.custom_op(
     "openaclnn::linear_cross_entropy",
     mutates_args=(),
-    schema=f"({_ARGUMENTS}) -> (Tensor, Tensor, Tensor, Tensor)",
+    schema=f"({_ARGUMENTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def _step(*arguments: Any) -> Any:
     flat, options, wanted = _taken_apart(arguments)
     if options.reduction == "none":
         wanted = [False] * 3
-    loss, sums = _chunks(flat, None, wanted, options)
-    return loss, *filled(sums.gradients(None), flat[0])
+    loss, zloss, sums = _chunks(flat, None, wanted, options)
+    return loss, *filled([zloss, *sums.gradients(None)], flat[0])
 
 
 @torch.library.custom_op(
@@ -603,7 +648,7 @@ def _step(*arguments: Any) -> Any:
 )
 def _step_backward(gradient: Any, *arguments: Any) -> Any:
     flat, options, wanted = _taken_apart(arguments)
-    return filled(_chunks(flat, gradient, wanted, options)[1].gradients(None), flat[0])
+    return filled(_chunks(flat, gradient, wanted, options).sums.gradients(None), flat[0])
 
 
 @_step.register_fake
@@ -611,7 +656,8 @@ def _shapes_of_step(*arguments: Any) -> Any:
     flat, options, wanted = _taken_apart(arguments)
     whole = options.reduction != "none"
     loss = flat[0].new_empty(() if whole else flat[0].shape[:1], dtype=options.dtype)
-    return loss, *_shapes(flat, wanted if whole else [False] * 3)
+    zloss = torch.empty_like(loss) if options.zloss_scale else flat[0].new_empty(0)
+    return loss, zloss, *_shapes(flat, wanted if whole else [False] * 3)
 
 
 @_step_backward.register_fake
@@ -628,7 +674,7 @@ def _shapes(flat: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.options, ctx.wanted = inputs[7:-1], inputs[-1]
-    ctx.save_for_backward(*inputs[:7], *output[1:])
+    ctx.save_for_backward(*inputs[:7], *output[2:])
 
 
 def _handed_out(ctx: Any, gradient: Any, *_: Any) -> Any:

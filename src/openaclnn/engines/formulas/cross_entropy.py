@@ -172,13 +172,13 @@ def cross_entropy_loss_grad(
     factor = nll + everywhere + square
     hit = at(log_prob, target)
     probability = exp(hit)
+    # p - 1 has no digits left where p is 1 in FLOAT64, too; an infinite nll less itself is NaN.
+    exact = expm1(hit) * nll + (nll - nll)
     if smooths:
         # Smoothing's two terms apart from the others: each pair may cancel.
-        exact = (probability * (nll + square) - nll) + (
-            probability * everywhere - each * hit_weight
-        )
+        exact = exact + probability * square + (probability * everywhere - each * hit_weight)
     else:
-        exact = probability * factor - nll
+        exact = exact + probability * (everywhere + square)
     exact = where(hit > EXPONENTIAL_ENDS, infinite - nll, exact)
     # Where the exponential is infinite in FLOAT64, too, it multiplies each of the terms.
     beyond = where(log_prob > EXPONENTIAL_ENDS, infinite, factor * INFINITE)

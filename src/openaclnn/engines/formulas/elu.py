@@ -1,4 +1,4 @@
-"""ELU and its gradient; `operators/elu_backward.py` has the derivation."""
+"""ELU and its gradient; `operators/elu.py` has the derivation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The absolute difference and its gradient; `operators/l1_loss_backward.py` has the derivation."""
+"""The absolute difference and its gradient; `operators/l1_loss.py` has the derivation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smooth absolute difference and its gradient; `operators/smooth_l1_loss_backward.py` has the derivation."""
+"""The smooth absolute difference and its gradient; `operators/l1_loss.py` has the derivation."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A kernel's key is a hash of its LLVM IR, of the compiler's version and of the CPU, so that nothing stale
 can be found: an edited emitter makes other IR. Writing IR takes 5 to 90 ms, compiling 20 to 800 ms. So that the next process need not even write it,
-a list by kernels' names says which key each had. A list belongs to one state of the sources, known by sizes and times as Python knows its bytecode.
+a list by kernels' names says which key each had. A list belongs to the sources' contents, so that all copies of a version share it. Reading them takes
+some 30 ms, once a copy: then what they have is known by their sizes and times, as Python knows its bytecode.
 """
 
 from __future__ import annotations
@@ -246,7 +247,7 @@ class _KnownKeys:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self._name = folder, _digest(name).encode()
-        state = _state()
+        state = _state(folder)
         self._path = None if state is None else folder / f"{state}.names"
         self.key = None if self._path is None else self._find(self._path)
 
@@ -268,21 +269,47 @@ class _KnownKeys:
 
 
 @functools.cache
-def _state() -> str | None:
+def _state(folder: Path) -> str | None:
     """What IR depends on: the sources, Python's and NumPy's objects, and the compiler's machine. None where it cannot be told."""
     sources = _sources()
-    return sources and _digest(f"{machine_key()}\n{sys.version}\n{np.__version__}\n{sources}")
+    if sources is None:
+        return None
+    path = folder / f"{_digest(sources)}.sources"
+    known = _KNOWN.fullmatch(read_trusted(path) or b"")
+    if known is None:
+        contents = _contents()
+        if _sources() != sources:  # while they were read
+            return None
+        with contextlib.suppress(OSError):
+            write_trusted(path, CODE_MARK + contents.encode())
+    else:
+        contents = known[1].decode()
+    return _digest(f"{machine_key()}\n{sys.version}\n{np.__version__}\n{contents}")
+
+
+_TOP = Path(__file__).parents[2]
+_KNOWN = re.compile(re.escape(CODE_MARK) + rb"([0-9a-f]{40})")
 
 
 def _sources() -> str | None:
-    """The package's files by name, size and time; None where there are none, or one changed since this process loaded them."""
+    """The package's files by place, size and times; None where there are none, or one changed since this process loaded them."""
     told = []
-    top = Path(__file__).parents[2]
-    for place, _, names in os.walk(top):
+    for place, _, names in os.walk(_TOP):
         for name in names:
             if name.endswith(".py"):
-                about = os.stat(os.path.join(place, name))
+                path = os.path.join(place, name)
+                about = os.stat(path)
                 if about.st_ctime > LOADED - _JUST_BEFORE:
                     return None
-                told.append(f"{place[len(str(top)) :]}/{name} {about.st_size} {about.st_mtime_ns}")
+                told.append(f"{path} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}")
     return "\n".join(sorted(told)) or None
+
+
+def _contents() -> str:
+    """A digest of what they have in them."""
+    total = hashlib.sha256()
+    for path in sorted(_TOP.rglob("*.py")):
+        text = path.read_bytes()
+        total.update(f"{path.relative_to(_TOP).as_posix()} {len(text)}\n".encode())
+        total.update(text)
+    return total.hexdigest()[:40]

@@ -28,9 +28,19 @@ def constant(kind: Any, number: Any, lanes: int = 0) -> Any:
             raise ValueError(f"{number} does not fit into {kind}")
     elif not isinstance(kind, FLOATS):
         raise TypeError(f"{number!r} is a number, but {kind} holds none")
-    if not lanes:
-        return ir.Constant(kind, number)
-    return ir.Constant(ir.VectorType(kind, lanes), [ir.Constant(kind, number)] * lanes)
+    one = ir.Constant(kind, number)
+    return in_lanes(one, lanes) if lanes else one
+
+
+_in_lanes: dict[tuple[str, str, int], Any] = {}
+
+
+def in_lanes(one: Any, lanes: int) -> Any:
+    """A constant in every lane of a vector. By its text, which tells -0 from 0, it is the same one for all code: writing it out takes long."""
+    key = str(one.type), one.get_reference(), lanes
+    if key not in _in_lanes:
+        _in_lanes[key] = ir.Constant(ir.VectorType(one.type, lanes), [one] * lanes)
+    return _in_lanes[key]
 
 
 def signature(result: str | None, *arguments: str) -> Any:

@@ -29,6 +29,7 @@ from openaclnn.engines.machine.kinds import (
     SIZE,
     STORED,
     constant,
+    in_lanes,
 )  # fmt: skip
 
 __all__ = ["Shape", "Value", "Variable", "call_declared", "fma", "intrinsic", "maximum", "minimum"]
@@ -520,6 +521,9 @@ def _check_alike(*values: Value) -> None:
 def aligned(lead: Value, *others: Any) -> list[tuple[Any, ...]]:
     """The streams of values that are used together, as many of each and of equal lanes."""
     values = [lead, *(lead.as_value(other) for other in others)]
+    kind, streams = lead.parts[0].type, len(lead.parts)
+    if all(value.parts[0].type is kind and len(value.parts) == streams for value in values):
+        return [value.parts for value in values]  # as most are
     _check_alike(*values)
     return _spread_alike(values)
 
@@ -540,7 +544,7 @@ def _spread(value: Value, lanes: int) -> Value:
         return value
     one = value.value
     if isinstance(one, ir.Constant):
-        return Value(value.builder, ir.Constant(ir.VectorType(one.type, lanes), [one] * lanes))
+        return Value(value.builder, in_lanes(one, lanes))
     return value.splat(lanes)
 
 
@@ -558,14 +562,16 @@ def intrinsic(name: str, lead: V, *others: Any) -> V:
 
 def _called(name: str, lead: V, *others: Any, result: Any = None) -> V:
     """An intrinsic, named by the operands' kind."""
-    builder, kind = lead.builder, aligned(lead, *others)[0][0].type
+    builder, operands = lead.builder, aligned(lead, *others)
+    kind = operands[0][0].type
     lanes = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
     full = f"llvm.{name}.{lanes}{'f' if lead.floating else 'i'}{_width(lead.element)}"
 
-    def call(*values: Any) -> Any:
-        return call_declared(builder, full, result or kind, *values)
-
-    return lead.each(call, *others)
+    results = (
+        call_declared(builder, full, result or kind, *parts)
+        for parts in zip(*operands, strict=True)
+    )
+    return type(lead)(builder, *results)
 
 
 def call_declared(builder: Any, name: str, result: Any, *values: Any) -> Any:

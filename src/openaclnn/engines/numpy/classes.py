@@ -134,7 +134,7 @@ def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Arra
         # Without smoothing this is 0, or NaN where the gradient or the total makes it so, as in the formula.
         smooth = gradient / total * smoothing / np.float32(plan.classes) * mask
         spread = times_all(smooth.astype(np.float64), weights, weight_sum).astype(np.float32)
-        factor, infinite = nll + spread, nll * np.inf + spread * np.inf
+        others, infinite = spread, nll * np.inf + spread * np.inf
         if numbers["zloss_scale"]:
             zloss = gradient
             if numbers["grad_zloss_given"]:
@@ -143,17 +143,18 @@ def cross_entropy_loss_grad(plan: Plan, views: Mapping[str, Array], output: Arra
             lse = views["lseForZlossOptional"][index].astype(np.float32)
             scale = np.float32(2 * numbers["zloss_scale"])
             more = scale * lse * mask * (zloss / rows_counted)
-            factor, infinite = factor + more, infinite + more * np.inf
+            others, infinite = others + more, infinite + more * np.inf
         values = log_prob[index].astype(np.float32)
         # Where exp is infinite in float64 too, each of a row's terms is multiplied by that, not their sum.
         beyond = values > 709.78
         hits = np.nonzero(counted)[0], indices[counted]
-        # p - 1 at the target loses digits as p nears 1, so that one element is made in float64.
-        exact = np.exp(values[hits].astype(np.float64)) * factor[counted].astype(np.float64)
-        exact = np.where(beyond[hits], infinite[counted], exact)
-        exact -= nll[counted].astype(np.float64)
+        # p - 1 at the target loses digits as p nears 1, so that one element is made in float64, and by expm1.
+        hit, own_nll = values[hits].astype(np.float64), nll[counted].astype(np.float64)
+        exact = np.expm1(hit) * own_nll + (own_nll - own_nll)  # NaN where nll is infinite
+        exact += np.exp(hit) * others[counted].astype(np.float64)
+        exact = np.where(beyond[hits], infinite[counted] - own_nll, exact)
         np.exp(values, out=values)
-        values *= factor[:, None]
+        values *= (nll + others)[:, None]
         np.copyto(values, infinite[:, None], where=beyond)
         if smoothing != 0:
             values -= smooth[:, None] * weights

@@ -627,9 +627,11 @@ function setTheme(theme) {
   kept("theme", theme);
 }
 
-/** Offer the operators with all words of a text in their names, family or summary, and choose the first if the chosen one is not among them. */
+/** Offer the operators with all words of a text in their names, family or summary, and choose the first if the chosen one is not among them.
+Names may come as PyTorch and C write them. */
 function find(text) {
-  const words = text.toLowerCase().split(/\s+/);
+  const around = /^((torch|nn|functional|f|ops|aten|openaclnn)\.)+|getworkspacesize$/g;
+  const words = text.toLowerCase().split(/\s+/).map((word) => word.replace(around, ""));
   const translated = state.declared.chinese; // found in both languages
   const texts = ({ name, python, family, summary }) => [name, python, family, summary, translated[family], translated[summary]].join(" ").toLowerCase();
   const fits = (operator) => words.every((word) => texts(operator).includes(word));

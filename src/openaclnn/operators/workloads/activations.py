@@ -33,6 +33,10 @@ class Workload:
         self.KERNELS: tuple[KernelForm, ...] = operator.kernels
         self.ANY_SIZE = operator.axis is None
         self.DOMAINS = dict.fromkeys(operator.read, operator.domain) if operator.domain else {}
+        if operator.trained:
+            self.TRAINED = operator.trained
+        if operator.layer is not None:
+            self.MODULE = operator.layer
         # Numbers as FLOAT holds them, here since `torch.compile` does not follow how they are rounded.
         self._defaults = [
             (
@@ -70,7 +74,10 @@ class Workload:
             for overload in ("out", "grad_input"):
                 if overload in function.overloads():
                     return allocating_and_into(function, tuple(arguments), out, overload)
-        return {"torch": lambda: self._peer(torch, arguments)}
+        peers: Peers = {"torch": lambda: self._peer(torch, arguments)}
+        if (into := self.operator.peer_into) is not None:
+            peers["torch out="] = lambda: into(torch, *arguments, out)
+        return peers
 
     def _peer(self, torch: Any, arguments: list[Any]) -> Any:
         peer = self.peer

@@ -1,8 +1,9 @@
-"""What the workloads of the negative log-likelihood losses share."""
+"""Workloads of the negative log-likelihood losses and their gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators.workloads.words import (
     Arguments,
     KernelForm,
+    Module,
     Peers,
     Variants,
     allocating_and_into,
+    normal,
 )
 
 _CLASSES = {"target": "target", "weight": "weight"}
@@ -44,8 +47,8 @@ def loss_arguments(
     }
 
 
-def loss_maker(variants: Variants) -> Callable[..., Arguments]:
-    """The losses' `make`: a random class for each row, or classes over the variant's patches of pixels."""
+def _loss(name: str, pattern: str, variants: Variants, **more: Any) -> SimpleNamespace:
+    """A loss's workloads: a random class for each row, or classes over the variant's patches of pixels."""
 
     def make(
         rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
@@ -57,7 +60,17 @@ def loss_maker(variants: Variants) -> Callable[..., Arguments]:
             target = patches(rng, shape, options.pop("patch"))
         return {**loss_arguments(rng, dtype, shape, target), **options}
 
-    return make
+    return SimpleNamespace(
+        PATTERN=pattern, VARIANTS=variants, KERNELS=LOSS_KERNELS, DOMAINS=LOG_PROBABILITIES, make=make,
+        torch_peers=forward_peers(name), torch_formula=forward_formula, **more,
+    )  # fmt: skip
+
+
+def _gradient(name: str, pattern: str, make: Any, variants: Variants, **more: Any) -> SimpleNamespace:  # fmt: skip
+    return SimpleNamespace(
+        PATTERN=pattern, VARIANTS=variants, KERNELS=GRADIENT_KERNELS, settle=total_of_weights, make=make, torch_peers=gradient_peers(name),
+        torch_formula=gradient_formula, **more,
+    )  # fmt: skip
 
 
 def patches(rng: np.random.Generator, shape: tuple[int, ...], patch: int) -> Any:
@@ -144,3 +157,53 @@ def gradient_formula(torch: Any, given: Mapping[str, Any]) -> Any:
     classes = torch.arange(given["self"].shape[1], device=target.device)
     hit = classes.view(-1, *[1] * (target.dim() - 1)) == target[:, None]
     return torch.where(hit & counted[:, None], value[:, None], 0.0).to(given["self"].dtype)
+
+
+ROWS: Variants = {"mean": {"reduction": "mean"}, "none": {"reduction": "none"}}
+PIXELS: Variants = {
+    "random": {"reduction": "none", "patch": 1},
+    "patches": {"reduction": "none", "patch": 64},
+    "mean, patches": {"reduction": "mean", "patch": 64},
+}
+
+
+def _total(weight: Any, target: Any) -> float:
+    return min(float(weight.astype(np.float64)[target].sum()), LARGEST_TOTAL)
+
+
+def with_gradient(
+    rng: np.random.Generator, dtype: DType, inputs: Arguments, total: float
+) -> Arguments:
+    """The arguments of the loss with a gradient of it and the total weight."""
+    gradient = normal(rng, dtype, inputs["target"].shape if inputs["reduction"] == "none" else (1,))
+    weight = np.asarray([total]).astype(dtype.numpy)
+    return {"grad_output": gradient, **inputs, "total_weight": weight}
+
+
+def _of_rows(
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
+) -> Arguments:
+    """A random class for each row."""
+    target = rng.integers(0, shape[1], shape[:1])
+    inputs = {**loss_arguments(rng, dtype, shape, target), **ROWS[variant]}
+    return with_gradient(rng, dtype, inputs, _total(inputs["weight"], target))
+
+
+def _of_pixels(
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
+) -> Arguments:
+    """Classes over patches, or of each pixel; the log-probabilities are not read."""
+    options = dict(PIXELS[variant])
+    target = patches(rng, shape, options.pop("patch"))
+    weight = (0.5 + rng.random(shape[1])).astype(dtype.numpy)
+    inputs = {"self": np.empty(shape, dtype.numpy), "target": target, "weight": weight, **options}
+    return with_gradient(rng, dtype, inputs, _total(weight, target))
+
+
+nll_loss = _loss("nll_loss_forward", "rows", ROWS, MODULE=Module("NLLLoss", ("rows",)))
+nll_loss2d = _loss(
+    "nll_loss2d_forward", "pixels", {"mean, patches": PIXELS["mean, patches"], "none, random": PIXELS["random"]}, TRAINED="nll_loss",
+    MODULE=Module("NLLLoss", ("pixels",)),
+)  # fmt: skip
+nll_loss_backward = _gradient("nll_loss_backward", "rows", _of_rows, ROWS, ANY_SIZE=False)
+nll_loss2d_backward = _gradient("nll_loss2d_backward", "pixels", _of_pixels, PIXELS)

@@ -40,14 +40,14 @@ class Workload(activations.Workload):
         arguments: Arguments = {}
         for parameter in operator.tensors:
             if parameter.is_read and (variant == "weights" or not parameter.optional):
-                one = parameter.name == "gradOutput" and options["reduction"] != "none"
+                one = parameter.name.startswith("gradOut") and options["reduction"] != "none"
                 name = parameter.python_name
                 arguments[name] = drawn(operator, rng, dtype, parameter.name, () if one else shape)
         return {**arguments, **options}
 
     def torch_peers(self, torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
-        """Of losses without `out`, which not all of PyTorch's reduce into."""
-        if self.operator.is_gradient:
+        """Of losses that are reduced without `out`, which not all of PyTorch's reduce into."""
+        if self.operator.is_gradient or given.get("reduction") == "none":
             return super().torch_peers(torch, given, out)
         return {"torch": lambda: self._peer(torch, self._arguments(given))}
 

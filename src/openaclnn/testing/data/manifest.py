@@ -299,7 +299,7 @@ def _outputs(root: Path, case: _Case) -> Iterator[Expected]:
 def _source(case: _Case, name: str) -> Source:
     entry = case.files[name]
     try:
-        shape = shape_of("x".join(str(int(size)) for size in entry["shape"]))
+        shape = shape_of(list(entry["shape"]))
         return Source(case.folder / name, dtype=raw_type(entry["dtype"]), shape=shape)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise FileError(f"{case.place}: {name} has no dtype and shape: {error}") from None

@@ -8,7 +8,7 @@ chunk, in FLOAT. What this does not serve is computed from the logits of all row
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -22,13 +22,15 @@ from openaclnn.torch.linear import (
     MOST_ROWS,
     PARTS,
     SINGLES,
+    Computed,
     Layer,
-    Sums,
     Tensors,
     as_autocast,
     by_chunks,
     capped,
     check_shapes,
+    in_shape,
+    with_z_loss,
     without_autocast,
 )
 from openaclnn.torch.parallel.collectives import (
@@ -84,7 +86,8 @@ def linear_cross_entropy(
     denominator: Tensor | float | None = None,
     memory: int | None = None,
     accumulate: torch.dtype | None = None,
-) -> Tensor:
+    return_z_loss: bool = False,
+) -> Any:
     """`functional.linear_cross_entropy` of a weight of which each process of `group` has the next classes.
 
     `linear_weight` (classes of this process, features) and `linear_bias` are parts, in the order of ranks, of any number of classes; or
@@ -107,11 +110,15 @@ def linear_cross_entropy(
             raise ValueError("group and data_group: a DTensor's mesh says them")
         layout = _layout_of(input, linear_weight)
         local = _local_parts(layout, given)
-        loss = _loss(local, _Asked(options, layout.groups, **asked))  # type: ignore[arg-type]
-        return layout.whole(loss, target.shape, reduction == "none")
+        loss, zloss = (
+            own if own is None else layout.whole(own, target.shape, reduction == "none")
+            for own in _loss(local, _Asked(options, layout.groups, **asked))  # type: ignore[arg-type]
+        )
+        return with_z_loss(loss, zloss) if return_z_loss else loss
     rows = () if data_group is None else (data_group,)
     groups = Groups(known_group(group), rows, averaged)
-    return _loss(given, _Asked(options, groups, **asked))  # type: ignore[arg-type]
+    loss, zloss = _loss(given, _Asked(options, groups, **asked))  # type: ignore[arg-type]
+    return with_z_loss(loss, zloss) if return_z_loss else loss
 
 
 # DTensors.
@@ -176,16 +183,16 @@ class _Asked:
     def reduction(self) -> str:
         return self.options.reduction
 
-    def chunks(self, tensors: Tensors, gradient: Any, wanted: Sequence[bool]) -> tuple[Any, Sums]:
+    def chunks(self, tensors: Tensors, gradient: Any, wanted: Sequence[bool]) -> Computed:
         return _chunks(tensors, gradient, wanted, self)
 
     def composed(self, tensors: Tensors) -> Any:
         return _composed(tensors, self)
 
 
-def _loss(given: Tensors, asked: _Asked) -> Tensor:
+def _loss(given: Tensors, asked: _Asked) -> tuple[Any, Any]:
     input = given.input
-    asked = _Asked(asked.options, asked.groups, asked.softcap, asked.memory, asked.accumulated, loss_dtype(input))  # fmt: skip
+    asked = replace(asked, dtype=loss_dtype(input))
     narrow, matrix, bias = as_autocast(*given[:3])
     given = given._replace(input=narrow, linear_weight=matrix, bias=bias)
     if isinstance(given.denominator, (int, float)):
@@ -195,11 +202,8 @@ def _loss(given: Tensors, asked: _Asked) -> Tensor:
         input=given.input.reshape(-1, input.shape[-1]), target=given.target.reshape(-1), token_weight=by_row
     )  # fmt: skip
     with without_autocast(input):
-        if _is_served(flat):
-            loss: Tensor = by_chunks(flat, asked)
-        else:
-            loss = _composed(flat, asked)
-    return loss.reshape(given.target.shape) if asked.reduction == "none" else loss
+        both = by_chunks(flat, asked) if _is_served(flat) else _composed(flat, asked)
+    return in_shape(*both, given.target, asked.reduction)
 
 
 def _is_served(flat: Tensors) -> bool:
@@ -237,9 +241,7 @@ def _divisors(targets: Targets, weight: Any, token_weight: Any, denominator: Any
     return _Divisors(by_weight, by_weight if token_weight is not None else by_count)
 
 
-def _chunks(
-    tensors: Tensors, gradient: Any, wanted: Sequence[bool], asked: _Asked
-) -> tuple[Any, Sums]:
+def _chunks(tensors: Tensors, gradient: Any, wanted: Sequence[bool], asked: _Asked) -> Computed:
     """The loss, and the gradients that are wanted of input, weights and bias: of the loss itself, or, with a number for each row, of their losses."""
     input, linear_weight, bias, target, weight, token_weight, denominator = tensors
     options, groups, (rows, width) = asked.options, asked.groups, (len(input), len(linear_weight))
@@ -280,12 +282,13 @@ def _chunks(
     if token_weight is not None:
         losses, zlosses = losses * token_weight.double(), zlosses * token_weight.double()
     sums = layer.sums(None if scale is None else scale.float())._replace(of_input=pipeline.of_input)
-    if asked.reduction == "none":
-        return (losses + zlosses).to(asked.dtype), sums
-    total, squares = sum_over(groups.rows, [losses.sum(), zlosses.sum()])
+    if asked.reduction != "none":
+        losses, zlosses = sum_over(groups.rows, [losses.sum(), zlosses.sum()])
     if divisors.weight is not None:
-        total, squares = total / divisors.weight, squares / divisors.count
-    return (total + squares if options.zloss_scale else total).to(asked.dtype), sums
+        losses, zlosses = losses / divisors.weight, zlosses / divisors.count
+    if not options.zloss_scale:
+        return Computed(losses.to(asked.dtype), None, sums)
+    return Computed((losses + zlosses).to(asked.dtype), zlosses.to(asked.dtype), sums)
 
 
 class _Pipeline:
@@ -349,8 +352,17 @@ class _Pipeline:
         self.added()
 
 
-def _composed(tensors: Tensors, asked: _Asked) -> Any:
+def _composed(tensors: Tensors, asked: _Asked) -> tuple[Any, Any]:
     """The same from the logits of all rows, by operations that autograd knows."""
+    loss = _of_all_logits(tensors, asked)
+    if not asked.options.zloss_scale:
+        return loss, None
+    with torch.no_grad():
+        without = replace(asked, options=replace(asked.options, zloss_scale=0.0))
+        return loss, loss - _of_all_logits(tensors, without)
+
+
+def _of_all_logits(tensors: Tensors, asked: _Asked) -> Any:
     input, linear_weight, bias, target, weight, token_weight, denominator = tensors
     options, groups = asked.options, asked.groups
     if groups.classes is not None:
@@ -359,7 +371,7 @@ def _composed(tensors: Tensors, asked: _Asked) -> Any:
     logits = capped(logits, asked.softcap).to(asked.dtype)
     if token_weight is None and denominator is None:
         return cross_entropy_of_positions(logits, target, weight, options, groups)
-    each = Options("none", options.ignore_index, options.label_smoothing, options.zloss_scale)
+    each = replace(options, reduction="none")
     losses = cross_entropy_of_positions(logits, target, weight, each, Groups(groups.classes))
     if token_weight is not None:
         losses = losses * token_weight

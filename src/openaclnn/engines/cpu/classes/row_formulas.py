@@ -1,10 +1,10 @@
 """Kernels of row formulas: two ways to walk the lines of `row_passes.py`, and what launches them.
 
 Where classes lie side by side, or nearer to each other than positions do, a line is a row and its classes lie in the lanes. Elsewhere, and where
-rows are shorter than some vectors, a line is a vector of positions. Those that lie side by side are loaded where they lie, and laid into the frame, class
-after class, as FLOAT, for passes that follow: planes are often a power of two apart, where caches hold but few of their lines. Others are copied there
-first, and results from there. A line's classes are taken in blocks that the caches or the frame have room for; of what has one block alone, heavy
-values are kept between passes.
+rows are shorter than some vectors, a line is some vectors of positions. Some lines are copied into the frame together, class after class, as FLOAT: planes are often
+a power of two apart, where caches hold but few of their lines, and each is read in longer runs so. Of positions that lie side by side long lines are loaded where they
+lie, and results written there; others are copied from the frame. A line's classes are taken in blocks that the caches or the frame have room for; of what has one block
+alone, heavy values are kept between passes.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ PIECE = 1 << 14  # elements of the positions that are one piece of work
 PARTS = 32  # of the positions, at the least
 TOGETHER = 4  # vectors of positions that are a line: one would wait for itself where its numbers are computed
 CHUNK = 1 << 11  # classes of a row that stay in the first-level cache
+AHEAD = 8  # classes
+PLANES = 8  # classes whose planes a processor reads side by side
 SUBS = 16  # of those that are copied together, at the most
 
 
@@ -298,7 +300,7 @@ class RowLines(_Lines):
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         """Whole vectors; the last one ends with the block, and begins among those of the one before. It is read before others are written."""
         code, one = self.code, Shape(1, self.code.lanes)
-        self.ahead = phase.others
+        self.ahead = phase is self.schedule.asks
         end = count - code.lanes
         last = leaves(end, one) if phase.writes or phase.saves else None
         done = code.integer(0)
@@ -311,14 +313,17 @@ class RowLines(_Lines):
             body(one, end, mask, last)
 
     def load(self, node: Node, index: Value, shape: Shape) -> Value:
-        array = self.arrays[node.name]
-        if self.ahead and shape.streams > 1 and node.kind == "Row":
-            # Memory would rest while powers are computed: the next block or row is asked for meanwhile.
-            row, block = self.parameters[f"{node.name}.step2"], self.block * SIZE[array.kind]
-            following = array.address(index) + self.several.choose(block, row)
-            for line in range(0, shape.elements * SIZE[array.kind], LINE):
-                self.code.prefetch(following + line)
-        return self.rounded(numerics.load(array, index, shape), node.name)
+        if self.ahead and node.kind == "Row":
+            self._ask(node.name, index, shape)
+        return self.rounded(numerics.load(self.arrays[node.name], index, shape), node.name)
+
+    def _ask(self, name: str, index: Value, shape: Shape, written: bool = False) -> None:
+        """Memory would rest while rows are computed: the next block or row is asked for meanwhile."""
+        array = self.arrays[name]
+        row, block = self.parameters[f"{name}.step2"], self.block * SIZE[array.kind]
+        following = array.address(index) + self.several.choose(block, row)
+        for line in range(0, shape.elements * SIZE[array.kind] * (shape.streams > 1), LINE):
+            self.code.prefetch(following + line, written)
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
         # How far the target is from the first lane, or -1.
@@ -340,6 +345,7 @@ class RowLines(_Lines):
 
     def write(self, result: int, index: Value, values: Value) -> None:
         name = self.written[result]
+        self._ask(name, index, Shape(len(values.parts), self.code.lanes), written=True)
         self.store(values, self.arrays[name], index, name)
 
     def write_at_target(self, result: int, target: Node, value: Value) -> None:
@@ -435,7 +441,6 @@ class PositionLines(_Lines):
         self.one, self.shape = Shape(1, self.lanes), Shape(TOGETHER, self.lanes)
         self.slot, _ = self.schedule.slots()
         self.slot |= {name: place for place, name in enumerate(self.written.values())}
-        self.direct: dict[str, Value] = {}
         # Where each lane's position lies, for each operand that has positions, unless all follow from the first.
         alike = self.names.singles
         self.walked = [name for name, kind in self.names.inputs.items() if kind != "PerClass" and name not in alike]  # fmt: skip
@@ -485,10 +490,12 @@ class PositionLines(_Lines):
                     self.places[name].write(lane, place)
             with code.when(self.beside[name]):
                 self.places[name].write(0, origin)
-        # The last vector begins among those of the one before, which a result may have taken the place of.
-        self.readable = {name: self.beside[name] & self.apart for name in self.full}
+        # Long lines, and those of few classes, are loaded where they lie, unless a result may have taken their place: the last vector begins among those of the
+        # one before.
+        where_they_lie = (self.several | (self.classes <= PLANES)) & self.apart
+        self.direct = {name: self.beside[name] & where_they_lie for name in self.full}
         for name in self.full:
-            with code.when(~self.several & ~self.readable[name]):
+            with code.when(~self.several & ~self.direct[name]):
                 self._copy(name, code.integer(0), self.classes)
 
     def finish(self) -> None:
@@ -499,7 +506,6 @@ class PositionLines(_Lines):
 
     def begin(self, sub: Value) -> None:
         code = self.code
-        self.read: set[str] = set()  # by a pass before
         # Vectors past the end are the last one again.
         self.starts = [(sub * TOGETHER + k) * self.lanes for k in range(TOGETHER)]
         self.subs_of_line = [(sub * TOGETHER + k).least(self._used() - 1) for k in range(TOGETHER)]
@@ -615,20 +621,12 @@ class PositionLines(_Lines):
         code = self.code
         names = [node.name for node in self.schedule.inputs(phases) if node.name in self.full]
         writes = [self.written[number] for phase in phases for number, _ in phase.writes]
-        self.first_reader: dict[str, Phase] = {}
-        for phase in phases:
-            for node in self.schedule.inputs([phase]):
-                self.first_reader.setdefault(node.name, phase)
 
         def one(number: Value, start: Value, count: Value) -> None:
             self.start = start
             for name in names:
-                with code.when(self.several & ~self.readable[name]):
+                with code.when(self.several & ~self.direct[name]):
                     self._copy(name, start, count)
-                # Whether what the first pass loads lies in memory still.
-                again = self.several if name in self.read else True
-                self.direct[name] = self.readable[name] & again
-            self.read |= {*names}
             body(number, count)
             for name in writes:
                 with code.when(self.several & ~self.beside[name]):
@@ -637,37 +635,34 @@ class PositionLines(_Lines):
         self.each_block(self.parameters["blocks"], one)
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
-        code, step = self.code, functools.partial(_unmasked, body, self.shape)
-        self.ahead = phase.others or bool(phase.writes)
-        self.phase, self.wanted = phase, self.schedule.read_behind(phase)
-        code.strides(code.integer(0), count, 1, step)
+        step = functools.partial(_unmasked, body, self.shape)
+        self.code.strides(self.code.integer(0), count, 1, step)
 
     def load(self, node: Node, index: Value, shape: Shape) -> Value:
-        code, kind, step = self.code, self.kinds.of[node.name], self.parameters[f"{node.name}.class_step"]  # fmt: skip
+        code, name = self.code, node.name
+        step = (self.start + index) * self.parameters[f"{name}.class_step"]
         if node.kind == "PerClass":
-            place = self.parameters.address(node.name) + (self.start + index) * step
-            return self.rounded(code.load(place, kind).to("f32").fill(shape), node.name)
-        name, lines = node.name, self._beside(node.name, (self.start + index) * step)
-        if self.ahead:
-            self._ask(lines)
-        if self.first_reader.get(name) is not self.phase:
-            return self.kept(name, index, shape)
+            value = code.load(self.parameters.address(name) + step, self.kinds.of[name])
+            return self.rounded(value.to("f32").fill(shape), name)
         loaded = code.variable(self.filled("f32", 0.0))
         with code.either(self.direct[name]) as (memory, frame):
             with memory:
-                values = self.together([numerics.load(line, code.integer(0), self.one) for line in lines])  # fmt: skip
-                loaded.set(self.rounded(values, name))
-                if name in self.wanted:
-                    self.keep(name, index, loaded.get())
+                lines = self._beside(name, step)
+                self._ask(lines, name)
+                vectors = [numerics.load(line, code.integer(0), self.one) for line in lines]
+                loaded.set(self.rounded(self.together(vectors), name))
             with frame:
                 loaded.set(self.kept(name, index, shape))
         return loaded.get()
 
-    def _ask(self, lines: list[Array], written: bool = False) -> None:
-        """Memory would rest while powers are computed: the positions that follow are asked for meanwhile. Vectors may begin in a line that is there."""
+    def _ask(self, lines: list[Array], name: str, written: bool = False) -> None:
+        """Memory would rest meanwhile: the positions that follow are asked for, of long lines the classes."""
+        later = self.parameters[f"{name}.class_step"] * AHEAD
         for line in lines:
+            # Vectors may begin in a cache line that is there.
             following = line.address((TOGETHER + 1) * self.lanes) - 1
-            self.code.prefetch(following, written)
+            place = self.several.choose(line.address(self.code.integer(0)) + later, following)
+            self.code.prefetch(place, written)
 
     def _put_down(self, arrays: list[Array], place: Value, values: Value) -> None:
         for array, vector in zip(arrays, values.streams(), strict=True):
@@ -691,7 +686,7 @@ class PositionLines(_Lines):
         with code.either(self.beside[name]) as (beside, elsewhere):
             with beside:
                 lines = self._beside(name, (self.start + index) * step)
-                self._ask(lines, written=True)
+                self._ask(lines, name, written=True)
                 for line, vector in zip(lines, values.streams(), strict=True):
                     self.store(vector, line, code.integer(0), name)
             with elsewhere:
@@ -900,7 +895,7 @@ class RowKernel(ClassKernel):
             subs=subs,
         )  # fmt: skip
         width = subs * lanes
-        together = most(PIECE // (classes * width), 1) * width
+        together = most(least(PIECE // (classes * width), positions // (width * 2 * PARTS)), 1) * width  # fmt: skip
         tile = where(by_rows, most(AT_ONCE // classes, 1), together)
         pieces, grain = cut_tiles(problem, tile, classes)
         return Launches(where(by_rows, 0, 1), pieces, grain)

@@ -126,7 +126,7 @@ class Phase:
 
     @property
     def others(self) -> bool:
-        """Whether powers are computed, for so long that memory would rest."""
+        """Whether powers are summed without their largest, which takes long."""
         return any(node.what == OTHERS for node in self.reductions)
 
     @property
@@ -181,6 +181,8 @@ class Schedule:
             if not early or self.phases[-1].online:
                 self.phases.append(Phase(self.levels + 1))
             self.phases[-1].writes = writes
+        # The phase that asks for what follows in memory: of long powers, or the first one.
+        self.asks = next((one for one in self.phases if one.others), (*self.phases, None)[0])
         self._save()
         of_elements = [node for node in needed if "c" in node.axes]
         self.numbers = {each.index: each for node in of_elements for each in node.of if "c" not in each.axes}  # fmt: skip

@@ -100,6 +100,16 @@ def held_total(x):
 
 
 @triton.jit
+def folded(x, FOLD: tl.constexpr):
+    """With so many neighbours of each lane, which one thread has read as a vector, along the first axis."""
+    if FOLD > 1:
+        x = tl.reshape(x, [x.shape[0], x.shape[1], x.shape[2] // FOLD, FOLD])
+        x = tl.permute(x, (3, 0, 1, 2))
+        x = tl.reshape(x, [FOLD * x.shape[1], x.shape[2], x.shape[3]])
+    return x
+
+
+@triton.jit
 def largest_of(x, y):
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
 
@@ -508,6 +518,7 @@ class _Writer:
         text += [f"{number} = {number} * UNIT" for number in divided]
         text += ["if CLASSES > 0:", "    classes = tl.full([], CLASSES, INDEX)"]
         text += ["CHUNK: tl.constexpr = HELD * LANES", "rest = tl.program_id(0).to(INDEX)"]
+        text += self.fold()
         if self.traversal.shared:
             text += [
                 "block = rest % PIECES",
@@ -560,6 +571,19 @@ class _Writer:
             ]  # fmt: skip
         lanes = f"tl.arange(0, LANES).to(INDEX){self.column}"
         return [*text, f"lane = tl.arange(0, HELD).to(INDEX)[:, None, None] * LANES + {lanes}"]
+
+    def fold(self) -> list[str]:
+        """FOLD classes beside each other are one thread's, as it reads them by vectors."""
+        rows = [name for name, kind in self.formula.operands if kind == "Row"]
+        if not self.traversal.by_class or not rows:
+            return ["FOLD: tl.constexpr = 1"]
+        widest = f"128 // from_{rows[0]}.dtype.element_ty.primitive_bitwidth"
+        near = " and ".join(f"NEAR_{name}" for name in rows)
+        return [
+            f"WIDEST: tl.constexpr = {widest}",
+            "SIDE: tl.constexpr = VECTOR if VECTOR > 1 else (UNIT if UNIT < WIDEST else WIDEST)",
+            f"FOLD: tl.constexpr = SIDE if {near} else 1",
+        ]
 
     @staticmethod
     def along(last: int) -> list[str]:
@@ -629,8 +653,8 @@ class _Writer:
 
     @staticmethod
     def online(top: Node, powers: Node, weighted: Node | None) -> list[str]:
-        """Take a tile into a lane's largest, the total of its powers, and what these are multiplied with. Of several classes of a thread the largest is
-        found first, and the sums are rescaled once; of one, there is one exp: of the sum where the element is above the largest, else of the element.
+        """Take a tile into a lane's largest, the total of its powers, and what these are multiplied with. Of several classes of a thread, in one vector and in several, the
+        largest is found first, and the sums are rescaled once; of one, there is one exp: of the sum where the element is above the largest, else of the element.
         """
         lanes, total = f"lanes{top.index}", f"lanes{powers.index}"
         one = [
@@ -653,7 +677,7 @@ class _Writer:
             sums = f"lanes{weighted.index}"
             one.insert(2, f"{sums} = tl.where(own > {lanes}, tl.fma(apart, {total}, {sums}) * less, tl.fma(apart, less, {sums}))")  # fmt: skip
             several.insert(5, f"{sums} = tl.fma(apart, {total}, {sums}) * less + held_total(powers * tl.maximum(apart_from_new, LOWEST_POWER))")  # fmt: skip
-        return ["if HELD == 1:", *(f"    {line}" for line in one), "else:", *(f"    {line}" for line in several)]  # fmt: skip
+        return ["own = folded(own, FOLD)", "if HELD * FOLD == 1:", *(f"    {line}" for line in one), "else:", *(f"    {line}" for line in several)]  # fmt: skip
 
     def streamed(self) -> list[str]:
         text = self.ready(0)
@@ -666,7 +690,7 @@ class _Writer:
             alone, last = [n for n in own if n.online is None], []
             for node in own:
                 online = node.online is not None or node.index in rescaled
-                shape = self.tile.replace("HELD", "1") if online else self.tile
+                shape = self.tile.replace("HELD", "1").replace("LANES", "LANES // FOLD") if online else self.tile  # fmt: skip
                 text.append(f"lanes{node.index} = tl.full({shape}, {NEUTRAL[node.what]}, tl.float32)")  # fmt: skip
             for node in alone:
                 lanes = f"lanes{node.index}"
@@ -742,7 +766,7 @@ def parameters_of(
 def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
     """The kernel that computes a graph's results."""
     scope = {
-        **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
+        **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "folded": folded, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
         "below": below, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
     }  # fmt: skip
     return define(_Writer(signature, graph, traversal).source(), scope)

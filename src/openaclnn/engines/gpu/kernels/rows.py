@@ -209,10 +209,10 @@ def cross_entropy_loss_grad(
         there = there.to(tl.float64)
         if LOGITS:
             there = (there - shift.to(tl.float64)) - own_rest.to(tl.float64)
-            power = tl.exp(there)
-            precise = _less_one(there, power) * nll.to(tl.float64) + power * more.to(tl.float64)
-        else:
-            precise = tl.exp(there) * factor.to(tl.float64) - nll.to(tl.float64)
+        power = tl.exp(there)
+        precise = _less_one(there, power) * nll.to(tl.float64) + power * more.to(tl.float64)
+        if not LOGITS:
+            precise += (nll - nll).to(tl.float64)  # NaN where it is infinite
         if SMOOTHED:
             precise -= smooth.to(tl.float64) * target_weight.to(tl.float64)
         precise = tl.where(there.to(tl.float32) > 709.78, (infinite - nll).to(tl.float64), precise)

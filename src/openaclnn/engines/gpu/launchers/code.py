@@ -35,7 +35,7 @@ from openaclnn.engines.gpu.launching.code import (
     Entry,
     Step,
 )
-from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, KEY_WORDS, VECTOR_BYTES
+from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, KEY_WORDS, MAX_KEYS, VECTOR_BYTES
 from openaclnn.engines.machine.builtins import integer_of
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.numbers import Number
@@ -149,7 +149,7 @@ class PatternEntry(Entry):
             named = {**params.constexprs, FORM: self.form}
             constexprs = [named[name] for name in sorted(named)]
             several = [self.written(own) for own in (*constexprs, params.warps, params.aligned)]
-            assert len(several) <= 4 * (KEY_WORDS - 1), params
+            assert len(several) <= MAX_KEYS, params
             bits = code.integer(0)
             for own in several:
                 bits = bits | own

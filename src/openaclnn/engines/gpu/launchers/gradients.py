@@ -12,7 +12,11 @@ import triton.language as tl
 
 from openaclnn.core.dtypes import FLOAT, float_of
 from openaclnn.core.plan import Plan
-from openaclnn.engines.formulas.cross_entropy import cross_entropy_logits_grad
+from openaclnn.engines.formulas.cross_entropy import (
+    cross_entropy_logits_grad,
+    cross_entropy_loss_grad,
+)
+from openaclnn.engines.formulas.rows import RowFormula
 from openaclnn.engines.gpu.kernels.row_source import OF_WEIGHTS, Signature, Traversal, kernel_of
 from openaclnn.engines.gpu.launchers import row_formulas, sums
 from openaclnn.engines.gpu.launchers.geometry import (
@@ -44,9 +48,9 @@ from openaclnn.engines.machine.numbers import Number, all_of, any_of, inverse, w
 
 __all__ = ["LOGIT_GRADIENT"]
 
-FORMULA = cross_entropy_logits_grad
 OPERANDS = {
-    "target": "target", "gradLoss": "gradient", "input": "x", "top": "top", "rest": "rest", WEIGHT: "weight",
+    "target": "target", "gradLoss": "gradient", "input": "x", "top": "top", "rest": "rest", WEIGHT: "weight", "logProb": "log_prob",
+    "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss",
 }  # fmt: skip
 # Whether classes lie along the tile.
 KERNELS = {STREAMED_ROWS: True, DEALT_ROWS: False, STREAMED_IMAGES: False}
@@ -103,13 +107,13 @@ class GradientLaunch(RowLaunch):
 
 @functools.cache
 def _launcher(
-    operands: tuple[str, ...], singles: tuple[str, ...], switches: tuple[tuple[str, bool], ...], mean: bool, axes: int
+    formula: RowFormula, operands: tuple[str, ...], singles: tuple[str, ...], switches: tuple[tuple[str, bool], ...], mean: bool, axes: int
 ) -> RowLauncher:  # fmt: skip
     """For row-major operands, or for so many axes of any strides."""
-    graph, kinds = FORMULA.graph(dict(switches)), dict(FORMULA.operands)
+    graph, kinds = formula.graph(dict(switches)), dict(formula.operands)
     taken = {node.name for node in graph.needed(graph.results) if node.what == "number"}
     signature = Signature(
-        FORMULA.name, tuple([(name, kinds[name]) for name in operands]), NUMBERS[:1], NUMBERS[1:], True, singles,
+        formula.name, tuple([(name, kinds[name]) for name in operands]), NUMBERS[:1], NUMBERS[1:], True, singles,
     )  # fmt: skip
     of_weights = "weight" in operands and bool(taken & {*OF_WEIGHTS})
     several, summed = (4 if of_weights else 2), mean or of_weights
@@ -143,7 +147,7 @@ def _launcher(
             "weighted": int("weight" in operands),
         }  # fmt: skip
 
-    name = ".".join(["gradient", *operands, *singles, *(str(int(own)) for _, own in switches), str(int(mean))])  # fmt: skip
+    name = ".".join([formula.name, *operands, *singles, *(str(int(own)) for _, own in switches), str(int(mean))])  # fmt: skip
     return RowLauncher.of(
         name, launch, {**(sums.KERNELS if summed else {}), **kernels}, layout_axes, specs, static
     )
@@ -158,10 +162,12 @@ class _Gradients(RowFormulas):
             "weighted": numbers["weighted"], "smooths": float_of(numbers["label_smoothing"]) != 0,
             "squares": float_of(numbers["zloss_scale"]) != 0,
         }  # fmt: skip
-        switches = tuple([(name, bool(known[name])) for name in FORMULA.switches])
+        known["grad_zloss_given"] = numbers.get("grad_zloss_given", False)
+        formula = cross_entropy_loss_grad if plan.kernel == "cross_entropy_loss_grad" else cross_entropy_logits_grad  # fmt: skip
+        switches = tuple([(name, bool(known[name])) for name in formula.switches])
         operands = tuple([OPERANDS[own.parameter] for own in plan.inputs])
         singles = tuple([OPERANDS[own.parameter] for own in plan.inputs if own.role == "single"])
-        return _launcher(operands, singles, switches, bool(numbers["mean"]), axes)
+        return _launcher(formula, operands, singles, switches, bool(numbers["mean"]), axes)
 
     def _serves_numbers(self, plan: Plan) -> bool:
         return True

@@ -39,7 +39,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
 from openaclnn.engines.gpu.launching import scratch
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
-    KEY_WORDS,
+    MAX_KEYS,
     VECTOR_BYTES,
     KernelSpec,
     Launch,
@@ -481,8 +481,10 @@ def _enter_all(
     ready = {}
     for step, name in enumerate(pattern.kernels):
         if name in specs:
-            floats = floats_of(name)
-            if not takes(specs[name].slots, len(floats)):
+            floats, spec = floats_of(name), specs[name]
+            decided = sum(own.isupper() for own in spec.kernel.arg_names) - len(spec.constexprs)
+            # Beside the constexprs: the form, the warps, and whether addresses may be aligned.
+            if not takes(spec.slots, len(floats)) or decided + 3 > MAX_KEYS:
                 return None
             block.take_step(step, specs[name].slots, len(floats))
             for aligned in (False, True):
@@ -495,7 +497,7 @@ def _key_of(constexprs: Mapping[str, Any], warps: int, aligned: bool, misaligned
     """What tells the kernels of a launch apart, as words of machine code: four constexprs each, then a bit for each address that is off a
     vector's bounds."""
     several = [*(int(constexprs[name]) for name in sorted(constexprs)), warps, int(aligned)]
-    several += [0] * (4 * (KEY_WORDS - 1) - len(several))
+    several += [0] * (MAX_KEYS - len(several))
     words = [several[at : at + 4] for at in range(0, len(several), 4)]
     return [*(sum(own << 16 * n for n, own in enumerate(word)) for word in words), misaligned]
 

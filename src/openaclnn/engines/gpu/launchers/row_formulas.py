@@ -126,28 +126,35 @@ def _row_tile(
     tile = tall, 1, least(wide, 512), 0, where(two, 2, 1), flag(all_of(wide > 128, wide <= 256))
     short = where_all(classes <= 4, (256, 1, wide, 0, 4, 0), tile)
     # Then 32 elements in a thread, of two rows 16 each: 3001 classes 1.00 and 0.95, 5001 0.96 and 0.83, 16384 0.96 and 0.94, 32000 FLOAT 0.94.
-    itemsize = static["itemsize"]
+    itemsize, row = static["itemsize"], classes * static["itemsize"]
     sharing = power_of_two_above(classes // 512 + 1, 64) // 2
     warps = clamp(where(several, sharing, wide // 1024), 1, where(several, 32, 16))
     lanes = least(wide, where(narrow, 256, 128) * warps)
     held = where_all(classes <= 512, short, (1, wide // lanes, lanes, 0, warps, 0))
     # Where much of a tile is empty, reading twice is faster: 8193 classes 0.57 and 0.66 held, 0.96 and 0.97 streamed. Of two rows 32000 classes 0.89 in FLOAT (held 0.75),
     # and held 0.93 in BFLOAT16 (0.89).
-    full = all_of(classes * 16 > wide * 15, (classes % (VECTOR_BYTES // itemsize)) == 0)
-    longest = where(several, where(narrow, 1 << 15, 1 << 14), where(full, where(narrow, 1 << 14, 1 << 15), 1 << 13))  # fmt: skip
+    filled = classes * 16 > wide * 15
+    full = all_of(filled, (classes % (VECTOR_BYTES // itemsize)) == 0)
+    # Softmax's gradient, BFLOAT16, 8193, 10001 and 28001 classes 1.05, 0.90 and 0.84 streamed (held 0.65, 0.73 and 0.74), 16383, which fill their tile, 0.91 held (0.88).
+    of_two_narrow = where(filled, 1 << 15, 1 << 13)
+    longest = where(several, where(narrow, of_two_narrow, 1 << 14), where(full, where(narrow, 1 << 14, 1 << 15), 1 << 13))  # fmt: skip
     # So many programs that their rows stay in the cache, where they are read again. Of two rows 50257 classes 0.75 and 0.78, 131072 0.62 and 0.65.
-    short_rows = classes * itemsize <= 1 << 16
-    of_two = where_all(short_rows, (1, 1, 4096, 1, 16, 0), (1, 1, 8192, 1, 32, 0))
-    streamed = where_all(several, of_two, _streamed_row(narrow, classes * itemsize))
+    of_two: tuple[Number, ...] = 1, 1, 8192, 1, 32, 0
+    for limit, tile in ((64, (1, 1, 4096, 1, 16, 0)), (32, (1, 2, 2048, 1, 8, 0)), (18, (1, 4, 1024, 1, 4, 0))):  # fmt: skip
+        of_two = where_all(row <= limit << 10, tile, of_two)
+    streamed = where_all(several, of_two, _streamed_row(narrow, row))
     # What is read once: gradients of log-probabilities and entropies of 50257 classes 0.88 and 0.79, BFLOAT16 0.84 and 0.82.
-    once = where_all(narrow, (1, 1, 2048, 1, 8, 0), of_two)
+    once = where_all(narrow, (1, 1, 2048, 1, 8, 0), where_all(row <= 1 << 16, (1, 1, 4096, 1, 16, 0), (1, 1, 8192, 1, 32, 0)))  # fmt: skip
     streamed = where_all(static["levels"] == 0, once, streamed)
     found = where_all(classes <= longest, held, streamed)
-    # Where no row is written, a few warps that find the largest of several classes of a thread first, so that there is little to compute. Shares of reading alone, log-probabilities
-    # and those with entropies: BFLOAT16 4001 classes 0.98 and 0.78 (held 0.78 and 0.55), 8001 1.04 and 0.85 (0.78 and 0.54), 50257 1.02 and 0.89; FLOAT 128256 1.08 and 1.07.
-    read = where_all(narrow, where_all(classes <= 1 << 14, (1, 4, 256, 1, 1, 0), (1, 4, 512, 1, 2, 0)), (1, 4, 1024, 1, 4, 0))  # fmt: skip
-    read = where_all(positions <= FEW_READ, (1, 4, 4096, 1, 16, 0), read)
-    reads = all_of(static["writes"] == 0, classes > where(narrow, 1 << 11, 1 << 13))
+    # Where no row is written, a few warps that find the largest of several classes of a thread first, so that there is little to compute; one, which waits for no other, where a
+    # row is short. Shares of reading alone, log-probabilities and those with entropies: BFLOAT16 2001 classes 0.82 and 0.64 (held 0.60 and 0.47), 4001 0.98 and 0.78 (0.78 and
+    # 0.55), 8001 1.04 and 0.85 (0.78 and 0.54), 50257 1.02 and 0.89; FLOAT 4001 and 8001 0.95 and 0.92 (0.96 and 0.82, 0.94 and 0.64), 128256 1.08 and 1.07.
+    read = where_all(narrow, (1, 4, 512, 1, 2, 0), (1, 4, 1024, 1, 4, 0))
+    read = where_all(row <= 1 << 15, (1, 4, 256, 1, 1, 0), read)
+    few = positions <= FEW_READ
+    read = where_all(few, (1, 4, 4096, 1, 16, 0), read)
+    reads = all_of(static["writes"] == 0, classes > where(few, 1 << 12, 1 << 10))
     return where_all(reads, read, found)
 
 
@@ -367,10 +374,11 @@ class RowLaunch:
         blocks, grid = ceil_div(walk.shape[-1], tile.positions), ceil_div(positions, tile.positions)
         cut = all_of(not by_class, not walk.dealt, inverse(small), blocks * tile.positions * 7 <= walk.shape[-1] * 8)  # fmt: skip
         grid = where(cut, positions // walk.shape[-1] * blocks, grid)
+        vector = self.vector(g, near, unit, all_of(by_class, tile.positions == 1, inverse(small)))
         constexprs: dict[str, Number] = {
             "UNIT": unit, "WIDE": g.strided or walk.reach(tile) >= INT32_LIMIT,
             **{f"NEAR_{name}": own for name, own in near.items()},
-            "CLASSES": where(all_of(tile.exact, inverse(g.strided)), classes, 0), "CUT": cut, "VECTOR": self.vector(g, near, unit, all_of(by_class, tile.positions == 1, inverse(small))),
+            "CLASSES": where(all_of(tile.exact, inverse(g.strided)), classes, 0), "CUT": cut, "VECTOR": vector,
             "POSITIONS": tile.positions, "HELD": tile.held, "LANES": tile.lanes,
         }  # fmt: skip
         held = LaunchParams(

@@ -9,12 +9,15 @@ from openaclnn.core.dtypes import BOOL
 from openaclnn.core.plan import Operand, Plan
 
 __all__ = [
-    "INT32_LIMIT", "KEY_WORDS", "VECTOR_BYTES", "KernelSpec", "Launch", "PointerArg", "elementwise_slots", "ignored", "next_power_of_two",
+    "INT32_LIMIT", "KEY_WORDS", "MAX_KEYS", "VECTOR_BYTES", "KernelSpec", "Launch", "PointerArg", "elementwise_slots", "ignored", "next_power_of_two",
     "operand_of", "pointer_type", "slots_of", "table_of", "unaligned",
 ]  # fmt: skip
 
 INT32_LIMIT = 1 << 31
-KEY_WORDS = 6  # of what tells the variants of a launch apart in machine code
+KEY_WORDS = 8  # of what tells the variants of a launch apart in machine code
+MAX_KEYS = 4 * (
+    KEY_WORDS - 1
+)  # numbers in them; the last word says which addresses are off a vector's bounds
 VECTOR_BYTES = 16  # the widest load of one thread; Triton asks whether pointers are multiples of it
 
 

@@ -1,0 +1,30 @@
+/* leak, leak: what the program's end should end as well, as a static object's destructor does in C++, is left. */
+#include "program.h"
+
+static aclrtStream kept;
+static void *memory;
+
+static void keep(void)
+{
+    kept = begin();
+    MUST(aclrtMalloc(&memory, 64, ACL_MEM_MALLOC_HUGE_FIRST));
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    if (kept != NULL) {
+        MUST(aclrtFree(memory));
+        finish(kept);
+    }
+}
+
+void faulty(void)
+{
+    keep();
+    kept = NULL;
+}
+
+void sound(void)
+{
+    keep();
+}
