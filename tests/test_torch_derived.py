@@ -167,8 +167,7 @@ def test_modules(name: str) -> None:
     ours, other = getattr(nn, name)(**options), known(**options)
     assert isinstance(ours, known)
     assert repr(ours) == f"openaclnn.{other!r}"
-    assert ours.__doc__ != other.__doc__
-    assert ">>>" in ours.__doc__
+    assert f"torch.nn.{name}` by our kernels" in ours.__doc__
     assert ours.state_dict().keys() == other.state_dict().keys()
     x, target, _ = calls(FUNCTION.get(name, "mse_loss"), torch.float32)[0]
     given = (x, *target) if name.endswith("Loss") else (x,)

@@ -37,8 +37,8 @@ def write_pictures(drawn: Sequence[dict[str, bytes]], folder: Path) -> list[Path
     """PNG files, a few for each machine; several machines have numbers."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for number, own in enumerate(drawn, 1):
-        for name, data in own.items():
+    for number, pictures in enumerate(drawn, 1):
+        for name, data in pictures.items():
             stem = name.replace(" ", "-") + (f"-{number}" if len(drawn) > 1 else "")
             written.append(folder / f"{stem}.png")
             write_bytes(written[-1], data)

@@ -107,8 +107,8 @@ def measured() -> list[Operator]:
 
 def taken(operator: Operator, dtypes: Sequence[DType]) -> list[DType]:
     """Of these dtypes, those that the operator takes; its first where FLOAT is none of them."""
-    found = [dtype for dtype in dtypes if dtype in operator.data_dtypes]
-    return found if FLOAT in operator.data_dtypes or found else [operator.data_dtypes[0]]
+    takes = [dtype for dtype in dtypes if dtype in operator.data_dtypes]
+    return takes if FLOAT in operator.data_dtypes or takes else [operator.data_dtypes[0]]
 
 
 def first_variant(operator: Operator) -> str:

@@ -153,8 +153,8 @@ def peak_above(call: Callable[[], Any]) -> int:
 def _resident(field: str) -> int:
     """A field of the process's status in bytes; elsewhere than on Linux the peak of `getrusage`."""
     if _STATUS.exists():
-        found = re.search(rf"{field}:\s+(\d+) kB", _STATUS.read_text())
-        return int(found[1]) * 1024 if found else 0
+        match = re.search(rf"{field}:\s+(\d+) kB", _STATUS.read_text())
+        return int(match[1]) * 1024 if match else 0
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -115,8 +115,14 @@ def _run(
     engines = bench.engines if bench.named or not regime.threaded else threaded(bench.engines)
 
     def contenders_of(given: Problem, compiled: bool = False) -> list[Contender]:
-        found = factory(given, engines, bench.torch, two_phase=regime.two_phase, compiled=compiled)
-        return [c for c in found if c.writes_out or c.name == COPY] if bench.headline else found
+        contenders = factory(
+            given, engines, bench.torch, two_phase=regime.two_phase, compiled=compiled
+        )
+        return (
+            [c for c in contenders if c.writes_out or c.name == COPY]
+            if bench.headline
+            else contenders
+        )
 
     contenders = contenders_of(problem, regime.compiled and not bench.quick)
     faults = find_faults(problem, contenders, contenders_of, bench.torch)

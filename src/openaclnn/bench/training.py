@@ -117,7 +117,7 @@ def step_cases(device: str, dtypes: Sequence[DType] = ()) -> list[Case]:
             runner, kind = functools.partial(_run_step, operator, dtype), f"training {regime}"
             about = str(function), "forward and backward", regime, shape, dtype.name
             cases.append(Case(*about, runner, kind))
-    rows = [own for own in _SHAPES[device]["rows"] if len(own[1]) == 2]
+    rows = [each for each in _SHAPES[device]["rows"] if len(each[1]) == 2]
     for name, (regime, shape), dtype in itertools.product(OF_LOGITS, rows, dtypes or FLOATS):
         about = name, "forward and backward", regime, shape, dtype.name
         cases.append(Case(*about, functools.partial(_run_of_logits, dtype), f"training {regime}"))

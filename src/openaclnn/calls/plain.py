@@ -63,7 +63,7 @@ def call_plain(
             return result
     results = _make_outputs(operator, call, arguments, fresh)
     if choice is not None:
-        _run(plan, choice, call, [own for own, _ in results], fresh)
+        _run(plan, choice, call, [result for result, _ in results], fresh)
     return _finished(operator, plan, results, fresh)
 
 
@@ -84,18 +84,20 @@ def _make_outputs(
     operator: Operator, call: Call, arguments: Mapping[str, Any], fresh: Sequence[str]
 ) -> list[tuple[Any, Callable[[Any], Any] | None]]:
     """All outputs, those of the caller and fresh ones, and what makes each an array of the caller's library."""
-    given = arguments[operator.output.python_name]
+    places = arguments[operator.output.python_name]
     if operator.result_type is None:
-        given = [given]
+        places = [places]
     results = []
     model = _model(operator, arguments) if fresh else None
-    for output, own in zip(operator.outputs, given or [None] * len(operator.outputs), strict=True):
+    for output, result in zip(
+        operator.outputs, places or [None] * len(operator.outputs), strict=True
+    ):
         finish: Callable[[Any], Any] | None = None
         if output.name in fresh:
             view = call.tensor(output.name)
-            own, finish = allocate_like(model, view.shape, view.dtype)
-            view.base, view.owner = address_of(own), own
-        results.append((own, finish))
+            result, finish = allocate_like(model, view.shape, view.dtype)
+            view.base, view.owner = address_of(result), result
+        results.append((result, finish))
     return results
 
 
@@ -104,14 +106,14 @@ def _run(
 ) -> None:
     tensors, first = plan_tensors(plan, call), results[0]
     extents = [(operand.low, operand.high) for operand in plan.operands]
-    found = check_memory(plan, extents, tensors, tensors[-1].device)
-    assert found is not None
-    addresses, owners = found
+    memory = check_memory(plan, extents, tensors, tensors[-1].device)
+    assert memory is not None
+    addresses, owners = memory
     if len(fresh) < len(results):  # only what the caller gave can lie over something
         check_overlap(plan, extents, tensors)
-        for output, own in zip(call.operator.outputs, results, strict=True):
+        for output, result in zip(call.operator.outputs, results, strict=True):
             if output.name not in fresh:
-                mark_written(own)
+                mark_written(result)
     stream, runner = stream_of(first), choice.prepare()
     # An option's own conversion may have taken memory away since arrays were bound, or a finaliser, or what was compiled.
     check_storages(call.operator, tuple(call.values.values()), owners, "that the call began with")
@@ -140,18 +142,18 @@ def _finished(
     makes them all.
     """
     if operator.result_type is None:
-        own, finish = results[0]
-        return own if finish is None else finish(own)
+        result, finish = results[0]
+        return result if finish is None else finish(result)
     spared = {operand.parameter for operand in plan.spared}
     written = set() if plan.empty else {operand.parameter for operand in plan.outputs}
     kept = []
-    for output, (own, finish) in zip(operator.outputs, results, strict=True):
+    for output, (result, finish) in zip(operator.outputs, results, strict=True):
         if output.name in fresh:
             if output.name in spared:
-                own = None
-            elif output.name not in written and math.prod(own.shape):
-                own[...] = 0  # nobody writes there, and old memory is nobody's business
-        kept.append(own if own is None or finish is None else finish(own))
+                result = None
+            elif output.name not in written and math.prod(result.shape):
+                result[...] = 0  # nobody writes there, and old memory is nobody's business
+        kept.append(result if result is None or finish is None else finish(result))
     return operator.result_type(*kept)
 
 

@@ -231,7 +231,7 @@ def _stopping() -> Iterator[list[int]]:
 
     def stop(number: int, frame: object) -> None:
         stopped.append(number)
-        signal.signal(number, before[number])
+        signal.signal(number, before[signal.Signals(number)])
         say("\nending after this case; Ctrl-C again: at once", error=True)
 
     if threading.current_thread() is not threading.main_thread():

@@ -43,10 +43,10 @@ def _parts(channels: Tensor) -> tuple[int, ...]:
 
 def _of_channels(tensor: Tensor, parts: tuple[int, ...], behind: int) -> tuple[int, ...]:
     """The strides of a tensor with a number for each channel along axis 0, those parts of axis 1, and so many axes behind."""
-    own = [step for size, step in zip(tensor.shape, tensor.strides, strict=True) if size != 1]
-    if len(own) < len(parts):  # one axis of all channels
-        own = [math.prod(parts[place + 1 :]) * own[0] for place in range(len(parts))]
-    return (0, *own, *(0,) * behind)
+    steps = [step for size, step in zip(tensor.shape, tensor.strides, strict=True) if size != 1]
+    if len(steps) < len(parts):  # one axis of all channels
+        steps = [math.prod(parts[place + 1 :]) * steps[0] for place in range(len(parts))]
+    return (0, *steps, *(0,) * behind)
 
 
 def channel_plan(
@@ -97,7 +97,7 @@ def channel_sums_plan(
             (*inputs, channels, sums, output), (*steps, last), (*offsets[:-2], offsets[-1]), strict=True
         )
     )  # fmt: skip
-    read[-1], summed = (own._replace(role="channels") for own in (read[-1], summed))
+    read[-1], summed = (operand._replace(role="channels") for operand in (read[-1], summed))
     several, scratch = _steps(operator, of_rows, adding, merged, [mark != 0 for mark in marked], read, written, summed)  # fmt: skip
     return Plan(
         operator, kernel, FLOAT, merged, tuple(read), written, {}, more=(summed,), steps=several, scratch=scratch
@@ -109,20 +109,20 @@ def _steps(
     read: Sequence[Operand], written: Operand, summed: Operand,
 ) -> tuple[tuple[Step, ...], int]:  # fmt: skip
     """The steps of sums over all axes but that of the channels, and the bytes that lie between them."""
-    sizes, walks = list(merged), [list(own.strides) for own in (*read, written, summed)]
+    sizes, walks = list(merged), [list(operand.strides) for operand in (*read, written, summed)]
     along = next((axis for axis in reversed(range(len(sizes))) if not is_channel[axis]), None)
     if along is None:  # a row of one element
         along = len(sizes)
         sizes.append(1)
-        walks = [[*own, 0] for own in walks]
+        walks = [[*walk, 0] for walk in walks]
         is_channel = [*is_channel, False]
     part = part_of(
-        sizes[along], math.prod(sizes) // sizes[along], 1 not in [own[along] for own in walks]
+        sizes[along], math.prod(sizes) // sizes[along], 1 not in [walk[along] for walk in walks]
     )
     if part < sizes[along]:
         sizes[along : along + 1] = [sizes[along] // part, part]
-        for own in walks:
-            own[along : along + 1] = [own[along] * part, own[along]]
+        for walk in walks:
+            walk[along : along + 1] = [walk[along] * part, walk[along]]
         is_channel = [*is_channel[:along], False, *is_channel[along:]]
         along += 1
     kept = [axis for axis in range(len(sizes)) if axis != along]
@@ -138,7 +138,7 @@ def _steps(
 
     *of_read, of_written, of_sum = walks
     roles = ["full"] * (len(read) - 1) + ["positions"]
-    inputs = tuple([row(*own) for own in zip(read, of_read, roles, strict=True)])
+    inputs = tuple([row(*each) for each in zip(read, of_read, roles, strict=True)])
     result = row(written, of_written, "full")
     places = tuple(range(len(read) + 1))
     if each == 1:

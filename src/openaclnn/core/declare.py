@@ -375,9 +375,9 @@ def _faults_of_names(operator: Operator) -> Iterator[str]:
     if not operator.name.startswith("aclnn"):
         yield f"name: expected aclnn in front, got {operator.name}"
     file = operator.home.rpartition(".")[2]
-    own = type(operator).workloads is not Operator.workloads
+    derives_workloads = type(operator).workloads is not Operator.workloads
     if (
-        not (own or operator.module) and file != operator.python_name
+        not (derives_workloads or operator.module) and file != operator.python_name
     ):  # by which its workloads are found
         yield f"file: expected {operator.python_name}.py, which has its reference, got {file}.py"
     if operator.families - _TAGS:

@@ -212,7 +212,7 @@ class Interface:
     def data_dtypes(self) -> tuple[DType, ...]:
         """The dtypes of its data: of the first tensor it needs that may have several floating ones, or of the first."""
         needed = [p.dtypes for p in self.tensors if p.is_read and not p.optional]
-        several = (own for own in needed if [d.kind for d in own].count("floating") > 1)
+        several = (dtypes for dtypes in needed if [d.kind for d in dtypes].count("floating") > 1)
         return next(several, self.tensors[0].dtypes)
 
     def prototypes(self) -> tuple[str, str]:

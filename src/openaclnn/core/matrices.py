@@ -42,19 +42,23 @@ class Place(NamedTuple):
     is_turned: bool = False
 
     def rows(self, begin: int, end: int) -> Place:
-        own = self.tensor
-        view = Tensor.view((end - begin, *own.shape[1:]), own.dtype, own.strides, 0, None, own.device)  # fmt: skip
-        return self._replace(tensor=view, offset=self.offset + begin * own.strides[0])
+        tensor = self.tensor
+        view = Tensor.view((end - begin, *tensor.shape[1:]), tensor.dtype, tensor.strides, 0, None, tensor.device)  # fmt: skip
+        return self._replace(tensor=view, offset=self.offset + begin * tensor.strides[0])
 
     @property
     def turned(self) -> Place:
-        own = self.tensor
-        view = Tensor.view(own.shape[::-1], own.dtype, own.strides[::-1], 0, None, own.device)
+        tensor = self.tensor
+        view = Tensor.view(
+            tensor.shape[::-1], tensor.dtype, tensor.strides[::-1], 0, None, tensor.device
+        )
         return self._replace(tensor=view, is_turned=not self.is_turned)
 
     def operand(self, strides: tuple[int, ...]) -> Operand:
-        own = self.tensor
-        return Operand(self.name, own.dtype, strides, 0, self.offset, *extent(own), "positions")
+        tensor = self.tensor
+        return Operand(
+            self.name, tensor.dtype, strides, 0, self.offset, *extent(tensor), "positions"
+        )
 
 
 class Steps:
@@ -90,7 +94,7 @@ class Steps:
         places = [left, right, *([] if more is None else [more]), out]
         strides = [(left.tensor.strides[0], 0, left.tensor.strides[1]), (0, *right.tensor.strides[::-1])]  # fmt: skip
         strides += [(*each.tensor.strides, 0) for each in places[2:]]
-        *read, written = [each.operand(own) for each, own in zip(places, strides, strict=True)]
+        *read, written = [each.operand(walk) for each, walk in zip(places, strides, strict=True)]
         shape, turned = (rows, columns, terms), {"turned": (left.is_turned, right.is_turned)}
         self.add(Plan(self.operator, MATRIX_PRODUCT, FLOAT, shape, tuple(read), written, turned, fixed=True), places)  # fmt: skip
 
@@ -101,23 +105,23 @@ class Steps:
         shape = inputs[0][0].tensor.shape
         count = len(inputs)
         plan = class_plan(self.operator, kernel, FLOAT, named[:count], named[count:], shape, 1, -1, numbers, fixed=True)  # fmt: skip
-        moved = [own._replace(offset=own.offset + place.offset) for own, (place, _) in zip(plan.operands, both, strict=True)]  # fmt: skip
+        moved = [operand._replace(offset=operand.offset + place.offset) for operand, (place, _) in zip(plan.operands, both, strict=True)]  # fmt: skip
         plan = replace(plan, inputs=tuple(moved[:count]), output=moved[count], more=tuple(moved[count + 1 :]))  # fmt: skip
         self.add(plan, [place for place, _ in both])
 
     def compute(self, kernel: str, inputs: Sequence[Place], outputs: Sequence[Place], numbers: Mapping[str, Any]) -> None:  # fmt: skip
         """A kernel of vectors."""
         places = [*inputs, *outputs]
-        own = [each.operand(each.tensor.strides) for each in places]
+        operands = [each.operand(each.tensor.strides) for each in places]
         count, shape = len(inputs), outputs[0].tensor.shape
-        plan = Plan(self.operator, kernel, FLOAT, shape, tuple(own[:count]), own[count], numbers, more=tuple(own[count + 1 :]), fixed=True)  # fmt: skip
+        plan = Plan(self.operator, kernel, FLOAT, shape, tuple(operands[:count]), operands[count], numbers, more=tuple(operands[count + 1 :]), fixed=True)  # fmt: skip
         self.add(plan, places)
 
     def plan(self, kernel: str, shape: tuple[int, ...], spared: Sequence[Operand] = ()) -> Plan:
         """All steps under one name, over a shape that says how much there is to do."""
-        own = [each.operand(each.tensor.strides) for each in self.places]
+        operands = [each.operand(each.tensor.strides) for each in self.places]
         first = self.inputs
         return Plan(
-            self.operator, kernel, FLOAT, shape, tuple(own[:first]), own[first], {}, more=tuple(own[first + 1 :]), spared=tuple(spared),
+            self.operator, kernel, FLOAT, shape, tuple(operands[:first]), operands[first], {}, more=tuple(operands[first + 1 :]), spared=tuple(spared),
             steps=tuple(self.steps), scratch=self.bytes, fixed=True,
         )  # fmt: skip

@@ -134,13 +134,15 @@ class Plan:
     @property
     def halved(self) -> bool:
         """Whether operands are halves of tensors: one address may stand for two."""
-        return any(own.role in HALVES for own in self.inputs)
+        return any(operand.role in HALVES for operand in self.inputs)
 
     @property
     def of_one_size(self) -> bool:
         """Whether it says nothing of calls of other sizes: numbers, offsets or steps that sizes decide, or shapes that do not broadcast."""
         apart = ("channels", *HALVES)
-        return self.fixed or bool(self.steps) or any(own.role in apart for own in self.inputs)
+        return (
+            self.fixed or bool(self.steps) or any(operand.role in apart for operand in self.inputs)
+        )
 
 
 class Step(NamedTuple):
@@ -345,14 +347,14 @@ def halves_plan(
 ) -> Plan:
     """The plan of an elementwise kernel over tensors, and halves of tensors, of one shape."""
     named = [*inputs, *outputs]
-    views = [(name, own.view if isinstance(own, Half) else own) for name, own in named]
+    views = [(name, part.view if isinstance(part, Half) else part) for name, part in named]
     merged, operands, _ = _walked(operator, views, views[0][1].shape)
     axis = -1
-    for place, (operand, (_, own)) in enumerate(zip(operands, named, strict=True)):
-        if isinstance(own, Half):
-            axis, (low, high) = own.axis, extent(own.tensor)
+    for place, (operand, (_, part)) in enumerate(zip(operands, named, strict=True)):
+        if isinstance(part, Half):
+            axis, (low, high) = part.axis, extent(part.tensor)
             operands[place] = operand._replace(
-                offset=operand.offset + own.offset, low=low, high=high, role=HALVES[own.second]
+                offset=operand.offset + part.offset, low=low, high=high, role=HALVES[part.second]
             )
     first, *more = operands[len(inputs) :]
     return Plan(
@@ -492,7 +494,7 @@ def summed_plan(
         return replace(whole, fixed=True)
     sizes = (1,) * (len(shape) - len(tensor.shape)) + tensor.shape
     kept = [axis for axis, size in enumerate(sizes) if size == shape[axis]]
-    walks = [stretched(own, shape) for _, own in inputs]
+    walks = [stretched(tensor, shape) for _, tensor in inputs]
     # Axes, or groups of them: the first, how many elements, and each input's stride.
     left = [(axis, shape[axis], [walk[axis] for walk in walks]) for axis in kept]
     groups: list[tuple[int, int, list[int]]] = []
@@ -519,8 +521,8 @@ def summed_plan(
         along, class_axis = tuple([size for _, size, _ in axes]), axes.index(groups[number])
         if not stages:
             views = [
-                (own, _laid(one, along, tuple([strides[place] for _, _, strides in axes])), "full")
-                for place, (own, one) in enumerate(inputs)
+                (each, _laid(one, along, tuple([strides[place] for _, _, strides in axes])), "full")
+                for place, (each, one) in enumerate(inputs)
             ]
         others = along[:class_axis] + along[class_axis + 1 :]
         result = Tensor.view(others, FLOAT, None, 0, None, "") if number else last
@@ -535,8 +537,8 @@ def summed_plan(
     largest = max(range(len(inputs)), key=lambda place: inputs[place][1].size)
     merged, (*walks, walk, _), offsets = collapse(shape, [*walks, steps, walks[largest]])
     read = tuple([
-        Operand(own, one.dtype, walk, 0, offset, *extent(one))
-        for (own, one), walk, offset in zip(inputs, walks, offsets, strict=False)
+        Operand(each, one.dtype, walk, 0, offset, *extent(one))
+        for (each, one), walk, offset in zip(inputs, walks, offsets, strict=False)
     ])  # fmt: skip
     written = Operand(name, tensor.dtype, walk, 0, offsets[-2], *extent(tensor), "positions")
     return Plan(

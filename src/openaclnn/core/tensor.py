@@ -44,7 +44,7 @@ class Format(IntEnum):
 
 
 PRIVATE_FORMATS = frozenset(
-    own for own in Format if "C0" in own.name or "C1" in own.name or "FRACTAL" in own.name
+    each for each in Format if "C0" in each.name or "C1" in each.name or "FRACTAL" in each.name
 )
 """Those that products lay out data in for themselves."""
 

@@ -63,7 +63,7 @@ def empty_strided(kind: str) -> Callable[..., Any] | None:
 def raw_allocator() -> tuple[Any, Any]:
     """What allocates on the current device for a stream, and releases: 1.6 us without PyTorch's checks, and 3.8 by its public functions."""
     cuda = sys.modules["torch"].cuda
-    raw, raw_delete = (named(f"_C._cuda_cudaCachingAllocator_raw_{own}") for own in ("alloc", "delete"))  # fmt: skip
+    raw, raw_delete = (named(f"_C._cuda_cudaCachingAllocator_raw_{action}") for action in ("alloc", "delete"))  # fmt: skip
     if raw and raw_delete:
         return raw, raw_delete
     allocate = cuda.caching_allocator_alloc

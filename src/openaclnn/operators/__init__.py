@@ -67,7 +67,7 @@ def load_family(name: str) -> tuple[Operator, ...]:
     """The operators of a module that declares several, which is imported if it was not."""
     importlib.import_module(f"{__name__}.{name}")
     declared = {operator.name: operator for operator in declare.registry()}
-    return tuple(declared[own] for own in FAMILIES[name])
+    return tuple(declared[member] for member in FAMILIES[name])
 
 
 @functools.cache

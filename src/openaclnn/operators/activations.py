@@ -7,6 +7,7 @@ arrays and numbers in float64, in the interface's order.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -212,8 +213,8 @@ def value(name: str, expected: str, broken: Callable[[Call], bool]) -> Rule:
     """A rule about an option's value."""
 
     def broken_by(call: Call) -> Violation | None:
-        own = call[name]
-        got = str(own.float32()) if isinstance(own, Scalar) else repr(own)
+        option = call[name]
+        got = str(option.float32()) if isinstance(option, Scalar) else repr(option)
         return Violation(name, expected, got) if broken(call) else None
 
     return lambda operator, row: [checks.value_check(row, f"{name} is {expected}", broken_by)]
@@ -345,7 +346,7 @@ def _not_in_place(
 ) -> dict[str, Any]:
     """What is other in the form that works in place."""
     other = {"kernels": (), "gradient": None, "trained": "", "layer": None, "aten": in_place_aten}
-    return other if in_place_aten else {**other, "peer": peer or aten}
+    return {**other, "peer": peer or aten}
 
 
 def _in_place_formula(formula: str, read: str, written: str, name: str) -> str:
@@ -429,10 +430,18 @@ def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tu
         if not parameter.is_tensor and option in operator.kernel.numbers and option not in taken:
             taken[option] = number_of(call.values[parameter.name], parameter)
             if parameter.name not in operator.held:
-                free.append(Free(option, False, *bounds.get(parameter.name, ())))
+                free.append(_free(option, *bounds.get(parameter.name, ())))
         elif parameter.kind is Kind.BOOL and option in operator.kernel.switches:
             taken[option] = bool(call.values[parameter.name])
-    return taken, tuple(free)
+    # In the formula's order: engines know kernels by their numbers without names.
+    order = (*operator.kernel.numbers, *operator.kernel.switches)
+    return {name: taken[name] for name in order if name in taken} | taken, tuple(free)
+
+
+@functools.cache
+def _free(option: str, *bounds: float) -> Free:
+    """One object for all calls, by which engines know what they made for others like it."""
+    return Free(option, False, *bounds)
 
 
 def number_of(value: Any, parameter: Parameter) -> float:
@@ -449,10 +458,10 @@ def reference_of(
     names = [p.python_name for p in parameters if p.kind is not Kind.OUTPUT or p.in_place]
     options = {p.python_name: p for p in parameters if not p.is_tensor}
 
-    def reference(work: Any = np.float64, **given: Any) -> Any:
+    def reference(work: Any = np.float64, **named: Any) -> Any:
         arguments = []
         for name in names:
-            value = given.get(name)
+            value = named.get(name)
             if value is None and name in options:
                 value = options[name].default
             if isinstance(value, np.ndarray):

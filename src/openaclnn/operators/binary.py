@@ -125,8 +125,8 @@ def _derivative(by: int) -> Any:
     """PyTorch's derivative of its loss by one of the tensors."""
 
     def computed(torch: Any, g: Any, x: Any, y: Any, w: Any, p: Any, reduction: str) -> Any:
-        def losses(own: Any) -> Any:
-            pair = (own, y) if by == 0 else (x, own)
+        def losses(moved: Any) -> Any:
+            pair = (moved, y) if by == 0 else (x, moved)
             loss = torch.nn.functional.binary_cross_entropy_with_logits
             return loss(*pair, weight=w, pos_weight=p, reduction="none")
 

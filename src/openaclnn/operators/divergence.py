@@ -65,14 +65,14 @@ def _count(shape: tuple[int, ...], reduction: str) -> int:
     return {"mean": math.prod(shape), "batchmean": shape[0] if shape else 1}.get(reduction, 1)
 
 
-def _plan_of(own: str, total: str) -> Any:
+def _plan_of(derived: str, total: str) -> Any:
     """The plan of a gradient that has one tensor's shape."""
 
     def plan(call: Call) -> Plan:
         operator, values = call.operator, call.values
         assert isinstance(operator, Loss)
         name, written = operator.name, (operator.output.name, values[operator.output.name])
-        if values[own].empty:
+        if values[derived].empty:
             return empty_plan(name, written)
         shape, reduction = _shape(call), operator.reduction_of(call)
         if 0 in shape:  # nothing is added up
@@ -84,7 +84,7 @@ def _plan_of(own: str, total: str) -> Any:
             "mean_scale": float_of(1.0 / _count(shape, reduction)),
             "log_target": values["logTarget"],
         }
-        if values[own].shape == shape:
+        if values[derived].shape == shape:
             reciprocal = "mean_scale" if reduction == "mean" else ""
             fixed = reduction == "batchmean"
             return elementwise_plan(
@@ -103,10 +103,10 @@ def _plan_of(own: str, total: str) -> Any:
     return plan
 
 
-def _reduced_to(own: str) -> Any:
+def _reduced_to(derived: str) -> Any:
     def reduced(operator: Loss, values: Any, reduction: str, arrays: Any) -> Any:
         shape = np.broadcast_shapes(arrays["self"].shape, arrays["target"].shape)
-        work, model = values.dtype.type, arrays[own].shape
+        work, model = values.dtype.type, arrays[derived].shape
         whole = np.broadcast_to(values * work(1.0 / max(_count(shape, reduction), 1)), shape)
         padded = (1,) * (len(shape) - len(model)) + model
         axes = tuple(axis for axis, size in enumerate(padded) if size != shape[axis])
@@ -123,8 +123,8 @@ def _torch_derivative(by: int) -> Any:
     """PyTorch's derivative of its loss by one of the tensors."""
 
     def computed(torch: Any, g: Any, x: Any, y: Any, reduction: str, log_target: bool) -> Any:
-        def loss(own: Any) -> Any:
-            pair = (own, y) if by == 0 else (x, own)
+        def loss(moved: Any) -> Any:
+            pair = (moved, y) if by == 0 else (x, moved)
             return torch.nn.functional.kl_div(*pair, reduction="none", log_target=log_target)
 
         shape = torch.broadcast_shapes(x.shape, y.shape)
@@ -133,13 +133,13 @@ def _torch_derivative(by: int) -> Any:
     return computed
 
 
-def _rules(own: str, output: str) -> tuple[Rule, ...]:
+def _rules(derived: str, output: str) -> tuple[Rule, ...]:
     return (
         not_null("gradOutput", "self", "target", output), converts("self"), dtypes("gradOutput", "self", "target", output),
-        same_dtype(own, output), rank("gradOutput", "self", "target", output),
+        same_dtype(derived, output), rank("gradOutput", "self", "target", output),
         lambda operator, row: [checks.broadcastable(row, "self", "target")],
         lambda operator, row: [checks.broadcasts_to(row, "gradOutput", _shape, "the shape of self and target together")],
-        output_shape(lambda call: call.tensor(own).shape, f"of {own}"),
+        output_shape(lambda call: call.tensor(derived).shape, f"of {derived}"),
     )  # fmt: skip
 
 

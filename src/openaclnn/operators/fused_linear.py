@@ -233,8 +233,8 @@ def _few_bits(call: Call) -> str:
 
 
 def _gradient_results(call: Call) -> tuple[OutputSpec, ...]:
-    own, weight = call.tensor("input"), call.tensor("weight")
-    return (own.shape, own.dtype), (weight.shape, weight.dtype)
+    inputs, weight = call.tensor("input"), call.tensor("weight")
+    return (inputs.shape, inputs.dtype), (weight.shape, weight.dtype)
 
 
 def _gradient_plan(call: Call) -> Plan:
@@ -255,7 +255,7 @@ def _gradient_plan(call: Call) -> Plan:
     total = steps.scratch((columns, features), FLOAT) if len(cuts) > 1 else None
     for begin, end in cuts:
         x, held = steps["input"].rows(begin, end), gradient.rows(0, end - begin)
-        per_row = [(each.rows(begin, end), "positions") for each in (local, *(steps[own] for own in used[5:] if not shared), steps["grad"])]  # fmt: skip
+        per_row = [(each.rows(begin, end), "positions") for each in (local, *(steps[step] for step in used[5:] if not shared), steps["grad"])]  # fmt: skip
         if logits is None:
             whole = steps[SHARE].rows(begin, end)
         else:

@@ -184,8 +184,8 @@ def same_rank(operator: Activation, row: str) -> list[Check]:
     name, whole = operator.tensors[0].name, operator.whole
 
     def broken_by(call: Call) -> Violation | None:
-        own, other = (call.tensor(each).rank for each in (name, whole))
-        return None if own == other else Violation(name, f"{other} dimensions, as {whole}", str(own))  # fmt: skip
+        axes, other = (call.tensor(each).rank for each in (name, whole))
+        return None if axes == other else Violation(name, f"{other} dimensions, as {whole}", str(axes))  # fmt: skip
 
     return [Check(row, TILING, f"{name} has the rank of {whole}", (name, whole), broken_by)]
 

@@ -85,7 +85,7 @@ declare(
     options=(Parameter("approximate", Kind.INT64, "1: by the hyperbolic tangent; all others: by the error function", default=0),),
     numbers=lambda call: {"tanh": call["approximate"] == 1}, kernels=(KernelForm("gelu_v2", {"x": "x"}, numbered={"approximate": ("none", "tanh")}),),
     variants={"erf": {}, "tanh": {"approximate": 1}},
-    gradient=Gradient("aclnnGeluBackwardV2", {"self": "x"}, converted={"approximate": lambda own: "tanh" if own == 1 else "none"}),
+    gradient=Gradient("aclnnGeluBackwardV2", {"self": "x"}, converted={"approximate": lambda approximate: "tanh" if approximate == 1 else "none"}),
     aten="gelu", peer=lambda torch, x, approximate: torch.ops.aten.gelu(x, approximate="tanh" if approximate == 1 else "none"),
 )  # fmt: skip
 

@@ -91,7 +91,8 @@ declare(
         output_shape(_loss_shape, "the broadcast one for none, else 0 dimensions"),
     ),
     inputs=PAIR, accepts=(*FLOATS, INT64), shape="the broadcast shape for none, else 0 dimensions", peer="l1_loss",
-    kernels=(KernelForm("lp_loss", PREDICT, only={"p": 1}),), trained="l1_loss", layer=Module("L1Loss", ("elementwise",)),
+    kernels=(KernelForm("lp_loss", PREDICT, only={"p": 1}),), gradient=pairwise.gradient_of("aclnnL1LossBackward"),
+    trained="l1_loss", layer=Module("L1Loss", ("elementwise",)),
 )  # fmt: skip
 
 
@@ -206,8 +207,8 @@ declare(
         reduction, rank("self", "target"), broadcasts, _result_shape, at_row("10", _beta),
     ),
     inputs=PAIR, options=(BETA,), bounds=BOUNDS, output="result", shape="the broadcast shape for none, else one element",
-    aten="smooth_l1_loss", kernels=(KernelForm("smooth_l1_loss_v2", PREDICT, SIGMA),), trained="smooth_l1_loss",
-    layer=Module("SmoothL1Loss", ("elementwise",)),
+    aten="smooth_l1_loss", kernels=(KernelForm("smooth_l1_loss_v2", PREDICT, SIGMA),),
+    gradient=pairwise.gradient_of("aclnnSmoothL1LossBackward"), trained="smooth_l1_loss", layer=Module("SmoothL1Loss", ("elementwise",)),
 )  # fmt: skip
 
 

@@ -60,25 +60,27 @@ def row_operator(
 ) -> Operator:  # fmt: skip
     """An operator of rows along the last axis: logits of any FLOAT dtype, all numbers of rows FLOAT, and results of rows of the logits' dtype."""
     kinds = dict(zip(read, (kind for _, kind in kernel.operands), strict=True))
-    rows = [own for own, kind in kinds.items() if kind == "Row"]
-    targets = [place for place, own in enumerate(read) if kinds[own] == "Target"]
+    rows = [each for each, kind in kinds.items() if kind == "Row"]
+    targets = [place for place, each in enumerate(read) if kinds[each] == "Target"]
     full = written == ["out"]
 
-    def parameter(own: str) -> Parameter:
-        if kinds.get(own) == "Target":
-            return Parameter(own, Kind.TENSOR, texts[own], ROWS, (INT64, INT32))
-        if kinds.get(own) == "PerClass":
-            return Parameter(own, Kind.TENSOR, texts[own], "(C,)", (FLOAT,), weak=False)
-        if own in rows:
-            return Parameter(own, Kind.TENSOR, texts[own], LOGITS, FLOATS, weak=own != rows[0])
-        if own in kinds:
-            return Parameter(own, Kind.TENSOR, texts[own], ROWS, (FLOAT,), weak=False)
-        c_name = own if full else f"{own}Out"
-        return Parameter(c_name, Kind.OUTPUT, texts[own], LOGITS if full else ROWS, FLOATS if full else (FLOAT,))  # fmt: skip
+    def parameter(tensor: str) -> Parameter:
+        if kinds.get(tensor) == "Target":
+            return Parameter(tensor, Kind.TENSOR, texts[tensor], ROWS, (INT64, INT32))
+        if kinds.get(tensor) == "PerClass":
+            return Parameter(tensor, Kind.TENSOR, texts[tensor], "(C,)", (FLOAT,), weak=False)
+        if tensor in rows:
+            return Parameter(
+                tensor, Kind.TENSOR, texts[tensor], LOGITS, FLOATS, weak=tensor != rows[0]
+            )
+        if tensor in kinds:
+            return Parameter(tensor, Kind.TENSOR, texts[tensor], ROWS, (FLOAT,), weak=False)
+        c_name = tensor if full else f"{tensor}Out"
+        return Parameter(c_name, Kind.OUTPUT, texts[tensor], LOGITS if full else ROWS, FLOATS if full else (FLOAT,))  # fmt: skip
 
-    parameters = [parameter(own) for own in (*read, *written)]
+    parameters = [parameter(each) for each in (*read, *written)]
     inputs, outputs = parameters[: len(read)], parameters[len(read) :]
-    output_names = [own.name for own in outputs]
+    output_names = [each.name for each in outputs]
 
     def of_rows(call: Call) -> tuple[tuple[int, ...], ...]:
         return (call.tensor(rows[0]).shape[:-1],)
@@ -88,25 +90,25 @@ def row_operator(
 
     def results(call: Call) -> Any:
         logits = call.tensor(rows[0])
-        made: list[OutputSpec] = [
+        specs: list[OutputSpec] = [
             (logits.shape, logits.dtype) if full else (logits.shape[:-1], FLOAT) for _ in written
         ]
-        return made[0] if len(made) == 1 else tuple(made)
+        return specs[0] if len(specs) == 1 else tuple(specs)
 
     def plan(call: Call) -> Plan:
         logits = call.tensor(rows[0])
         if logits.empty:
             return empty_plan(name, (output_names[0], call.tensor(output_names[0])))
-        roles = [ROLES[kinds[own]] for own in read]
+        roles = [ROLES[kinds[each]] for each in read]
         return class_plan(
             name, kernel.name, FLOAT,
-            [(own, call.tensor(own), role) for own, role in zip(read, roles, strict=True)],
-            [(own, call.tensor(own), "full" if full else "positions") for own in output_names],
+            [(each, call.tensor(each), role) for each, role in zip(read, roles, strict=True)],
+            [(each, call.tensor(each), "full" if full else "positions") for each in output_names],
             logits.shape, len(logits.shape) - 1, targets[0] if targets else -1, told(call), tuple(free),
         )  # fmt: skip
 
-    per_class = [own for own in read if kinds[own] == "PerClass"]
-    per_row = [own for own in (*read, *output_names) if own not in (*rows, *per_class, *["out"] * full)]  # fmt: skip
+    per_class = [each for each in read if kinds[each] == "PerClass"]
+    per_row = [each for each in (*read, *output_names) if each not in (*rows, *per_class, *["out"] * full)]  # fmt: skip
     return Operator(
         name=name,
         summary=summary,
@@ -115,13 +117,13 @@ def row_operator(
         families=frozenset(),
         checks=(
             checks.not_null("1", *read, *output_names),
-            *(checks.dtype_one_of("2", own.name, own.dtypes) for own in parameters),
+            *(checks.dtype_one_of("2", each.name, each.dtypes) for each in parameters),
             *(checks.same_dtype("2", "out", rows[0]) for _ in range(full)),
-            *(checks.rank_at_most("3", own) for own in rows),
+            *(checks.rank_at_most("3", each) for each in rows),
             checks.value_check("4", "input has a class", _has_classes, INVALID),
-            *(checks.same_shape("5", own, rows[0]) for own in (*rows[1:], *(["out"] if full else []))),
-            *(checks.shape_is("5", own, of_classes, f"(C,) of {rows[0]}") for own in per_class),
-            *(checks.shape_is("5", own, of_rows, f"of {rows[0]}'s rows") for own in per_row),
+            *(checks.same_shape("5", each, rows[0]) for each in (*rows[1:], *(["out"] if full else []))),
+            *(checks.shape_is("5", each, of_classes, f"(C,) of {rows[0]}") for each in per_class),
+            *(checks.shape_is("5", each, of_rows, f"of {rows[0]}'s rows") for each in per_row),
             *rules,
         ),
         result=results,

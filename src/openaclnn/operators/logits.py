@@ -55,9 +55,9 @@ def _smoothing_in_range(call: Call) -> Violation | None:
 
 def _gradient_dtype(call: Call) -> Violation | None:
     dtypes = call.tensor("input").dtype, FLOAT
-    found = call.tensor("gradLoss").dtype
-    if found not in dtypes:
-        return Violation("gradLoss", " or ".join(dtype.name for dtype in dtypes), found.name)
+    actual = call.tensor("gradLoss").dtype
+    if actual not in dtypes:
+        return Violation("gradLoss", " or ".join(dtype.name for dtype in dtypes), actual.name)
     return None
 
 

@@ -217,7 +217,7 @@ def declare(
     text = "gradient of the input" if is_gradient else "the loss"
     shape = shape or ("the broadcast shape" if not onto else f"same as {onto}")
     written = Parameter(output, Kind.OUTPUT, text, shape, accepts)
-    absent = [value for own, value in zip(inputs, kernel.values, strict=True) if own in optional]  # fmt: skip
+    absent = [value for each, value in zip(inputs, kernel.values, strict=True) if each in optional]  # fmt: skip
     for count in range(len(absent) + 1):
         for left_out in itertools.combinations(absent, count):
             without(kernel, *left_out)
@@ -232,9 +232,9 @@ def declare(
     )  # fmt: skip
 
     def computed(*arguments: Any) -> Any:
-        own, rest = arguments[: len(inputs)], arguments[len(inputs) + 1 :]
-        present = [np.ones(()) if each is None else each for each in own]
-        named = dict(zip(inputs, own, strict=True))
+        arrays, rest = arguments[: len(inputs)], arguments[len(inputs) + 1 :]
+        present = [np.ones(()) if each is None else each for each in arrays]
+        named = dict(zip(inputs, arrays, strict=True))
         values = reference(*present, *rest)
         return scale(operator, values, arguments[len(inputs)], named)
 
@@ -252,9 +252,9 @@ def _of_common_dtype(reference: Callable[..., Any], names: Sequence[str]) -> Cal
     """A reference whose arrays are rounded to their common dtype first, as the operator does with integers."""
 
     @functools.wraps(reference)
-    def rounding(work: Any = np.float64, **given: Any) -> Any:
-        arrays = pairwise.promoted_arrays(work, *[given[name] for name in names])
-        return reference(work, **given | dict(zip(names, arrays, strict=True)))
+    def rounding(work: Any = np.float64, **named: Any) -> Any:
+        arrays = pairwise.promoted_arrays(work, *[named[name] for name in names])
+        return reference(work, **named | dict(zip(names, arrays, strict=True)))
 
     return rounding
 

@@ -57,19 +57,19 @@ def _masks(row: str) -> Check:
 
 
 def _results(call: Call) -> tuple[OutputSpec, ...]:
-    own = call.tensor("self")
-    return (_losses(call)[0], own.dtype), (own.shape, own.dtype)
+    tensor = call.tensor("self")
+    return (_losses(call)[0], tensor.dtype), (tensor.shape, tensor.dtype)
 
 
 def _plan(call: Call) -> Plan:
     name, values = call.operator.name, call.values
-    own, out, mask = values["self"], values["out"], values["isTarget"]
-    if own.empty:
+    tensor, out, mask = values["self"], values["out"], values["isTarget"]
+    if tensor.empty:
         return empty_plan(name, ("out", out))
-    shape = own.shape or (1,)
+    shape = tensor.shape or (1,)
     whole = _is_whole(call) or len(shape) == 1
     plan = class_plan(
-        name, KERNEL, own.dtype if whole else FLOAT, [("self", own, "full"), ("target", values["target"], "full")],
+        name, KERNEL, tensor.dtype if whole else FLOAT, [("self", tensor, "full"), ("target", values["target"], "full")],
         [("out", out, "positions" if _is_whole(call) else "single"), ("isTarget", mask, "full")], shape, len(shape) - 1, -1, {},
         fixed=True,
     )  # fmt: skip
@@ -94,7 +94,7 @@ def reference(
     self: Array, target: Array, reduction: str | None = "mean", work: Any = np.float64
 ) -> tuple[Array, Array]:
     """The document's formula in float64 (or in `work`): labels are those before the first -1, what is no class is none of them."""
-    x, labels = (np.atleast_2d(own) for own in (self.astype(work), target))
+    x, labels = (np.atleast_2d(each) for each in (self.astype(work), target))
     rows, classes = x.shape
     losses, mask = np.zeros(rows, work), np.zeros((rows, classes), work)
     with np.errstate(all="ignore"):

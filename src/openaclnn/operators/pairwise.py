@@ -11,6 +11,7 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import INVALID, Check, Violation
+from openaclnn.core.declare import Gradient
 from openaclnn.core.dtypes import DType, dtype_of_numpy, promote
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.plan import (
@@ -28,6 +29,16 @@ FAMILIES = frozenset({"950", "a3", "a2", "310p", "910"})
 REDUCTION = Parameter(
     "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
 )
+
+
+SWAPPED = {"self": "target", "target": "self"}
+"""These losses are the same where predictions and targets change places."""
+
+
+def gradient_of(operator: str) -> Gradient:
+    """Of these losses by both tensors."""
+    by_target = Gradient(operator, SWAPPED, expanded=True)
+    return Gradient(operator, expanded=True, others={"target": by_target})
 
 
 def promoted_dtype(call: Call, *names: str) -> DType | None:

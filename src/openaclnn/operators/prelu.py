@@ -55,7 +55,7 @@ def _plan(call: Call) -> Plan:
     if out[1].empty:
         return empty_plan(name, out)
     assert compute is not None
-    tensor, weight = ((own, values[own]) for own in ("self", "weight"))
+    tensor, weight = ((each, values[each]) for each in ("self", "weight"))
     return channel_plan(name, formulas.prelu.name, compute, tensor, weight, out)
 
 
@@ -107,11 +107,13 @@ def _gradient_shapes(call: Call) -> tuple[tuple[int, ...], ...]:
 
 
 def _results(call: Call) -> tuple[OutputSpec, ...]:
-    return tuple([(call.tensor(own).shape, call.tensor(own).dtype) for own in ("self", "weight")])
+    return tuple(
+        [(call.tensor(each).shape, call.tensor(each).dtype) for each in ("self", "weight")]
+    )
 
 
 def _backward_plan(call: Call) -> Plan:
-    gradient, x, weight, by_input, by_weight = ((own, call.values[own]) for own in BACKWARD)
+    gradient, x, weight, by_input, by_weight = ((each, call.values[each]) for each in BACKWARD)
     name = call.operator.name
     if x[1].empty:
         return empty_plan(name, by_input)
@@ -156,7 +158,7 @@ register(
             checks.result_pointers("0"),
             checks.not_null("1", *BACKWARD),
             checks.dtype_in("2", "self"),
-            *(checks.same_dtype("3", own, "self") for own in BACKWARD if own != "self"),
+            *(checks.same_dtype("3", each, "self") for each in BACKWARD if each != "self"),
             checks.rank_at_most("4", *BACKWARD),
             checks.same_shape("5", "gradInput", "self"),
             _one_for_each_channel("6"),

@@ -130,8 +130,8 @@ def _in_dtype(call: Call) -> dict[str, Any]:
     dtype = call.tensor(call.operator.tensors[0].name).dtype
     numbers = {name: call[name] for name in ("threshold", "value") if name in call.operator.places}
     if dtype.kind == "integer":
-        return {name: int(np.asarray(int(own.float32())).astype(dtype.numpy)) for name, own in numbers.items()}  # fmt: skip
-    return {name: float(np.asarray(own.float32()).astype(dtype.numpy)) for name, own in numbers.items()}  # fmt: skip
+        return {name: int(np.asarray(int(scalar.float32())).astype(dtype.numpy)) for name, scalar in numbers.items()}  # fmt: skip
+    return {name: float(np.asarray(scalar.float32()).astype(dtype.numpy)) for name, scalar in numbers.items()}  # fmt: skip
 
 
 declare(

@@ -53,8 +53,6 @@ OUTER: dict[str, Any] = {
     "grad_output": (FLOAT, 3),
 }
 PREDICT = {"predict": "self", "label": "target"}
-SWAPPED = {"self": "target", "target": "self"}
-"""Both losses are the same where predictions and targets change places."""
 
 declare(
     "MseLoss", "The squared error: of each element, their mean or their sum.", "l = (self - target)^2" + REDUCED, formulas.mse_loss,
@@ -67,9 +65,7 @@ declare(
     (not_null(), promotes(), dtypes("self", "target", "out"), reduction, rank("self", "target"), broadcasts, mean_or_sum(())),
     inputs=PAIR, shape="the broadcast shape for none, else 0 dimensions", aten="mse_loss",
     kernels=(KernelForm("mse_loss", PREDICT), KernelForm("mse_loss_v2", {"input": "self", "target": "target"})),
-    gradient=Gradient(
-        "aclnnMseLossBackward", expanded=True, others={"target": Gradient("aclnnMseLossBackward", SWAPPED, expanded=True)}
-    ),
+    gradient=pairwise.gradient_of("aclnnMseLossBackward"),
 )  # fmt: skip
 
 
@@ -178,7 +174,7 @@ declare(
     (not_null(), dtypes("self", "target", "out"), rank("self", "target"), broadcasts, mean_or_sum(()), reduction),
     inputs=PAIR, shape="the broadcast shape for none, else 0 dimensions", beyond="sum", peer="soft_margin_loss",
     kernels=(KernelForm("soft_margin_loss", {"self": "self", "target": "target"}),),
-    gradient=Gradient("aclnnSoftMarginLossBackward", others={"target": Gradient("aclnnSoftMarginLossBackward", SWAPPED)}),
+    gradient=Gradient("aclnnSoftMarginLossBackward", others={"target": Gradient("aclnnSoftMarginLossBackward", pairwise.SWAPPED)}),
 )  # fmt: skip
 
 declare(

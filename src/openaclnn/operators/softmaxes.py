@@ -113,7 +113,7 @@ def _log_softmax_backward(g: Array, y: Array, dim: int) -> Array:
     return np.asarray(g - np.exp(y) * g.sum(axis=dim, keepdims=True))
 
 
-softmax, log_softmax = (_reference(own, "self") for own in (_softmax, _log_softmax))
+softmax, log_softmax = (_reference(function, "self") for function in (_softmax, _log_softmax))
 
 
 register(

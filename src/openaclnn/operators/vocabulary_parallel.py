@@ -258,7 +258,7 @@ def _loss_results(call: Call) -> tuple[OutputSpec, ...]:
 
 def _loss_plan(call: Call) -> Plan:
     values, name = call.values, call.operator.name
-    top, whole, predicted = ((own, values[own]) for own in SUMS)
+    top, whole, predicted = ((each, values[each]) for each in SUMS)
     loss, columns, shares = (LOSS, values[LOSS]), values[COLUMNS], values[SHARES]
     spared = [] if shares is None else [(SHARES, shares, "full")]
     if loss[1].empty:
@@ -270,7 +270,7 @@ def _loss_plan(call: Call) -> Plan:
         name,
         formulas.loss_with_max_sum.name,
         FLOAT,
-        [(COLUMNS, columns, "full"), *((*own, "positions") for own in (top, whole, predicted))],
+        [(COLUMNS, columns, "full"), *((*each, "positions") for each in (top, whole, predicted))],
         [(*loss, "positions"), (SHARES, shares, "full")],
         columns.shape,
         class_axis=1,
@@ -284,7 +284,7 @@ def reference_loss(
     weight: Array | None = None, vocab_parallel_logits: Array | None = None, work: Any = np.float64,
 ) -> tuple[Array, Array | None]:  # fmt: skip
     """The document's formulas in float64 (or in `work`)."""
-    top, whole, predicted = (own.astype(work) for own in (logits_max, sum_exp_logits, predicted_logits))  # fmt: skip
+    top, whole, predicted = (each.astype(work) for each in (logits_max, sum_exp_logits, predicted_logits))  # fmt: skip
     with np.errstate(all="ignore"):
         loss = np.log(whole) - predicted
         if vocab_parallel_logits is None:

@@ -104,12 +104,12 @@ class CallCache:
 
         `values` has the arguments' views, and those of outputs that are yet to be made.
         """
-        given, options = self._arrays_of(arguments), self._options_of(arguments)
-        arrays, views = given, self._views_of(values)
+        passed, options = self._arrays_of(arguments), self._options_of(arguments)
+        arrays, views = passed, self._views_of(values)
         if self._result_type is not None:
-            *read, out = given
+            *read, out = passed
             outputs = (None,) * len(self._outputs) if out is None else tuple(out)
-            given, arrays = (*read, outputs), (*read, *outputs)
+            passed, arrays = (*read, outputs), (*read, *outputs)
             if len(plan.more) + 1 < len(outputs) and not plan.classes:
                 return NotImplemented  # where tensors are empty, so may be what is not written
         library = self._library(arrays, options)
@@ -128,7 +128,7 @@ class CallCache:
         call = CallArguments(library, arrays, places, options, self._options)
         entry = entry_of(call, plan, choice, seen, self._published is not None, patterns=patterns)
         number = self._enter(*entry, library)
-        result = self._builtin(*given, *options, None)
+        result = self._builtin(*passed, *options, None)
         if result is NotImplemented:
             with self._lock:
                 # The next entry takes its place: what is refused may come again and again, and each time leaves one.
@@ -236,7 +236,7 @@ class CallCache:
         control[at.FALSE] = id(False)
         control[at.GET_ATTRIBUTE] = address_of_function(ctypes.pythonapi.PyObject_GetAttr)
         control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions[:2]
-        control[at.HAS_MODE : at.COUNT_WRITE + 1] = [id(own) for own in functions[2:]]
+        control[at.HAS_MODE : at.COUNT_WRITE + 1] = [id(function) for function in functions[2:]]
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR] = id(tensor)
         from openaclnn.engines.cpu.launching import pool

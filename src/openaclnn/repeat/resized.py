@@ -48,11 +48,13 @@ def resized(
 
 def _over_tensors(plan: Plan) -> tuple[Plan, list[int]]:
     """A plan with one operand for each tensor, and which of these each operand of the plan is a part of."""
-    inputs, outputs = ({own.parameter: own for own in side} for side in (plan.inputs, plan.outputs))
+    inputs, outputs = (
+        {operand.parameter: operand for operand in side} for side in (plan.inputs, plan.outputs)
+    )
     places = {name: place for place, name in enumerate([*inputs, *outputs])}
     first, *more = outputs.values()
     whole = replace(plan, inputs=tuple(inputs.values()), output=first, more=tuple(more), free=())
-    return whole, [places[own.parameter] for own in plan.operands]
+    return whole, [places[operand.parameter] for operand in plan.operands]
 
 
 def _of_tensors(run: Runner, taken: Sequence[int]) -> Runner:
@@ -117,9 +119,9 @@ def _any_size(
     axis, product, (names, first_output) = plan.class_axis, current_product(), _names(plan)
     # No call's memory is kept by what it left behind.
     tensors = {
-        name: (own.shape, own.dtype, own.device) for name, own in values.items() if isinstance(own, Tensor)
+        name: (value.shape, value.dtype, value.device) for name, value in values.items() if isinstance(value, Tensor)
     }  # fmt: skip
-    options = {name: own for name, own in values.items() if name not in tensors}
+    options = {name: value for name, value in values.items() if name not in tensors}
     runners: BoundedCache[tuple[int, ...], Runner] = BoundedCache(MOST_SIZES)
     runners[first] = prepare()
 
@@ -137,11 +139,15 @@ def _any_size(
         if not rounding.is_standard():
             with rounding.standard():
                 return runner_of(shape)
-        made = {
+        resized_tensors = {
             name: Tensor.view(sized(name, shape), dtype, None, 0, None, device)
             for name, (_, dtype, device) in tensors.items()
         }
-        call = Call(operator, {name: made.get(name, options.get(name)) for name in values}, product)
+        call = Call(
+            operator,
+            {name: resized_tensors.get(name, options.get(name)) for name in values},
+            product,
+        )
         if operator.first_violation(call) is not None:
             return _refuse
         now = operator.plan(call)
@@ -158,17 +164,17 @@ def _any_size(
     def run(
         addresses: Sequence[int], stream: int, shape: tuple[int, ...], numbers: Sequence[Any] = ()
     ) -> int:
-        found = runners.get(shape)
-        if found is None:
-            found = runners[shape] = runner_of(shape)
-        return found(addresses, stream)
+        runner = runners.get(shape)
+        if runner is None:
+            runner = runners[shape] = runner_of(shape)
+        return runner(addresses, stream)
 
     return run
 
 
 def _names(plan: Plan) -> tuple[list[str], int]:
     """The tensors of a plan's operands, and where the outputs begin."""
-    return [own.parameter for own in plan.operands], len(plan.inputs)
+    return [operand.parameter for operand in plan.operands], len(plan.inputs)
 
 
 def _refuse(addresses: Sequence[int], stream: int = 0) -> int:

@@ -490,13 +490,13 @@ def _derivation(
     """The same, of the numbers that are wanted. Where an integer stands for a float, no option may be another number: it may be another as
     FLOAT than by way of float64."""
     bounds = {}
-    for own in declared:
-        if own.option not in names:
-            told = f"expected an option's Python name ({', '.join(names)}), got {own.option}"
+    for number in declared:
+        if number.option not in names:
+            told = f"expected an option's Python name ({', '.join(names)}), got {number.option}"
             raise TypeError(f"a plan's free numbers: {told}")
-        way = at.ANOTHER_BUT_ZERO if own.keeps_zero else at.ANOTHER
-        bounds[own.option] = FreeNumber(way, _bits_of(own.low), _bits_of(own.high))
-    whole = {own.option for own in declared if own.whole}
+        way = at.ANOTHER_BUT_ZERO if number.keeps_zero else at.ANOTHER
+        bounds[number.option] = FreeNumber(way, _bits_of(number.low), _bits_of(number.high))
+    whole = {number.option for number in declared if number.whole}
     places = [names.index(name) for name in wanted if name in names]
     fits = all(kinds[place] is (int if names[place] in whole else float) for place in places)
     if not fits or not len(wanted) == len(places) <= at.MAX_DERIVED:

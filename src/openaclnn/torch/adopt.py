@@ -281,11 +281,11 @@ class HeadLinear(torch.nn.Linear):
             return Logits(self, input, autocast_dtype(input))
         return super().__call__(input, *loss)
 
-    def forward(self, input: Tensor, target: Any = None, scale: float = 1.0, options: Any = None) -> Tensor:  # fmt: skip
+    def forward(self, input: Tensor, target: Any = None, scale: float = 1.0, options: Any = None) -> Any:  # fmt: skip
         divided = is_tensor_parallel(self)
         if target is None:
             lazy = self.deferred and self.training and divided
-            return Logits(self, input, autocast_dtype(input)) if lazy else super().forward(input)  # type: ignore[return-value]
+            return Logits(self, input, autocast_dtype(input)) if lazy else super().forward(input)
         if parallel_for(self.weight) is not None and not divided:
             raise RuntimeError(
                 "the weights of a head are in shards where its loss is computed: compute it in the model's forward, "

@@ -16,11 +16,11 @@ from openaclnn.torch.gradients import Derivative, Formula, quick
 from openaclnn.torch.kernels import KERNELS, Kernel
 
 __all__ = [
-    "CrossEntropy", "CrossEntropyOverLogits", "Elu", "EluInPlace", "L1", "Likelihood", "SmoothL1", "attached",
+    "CrossEntropy", "CrossEntropyOverLogits", "EluInPlace", "L1", "Likelihood", "attached",
 ]  # fmt: skip
 
 _elu_backward, _logits_grad = KERNELS["elu_backward"], KERNELS["cross_entropy_logits_grad"]
-_l1_backward, _smooth_backward = KERNELS["l1_loss_backward"], KERNELS["smooth_l1_loss_backward"]
+_l1_backward = KERNELS["l1_loss_backward"]
 
 
 def attached(name: str) -> type[Formula] | None:
@@ -64,20 +64,6 @@ def attached(name: str) -> type[Formula] | None:
 
 
 @quick
-class Elu(Formula):
-    @staticmethod
-    def forward(ctx: Any, x: Any, own: Any) -> Any:
-        made, ctx.alpha = own
-        ctx.to_save = (x,)
-        return made
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        (x,) = ctx.saved_tensors
-        return _elu_backward.gradient(gradient, x, ctx.alpha, 1.0, 1.0, False), None
-
-
-@quick
 class EluInPlace(Formula):
     """Written over its input: the gradient is made from the result."""
 
@@ -109,21 +95,6 @@ class L1(Formula):
     def backward(ctx: Any, gradient: Any) -> Any:
         (apart,) = ctx.saved_tensors
         return _l1_backward.gradient(gradient, apart, apart.new_zeros(()), *ctx.options), None
-
-
-@quick
-class SmoothL1(Formula):
-    @staticmethod
-    def forward(ctx: Any, x: Any, y: Any, own: Any) -> Any:
-        made, ctx.options = own
-        ctx.to_save = x, y
-        return made
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        x, y = ctx.saved_tensors
-        found = _smooth_backward.gradient(gradient, x, y, *ctx.options)
-        return found, -found if ctx.needs_input_grad[1] else None, None
 
 
 @quick

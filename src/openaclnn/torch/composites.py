@@ -13,7 +13,7 @@ import torch
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch import functional
-from openaclnn.torch.functional import cross_entropy_by_kernels, l1_by_kernels
+from openaclnn.torch.functional import cross_entropy_by_kernels, l1_loss
 from openaclnn.torch.kernels import PLAIN
 from openaclnn.torch.linear import in_place_of_theirs
 from openaclnn.torch.private import leave
@@ -34,7 +34,7 @@ def _cross_entropy_loss(
 
 def _l1_loss(input: Any, target: Any, reduction: int = 1) -> Any:
     _check_plain(input, target)
-    loss = l1_by_kernels(input, target, REDUCTIONS[reduction])
+    loss = l1_loss.by_kernels(input, target, None, None, REDUCTIONS[reduction], None)  # type: ignore[attr-defined]
     if loss is None:
         raise TypeError("two shapes or dtypes, or other arguments of PyTorch's own")
     return loss

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import NamedTuple
 
 import torch
@@ -51,22 +52,5 @@ class Count:
         return Served(ours + sum(self.reasons.values()), ours, dict(self.reasons))
 
 
-FUNCTIONS: dict[str, Count] = {
-    name: Count()
-    for name in (
-        "cross_entropy",
-        "distillation_kl",
-        "elu",
-        "entropy",
-        "l1_loss",
-        "linear_cross_entropy",
-        "linear_entropy",
-        "linear_log_probs_and_entropy",
-        "linear_selected_log_probs",
-        "log_probs_and_entropy",
-        "nll_loss",
-        "selected_log_probs",
-        "smooth_l1_loss",
-    )
-}
+FUNCTIONS: defaultdict[str, Count] = defaultdict(Count)
 """Of the functions of `functional`, which modules call too."""

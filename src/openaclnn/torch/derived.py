@@ -7,7 +7,7 @@ operator's; one that the operator lacks has to have its default. What the kernel
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from math import isfinite
 from typing import Any, TypeVar, get_type_hints
@@ -18,7 +18,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.core.interface import Kind
 from openaclnn.torch.autograd import attached
-from openaclnn.torch.counts import FUNCTIONS, Count
+from openaclnn.torch.counts import FUNCTIONS
 from openaclnn.torch.dispatch import (
     is_index,
     is_memory,
@@ -49,15 +49,21 @@ def computed_by(
     cast: bool = False,
     alike: bool = True,
     sound: Callable[[Any], bool] | None = None,
+    attach: Callable[..., Any] | None = None,
+    positive: Sequence[str] = (),
 ) -> Callable[[_Stated], _Stated]:
     """Make a function of a signature.
 
     `words` has what the operator takes for strings. With `cast`, PyTorch computes in another dtype under autocast, and does it itself.
-    `alike`: required tensors have one shape. A result that is not `sound` is left to PyTorch, which refuses what led to it.
+    `alike`: required tensors have one shape. A result that is not `sound` is left to PyTorch, which refuses what led to it. What `attach` makes of a
+    result and the operator's arguments autograd knows; by default it is made of the operator's gradient. Numbers that have to be `positive` are PyTorch's
+    where they are not.
     """
 
     def made(stated: _Stated) -> _Stated:
-        return _Function(stated, operator, words or {}, cast, alike, sound).written()  # type: ignore[return-value]
+        return _Function(
+            stated, operator, words or {}, cast, alike, sound, attach, positive
+        ).written()  # type: ignore[return-value]
 
     return made
 
@@ -67,13 +73,14 @@ class _Function:
 
     def __init__(
         self, stated: Callable[..., Any], operator: str, words: Mapping[str, Mapping[str, Any]], cast: bool, alike: bool,
-        sound: Callable[[Any], bool] | None,
+        sound: Callable[[Any], bool] | None, attach: Callable[..., Any] | None, positive: Sequence[str],
     ) -> None:  # fmt: skip
         self.stated, self.name, self.kernel = stated, stated.__name__, KERNELS[operator]
-        self.words, self.cast, self.alike, self.sound = words, cast, alike, sound
+        self.words, self.cast, self.alike = words, cast, alike
+        self.sound, self.attach, self.positive = sound, attach, positive
         self.parameters = tuple(inspect.signature(stated).parameters.values())
         self.theirs: Callable[..., Any] = getattr(torch_functional, self.name)
-        self.count = FUNCTIONS.setdefault(self.name, Count())
+        self.count = FUNCTIONS[self.name]
         self.formula = attached(operator)
         names = [p.name for p in self.parameters]
         ours = dict(zip(self.kernel.names, self.kernel.parameters, strict=True))
@@ -116,6 +123,7 @@ class _Function:
         plain += ["not inplace"] if self.in_place else []
         plain += [f"{name} in _words_{name}" for name in self.words]
         fit = [f"_isfinite({' + '.join(self.numbers)})"] if self.numbers else []
+        fit += [f"{name} > 0" for name in self.positive]
         for name in others:
             there = f"{name} is None or " if name in self.optional else ""
             same = f"{name}.dtype is {first}.dtype"
@@ -125,6 +133,10 @@ class _Function:
         fit += ["_sound(_result)"] if self.sound else []
         given = ", ".join(f"_words_{n}[{n}]" if n in self.words else n for n in self.ours)
         beside = " or ".join(f"({n} is not None and {n}.requires_grad)" for n in others)
+        attachable = f"{f'not ({beside}) and ' if beside else ''}_attached is not None"
+        attached = f"_attached.apply({first}, (_result, ({given},)))"
+        if self.attach is not None:
+            attachable, attached = "True", f"_attach(_result, {given})"
         source = f"""
 def {self.name}({", ".join(map(self._told, range(len(names))))}):
     if {" and ".join([*plain, f"_may_be_short({first})"])}:
@@ -134,20 +146,21 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
             if not _tracked:
                 _count.ours += 1
                 return _result
-            if {f"not ({beside}) and " if beside else ""}_attached is not None:
+            if {attachable}:
                 _count.ours += 1
-                return _attached.apply({first}, (_result, ({given},)))
+                return {attached}
     return _slow({", ".join(names)})
 """
         scope = {
             "_kernel": self.kernel, "_count": self.count, "_may_be_short": may_be_short, "_isfinite": isfinite,
-            "_grad_enabled": torch.is_grad_enabled, "_attached": self.formula, "_sound": self.sound, "_slow": self.slow,
+            "_grad_enabled": torch.is_grad_enabled, "_attached": self.formula, "_sound": self.sound, "_slow": self.slow, "_attach": self.attach,
             **{f"_words_{name}": known for name, known in self.words.items()},
             **{f"_default_{place}": p.default for place, p in enumerate(self.parameters)},
         }  # fmt: skip
         exec(source, scope)
         self.function = update_wrapper(scope[self.name], self.stated)
         del self.function.__wrapped__
+        self.function.by_kernels = self.by_kernels  # type: ignore[attr-defined]
         self.function.__annotations__ = get_type_hints(self.stated)
         return self.function
 
@@ -175,6 +188,11 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
             named["reduction"] = reduction_of(*[named[name] for name in _LEGACY])
             named |= dict.fromkeys(_LEGACY)
             given = [named[p.name] for p in self.parameters]
+        parallel = getattr(parallel_for(tensors[0]), self.name, None)
+        if parallel is not None and not self._lacks(named):
+            self.count.serve()
+            options = {name: named[name] for name in self.ours if name not in self.tensors}
+            return parallel(*tensors, **options)
         reason: object = self._why_not(named, tensors)
         if not reason:
             ours = [self.words[n][named[n]] if n in self.words else named[n] for n in self.ours]
@@ -187,11 +205,20 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
             except UnservedError as error:
                 reason = error
             except (RuntimeError, TypeError, IndexError) as error:
-                if needs_dispatcher():
+                # PyTorch reads memory that was given back, and ends the process.
+                if needs_dispatcher() or any(own.numel() and not own.untyped_storage().nbytes() for own in tensors):  # fmt: skip
                     raise
                 reason = error
         self.count.decline(reason)
         return self._call_theirs(self.theirs, given)
+
+    def by_kernels(self, *arguments: Any) -> Any:
+        """The result; None where PyTorch has to compute it, or to say what is wrong."""
+        named = {p.name: own for p, own in zip(self.parameters, arguments, strict=True)}
+        tensors = [named[name] for name in self.tensors if named[name] is not None]
+        if self._why_not(named, tensors):
+            return None
+        return self._computed(named, tensors, [named[name] for name in self.ours])
 
     def _computed(self, named: Mapping[str, Any], tensors: list[Any], ours: list[Any]) -> Any:
         """The result; None where it is not sound."""
@@ -201,6 +228,9 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
         if needs_dispatcher():
             return self.kernel.op(*ours)
         tracked = [is_tracked(own) for own in tensors]
+        if self.attach is not None:
+            result = self.kernel.call(*ours)
+            return self.attach(result, *ours) if any(tracked) else result
         if any(tracked[1:]) or (tracked[0] and self.formula is None):
             result = self.kernel.op(*ours)
             return result if self._is_sound(result) else None
@@ -211,6 +241,11 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
 
     def _is_sound(self, result: Any) -> bool:
         return self.sound is None or self.sound(result.detach())
+
+    def _lacks(self, named: Mapping[str, Any]) -> str:
+        """What the operator lacks that is asked for."""
+        asked = [self.parameters[place].name for place, default in self.spare if named[self.parameters[place].name] is not default]  # fmt: skip
+        return f"{asked[0]} is given" if asked else ""
 
     def _why_not(self, named: Mapping[str, Any], tensors: list[Any]) -> str:
         """Why the kernels do not take these; "" where they do."""
@@ -226,11 +261,12 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
             return "tensors of several shapes"
         if max(own.dim() for own in tensors) > MAX_AXES:
             return f"more than {MAX_AXES} axes"
-        for place, default in self.spare:
-            if named[self.parameters[place].name] is not default:
-                return f"{self.parameters[place].name} is given"
+        if lacking := self._lacks(named):
+            return lacking
         if not all(is_number(named[n]) and isfinite(named[n]) for n in self.numbers):
             return "a number that is infinite, or none"
+        if any(named[name] <= 0 for name in self.positive):
+            return "a number that is not positive"
         if not all(is_index(named[name]) for name in self.integers):
             return "no integer"
         if any(named[name] not in known for name, known in self.choices.items()):

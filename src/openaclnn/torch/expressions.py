@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import HALVES, Plan
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.formulas.rows import ROW_FORMULAS, Graph, Node, traced
@@ -31,7 +32,7 @@ WORDS: dict[str, Callable[..., Any]] = {
     "&": python.and_, "|": python.or_, "~": python.invert, "fma": lambda x, y, z: x * y + z,
     **{
         name: getattr(torch, name)
-        for name in ("where", "log", "log1p", "logit", "sqrt", "tanh", "abs", "sign", "minimum", "maximum", "erf", "erfc", "erfinv")
+        for name in ("where", "log", "log1p", "logit", "sqrt", "tanh", "abs", "minimum", "maximum", "erf", "erfc", "erfinv")
     },
     "log_sigmoid": functional.logsigmoid, "gelu": functional.gelu, "normal_cdf": torch.special.ndtr,
     "normal_pdf": lambda x: torch.exp(-x * x / 2) * (0.5 / math.pi) ** 0.5,
@@ -39,6 +40,7 @@ WORDS: dict[str, Callable[..., Any]] = {
     "sigmoid": lambda *x: torch.sigmoid(_sum(*x)), "softplus": lambda *x: functional.softplus(_sum(*x)),
     "scaled_exp": lambda multiplier, factor, x: multiplier * torch.exp(factor * x),
     "scaled_expm1": lambda multiplier, factor, x: multiplier * torch.expm1(factor * x),
+    "sign": lambda x: torch.where(x == x, torch.sign(x), x),  # PyTorch's is 0 of NaN
     "rounded": lambda x: x, "gate": lambda x, *v: x * torch.sigmoid(_sum(*v)),
 }  # fmt: skip
 """What a value of a graph is called, and computes; sums over classes stand in `_value`."""
@@ -70,7 +72,16 @@ def expression(operator: Operator, arguments: Sequence[Any]) -> Any:
             name: _as_rows(own, role, plan.class_axis)
             for (name, own), role in zip(values.items(), roles, strict=True)
         }
-    computed = _evaluated(graph, values, plan.numbers, plan.classes, first.device, wide)
+    numbers = dict(plan.numbers)
+    if (
+        wide is torch.float64
+    ):  # a plan's are FLOAT: what they were rounded from is among the arguments, or one over a number of elements
+        exact = [own for own in arguments if isinstance(own, float)]
+        exact.append(1.0 / max(1, math.prod(made[0][0])))
+        numbers |= {
+            name: own for own in exact for name in numbers if numbers[name] == float_of(own)
+        }
+    computed = _evaluated(graph, values, numbers, plan.classes, first.device, wide)
     outputs = dict(zip(((own.parameter, own.role) for own in plan.outputs), computed, strict=True))
     for name in {name for name, role in outputs if role in HALVES}:
         halves = [outputs.pop((name, role)) for role in HALVES]

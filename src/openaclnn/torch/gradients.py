@@ -186,54 +186,6 @@ def _differentiated(kernel: Kernel) -> type[Formula]:
     return Backward
 
 
-def _pairwise(name: str) -> tuple[type[Formula], type[Formula]]:
-    """A loss of two tensors and its gradient, with a reduction and, if it is square below that, `beta`."""
-    kernel, backward_kernel = KERNELS[name], KERNELS[f"{name}_backward"]
-
-    @quick
-    class Loss(Formula):
-        @staticmethod
-        def forward(ctx: Any, x: Any, y: Any, *options: Any) -> Any:
-            ctx.save_for_backward(x, y)
-            ctx.options = options
-            return kernel.call(x, y, *options)
-
-        @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
-            by_x = backward_kernel.gradient(gradient, *ctx.saved_tensors, *ctx.options)
-            by_y = -by_x if ctx.needs_input_grad[1] else None
-            return by_x, by_y, *(None for _ in ctx.options)
-
-    @quick
-    class Backward(Formula):
-        @staticmethod
-        def forward(ctx: Any, gradient: Any, x: Any, y: Any, *options: Any) -> Any:
-            ctx.save_for_backward(gradient, x, y)
-            ctx.options = options
-            return backward_kernel.call(gradient, x, y, *options)
-
-        @staticmethod
-        def backward(ctx: Any, outer: Any) -> Any:
-            gradient, x, y = ctx.saved_tensors
-            reduction, beta = (*ctx.options, 0.0)[:2]
-            nothing = (None for _ in ctx.options)
-            if reduction == "mean":
-                shape: Any = torch.broadcast_shapes(gradient.shape, x.shape, y.shape)  # type: ignore[no-untyped-call]
-                outer = outer * (1 / max(shape.numel(), 1))
-            apart = x - y
-            if beta == 0:
-                by_gradient = torch.sign(apart) * outer
-                return by_gradient, torch.zeros_like(x), torch.zeros_like(y), *nothing
-            bent = torch.where(apart.abs() < beta, gradient * outer / beta, torch.zeros_like(outer))
-            return (apart / beta).clamp(-1, 1) * outer, bent, -bent, *nothing
-
-    return Loss, Backward
-
-
-L1Loss, L1LossBackward = _pairwise("l1_loss")
-SmoothL1Loss, SmoothL1LossBackward = _pairwise("smooth_l1_loss")
-
-
 def _likelihood(name: str) -> tuple[type[Formula], type[Formula]]:
     """The negative log-likelihood and its gradient, of rows or of pixels."""
     kernel, backward_kernel = KERNELS[name], KERNELS[f"{name}_backward"]
@@ -368,46 +320,29 @@ class CrossEntropyLogits(Formula):
 
 @quick
 class CrossEntropyLogitsGrad(Formula):
-    """A row's gradient is g * (whole * p - q), with q what each class counts for and whole their sum and the z-loss's part."""
+    """Whose own derivative is that of its formula, in which the two numbers of a row are made of its logits."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Any, x: Any, top: Any, rest: Any, *others: Any) -> Any:
-        ctx.save_for_backward(gradient, x, top, rest, *others[:2])
-        ctx.options = others[2:]
+        target, weight, *ctx.options = others
+        ctx.save_for_backward(gradient, x, target, weight)
         return _LOGITS_GRAD.call(gradient, x, top, rest, *others)
 
     @staticmethod
     def backward(ctx: Any, outer: Any) -> Any:
-        grad_loss, logits, _, _, target, weight = ctx.saved_tensors
-        reduction, ignored, smoothing, scale = ctx.options
-        wide = torch.promote_types(logits.dtype, torch.float32)
-        gradient, x, outer = grad_loss.to(wide), logits.to(wide), outer.to(wide)
-        target = target.long()
-        counted = target != ignored
-        safe = torch.where(counted, target, 0)
-        classes = x.shape[1]
-        factors = x.new_ones(classes) if weight is None else weight.to(wide)
-        by_class = factors.reshape(-1, *(1,) * (x.dim() - 2))
-        chosen = torch.nn.functional.one_hot(safe, classes).movedim(-1, 1).to(wide)
-        shares = (1 - smoothing) * chosen * by_class + smoothing / classes * by_class
-        squares = torch.full_like(factors[safe], scale)
-        if reduction == "mean":
-            shares = shares / (factors[safe] * counted).sum()
-            squares = squares / counted.sum()
-        # Where nothing counts, the mean is over nothing: no number times 0.
-        shares = torch.where(counted.unsqueeze(1), shares, 0.0)
-        squares = torch.where(counted, squares, 0.0)
-        lse = torch.logsumexp(x, 1)
-        p = torch.log_softmax(x, 1).exp()
-        whole = shares.sum(1) + 2 * squares * lse
-        by_gradient = ((whole.unsqueeze(1) * p - shares) * outer).sum(1)
-        mean = (p * outer).sum(1, keepdim=True)
-        bent = whole.unsqueeze(1) * (outer - mean) + 2 * squares.unsqueeze(1) * mean
-        each = gradient.unsqueeze(1) if reduction == "none" else gradient
-        by_x = each * p * bent
-        if reduction != "none":
-            by_gradient = by_gradient.sum().reshape(gradient.shape)
-        return by_gradient.to(grad_loss.dtype), by_x.to(logits.dtype), *(None,) * 8
+        grad_loss, x, target, weight = ctx.saved_tensors
+        wide = torch.float64  # whose digits outlast the steps of the formula and its derivative
+        weight = None if weight is None else weight.to(wide)
+
+        def computed(gradient: Any, x: Any) -> Any:
+            _, *sides = WIDE["cross_entropy_logits"](x, target, weight, *ctx.options)
+            return WIDE["cross_entropy_logits_grad"](
+                gradient, x, *sides, target, weight, *ctx.options
+            )
+
+        given_back = torch.func.vjp(computed, grad_loss.to(wide), x.to(wide))[1]
+        by_gradient, by_x = given_back(outer.to(wide))
+        return by_gradient.to(grad_loss.dtype), by_x.to(x.dtype), *(None,) * 8
 
 
 def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
@@ -448,10 +383,6 @@ def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
 
 
 FORMULAS: dict[str, type[Formula]] = {
-    "l1_loss": L1Loss,
-    "l1_loss_backward": L1LossBackward,
-    "smooth_l1_loss": SmoothL1Loss,
-    "smooth_l1_loss_backward": SmoothL1LossBackward,
     "nll_loss": NllLoss,
     "nll_loss_backward": NllLossBackward,
     "nll_loss2d": NllLoss2d,

@@ -538,11 +538,12 @@ class Layer:
         if self.wanted[1]:
             self.of_weight = plus_weight_gradient(self.of_weight, gradient, self.input[begin:end], self.accumulated)  # fmt: skip
         if self.wanted[2]:
-            part = gradient.sum(0, dtype=torch.float32)
+            part = gradient.sum(0, dtype=torch.float32 if self.short else torch.float64)
             self.of_bias = part if self.of_bias is None else self.of_bias.add_(part)
 
     def sums(self, scale: Any) -> Sums:
-        return Sums(self.of_input, self.of_weight, self.of_bias, scale, self.classes, self.input.dtype)  # fmt: skip
+        of_bias = None if self.of_bias is None else self.of_bias.float()
+        return Sums(self.of_input, self.of_weight, of_bias, scale, self.classes, self.input.dtype)
 
 
 def _chunks(tensors: Tensors, gradient: Any, wanted: Sequence[bool], options: Options) -> Computed:

@@ -50,15 +50,7 @@ def selected_log_probs(
     >>> selected_log_probs(torch.tensor([[0.0, 0.0], [1.0, 3.0]]), torch.tensor([0, -100]))
     tensor([-0.6931,  0.0000])
     """
-    tensors = logits, target
-    if has_torch_function_variadic(*tensors):
-        overridden: Tensor = handle_torch_function(
-            selected_log_probs, tensors, *tensors, temperature, ignore_index
-        )
-        return overridden
-    excess = checked(logits, target, temperature, ignore_index)
-    result: Tensor
-    result, *_ = of_rows("selected_log_probs", "selected_log_probs", tensors, (ignore_index,), excess)  # fmt: skip
+    result: Tensor = _of_logits(selected_log_probs, "selected_log_probs", (logits, target), temperature, ignore_index)  # fmt: skip
     return result
 
 
@@ -70,12 +62,7 @@ def entropy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     >>> entropy(torch.tensor([[0.0, 0.0], [0.0, -torch.inf]]))
     tensor([0.6931, 0.0000])
     """
-    if has_torch_function_variadic(logits):
-        overridden: Tensor = handle_torch_function(entropy, (logits,), logits, temperature)
-        return overridden
-    excess = checked(logits, None, temperature, 0)
-    result: Tensor
-    result, *_ = of_rows("entropy", "row_entropy", (logits,), (), excess)
+    result: Tensor = _of_logits(entropy, "row_entropy", (logits,), temperature)
     return result
 
 
@@ -87,15 +74,22 @@ def log_probs_and_entropy(
     >>> log_probs_and_entropy(torch.tensor([[0.0, 0.0], [1.0, 3.0]]), torch.tensor([0, -100]))
     (tensor([-0.6931,  0.0000]), tensor([0.6931, 0.0000]))
     """
-    tensors = logits, target
+    both: tuple[Tensor, Tensor] = _of_logits(
+        log_probs_and_entropy, "log_probs_and_entropy", (logits, target), temperature, ignore_index
+    )
+    return both
+
+
+def _of_logits(
+    function: Any, name: str, tensors: tuple[Any, ...], temperature: float, *ignored: int
+) -> Any:
+    """One of the three above, of logits and, if it has an index to ignore, of targets."""
     if has_torch_function_variadic(*tensors):
-        overridden: tuple[Tensor, Tensor] = handle_torch_function(
-            log_probs_and_entropy, tensors, *tensors, temperature, ignore_index
-        )
-        return overridden
-    excess = checked(logits, target, temperature, ignore_index)
-    log_prob, own_entropy, *_ = of_rows("log_probs_and_entropy", "log_probs_and_entropy", tensors, (ignore_index,), excess)  # fmt: skip
-    return log_prob, own_entropy
+        return handle_torch_function(function, tensors, *(*tensors, temperature, *ignored))
+    logits, target = (*tensors, None)[:2]
+    excess = checked(logits, target, temperature, ignored[0] if ignored else 0)
+    first, second, *_ = of_rows(function.__name__, name, tensors, ignored, excess)
+    return (first, second) if function is log_probs_and_entropy else first
 
 
 def distillation_kl(

@@ -14,7 +14,8 @@ from torch.nn import functional as torch_functional
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.torch.counts import FUNCTIONS, Count
+from openaclnn.torch.autograd import L1
+from openaclnn.torch.counts import FUNCTIONS
 from openaclnn.torch.derived import MAX_AXES, computed_by
 from openaclnn.torch.dispatch import (
     is_memory,
@@ -29,8 +30,47 @@ from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.refusals import reduction_of
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "mse_loss", "multilabel_margin_loss", "soft_margin_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "l1_loss", "mse_loss", "multilabel_margin_loss", "smooth_l1_loss",
+    "soft_margin_loss",
 ]  # fmt: skip
+
+
+def _of_difference(loss: Any, input: Any, target: Any, *options: Any) -> Any:
+    return L1.apply(torch.sub(input, target), (loss, options))
+
+
+@computed_by("l1_loss", attach=_of_difference)
+def l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """`torch.nn.functional.l1_loss` by our kernels: the mean absolute difference, with "sum" the sum, with "none" each.
+
+    As PyTorch does, it keeps the difference for backward: `input` and `target` may be written over. With weights, or of two shapes, PyTorch computes it.
+
+    >>> l1_loss(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 4.0]))
+    tensor(1.5000)
+    """
+
+
+@computed_by("smooth_l1_loss", positive=("beta",))
+def smooth_l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Tensor:
+    """`torch.nn.functional.smooth_l1_loss` by our kernels: square below `beta`, absolute above; with 0 it is PyTorch's `l1_loss`.
+
+    >>> smooth_l1_loss(torch.zeros(3), torch.tensor([0.5, 1.0, 2.0]), reduction="none")
+    tensor([0.1250, 0.5000, 1.5000])
+    """
 
 
 @computed_by("mse_loss")
@@ -239,6 +279,3 @@ def _is_pair(input: Any, target: Any, typed: Any = None) -> bool:
         return False
     same = target.device == input.device and (typed is None or target.dtype is typed.dtype)
     return same and input.dim() <= MAX_AXES and not input.is_meta
-
-
-FUNCTIONS |= {name: Count() for name in ("kl_div", "multilabel_margin_loss")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,19 +29,14 @@ def _asked(module: Any) -> tuple[Any, Any, Any]:
 
 
 class _Ours(torch.nn.Module):
-    def __repr__(self) -> str:
-        return f"openaclnn.{super().__repr__()}"
+    """A module of PyTorch's by our kernels. Of a function it has its `forward`: what the module was made with is passed on under the same names."""
 
-
-_Module = TypeVar("_Module", bound=type[torch.nn.Module])
-
-
-def computed_by(function: Callable[..., Tensor]) -> Callable[[_Module], _Module]:
-    """Make a module's `forward` of a function, to which it passes on what it was made with, under the same names."""
-
-    def made(module: _Module) -> _Module:
-        given = list(inspect.signature(module.forward).parameters)[1:]
-        known = inspect.signature(module.__init__).parameters.keys() - {"size_average", "reduce"}
+    def __init_subclass__(cls, function: Callable[..., Tensor] | None = None, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if function is None:
+            return
+        given = list(inspect.signature(cls.forward).parameters)[1:]
+        known = inspect.signature(cls.__init__).parameters.keys() - {"size_average", "reduce"}
         passed = ", ".join(
             f"{name}=self.{name}"
             for name, parameter in inspect.signature(function).parameters.items()
@@ -50,46 +45,15 @@ def computed_by(function: Callable[..., Tensor]) -> Callable[[_Module], _Module]
         taken = ", ".join(given)
         scope: dict[str, Any] = {"_function": function}
         exec(f"def forward(self, {taken}):\n    return _function({taken}, {passed})", scope)
-        forward = scope["forward"]
-        forward.__annotations__ = dict.fromkeys((*given, "return"), Tensor)
-        forward.__qualname__ = f"{module.__qualname__}.forward"
-        module.forward = forward
-        return module
+        cls.forward = scope["forward"]
+        cls.forward.__annotations__ = dict.fromkeys((*given, "return"), Tensor)
+        cls.forward.__qualname__ = f"{cls.__qualname__}.forward"
+        cls.__doc__ = (
+            f"`torch.nn.{cls.__name__}` by our kernels, those of `functional.{function.__name__}`."
+        )
 
-    return made
-
-
-class ELU(_Ours, torch.nn.ELU):
-    """`torch.nn.ELU` by our kernels.
-
-    >>> ELU(alpha=0.5)(torch.tensor([-1.0, 2.0]))
-    tensor([-0.3161,  2.0000])
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.elu(input, self.alpha, self.inplace)
-
-
-class L1Loss(_Ours, torch.nn.L1Loss):
-    """`torch.nn.L1Loss` by our kernels.
-
-    >>> L1Loss(reduction="sum")(torch.zeros(2), torch.tensor([1.0, -2.0]))
-    tensor(3.)
-    """
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.l1_loss(input, target, reduction=self.reduction)
-
-
-class SmoothL1Loss(_Ours, torch.nn.SmoothL1Loss):
-    """`torch.nn.SmoothL1Loss` by our kernels.
-
-    >>> SmoothL1Loss(beta=0.5)(torch.zeros(2), torch.tensor([0.5, 1.0]))
-    tensor(0.5000)
-    """
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+    def __repr__(self) -> str:
+        return f"openaclnn.{super().__repr__()}"
 
 
 class NLLLoss(_Ours, torch.nn.NLLLoss):
@@ -195,7 +159,7 @@ class LinearCrossEntropyLoss(_Ours):
             in_features, math.prod(out_features, start=num_classes), bias, device, dtype
         )
 
-    def forward(self, input: Tensor, target: Tensor, **of_this_call: Any) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor, **of_this_call: Any) -> Any:
         classes, bias = (self.num_classes, *self.out_features), self.linear.bias
         return functional.linear_cross_entropy(
             input, self.linear.weight.reshape(*classes, -1), target, linear_bias=None if bias is None else bias.reshape(classes),
@@ -216,229 +180,92 @@ class LinearCrossEntropyLoss(_Ours):
         return ", ".join(f"{name}={value}" for name, value in said.items())
 
 
-# Those whose functions are derived from declarations.
+# Those that have all that their functions ask for under the same names.
 
 
-@computed_by(functional.relu)
-class ReLU(_Ours, torch.nn.ReLU):
-    """`torch.nn.ReLU` by our kernels.
+class ELU(_Ours, torch.nn.ELU, function=functional.elu): ...
 
-    >>> ReLU()(torch.tensor([-1.0, 2.0]))
-    tensor([0., 2.])
-    """
 
+class L1Loss(_Ours, torch.nn.L1Loss, function=functional.l1_loss): ...
 
-@computed_by(functional.leaky_relu)
-class LeakyReLU(_Ours, torch.nn.LeakyReLU):
-    """`torch.nn.LeakyReLU` by our kernels.
 
-    >>> LeakyReLU(0.5)(torch.tensor([-1.0, 2.0]))
-    tensor([-0.5000,  2.0000])
-    """
+class SmoothL1Loss(_Ours, torch.nn.SmoothL1Loss, function=functional.smooth_l1_loss): ...
 
 
-@computed_by(functional.prelu)
-class PReLU(_Ours, torch.nn.PReLU):
-    """`torch.nn.PReLU` by our kernels.
+class ReLU(_Ours, torch.nn.ReLU, function=functional.relu): ...
 
-    >>> PReLU()(torch.tensor([-1.0, 2.0])).detach()
-    tensor([-0.2500,  2.0000])
-    """
 
+class LeakyReLU(_Ours, torch.nn.LeakyReLU, function=functional.leaky_relu): ...
 
-@computed_by(functional.threshold)
-class Threshold(_Ours, torch.nn.Threshold):
-    """`torch.nn.Threshold` by our kernels.
 
-    >>> Threshold(0.5, 9.0)(torch.tensor([-1.0, 2.0]))
-    tensor([9., 2.])
-    """
+class PReLU(_Ours, torch.nn.PReLU, function=functional.prelu): ...
 
 
-@computed_by(functional.hardshrink)
-class Hardshrink(_Ours, torch.nn.Hardshrink):
-    """`torch.nn.Hardshrink` by our kernels.
+class Threshold(_Ours, torch.nn.Threshold, function=functional.threshold): ...
 
-    >>> Hardshrink()(torch.tensor([-1.0, 0.25]))
-    tensor([-1.,  0.])
-    """
 
+class Hardshrink(_Ours, torch.nn.Hardshrink, function=functional.hardshrink): ...
 
-@computed_by(functional.softshrink)
-class Softshrink(_Ours, torch.nn.Softshrink):
-    """`torch.nn.Softshrink` by our kernels.
 
-    >>> Softshrink()(torch.tensor([-1.0, 0.25]))
-    tensor([-0.5000,  0.0000])
-    """
+class Softshrink(_Ours, torch.nn.Softshrink, function=functional.softshrink): ...
 
 
-@computed_by(functional.sigmoid)
-class Sigmoid(_Ours, torch.nn.Sigmoid):
-    """`torch.nn.Sigmoid` by our kernels.
+class Sigmoid(_Ours, torch.nn.Sigmoid, function=functional.sigmoid): ...
 
-    >>> Sigmoid()(torch.tensor([0.0, 2.0]))
-    tensor([0.5000, 0.8808])
-    """
 
+class LogSigmoid(_Ours, torch.nn.LogSigmoid, function=functional.logsigmoid): ...
 
-@computed_by(functional.logsigmoid)
-class LogSigmoid(_Ours, torch.nn.LogSigmoid):
-    """`torch.nn.LogSigmoid` by our kernels.
 
-    >>> LogSigmoid()(torch.tensor([0.0, 2.0]))
-    tensor([-0.6931, -0.1269])
-    """
+class Hardsigmoid(_Ours, torch.nn.Hardsigmoid, function=functional.hardsigmoid): ...
 
 
-@computed_by(functional.hardsigmoid)
-class Hardsigmoid(_Ours, torch.nn.Hardsigmoid):
-    """`torch.nn.Hardsigmoid` by our kernels.
+class SiLU(_Ours, torch.nn.SiLU, function=functional.silu): ...
 
-    >>> Hardsigmoid()(torch.tensor([0.0, 4.0]))
-    tensor([0.5000, 1.0000])
-    """
 
+class Mish(_Ours, torch.nn.Mish, function=functional.mish): ...
 
-@computed_by(functional.silu)
-class SiLU(_Ours, torch.nn.SiLU):
-    """`torch.nn.SiLU` by our kernels.
 
-    >>> SiLU()(torch.tensor([-1.0, 2.0]))
-    tensor([-0.2689,  1.7616])
-    """
+class Hardswish(_Ours, torch.nn.Hardswish, function=functional.hardswish): ...
 
 
-@computed_by(functional.mish)
-class Mish(_Ours, torch.nn.Mish):
-    """`torch.nn.Mish` by our kernels.
+class Softplus(_Ours, torch.nn.Softplus, function=functional.softplus): ...
 
-    >>> Mish()(torch.tensor([-1.0, 2.0]))
-    tensor([-0.3034,  1.9440])
-    """
 
+class GELU(_Ours, torch.nn.GELU, function=functional.gelu): ...
 
-@computed_by(functional.hardswish)
-class Hardswish(_Ours, torch.nn.Hardswish):
-    """`torch.nn.Hardswish` by our kernels.
 
-    >>> Hardswish()(torch.tensor([-1.0, 4.0]))
-    tensor([-0.3333,  4.0000])
-    """
+class SELU(_Ours, torch.nn.SELU, function=functional.selu): ...
 
 
-@computed_by(functional.softplus)
-class Softplus(_Ours, torch.nn.Softplus):
-    """`torch.nn.Softplus` by our kernels.
+class CELU(_Ours, torch.nn.CELU, function=functional.celu): ...
 
-    >>> Softplus()(torch.tensor([-1.0, 2.0]))
-    tensor([0.3133, 2.1269])
-    """
 
+class GLU(_Ours, torch.nn.GLU, function=functional.glu): ...
 
-@computed_by(functional.gelu)
-class GELU(_Ours, torch.nn.GELU):
-    """`torch.nn.GELU` by our kernels.
 
-    >>> GELU("tanh")(torch.tensor([-1.0, 2.0]))
-    tensor([-0.1588,  1.9546])
-    """
+class Softmax(_Ours, torch.nn.Softmax, function=functional.softmax): ...
 
 
-@computed_by(functional.selu)
-class SELU(_Ours, torch.nn.SELU):
-    """`torch.nn.SELU` by our kernels.
+class LogSoftmax(_Ours, torch.nn.LogSoftmax, function=functional.log_softmax): ...
 
-    >>> SELU()(torch.tensor([-1.0, 2.0]))
-    tensor([-1.1113,  2.1014])
-    """
 
+class MSELoss(_Ours, torch.nn.MSELoss, function=functional.mse_loss): ...
 
-@computed_by(functional.celu)
-class CELU(_Ours, torch.nn.CELU):
-    """`torch.nn.CELU` by our kernels.
 
-    >>> CELU(0.5)(torch.tensor([-1.0, 2.0]))
-    tensor([-0.4323,  2.0000])
-    """
+class BCELoss(_Ours, torch.nn.BCELoss, function=functional.binary_cross_entropy): ...
 
 
-@computed_by(functional.glu)
-class GLU(_Ours, torch.nn.GLU):
-    """`torch.nn.GLU` by our kernels.
+class BCEWithLogitsLoss(
+    _Ours, torch.nn.BCEWithLogitsLoss, function=functional.binary_cross_entropy_with_logits
+): ...
 
-    >>> GLU()(torch.tensor([1.0, -2.0, 3.0, 0.5]))
-    tensor([ 0.9526, -1.2449])
-    """
 
+class KLDivLoss(_Ours, torch.nn.KLDivLoss, function=functional.kl_div): ...
 
-@computed_by(functional.softmax)
-class Softmax(_Ours, torch.nn.Softmax):
-    """`torch.nn.Softmax` by our kernels.
 
-    >>> Softmax(0)(torch.tensor([0.0, 2.0]))
-    tensor([0.1192, 0.8808])
-    """
+class SoftMarginLoss(_Ours, torch.nn.SoftMarginLoss, function=functional.soft_margin_loss): ...
 
 
-@computed_by(functional.log_softmax)
-class LogSoftmax(_Ours, torch.nn.LogSoftmax):
-    """`torch.nn.LogSoftmax` by our kernels.
-
-    >>> LogSoftmax(0)(torch.tensor([0.0, 2.0]))
-    tensor([-2.1269, -0.1269])
-    """
-
-
-@computed_by(functional.mse_loss)
-class MSELoss(_Ours, torch.nn.MSELoss):
-    """`torch.nn.MSELoss` by our kernels.
-
-    >>> MSELoss()(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 4.0]))
-    tensor(2.5000)
-    """
-
-
-@computed_by(functional.binary_cross_entropy)
-class BCELoss(_Ours, torch.nn.BCELoss):
-    """`torch.nn.BCELoss` by our kernels.
-
-    >>> BCELoss()(torch.tensor([0.25, 0.5]), torch.tensor([1.0, 0.0]))
-    tensor(1.0397)
-    """
-
-
-@computed_by(functional.binary_cross_entropy_with_logits)
-class BCEWithLogitsLoss(_Ours, torch.nn.BCEWithLogitsLoss):
-    """`torch.nn.BCEWithLogitsLoss` by our kernels.
-
-    >>> BCEWithLogitsLoss()(torch.tensor([0.0, 2.0]), torch.tensor([1.0, 0.0]))
-    tensor(1.4100)
-    """
-
-
-@computed_by(functional.kl_div)
-class KLDivLoss(_Ours, torch.nn.KLDivLoss):
-    """`torch.nn.KLDivLoss` by our kernels.
-
-    >>> KLDivLoss(reduction="batchmean")(torch.tensor([[-1.0, -0.5]]), torch.tensor([[0.25, 0.75]]))
-    tensor(0.0627)
-    """
-
-
-@computed_by(functional.soft_margin_loss)
-class SoftMarginLoss(_Ours, torch.nn.SoftMarginLoss):
-    """`torch.nn.SoftMarginLoss` by our kernels.
-
-    >>> SoftMarginLoss()(torch.tensor([0.0, 2.0]), torch.tensor([1.0, -1.0]))
-    tensor(1.4100)
-    """
-
-
-@computed_by(functional.multilabel_margin_loss)
-class MultiLabelMarginLoss(_Ours, torch.nn.MultiLabelMarginLoss):
-    """`torch.nn.MultiLabelMarginLoss` by our kernels.
-
-    >>> MultiLabelMarginLoss()(torch.tensor([0.1, 0.2, 0.4, 0.8]), torch.tensor([3, 0, -1, 1]))
-    tensor(0.8500)
-    """
+class MultiLabelMarginLoss(
+    _Ours, torch.nn.MultiLabelMarginLoss, function=functional.multilabel_margin_loss
+): ...

@@ -1,11 +1,10 @@
-"""float64, which the interface does not compute in and PyTorch's own checks of gradients need: the losses and ELU by PyTorch's
-operations, on the device and not much slower than PyTorch's own; so are other formulas; else by the operators' references on the host.
+"""float64, which the interface does not compute in and PyTorch's own checks of gradients need: losses of class indices and PReLU as they are written out
+here, by PyTorch's operations on the device; formulas of the engines by the same operations (`expressions.py`); else by the operators' references on the host.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 from torch import Tensor
 
 from openaclnn.core.declare import Operator
-from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.status import AclnnError
 from openaclnn.torch.expressions import expression, has_expression
 from openaclnn.torch.layouts import follows
@@ -37,6 +35,7 @@ def in_float64(operator: Operator, arguments: tuple[Any, ...]) -> Any:
             formula = functools.partial(_expressed, operator)
     except AclnnError as error:
         raise in_torch_words(error) from None
+    _refuse_strays(operator, arguments)
     wide = [
         a.detach().double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a
         for a in arguments
@@ -89,53 +88,23 @@ def by_reference(operator: Operator, arguments: tuple[Any, ...]) -> Any:
 # The formulas, of the schema's arguments in order.
 
 
-def _reduced(losses: Tensor, reduction: str) -> Tensor:
-    if reduction == "none":
-        return losses
-    return losses.mean() if reduction == "mean" else losses.sum()
-
-
-def _shared(gradient: Tensor, derivative: Tensor, reduction: str) -> Tensor:
-    shared = gradient * derivative
-    return shared / max(shared.numel(), 1) if reduction == "mean" else shared
-
-
-def _elu(x: Tensor, alpha: float, scale: float, input_scale: float) -> Any:
-    if not (math.isfinite(alpha) and math.isfinite(input_scale)):
-        return torch.where(x > 0, x, -alpha) * scale
-    return aten.elu(x, alpha, scale, input_scale)
-
-
-def _elu_backward(gradient: Tensor, x: Tensor, *numbers: Any) -> Any:
-    return aten.elu_backward(gradient, *numbers, x)
-
-
-def _l1(x: Tensor, y: Tensor, reduction: str) -> Tensor:
-    return _reduced((x - y).abs(), reduction)
-
-
-def _l1_backward(gradient: Tensor, x: Tensor, y: Tensor, reduction: str) -> Tensor:
-    return _shared(gradient, torch.sign(x - y), reduction)
-
-
-def _smooth(x: Tensor, y: Tensor, reduction: str, beta: float) -> Any:
-    return aten.smooth_l1_loss(x, y, REDUCTIONS.index(reduction), beta)
-
-
-def _smooth_backward(gradient: Tensor, x: Tensor, y: Tensor, reduction: str, beta: float) -> Any:
-    if beta == 0:
-        return _l1_backward(gradient, x, y, reduction)
-    x, y, gradient = torch.broadcast_tensors(x, y, gradient)  # type: ignore[no-untyped-call]
-    return aten.smooth_l1_loss_backward(gradient, x, y, REDUCTIONS.index(reduction), beta)
+def _refuse_strays(operator: Operator, arguments: tuple[Any, ...]) -> None:
+    """Class indices out of range, on every device."""
+    given = dict(zip([p.python_name for p in arguments_of(operator)], arguments, strict=True))
+    ignored = given.get("ignore_index")
+    if ignored is None:
+        return
+    x = given["input" if "input" in given else "self"]
+    target = given["target"].long()  # any index to ignore compares with it
+    stray = target[(target != ignored) & ((target < 0) | (target >= x.shape[min(1, x.dim() - 1)]))]
+    if stray.numel():
+        raise IndexError(f"Target {stray[0].item()} is out of bounds.")
 
 
 def _chosen(target: Tensor, classes: int, ignored: int) -> tuple[Tensor, Tensor]:
-    """Which positions count, and their classes; 0 for those that do not. Others are refused on every device."""
-    target = target.long()  # any index to ignore compares with it
-    counted = target != ignored
-    stray = counted & ((target < 0) | (target >= classes))
-    if stray.any():
-        raise IndexError(f"Target {target[stray][0].item()} is out of bounds.")
+    """Which positions count, and their classes; 0 for those that do not."""
+    target = target.long()
+    counted = (target != ignored) & (target >= 0) & (target < classes)
     return counted, torch.where(counted, target, 0)
 
 
@@ -183,7 +152,7 @@ def _logits(
     factors, across = _factors(x, weight)
     target_weight = torch.where(counted, factors[safe], 0.0)
     top, largest = x.max(1, keepdim=True)
-    powers = torch.exp(x - top).scatter_(1, largest, 0.0)
+    powers = torch.exp(x - top).scatter(1, largest, 0.0)
     rest = torch.log1p(powers.sum(1, keepdim=True)) + (top - top)
     top = torch.where(rest.isnan(), rest, top)
     log_prob = (x - top) - rest
@@ -210,15 +179,16 @@ def _logits_grad(
     counted, safe = _chosen(target, x.shape[1], ignored)
     factors, across = _factors(x, weight)
     mean = reduction == "mean"
-    total: Any = torch.where(counted, factors[safe], 0.0).sum() if mean else 1.0
-    number: Any = counted.sum() if mean else 1.0
+    # Where nothing counts, a mean is over nothing: no number times 0.
+    total: Any = torch.where(counted.any(), torch.where(counted, factors[safe], 0.0).sum(), 1.0) if mean else 1.0  # fmt: skip
+    number: Any = counted.sum().clamp(min=1) if mean else 1.0
     gradient = gradient.expand(target.shape).unsqueeze(1)
     log_prob = (x - top.unsqueeze(1)) - rest.unsqueeze(1)
     probability, at = torch.exp(log_prob), safe.unsqueeze(1)
     nll = gradient * (1 - smoothing) / total * factors[at]
     squares = 2 * scale * (top + rest).unsqueeze(1) * gradient / number if scale else 0.0 * nll
     at_target = torch.expm1(log_prob.gather(1, at)) * nll + probability.gather(1, at) * squares
-    out = (probability * (nll + squares)).scatter_(1, at, at_target)
+    out = (probability * (nll + squares)).scatter(1, at, at_target)
     if smoothing:
         subtracted = gradient / total * smoothing / x.shape[1] * across
         out = out + (probability * subtracted.sum(1, keepdim=True) - subtracted)
@@ -242,12 +212,6 @@ def _prelu_backward(gradient: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor
 
 
 WIDE: dict[str, Callable[..., Any]] = {
-    "elu": _elu,
-    "elu_backward": _elu_backward,
-    "l1_loss": _l1,
-    "l1_loss_backward": _l1_backward,
-    "smooth_l1_loss": _smooth,
-    "smooth_l1_loss_backward": _smooth_backward,
     "nll_loss": _likelihood,
     "nll_loss_backward": _likelihood_backward,
     "nll_loss2d": _likelihood,

@@ -29,7 +29,9 @@ class Workload:
 
     def __init__(self, operator: Any) -> None:
         self.operator, self.peer = operator, operator.peer or operator.aten
-        self.VARIANTS: Variants = {name: dict(own) for name, own in operator.variants.items()}
+        self.VARIANTS: Variants = {
+            name: dict(options) for name, options in operator.variants.items()
+        }
         self.KERNELS: tuple[KernelForm, ...] = operator.kernels
         self.ANY_SIZE = operator.axis is None
         self.DOMAINS = dict.fromkeys(operator.read, operator.domain) if operator.domain else {}
@@ -40,11 +42,13 @@ class Workload:
         # Numbers as FLOAT holds them, here since `torch.compile` does not follow how they are rounded.
         self._defaults = [
             (
-                own.python_name,
-                float_of(own.default) if isinstance(own.default, float) else own.default,
+                parameter.python_name,
+                float_of(parameter.default)
+                if isinstance(parameter.default, float)
+                else parameter.default,
             )
-            for own in operator.parameters
-            if own.kind is not Kind.OUTPUT or own.in_place
+            for parameter in operator.parameters
+            if parameter.kind is not Kind.OUTPUT or parameter.in_place
         ]
 
     def make(
@@ -66,9 +70,11 @@ class Workload:
         inside = low + (high - low) * (0.01 + 0.98 * rng.random(shape, np.float32))
         return np.asarray(inside).astype(dtype.numpy)
 
-    def torch_peers(self, torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+    def torch_peers(self, torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
         """PyTorch's own function, into `out` too where it can, or what is written with several."""
-        arguments, peer = self._arguments(given), self.peer
+        arguments, peer = self._arguments(values), self.peer
+        if self.operator.output.in_place and (name := self.operator.aten):
+            return {"torch": lambda: getattr(torch.ops.aten, name)(*arguments)}
         if isinstance(peer, str) and not self.operator.output.in_place:  # which has one output
             function = getattr(torch.ops.aten, peer)
             for overload in ("out", "grad_input"):
@@ -85,18 +91,18 @@ class Workload:
             peer(torch, *arguments) if callable(peer) else getattr(torch.ops.aten, peer)(*arguments)
         )
 
-    def _arguments(self, given: Mapping[str, Any]) -> list[Any]:
+    def _arguments(self, values: Mapping[str, Any]) -> list[Any]:
         """In the interface's order."""
-        return [given.get(name, default) for name, default in self._defaults]
+        return [values.get(name, default) for name, default in self._defaults]
 
-    def torch_formula(self, torch: Any, given: Mapping[str, Any]) -> Any:
+    def torch_formula(self, torch: Any, values: Mapping[str, Any]) -> Any:
         """The same in FLOAT, for `torch.compile`."""
-        arguments = self._arguments(given)
-        first = next(own for own in arguments if isinstance(own, torch.Tensor))
-        wide = [own.float() if isinstance(own, torch.Tensor) else own for own in arguments]
+        arguments = self._arguments(values)
+        first = next(value for value in arguments if isinstance(value, torch.Tensor))
+        wide = [value.float() if isinstance(value, torch.Tensor) else value for value in arguments]
         result = self._peer(torch, wide)
         if self.operator.result_type is not None:
-            return tuple(own.to(first.dtype) for own in result)
+            return tuple(value.to(first.dtype) for value in result)
         return result.to(first.dtype)
 
 

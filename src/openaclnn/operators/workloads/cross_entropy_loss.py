@@ -41,21 +41,21 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
     }
 
 
-def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+def torch_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     """PyTorch's function, the eager term for the z-loss, and the log-probabilities that ours writes beside."""
-    functional, x, target = torch.nn.functional, given["input"], given["target"]
+    functional, x, target = torch.nn.functional, values["input"], values["target"]
     options = {
-        "reduction": given["reduction"],
-        "label_smoothing": given.get("label_smoothing", 0.0),
-        "ignore_index": given.get("ignore_index", -100),
+        "reduction": values["reduction"],
+        "label_smoothing": values.get("label_smoothing", 0.0),
+        "ignore_index": values.get("ignore_index", -100),
     }
-    scale = given.get("lse_square_scale_for_zloss", 0.0)
+    scale = values.get("lse_square_scale_for_zloss", 0.0)
 
     def zloss() -> Any:
         counted = target != options["ignore_index"]
         losses = scale * torch.logsumexp(x, 1).square() * counted
         reduced = {"mean": lambda: losses.sum() / counted.sum(), "sum": losses.sum}
-        return reduced.get(given["reduction"], lambda: losses)()
+        return reduced.get(values["reduction"], lambda: losses)()
 
     def both() -> Any:
         loss = functional.cross_entropy(x, target, **options)
@@ -68,12 +68,12 @@ def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
     return {"torch": both}
 
 
-def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+def torch_formula(torch: Any, values: Mapping[str, Any]) -> Any:
     """The formula as an expression."""
-    x = given["input"].float()
+    x = values["input"].float()
     log_prob = x - torch.logsumexp(x, 1, keepdim=True)
-    smoothing = given.get("label_smoothing", 0.0)
-    losses = -(1 - smoothing) * log_prob.gather(1, given["target"][:, None])[:, 0]
+    smoothing = values.get("label_smoothing", 0.0)
+    losses = -(1 - smoothing) * log_prob.gather(1, values["target"][:, None])[:, 0]
     losses = losses - smoothing * log_prob.mean(1)
-    loss = {"none": losses, "mean": losses.mean(), "sum": losses.sum()}[given["reduction"]]
-    return loss.to(given["input"].dtype), log_prob.to(given["input"].dtype)
+    loss = {"none": losses, "mean": losses.mean(), "sum": losses.sum()}[values["reduction"]]
+    return loss.to(values["input"].dtype), log_prob.to(values["input"].dtype)

@@ -40,36 +40,36 @@ VARIANTS: Variants = {
 
 def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str) -> Arguments:
     """Log-probabilities of normal logits, one row in sixteen ignored."""
-    given = dict(VARIANTS[variant])
+    values = dict(VARIANTS[variant])
     rows, classes = shape
     logits = rng.standard_normal(shape, np.float32)
     shift = np.log(np.exp(logits).sum(axis=1, keepdims=True, dtype=np.float64)).astype(np.float32)
     logits -= shift
     target = rng.integers(0, classes, rows)
     target[15::16] = -100
-    if given.pop("weighted", False):
-        given["weight"] = (0.5 + rng.random(classes)).astype(np.float32)
-    if "lse_square_scale_for_zloss" in given:
-        given["lse_for_zloss"] = shift[:, 0].astype(dtype.numpy)
-    own = (rows,) if given["reduction"] == "none" else ()
+    if values.pop("weighted", False):
+        values["weight"] = (0.5 + rng.random(classes)).astype(np.float32)
+    if "lse_square_scale_for_zloss" in values:
+        values["lse_for_zloss"] = shift[:, 0].astype(dtype.numpy)
+    per_loss = (rows,) if values["reduction"] == "none" else ()
     return {
-        "grad_loss": np.asarray(0.5 + rng.random(own)).astype(dtype.numpy),
+        "grad_loss": np.asarray(0.5 + rng.random(per_loss)).astype(dtype.numpy),
         "log_prob": logits.astype(dtype.numpy),
         "target": target,
-        **given,
+        **values,
     }
 
 
-def settle(given: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
+def settle(values: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
     """Drawn log-probabilities are those of logits, unless they were asked for by name."""
     if "log_prob" in chosen:
         return {}
-    logits = given["log_prob"].astype(np.float64)
+    logits = values["log_prob"].astype(np.float64)
     top = logits.max(axis=1, keepdims=True, initial=-np.inf)
     shift = top + np.log(np.exp(logits - top).sum(axis=1, keepdims=True))
-    settled = {"log_prob": (logits - shift).astype(given["log_prob"].dtype)}
-    if "lse_for_zloss" in given and "lse_for_zloss" not in chosen:
-        settled["lse_for_zloss"] = shift[:, 0].astype(given["log_prob"].dtype)
+    settled = {"log_prob": (logits - shift).astype(values["log_prob"].dtype)}
+    if "lse_for_zloss" in values and "lse_for_zloss" not in chosen:
+        settled["lse_for_zloss"] = shift[:, 0].astype(values["log_prob"].dtype)
     return settled
 
 
@@ -79,30 +79,30 @@ def unread(numbers: Mapping[str, Any]) -> tuple[str, ...]:
     return () if scale else ("gradZlossOptional", "lseForZlossOptional")
 
 
-def _statistics(torch: Any, given: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+def _statistics(torch: Any, values: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     """Weights in the log-probabilities' dtype (aten wants that), which rows count, and their total weight."""
-    log_prob, target = given["log_prob"], given["target"]
-    weight = given.get("weight")
-    counted = target != given.get("ignore_index", -100)
+    log_prob, target = values["log_prob"], values["target"]
+    weight = values.get("weight")
+    counted = target != values.get("ignore_index", -100)
     safe = torch.where(counted, target, 0)
     each = torch.ones_like(target, dtype=torch.float32) if weight is None else weight[safe]
     total = (each.double() * counted).sum()
-    own = None if weight is None else weight.to(log_prob.dtype)
-    return own, counted, total
+    factors = None if weight is None else weight.to(log_prob.dtype)
+    return factors, counted, total
 
 
-def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+def torch_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     """The two aten operators that autograd runs, and the eager terms for smoothing and z-loss."""
     aten = torch.ops.aten
-    log_prob, target, gradient = given["log_prob"], given["target"], given["grad_loss"]
-    weight, counted, total = _statistics(torch, given)
+    log_prob, target, gradient = values["log_prob"], values["target"], values["grad_loss"]
+    weight, counted, total = _statistics(torch, values)
     total_weight = total.to(log_prob.dtype)
-    ignored = given.get("ignore_index", -100)
-    reduction = REDUCTIONS.index(given["reduction"])
-    smoothing = given.get("label_smoothing", 0.0)
-    zloss = given.get("lse_square_scale_for_zloss", 0.0)
+    ignored = values.get("ignore_index", -100)
+    reduction = REDUCTIONS.index(values["reduction"])
+    smoothing = values.get("label_smoothing", 0.0)
+    zloss = values.get("lse_square_scale_for_zloss", 0.0)
     scaled = gradient * (1 - smoothing)
-    if given["reduction"] != "none":
+    if values["reduction"] != "none":
         scaled = scaled.reshape(())
 
     def gradient_of_log_prob() -> Any:
@@ -110,7 +110,7 @@ def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
             scaled, log_prob, target, weight, reduction, ignored, total_weight
         )
         if smoothing:
-            divisor = total if given["reduction"] == "mean" else 1.0
+            divisor = total if values["reduction"] == "mean" else 1.0
             rows = (gradient * smoothing / log_prob.shape[1] / divisor * counted).to(log_prob.dtype)
             picked -= rows[:, None] * weight if weight is not None else rows[:, None]
         return picked
@@ -118,8 +118,8 @@ def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
     def add_zloss(result: Any) -> Any:
         if not zloss:
             return result
-        divisor = counted.sum() if given["reduction"] == "mean" else 1
-        rows = 2 * zloss * given["lse_for_zloss"].float() * counted * gradient.float() / divisor
+        divisor = counted.sum() if values["reduction"] == "mean" else 1
+        rows = 2 * zloss * values["lse_for_zloss"].float() * counted * gradient.float() / divisor
         return result.add_(torch.exp(log_prob) * rows.to(log_prob.dtype)[:, None])
 
     def allocating() -> Any:
@@ -149,17 +149,17 @@ def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
     return peers
 
 
-def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+def torch_formula(torch: Any, values: Mapping[str, Any]) -> Any:
     """The formula as an expression."""
-    log_prob, target = given["log_prob"].float(), given["target"]
-    gradient = given["grad_loss"].float()
-    weight, classes = given.get("weight"), log_prob.shape[1]
-    counted = target != given.get("ignore_index", -100)
+    log_prob, target = values["log_prob"].float(), values["target"]
+    gradient = values["grad_loss"].float()
+    weight, classes = values.get("weight"), log_prob.shape[1]
+    counted = target != values.get("ignore_index", -100)
     safe = torch.where(counted, target, 0)
-    own = torch.ones_like(gradient.expand(safe.shape)) if weight is None else weight[safe]
-    each = own * counted
-    total = each.sum() if given["reduction"] == "mean" else 1.0
-    smoothing = given.get("label_smoothing", 0.0)
+    factors = torch.ones_like(gradient.expand(safe.shape)) if weight is None else weight[safe]
+    each = factors * counted
+    total = each.sum() if values["reduction"] == "mean" else 1.0
+    smoothing = values.get("label_smoothing", 0.0)
     nll = gradient * (1 - smoothing) / total * each
     factor = nll
     hit = torch.arange(classes, device=target.device)[None, :] == safe[:, None]
@@ -169,8 +169,8 @@ def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
         weights = torch.ones(classes, device=target.device) if weight is None else weight
         factor = factor + smooth * weights.sum()
         result = result - smooth[:, None] * weights
-    if given.get("lse_square_scale_for_zloss", 0.0):
-        divisor = counted.sum() if given["reduction"] == "mean" else 1
-        scale = 2 * given["lse_square_scale_for_zloss"]
-        factor = factor + scale * given["lse_for_zloss"].float() * counted * gradient / divisor
-    return (torch.exp(log_prob) * factor[:, None] + result).to(given["log_prob"].dtype)
+    if values.get("lse_square_scale_for_zloss", 0.0):
+        divisor = counted.sum() if values["reduction"] == "mean" else 1
+        scale = 2 * values["lse_square_scale_for_zloss"]
+        factor = factor + scale * values["lse_for_zloss"].float() * counted * gradient / divisor
+    return (torch.exp(log_prob) * factor[:, None] + result).to(values["log_prob"].dtype)

@@ -26,13 +26,13 @@ def _factors(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> 
     return {"input": normal(rng, kind, (rows, FEATURES)), "weight": weight.astype(kind.numpy)}
 
 
-def _settle_sums(given: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
+def _settle_sums(values: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
     """The weights are such that logits are of a few units, unless they were asked for by name: rounding of large ones hides all else."""
-    x, weight = (given[name].astype(np.float32) for name in ("input", "weight"))
+    x, weight = (values[name].astype(np.float32) for name in ("input", "weight"))
     largest = np.abs(x).max(initial=0) * np.abs(weight).sum(1).max(initial=0)
     if "weight" in chosen or not 8 < largest < np.inf:
         return {}
-    return {"weight": (weight * (8 / largest)).astype(given["weight"].dtype)}
+    return {"weight": (weight * (8 / largest)).astype(values["weight"].dtype)}
 
 
 def _drawn_sums(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str) -> Arguments:  # fmt: skip
@@ -47,11 +47,11 @@ def _drawn_sums(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], 
     }
 
 
-def _sums(torch: Any, given: Mapping[str, Any]) -> Any:
-    wide = torch.promote_types(given["input"].dtype, torch.float32)
-    x = given["input"].to(wide) @ given["weight"].to(wide).T
-    target, start = given["target"].long(), given["vocab_start_index"]
-    away = (target < start) | (target >= min(given["vocab_end_index"], start + x.shape[1]))
+def _sums(torch: Any, values: Mapping[str, Any]) -> Any:
+    wide = torch.promote_types(values["input"].dtype, torch.float32)
+    x = values["input"].to(wide) @ values["weight"].to(wide).T
+    target, start = values["target"].long(), values["vocab_start_index"]
+    away = (target < start) | (target >= min(values["vocab_end_index"], start + x.shape[1]))
     placed = torch.where(away, 0, target - start)
     top = x.amax(1)
     below = x - top.unsqueeze(1)
@@ -59,14 +59,14 @@ def _sums(torch: Any, given: Mapping[str, Any]) -> Any:
     whole = torch.nn.functional.pad(away, (0, -len(away) % 8), value=True).view(-1, 8)
     bits = (whole * (1 << torch.arange(8, device=whole.device))).sum(1).to(torch.uint8)
     return (
-        top, below.exp().sum(1), torch.where(away, 0.0, predicted), bits, placed.to(given["target"].dtype),
-        x.to(given["input"].dtype),
+        top, below.exp().sum(1), torch.where(away, 0.0, predicted), bits, placed.to(values["target"].dtype),
+        x.to(values["input"].dtype),
     )  # fmt: skip
 
 
-def _peers_of_sums(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+def _peers_of_sums(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     """PyTorch's operations, on FLOAT."""
-    return {"torch": lambda: _sums(torch, given)}
+    return {"torch": lambda: _sums(torch, values)}
 
 
 fused_linear_online_max_sum = SimpleNamespace(
@@ -86,54 +86,54 @@ GRADIENTS: Variants = {"from logits": {}, "from softmax": {}}
 
 def _drawn_gradients(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str) -> Arguments:  # fmt: skip
     """All columns are this rank's, so that sums are those of its logits; half of the targets are others'."""
-    given = _factors(rng, dtype, shape)
+    values = _factors(rng, dtype, shape)
     rows, columns = shape[0], shape[-1]
-    logits = given["input"].astype(np.float32) @ given["weight"].astype(np.float32).T
+    logits = values["input"].astype(np.float32) @ values["weight"].astype(np.float32).T
     top = logits.max(1, initial=-np.inf)
     powers = np.exp(logits - top[:, None])
     sums = {"logits_max": top, "sum_exp_logits": powers.sum(1)}
     shares = {"softmax": powers / powers.sum(1)[:, None]}
     return {
         "grad": normal(rng, FLOAT, (rows,)),
-        **given,
+        **values,
         "target_mask": rng.integers(0, 256, -(-rows // 8), np.uint8),
         "masked_target": rng.integers(0, columns, rows, np.int32),
         **(sums if variant == "from logits" else shares),
     }
 
 
-def _settle_gradients(given: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
+def _settle_gradients(values: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
     """What follows from the logits is theirs, unless it was asked for by name."""
-    settled = _settle_sums(given, chosen)
-    if given.get("softmax") is not None:
+    settled = _settle_sums(values, chosen)
+    if values.get("softmax") is not None:
         return settled
-    weight = settled.get("weight", given["weight"])
-    logits = given["input"].astype(np.float32) @ weight.astype(np.float32).T
+    weight = settled.get("weight", values["weight"])
+    logits = values["input"].astype(np.float32) @ weight.astype(np.float32).T
     top = logits.max(1, initial=-np.inf)
     sums = {"logits_max": top, "sum_exp_logits": np.exp(logits - top[:, None]).sum(1)}
-    return settled | {name: own for name, own in sums.items() if name not in chosen}
+    return settled | {name: value for name, value in sums.items() if name not in chosen}
 
 
-def _gradients(torch: Any, given: Mapping[str, Any]) -> Any:
-    x, weight = given["input"], given["weight"]
-    share = given.get("softmax")
+def _gradients(torch: Any, values: Mapping[str, Any]) -> Any:
+    x, weight = values["input"], values["weight"]
+    share = values.get("softmax")
     if share is None:
         wide = torch.promote_types(x.dtype, torch.float32)
         logits = x.to(wide) @ weight.to(wide).T
-        share = (logits - given["logits_max"].unsqueeze(1)).exp() / given["sum_exp_logits"].unsqueeze(1)  # fmt: skip
+        share = (logits - values["logits_max"].unsqueeze(1)).exp() / values["sum_exp_logits"].unsqueeze(1)  # fmt: skip
     rows = torch.arange(len(x), device=x.device)
-    away = given["target_mask"]
+    away = values["target_mask"]
     if away.dtype != torch.bool:
         away = (away[rows // 8] >> (rows % 8)) & 1 == 1
-    hits = torch.where(away, -1, given["masked_target"].long()).unsqueeze(1)
+    hits = torch.where(away, -1, values["masked_target"].long()).unsqueeze(1)
     is_target = torch.arange(share.shape[1], device=x.device) == hits
-    by_logits = ((share - is_target.float()) * given["grad"].unsqueeze(1)).to(x.dtype)
+    by_logits = ((share - is_target.float()) * values["grad"].unsqueeze(1)).to(x.dtype)
     return by_logits @ weight, by_logits.T @ x
 
 
-def _peers_of_gradients(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+def _peers_of_gradients(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     """PyTorch's operations."""
-    return {"torch": lambda: _gradients(torch, given)}
+    return {"torch": lambda: _gradients(torch, values)}
 
 
 fused_linear_cross_entropy_loss_grad = SimpleNamespace(

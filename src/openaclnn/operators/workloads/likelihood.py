@@ -81,29 +81,33 @@ def patches(rng: np.random.Generator, shape: tuple[int, ...], patch: int) -> Any
     return np.ascontiguousarray(whole[:, :height, :width])
 
 
-def total_of_weights(given: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
+def total_of_weights(values: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
     """The gradients' `settle`: the total weight is that of the drawn weights, unless it was asked for by name."""
     if "total_weight" in chosen:
         return {}
-    weight, target = given["weight"].astype(np.float64).reshape(-1), given["target"]
-    counted = (target != given.get("ignore_index", -100)) & (target >= 0) & (target < weight.size)
+    weight, target = values["weight"].astype(np.float64).reshape(-1), values["target"]
+    counted = (target != values.get("ignore_index", -100)) & (target >= 0) & (target < weight.size)
     total = np.clip(weight[target[counted]].sum(), -LARGEST_TOTAL, LARGEST_TOTAL)
-    return {"total_weight": np.asarray([total]).astype(given["weight"].dtype)}
+    return {"total_weight": np.asarray([total]).astype(values["weight"].dtype)}
 
 
 def forward_peers(name: str) -> Callable[..., Peers]:
     """The losses' `torch_peers`: aten's operator of that name, allocating and writing into `out`; it gives the total weight too, unless it
     reduces nothing."""
 
-    def peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+    def peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
         aten = getattr(torch.ops.aten, name)
-        target, weight, ignored = given["target"], given["weight"], given.get("ignore_index", -100)
-        arguments = given["self"], target, weight, REDUCTIONS.index(given["reduction"]), ignored
+        target, weight, ignored = (
+            values["target"],
+            values["weight"],
+            values.get("ignore_index", -100),
+        )
+        arguments = values["self"], target, weight, REDUCTIONS.index(values["reduction"]), ignored
 
         def into() -> Any:
             return aten.output(*arguments, output=out[0], total_weight=out[1])
 
-        if given["reduction"] != "none":
+        if values["reduction"] != "none":
             return {"torch": lambda: aten(*arguments), "torch out=": into}
 
         def counted() -> Any:
@@ -117,46 +121,49 @@ def forward_peers(name: str) -> Callable[..., Peers]:
     return peers
 
 
-def forward_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+def forward_formula(torch: Any, values: Mapping[str, Any]) -> Any:
     """The formula as an expression."""
-    target, weight = given["target"].long(), given["weight"].float()
-    counted = target != given.get("ignore_index", -100)
+    target, weight = values["target"].long(), values["weight"].float()
+    counted = target != values.get("ignore_index", -100)
     safe = torch.where(counted, target, 0)
     weights = torch.where(counted, weight[safe], 0.0)
-    losses = -weights * given["self"].float().gather(1, safe[:, None])[:, 0]
+    losses = -weights * values["self"].float().gather(1, safe[:, None])[:, 0]
     total = weights.sum()
     reduced = {"none": losses, "mean": losses.sum() / total, "sum": losses.sum()}
-    dtype = given["self"].dtype
-    return reduced[given["reduction"]].to(dtype), total.to(dtype)
+    dtype = values["self"].dtype
+    return reduced[values["reduction"]].to(dtype), total.to(dtype)
 
 
 def gradient_peers(name: str) -> Callable[..., Peers]:
     """The gradients' `torch_peers`: aten's operator of that name, in both ways."""
 
-    def peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
-        gradient, tensors = given["grad_output"], [given["self"], given["target"], given["weight"]]
-        if given["reduction"] != "none":
+    def peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
+        gradient, tensors = (
+            values["grad_output"],
+            [values["self"], values["target"], values["weight"]],
+        )
+        if values["reduction"] != "none":
             gradient = gradient.reshape(())
-        options = REDUCTIONS.index(given["reduction"]), given.get("ignore_index", -100)
-        arguments = gradient, *tensors, *options, given["total_weight"].reshape(())
+        options = REDUCTIONS.index(values["reduction"]), values.get("ignore_index", -100)
+        arguments = gradient, *tensors, *options, values["total_weight"].reshape(())
         return allocating_and_into(getattr(torch.ops.aten, name), arguments, out)
 
     return peers
 
 
-def gradient_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+def gradient_formula(torch: Any, values: Mapping[str, Any]) -> Any:
     """The formula as an expression: each class compared with the target."""
-    target, weight = given["target"], given["weight"].float()
-    gradient = given["grad_output"].float()
-    if given["reduction"] != "none":
+    target, weight = values["target"], values["weight"].float()
+    gradient = values["grad_output"].float()
+    if values["reduction"] != "none":
         gradient = gradient.reshape(())
-    if given["reduction"] == "mean":
-        gradient = gradient / given["total_weight"].float().reshape(())
-    counted = target != given.get("ignore_index", -100)
+    if values["reduction"] == "mean":
+        gradient = gradient / values["total_weight"].float().reshape(())
+    counted = target != values.get("ignore_index", -100)
     value = -(gradient * weight[torch.where(counted, target, 0)])
-    classes = torch.arange(given["self"].shape[1], device=target.device)
+    classes = torch.arange(values["self"].shape[1], device=target.device)
     hit = classes.view(-1, *[1] * (target.dim() - 1)) == target[:, None]
-    return torch.where(hit & counted[:, None], value[:, None], 0.0).to(given["self"].dtype)
+    return torch.where(hit & counted[:, None], value[:, None], 0.0).to(values["self"].dtype)
 
 
 ROWS: Variants = {"mean": {"reduction": "mean"}, "none": {"reduction": "none"}}

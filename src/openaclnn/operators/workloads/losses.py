@@ -45,19 +45,19 @@ class Workload(activations.Workload):
                 arguments[name] = drawn(operator, rng, dtype, parameter.name, () if one else shape)
         return {**arguments, **options}
 
-    def torch_peers(self, torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+    def torch_peers(self, torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
         """Of losses that are reduced without `out`, which not all of PyTorch's reduce into."""
-        if self.operator.is_gradient or given.get("reduction") == "none":
-            return super().torch_peers(torch, given, out)
-        return {"torch": lambda: self._peer(torch, self._arguments(given))}
+        if self.operator.is_gradient or values.get("reduction") == "none":
+            return super().torch_peers(torch, values, out)
+        return {"torch": lambda: self._peer(torch, self._arguments(values))}
 
-    def _arguments(self, given: Mapping[str, Any]) -> list[Any]:
+    def _arguments(self, values: Mapping[str, Any]) -> list[Any]:
         """A reduction by its number, as PyTorch's operators take it; its functions, by its name."""
-        arguments = super()._arguments(given)
+        arguments = super()._arguments(values)
         if callable(self.peer):
             return arguments
         choices = self.operator.reduction.choices
-        return [choices.index(own) if isinstance(own, str) else own for own in arguments]
+        return [choices.index(value) if isinstance(value, str) else value for value in arguments]
 
 
 @functools.cache

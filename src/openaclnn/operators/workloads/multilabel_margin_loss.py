@@ -29,19 +29,19 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
     return {"self": normal(rng, dtype, shape), "target": target, **VARIANTS[variant]}
 
 
-def _loss(torch: Any, given: Mapping[str, Any], wide: Any) -> Any:
-    number = REDUCTIONS.index(given.get("reduction", "mean"))
+def _loss(torch: Any, values: Mapping[str, Any], wide: Any) -> Any:
+    number = REDUCTIONS.index(values.get("reduction", "mean"))
     forward = torch.ops.aten.multilabel_margin_loss_forward
-    results = forward(given["self"].to(wide), given["target"].long(), number)
-    return tuple(own.to(given["self"].dtype) for own in results)
+    results = forward(values["self"].to(wide), values["target"].long(), number)
+    return tuple(each.to(values["self"].dtype) for each in results)
 
 
-def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+def torch_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     """PyTorch's own, which has no 16-bit types on the CPU."""
-    wide = torch.promote_types(given["self"].dtype, torch.float32)
-    return {"torch": lambda: _loss(torch, given, wide)}
+    wide = torch.promote_types(values["self"].dtype, torch.float32)
+    return {"torch": lambda: _loss(torch, values, wide)}
 
 
-def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+def torch_formula(torch: Any, values: Mapping[str, Any]) -> Any:
     """The same in FLOAT."""
-    return _loss(torch, given, torch.float32)
+    return _loss(torch, values, torch.float32)

@@ -28,19 +28,19 @@ def _along(x: Any, weight: Any) -> Any:
     return weight.reshape(-1, *[1] * (x.dim() - 2)) if weight.numel() > 1 else weight
 
 
-def _peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+def _peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     """PyTorch's own function, and with a place for the result an expression."""
-    x, weight = given["self"], given["weight"]
+    x, weight = values["self"], values["weight"]
     return {
         "torch": lambda: torch.nn.functional.prelu(x, weight),
         "torch out=": lambda: torch.where(x > 0, x, x * _along(x, weight), out=out),
     }
 
 
-def _formula(torch: Any, given: Mapping[str, Any]) -> Any:
+def _formula(torch: Any, values: Mapping[str, Any]) -> Any:
     """The formula as an expression."""
-    x, weight = given["self"].float(), given["weight"].float()
-    return torch.where(x > 0, x, x * _along(x, weight)).to(given["self"].dtype)
+    x, weight = values["self"].float(), values["weight"].float()
+    return torch.where(x > 0, x, x * _along(x, weight)).to(values["self"].dtype)
 
 
 def _backward_of(torch: Any, gradient: Any, x: Any, weight: Any) -> Any:
@@ -49,9 +49,9 @@ def _backward_of(torch: Any, gradient: Any, x: Any, weight: Any) -> Any:
     return torch.where(x > 0, gradient, gradient * _along(x, weight)), by_weight
 
 
-def _backward_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+def _backward_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     """What PyTorch's autograd runs: its kernel, and the sum of what that gives for each element."""
-    gradient, x, weight = given["grad_output"], given["self"], given["weight"]
+    gradient, x, weight = values["grad_output"], values["self"], values["weight"]
     others = [axis for axis in range(x.dim()) if axis != 1 or weight.numel() == 1]
 
     def both() -> Any:
@@ -62,10 +62,10 @@ def _backward_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
     return {"torch": both}
 
 
-def _backward_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+def _backward_formula(torch: Any, values: Mapping[str, Any]) -> Any:
     """The formulas as expressions."""
-    wide = [given[name].float() for name in ("grad_output", "self", "weight")]
-    return tuple(own.to(given["self"].dtype) for own in _backward_of(torch, *wide))
+    wide = [values[name].float() for name in ("grad_output", "self", "weight")]
+    return tuple(each.to(values["self"].dtype) for each in _backward_of(torch, *wide))
 
 
 prelu = SimpleNamespace(

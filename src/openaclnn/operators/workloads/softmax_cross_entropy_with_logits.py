@@ -28,9 +28,9 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
     }
 
 
-def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+def torch_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     """PyTorch's loss of each row against shares, and its gradient as an expression."""
-    functional, x, labels = torch.nn.functional, given["features"], given["labels"]
+    functional, x, labels = torch.nn.functional, values["features"], values["labels"]
 
     def both() -> Any:
         loss = functional.cross_entropy(x, labels.expand_as(x), reduction="none")
@@ -39,11 +39,11 @@ def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
     return {"torch": both}
 
 
-def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+def torch_formula(torch: Any, values: Mapping[str, Any]) -> Any:
     """The formula as an expression."""
-    x, labels = given["features"].float(), given["labels"].float()
+    x, labels = values["features"].float(), values["labels"].float()
     shifted = x - x.amax(1, keepdim=True)
     powers = torch.exp(shifted)
     whole = powers.sum(1, keepdim=True)
     results = (labels * (whole.log() - shifted)).sum(1), powers / whole - labels
-    return tuple(own.to(given["features"].dtype) for own in results)
+    return tuple(each.to(values["features"].dtype) for each in results)

@@ -33,13 +33,13 @@ def _make(
 def _forward(name: str, kernel: KernelForm, of_rows: Any) -> SimpleNamespace:
     """aten's own operator, in both ways; `of_rows` is the formula as an expression of FLOATs."""
 
-    def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
-        arguments = given["self"], given.get("dim", -1), False
+    def torch_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
+        arguments = values["self"], values.get("dim", -1), False
         return allocating_and_into(getattr(torch.ops.aten, f"_{name}"), arguments, out, "out")
 
-    def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
-        x, dim = given["self"].float(), given.get("dim", -1)
-        return of_rows(torch, x - x.amax(dim, keepdim=True), dim).to(given["self"].dtype)
+    def torch_formula(torch: Any, values: Mapping[str, Any]) -> Any:
+        x, dim = values["self"].float(), values.get("dim", -1)
+        return of_rows(torch, x - x.amax(dim, keepdim=True), dim).to(values["self"].dtype)
 
     return SimpleNamespace(
         PATTERN=PATTERN, VARIANTS=VARIANTS, KERNELS=(kernel,), make=_make, torch_peers=torch_peers, torch_formula=torch_formula,
@@ -63,16 +63,16 @@ def _gradient(
         result = forward(x, **VARIANTS[variant], work=np.float32).astype(dtype.numpy)
         return {"grad_output": gradient, "output": result, **VARIANTS[variant]}
 
-    def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
-        gradient, result = given["grad_output"], given["output"]
-        arguments = gradient, result, given.get("dim", -1), result.dtype
+    def torch_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
+        gradient, result = values["grad_output"], values["output"]
+        arguments = gradient, result, values.get("dim", -1), result.dtype
         operator = getattr(torch.ops.aten, f"_{name}_data")
         peers = allocating_and_into(operator, arguments, out, "out", overload)
         return peers if gradient.shape == result.shape else dict.fromkeys(peers, _refuse)
 
-    def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
-        gradient, result = given["grad_output"].float(), given["output"].float()
-        return of_rows(torch, gradient, result, given.get("dim", -1)).to(given["output"].dtype)
+    def torch_formula(torch: Any, values: Mapping[str, Any]) -> Any:
+        gradient, result = values["grad_output"].float(), values["output"].float()
+        return of_rows(torch, gradient, result, values.get("dim", -1)).to(values["output"].dtype)
 
     return SimpleNamespace(
         PATTERN=PATTERN, VARIANTS=VARIANTS, KERNELS=(kernel,), DOMAINS={"output": domain}, make=make, torch_peers=torch_peers,

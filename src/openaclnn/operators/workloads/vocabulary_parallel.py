@@ -33,17 +33,17 @@ def _drawn_sums(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], 
     }
 
 
-def _settle_sums(given: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
+def _settle_sums(values: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
     """The largest logits are those of the drawn ones, unless they were asked for by name."""
-    logits = given["vocab_parallel_logits"]
+    logits = values["vocab_parallel_logits"]
     if "global_logits_max" in chosen:
         return {}
     return {"global_logits_max": logits.max(-1)}
 
 
-def _sums(torch: Any, given: Mapping[str, Any], x: Any, top: Any) -> Any:
-    target, start = given["target"], given["vocab_start_index"]
-    mask = (target < start) | (target >= given["vocab_end_index"])
+def _sums(torch: Any, values: Mapping[str, Any], x: Any, top: Any) -> Any:
+    target, start = values["target"], values["vocab_start_index"]
+    mask = (target < start) | (target >= values["vocab_end_index"])
     offset = torch.where(mask, 0, target - start)
     below = x - top.unsqueeze(-1)
     predicted = below.gather(-1, offset.long().unsqueeze(-1)).squeeze(-1)
@@ -51,17 +51,17 @@ def _sums(torch: Any, given: Mapping[str, Any], x: Any, top: Any) -> Any:
     return torch.where(mask, 0.0, predicted), powers.sum(-1), powers, offset, mask.to(target.dtype)
 
 
-def _peers_of_sums(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+def _peers_of_sums(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     """PyTorch's operations, on FLOAT."""
-    wide = torch.promote_types(given["vocab_parallel_logits"].dtype, torch.float32)
-    x, top = (given[name].to(wide) for name in ("vocab_parallel_logits", "global_logits_max"))
-    return {"torch": lambda: _sums(torch, given, x, top)}
+    wide = torch.promote_types(values["vocab_parallel_logits"].dtype, torch.float32)
+    x, top = (values[name].to(wide) for name in ("vocab_parallel_logits", "global_logits_max"))
+    return {"torch": lambda: _sums(torch, values, x, top)}
 
 
-def _formula_of_sums(torch: Any, given: Mapping[str, Any]) -> Any:
+def _formula_of_sums(torch: Any, values: Mapping[str, Any]) -> Any:
     """The formulas as expressions."""
-    x, top = (given[name].float() for name in ("vocab_parallel_logits", "global_logits_max"))
-    return _sums(torch, given, x, top)
+    x, top = (values[name].float() for name in ("vocab_parallel_logits", "global_logits_max"))
+    return _sums(torch, values, x, top)
 
 
 cross_entropy_sum_exp_and_index_logit = SimpleNamespace(
@@ -92,30 +92,30 @@ def _drawn_loss(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], 
     }
 
 
-def _settle_loss(given: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
+def _settle_loss(values: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
     """The largest of a row and the sum of its powers are those of the drawn logits, unless they were asked for by name."""
-    logits = given["vocab_parallel_logits"].astype(np.float32)
+    logits = values["vocab_parallel_logits"].astype(np.float32)
     top = logits.max(1, initial=-np.inf)
     settled = {"logits_max": top, "sum_exp_logits": np.exp(logits - top[:, None]).sum(1)}
-    return {name: own for name, own in settled.items() if name not in chosen}
+    return {name: value for name, value in settled.items() if name not in chosen}
 
 
-def _loss(torch: Any, given: Mapping[str, Any], wide: Any) -> Any:
-    top, whole, predicted = (given[own].to(wide) for own in ("logits_max", "sum_exp_logits", "predicted_logits"))  # fmt: skip
-    loss, x = whole.log() - predicted, given.get("vocab_parallel_logits")
+def _loss(torch: Any, values: Mapping[str, Any], wide: Any) -> Any:
+    top, whole, predicted = (values[name].to(wide) for name in ("logits_max", "sum_exp_logits", "predicted_logits"))  # fmt: skip
+    loss, x = whole.log() - predicted, values.get("vocab_parallel_logits")
     if x is None:
         return (loss,)
     return loss, torch.exp(x.to(wide) - top.unsqueeze(1)) / whole.unsqueeze(1)
 
 
-def _peers_of_loss(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+def _peers_of_loss(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     """PyTorch's operations."""
-    return {"torch": lambda: _loss(torch, given, given["logits_max"].dtype)}
+    return {"torch": lambda: _loss(torch, values, values["logits_max"].dtype)}
 
 
-def _formula_of_loss(torch: Any, given: Mapping[str, Any]) -> Any:
+def _formula_of_loss(torch: Any, values: Mapping[str, Any]) -> Any:
     """The formulas as expressions."""
-    return _loss(torch, given, torch.float32)
+    return _loss(torch, values, torch.float32)
 
 
 def _unread(numbers: Mapping[str, Any]) -> tuple[str, ...]:

@@ -43,8 +43,8 @@ class Reader:
     guard: Guard  # of the whole call: the slow path takes it where this fails
     asks = True  # whether what is being written reads an argument for the first time
 
-    def __init__(self, code: Code, control: Array, given: Array) -> None:
-        self.code, self.control, self.given = code, control, given
+    def __init__(self, code: Code, control: Array, arguments: Array) -> None:
+        self.code, self.control, self.arguments = code, control, arguments
         self.arrays, self.options = control.read(at.ARRAYS), control.read(at.OPTIONS)
         self.outputs = control.read(at.OUTPUTS)
         self.inputs = self.arrays - self.outputs  # the outputs follow them
@@ -59,7 +59,7 @@ class Reader:
         self.below = code.variable(False)  # a kernel of PyTorch's dispatcher is calling
 
     def is_given(self, index: Value) -> Value:
-        return self.given.read(index) != self.absent
+        return self.arguments.read(index) != self.absent
 
     def expect_nothing_chosen(self) -> None:
         """No `use_product` and no `use_engine` block around the call; the context is asked if there is one at all."""
@@ -93,7 +93,7 @@ class Reader:
 
     def look(self, index: Value, view: Array) -> None:
         """What is known of an argument into a view."""
-        item = self.given.read(index)
+        item = self.arguments.read(index)
         for slot in (at.LIBRARY, at.KIND, at.SIZE):  # without axes: nobody asks for their lengths
             view.write(slot, at.ABSENT)
         with self.code.when(item != self.absent):

@@ -18,14 +18,14 @@ __all__ = ["FastPath", "emit_phase_one", "emit_plain_call"]
 HOST = 1  # DLPack's number for the CPU
 
 
-def emit_plain_call(code: Code, control: Array, given: Array, number: Value) -> None:
+def emit_plain_call(code: Code, control: Array, arguments: Array, number: Value) -> None:
     """The builtin `call(*arrays, *options, product)`. Outputs are the last of the arrays; several are one tuple."""
-    FastPath(code, control, given).write(number)
+    FastPath(code, control, arguments).write(number)
 
 
-def emit_phase_one(code: Code, control: Array, given: Array, number: Value) -> None:
+def emit_phase_one(code: Code, control: Array, arguments: Array, number: Value) -> None:
     """The builtin `locate(*arrays, *options)` of two-phase calls, which runs nothing; all outputs are among the arrays."""
-    PhaseOne(code, control, given).write(number)
+    PhaseOne(code, control, arguments).write(number)
 
 
 class FastPath(Outputs):
@@ -47,8 +47,8 @@ class FastPath(Outputs):
 
     def take_arguments(self, number: Value) -> None:
         self.guard.expect(number == self.inputs + self.options + 2)
-        self.expect_no_product(self.given.read(number - 1))
-        self.out.set(self.given.read(self.inputs))
+        self.expect_no_product(self.arguments.read(number - 1))
+        self.out.set(self.arguments.read(self.inputs))
         self.spread()
 
     def expect_no_product(self, product: Value) -> None:
@@ -138,7 +138,7 @@ class FastPath(Outputs):
             entry.read(at.SIZED),
         )
         kernel, gathering, words = (
-            entry.read(own) for own in (at.KERNEL, at.GATHERING, self.words_slot)
+            entry.read(slot) for slot in (at.KERNEL, at.GATHERING, self.words_slot)
         )
         count, grain = source.read(at.SIZE), entry.read(at.GRAIN)
         function, geometry = code.variable(kernel), code.frame("i64", gathered.GEOMETRY_SLOTS)
@@ -248,8 +248,8 @@ class PhaseOne(FastPath):
     PyTorch's the four of a `HeldStorage`; then what the entry relies on, the shape source's shape, the kernel's constants and addresses, and the
     numbers that a sized runner takes."""
 
-    def __init__(self, code: Code, control: Array, given: Array) -> None:
-        super().__init__(code, control, given)
+    def __init__(self, code: Code, control: Array, arguments: Array) -> None:
+        super().__init__(code, control, arguments)
         self.items = code.frame("i64", 4 * at.MAX_ARRAYS + 4)
 
     def take_arguments(self, number: Value) -> None:

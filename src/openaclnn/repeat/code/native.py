@@ -43,7 +43,7 @@ def native_fast_path(many: Arguments) -> int:
 
 
 def _emit(many: Arguments, code: Code, arguments: Sequence[Value]) -> None:
-    block, words, results = (code.slots(own) for own in arguments)
+    block, words, results = (code.slots(argument) for argument in arguments)
     cache = block.read(block_at.CACHE)
     # No cache yet, or another mode than IEEE 754's: the way through Python knows what to do.
     with code.when((cache == 0) | ~is_standard(read_mode(code))):
@@ -91,9 +91,9 @@ class NativeCode(FastPath):
             self.give_lock()
         depart(code, self.readers, self.turn, served=False)
         for index in range(block_at.MAX_RESULTS):
-            made = self.results.read(index)
-            with code.when(made != 0):
-                self.block.call(block_at.DELETE, "i32", made)
+            tensor = self.results.read(index)
+            with code.when(tensor != 0):
+                self.block.call(block_at.DELETE, "i32", tensor)
                 self.results.write(index, 0)
         code.leave(code.integer(1))
 

@@ -194,30 +194,30 @@ def _swap(words: Array, index: Value) -> None:
 class Outputs(Geometry):
     """The function being written, as far as it is about outputs."""
 
-    def __init__(self, code: Code, control: Array, given: Array) -> None:
-        super().__init__(code, control, given)
+    def __init__(self, code: Code, control: Array, arguments: Array) -> None:
+        super().__init__(code, control, arguments)
         self.out = code.variable(0)  # the output, or what stands for several
 
     def spread(self) -> None:
         """Give each output a place of its own, where one argument stands for several: None or a tuple of them."""
-        code, control, given = self.code, self.control, self.given
+        code, control, arguments = self.code, self.control, self.arguments
         wide, out = code.frame("i64", at.MAX_ARRAYS + at.MAX_OPTIONS), code.slots(self.out.get())
         several = self.outputs != 1
         with code.when(several):
             with code.loop(0, self.inputs) as index:
-                wide.write(index, given.read(index))
+                wide.write(index, arguments.read(index))
             with code.loop(0, self.outputs) as index:
                 wide.write(self.inputs + index, self.absent)
             with code.loop(0, self.options) as index:
-                wide.write(self.arrays + index, given.read(self.inputs + 1 + index))
+                wide.write(self.arrays + index, arguments.read(self.inputs + 1 + index))
             with code.when(self.out.get() != self.absent):
                 kind = out.read(objects.OBJECT_TYPE)
-                one, other = (kind == control.read(own) for own in (at.TUPLE, at.RESULT_TYPE))
+                one, other = (kind == control.read(slot) for slot in (at.TUPLE, at.RESULT_TYPE))
                 self.guard.expect(one | other)
                 self.guard.expect(out.read(objects.TUPLE_LENGTH) == self.outputs)
                 with code.loop(0, self.outputs) as index:
                     wide.write(self.inputs + index, out.read(index + objects.TUPLE_ITEMS))
-        self.given = code.slots(several.choose(wide.address(), given.address()))
+        self.arguments = code.slots(several.choose(wide.address(), arguments.address()))
 
     # Outputs that the caller gave.
 
@@ -260,7 +260,7 @@ class Outputs(Geometry):
         """What autograd would not let be written is left to the slow path."""
 
         def visit(index: Value) -> None:
-            item, name = self.given.read(index), self.control.read(at.REQUIRES_GRAD)
+            item, name = self.arguments.read(index), self.control.read(at.REQUIRES_GRAD)
             tracked = self.answer(self.control.call(at.GET_ATTRIBUTE, "i64", item, name))
             self.drop(tracked)
             self.guard.expect(tracked == self.control.read(at.FALSE))
@@ -273,7 +273,7 @@ class Outputs(Geometry):
 
         def visit(index: Value) -> None:
             self.note_python(True)
-            told = self.call_object(self.control.read(at.COUNT_WRITE), self.given.read(index))
+            told = self.call_object(self.control.read(at.COUNT_WRITE), self.arguments.read(index))
             self.fail_without(told)
             self.drop(told)
 
@@ -321,7 +321,7 @@ class Outputs(Geometry):
             mask = entry.read(at.SHAPES) >> index * at.RESULT_BITS
             is_made, item = (
                 mask.bit(at.MADE_BIT),
-                code.variable(self.given.read(self.inputs + index)),
+                code.variable(self.arguments.read(self.inputs + index)),
             )
             with code.either(is_made) as (fresh, left):
                 with fresh:

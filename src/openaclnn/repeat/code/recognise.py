@@ -14,8 +14,8 @@ __all__ = ["Search"]
 class Search(Reader):
     """The function being written, as far as it compares what was read with cache entries."""
 
-    def __init__(self, code: Code, control: Array, given: Array) -> None:
-        super().__init__(code, control, given)
+    def __init__(self, code: Code, control: Array, arguments: Array) -> None:
+        super().__init__(code, control, arguments)
         # Constants for other numbers than an entry's, computed while searching.
         self.moved = code.variable(False)
         self.derived = code.frame("i64", at.MAX_CONSTANTS)
@@ -173,7 +173,7 @@ class Search(Reader):
 
     def number(self, index: Value) -> Value:
         """The float or integer that an option is."""
-        return self.given.read(self.arrays + index)
+        return self.arguments.read(self.arrays + index)
 
     def compare_number(self, guard: Guard, expected: Array, number: Value) -> None:
         """Another float than an entry was made with; NaN is within no bounds."""

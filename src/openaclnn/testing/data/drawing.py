@@ -82,11 +82,13 @@ def draw_array(
     chunks = blocks_of(flat.size, elements=_CHUNK)
 
     def fill(chunk: tuple[slice, np.random.Generator]) -> None:
-        where, own = chunk
+        where, numbers = chunk
         for block in blocks_of(where.stop - where.start):
             part = flat[where][block]
             with np.errstate(over="ignore", invalid="ignore"):  # too large for the dtype: infinite
-                part[...] = _part(own, part.size, dtype, how, first=own is rng and not block.start)
+                part[...] = _part(
+                    numbers, part.size, dtype, how, first=numbers is rng and not block.start
+                )
 
     sources = [rng, *rng.spawn(max(len(chunks) - 1, 0))]
     for _ in map_in_order(fill, list(zip(chunks, sources, strict=False))):
@@ -94,8 +96,8 @@ def draw_array(
     if how.includes and flat.size:
         places = rng.permutation(min(flat.size, 1 << 16))[: len(how.includes)]
         with np.errstate(over="ignore", invalid="ignore"):
-            given = np.asarray(how.includes[: places.size], np.float64)
-            flat[places] = given.astype(kind)
+            included = np.asarray(how.includes[: places.size], np.float64)
+            flat[places] = included.astype(kind)
     return array
 
 

@@ -77,14 +77,14 @@ def _keep(old: Path, new: Path, ours: Collection[str]) -> None:
         inside = os.path.relpath(place, old)
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
         for name in (*files, *links):
-            own = os.path.normpath(os.path.join(inside, name))
-            if own in ours or os.path.lexists(new / own):
+            path = os.path.normpath(os.path.join(inside, name))
+            if path in ours or os.path.lexists(new / path):
                 continue
             (new / inside).mkdir(parents=True, exist_ok=True)
             try:
-                os.link(old / own, new / own, follow_symlinks=False)
+                os.link(old / path, new / path, follow_symlinks=False)
             except OSError:  # not on every disk
-                shutil.copy2(old / own, new / own, follow_symlinks=False)
+                shutil.copy2(old / path, new / path, follow_symlinks=False)
         if not folders and not files:
             (new / inside).mkdir(parents=True, exist_ok=True)
 

@@ -39,12 +39,12 @@ def operator_of(operator: str | Operator | Callable[..., Any]) -> Operator:
         return operator
     if isinstance(operator, str):
         return find_operator(operator)
-    found = getattr(operator, "operator", None)
-    if not isinstance(found, Operator):
+    declared = getattr(operator, "operator", None)
+    if not isinstance(declared, Operator):
         raise TypeError(
             f"an operator, its name or its plain function is expected, not {operator!r}"
         )
-    return found
+    return declared
 
 
 def golden(operator: str | Operator | Callable[..., Any], /, **arguments: Any) -> Golden:
@@ -66,7 +66,7 @@ def by_output(operator: Operator, results: Any) -> dict[str, Any]:
     """A call's result or results by the outputs' C names, without those that are not computed."""
     each = (results,) if operator.result_type is None else results
     pairs = zip(operator.outputs, each, strict=True)
-    return {parameter.name: own for parameter, own in pairs if own is not None}
+    return {parameter.name: value for parameter, value in pairs if value is not None}
 
 
 def plan_of(
@@ -88,7 +88,7 @@ def computed_by(operator: Operator, call: Call) -> dict[str, OutputSpec]:
     places = _places(operator, call)
     plan = operator.plan(call)
     spared = {operand.parameter for operand in plan.spared}
-    return {name: made for name, made in places.items() if name not in spared}
+    return {name: array for name, array in places.items() if name not in spared}
 
 
 def places_of(
@@ -111,11 +111,11 @@ def _checked(operator: Operator, arguments: Mapping[str, Any], product: Product)
     unknown = arguments.keys() - operator.plain_defaults.keys()
     if unknown:
         raise TypeError(f"{operator.python_name}() has no parameter {sorted(unknown)[0]!r}")
-    given = {**operator.plain_defaults, **arguments}
+    named = {**operator.plain_defaults, **arguments}
     if operator.output.in_place:
         name = operator.output.python_name
-        given[name] = _as_if_writable(given[name])
-    call = bind_plain(operator, given, product)
+        named[name] = _as_if_writable(named[name])
+    call = bind_plain(operator, named, product)
     error = operator.first_violation(call)
     if error is not None:
         raise error

@@ -120,18 +120,18 @@ def _write_one(
     Golden files are `golden` and `golden_float64`; of several outputs, `golden_<name>` and `golden_<name>_float64`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    found = find_operator(operator)
-    goldens = golden(found, **{**arguments, **(counted or {})})
-    exact, target = (by_output(found, each) for each in goldens)
-    given = {n: value for n, value in arguments.items() if n != "out" and value is not None}
-    arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
+    declared = find_operator(operator)
+    goldens = golden(declared, **{**arguments, **(counted or {})})
+    exact, target = (by_output(declared, each) for each in goldens)
+    passed = {n: value for n, value in arguments.items() if n != "out" and value is not None}
+    arrays = {name: value for name, value in passed.items() if isinstance(value, np.ndarray)}
     attributes = {
         name: value.value.item() if isinstance(value, Scalar) else value
-        for name, value in given.items()
+        for name, value in passed.items()
         if name not in arrays
     }
     for name in exact:
-        stem = _stem(found, found[name])
+        stem = _stem(declared, declared[name])
         arrays |= {stem: target[name], f"{stem}{_EXACT}": exact[name]}
     files = {}
     for name, array in arrays.items():
@@ -250,8 +250,8 @@ def described(source: Source) -> Source:
 def _case_of(folder: Path) -> _Case | None:
     """The case whose folder it is."""
     place = folder.absolute()
-    own = (each for each in _listed(place.parent) if each.folder == place)
-    return _self_described(folder) or next(own, None)
+    described = (each for each in _listed(place.parent) if each.folder == place)
+    return _self_described(folder) or next(described, None)
 
 
 def _self_described(folder: Path) -> _Case | None:

@@ -74,8 +74,8 @@ class Comparison:
 
     def __str__(self) -> str:
         verdict = "passed" if self.passed else "failed"
-        own = f"{self.output}, " if self.output else ""
-        lines = [f"{verdict}: {own}{self.standard}, {self.dtype}, shape {self.shape}"]
+        prefix = f"{self.output}, " if self.output else ""
+        lines = [f"{verdict}: {prefix}{self.standard}, {self.dtype}, shape {self.shape}"]
         lines += [f"  {sentence}" for sentence in (*self.notes, *self.reasons)]
         for each in self.first_bad:
             lines.append(
@@ -128,26 +128,30 @@ def _compare_each(
 ) -> Comparison:
     if not isinstance(actual, tuple) or len(actual) != len(golden):
         raise ValueError(f"{len(golden)} outputs are expected: {', '.join(golden._fields)}")
-    found = {}
+    verdicts = {}
     others = (None,) * len(golden) if third is None else third
-    for name, own, known, other in zip(golden._fields, actual, golden, others, strict=True):
+    for name, result, known, other in zip(golden._fields, actual, golden, others, strict=True):
         if known is None:
             continue  # not computed
-        if own is None:
+        if result is None:
             raise ValueError(f"the output {name} is missing")
-        found[name] = judge(_array(own), _array(known), other, rules, dtype, kept)
-    return worst(found)
+        verdicts[name] = judge(_array(result), _array(known), other, rules, dtype, kept)
+    return worst(verdicts)
 
 
-def worst(found: Mapping[str, Comparison]) -> Comparison:
+def worst(verdicts: Mapping[str, Comparison]) -> Comparison:
     """The comparison of several outputs that decides: one that failed, else the one with the largest error."""
 
     def rank(name: str) -> tuple[bool, float, float]:
-        own = found[name]
-        return own.passed, -own.bad / max(own.count, 1), -(own.figures or {}).get("max_ulp", 0.0)
+        verdict = verdicts[name]
+        return (
+            verdict.passed,
+            -verdict.bad / max(verdict.count, 1),
+            -(verdict.figures or {}).get("max_ulp", 0.0),
+        )
 
-    name = min(found, key=rank)
-    return replace(found[name], output=name)
+    name = min(verdicts, key=rank)
+    return replace(verdicts[name], output=name)
 
 
 def judge(
@@ -162,15 +166,15 @@ def judge(
     for array in (actual, golden):
         if dtype_of_numpy(array.dtype) is None and array.dtype.kind not in "biufc":
             raise ValueError(f"numbers are expected, not an array of {array.dtype}")
-    own, known = _judged_type(actual, golden, dtype), dtype_of_numpy(golden.dtype)
+    judged_type, known = _judged_type(actual, golden, dtype), dtype_of_numpy(golden.dtype)
     about: dict[str, Any] = {
         "golden_dtype": known.name if known else str(golden.dtype),
-        "notes": _notes(actual, known, own, dtype),
+        "notes": _notes(actual, known, judged_type, dtype),
     }
     if actual.shape != golden.shape:
         text = f"the output has shape {actual.shape}, the golden values have {golden.shape}"
-        return Comparison(rules.standard, own.name, actual.shape, False, (text,), **about)
-    limits, stick = limits_of(own), Yardstick.of(rules, own)
+        return Comparison(rules.standard, judged_type.name, actual.shape, False, (text,), **about)
+    limits, stick = limits_of(judged_type), Yardstick.of(rules, judged_type)
     limit = limits.limit if rules.limit is None else rules.limit
     lines = flat(actual), flat(golden)
 
@@ -196,7 +200,7 @@ def judge(
             raise ValueError(f"the third output has shape {peer.shape}, the first {actual.shape}")
         reasons += cross_check(*lines, flat(peer), stick.dtype, rules.level, figures)
     return Comparison(
-        rules.standard, own.name, actual.shape, not reasons, tuple(reasons), tally.count, tally.bad,
+        rules.standard, judged_type.name, actual.shape, not reasons, tuple(reasons), tally.count, tally.bad,
         figures, tuple(zip(_ULP_LABELS + _SPECIAL_LABELS, tally.bins(), strict=True)),
         tuple(_bad_elements(tally, lines, actual)), **about,
     )  # fmt: skip
@@ -206,19 +210,21 @@ def _judged_type(actual: Array, golden: Array | Computed, dtype: str | DType | N
     """The dtype whose limits hold: the one that is said, or of two floating ones the narrower."""
     if dtype is not None:
         return dtype if isinstance(dtype, DType) else dtype_named(dtype)
-    own, known = dtype_of_numpy(actual.dtype) or FLOAT, dtype_of_numpy(golden.dtype)
-    if known is None or (own.kind, known.kind) != ("floating", "floating"):
-        return own
-    return max(own, known, key=precision)
+    actual_dtype, known = dtype_of_numpy(actual.dtype) or FLOAT, dtype_of_numpy(golden.dtype)
+    if known is None or (actual_dtype.kind, known.kind) != ("floating", "floating"):
+        return actual_dtype
+    return max(actual_dtype, known, key=precision)
 
 
 def _notes(actual: Array, known: DType | None, judged: DType, dtype: Any) -> tuple[str, ...]:
     """Golden values of float64 are the rule, of the output's dtype usual; others are worth a word."""
-    own = dtype_of_numpy(actual.dtype)
-    if dtype is not None or own is None or known in (None, own, DOUBLE):
+    actual_dtype = dtype_of_numpy(actual.dtype)
+    if dtype is not None or actual_dtype is None or known in (None, actual_dtype, DOUBLE):
         return ()
-    narrower = ", the narrower" if judged is not own else ""
-    return (f"the output is {own}, the golden values are {known}: judged as {judged}{narrower}",)
+    narrower = ", the narrower" if judged is not actual_dtype else ""
+    return (
+        f"the output is {actual_dtype}, the golden values are {known}: judged as {judged}{narrower}",
+    )
 
 
 def _bad_elements(tally: Tally, lines: tuple[Array, Array], actual: Array) -> Iterator[BadElement]:

@@ -108,15 +108,15 @@ class Rules:
         names = {"rtol": self.rtol, "atol": self.atol, "ptol": self.ptol, "limit": self.limit, "T": self.relative}  # fmt: skip
         return " ".join([self.standard, *(f"{n}={v:g}" for n, v in names.items() if v is not None)])
 
-    def tolerance(self, own: Limits) -> Tolerance:
+    def tolerance(self, limits: Limits) -> Tolerance:
         """What makes an element bad."""
         if self.standard == "binary":
             return Tolerance(0.0, 0.0, exact=True)
-        rtol, atol = own.rtol, own.atol
+        rtol, atol = limits.rtol, limits.atol
         if self.standard == "close":
-            rtol, atol = own.close, 1e-8
+            rtol, atol = limits.close, 1e-8
         elif self.standard == "stat_rel_err":
-            rtol = 10 * _chosen(self.relative, own.relative)
+            rtol = 10 * _chosen(self.relative, limits.relative)
             atol = rtol * 1e-7
         return Tolerance(_chosen(self.rtol, rtol), _chosen(self.atol, atol))
 
@@ -325,9 +325,9 @@ class Tally:
                 self.sums[name] += float(value)  # a sum that overflows is infinite, and says so
 
     def _note(self, start: int, bad: Array) -> None:
-        found = int(np.count_nonzero(bad))
-        self.bad += found
-        if found and len(self.places) < self.kept:
+        count = int(np.count_nonzero(bad))
+        self.bad += count
+        if count and len(self.places) < self.kept:
             wanted = self.kept - len(self.places)
             self.places += [start + int(place) for place in np.flatnonzero(bad)[:wanted]]
 
@@ -454,8 +454,8 @@ def cross_check(
     reasons = []
     names = ("max_relative_ratio", "mean_relative_ratio", "rmse_ratio")
     pairs = zip(ours.errors(), theirs.errors(), strict=True)
-    for name, (own, other), bound in zip(names, pairs, _CROSS_CHECK[level], strict=True):
-        ratio = own / other if other else (1.0 if own == other else math.inf)
+    for name, (measured, other), bound in zip(names, pairs, _CROSS_CHECK[level], strict=True):
+        ratio = measured / other if other else (1.0 if measured == other else math.inf)
         figures[name] = ratio
         if not ratio <= bound:
             reasons.append(f"{name} is {ratio:.4g}; {level} allows {bound:g}")
@@ -480,17 +480,17 @@ class _LargeAndSmall:
 
     @classmethod
     def of(cls, line: Array, golden: Array, limits: Limits, overflow: float) -> _LargeAndSmall:
-        made = cls()
+        errors = cls()
         for _, (one, other) in blocks(line, golden):
             error, size, finite, _ = errors_of(one, other, overflow)
             large = finite & (size >= limits.small)
             relative = error[large] / size[large]
-            made.worst = max(made.worst, float(relative.max(initial=0)))
-            made.relative += float(relative.sum())
-            made.square += float(np.square(error[large]).sum())
-            made.large += relative.size
-            made.counted += int((error[finite & ~large] > limits.small_atol).sum())
-        return made
+            errors.worst = max(errors.worst, float(relative.max(initial=0)))
+            errors.relative += float(relative.sum())
+            errors.square += float(np.square(error[large]).sum())
+            errors.large += relative.size
+            errors.counted += int((error[finite & ~large] > limits.small_atol).sum())
+        return errors
 
     def errors(self) -> tuple[float, float, float]:
         count = max(self.large, 1)

@@ -79,7 +79,7 @@ class Built:
     def writes(self, name: str) -> bool:
         """Whether an output is written, all that there is of it."""
         written = () if self.plan.empty else self.plan.outputs
-        return not self.outputs[name].size or name in [own.parameter for own in written]
+        return not self.outputs[name].size or name in [operand.parameter for operand in written]
 
 
 def build(case: Case, seed: int, product: Product) -> Built:
@@ -128,8 +128,8 @@ def _checked(
     if error is not None:
         raise error
     outputs = {
-        parameter.name: tensors.get(parameter.name) or TensorSpec(*own)
-        for parameter, own in zip(operator.outputs, operator.results(call), strict=True)
+        parameter.name: tensors.get(parameter.name) or TensorSpec(*output)
+        for parameter, output in zip(operator.outputs, operator.results(call), strict=True)
     }
     call.values |= {name: spec.descriptor() for name, spec in outputs.items()}
     return operator.plan(call), outputs
@@ -161,19 +161,19 @@ def _without_placeholders(
     """A case's tensors, without outputs whose shapes are placeholders: of those that are not computed, and of a kernel
     that has as many elements as the interface in another shape.
     """
-    made = [p.name for p in operator.outputs if not p.in_place and case.tensors.get(p.name)]
+    described = [p.name for p in operator.outputs if not p.in_place and case.tensors.get(p.name)]
     tensors = dict(case.tensors)
-    if not made:
+    if not described:
         return tensors
-    others = {name: spec for name, spec in tensors.items() if name not in made}
+    others = {name: spec for name, spec in tensors.items() if name not in described}
     call = _bind(operator, _descriptors(others) | numbers, product)
     if operator.first_violation(call) is not None:
         return tensors
-    own = dict(zip(operator.output_names, operator.results(call), strict=True))
+    outputs = dict(zip(operator.output_names, operator.results(call), strict=True))
     operator.outline(call)
     spared = {operand.parameter for operand in operator.plan(call).spared}
-    for name in made:
-        spec, (shape, _) = tensors[name], own[name]
+    for name in described:
+        spec, (shape, _) = tensors[name], outputs[name]
         assert spec is not None
         if name in spared:
             del tensors[name]

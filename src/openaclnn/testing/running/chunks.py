@@ -40,21 +40,21 @@ def run_in_chunks(
     if operator.output.in_place:
         [memory] = outputs
         assert memory is not None
-        own = operator.output.python_name
-        memory[...] = arguments[own]
-        arguments = {**arguments, own: memory}
+        name = operator.output.python_name
+        memory[...] = arguments[name]
+        arguments = {**arguments, name: memory}
     places = [place for place in outputs if place is not None]
     size = sum(place.size for place in places)
     dense = all(place.flags.c_contiguous for place in places)
     shapes = [place.shape for place in places]
     profile = product_of(operator, product)
-    found = _cut(operator, arguments, shapes, elements, profile) if dense else None
-    if found is None:
+    cut = _cut(operator, arguments, shapes, elements, profile) if dense else None
+    if cut is None:
         function(**arguments, **out_argument(operator, outputs), product=product)
         done(size)
         return False
-    targets = [None if place is None else found.of(place) for place in outputs]
-    for where, part in found.pieces():
+    targets = [None if place is None else cut.of(place) for place in outputs]
+    for where, part in cut.pieces():
         pieces = [None if target is None else target[where] for target in targets]
         function(**part, **out_argument(operator, pieces), product=product)
         done(sum(piece.size for piece in pieces if piece is not None))
@@ -168,21 +168,21 @@ def _cut(
     sliced = _sliced(operator, arguments, shape, plan)
     if not sliced:
         return None
-    given = dict(arguments)
-    whole = [n for n, v in given.items() if n not in sliced and isinstance(v, np.ndarray)]
-    dense = all(given[n].shape == shape and given[n].flags.c_contiguous for n in sliced)
-    if plan.classes or plan.halved or not dense or any(given[name].size != 1 for name in whole):
-        return _Cut(given, sliced, False, shape[0], max(elements * shape[0] // size, 1))
-    given |= {name: given[name].reshape(-1) for name in sliced}
-    given |= {name: given[name].reshape(()) for name in whole}
-    return _Cut(given, sliced, True, size, elements)
+    values = dict(arguments)
+    whole = [n for n, v in values.items() if n not in sliced and isinstance(v, np.ndarray)]
+    dense = all(values[n].shape == shape and values[n].flags.c_contiguous for n in sliced)
+    if plan.classes or plan.halved or not dense or any(values[name].size != 1 for name in whole):
+        return _Cut(values, sliced, False, shape[0], max(elements * shape[0] // size, 1))
+    values |= {name: values[name].reshape(-1) for name in sliced}
+    values |= {name: values[name].reshape(()) for name in whole}
+    return _Cut(values, sliced, True, size, elements)
 
 
 def _sliced(
     operator: Operator, arguments: Mapping[str, Any], shape: tuple[int, ...], plan: Plan
 ) -> list[str]:
     """The arrays that are cut along the first axis with the output."""
-    found = []
+    names = []
     for operand in plan.inputs:
         name = operator[operand.parameter].python_name
         array = arguments[name]
@@ -192,9 +192,9 @@ def _sliced(
             whole = operand.role == "channels"
             cut = np.ndim(array) == len(shape) and array.shape[0] == shape[0] and not whole
         if cut:
-            found.append(name)
+            names.append(name)
     read = {operator[operand.parameter].python_name for operand in plan.inputs}
     for name, array in arguments.items():  # shapes are checked of tensors that are not read, too
         if name not in read and isinstance(array, np.ndarray) and array.shape == shape:
-            found.append(name)
-    return found
+            names.append(name)
+    return names

@@ -367,8 +367,8 @@ def _judge(case: Case, ready: _Ready, settings: Settings, seconds: float) -> Cas
     judged_by = rules[verdict.output].told()
     if len(outputs) == 1:
         verdict = replace(verdict, output="")
-    own = f"{verdict.output}: " if verdict.output else ""
-    why = own + "; ".join(verdict.reasons) if verdict.reasons else "; ".join(case.notes)
+    prefix = f"{verdict.output}: " if verdict.output else ""
+    why = prefix + "; ".join(verdict.reasons) if verdict.reasons else "; ".join(case.notes)
     return _result(
         case, "passed" if verdict else "failed", why, comparison=verdict, seconds=seconds, judged_by=judged_by
     )  # fmt: skip

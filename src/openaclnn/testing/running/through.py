@@ -153,10 +153,10 @@ def _run_c(built: Built) -> tuple[int, str]:
     call = _Call(session)
     try:
         pairs = zip(operator.parameters, built.values, strict=True)
-        given = [call.argument(parameter, value) for parameter, value in pairs]
+        passed = [call.argument(parameter, value) for parameter, value in pairs]
         size, executor = c_uint64(), c_void_p()
         status = getattr(library, f"{operator.name}GetWorkspaceSize")(
-            *given, byref(size), byref(executor)
+            *passed, byref(size), byref(executor)
         )
         if status == 0:
             status = getattr(library, operator.name)(None, size, executor, session.stream)

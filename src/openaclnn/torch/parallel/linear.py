@@ -202,8 +202,8 @@ def _loss(given: Tensors, asked: _Asked) -> tuple[Any, Any]:
         input=given.input.reshape(-1, input.shape[-1]), target=given.target.reshape(-1), token_weight=by_row
     )  # fmt: skip
     with without_autocast(input):
-        both = by_chunks(flat, asked) if _is_served(flat) else _composed(flat, asked)
-    return in_shape(*both, given.target, asked.reduction)
+        loss, zloss = by_chunks(flat, asked) if _is_served(flat) else _composed(flat, asked)
+    return in_shape(loss, zloss, given.target, asked.reduction)
 
 
 def _is_served(flat: Tensors) -> bool:
