@@ -229,6 +229,13 @@ if not MODE:
         "ge_glu_v3": lambda F, a, b: a * F.gelu(b, approximate="tanh"),
     }
 
+    def test_every_word_has_an_expression_of_tensors() -> None:
+        pytest.importorskip("torch")
+        from openaclnn.engines.formulas import words
+        from openaclnn.torch import expressions
+
+        assert set(words.WORDS) <= set(expressions.WORDS)
+
     @pytest.mark.parametrize("name", TORCH)
     def test_derivatives_to_the_second_order(name: str) -> None:
         """Of the second output too, which the gradient is made with."""

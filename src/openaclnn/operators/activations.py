@@ -439,9 +439,9 @@ def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tu
 
 
 @functools.cache
-def _free(option: str, *bounds: float) -> Free:
+def _free(option: str, low: float = -math.inf, high: float = math.inf) -> Free:
     """One object for all calls, by which engines know what they made for others like it."""
-    return Free(option, False, *bounds)
+    return Free(option, low=low, high=high)
 
 
 def number_of(value: Any, parameter: Parameter) -> float:

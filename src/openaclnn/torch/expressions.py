@@ -26,6 +26,14 @@ def _sum(x: Any, rest: Any = None) -> Any:
     return x if rest is None else x + torch.nan_to_num(rest, 0.0, 0.0, 0.0)
 
 
+def _gelu_tanh_slope(x: Any) -> Any:
+    """The derivative of GELU by tanh, x * sigmoid(v) of a v that grows as a cubic: 0 and 1 where that is far from 0."""
+    x = x.clamp(-1e3, 1e3)
+    scale = math.sqrt(8.0 / math.pi)
+    share = torch.sigmoid(scale * (x + 0.044715 * x * x * x))
+    return share + x * share * (1.0 - share) * scale * (1.0 + 3.0 * 0.044715 * x * x)
+
+
 WORDS: dict[str, Callable[..., Any]] = {
     "+": python.add, "-": python.sub, "*": python.mul, "/": python.truediv, "ratio": python.truediv, "neg": python.neg,
     "<": python.lt, "<=": python.le, ">": python.gt, ">=": python.ge, "==": python.eq, "!=": python.ne,
@@ -36,11 +44,13 @@ WORDS: dict[str, Callable[..., Any]] = {
     },
     "log_sigmoid": functional.logsigmoid, "gelu": functional.gelu, "normal_cdf": torch.special.ndtr,
     "normal_pdf": lambda x: torch.exp(-x * x / 2) * (0.5 / math.pi) ** 0.5,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"), "gelu_tanh_slope": _gelu_tanh_slope,
     "exp": lambda *x: torch.exp(_sum(*x)), "expm1": lambda *x: torch.expm1(_sum(*x)),
     "sigmoid": lambda *x: torch.sigmoid(_sum(*x)), "softplus": lambda *x: functional.softplus(_sum(*x)),
     "scaled_exp": lambda multiplier, factor, x: multiplier * torch.exp(factor * x),
     "scaled_expm1": lambda multiplier, factor, x: multiplier * torch.expm1(factor * x),
     "sign": lambda x: torch.where(x == x, torch.sign(x), x),  # PyTorch's is 0 of NaN
+    "softened": functional.softplus, "low_log": torch.log, "low_log1m": lambda x: torch.log1p(-x),
     "rounded": lambda x: x, "gate": lambda x, *v: x * torch.sigmoid(_sum(*v)),
 }  # fmt: skip
 """What a value of a graph is called, and computes; sums over classes stand in `_value`."""
