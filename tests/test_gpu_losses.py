@@ -349,6 +349,24 @@ if MODE == "interpret":
             }
             assert_matches_oracle(operator, arguments, getattr(openaclnn, name)(**moved))
 
+    @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
+    def test_sums_along_axes(dtype: DType) -> None:
+        """Channels' slopes and stretched targets: columns that are kept or added up, one part or several, other axes between them, any layout."""
+        rng = np.random.default_rng(9)
+        slopes, divergence = map(openaclnn.find_operator, ("prelu_backward", "kl_div_target_backward"))  # fmt: skip
+        for shape, count in (((37, 5), 5), ((2, 3, 100), 3), ((1100,), 1), ((300, 20), 20), ((1, 7), 7)):  # fmt: skip
+            given = {
+                name: rng.normal(size=size).astype(dtype.numpy)
+                for name, size in (("grad_output", shape), ("self", shape), ("weight", count))
+            }
+            assert_matches_oracle(slopes, given, openaclnn.prelu_backward(**given))
+        for shape, model in (((40, 9), (9,)), ((9, 300), (9, 1)), ((2, 6, 4, 4), (6, 1, 4)), ((2, 5, 3, 4), (2, 1, 3, 1))):  # fmt: skip
+            whole = rng.normal(size=shape).astype(dtype.numpy)
+            target = (rng.random(model) + 0.1).astype(dtype.numpy)
+            for x in (whole, np.asfortranarray(whole)[::-1]):
+                given = {"grad_output": whole[..., :1], "self": x, "target": target}
+                assert_matches_oracle(divergence, given, openaclnn.kl_div_target_backward(**given))
+
     @pytest.mark.parametrize("count", [1, 1023, 1024, 5001])
     def test_sums_of_many_elements(count: int) -> None:
         rng = np.random.default_rng(count)
