@@ -20,16 +20,16 @@ from openaclnn.torch.schema import arguments_of, made_by
 
 __all__ = ["follows", "laid_like", "may_follow", "place_for"]
 
-_FOLLOWING = frozenset(("elu", "elu_backward", "l1_loss", "l1_loss_backward", "smooth_l1_loss"))
+_ROW_MAJOR = frozenset(("smooth_l1_loss_backward",))  # in PyTorch, whatever its inputs are
 
 
 @functools.cache
 def may_follow(operator: Operator) -> bool:
-    """Whether the operator's counterpart of PyTorch's gives results that lie like its inputs, as activations do; others are row-major."""
-    if isinstance(operator, Activation):
-        apart = operator.axis is None and not operator.output.in_place
-        return apart and operator.read == operator.input_names
-    return operator.python_name in _FOLLOWING
+    """Whether the operator's counterpart of PyTorch's gives results that lie like its inputs, as activations and losses of elements do; others are row-major."""
+    if not isinstance(operator, Activation) or operator.python_name in _ROW_MAJOR:
+        return False
+    apart = operator.axis is None and not operator.output.in_place
+    return apart and operator.read == operator.input_names
 
 
 def follows(operator: Operator, arguments: Sequence[Any]) -> bool:
