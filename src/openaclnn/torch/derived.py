@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, TypeVar, get_type_hints
 
 import torch
@@ -263,7 +263,8 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
             return f"more than {MAX_AXES} axes"
         if lacking := self._lacks(named):
             return lacking
-        if not all(is_number(named[n]) and isfinite(named[n]) for n in self.numbers):
+        # By comparisons, which torch.compile sees through where numbers are symbols, too.
+        if not all(is_number(named[n]) and -inf < named[n] < inf for n in self.numbers):
             return "a number that is infinite, or none"
         if any(named[name] <= 0 for name in self.positive):
             return "a number that is not positive"
