@@ -32,6 +32,13 @@ from openaclnn.testing.files import FileError, split_name
 from test_capi_tools import installed
 
 
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left_by_others() -> None:
+    """What is left after a test is counted, other files' memory too."""
+    for number in range(8):
+        memory.release_device("cpu", number)
+
+
 @pytest.mark.skipif(not available(), reason="faults.c stands before glibc, and reads the interpreter's steps as 3.11 counts them")  # fmt: skip
 def test_every_fault_at_some_points() -> None:
     code, said = run_driver(["--most", "5"], 240)

@@ -65,7 +65,9 @@ def binary_cross_entropy(x: Value, y: Value, weight: Value) -> Value:
     far = maximum(low_log(less), -100.0)
     near = low_log1m(less)
     is_low = x < 0.5
-    likely = y * where(is_low, far, near + 0.0) + (1.0 - y) * where(is_low, near, far)  # log(1) is 0, log1p(-0) is -0
+    likely = y * where(is_low, far, near + 0.0) + (1.0 - y) * where(
+        is_low, near, far
+    )  # log(1) is 0, log1p(-0) is -0
     return -weight * likely
 
 
