@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -416,6 +417,9 @@ def test_losses_are_not_written_over_one_class(phases: int) -> None:
             assert ("partial overlap" in outcome(classes, over)) == over
 
 
+ORDERED = ("prelu_backward", "softmax_cross_entropy_with_logits")
+
+
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_sequences_of_calls_with_given_outputs(data: st.DataObject) -> None:
@@ -459,9 +463,17 @@ def test_sequences_of_calls_with_given_outputs(data: st.DataObject) -> None:
                 kept = [place if data.draw(st.booleans()) else None for place in places]
                 got = plain(operator)(**own, out=tuple(kept))
             for mine, wanted in zip(got, expected, strict=True):
-                # Sums over channels are in the order in which the axes lie.
-                ordered = operator.python_name == "prelu_backward" and lies
-                assert wanted is None or ordered or data_of(mine) == data_of(wanted)
+                # Sums over channels, and over rows of two tensors, are in the order in which the axes lie.
+                if operator.python_name in ORDERED and lies:
+                    if isinstance(mine, np.ndarray) and wanted is not None:
+                        near = 8 * float(ml_dtypes.finfo(mine.dtype).eps)
+                        np.testing.assert_allclose(
+                            *(own.astype(np.float64) for own in (mine, wanted)),
+                            rtol=near,
+                            atol=near,
+                        )
+                    continue
+                assert wanted is None or data_of(mine) == data_of(wanted)
             assert_matches_oracle(operator, made, expected)
         for view, whole, outside in beneath:
             view[...] = FILL
