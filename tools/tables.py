@@ -68,9 +68,9 @@ def products_table() -> str:
     for row in table.rows:
         cells = tuple(row[column] for column in columns)
         alike.setdefault(cells, []).append(row[0].removeprefix("aclnn"))
-    lines = [f"| {' | '.join(tags)} | operators, after `aclnn` |", "|---" * (len(tags) + 1) + "|"]
+    lines = [f"| operators, after `aclnn` | {' | '.join(tags)} |", "|---" * (len(tags) + 1) + "|"]
     for cells, names in sorted(alike.items(), key=lambda each: -len(each[1])):
-        lines.append(f"| {' | '.join(cells)} | {', '.join(names)} |")
+        lines.append(f"| {', '.join(names)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
