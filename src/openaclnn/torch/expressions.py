@@ -83,9 +83,8 @@ def expression(operator: Operator, arguments: Sequence[Any]) -> Any:
             for (name, own), role in zip(values.items(), roles, strict=True)
         }
     numbers = dict(plan.numbers)
-    if (
-        wide is torch.float64
-    ):  # a plan's are FLOAT: what they were rounded from is among the arguments, or one over a number of elements
+    if wide is torch.float64:
+        # A plan's numbers are FLOAT: what they were rounded from is among the arguments, or one over the number of elements.
         exact = [own for own in arguments if isinstance(own, float)]
         exact.append(1.0 / max(1, math.prod(made[0][0])))
         numbers |= {

@@ -276,12 +276,10 @@ def _state(folder: Path) -> str | None:
         return None
     path = folder / f"{_digest(sources)}.sources"
     known = _KNOWN.fullmatch(read_trusted(path) or b"")
-    contents = _contents() if known is None else known[1].decode()
-    if contents is None or (
-        known is None and _sources() != sources
-    ):  # changed while they were read
-        return None
-    if known is None:
+    contents = known[1].decode() if known else _contents()
+    if not known:
+        if contents is None or _sources() != sources:  # changed while they were read
+            return None
         with contextlib.suppress(OSError):
             write_trusted(path, CODE_MARK + contents.encode())
     return _digest(f"{machine_key()}\n{sys.version}\n{np.__version__}\n{contents}")
