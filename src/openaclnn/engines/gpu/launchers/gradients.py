@@ -51,8 +51,7 @@ from openaclnn.engines.gpu.launchers.sums import NUMBERS, WEIGHT
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,
-    PointerArg,
-    pointer_type,
+    pointers_of,
 )
 from openaclnn.engines.machine.numbers import (
     Number,
@@ -196,10 +195,7 @@ def _launcher(
     }  # fmt: skip
 
     def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
-        slots = tuple(
-            PointerArg(place, pointer_type(own), own.offset * own.dtype.itemsize, own.role in ("full", "positions"))
-            for place, own in enumerate(plan.operands)
-        )  # fmt: skip
+        slots = pointers_of(plan, lambda own: own.role in ("full", "positions"))
         memory = sums.sums_slot(plan) if summed else None
         # What top and rest are rounded to is FLOAT, whatever the logits are.
         known = tl.float32, plan.compute is FLOAT, mean

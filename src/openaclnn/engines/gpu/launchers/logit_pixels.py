@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
@@ -12,19 +12,19 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
-    Layout,
     power_of_two_above,
     power_of_two_divisor,
 )
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
+from openaclnn.engines.gpu.launchers.logits import total_loss
 from openaclnn.engines.gpu.launchers.sums import NUMBERS, WEIGHT, loss_numbers
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,
     PointerArg,
-    pointer_type,
+    pointers_by_name,
 )
-from openaclnn.engines.machine.numbers import Number, all_of, any_of, ceil_div, flag, least, where
+from openaclnn.engines.machine.numbers import all_of, any_of, ceil_div, least, where
 
 __all__ = ["LOSSES"]
 
@@ -60,7 +60,9 @@ def _main(g: Geometry, operands: Mapping[str, str], perhaps: str) -> LaunchParam
     steps = {
         f"{name}_{axis}": stride // unit
         for name, own in operands.items()
-        for axis, stride in zip(along if own in FULL else along[:-1], strides[own], strict=False)
+        for axis, stride in zip(
+            along if ROLES[own] == "full" else along[:-1], strides[own], strict=False
+        )
     }
     return LaunchParams(
         MAIN, first * seconds * blocks,
@@ -72,7 +74,9 @@ def _main(g: Geometry, operands: Mapping[str, str], perhaps: str) -> LaunchParam
     )  # fmt: skip
 
 
-FULL = "x", "gradients"  # what has classes
+ROLES = {
+    "target": "positions", "x": "full", WEIGHT: "classes", **dict.fromkeys(("lossOut", "topOut", "restOut"), "positions")
+}  # fmt: skip
 
 
 def _launch_losses(g: Geometry) -> Launches:
@@ -87,36 +91,13 @@ def _launch_losses(g: Geometry) -> Launches:
     return Launches([main, total], where(summed, blocks * SUM_BYTES, 0), (0,))
 
 
-def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]) -> Layout:
-    """As plans merge axes (`core.plan.row_major_walks`), so that blocks are theirs: images of a pixel each are the pixels of one that has
-    its classes side by side, and one class of all images is a plane."""
-    images, classes = sizes
-    positions, several = images * area, flag(classes > 1)
-    merged = any_of(images == 1, area == 1, classes == 1)
-    second, pixel = where(merged, 0, area), flag(positions > 1)
-    dots = all_of(area == 1, images > 1)
-    strides: dict[str, tuple[Number, ...]] = {
-        name: (0, second * own, pixel * own, 0) for name, own in each.items()
-    }
-    full = 0, second * classes, where(dots, classes, pixel), area * several
-    strides |= {name: full for name in FULL if name in each}
-    strides[WEIGHT] = 0, 0, 0, each[WEIGHT] * several
-    return Layout((1, where(merged, 1, images), where(merged, positions, area)), classes, strides)
-
-
-def _slots(plan: Plan) -> dict[str, PointerArg]:
-    return {
-        own.parameter: PointerArg(place, pointer_type(own), own.offset * own.dtype.itemsize, own.role != "classes")
-        for place, own in enumerate(plan.operands)
-    }  # fmt: skip
-
-
 def _squares(plan: Plan) -> bool:
     return float_of(plan.numbers["zloss_scale"]) != 0
 
 
 def _specs_of_losses(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
-    each, slots = not plan.reduction, _slots(plan)
+    each = not plan.reduction
+    slots = pointers_by_name(plan, lambda own: own.role != "classes")
     scratch = PointerArg(len(plan.operands), "float64")
     main = KernelSpec(
         pixel_losses,
@@ -129,12 +110,9 @@ def _specs_of_losses(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     )  # fmt: skip
     if each:
         return {MAIN: main}
-    pointers = scratch, slots["lossOut"]._replace(wide=False), None
-    known = plan.reduction == "mean", _squares(plan)
-    return {
-        MAIN: main,
-        TOTAL: KernelSpec(logit_loss, pointers, known, overlapped=True, follows=True),
-    }
+    loss = slots["lossOut"]._replace(wide=False)
+    total = total_loss(scratch, loss, plan.reduction == "mean", squared=_squares(plan))
+    return {MAIN: main, TOTAL: total}
 
 
 def _static_of_losses(plan: Plan) -> dict[str, int]:
@@ -151,6 +129,5 @@ def _has_images(plan: Plan) -> bool:
 
 LOSSES = ClassLauncher(
     "logit_pixels.losses", _launch_losses, {MAIN: pixel_losses, TOTAL: logit_loss},
-    ("target", "x", WEIGHT, "lossOut", "topOut", "restOut"), 2, NUMBERS, AXES, _specs_of_losses, _static_of_losses, _row_major,
-    _has_images, reduces=True, axes=AXES,
+    ROLES, 2, NUMBERS, AXES, _specs_of_losses, _static_of_losses, _has_images, reduces=True, axes=AXES,
 )  # fmt: skip

@@ -16,23 +16,27 @@ from openaclnn.engines.gpu.kernels.steps import (
     step_late,
 )
 from openaclnn.engines.gpu.kernels.sums import add_up
-from openaclnn.engines.gpu.launchers.geometry import LaunchParams, power_of_two_divisor
-from openaclnn.engines.gpu.launchers.launcher import in_order
-from openaclnn.engines.gpu.launchers.sums import MANY_PARTS, SUM_BLOCK
+from openaclnn.engines.gpu.launchers.geometry import (
+    LaunchParams,
+    Targets,
+    ignored,
+    launch_of,
+    power_of_two_divisor,
+)
+from openaclnn.engines.gpu.launchers.sums import MANY_PARTS, SUM_BLOCK, adding
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
     KernelSpec,
     Launch,
     PointerArg,
-    ignored,
     next_power_of_two,
 )
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number
 
 __all__ = [
-    "EXPECTED", "MEMORY", "MOST_CLASSES", "Step", "Tile", "gradient_runner", "kept", "launch_of", "loss_runner", "serves", "sure_at", "tile_of",
+    "EXPECTED", "MEMORY", "MOST_CLASSES", "Step", "Tile", "gradient_runner", "kept", "launched", "loss_runner", "serves", "sure_at", "tile_of",
 ]  # fmt: skip
 
 MEMORY = 2  # FLOATs that are remembered
@@ -139,10 +143,10 @@ def _tiles(step: Step, tile: Tile) -> int:
     return step.images * -(-step.pixels // tile.positions)
 
 
-def launch_of(
+def launched(
     spec: KernelSpec, grid: int, args: Mapping[str, Number], constexprs: Mapping[str, Number], warps: int
 ) -> Launch:  # fmt: skip
-    return Launch(spec, *in_order(spec, LaunchParams("", grid, args, constexprs, warps)))
+    return launch_of(spec, LaunchParams("", grid, args, constexprs, warps))
 
 
 class _Shared(NamedTuple):
@@ -206,19 +210,14 @@ def loss_runner(step: Step) -> Runner:
         fused=False, overlapped=True, follows=True,
     )  # fmt: skip
     launches = [
-        launch_of(expect, 1, {}, {"PARTS": parts}, 4),
-        launch_of(ahead, shared.tiles, shared.args, shared.constexprs, shared.warps),
+        launched(expect, 1, {}, {"PARTS": parts}, 4),
+        launched(ahead, shared.tiles, shared.args, shared.constexprs, shared.warps),
     ]
     if summed:
         add = KernelSpec(add_up, (target, weight, totals), (summed,), overlapped=True)
-        args: dict[str, Number] = {
-            "count": step.positions, "second_size": 1, "third_size": 1, "first_stride": 0, "second_stride": 0, "third_stride": 1,
-            "weight_stride": 1, "classes": step.classes, "ignore_index": ignored(step.ignore_index), "parts": parts,
-        }  # fmt: skip
-        wide = step.positions + (parts + 1) * SUM_BLOCK >= INT32_LIMIT
-        launches.insert(
-            0, launch_of(add, parts, args, {"AXES": 1, "WIDE": wide, "BLOCK": SUM_BLOCK}, 8)
-        )
+        targets = Targets((1, 1, step.positions), (0, 0, 1), 1)
+        params = adding(targets, 1, step.classes, step.ignore_index, parts)
+        launches.insert(0, launch_of(add, params))
     if each:
         return runner_of(tuple(launches), summed * parts * 8)
     tiles, kinds = shared.tiles, 1 + squared
@@ -227,13 +226,13 @@ def loss_runner(step: Step) -> Runner:
     if programs > 1:
         gather = KernelSpec(gather_step, (sums,), (kinds,), overlapped=True, follows=True)
         sizes: dict[str, Number] = {"count": tiles, "programs": programs}
-        launches.append(launch_of(gather, programs, sizes, {"BLOCK": FINISHED}, 4))
+        launches.append(launched(gather, programs, sizes, {"BLOCK": FINISHED}, 4))
         left, tiles = sums._replace(shift=ends), programs
         ends += kinds * programs * 8
     finish = KernelSpec(
         finish_step, (totals if mean else None, left, loss), (mean, squared), overlapped=True, follows=True
     )  # fmt: skip
-    launches.append(launch_of(finish, 1, {"count": tiles}, {"PARTS": parts, "BLOCK": FINISHED}, 4))
+    launches.append(launched(finish, 1, {"count": tiles}, {"PARTS": parts, "BLOCK": FINISHED}, 4))
     return runner_of(tuple(launches), ends)
 
 
@@ -254,7 +253,7 @@ def gradient_runner(step: Step) -> Runner:
         step_late, (gradient, x, target, weight, expected, memory, out), (step.reduction == "mean", *_known(step)), fused=False
     )  # fmt: skip
     programs = min(shared.tiles, PROGRAMS)
-    launch = launch_of(
+    launch = launched(
         late, programs, {**shared.args, "programs": programs}, shared.constexprs, shared.warps
     )
     return runner_of((launch,))
