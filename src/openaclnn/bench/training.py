@@ -177,30 +177,31 @@ def _pair(
 
 
 def _tensors(name: str, shape: Shape, dtype: DType, bench: Bench, seed: int = 5) -> list[Any]:
-    """What a function or a module of this name is called with, drawn on the device."""
+    """What a function or a module of this name is called with, drawn on the device; weights of classes are last."""
     torch = bench.torch
     kind = getattr(torch, str(dtype.torch_name))
     options = {"generator": torch.Generator(bench.device).manual_seed(seed), "device": bench.device}
     normal, uniform = functools.partial(torch.randn, **options), functools.partial(torch.rand, **options)  # fmt: skip
     integers = functools.partial(torch.randint, 0, **options)
-    x = uniform(shape) if name == "BCELoss" else normal(shape)
-    if name in ("nll_loss", "NLLLoss", "KLDivLoss"):
+    loss = name.lower().replace("_", "").removesuffix("loss")
+    x = uniform(shape) if loss == "bce" else normal(shape)
+    if loss in ("nll", "kldiv"):
         x = -x.abs()
     targets = []
-    if name in (LOG_PROBS, "cross_entropy", "CrossEntropyLoss", "nll_loss", "NLLLoss"):
+    if loss in ("nll", "crossentropy") or name == LOG_PROBS:
         rows, classes, *pixels = shape
         target = integers(classes, (rows, *[-(-length // PATCH) for length in pixels]))
         for axis, length in enumerate(pixels, 1):
             target = target.repeat_interleave(PATCH, axis).narrow(axis, 0, length)
         targets.append(target.contiguous())
-        if name == "nll_loss":
+        if loss == "nll":
             targets.append((0.5 + uniform(classes)).to(kind))
-    elif name == "MultiLabelMarginLoss":
+    elif loss == "multilabelmargin":
         targets.append(integers(shape[-1], shape))
         targets[0][:, LABELS] = -1
-    elif name in ("BCELoss", "BCEWithLogitsLoss", "KLDivLoss"):
+    elif loss in ("bce", "bcewithlogits", "kldiv"):
         targets.append(uniform(shape).to(kind))
-    elif name == "SoftMarginLoss":
+    elif loss == "softmargin":
         targets.append(normal(shape).sign().to(kind))
     elif name == DIVERGENCE or name.lower().endswith("loss"):
         targets.append(normal(shape).to(kind))
@@ -319,7 +320,7 @@ def _products(x: Any, weight: Any, scores: Any) -> None:
 
 def _module_steps(dtype: DType, case: Case, bench: Bench, **options: Any) -> dict[str, Step]:
     """Of our module and PyTorch's of the same name."""
-    x, *targets = _tensors(case.name, case.shape, dtype, bench)
+    x, *targets = _tensors(case.name, case.shape, dtype, bench)[:2]
     libraries = {OURS: importlib.import_module("openaclnn.torch.nn"), THEIRS: bench.torch.nn}
     modules = {
         side: getattr(library, case.name)(*_POSITIONAL.get(case.name, ()), **options)
@@ -361,7 +362,7 @@ def module_cases(dtypes: Sequence[DType] = ()) -> list[Case]:
 def _run_on_few(dtype: DType, weighted: bool, case: Case, bench: Bench) -> list[Row]:
     options = {}
     if weighted:
-        options[WEIGHT] = _tensors("nll_loss", case.shape, dtype, bench)[-1]
+        options[WEIGHT] = _tensors("nll", case.shape, dtype, bench)[-1]
     contenders, faults = _tried(_module_steps(dtype, case, bench, **options), bench.torch)
     return _pair(case, contenders, faults.get(OURS, ""), bench, STEP_SECONDS)
 
@@ -387,14 +388,24 @@ def override_cases(dtypes: Sequence[DType] = ()) -> list[Case]:
 def _run_override(
     override: Any, variant: str, weighted: bool, dtype: DType, case: Case, bench: Bench
 ) -> list[Row]:
-    """Replacing and giving back is no part of what is timed."""
-    from openaclnn.torch import use
+    """Replacing and giving back is no part of what is timed. A kernel that declines the call is not timed: PyTorch's serves it."""
+    from openaclnn.torch import served, use
 
     arguments = _override_arguments(case, override, variant, weighted, dtype, bench)
     call = functools.partial(override.call_theirs, override.overload, arguments)
     replaced = functools.partial(use, only=[case.name])
-    sides = [Contender(OURS, call, True, inside=replaced), Contender(THEIRS, call)]
-    fault = _override_fault(case.name, override, arguments, bench.torch)
+    with replaced():
+        for _ in range(2):
+            ours = _results(override, arguments, bench.torch)
+    count, fault, declined = served()[case.name], "", ""
+    if count.ours != count.calls:
+        declined = f"PyTorch's served: {'; '.join(count.reasons)}"
+    else:
+        fault = _override_fault(override, arguments, ours, bench.torch)
+    sides = [
+        Contender(OURS, call, True, inside=replaced, unavailable=declined),
+        Contender(THEIRS, call),
+    ]
     return _pair(case, sides, fault, bench)
 
 
@@ -415,17 +426,12 @@ def _override_arguments(
     return arguments
 
 
-def _override_fault(name: str, override: Any, arguments: Sequence[Any], torch: Any) -> str:
-    """Why our kernel is not timed: it does not serve, or is further from float64 than PyTorch's by more than a rounding."""
-    from openaclnn.torch import served, use
+def _override_fault(
+    override: Any, arguments: Sequence[Any], ours: Sequence[Any], torch: Any
+) -> str:
+    """How our results are further from float64 than PyTorch's by more than a rounding."""
     from openaclnn.torch.signatures import REDUCTION
 
-    with use(only=[name]):
-        for _ in range(2):
-            ours = _results(override, arguments, torch)
-    count = served()[name]
-    if count.ours != count.calls:
-        return f"PyTorch's served: {'; '.join(count.reasons)}"
     theirs = _results(override, arguments, torch)
     wide = [
         value.double() if isinstance(value, torch.Tensor) and value.is_floating_point()
