@@ -329,14 +329,17 @@ class Words:
         return last, away, value
 
     def _beyond(self, t: Any, pieces: Pieces, near: Any, far: Callable[[], Any]) -> Any:
-        """What pieces gave or, from their end on, something else: so few numbers are there that a branch does better than a selection."""
-        away = t >= pieces.end
-        some, *others = away.streams()
-        for other in others:
-            some = some | other
-        result = self.code.variable(near)
+        """What pieces gave or, from their end on, something else."""
+        return self._rarely(t >= pieces.end, near, far)
+
+    def _rarely(self, condition: Any, usual: Any, other: Callable[[], Any]) -> Any:
+        """One of two values, the other where a condition holds: of so few numbers that a branch takes less time than computing both for all."""
+        some, *more = condition.streams()
+        for stream in more:
+            some = some | stream
+        result = self.code.variable(usual)
         with self.code.when(some.reduce("or") if some.lanes else some, likely=False):
-            result.set(away.choose(far(), near))
+            result.set(condition.choose(other(), usual))
         return self.term(result.get())
 
     def _sized(self, v: Any, rest: Any) -> tuple[Any, Any, Any]:
@@ -454,8 +457,12 @@ class Words:
 
     def _defined(self, x: Any, value: Any) -> Any:
         """A logarithm of x also where x is 0, infinite or negative."""
-        value = (x == 0.0).choose(self._value(-math.inf), (x == math.inf).choose(x, value))
-        return (x >= 0.0).choose(value, self._value(math.nan))
+        def special() -> Any:
+            end = (x == 0.0).choose(self._value(-math.inf), x)
+            return (x >= 0.0).choose(end, self._value(math.nan))
+
+        ordinary = (x.bits_as("i32") - 1).below(0x7F7FFFFF)  # above 0 and finite
+        return self._rarely(~ordinary, value, special)
 
     def log(self, x: Any) -> Any:
         tiny = x < 2.0**-126
@@ -570,10 +577,13 @@ class Words:
             return whole(self._normal_tail(x, factor))
 
         size = self.abs(x)
-        last, away, slope = self._piece(self.NORMAL, size)
-        tail = fma(away, slope, last)
-        left = fma(away, slope, last - tail)
-        return self._beyond(size, self.NORMAL, whole(fma(size, tail, size * left)), far)
+        near = self._times(size, *self._piece(self.NORMAL, size))
+        return self._beyond(size, self.NORMAL, whole(near), far)
+
+    def _times(self, factor: Any, last: Any, away: Any, slope: Any) -> Any:
+        """A piece times a factor."""
+        value = fma(away, slope, last)
+        return fma(factor, value, factor * fma(away, slope, last - value))
 
     def _erfc(self, size: Any) -> Any:
         """Of numbers from 0 to 10.225."""
@@ -639,6 +649,9 @@ class ShortWords(Words):
         return fma(half, value, half - 0.5), self._value(0.0)
 
     SIGMOID, NORMAL = SHORT_SIGMOID, SHORT_NORMAL
+
+    def _times(self, factor: Any, last: Any, away: Any, slope: Any) -> Any:
+        return fma(away, slope, last) * factor
 
     def _far_sigmoid(self, size: Any, rest: Any) -> tuple[Any, Any, Any]:
         value, scale, raised = self._short_power(maximum(-self._with(size, rest), LOWEST))
