@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,9 +22,10 @@ from attack.scarce import Scarce
 from conftest import OPERATORS, families, plain
 from openaclnn import AclnnError, acl, aclnn
 from openaclnn.calls import plain as plain_calls
-from openaclnn.core import results
+from openaclnn.core import products, results
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
+from openaclnn.repeat import cache, phases
 from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.words import slots as at
 from openaclnn.torch import kernels, use
@@ -337,6 +339,48 @@ def test_a_record_never_outlives_what_it_relies_on(line: int) -> None:
         for record in road._table[: road._control[at.ENTRIES]]:
             assert not record[at.KEEP] or int(record[at.KEEP]) in held
     road.forget()
+
+
+def two_phases(x: Any) -> Any:
+    out = np.zeros_like(x)
+    status, size, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(x, 1.0, 1.0, 1.0, False, x, out)
+    assert status == aclnn.aclnnEluBackward(None, size, executor, None) == 0
+    assert acl.aclrtSynchronizeStream(None) == 0
+    return out
+
+
+@pytest.mark.parametrize("in_two_phases", [False, True])
+def test_first_calls_at_the_same_time_open_one_block(
+    in_two_phases: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machine code keeps the addresses of an operator's control block and of its table, whichever thread opened them."""
+    monkeypatch.setattr(products, "listeners", [])
+    road = phases.PhaseCache(ELU) if in_two_phases else CallCache(ELU)
+    monkeypatch.setitem(plain(ELU).__globals__, "_cache", road)
+    monkeypatch.setattr(phases, "_phase_cache", lambda operator: road)
+    for known in ("_any_size", "_one_size"):
+        monkeypatch.setattr(phases, known, {})
+    x, readable, outputs = np.ones(9, np.float32), cache.numpy_is_readable, []
+
+    def call() -> None:
+        outputs.append(two_phases(x) if in_two_phases else openaclnn.elu_backward(x, x))
+
+    def meanwhile() -> bool:
+        """In the middle of opening: all that another thread's calls do."""
+        monkeypatch.setattr(cache, "numpy_is_readable", readable)
+        other = threading.Thread(target=lambda: [call() for _ in range(3)])
+        other.start()
+        other.join(60)
+        assert not other.is_alive()
+        return readable()
+
+    monkeypatch.setattr(cache, "numpy_is_readable", meanwhile)
+    call()
+    call()
+    assert len(outputs) == 5
+    assert all((output == 1).all() for output in outputs)
+    assert int(road._builtin.__self__) == road._control.ctypes.data  # type: ignore[attr-defined]
+    assert road._control[at.TABLE] == road._table.ctypes.data
 
 
 class Unlucky(Exception):  # noqa: N818

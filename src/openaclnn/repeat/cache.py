@@ -11,6 +11,7 @@ import ctypes
 import operator
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -171,6 +172,8 @@ class CallCache:
             return self._next
 
     def _open(self) -> None:
+        """Have a control block and a table of entries. Several threads may make an operator's first call: machine code is given the address of the
+        first block, which nobody may take the place of."""
         from openaclnn.engines.cpu.launching import pool
         from openaclnn.engines.machine.builtins import address_of_function
 
@@ -185,7 +188,7 @@ class CallCache:
             control[where] = address_of_function(function)
         for where, held in (
             (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FLOAT, float), (at.TUPLE, tuple),
-            (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable),
+            (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable), (at.PIN, weakref.ref),
         ):  # fmt: skip
             control[where] = id(held)
         control[at.CHOSEN], control[at.CHOSEN_NOWHERE] = (
@@ -196,13 +199,15 @@ class CallCache:
         control[at.COLLECTS] = sys.version_info < (3, 12)
         if numpy_is_readable():
             control[at.NDARRAY] = id(np.ndarray)
-        self._table = np.zeros((at.MAX_ENTRIES, at.ENTRY_SLOTS), np.int64)
+        table = np.zeros((at.MAX_ENTRIES, at.ENTRY_SLOTS), np.int64)
         control[at.POOL], control[at.ORDERED] = pool.control_address(), self._ordered
-        control[at.TABLE] = self._table.ctypes.data
+        control[at.TABLE] = table.ctypes.data
         control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
         control[at.OUTPUTS], control[at.RESULT_TYPE] = len(self._outputs), id(self._result_type)
-        self._words = self._table.data
-        self._control = control
+        with self._lock:
+            if self._control is None:
+                self._table, self._words = table, table.data
+                self._control = control
 
     def _callable(self) -> Callable[..., Any]:
         from openaclnn.engines.machine.builtins import builtin
