@@ -188,7 +188,8 @@ def _compile(source: str) -> bytes:
     module = llvm.parse_assembly(source)
     if _is_optimised():
         # The vectors are written out, the loops unrolled and the functions one: passes for these cost half of the time, and registers.
-        options = llvm.create_pipeline_tuning_options(speed_level=1)
+        # Those of level 1 end the process, by an assertion about loops, where builtins choose among several launches of rows.
+        options = llvm.create_pipeline_tuning_options(speed_level=2)
         options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
         builder = llvm.create_pass_builder(_target(), options)
         passes = builder.getFunctionPassManager()
