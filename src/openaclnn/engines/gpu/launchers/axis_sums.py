@@ -20,9 +20,9 @@ from openaclnn.engines.gpu.launchers.launcher import Launcher
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     KernelSpec,
-    PointerArg,
     next_power_of_two,
     pointers_of,
+    scratch_of,
 )
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 
@@ -109,7 +109,7 @@ class AxisSums(Launcher):
             for mark, axis in marks if name != names[-1] or axis in kept
         }  # fmt: skip
         slots = pointers_of(plan, lambda own: True)
-        parts_slot = PointerArg(len(plan.operands), "float64")
+        parts_slot = scratch_of(plan)
         reach = max(sum(abs(step) * (size - 1) for step, size in zip(own.strides, shape, strict=True)) for own in plan.operands)  # fmt: skip
         wide = max(reach, math.prod(shape)) + 2 * tile >= INT32_LIMIT
         add = launch_of(

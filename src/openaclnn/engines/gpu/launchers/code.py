@@ -159,12 +159,12 @@ class PatternEntry(Entry):
         step, kernel = self.step(index), self.pattern.kernels[params.kernel]
         when = self.written(params.when)
         with code.when(when != 0):
-            step.wanted.set(when)
+            step.wanted.write(0, when)
             self.beyond = code.integer(0)  # the bits above the lower 32 of all arguments
             self.put_arguments(step, kernel, params.args)
             self.expect((self.beyond >> 32) == 0)
             self.expect((self.written(params.grid) > 0) & (self.written(params.grid) < INT32_LIMIT))
-            step.grid.set(self.written(params.grid))
+            step.grid.write(0, self.written(params.grid))
             constexprs = {name: self.written(own) for name, own in params.constexprs.items()}
             several = [self.written(own) for own in (self.form, params.warps, params.aligned)]
             bits = code.integer(0)

@@ -15,7 +15,7 @@ from openaclnn.engines.gpu.kernels.fused_backward import (
 from openaclnn.engines.gpu.kernels.logits import logit_losses
 from openaclnn.engines.gpu.launchers.geometry import ignored, launch_of, power_of_two_divisor
 from openaclnn.engines.gpu.launchers.logits import FINISHED, SUMS, total_loss, total_of
-from openaclnn.engines.gpu.launchers.steps import MOST_CLASSES, Step, launched
+from openaclnn.engines.gpu.launchers.steps import MOST_CLASSES, Step, launched, pointers
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
@@ -93,8 +93,7 @@ def serves(step: Step) -> bool:
 def loss_runner(step: Step) -> Runner:
     """What queues it, of addresses: logits, targets, 0, loss, what is kept, what is remembered, gradient."""
     dtype, rows, classes, mean = step.dtype, step.positions, step.classes, step.reduction == "mean"
-    x, loss, out = (PointerArg(place, dtype.numpy_name, wide=place != 3) for place in (0, 3, 6))
-    target, top, memory = PointerArg(1, "int64"), PointerArg(4, "float32"), PointerArg(5, "float32")
+    x, target, _, loss, top, memory, out = pointers(step)
     rest, parts, expected = (top._replace(shift=rows * own * 4) for own in (1, 2, 4))
     blocks, last = -(-rows // FINISHED), ignored(step.ignore_index)
     tile, unit = tile_of(dtype.itemsize, classes), power_of_two_divisor(classes)
@@ -130,9 +129,8 @@ def loss_runner(step: Step) -> Runner:
 @functools.lru_cache(64)
 def gradient_runner(step: Step) -> Runner:
     """The same of: the loss's gradient, logits, targets, 0, what is kept, what is remembered, gradient."""
-    dtype, rows, classes, mean = step.dtype, step.positions, step.classes, step.reduction == "mean"
-    gradient, x, out = (PointerArg(place, dtype.numpy_name, wide=place != 0) for place in (0, 1, 6))
-    target, top, memory = PointerArg(2, "int64"), PointerArg(4, "float32"), PointerArg(5, "float32")
+    rows, classes, mean = step.positions, step.classes, step.reduction == "mean"
+    x, target, _, gradient, top, memory, out = pointers(step, backward=True)
     parts, expected = (top._replace(shift=rows * own * 4) for own in (2, 4))
     unit, blocks, last = (
         power_of_two_divisor(classes),

@@ -52,6 +52,7 @@ from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,
     pointers_of,
+    scratch_of,
 )
 from openaclnn.engines.machine.numbers import (
     Number,
@@ -196,7 +197,7 @@ def _launcher(
 
     def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
         slots = pointers_of(plan, lambda own: own.role in ("full", "positions"))
-        memory = sums.sums_slot(plan) if summed else None
+        memory = scratch_of(plan) if summed else None
         # What top and rest are rounded to is FLOAT, whatever the logits are.
         known = tl.float32, plan.compute is FLOAT, mean
         main = {

@@ -134,9 +134,9 @@ def bound(
     def launches_at(offset: Callable[[int], int]) -> tuple[list[Launch], int]:
         g = geometry_at(offset)
         launches, beside = launch(g), _beside(g)
-        moved = {name: _in_scratch(spec, operands, launches.places) for name, spec in specs.items()}
-        steps = [own for own in launches.steps if own.when]
-        return [launch_of(moved[own.kernel], own, beside) for own in steps], launches.scratch
+        steps = [step for step in launches.steps if step.when]
+        moved = [_in_scratch(specs[step.kernel], operands, launches.places) for step in steps]
+        return [launch_of(*own, beside) for own in zip(moved, steps, strict=True)], launches.scratch
 
     launches, scratch = launches_at(aligned)
     if not asked:

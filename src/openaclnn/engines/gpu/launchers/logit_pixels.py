@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.kernels.logit_pixels import pixel_losses
@@ -21,8 +19,8 @@ from openaclnn.engines.gpu.launchers.sums import NUMBERS, WEIGHT, loss_numbers
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,
-    PointerArg,
     pointers_by_name,
+    scratch_of,
 )
 from openaclnn.engines.machine.numbers import all_of, any_of, ceil_div, least, where
 
@@ -39,66 +37,57 @@ AXES = 3  # of positions
 MAIN, TOTAL = "main", "total"
 
 
-def _main(g: Geometry, operands: Mapping[str, str], perhaps: str) -> LaunchParams:
-    """The launch over pixels of operands by the kernel's names; `perhaps` one of them has a number for each pixel."""
+ROLES = {
+    "target": "positions", "x": "full", WEIGHT: "classes", **dict.fromkeys(("lossOut", "topOut", "restOut"), "positions")
+}  # fmt: skip
+WALKED = {"target": "target", "x": "x", "out": "lossOut", "top": "topOut", "rest": "restOut"}
+"""Operands by the kernel's names."""
+
+
+def launch(g: Geometry) -> Launches:
+    """What reads logits, and leaves losses or sums of them, and what adds up the sums."""
     (first, seconds, pixels), classes, strides = g.layout
+    summed = g.static["each"] == 0
     each = where(first * seconds * pixels >= MANY, g.static["vector"], FEW_EACH)
     block = least(power_of_two_above(pixels, LONGEST), each * THREADS)
     blocks = ceil_div(pixels, block)
-    dense = all_of(
-        *(
-            strides[own][2] == 1 if name != perhaps else any_of(g.static["each"] == 0, strides[own][2] == 1)
-            for name, own in operands.items()
-        )
-    )  # fmt: skip
+    side_by_side = {name: strides[operand][2] == 1 for name, operand in WALKED.items()}
+    side_by_side["out"] = any_of(summed, side_by_side["out"])
+    dense = all_of(*side_by_side.values())
     # A stride of 1 is known to the kernel.
     apart = [
-        where(all_of(dense, own == 1), 0, own) for name in operands.values() for own in strides[name]
+        where(all_of(dense, stride == 1), 0, stride) for name in WALKED.values() for stride in strides[name]
     ]  # fmt: skip
     unit, pixels_unit = power_of_two_divisor(*apart), power_of_two_divisor(pixels)
     along = "first", "second", "pixel", "class"
     steps = {
         f"{name}_{axis}": stride // unit
-        for name, own in operands.items()
-        for axis, stride in zip(
-            along if ROLES[own] == "full" else along[:-1], strides[own], strict=False
-        )
-    }
-    return LaunchParams(
-        MAIN, first * seconds * blocks,
+        for name, operand in WALKED.items()
+        for axis, stride in zip(along if name == "x" else along[:-1], strides[operand], strict=False)
+    }  # fmt: skip
+    grid = first * seconds * blocks
+    main = LaunchParams(
+        MAIN, grid,
         {
             "pixels": pixels // pixels_unit, "seconds": seconds, "blocks": blocks, "classes": classes, **steps,
-            "weight_stride": strides[WEIGHT][-1],
+            "weight_stride": strides[WEIGHT][-1], **loss_numbers(g),
         },
         {"DENSE": dense, "UNIT": unit, "PIXELS_UNIT": pixels_unit, "BLOCK": block}, WARPS,
     )  # fmt: skip
-
-
-ROLES = {
-    "target": "positions", "x": "full", WEIGHT: "classes", **dict.fromkeys(("lossOut", "topOut", "restOut"), "positions")
-}  # fmt: skip
-
-
-def _launch_losses(g: Geometry) -> Launches:
-    """What reads logits, and leaves losses or sums of them, and what adds up the sums."""
-    names = {"target": "target", "x": "x", "out": "lossOut", "top": "topOut", "rest": "restOut"}
-    main = _main(g, names, "out")
-    main = main._replace(args={**main.args, **loss_numbers(g)})
-    summed, blocks = g.static["each"] == 0, main.grid
     total = LaunchParams(
-        TOTAL, 1, {"count": blocks}, {"BLOCK": power_of_two_above(blocks, MOST_BLOCK)}, 4, summed
+        TOTAL, 1, {"count": grid}, {"BLOCK": power_of_two_above(grid, MOST_BLOCK)}, 4, summed
     )
-    return Launches([main, total], where(summed, blocks * SUM_BYTES, 0), (0,))
+    return Launches([main, total], where(summed, grid * SUM_BYTES, 0), (0,))
 
 
 def _squares(plan: Plan) -> bool:
     return float_of(plan.numbers["zloss_scale"]) != 0
 
 
-def _specs_of_losses(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
+def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     each = not plan.reduction
     slots = pointers_by_name(plan, lambda own: own.role != "classes")
-    scratch = PointerArg(len(plan.operands), "float64")
+    scratch = scratch_of(plan)
     main = KernelSpec(
         pixel_losses,
         (
@@ -115,7 +104,7 @@ def _specs_of_losses(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     return {MAIN: main, TOTAL: total}
 
 
-def _static_of_losses(plan: Plan) -> dict[str, int]:
+def _static(plan: Plan) -> dict[str, int]:
     return {"vector": VECTOR_BYTES // plan.compute.itemsize, "each": int(not plan.reduction)}
 
 
@@ -128,6 +117,6 @@ def _has_images(plan: Plan) -> bool:
 
 
 LOSSES = ClassLauncher(
-    "logit_pixels.losses", _launch_losses, {MAIN: pixel_losses, TOTAL: logit_loss},
-    ROLES, 2, NUMBERS, AXES, _specs_of_losses, _static_of_losses, _has_images, reduces=True, axes=AXES,
+    "logit_pixels.losses", launch, {MAIN: pixel_losses, TOTAL: logit_loss},
+    ROLES, 2, NUMBERS, AXES, _specs, _static, _has_images, reduces=True, axes=AXES,
 )  # fmt: skip

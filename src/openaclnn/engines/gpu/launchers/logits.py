@@ -32,6 +32,7 @@ from openaclnn.engines.gpu.launching.launch import (
     KernelSpec,
     PointerArg,
     pointers_by_name,
+    scratch_of,
 )
 from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, inverse, least, most, where
 
@@ -215,7 +216,7 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     """The kernels of a plan, with scratch memory for sums of blocks, parts of rows, and what training has among its outputs: each row's
     largest logit, and the rest."""
     numbers, each, whole = plan.numbers, not plan.reduction, _is_whole(plan)
-    sums, parts, *sides = (PointerArg(len(plan.operands) + n, own) for n, own in enumerate(SCRATCH))
+    sums, parts, *sides = (scratch_of(plan, dtype, place) for place, dtype in enumerate(SCRATCH))
     smooths, squares = (float_of(numbers[name]) != 0 for name in ("label_smoothing", "zloss_scale"))
     slots = pointers_by_name(plan, lambda own: own.parameter == "input")
     target, x, weight = slots["target"], slots["input"], slots.get(WEIGHT)

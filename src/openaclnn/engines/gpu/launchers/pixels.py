@@ -31,6 +31,7 @@ from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,
     pointers_by_name,
+    scratch_of,
 )
 from openaclnn.engines.machine.numbers import (
     Number,
@@ -144,9 +145,8 @@ def launch(g: Geometry) -> Launches:
         tile = pixel_tile(itemsize, classes, second, pixels, channels_last, turned)
         tall, across, wide, warps, at_most = where_all(small, FEW_TILE, tile)
 
-    def unknown(
-        stride: Number,
-    ) -> Number:  # 1 is known to the kernel; 0 is as good a number as any then
+    def unknown(stride: Number) -> Number:
+        """1 is known to the kernel; 0 is as good a number as any then."""
         return stride if g.strided else where(stride == 1, 0, stride)
 
     def step(stride: Number) -> Number:
@@ -198,7 +198,7 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     by_vectors = (target, plan.output) if single else (target, gradient, plan.output)
     slots = pointers_by_name(plan, lambda own: own in by_vectors)
     inputs = [slots.get(name) for name in (target.parameter, gradient.parameter, weight.parameter, "totalWeight")]  # fmt: skip
-    pointers = *inputs, sums.sums_slot(plan) if summed else None, slots[plan.output.parameter]
+    pointers = *inputs, scratch_of(plan) if summed else None, slots[plan.output.parameter]
     known = plan.numbers["mean"], single
     main = KernelSpec(nll_loss2d_backward, pointers, known, overlapped=summed, follows=summed)
     made = sums.specs(plan, weight.parameter, offset) if summed else {}

@@ -42,7 +42,7 @@ from openaclnn.engines.gpu.launchers.launcher import (
     FormulaLauncher,
     Launcher,
 )
-from openaclnn.engines.gpu.launching.launch import KernelSpec, PointerArg, pointers_of
+from openaclnn.engines.gpu.launching.launch import KernelSpec, pointers_of, scratch_of
 from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner, runner_of
 from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, inverse, least, where
 
@@ -71,11 +71,6 @@ SHIFTED, STRIDED, WHOLE_STRIDED = "shifted", "add.strided", "alone.strided"
 """The same for elements that begin equally far from a vector's bounds, or are strided."""
 
 
-def scratch_slot(plan: Plan) -> PointerArg:
-    """Where the parts' sums are, behind all operands."""
-    return PointerArg(len(plan.operands), "float64")
-
-
 def parts_of(count: Number, block: Number = BLOCK, most: Number = PARTS) -> tuple[Number, Truth]:
     """In how many parts so many elements or positions are added up; and whether by one program, which finishes, too."""
     alone = count <= ALONE
@@ -98,42 +93,29 @@ def in_parts(
 
 
 def launch_sum(g: Elements) -> Launches:
-    """Elements that lie in a row, or are one."""
+    """Elements that lie in a row, or are one; or of any strides, of which those that lie in a row after all have the kernels of these, and their bits."""
     block, most, warps = _programs(g)
     parts, alone = parts_of(g.count, block, most)
-    shifted = all_of(
-        g.misaligned, g.same_offset, g.static["together"] > 0, g.count > FEW, inverse(alone)
-    )
+    args = {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}
     add = LaunchParams(
-        ADDING, parts, {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}, {"BLOCK": block}, warps,
-        aligned=inverse(all_of(g.few, g.misaligned)),
+        ADDING, parts, args, {"BLOCK": block}, warps, aligned=inverse(all_of(not g.sizes, g.few, g.misaligned))
     )  # fmt: skip
-    found = in_parts(add, parts, alone, {"divisor": _divisor(g)}, 1)
-    first, *others = found.steps
-    steps = [
-        first._replace(when=all_of(first.when, inverse(shifted))),
-        first._replace(kernel=SHIFTED, when=shifted, aligned=False),
-        *others,
-    ]
-    return found._replace(steps=steps)
-
-
-def launch_strided_sum(g: Elements) -> Launches:
-    """Elements that are strided; those in a row after all have a kernel of their own, and its bits."""
-    block, most, warps = _programs(g)
-    parts, alone = parts_of(g.count, block, most)
-    head = {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}
-    tail = {**{f"size_{axis}": own for axis, own in enumerate(g.sizes)}, STRIDES_ARGS: 1}
-    add = LaunchParams(ADDING, parts, head, {"BLOCK": block}, warps)
-    found = in_parts(add, parts, alone, {"divisor": _divisor(g)}, 1)
-    *both, finish = found.steps
-    names = {ADDING: STRIDED, WHOLE: WHOLE_STRIDED}
-    steps = [own._replace(when=all_of(own.when, g.in_a_row)) for own in both]
-    steps += [
-        own._replace(kernel=names[own.kernel], args={**head, **tail}, when=all_of(own.when, inverse(g.in_a_row)))
-        for own in both
-    ]  # fmt: skip
-    return found._replace(steps=[*steps, finish])
+    launches = in_parts(add, parts, alone, {"divisor": _divisor(g)}, 1)
+    add, whole, finish = launches.steps
+    if g.sizes:
+        args |= {**{f"size_{axis}": size for axis, size in enumerate(g.sizes)}, STRIDES_ARGS: 1}
+        steps = [step._replace(when=all_of(step.when, g.in_a_row)) for step in (add, whole)]
+        steps += [
+            step._replace(kernel=kernel, args=args, when=all_of(step.when, inverse(g.in_a_row)))
+            for step, kernel in ((add, STRIDED), (whole, WHOLE_STRIDED))
+        ]
+    else:
+        shifted = all_of(
+            g.misaligned, g.same_offset, g.static["together"] > 0, g.count > FEW, inverse(alone)
+        )
+        by_vectors = add._replace(kernel=SHIFTED, when=shifted, aligned=False)
+        steps = [add._replace(when=all_of(add.when, inverse(shifted))), by_vectors, whole]
+    return launches._replace(steps=[*steps, finish])
 
 
 def _programs(g: Elements) -> tuple[Number, ...]:
@@ -148,7 +130,7 @@ def _divisor(g: Elements) -> Number:
 
 _SUM = Pattern("summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)), ("mean", "light", "fours", "together"))  # fmt: skip
 _STRIDED_SUM = Pattern(
-    "summed.strided", launch_strided_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), ("mean", "light", "fours"), AXES, LAID,
+    "summed.strided", launch_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), ("mean", "light", "fours"), AXES, LAID,
 )  # fmt: skip
 
 
@@ -161,13 +143,13 @@ def _add_spec(
     single = single or (False,) * len(inputs)
     own = [slot._replace(wide=not (axes or one)) for slot, one in zip(inputs, single, strict=True)]
     return KernelSpec(
-        summed_kernel(form.formula, axes, single), (*own, out if alone else scratch_slot(plan)),
+        summed_kernel(form.formula, axes, single), (*own, out if alone else scratch_of(plan)),
         (alone, alone and plan.reduction == "mean", _in_fours(plan) and not alone, *form.switches, *precision(plan)), fused=False, overlapped=not alone,
     )  # fmt: skip
 
 
 def _finish_spec(plan: Plan) -> KernelSpec:
-    pointers = scratch_slot(plan), pointers_of(plan)[-1]
+    pointers = scratch_of(plan), pointers_of(plan)[-1]
     known = (TRITON_TYPES[plan.compute],)
     return KernelSpec(finish_reduction, pointers, known, overlapped=True, follows=True)
 
@@ -264,7 +246,7 @@ def launch_nll(g: Geometry) -> Launches:
 
 def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     target, values, weight, out, total = pointers_of(plan)
-    each, parts = not plan.reduction, scratch_slot(plan)
+    each, parts = not plan.reduction, scratch_of(plan)
     known = each, plan.reduction == "mean", TRITON_TYPES[plan.compute]
     whole = KernelSpec(
         nll_losses, (target, values, weight, out, total), (True, *known), overlapped=False

@@ -48,8 +48,8 @@ from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
     KernelSpec,
-    PointerArg,
     pointers_of,
+    scratch_of,
 )
 from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner
 from openaclnn.engines.gpu.launching.variants import has_clusters
@@ -75,11 +75,8 @@ STRIDED_AXES = 3  # of positions, of that kernel
 MOST_SHARED = 1 << 18  # elements of a position that PIECES programs hold
 MOST_DEALT = 64  # classes of rows that are dealt out, each to a thread
 DEALT = 128  # rows of a program then, and its threads
-MOST_LANES, FEW_LANES, SHARING = (
-    256,
-    48,
-    8,
-)  # classes of rows that are dealt out to several threads each, without written rows and with, and how many these are
+# Classes of rows that are dealt out to several threads each, without written rows and with, and how many these are.
+MOST_LANES, FEW_LANES, SHARING = 256, 48, 8
 DEALT_EACH = 32  # elements of a thread then
 SHORT = 2048  # classes of rows that a program walks whole where they are read once
 FEW_LONG = 64  # rows that are shared wherever they can be: a program each would leave most of a device idle
@@ -534,10 +531,8 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> Row
             name: KernelSpec(kernel, slots, precision(plan)) for name, kernel in kernels.items()
         }
         if SHARED_ROWS in found:
-            memory = PointerArg(len(plan.operands), "float32")
-            found[SHARED_ROWS] = found[SHARED_ROWS]._replace(
-                slots=(*slots, memory), cluster=PIECES.value
-            )
+            memory = scratch_of(plan, "float32")
+            found[SHARED_ROWS] = found[SHARED_ROWS]._replace(slots=(*slots, memory), cluster=PIECES.value)  # fmt: skip
         return found
 
     def static(plan: Plan) -> dict[str, int]:
@@ -601,9 +596,8 @@ class RowFormulas(Launcher):
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
         sizes = before_and_behind(plan)
-        if (
-            sizes is None or covered_elements(plan) > LIMIT
-        ):  # up to which the kernel of any strides would take its place
+        # Beyond the limit, the kernel of any strides does not take its place.
+        if sizes is None or covered_elements(plan) > LIMIT:
             return None
         before, behind = sizes
         if plan.class_axis == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from openaclnn.core.dtypes import DType, float_of
 from openaclnn.engines.gpu.kernels.steps import (
@@ -36,17 +36,15 @@ from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number
 
 __all__ = [
-    "EXPECTED", "MEMORY", "MOST_CLASSES", "Step", "Tile", "gradient_runner", "kept", "launched", "loss_runner", "serves", "sure_at", "tile_of",
+    "EXPECTED", "MEMORY", "MOST_CLASSES", "Step", "Tile", "gradient_runner", "kept", "launched", "loss_runner", "pointers", "serves", "sure_at", "tile_of",
 ]  # fmt: skip
 
 MEMORY = 2  # FLOATs that are remembered
 EXPECTED = 8  # FLOATs that are expected
 MOST_CLASSES = {True: 8192, False: 4096}  # of rows, of images
 PROGRAMS = 2048  # that keep a device busy where all is written late
-FINISHED, GATHERING = (
-    1024,
-    64,
-)  # sums that are added up at once; where there are more, so many programs do it first, at most
+FINISHED = 1024  # sums that are added up at once
+GATHERING = 64  # programs, at most, that do it first where there are more
 
 
 class Step(NamedTuple):
@@ -149,6 +147,17 @@ def launched(
     return launch_of(spec, LaunchParams("", grid, args, constexprs, warps))
 
 
+def pointers(step: Step, backward: bool = False) -> tuple[Any, ...]:
+    """Those to logits, targets, weights, the loss, what is kept, what is remembered, and the gradient, in the order of addresses; where that is
+    computed backward, the loss's own gradient comes first."""
+    x, target, weight, loss = (1, 2, 3, 0) if backward else (0, 1, 2, 3)
+    dtype = step.dtype.numpy_name
+    return (
+        PointerArg(x, dtype, wide=True), PointerArg(target, "int64"), PointerArg(weight, "float32") if step.weighted else None,
+        PointerArg(loss, dtype), PointerArg(4, "float32"), PointerArg(5, "float32"), PointerArg(6, dtype, wide=True),
+    )  # fmt: skip
+
+
 class _Shared(NamedTuple):
     """What both launches have of a step: arguments and constexprs, how many tiles there are, of how many warps."""
 
@@ -192,15 +201,7 @@ def loss_runner(step: Step) -> Runner:
     each, smoothed, squared = _known(step)
     mean, summed, shared = step.reduction == "mean", _sums_of(step), _shared(step)
     parts = min(next_power_of_two(-(-step.positions // SUM_BLOCK)), MANY_PARTS)
-    x, loss, out = (
-        PointerArg(place, step.dtype.numpy_name, wide=place != 3) for place in (0, 3, 6)
-    )
-    target, expected, memory = (
-        PointerArg(1, "int64"),
-        PointerArg(4, "float32"),
-        PointerArg(5, "float32"),
-    )
-    weight = PointerArg(2, "float32") if step.weighted else None
+    x, target, weight, loss, expected, memory, out = pointers(step)
     totals, sums = PointerArg(7, "float64"), PointerArg(7, "float64", summed * parts * 8)
     expect = KernelSpec(
         expect_step, (totals if summed else None, memory, expected), (mean, summed), overlapped=True, follows=summed > 0
@@ -240,15 +241,7 @@ def loss_runner(step: Step) -> Runner:
 def gradient_runner(step: Step) -> Runner:
     """The same of: the loss's gradient, logits, targets, weights or 0, what is kept, what is remembered, gradient."""
     shared = _shared(step)
-    gradient, x, out = (
-        PointerArg(place, step.dtype.numpy_name, wide=place != 0) for place in (0, 1, 6)
-    )
-    target, expected, memory = (
-        PointerArg(2, "int64"),
-        PointerArg(4, "float32"),
-        PointerArg(5, "float32"),
-    )
-    weight = PointerArg(3, "float32") if step.weighted else None
+    x, target, weight, gradient, expected, memory, out = pointers(step, backward=True)
     late = KernelSpec(
         step_late, (gradient, x, target, weight, expected, memory, out), (step.reduction == "mean", *_known(step)), fused=False
     )  # fmt: skip

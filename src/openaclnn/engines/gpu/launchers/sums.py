@@ -18,13 +18,13 @@ from openaclnn.engines.gpu.launchers.geometry import (
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     KernelSpec,
-    PointerArg,
     pointers_by_name,
+    scratch_of,
 )
 from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, most, where
 
 __all__ = [
-    "ADD", "FINISH", "KERNELS", "NUMBERS", "WEIGHT", "adding", "loss_numbers", "specs", "sums_slot", "with_sums",
+    "ADD", "FINISH", "KERNELS", "NUMBERS", "WEIGHT", "adding", "loss_numbers", "specs", "with_sums",
 ]  # fmt: skip
 
 FLOAT64_BYTES = 8
@@ -48,16 +48,11 @@ def specs(plan: Plan, weight: str, offset: int = 0, several: int = 2) -> dict[st
     pointers = pointers_by_name(plan)
     first = pointers[target.parameter]
     first = first._replace(shift=first.shift + offset * target.dtype.itemsize)
-    slots = first, pointers.get(weight), sums_slot(plan)
+    slots = first, pointers.get(weight), scratch_of(plan)
     return {
         ADD: KernelSpec(add_up, slots, (several,), overlapped=True),
-        FINISH: KernelSpec(finish_sums, (sums_slot(plan),), overlapped=True, follows=True),
+        FINISH: KernelSpec(finish_sums, (scratch_of(plan),), overlapped=True, follows=True),
     }
-
-
-def sums_slot(plan: Plan) -> PointerArg:
-    """Where the sums lie, and their parts."""
-    return PointerArg(len(plan.operands), "float64")
 
 
 def loss_numbers(g: Geometry) -> dict[str, Number]:

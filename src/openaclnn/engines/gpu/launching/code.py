@@ -61,38 +61,23 @@ MAX_PARAMETERS = MAX_POINTERS + MAX_VALUES + MAX_HIDDEN
 CALL_SLOTS = VALUES_AT + MAX_PARAMETERS
 
 
-class Cell:
-    """One number of a frame."""
-
-    def __init__(self, frame: Array, place: int) -> None:
-        self.frame, self.place = frame, place
-
-    def get(self) -> Value:
-        return self.frame.read(self.place)
-
-    def set(self, value: Value | int) -> None:
-        self.frame.write(self.place, value)
-
-
 class Step:
     """A launch being written: its part of the control block, and of the call's frame."""
 
     def __init__(self, code: Code, block: Array, frame: Array) -> None:
         self.code, self.block = code, block
-        self.wanted, self.variant, self.grid = (
-            Cell(frame, place) for place in (WANTED_AT, VARIANT_AT, GRID_AT)
-        )
+        self.wanted, self.variant, self.grid = map(frame.at, (WANTED_AT, VARIANT_AT, GRID_AT))
         self.key, self.values = frame.at(KEY_AT), frame.at(VALUES_AT)
         self.pointers, self.count = self.block.read(POINTERS), self.block.read(VALUES)
         self.arguments = self.values.at(self.pointers)
 
     def search(self) -> None:
         """The variant that has the key; the first where none has."""
-        self.variant.set(0)
+        self.variant.write(0, 0)
         with self.code.loop(0, self.block.read(ENTERED)) as index:
             own = self.block.at(index * VARIANT_SLOTS + VARIANTS)
             with self.code.when(self.has_key(own)):
-                self.variant.set(index)
+                self.variant.write(0, index)
 
     def has_key(self, variant: Array) -> Value:
         """Whether a variant is the one that the key says."""
@@ -103,7 +88,7 @@ class Step:
 
     def chosen(self) -> Array:
         """The kernel that launches."""
-        return self.block.at(self.variant.get() * VARIANT_SLOTS + VARIANTS)
+        return self.block.at(self.variant.read(0) * VARIANT_SLOTS + VARIANTS)
 
     def point(self, addresses: Array) -> Value:
         """Pointers in their places; a bit for each that is off a vector's bounds."""
@@ -128,7 +113,7 @@ class Step:
         places = code.frame("i64", MAX_PARAMETERS)
         for slot in range(CONFIG_SLOTS):
             config.write(slot, chosen.read(CONFIG + slot))
-        config.write(0, self.grid.get() + _ONE_ROW)
+        config.write(0, self.grid.read(0) + _ONE_ROW)
         config.write(CONFIG_STREAM, stream)
         with code.loop(0, self.pointers + self.count + MAX_HIDDEN) as index:
             places.write(index, self.values.address(index))
@@ -174,7 +159,7 @@ class Entry:
         """Those that a call has, in order."""
         with self.code.loop(0, self.control.read(STEPS)) as index:
             step = self.step(index)
-            with self.code.when(step.wanted.get() != 0):
+            with self.code.when(step.wanted.read(0) != 0):
                 yield step
 
     def write(self, given: Array, number: Value) -> None:
@@ -285,8 +270,8 @@ class BoundEntry(Entry):
         self.scratch.set(control.read(SCRATCH))
         with code.loop(0, control.read(STEPS)) as index:
             step = self.step(index)
-            step.wanted.set(1)
-            step.grid.set(step.block.read(BOUND_GRID))
+            step.wanted.write(0, 1)
+            step.grid.write(0, step.block.read(BOUND_GRID))
             for word in range(KEY_WORDS):
                 step.key.write(word, 0 if word < KEY_WORDS - 1 else -1)
             with code.loop(0, step.count) as place:

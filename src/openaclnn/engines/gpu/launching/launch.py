@@ -9,14 +9,13 @@ from openaclnn.core.dtypes import BOOL
 from openaclnn.core.plan import Operand, Plan
 
 __all__ = [
-    "INT32_LIMIT", "KEY_WORDS", "MAX_KEYS", "VECTOR_BYTES", "KernelSpec", "Launch", "PointerArg", "next_power_of_two", "pointers_by_name", "pointers_of", "table_of",
+    "INT32_LIMIT", "KEY_WORDS", "MAX_KEYS", "VECTOR_BYTES", "KernelSpec", "Launch", "PointerArg", "next_power_of_two", "pointers_by_name", "pointers_of", "scratch_of", "table_of",
 ]  # fmt: skip
 
 INT32_LIMIT = 1 << 31
 KEY_WORDS = 8  # of what tells the variants of a launch apart in machine code
-MAX_KEYS = 4 * (
-    KEY_WORDS - 1
-)  # numbers in them; the last word says which addresses are off a vector's bounds
+# Numbers in them; the last word says which addresses are off a vector's bounds.
+MAX_KEYS = 4 * (KEY_WORDS - 1)
 VECTOR_BYTES = 16  # the widest load of one thread; Triton asks whether pointers are multiples of it
 
 
@@ -81,6 +80,11 @@ def pointers_by_name(
         own.parameter: slot
         for own, slot in zip(plan.operands, pointers_of(plan, wide), strict=True)
     }
+
+
+def scratch_of(plan: Plan, dtype: str = "float64", place: int = 0) -> PointerArg:
+    """The pointer to scratch memory, which is behind all operands, or to one of its places."""
+    return PointerArg(len(plan.operands) + place, dtype)
 
 
 def table_of(strides: Sequence[int], axes: int) -> list[Sequence[int]]:
