@@ -1053,7 +1053,8 @@ class RowKernel(ClassKernel):
         plane = most(problem["size2"], 1)
         whole = all_of(plane >= lanes, plane <= together)
         together = where(whole, together // plane * plane, together)
-        tile = where(by_rows, most(AT_ONCE // classes, 1), together)
+        rows = where(grouped, ceil_div(AT_ONCE // classes, TOGETHER) * TOGETHER, most(AT_ONCE // classes, 1))  # fmt: skip
+        tile = where(by_rows, rows, together)
         pieces, grain = cut_tiles(problem, tile, classes)
         return Launches(where(grouped, 2, where(by_rows, 0, 1)), pieces, grain)
 
