@@ -35,9 +35,9 @@ def planned(
             return planned(operator, arguments, workspace_size, executor)
     if workspace_size and executor:
         passed, arguments = arguments, _with_views(arguments)
-        signature = signature_of(operator, arguments)
+        signature = signature_of(operator, passed, arguments)
         if signature is not None:
-            known = look_up(signature, operator, passed, arguments)
+            known = look_up(signature)
             if known is not None:
                 return *known, arguments
             return _plan(operator, arguments, workspace_size, executor, (signature, passed))
@@ -62,7 +62,8 @@ def _plan(
     choice = None if plan.empty else choose_engine(plan, device)
     one = OneSize(operator, plan, device, choice)
     if known_by is not None:
-        remember(*known_by, operator, arguments, one, choice)
+        signature, passed = known_by
+        remember(signature, operator, passed, arguments, one, choice)
     return one, one.launch, tuple(call.values.values())
 
 

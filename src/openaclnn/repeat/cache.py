@@ -20,16 +20,19 @@ import numpy as np
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
 from openaclnn.core.forks import undivided
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import ANY_COUNT, Plan
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
 from openaclnn.repeat.resized import resized
 from openaclnn.repeat.specialize import (
     CallArguments,
+    Work,
     entry_of,
     library_of,
+    patterns_of,
     places_of,
+    work_of,
 )
 from openaclnn.repeat.words import slots as at
 from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
@@ -126,7 +129,9 @@ class CallCache:
             for array, place, view in zip(arrays, places, views, strict=True)
         ]
         call = CallArguments(library, arrays, places, options, self._options)
-        entry = entry_of(call, plan, choice, seen, self._published is not None, patterns=patterns)
+        patterns = patterns or patterns_of(plan, places, seen)
+        work = work_of(plan, choice, patterns) or Work(-1, ANY_COUNT, runner=choice.prepare())
+        entry = entry_of(call, plan, seen, patterns, work, self._published is not None)
         number = self._enter(*entry, library)
         result = self._builtin(*passed, *options, None)
         if result is NotImplemented:

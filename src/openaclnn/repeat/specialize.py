@@ -69,25 +69,13 @@ class CallArguments(NamedTuple):
 
 
 def entry_of(
-    call: CallArguments,
-    plan: Plan,
-    choice: Choice,
-    views: Sequence[Tensor | None],
-    without_objects: bool = False,
-    work: Work | None = None,
-    patterns: Patterns | None = None,
-) -> tuple[struct.Struct, list[Any], Any]:
+    call: CallArguments, plan: Plan, views: Sequence[Tensor | None], patterns: Patterns, work: Work, without_objects: bool = False
+) -> tuple[struct.Struct, list[Any], Any]:  # fmt: skip
     """A cache entry: where its words lie, the words, and what must live as long. The views are the arrays' and those of outputs that
-    are yet to be made. `without_objects`, callers that are not Python take the fast path, too. `work` is what runs the calls, where that is known,
-    and `patterns` how arrays lie.
+    are yet to be made. `without_objects`, callers that are not Python take the fast path, too.
     """
     library, arrays, places, options, names = call
-    each, source, strided = patterns or patterns_of(plan, places, views)
-    work = (
-        work
-        or work_of(plan, choice, source, strided)
-        or Work(-1, ANY_COUNT, runner=choice.prepare())
-    )
+    each = patterns.each
     source, flat, constants = work.source, work.flat, work.constants
     derivation, free = numbers_of(plan, work, names, tuple(map(type, options)))
     words = (0, 0, 0)
@@ -403,8 +391,9 @@ class Work(NamedTuple):
     flat: Any = None  # what the kernel's constants derive from
 
 
-def work_of(plan: Plan, choice: Choice, source: int, strided: bool) -> Work | None:
-    """What runs calls whose sizes are read of this argument; None where sizes are part of the entry. An operand may be not row-major."""
+def work_of(plan: Plan, choice: Choice, patterns: Patterns) -> Work | None:
+    """What runs calls on arrays that lie so; None where sizes are part of the entry."""
+    _, source, strided = patterns
     flat: Any = choice.flat
     counts, count = ANY_COUNT, covered_elements(plan)
     if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
