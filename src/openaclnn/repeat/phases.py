@@ -280,8 +280,9 @@ class PhaseCache(CallCache):
         library = self._library(arrays, options) if nothing_chosen() else 0
         if library:
             call = CallArguments(library, arrays, places, options, self._options)
-            layout, words, kept = entry_of(call, plan, views, patterns, work)
-            self._enter(layout, words, (entry, library, kept), library)
+            known = entry_of(call, plan, views, patterns, work)
+            known.relies_on = entry, library, known.relies_on
+            self._enter(known, library)
         return entry
 
 
@@ -298,7 +299,8 @@ def locate(
     located = cache.call(*cache.ordered(arguments))
     if located is NotImplemented:
         return None
-    ((entry, library, _),), shape, words, numbers = located[-4:]
+    known, shape, words, numbers = located[-4:]
+    entry, library, _ = known.relies_on
     owners = located[:-4]
     if library == at.TORCH:
         owners = [

@@ -70,9 +70,9 @@ class CallArguments(NamedTuple):
 
 def entry_of(
     call: CallArguments, plan: Plan, views: Sequence[Tensor | None], patterns: Patterns, work: Work, without_objects: bool = False
-) -> tuple[struct.Struct, list[Any], Any]:  # fmt: skip
-    """A cache entry: where its words lie, the words, and what must live as long. The views are the arrays' and those of outputs that
-    are yet to be made. `without_objects`, callers that are not Python take the fast path, too.
+) -> at.Entry:  # fmt: skip
+    """The cache entry of a call. The views are the arrays' and those of outputs that are yet to be made. `without_objects`, callers that
+    are not Python take the fast path, too.
     """
     library, arrays, places, options, names = call
     each = patterns.each
@@ -91,21 +91,21 @@ def entry_of(
         view if array is None else None
         for array, view in zip(arrays[first:], views[first:], strict=True)
     ]
-    make = make_large = dtypes = None
+    allocators: tuple[Any, ...] = ()
     if any(view is not None for view in fresh):
         model = next(array for array in arrays if array is not None)
-        make, make_large, dtypes = _allocators(fresh, model, library)
+        allocators = _allocators(fresh, model, library)
+    make, make_large, dtypes = map(id, allocators) if allocators else (0, 0, 0)
     # In the order of `slots`, whose names say what each word is.
     entry: list[Any] = [
-        0, library, first if source < 0 else source, make is not None, id(make), id(make_large), results.LARGE, id(dtypes),
-        id(work.runner), work.kernel, work.grain, *work.counts, work.reciprocal, len(constants),
+        library, first if source < 0 else source, make, make_large, results.LARGE, dtypes, id(work.runner), work.kernel, work.grain, *work.counts, work.reciprocal, len(constants),
         len(plan.inputs) + 1 + len(plan.more), work.takes, axes, plan.class_axis, work.gathering, len(arrays) - first,
-        _fresh_axes(fresh, each[first:]), *words, *derivation, *constants,
+        *words, *derivation, *constants,
     ]  # fmt: skip
     with_shapes, array_dtypes = _add_arrays(entry, call, plan, first, each, views)
     entry += option_words(options, free)
     layout = _layout(len(constants), len(arrays), with_shapes, len(options))
-    return layout, entry, (make, make_large, dtypes, work.runner, flat, options, array_dtypes)
+    return at.Entry(layout, entry, (*allocators, work.runner, flat, options, array_dtypes))
 
 
 @functools.lru_cache(maxsize=256)
@@ -159,10 +159,11 @@ def _add_arrays(
             place = -1  # an output that is not written
         sides: tuple[Any, Any] | None = None
         if view is None:
-            entry += (0, 0, at.MISSING, -1, 0, 0, mask)
+            entry += (0, 0, at.MISSING, -1, 0, 0, mask, 0)
         elif array is None:  # yet to be made, where the others are
             on = device if library == at.TORCH else 0
-            entry += (on, len(view.shape), at.MISSING, place, view.dtype.itemsize, 0, mask)
+            itemsize = view.dtype.itemsize
+            entry += (on, len(view.shape), at.MISSING, place, itemsize, 0, mask, pattern)
             sides = (view.shape, ()) if pattern == at.SAME else None
         else:
             dtypes.append(array.dtype)
@@ -177,6 +178,7 @@ def _add_arrays(
                 view.dtype.itemsize,
                 alike,
                 mask,
+                0,
             )
             if pattern == at.SAME:  # as its library counts strides
                 strides = array.stride() if library == at.TORCH else array.strides
@@ -191,17 +193,6 @@ def _add_arrays(
 
 
 # What makes outputs.
-
-
-def _fresh_axes(fresh: Sequence[Tensor | None], patterns: Sequence[tuple[int, int]]) -> int:
-    """Which of the source's axes each output has that is made, in the bits of a slot; those that are None are not."""
-    bits = 0
-    for number, (view, (pattern, mask)) in enumerate(zip(fresh, patterns, strict=True)):
-        if view is not None:
-            axes = _ALL_AXES if pattern == at.DENSE else mask
-            how = (pattern == at.HALF) << at.HALF_BIT | (pattern == at.SAME) << at.FIXED_BIT
-            bits |= (axes | how | 1 << at.MADE_BIT) << at.RESULT_BITS * number
-    return bits
 
 
 def _allocators(fresh: Sequence[Tensor | None], model: Any, library: int) -> tuple[Any, Any, Any]:
@@ -231,8 +222,6 @@ def _empty_strided(make: Any, device: Any, shape: Any, strides: Any, dtype: Any)
 
 
 # How arrays lie.
-
-_ALL_AXES = (1 << at.MAX_AXES) - 1
 
 
 def places_of(plan: Plan, inputs: Iterable[str], outputs: Iterable[str]) -> list[int]:

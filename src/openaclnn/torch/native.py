@@ -79,10 +79,8 @@ class Native:
         # C++ may hold it to the very end.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
         self._ones: list[Any] = []
-        records = cache.published()
-        block[at.ENTRY_LIST] = records.address
         self._readers = Readers(self._slot(at.COUNT))
-        records.admit(self._readers)
+        cache.admit(self._readers)
         block[at.CORE] = native_fast_path(Arguments(*signature.words))
         self._write_functions()
         self._write_dtypes()

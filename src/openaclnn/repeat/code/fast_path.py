@@ -62,12 +62,13 @@ class FastPath(Outputs):
         code = self.code
         with code.loop(0, self.arrays) as index:
             self.look(index, self.view(index))
-        entry = self.held(self.search())
+        entry = self.search()
+        self.hold(entry)
         launch = self.launch()
         # What gathers elements takes their geometry first, then what the kernel takes.
         arguments = launch.arguments.at((entry.read(at.GATHERING) != 0).to("i64"))
         operands = self.write_arguments(entry, arguments)
-        fresh, library = entry.read(at.FRESH) != 0, entry.read(at.ENTRY_LIBRARY)
+        fresh, library = entry.read(at.MAKE) != 0, entry.read(at.ENTRY_LIBRARY)
         stream = code.frame("i64", 1)
         stream.write(0, 0)
         self.ask_stream(library, self.array_of(entry, self.inputs).read(at.FIRST), stream)
@@ -79,14 +80,10 @@ class FastPath(Outputs):
         self.take_outputs(entry)
         self.execute(entry, launch, operands, stream)
 
-    def held(self, entry: Array) -> Array:
-        """A copy of an entry but for its options, and what it relies on kept alive: Python code may run from here on, and change the table."""
-        keep, copy = entry.read(at.KEEP), self.code.frame("i64", at.FIRST_OPTION)
-        self.control.call(at.INCREF, None, keep)
-        self.keep.set(keep)
-        words = self.arrays * at.ARRAY_SLOTS + at.FIRST_ARRAY
-        self.code.move(entry.address(), copy.address(), words * 8)
-        return copy
+    def hold(self, entry: Array) -> None:
+        """Keep an entry, and so what it relies on: Python code may run from here on, and make the cache forget it."""
+        self.control.call(at.INCREF, None, entry.read(at.KEEP))
+        self.keep.set(entry.read(at.KEEP))
 
     def launch(self) -> Launch:
         return Launch(self.code, self.code.slots(self.control.read(at.POOL)))
@@ -259,7 +256,8 @@ class PhaseOne(FastPath):
         code = self.code
         with code.loop(0, self.arrays) as index:
             self.look(index, self.view(index))
-        entry = self.held(self.search())
+        entry = self.search()
+        self.hold(entry)
         library, source = entry.read(at.ENTRY_LIBRARY), self.view(entry.read(at.SHAPE_SOURCE))
         words = code.frame("i64", at.MAX_CONSTANTS + at.MAX_ARRAYS)
         self.write_arguments(entry, words)

@@ -74,8 +74,6 @@ class NativeCode(FastPath):
         with guarded(code) as self.guard:
             self.expect_nothing_chosen()
             self.turn = arrive(code, self.readers)
-            records = self.block.read(block_at.ENTRY_LIST)
-            self.list = code.slots(code.read_shared(code.slots(records), 0))
             with guarded(code) as self.guard:
                 self.serve()
                 depart(code, self.readers, self.turn, served=True)
@@ -116,17 +114,8 @@ class NativeCode(FastPath):
         self.give_lock()
         return chosen
 
-    # Entries.
-
-    def entries(self) -> Value:
-        return self.list.read(0)
-
-    def entry(self, index: Value) -> Array:
-        return self.code.slots(self.list.read(index + 1))
-
-    def held(self, entry: Array) -> Array:
-        """As it is: while this reader is counted, its list is kept."""
-        return entry
+    def hold(self, entry: Array) -> None:
+        """While this reader is counted, its list is kept."""
 
     def expect_no_graph(self) -> None:
         """Whoever records the operation that this kernel is of stands above it, and has recorded it."""
@@ -215,10 +204,9 @@ class NativeCode(FastPath):
         guard.expect(many <= block_at.MAX_RESULTS)
         with code.loop(0, many) as index:
             array, result = self.array_of(entry, self.inputs + index), self.results.at(index)
-            mask = entry.read(at.SHAPES) >> index * at.RESULT_BITS
-            guard.expect(mask.bit(at.MADE_BIT))
+            guard.expect(array.flag(at.MADE))
             dtype, view = dtypes.read(index + objects.TUPLE_ITEMS), self.view(self.inputs + index)
-            self.make_output(entry, array, mask, dtype, result, view)
+            self.make_output(entry, array, dtype, result, view)
             self.look_at_fresh(result.read(0), view, code.integer(at.TORCH))
             operands.write(array.read(at.PLACE), self.address(view))
 
@@ -226,10 +214,10 @@ class NativeCode(FastPath):
         view.write(at.DATA, NativeTensor(self.code, item, self.block).ask(block_at.GET_DATA))
 
     def make_output(
-        self, entry: Array, array: Array, mask: Value, dtype: Value, result: Array, view: Array
+        self, entry: Array, array: Array, dtype: Value, result: Array, view: Array
     ) -> None:
         """Large ones have memory that Python keeps: they are not made here."""
-        sizes, strides, axes, count = self.fresh_layout(entry, array, mask)
+        sizes, strides, axes, count = self.fresh_layout(entry, array)
         any_size = entry.read(at.MAKE) == entry.read(at.MAKE_LARGE)
         small = count * array.read(at.ITEM) < entry.read(at.LARGE_FROM)
         self.guard.expect(any_size | small)

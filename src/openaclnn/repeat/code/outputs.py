@@ -283,7 +283,7 @@ class Outputs(Geometry):
     def take_outputs(self, entry: Array) -> None:
         """Autograd is told what is written; where nothing was made, what was given for outputs is the result."""
         self.count_writes(entry.read(at.ENTRY_LIBRARY))
-        with self.code.when(entry.read(at.FRESH) == 0):
+        with self.code.when(entry.read(at.MAKE) == 0):
             self.control.call(at.INCREF, None, self.out.get())
             self.result.set(self.out.get())
 
@@ -291,8 +291,9 @@ class Outputs(Geometry):
 
     def expect_ordered(self, entry: Array) -> None:
         """Where results lie as inputs do, that these lie as row-major arrays do, whatever lies between their elements."""
-        code, axes_made = self.code, entry.read(at.SHAPES) & (1 << at.MADE_BIT) - 1
-        wanted = self.control.flag(at.ORDERED) & (axes_made != 0)
+        code, first = self.code, self.array_of(entry, self.inputs)
+        has_axes = (first.read(at.MADE) == at.DENSE) | (first.read(at.MASK) != 0)
+        wanted = self.control.flag(at.ORDERED) & has_axes
         with (
             code.when(wanted),
             code.loop(0, self.inputs) as index,
@@ -318,15 +319,12 @@ class Outputs(Geometry):
             self.result.set(self.new_tuple(many))
         with code.loop(0, many) as index:
             array = self.array_of(entry, self.inputs + index)
-            mask = entry.read(at.SHAPES) >> index * at.RESULT_BITS
-            is_made, item = (
-                mask.bit(at.MADE_BIT),
-                code.variable(self.arguments.read(self.inputs + index)),
-            )
+            is_made = array.flag(at.MADE)
+            item = code.variable(self.arguments.read(self.inputs + index))
             with code.either(is_made) as (fresh, left):
                 with fresh:
                     dtype = dtypes.read(index + objects.TUPLE_ITEMS)
-                    item.set(self.made(entry, array, mask, dtype))
+                    item.set(self.made(entry, array, dtype))
                     self.fail_without(item.get())
                 with left:
                     control.call(at.INCREF, None, item.get())
@@ -340,11 +338,11 @@ class Outputs(Geometry):
                 self.look_at_fresh(item.get(), view, library)
                 operands.write(array.read(at.PLACE), self.address(view))
 
-    def made(self, entry: Array, array: Array, mask: Value, dtype: Value) -> Value:
+    def made(self, entry: Array, array: Array, dtype: Value) -> Value:
         """A fresh output by `make(shape, dtype)` of NumPy or `make(shape, strides, dtype)` of PyTorch; the object, or 0 where Python raised."""
         code, fresh = self.code, self.code.variable(0)
         make, make_large = entry.read(at.MAKE), entry.read(at.MAKE_LARGE)
-        sizes, strides, axes, count = self.fresh_layout(entry, array, mask)
+        sizes, strides, axes, count = self.fresh_layout(entry, array)
         large = count * array.read(at.ITEM) >= entry.read(at.LARGE_FROM)
         # On the host small ones are made by a function of C.
         self.note_python(large | (make_large == make))
@@ -359,21 +357,25 @@ class Outputs(Geometry):
         self.drop(shape)
         return fresh.get()
 
-    def fresh_layout(
-        self, entry: Array, array: Array, mask: Value
-    ) -> tuple[Array, Array, Value, Value]:
+    def fresh_layout(self, entry: Array, array: Array) -> tuple[Array, Array, Value, Value]:
         """Sizes and row-major strides of a fresh output, how many axes and how many elements. It has some of the source's axes, one perhaps of half
         the length, or the shape that stands there."""
         code, source = self.code, self.view(entry.read(at.SHAPE_SOURCE))
         sizes, strides = (code.frame("i64", at.MAX_AXES) for _ in range(2))
         axes, count = code.variable(0), code.variable(1)
-        along = mask.bit(at.HALF_BIT).choose(entry.read(at.CLASS_AXIS), -1)
-        with code.either(mask.bit(at.FIXED_BIT)) as (fixed, follows):
+        pattern, mask = array.read(at.MADE), array.read(at.MASK)
+        along = (pattern == at.HALF).choose(entry.read(at.CLASS_AXIS), -1)
+        has_all = pattern == at.DENSE
+        with code.either(pattern == at.SAME) as (fixed, follows):
             with fixed:
                 axes.set(array.read(at.SECOND) & LOW_HALF)
                 with code.loop(0, axes.get()) as axis:
                     sizes.write(axis, array.at(at.SHAPE).read(axis))
-            with follows, code.loop(0, self.axes(source)) as axis, code.when(mask.bit(axis)):
+            with (
+                follows,
+                code.loop(0, self.axes(source)) as axis,
+                code.when(has_all | mask.bit(axis)),
+            ):
                 length, halved = self.length(source, axis), axis == along
                 self.guard.expect(~halved | ((length & 1) == 0))
                 sizes.write(axes.get(), halved.choose(length >> 1, length))

@@ -20,22 +20,17 @@ class Search(Reader):
         self.moved = code.variable(False)
         self.derived = code.frame("i64", at.MAX_CONSTANTS)
 
-    def entries(self) -> Value:
-        return self.control.read(at.ENTRIES)
-
-    def entry(self, index: Value) -> Array:
-        return self.code.slots(self.control.read(at.TABLE)).at(index * at.ENTRY_SLOTS)
-
     def array_of(self, entry: Array, index: Value) -> Array:
         """What an entry says of an array."""
         return entry.at(index * at.ARRAY_SLOTS + at.FIRST_ARRAY)
 
     def search(self) -> Array:
-        """The first entry whose guards all hold."""
+        """The first entry whose guards all hold. It does not change, and is there while whoever reads it is counted or holds it."""
         code, place = self.code, self.code.variable(0)
+        entries = code.slots(code.read_shared(code.slots(self.control.read(at.ENTRY_LIST)), 0))
         with code.first_of() as hit:
-            with code.loop(0, self.entries()) as index, guarded(code) as guard:
-                entry = self.entry(index)
+            with code.loop(0, entries.read(0)) as index, guarded(code) as guard:
+                entry = code.slots(entries.read(index + 1))
                 self.moved.set(False)
                 with code.when(entry.read(at.SHAPE_SOURCE) == self.arrays, likely=False):
                     self.broadcast(guard, self.view(self.arrays))
@@ -45,10 +40,10 @@ class Search(Reader):
                     self.compare_option(guard, entry, option)
                 with code.when(self.moved.get() & (entry.read(at.DERIVE) != 0)):
                     self.derive(guard, entry)
-                place.set(index)
+                place.set(entry.address())
                 hit()
             self.guard.fail()
-        return self.entry(place.get())
+        return code.slots(place.get())
 
     def compare(self, guard: Guard, entry: Array, expected: Array, view: Array) -> None:
         code, pattern, library = self.code, expected.read(at.PATTERN), view.read(at.LIBRARY)
