@@ -11,7 +11,6 @@ import weakref
 from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from struct import Struct
 from typing import Any
 
 import pytest
@@ -194,7 +193,9 @@ def test_a_list_lives_as_long_as_somebody_may_read_it() -> None:
 
     def enter() -> Any:
         held = Held()
-        published.replace([Entry(Struct("2q"), [0], held)])
+        entry = Entry()
+        entry.relies_on = held
+        published.replace([entry])
         return weakref.ref(held)
 
     first = enter()

@@ -23,7 +23,7 @@ from openaclnn.core.plan import ANY_COUNT, Plan
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
-from openaclnn.repeat.resized import resized
+from openaclnn.repeat.resized import over_tensors, resized
 from openaclnn.repeat.specialize import (
     CallArguments,
     Work,
@@ -107,19 +107,22 @@ class CallCache:
         library = self._library(arrays, options)
         if not library:
             return NotImplemented
-        patterns = None
-        if plan.of_one_size:
-            names = self._names[: self._inputs], self._outputs
-            plan, choice, patterns = resized(self._declared, plan, choice, *names, values)
+        one_size = plan.of_one_size
+        if one_size:
+            plan, choice = over_tensors(plan, choice)
         places = self._places(plan)
         operands = range(len(plan.operands))
         seen = [
             None if array is None and place not in operands else view
             for array, place, view in zip(arrays, places, views, strict=True)
         ]
-        call = CallArguments(library, arrays, places, options, self._options)
-        patterns = patterns or patterns_of(plan, places, seen)
+        patterns = patterns_of(plan, places, seen)
+        if one_size and patterns.source >= 0:
+            by_name = dict(zip(self._names, patterns.each, strict=True))
+            shape = views[patterns.source].shape
+            choice = resized(self._declared, plan, choice, values, by_name, shape)
         work = work_of(plan, choice, patterns) or Work(-1, ANY_COUNT, runner=choice.prepare())
+        call = CallArguments(library, arrays, places, options, self._options)
         entry = entry_of(call, plan, seen, patterns, work, self._without_objects)
         self._enter(entry, library)
         result = self._builtin(*passed, *options, None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import prod
 from operator import itemgetter
 from typing import Any
@@ -27,6 +27,7 @@ from openaclnn.engines.dispatch import Choice, Runner, chosen_engine
 from openaclnn.repeat.cache import CallCache, nothing_chosen
 from openaclnn.repeat.specialize import (
     CallArguments,
+    Patterns,
     Work,
     entry_of,
     patterns_of,
@@ -95,10 +96,10 @@ class OneSize(Specialization):
 
 
 class AnySize(Specialization):
-    """An entry that serves every size: all tensors are row-major. `patterns` say by parameter how each has its shape from the source's."""
+    """An entry that serves every size: all tensors are row-major. `patterns` say how those of these names have their shapes from the source's."""
 
     def __init__(
-        self, operator: Operator, one: OneSize, work: Work, arguments: Sequence[Any], patterns: Mapping[str, tuple[int, int]], source: str
+        self, operator: Operator, one: OneSize, work: Work, arguments: Sequence[Any], names: Sequence[str], patterns: Patterns
     ) -> None:  # fmt: skip
         super().__init__(operator, one.plan, one.device)
         self.work = work
@@ -112,15 +113,15 @@ class AnySize(Specialization):
             for parameter, value in zip(operator.parameters, arguments, strict=True)
             if type(value) is Tensor
         }
-        self._source = [*shapes].index(source)
-        self._axes = len(shapes[source]) if one.plan.classes else 0
+        self._source, self._axes = [*shapes].index(names[patterns.source]), patterns.axes
+        by_name = dict(zip(names, patterns.each, strict=True))
         # Of each tensor: how its shape follows from the source's, by which axes, and the shape that it must have where it does not.
         self._shapes = [
-            (patterns[name][0], [axis for axis in range(at.MAX_AXES) if patterns[name][1] >> axis & 1], shape)
+            (by_name[name][0], [axis for axis in range(at.MAX_AXES) if by_name[name][1] >> axis & 1], shape)
             for name, shape in shapes.items()
         ]  # fmt: skip
         self._all_dense = all(pattern == at.DENSE for pattern, _, _ in self._shapes)
-        self._single = {name for name, (pattern, _) in patterns.items() if pattern == at.ONE}
+        self._single = {name for name, (pattern, _) in by_name.items() if pattern == at.ONE}
 
     def served(self, shapes: Sequence[tuple[int, ...]]) -> Launch | None:
         """What runs a call on tensors of such shapes; None where the guard on shapes fails."""
@@ -265,6 +266,8 @@ class PhaseCache(CallCache):
         """The entry for every size, where shapes and strides need not be part of the key; machine code finds it for arrays like these, if
         it can."""
         plan, count, ordered = one.plan, len(self._arrays), self.ordered(passed)
+        if plan.of_one_size:
+            return None
         arrays, options, views = ordered[:count], ordered[count:], self.ordered(arguments)[:count]
         places = self._places(plan)
         patterns = patterns_of(plan, places, views)
@@ -275,8 +278,7 @@ class PhaseCache(CallCache):
         work = work_of(plan, choice, patterns)
         if work is None:
             return None
-        by_name = dict(zip(self._names, patterns.each, strict=True))
-        entry = AnySize(self._declared, one, work, arguments, by_name, self._names[patterns.source])
+        entry = AnySize(self._declared, one, work, arguments, self._names, patterns)
         library = self._library(arrays, options) if nothing_chosen() else 0
         if library:
             call = CallArguments(library, arrays, places, options, self._options)

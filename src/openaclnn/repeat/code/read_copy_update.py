@@ -61,9 +61,9 @@ class _List:
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = entries
-        addresses = [entry.words.buffer_info()[0] for entry in entries]
-        self._words = array("q", [len(addresses), *addresses])
+        self._words = array("q", [len(entries), *[entry.address for entry in entries]])
         self.address = self._words.buffer_info()[0]
+        self.settled = False  # as soon as whoever made it has done so
         self.left: set[tuple[int, int]] = set()
 
 
@@ -89,21 +89,24 @@ class Published:
         self._readers.append(readers)
 
     def replace(self, entries: Sequence[Entry]) -> None:
-        """A finaliser may do the same in the middle of this, or a signal's handler raise: so a list is held before readers can find it."""
+        """A finaliser may do the same in the middle of this, or a signal's handler raise: so a list is held from before readers can find it until
+        the newest is in force."""
         fresh = _List(entries)
         self._lists.append(fresh)
-        if self._readers:
-            publish(self.address, fresh.address)
-        else:
-            self._place[0] = fresh.address
+        while self._place[0] != self._lists[-1].address:
+            if self._readers:
+                publish(self.address, self._lists[-1].address)
+            else:
+                self._place[0] = self._lists[-1].address
+        fresh.settled = True
         self._let_go()
 
     def _let_go(self) -> None:
         """Drop the lists that nobody can be reading any more."""
-        now = self._place[0]
-        places = range(len(self._readers))
-        empty = {(place, turn) for place in places for turn in self._readers[place].left()}
-        for old in [each for each in self._lists if each.address != now]:
-            old.left |= empty
-            if len(old.left) == 2 * len(places):
-                self._lists.remove(old)
+        now, readers = self._place[0], self._readers
+        empty = [(place, turn) for place, own in enumerate(readers) for turn in own.left()]
+        for old in self._lists[:-1]:
+            if old.settled and old.address != now:
+                old.left.update(empty)
+                if len(old.left) == 2 * len(readers):
+                    self._lists.remove(old)

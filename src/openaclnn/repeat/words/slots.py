@@ -5,7 +5,7 @@ One int64 a slot; Python fills them, `code/` reads them.
 from __future__ import annotations
 
 from array import array
-from struct import Struct
+from collections.abc import Sequence
 from typing import Any
 
 MAX_ARRAYS, MAX_OPTIONS, MAX_AXES, MAX_CONSTANTS = 12, 8, 8, 16
@@ -75,8 +75,19 @@ FIXED, ANOTHER, ANOTHER_BUT_ZERO = range(3)
 ENTRY_SLOTS = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS
 
 
-class Entry:
-    """A cache entry, whose words never change, and what they rely on. Machine code holds it by its first word."""
+_BLANK = bytes(8 * ENTRY_SLOTS)
 
-    def __init__(self, layout: Struct, words: list[int], relies_on: Any) -> None:
-        self.words, self.relies_on = array("q", layout.pack(id(self), *words)), relies_on
+
+class Entry:
+    """A cache entry: words, which do not change once it is known, and what they rely on. Machine code holds it by its first word."""
+
+    __slots__ = ("address", "relies_on", "words")
+
+    def __init__(self) -> None:
+        self.words = words = array("q", _BLANK)
+        self.address = words.buffer_info()[0]
+        words[KEEP] = id(self)
+        self.relies_on: Any = None
+
+    def write(self, where: int, words: Sequence[int]) -> None:
+        self.words[where : where + len(words)] = array("q", words)
