@@ -60,11 +60,11 @@ def _plan(
     device = check_devices(call)
     plan = operator.plan(call)
     choice = None if plan.empty else choose_engine(plan, device)
-    one = OneSize(operator, plan, device, choice)
+    exact = OneSize(operator, plan, device, choice)
     if known_by is not None:
         signature, passed = known_by
-        remember(signature, operator, passed, arguments, one, choice)
-    return one, one.launch, tuple(call.values.values())
+        remember(signature, operator, passed, arguments, exact, choice)
+    return exact, exact.launch, tuple(call.values.values())
 
 
 def _bound(

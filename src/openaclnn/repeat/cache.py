@@ -175,7 +175,7 @@ class CallCache:
         ):  # fmt: skip
             control[where] = address_of_function(function)
         for where, held in (
-            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FLOAT, float), (at.TUPLE, tuple),
+            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FLOAT, float), (at.INT, int), (at.TUPLE, tuple),
             (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable),
         ):  # fmt: skip
             control[where] = id(held)

@@ -99,9 +99,9 @@ class AnySize(Specialization):
     """An entry that serves every size: all tensors are row-major. `patterns` say how those of these names have their shapes from the source's."""
 
     def __init__(
-        self, operator: Operator, one: OneSize, work: Work, arguments: Sequence[Any], names: Sequence[str], patterns: Patterns
+        self, operator: Operator, exact: OneSize, work: Work, arguments: Sequence[Any], names: Sequence[str], patterns: Patterns
     ) -> None:  # fmt: skip
-        super().__init__(operator, one.plan, one.device)
+        super().__init__(operator, exact.plan, exact.device)
         self.work = work
         if work.flat is not None:
             from openaclnn.engines.cpu.launching import pool
@@ -217,18 +217,20 @@ def look_up(signature: Signature) -> tuple[Specialization, Launch] | None:
             launch = entry.served(shapes)
             if launch is not None:
                 return entry, launch
-    one = _one_size.get((key, *_layouts(tensors)))
-    return None if one is None else (one, one.launch)
+    exact = _one_size.get((key, *_layouts(tensors)))
+    return None if exact is None else (exact, exact.launch)
 
 
 def remember(
-    signature: Signature, operator: Operator, passed: Sequence[Any], arguments: Sequence[Any], one: OneSize, choice: Choice | None
+    signature: Signature, operator: Operator, passed: Sequence[Any], arguments: Sequence[Any], exact: OneSize, choice: Choice | None
 ) -> None:  # fmt: skip
     """Let the next call like this one be found, of any size where that can be."""
     key, tensors = signature
-    entry = None if choice is None else _phase_cache(operator).enter(passed, arguments, one, choice)
+    entry = (
+        None if choice is None else _phase_cache(operator).enter(passed, arguments, exact, choice)
+    )
     if entry is None:
-        _one_size[key, *_layouts(tensors)] = one
+        _one_size[key, *_layouts(tensors)] = exact
     else:
         _any_size[key] = (entry, *_any_size.get(key, ())[: _MAX_ENTRIES - 1])
 
@@ -261,11 +263,11 @@ class PhaseCache(CallCache):
 
     @undivided
     def enter(
-        self, passed: Sequence[Any], arguments: Sequence[Any], one: OneSize, choice: Choice
+        self, passed: Sequence[Any], arguments: Sequence[Any], exact: OneSize, choice: Choice
     ) -> AnySize | None:
         """The entry for every size, where shapes and strides need not be part of the key; machine code finds it for arrays like these, if
         it can."""
-        plan, count, ordered = one.plan, len(self._arrays), self.ordered(passed)
+        plan, count, ordered = exact.plan, len(self._arrays), self.ordered(passed)
         if plan.of_one_size:
             return None
         arrays, options, views = ordered[:count], ordered[count:], self.ordered(arguments)[:count]
@@ -278,7 +280,7 @@ class PhaseCache(CallCache):
         work = work_of(plan, choice, patterns)
         if work is None:
             return None
-        entry = AnySize(self._declared, one, work, arguments, self._names, patterns)
+        entry = AnySize(self._declared, exact, work, arguments, self._names, patterns)
         library = self._library(arrays, options) if nothing_chosen() else 0
         if library:
             call = CallArguments(library, arrays, places, options, self._options)

@@ -258,7 +258,7 @@ def _elementwise_patterns(
             patterns.append((at.ONE, 0))
         else:
             alike = zip(view.shape, shape[len(shape) - len(view.shape) :], strict=True)
-            mask = sum([1 << k for k, (one, all) in enumerate(alike) if one == all])
+            mask = sum([1 << axis for axis, (size, whole) in enumerate(alike) if size == whole])
             patterns.append((at.LAID, mask))
             strided = True
     return patterns, strided
@@ -453,9 +453,9 @@ def option_words(options: Sequence[Any], numbers: Sequence[FreeNumber]) -> list[
     for option, number in zip(options, numbers, strict=True):
         kind = type(option)
         if kind is float:
-            words += (id(option), id(float), _bits_of(option), *number)
+            words += (id(float), _bits_of(option), *number)
         elif kind is int and is_int64(option):
-            words += (id(option), id(int), option, number.way, 0, 0)
+            words += (id(int), option, number.way, 0, 0)
         else:
-            words += (id(option), 0, 0, 0, 0, 0)
+            words += (0, id(option), at.FIXED, 0, 0)
     return words

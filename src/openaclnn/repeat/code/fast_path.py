@@ -58,13 +58,8 @@ class FastPath(Outputs):
         self.guard.expect(self.below.get() | (product == self.control.read(at.NONE)))
 
     def serve(self) -> None:
-        """Read the arrays, find the entry, run its kernel."""
-        code = self.code
-        with code.loop(0, self.arrays) as index:
-            self.look(index, self.view(index))
-        entry = self.search()
-        self.hold(entry)
-        launch = self.launch()
+        """Find the entry, run its kernel."""
+        code, entry, launch = self.code, self.recognise(), self.launch()
         # What gathers elements takes their geometry first, then what the kernel takes.
         arguments = launch.arguments.at((entry.read(at.GATHERING) != 0).to("i64"))
         operands = self.write_arguments(entry, arguments)
@@ -79,6 +74,15 @@ class FastPath(Outputs):
             self.make_outputs(entry, operands)
         self.take_outputs(entry)
         self.execute(entry, launch, operands, stream)
+
+    def recognise(self) -> Array:
+        """Read the arguments, and find their entry."""
+        with self.code.loop(0, self.arrays) as index:
+            self.look(index, self.view(index))
+        self.read_options()
+        entry = self.search()
+        self.hold(entry)
+        return entry
 
     def hold(self, entry: Array) -> None:
         """Keep an entry, and so what it relies on: Python code may run from here on, and make the cache forget it."""
@@ -185,7 +189,7 @@ class FastPath(Outputs):
         code, count = self.code, entry.read(at.DERIVED)
         numbers, source = code.frame("i64", at.MAX_DERIVED), self.view(entry.read(at.SHAPE_SOURCE))
         with code.loop(0, count) as index:
-            numbers.write(index, self.word(entry.at(at.SOURCE).read(index)))
+            numbers.write(index, self.derived_from(entry, index))
         return code.call(
             words, "i64", entry.read(at.WORDS_BLOCK), operands, entry.read(at.ADDRESSES), source.read(at.SHAPE_AT),
             self.axes(source), numbers, count, stream.read(0),
@@ -225,7 +229,7 @@ class FastPath(Outputs):
 
     def number_object(self, option: Value) -> Value:
         """An option that a runner takes, owned."""
-        item = self.number(option)
+        item = self.option(option)
         self.control.call(at.INCREF, None, item)
         return item
 
@@ -253,11 +257,7 @@ class PhaseOne(FastPath):
         self.guard.expect(number == self.arrays + self.options)
 
     def serve(self) -> None:
-        code = self.code
-        with code.loop(0, self.arrays) as index:
-            self.look(index, self.view(index))
-        entry = self.search()
-        self.hold(entry)
+        code, entry = self.code, self.recognise()
         library, source = entry.read(at.ENTRY_LIBRARY), self.view(entry.read(at.SHAPE_SOURCE))
         words = code.frame("i64", at.MAX_CONSTANTS + at.MAX_ARRAYS)
         self.write_arguments(entry, words)

@@ -18,7 +18,7 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.modes import is_standard, read_mode
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.code.arguments import Guard, guarded
+from openaclnn.repeat.code.arguments import guarded
 from openaclnn.repeat.code.fast_path import FastPath
 from openaclnn.repeat.code.read_copy_update import arrive, depart
 from openaclnn.repeat.words import native as block_at
@@ -156,33 +156,18 @@ class NativeCode(FastPath):
 
     # Numbers.
 
-    def compare_option(self, guard: Guard, entry: Array, index: Value) -> None:
-        code = self.code
-        expected = entry.at(index * at.OPTION_SLOTS + at.FIRST_OPTION)
-        word, kind = self.number(index), self.option_type(index)
-        guard.expect(expected.read(at.TYPE) == kind)
-        with code.either(kind == 0) as (an_object, number):
-            with an_object:
-                guard.expect(word == expected.read(at.OBJECT))
-            with number, code.when(word != expected.read(at.BITS)):
-                is_float = kind == self.control.read(at.FLOAT)
-                with code.either(is_float) as (floating, integer):
-                    with floating:
-                        self.compare_number(guard, expected, word.bits_as("f64"))
-                    with integer:
-                        guard.expect(expected.flag(at.FREE))
-
-    def option_type(self, index: Value) -> Value:
-        return self.block.at(block_at.OPTION_TYPES).read(index)
+    def read_options(self) -> None:
+        with self.code.loop(0, self.options) as index:
+            kind = self.block.at(block_at.OPTION_TYPES).read(index)
+            self.option_types.write(index, kind)
+            self.option_words.write(index, self.option(index))
 
     words_slot = at.WORDS
 
-    def word(self, option: Value) -> Value:
-        return self.number(option)
-
     def number_object(self, option: Value) -> Value:
-        code, block, word, item = self.code, self.block, self.word(option), self.code.variable(0)
-        is_float = self.option_type(option) == self.control.read(at.FLOAT)
+        code, block, item = self.code, self.block, self.code.variable(0)
+        word = self.option_words.read(option)
+        is_float = self.option_types.read(option) == self.control.read(at.FLOAT)
         with code.either(is_float) as (floating, integer):
             with floating:
                 item.set(block.call(block_at.FROM_DOUBLE, "i64", word.bits_as("f64")))

@@ -6,7 +6,8 @@ class axis stands for itself, behind the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine import objects
@@ -99,10 +100,10 @@ class Geometry(Search):
                 steps = self.steps(geometry, place)
                 fits = steps.read(merged.get()) == steps.read(axis) * sizes.read(axis)
                 follows.set(follows.get() & fits)
-            with code.either(follows.get()) as (one, two):
-                with one:
+            with code.either(follows.get()) as (joined, apart):
+                with joined:
                     sizes.write(merged.get(), sizes.read(merged.get()) * sizes.read(axis))
-                with two:
+                with apart:
                     merged.set(merged.get() + 1)
                     sizes.write(merged.get(), sizes.read(axis))
             with code.loop(0, operands) as place:
@@ -212,8 +213,8 @@ class Outputs(Geometry):
                 wide.write(self.arrays + index, arguments.read(self.inputs + 1 + index))
             with code.when(self.out.get() != self.absent):
                 kind = out.read(objects.OBJECT_TYPE)
-                one, other = (kind == control.read(slot) for slot in (at.TUPLE, at.RESULT_TYPE))
-                self.guard.expect(one | other)
+                known = (kind == control.read(at.TUPLE)) | (kind == control.read(at.RESULT_TYPE))
+                self.guard.expect(known)
                 self.guard.expect(out.read(objects.TUPLE_LENGTH) == self.outputs)
                 with code.loop(0, self.outputs) as index:
                     wide.write(self.inputs + index, out.read(index + objects.TUPLE_ITEMS))
@@ -221,28 +222,26 @@ class Outputs(Geometry):
 
     # Outputs that the caller gave.
 
-    def each_given(self, visit: Callable[[Value], None]) -> None:
-        """Write code that visits each of the outputs that the caller gave."""
+    @contextmanager
+    def each_given(self) -> Iterator[Value]:
+        """Code for each of the outputs that the caller gave."""
         with (
             self.code.loop(self.inputs, self.arrays) as index,
             self.code.when(self.is_given(index)),
         ):
-            visit(index)
+            yield index
 
     def expect_free(self, entry: Array) -> None:
         """That given outputs are writable, and share no memory with what is read or with each other; the first may be
         exactly the elements of an input.
         """
-
-        def visit(index: Value) -> None:
+        with self.each_given() as index:
             array, view = self.array_of(entry, index), self.view(index)
             self.guard.expect(view.flag(at.WRITABLE))
             with self.code.when(array.read(at.PATTERN) == at.LAID):
                 self.expect_scattered(array, view)
             with self.code.when(array.read(at.PLACE) >= 0):
                 self.expect_apart(entry, index)
-
-        self.each_given(visit)
 
     def expect_apart(self, entry: Array, index: Value) -> None:
         """That an output shares no memory with an operand before it."""
@@ -258,27 +257,19 @@ class Outputs(Geometry):
 
     def expect_untracked(self, library: Value) -> None:
         """What autograd would not let be written is left to the slow path."""
-
-        def visit(index: Value) -> None:
+        with self.code.when((library == at.TORCH) & ~self.below.get()), self.each_given() as index:
             item, name = self.arguments.read(index), self.control.read(at.REQUIRES_GRAD)
             tracked = self.answer(self.control.call(at.GET_ATTRIBUTE, "i64", item, name))
             self.drop(tracked)
             self.guard.expect(tracked == self.control.read(at.FALSE))
 
-        with self.code.when((library == at.TORCH) & ~self.below.get()):
-            self.each_given(visit)
-
     def count_writes(self, library: Value) -> None:
         """Autograd is told which tensors are written."""
-
-        def visit(index: Value) -> None:
+        with self.code.when((library == at.TORCH) & ~self.below.get()), self.each_given() as index:
             self.note_python(True)
             told = self.call_object(self.control.read(at.COUNT_WRITE), self.arguments.read(index))
             self.fail_without(told)
             self.drop(told)
-
-        with self.code.when((library == at.TORCH) & ~self.below.get()):
-            self.each_given(visit)
 
     def take_outputs(self, entry: Array) -> None:
         """Autograd is told what is written; where nothing was made, what was given for outputs is the result."""
@@ -324,7 +315,7 @@ class Outputs(Geometry):
             with code.either(is_made) as (fresh, left):
                 with fresh:
                     dtype = dtypes.read(index + objects.TUPLE_ITEMS)
-                    item.set(self.made(entry, array, dtype))
+                    item.set(self.allocated(entry, array, dtype))
                     self.fail_without(item.get())
                 with left:
                     control.call(at.INCREF, None, item.get())
@@ -338,7 +329,7 @@ class Outputs(Geometry):
                 self.look_at_fresh(item.get(), view, library)
                 operands.write(array.read(at.PLACE), self.address(view))
 
-    def made(self, entry: Array, array: Array, dtype: Value) -> Value:
+    def allocated(self, entry: Array, array: Array, dtype: Value) -> Value:
         """A fresh output by `make(shape, dtype)` of NumPy or `make(shape, strides, dtype)` of PyTorch; the object, or 0 where Python raised."""
         code, fresh = self.code, self.code.variable(0)
         make, make_large = entry.read(at.MAKE), entry.read(at.MAKE_LARGE)

@@ -104,7 +104,7 @@ class Published:
     def _let_go(self) -> None:
         """Drop the lists that nobody can be reading any more."""
         now, readers = self._place[0], self._readers
-        empty = [(place, turn) for place, own in enumerate(readers) for turn in own.left()]
+        empty = [(place, turn) for place, each in enumerate(readers) for turn in each.left()]
         for old in self._lists[:-1]:
             if old.settled and old.address != now:
                 old.left.update(empty)

@@ -15,11 +15,11 @@ MAX_ENTRIES = 32  # a training loop has a handful; the oldest makes room
 # The control block: functions, objects and tables by address, then numbers.
 (
     FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE, GET_ATTRIBUTE,
-    AS_INT64, LENGTH, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
+    AS_INT64, LENGTH, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT, INT,
     PRODUCT, ENGINE, POOL, ENTRY_LIST, ARRAYS, OPTIONS, ERROR,
     HAS_MODE, IS_NEGATED, STORAGE, STORAGE_OFFSET, IS_TRACING, MODES, REQUIRES_GRAD, COUNT_WRITE,
     OUTPUTS, TUPLE, RESULT_TYPE, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, PIN, CONTROL_SLOTS,
-) = range(44)  # fmt: skip
+) = range(45)  # fmt: skip
 # ENTRY_LIST: where the address of the list of entries is (`code/read_copy_update.py`).
 # From HAS_MODE to COUNT_WRITE: the objects of `readers.TorchFunctions`.
 # COLLECTS: whether the interpreter collects garbage, whose finalisers are Python code, when an object is made.
@@ -62,14 +62,13 @@ FIRST, SECOND, PATTERN, PLACE, ITEM, COINCIDES, MASK, MADE, SHAPE = range(9)
 STRIDES = SHAPE + MAX_AXES
 ARRAY_SLOTS = STRIDES + MAX_AXES
 MISSING, SAME, DENSE, ONE, SOME, LAID, HALF = range(7)
-"""Patterns: not given; the very shape and strides; row-major and of the lead's shape; one element; row-major over some of
-the lead's axes (MASK); not row-major, with the lead's length along some of its own axes (MASK) and one along the others, or,
-where there is a class axis, over some of the lead's axes (MASK); row-major, with half the lead's length along CLASS_AXIS."""
+"""Patterns: not given; the very shape and strides; row-major and of the source's shape; one element; row-major over some of
+the source's axes (MASK); not row-major, with the source's length along some of its axes (MASK) and one along the others, or,
+where there is a class axis, over some of the source's axes (MASK); row-major, with half the source's length along CLASS_AXIS."""
 FIRST_OPTION = FIRST_ARRAY + MAX_ARRAYS * ARRAY_SLOTS
 
-# Of each option: the object that was given, its type where another object may say the same, its bits, and whether it may
-# be another number, within which bounds.
-OBJECT, TYPE, BITS, FREE, LEAST, MOST, OPTION_SLOTS = range(7)
+# Of each option: the type of a number and its bits, or 0 and the object; and whether it may be another number, within which bounds.
+TYPE, BITS, FREE, LEAST, MOST, OPTION_SLOTS = range(6)
 FIXED, ANOTHER, ANOTHER_BUT_ZERO = range(3)
 """FREE: not; any number within the bounds; the same, but a zero stays one and others stay others."""
 ENTRY_SLOTS = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS
