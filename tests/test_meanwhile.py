@@ -6,8 +6,11 @@ import contextlib
 import functools
 import gc
 import sys
+import threading
+import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,7 @@ from attack.scarce import Scarce
 from conftest import OPERATORS, families, plain
 from openaclnn import AclnnError, acl, aclnn
 from openaclnn.calls import plain as plain_calls
+from openaclnn.calls.plain import make_plain_function
 from openaclnn.core import results
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
@@ -331,6 +335,29 @@ def test_entries_that_are_read_are_held(function: Callable[..., None], line: int
         (read,) = [known for known in lists if known.address == road._published._place[0]]
         assert all(entry.words[at.KEEP] == id(entry) for entry in read.entries)
     road.forget()
+
+
+def test_threads_that_call_at_once_open_one_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machine code and the cache have the same block: with two, one of them would be freed while machine code reads it."""
+    function, x = make_plain_function(ELU), np.linspace(-2, 2, 9, dtype=np.float32)
+    expected, opened, all_here = openaclnn.elu_backward(x, x), [], threading.Barrier(4)
+    opens = CallCache._open
+
+    def slowly(cache: CallCache) -> None:
+        opened.append(cache)
+        time.sleep(0.05)
+        opens(cache)
+
+    monkeypatch.setattr(CallCache, "_open", slowly)
+
+    def call(_: int) -> Any:
+        all_here.wait(10)
+        return function(x, x)
+
+    with ThreadPoolExecutor(4) as pool:
+        for result in pool.map(call, range(4)):
+            np.testing.assert_array_equal(result, expected)
+    assert opened == [function.cache]  # type: ignore[attr-defined]
 
 
 class Unlucky(Exception):  # noqa: N818

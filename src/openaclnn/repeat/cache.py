@@ -151,13 +151,13 @@ class CallCache:
 
     def _enter(self, entry: at.Entry, library: int) -> None:
         """Let the fast path find an entry."""
-        if self._control is None:
-            self._open()
-        if library == at.TORCH and not self._control[at.TENSOR]:
-            self._admit_torch()
-        if self._builtin is _no_fast_path:
-            self.call = self._builtin = self._callable()
-        with self._lock:
+        with self._lock:  # threads that open it at once would leave two blocks, of which machine code has one and this the other
+            if self._control is None:
+                self._open()
+            if library == at.TORCH and not self._control[at.TENSOR]:
+                self._admit_torch()
+            if self._builtin is _no_fast_path:
+                self.call = self._builtin = self._callable()
             self._published.replace([*self.entries, entry][-at.MAX_ENTRIES :])
 
     def _open(self) -> None:
