@@ -7,10 +7,8 @@ import functools
 import gc
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -24,10 +22,10 @@ from attack.scarce import Scarce
 from conftest import OPERATORS, families, plain
 from openaclnn import AclnnError, acl, aclnn
 from openaclnn.calls import plain as plain_calls
-from openaclnn.calls.plain import make_plain_function
-from openaclnn.core import results
+from openaclnn.core import products, results
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
+from openaclnn.repeat import cache, phases
 from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.code.read_copy_update import Published
 from openaclnn.repeat.words import slots as at
@@ -337,27 +335,46 @@ def test_entries_that_are_read_are_held(function: Callable[..., None], line: int
     road.forget()
 
 
-def test_threads_that_call_at_once_open_one_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machine code and the cache have the same block: with two, one of them would be freed while machine code reads it."""
-    function, x = make_plain_function(ELU), np.linspace(-2, 2, 9, dtype=np.float32)
-    expected, opened, all_here = openaclnn.elu_backward(x, x), [], threading.Barrier(4)
-    opens = CallCache._open
+def two_phases(x: Any) -> Any:
+    out = np.zeros_like(x)
+    status, size, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(x, 1.0, 1.0, 1.0, False, x, out)
+    assert status == aclnn.aclnnEluBackward(None, size, executor, None) == 0
+    assert acl.aclrtSynchronizeStream(None) == 0
+    return out
 
-    def slowly(cache: CallCache) -> None:
-        opened.append(cache)
-        time.sleep(0.05)
-        opens(cache)
 
-    monkeypatch.setattr(CallCache, "_open", slowly)
+@pytest.mark.parametrize("in_two_phases", [False, True])
+def test_first_calls_at_the_same_time_open_one_block(
+    in_two_phases: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machine code keeps the addresses of an operator's control block and of its list of entries, whichever thread opened them."""
+    monkeypatch.setattr(products, "listeners", [])
+    road = phases.PhaseCache(ELU) if in_two_phases else CallCache(ELU)
+    monkeypatch.setitem(plain(ELU).__globals__, "_cache", road)
+    monkeypatch.setattr(phases, "_phase_cache", lambda operator: road)
+    for known in ("_any_size", "_one_size"):
+        monkeypatch.setattr(phases, known, {})
+    x, readable, outputs = np.ones(9, np.float32), cache.numpy_is_readable, []
 
-    def call(_: int) -> Any:
-        all_here.wait(10)
-        return function(x, x)
+    def call() -> None:
+        outputs.append(two_phases(x) if in_two_phases else openaclnn.elu_backward(x, x))
 
-    with ThreadPoolExecutor(4) as pool:
-        for result in pool.map(call, range(4)):
-            np.testing.assert_array_equal(result, expected)
-    assert opened == [function.cache]  # type: ignore[attr-defined]
+    def meanwhile() -> bool:
+        """In the middle of opening: all that another thread's calls do."""
+        monkeypatch.setattr(cache, "numpy_is_readable", readable)
+        other = threading.Thread(target=lambda: [call() for _ in range(3)])
+        other.start()
+        other.join(60)
+        assert not other.is_alive()
+        return readable()
+
+    monkeypatch.setattr(cache, "numpy_is_readable", meanwhile)
+    call()
+    call()
+    assert len(outputs) == 5
+    assert all((output == 1).all() for output in outputs)
+    assert int(road._builtin.__self__) == road._control.ctypes.data  # type: ignore[attr-defined]
+    assert road._control[at.ENTRY_LIST] == road._published.address
 
 
 class Unlucky(Exception):  # noqa: N818

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from openaclnn.bench.adoption import adoption_cases
 from openaclnn.bench.calls import call_cases
 from openaclnn.bench.contenders import engine_states
-from openaclnn.bench.linear import linear_cases
 from openaclnn.bench.machine import (
     describe_machine,
     describe_threads,
@@ -26,7 +24,13 @@ from openaclnn.bench.processes import first_calls, peak_memory
 from openaclnn.bench.regimes import REGIMES, Regime
 from openaclnn.bench.speed import elementwise_cases, speed_cases, stands_alone
 from openaclnn.bench.timing import COPY, Bench, Case, Clock, CudaClock, Progress, Row, Steady
-from openaclnn.bench.training import MODULE, module_cases, override_cases, step_cases
+from openaclnn.bench.training import (
+    MODULE,
+    adoption_cases,
+    module_cases,
+    override_cases,
+    step_cases,
+)
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 
 SECONDS = {
@@ -111,7 +115,7 @@ def _cases(section: str, settings: Settings) -> Iterator[Case]:
     elif section == "calls":
         yield from call_cases(dtypes or ((FLOAT,) if quick else FLOATS))
     elif section == "training":
-        yield from (*step_cases(settings.device, dtypes), *linear_cases(settings.device, dtypes), *module_cases(dtypes))  # fmt: skip
+        yield from (*step_cases(settings.device, dtypes), *module_cases(dtypes))
     elif section == "modules":
         yield from adoption_cases(dtypes)
     elif section == "overrides":

@@ -55,7 +55,7 @@ def _plan(
     if error is not None:
         raise error
     for output in operator.outputs:
-        if call.given(output.name):
+        if call.has_tensor(output.name):
             check_output_layout(operator.name, output.name, call.tensor(output.name))
     device = check_devices(call)
     plan = operator.plan(call)

@@ -71,10 +71,10 @@ def _counts(context: Any, parameter: Any, text: str | None) -> tuple[int, ...]:
     return numbers
 
 
-def _seconds(context: Any, parameter: Any, given: float | None) -> float | None:
-    if given is not None and math.isnan(given):
-        raise click.BadParameter(f"expected a number of seconds, got {given}")
-    return given
+def _seconds(context: Any, parameter: Any, seconds: float | None) -> float | None:
+    if seconds is not None and math.isnan(seconds):
+        raise click.BadParameter(f"expected a number of seconds, got {seconds}")
+    return seconds
 
 
 @click.command(cls=_Remembers, short_help="Time the operators beside PyTorch and a copy.")

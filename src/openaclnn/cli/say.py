@@ -281,12 +281,12 @@ def keep_apart(inputs: Iterable[Path], outputs: Iterable[Path]) -> None:
     """Refuse, before anything is run, an output that is an input or another output, by whatever name."""
     taken = [(_identity(path), path, "is read and would be written over") for path in inputs]
     for output in outputs:
-        own = _identity(output)
-        for other, path, fate in taken if own is not None else ():
-            if own == other:
+        identity = _identity(output)
+        for other, path, fate in taken if identity is not None else ():
+            if identity == other:
                 same = f"{output} and {path} are one file, which"
                 raise click.UsageError(f"{output if output == path else same} {fate}")
-        taken.append((own, output, "would be written twice"))
+        taken.append((identity, output, "would be written twice"))
 
 
 def _identity(path: Path) -> Any:

@@ -11,6 +11,7 @@ import ctypes
 import operator
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -151,16 +152,18 @@ class CallCache:
 
     def _enter(self, entry: at.Entry, library: int) -> None:
         """Let the fast path find an entry."""
-        with self._lock:  # threads that open it at once would leave two blocks, of which machine code has one and this the other
-            if self._control is None:
-                self._open()
-            if library == at.TORCH and not self._control[at.TENSOR]:
-                self._admit_torch()
-            if self._builtin is _no_fast_path:
-                self.call = self._builtin = self._callable()
+        if self._control is None:
+            self._open()
+        if library == at.TORCH and not self._control[at.TENSOR]:
+            self._admit_torch()
+        if self._builtin is _no_fast_path:
+            self.call = self._builtin = self._callable()
+        with self._lock:
             self._published.replace([*self.entries, entry][-at.MAX_ENTRIES :])
 
     def _open(self) -> None:
+        """Have a control block and a list of entries. Several threads may make an operator's first call: machine code is given the address of the
+        first block, which nobody may take the place of."""
         from openaclnn.engines.cpu.launching import pool
         from openaclnn.engines.machine.builtins import address_of_function
         from openaclnn.repeat.code.read_copy_update import Published
@@ -176,7 +179,7 @@ class CallCache:
             control[where] = address_of_function(function)
         for where, held in (
             (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FLOAT, float), (at.INT, int), (at.TUPLE, tuple),
-            (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable),
+            (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable), (at.PIN, weakref.ref),
         ):  # fmt: skip
             control[where] = id(held)
         control[at.CHOSEN], control[at.CHOSEN_NOWHERE] = (
@@ -187,12 +190,14 @@ class CallCache:
         control[at.COLLECTS] = sys.version_info < (3, 12)
         if numpy_is_readable():
             control[at.NDARRAY] = id(np.ndarray)
-        self._published = Published()
-        control[at.ENTRY_LIST] = self._published.address
+        published = Published()
+        control[at.ENTRY_LIST] = published.address
         control[at.POOL], control[at.ORDERED] = pool.control_address(), self._ordered
         control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
         control[at.OUTPUTS], control[at.RESULT_TYPE] = len(self._outputs), id(self._result_type)
-        self._control = control
+        with self._lock:
+            if self._control is None:
+                self._published, self._control = published, control
 
     def _callable(self) -> Callable[..., Any]:
         from openaclnn.engines.machine.builtins import builtin
@@ -203,9 +208,9 @@ class CallCache:
     @undivided
     def admit(self, readers: Readers) -> None:
         """Let callers that are not Python read entries; those that there are say nothing to them."""
+        if self._control is None:
+            self._open()
         with self._lock:
-            if self._control is None:
-                self._open()
             if not self._without_objects:
                 self._without_objects = True
                 self.forget()

@@ -15,7 +15,6 @@ from collections.abc import Callable, Hashable, Sequence
 from math import prod
 from operator import itemgetter
 from typing import Any
-from weakref import ref
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.forks import undivided
@@ -243,10 +242,6 @@ class PhaseCache(CallCache):
         numbers = {p.python_name: number for number, p in enumerate(declared.parameters)}
         places = [declared.places[name] for name in self._names]
         self.ordered = itemgetter(*places, *[numbers[name] for name in self._options])
-
-    def _open(self) -> None:
-        super()._open()
-        self._control[at.PIN] = id(ref)
 
     def _callable(self) -> Callable[..., Any]:
         return self._begin
