@@ -146,7 +146,9 @@ def cross_entropy_logits_grad(
         exact = exact + (probability * everywhere - each * hit_weight)
     # Nothing of a row that does not count reaches its gradient: its factor is 0, and what is multiplied with that is finite.
     below = x - top
-    value = exp(where(below < 0.0, below, 0.0)) * where(is_counted(target), factor * exp(-rest), 0.0)
+    value = exp(where(below < 0.0, below, 0.0)) * where(
+        is_counted(target), factor * exp(-rest), 0.0
+    )
     if smooths:
         smooth = each * weight if weighted else each
         value = value - where(is_counted(target), smooth, 0.0)
