@@ -327,7 +327,8 @@ class ClassLauncher(Launcher):
         def run(addresses: Sequence[int], stream: int, sizes: Sequence[int], *more: Any) -> int:
             *strides, numbers = more
             if numbers and len(numbers) != len(planned):
-                raise TypeError(f"{len(planned)} numbers are expected, not {len(numbers)}")
+                expected = f"{len(planned)} positional numbers are expected"
+                raise TypeError(f"{expected}, not {len(numbers)}")
             if strided and not (axes if self.positions == 1 else 0) <= len(sizes) <= axes:
                 return NOT_SERVED
             call = _Call(pattern, known, addresses, sizes, *strides)
