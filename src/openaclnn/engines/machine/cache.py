@@ -34,7 +34,7 @@ from openaclnn.core.trust import (
 )
 from openaclnn.core.version import LOADED, __version__
 from openaclnn.engines.machine.apart import run_apart
-from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.code import LOOKUP_512, Code
 from openaclnn.engines.machine.ending import inside_llvm
 from openaclnn.engines.machine.host import Machine, machine, this_machine
 from openaclnn.engines.machine.kinds import I64, PTR, VOID
@@ -147,14 +147,16 @@ def _source_of(name: str, emit: Emit, signature: Any, few: Few | None) -> str:
 
 def _of_two_widths(module: Any, emit: Emit, signature: Any, few: Few) -> str:
     """A function that chooses between two with the same operations on the same lanes, and so the same bits: LLVM is told that registers
-    have 256 bits in one of them. `_compile` makes that one of the other, once it is optimised."""
+    have 256 bits in one of them. `_compile` makes that one of the other, once it is optimised. Instructions of 512 bits forbid that."""
     wide = _write_function(module, "wide", emit, signature)
     wide.attributes.add("noinline")
-    narrow = ir.Function(module, signature, "narrow")
+    is_split = LOOKUP_512 not in module.globals
+    narrow = ir.Function(module, signature, "narrow") if is_split else None
 
     def choose(code: Code, arguments: Sequence[Value]) -> None:
-        with code.when(few(code, arguments)):
-            code.take_place(narrow)
+        if narrow is not None:
+            with code.when(few(code, arguments)):
+                code.take_place(narrow)
         code.take_place(wide)
 
     _write_function(module, "kernel", choose, signature)
