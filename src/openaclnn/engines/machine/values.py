@@ -12,6 +12,7 @@ ValueError where it is written, since LLVM would only notice later, or end the p
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
@@ -499,8 +500,13 @@ def shuffled(builder: Any, first: Any, second: Any, lanes: Sequence[int]) -> Any
     if not all(0 <= lane < many for lane in lanes):
         raise ValueError(f"there are {many} lanes to take from, so not {[*lanes]}")
     other = ir.Constant(first.type, ir.Undefined) if second is None else second
-    mask = ir.Constant(ir.VectorType(I32, len(lanes)), [ir.Constant(I32, lane) for lane in lanes])
-    return builder.shuffle_vector(first, other, mask)
+    return builder.shuffle_vector(first, other, _mask(tuple(lanes)))
+
+
+@functools.cache
+def _mask(lanes: tuple[int, ...]) -> Any:
+    """The same for all code, as in `in_lanes`: writing it out takes long."""
+    return ir.Constant(ir.VectorType(I32, len(lanes)), [ir.Constant(I32, lane) for lane in lanes])
 
 
 def zero_of(*numbers: Any) -> Any:
