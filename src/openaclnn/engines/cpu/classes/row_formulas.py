@@ -911,7 +911,7 @@ def example_classes() -> tuple[int, ...]:
 class RowKernel(ClassKernel):
     """The kernels of a row formula."""
 
-    axes, any_axis, strided, by_strides = IMAGES, True, True, True
+    axes, any_axis, strided = IMAGES, True, True
 
     def __init__(
         self, formula: RowFormula, graph: Graph | None = None, named: Names | None = None, more: Sequence[str] = ()
@@ -1030,6 +1030,8 @@ class RowKernel(ClassKernel):
         )
         staged = inverse(all_of(*beside))
         first, last = schedule.grouped
+        # Few rows would leave most lanes of a line of positions empty.
+        first = where(positions < 2 * lanes, 1, first)
         grouped = all_of(*beside, classes >= first * lanes, classes <= last * lanes)
         by_rows = any_of(by_rows, grouped)
         saved = len(schedule.saved)
@@ -1061,7 +1063,6 @@ class RowKernel(ClassKernel):
     def kernels(self, plan: Plan, variant: int) -> Kernels:
         kinds = Kinds(plan, self.named)
         schedule = self.schedule(plan)
-        variant = variant if schedule.levels else variant % 2
         emitters = (
             functools.partial(emit_rows, RowLines), emit_positions, functools.partial(emit_rows, RowGroups)
         )  # fmt: skip

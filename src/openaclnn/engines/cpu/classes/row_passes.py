@@ -229,20 +229,19 @@ class Schedule:
     @property
     def short(self) -> int:
         """Vectors of classes up to which rows are better off beside others: what is computed once a row would take longest."""
-        if self.others:
-            # Of 128 and 190 classes these take 0.7 of the time that rows do; results with classes, 0.9 and 1.2.
-            return 9 if any(phase.writes for phase in self.phases) else 12
         heavy = any(node.what in HEAVY for node in self.rows)
         several = self.levels > 1 or any(phase.online for phase in self.phases)
         return 4 + 3 * heavy if several else 1 + 2 * heavy
 
     @property
     def grouped(self) -> tuple[int, int]:
-        """From how many vectors of classes up to how many rows are better off as some together, if classes lie side by side; 1 and 0 where they never are."""
-        if not self.levels:
-            return 1, 0
-        # Of softmax 21 to 100 classes take 0.5 to 0.8 of the time so, 150 as long as alone: what is kept leaves the registers. Gradients of 21 to 256 take 0.6 to 0.95.
-        return 4 if self.others else 1, 8 if self.saved else 16
+        """From how many vectors of classes up to how many rows are better off as some together, if classes lie side by side.
+
+        Of the time that they take as positions or alone, with 16 lanes: softmax of 21 to 100 classes 0.5 to 0.8, its gradient of 21 to 256 0.6 to 0.95, log-softmax 0.5 to 0.9, cross
+        entropy of 64 to 256 0.7 to 0.9, its gradient of 50 to 256 0.75 to 0.95. What is kept of more than 100 leaves the first-level cache.
+        """
+        first = 1 if self.levels else self.short
+        return 4 if self.others else first, 8 if self.saved else 16
 
     def slots(self) -> tuple[dict[Any, int], int]:
         """Where operands with classes lie if all of them are copied, by their names, and saved values, by their indices; and how many places that
