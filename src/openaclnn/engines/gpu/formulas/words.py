@@ -343,6 +343,28 @@ def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
 
 
 @triton.jit
+def mish(x, PRECISE: tl.constexpr = True):
+    """With e = exp(-|x|): x - x c, c = 2 e^2 / (2 e^2 + 2 e + 1), or below 0 x e - x e c, c = e (e + 1) / (e (e + 1) + e + 2)."""
+    if PRECISE:
+        r, curve, raised = _below(tl.abs(x) * -1.0, None)
+        q = r + curve
+        e = tl.fma(raised * DOWN, q, raised * DOWN)
+        twice = e + e
+        upper = tl.where(x < 0, e + 1.0, twice) * e
+        share = ratio(upper, upper + tl.where(x < 0, e + 2.0, twice + 1.0), PRECISE)
+        raised = tl.where(x < 0, raised, 1.0 / DOWN)  # as in `_gated`
+        value = x * tl.minimum(raised, 1.0)
+        value = tl.where(x < 0, tl.fma(value, q, value), value)
+        result = tl.fma(value * -1.0, share, value) * tl.maximum(raised * DOWN, DOWN)
+        result = tl.where((x > 20.0) | (x == 0), x, result)  # infinity and -0 stay what they are
+    else:
+        e = tl.exp(tl.abs(x) * -1.0)
+        upper = tl.where(x > 0, tl.fma(e, 2.0, 1.0), e * (e + 2.0))
+        result = x * ratio(upper, upper + tl.where(x > 0, e * e * 2.0, 2.0), PRECISE)
+    return result
+
+
+@triton.jit
 def _softened(x, above, rest, left):
     """above + left + log1p(exp(-|x| + rest)) for an above of x, or 0, which is None where it always is: e - e^2 / 4 + e^2 P(e), where the last is small."""
     r, curve, raised = _below(tl.abs(x) * -1.0, rest)
@@ -901,6 +923,6 @@ def divide(x, y, PRECISE: tl.constexpr = True):
 WORDS: dict[str, Any] = {
     "where": where, "fma": fma, "exp": exp, "scaled_exp": scaled_exp, "scaled_expm1": scaled_expm1, "expm1": expm1, "log": log, "log1p": log1p, "low_log": low_log, "low_log1m": low_log1m, "logit": logit, "sqrt": sqrt, "tanh": tanh,
     "sigmoid": sigmoid, "gate": gate, "log_sigmoid": log_sigmoid, "softened": softened, "softplus": softplus, "erf": erf, "erfc": erfc,
-    "erfinv": erfinv, "normal_cdf": normal_cdf, "normal_pdf": normal_pdf, "gelu": gelu, "gelu_tanh": gelu_tanh, "gelu_tanh_slope": gelu_tanh_slope, "abs": abs, "sign": sign,
+    "erfinv": erfinv, "normal_cdf": normal_cdf, "normal_pdf": normal_pdf, "gelu": gelu, "gelu_tanh": gelu_tanh, "gelu_tanh_slope": gelu_tanh_slope, "mish": mish, "abs": abs, "sign": sign,
     "minimum": minimum, "maximum": maximum, "ratio": ratio,
 }  # fmt: skip
