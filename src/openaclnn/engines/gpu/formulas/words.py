@@ -577,7 +577,7 @@ def logit(x, PRECISE: tl.constexpr = True):
         square = d * d
         near = _horner(square, 0.3940429985523224, 0.2428084760904312, 0.40411946177482605, 0.6665311455726624)  # fmt: skip
         near = tl.fma(near * square, d, d * 2.0)
-        result = tl.where(tl.abs(d) < 0.5, near, _hardware_log(x) - _log2(1.0 - x) * LN_2)
+        result = tl.where(tl.abs(d) < 0.5, near, tl.fma(_log2(1.0 - x), LN_2 * -1.0, _hardware_log(x)))  # fmt: skip
     return result
 
 
