@@ -82,8 +82,8 @@ def golden(
 def _alone(context: click.Context) -> None:
     """A manifest says all that is drawn: other words would be passed over."""
     for parameter in context.command.params:
-        given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
-        if given and parameter.name not in ("folder", "manifest", "force", "as_json"):
+        typed = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        if typed and parameter.name not in ("folder", "manifest", "force", "as_json"):
             word = parameter.opts[0] if isinstance(parameter, click.Option) else "OPERATOR"
             raise click.UsageError(f"--from has all that is drawn: {word} does not go with it")
 

@@ -121,7 +121,7 @@ def _build(name: str, emit: Emit, signature: Any, few: Few | None, ours: bool) -
         if code is not None:
             return _load(code)
     source = _source_of(name, emit, signature, few)
-    key = _digest(f"{machine_key()}{'' if _is_optimised() else '|as it is'}\n{source}")
+    key = _digest(f"{machine_key()}|{'optimised' if _is_optimised() else 'as it is'}\n{source}")
     path = None if folder is None else folder / f"{key}.o"
     code = _read(path)
     if code is None:
@@ -187,11 +187,15 @@ def _is_optimised() -> bool:
 def _compile(source: str) -> bytes:
     module = llvm.parse_assembly(source)
     if _is_optimised():
+        # The vectors are written out, the loops unrolled and the functions one: passes for these cost a third of the time, and registers.
+        # At level 1 LLVM 22 fails an assertion of its own about some loops of launches.
         options = llvm.create_pipeline_tuning_options(speed_level=2)
-        # The vectors are written out and the loops unrolled already; again only costs time and registers.
         options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-        passes = llvm.create_pass_builder(_target(), options)
-        passes.getModulePassManager().run(module, passes)
+        builder = llvm.create_pass_builder(_target(), options)
+        passes = builder.getFunctionPassManager()
+        for function in module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
     if '@"narrow"' in source:
         module = llvm.parse_assembly(_with_narrow(str(module)))
     code: bytes = _target(3 if _is_optimised() else 0).emit_object(module)
