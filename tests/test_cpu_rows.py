@@ -20,6 +20,7 @@ from openaclnn.core.plan import Free, Plan, class_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines import cpu
 from openaclnn.engines.cpu.classes.row_formulas import RowKernel
+from openaclnn.engines.cpu.classes.row_passes import Schedule
 from openaclnn.engines.formulas.rows import (
     ROW_FORMULAS,
     PerClass,
@@ -203,7 +204,7 @@ FORMULAS = [
 # Rows; short ones; planes; rows of several blocks and planes of several; planes smaller than a vector; other axes.
 SHAPES = [
     ((5, 100), 1), ((70, 3), 1), ((40, 17), 1), ((2, 30, 40), 1), ((3, 20000), 1), ((2, 2500, 19), 1),
-    ((9, 60, 5), 1), ((2, 300, 20), 1), ((21, 4, 5), 0), ((2, 3, 4, 50), -1), ((1, 1), 1), ((130,), 0), ((64, 1, 3), 1),
+    ((9, 60, 5), 1), ((3, 700), 1), ((2, 300, 20), 1), ((21, 4, 5), 0), ((2, 3, 4, 50), -1), ((1, 1), 1), ((130,), 0), ((64, 1, 3), 1),
 ]  # fmt: skip
 
 
@@ -256,6 +257,21 @@ def test_layouts_have_the_same_results(how: str, dtype: Any) -> None:
                 assert computed(formula, taken, written, axis, numbers) == 0
                 for got, result in zip(written, wanted, strict=True):
                     assert_close(got, result, dtype, (formula.name, shape))
+
+
+def test_rows_together_have_the_bits_of_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("softmax", "softmax_backward", "cross_entropy_weighted_step"):
+        formula = ROW_FORMULAS[name]
+        for shape in ((6, 64), (9, 117), (2, 3, 67)):
+            inputs, outputs, numbers = made(formula, shape, -1, np.float32)
+            alone = [array.copy() for array in outputs]
+            assert computed(formula, inputs, outputs, -1, numbers) == 0
+            with monkeypatch.context() as patched:
+                patched.setattr(Schedule, "grouped", (1, 0))
+                patched.setattr(Schedule, "short", 1)
+                assert computed(formula, inputs, alone, -1, numbers) == 0
+            for got, wanted in zip(outputs, alone, strict=True):
+                assert got.tobytes() == wanted.tobytes(), (name, shape)
 
 
 def test_broadcast_rows_and_classes() -> None:

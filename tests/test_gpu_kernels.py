@@ -752,7 +752,7 @@ if MODE == "compile":
             fill = staticmethod(lambda index, kernel, *_: given.append((index, kernel)))
             function = staticmethod(lambda fallback: fallback)
 
-        monkeypatch.setattr(runners, "_native", lambda *_: Recorder)
+        monkeypatch.setattr(runners, "_block_of", lambda *_: Recorder)
         monkeypatch.setattr(native, "driver", lambda: "any")
         monkeypatch.setattr(native.Kernel, "of", lambda found, *_: found.function)
         forget_kernels()

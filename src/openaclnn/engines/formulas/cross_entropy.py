@@ -17,7 +17,7 @@ from openaclnn.engines.formulas.rows import (
     row_formula,
     total,
 )
-from openaclnn.engines.formulas.words import abs, exp, expm1, fma, log1p, minimum, where
+from openaclnn.engines.formulas.words import abs, exp, expm1, fma, log1p, where
 
 INFINITE = math.inf
 FLOAT_ENDS, EXPONENTIAL_ENDS = (
@@ -144,10 +144,15 @@ def cross_entropy_logits_grad(
         everywhere = smoothed_everywhere(each, weight_sum, infinite_sum)
         factor = factor + everywhere
         exact = exact + (probability * everywhere - each * hit_weight)
-    value = exp(minimum(x - top, 0.0)) * (factor * exp(-rest))
+    # Nothing of a row that does not count reaches its gradient: its factor is 0, and what is multiplied with that is finite.
+    below = x - top
+    value = exp(where(below < 0.0, below, 0.0)) * where(
+        is_counted(target), factor * exp(-rest), 0.0
+    )
     if smooths:
-        value = value - (each * weight if weighted else each)
-    return where(is_counted(target), where(is_target(target), exact, value), 0.0)
+        smooth = each * weight if weighted else each
+        value = value - where(is_counted(target), smooth, 0.0)
+    return where(is_target(target), where(is_counted(target), exact, 0.0), value)
 
 
 @described

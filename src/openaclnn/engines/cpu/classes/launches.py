@@ -285,7 +285,7 @@ def _runner_of(words: array[int], launches: Launches, kernels: Kernels, operands
 (
     CONTROL, FALLBACK, FLOAT, ALLOCATE, RELEASE, NO_MEMORY, TEMPLATE, CLASS_AXIS, SUMS, CLEAR, FINISH, VARIANTS,
 ) = range(12)  # fmt: skip
-MAX_VARIANTS = 2
+MAX_VARIANTS = 3
 ROOM = 256  # bytes of scratch memory in the frame, which no call has to allocate
 OPERANDS = VARIANTS + MAX_VARIANTS  # of any strides: the first of each one's slots, and its itemsize  # fmt: skip
 

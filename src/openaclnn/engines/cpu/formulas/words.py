@@ -457,6 +457,7 @@ class Words:
 
     def _defined(self, x: Any, value: Any) -> Any:
         """A logarithm of x also where x is 0, infinite or negative."""
+
         def special() -> Any:
             end = (x == 0.0).choose(self._value(-math.inf), x)
             return (x >= 0.0).choose(end, self._value(math.nan))
