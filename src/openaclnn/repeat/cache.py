@@ -12,6 +12,7 @@ import operator
 import sys
 import threading
 import weakref
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -178,7 +179,8 @@ class CallCache:
         from openaclnn.engines.machine.builtins import address_of_function
 
         api = ctypes.pythonapi
-        control = np.zeros(at.CONTROL_SLOTS, np.int64)
+        control = array("q", bytes(_SLOT * at.CONTROL_SLOTS))
+        words = array("q", bytes(_SLOT * at.MAX_ENTRIES * at.ENTRY_SLOTS))
         for where, function in (
             (at.CLEAR, api.PyErr_Clear), (at.TUPLE_NEW, api.PyTuple_New),
             (at.TUPLE_SET, api.PyTuple_SetItem), (at.FROM_INT64, api.PyLong_FromLongLong),
@@ -199,21 +201,21 @@ class CallCache:
         control[at.COLLECTS] = sys.version_info < (3, 12)
         if numpy_is_readable():
             control[at.NDARRAY] = id(np.ndarray)
-        table = np.zeros((at.MAX_ENTRIES, at.ENTRY_SLOTS), np.int64)
+        table = np.frombuffer(words, np.int64).reshape(at.MAX_ENTRIES, at.ENTRY_SLOTS)
         control[at.POOL], control[at.ORDERED] = pool.control_address(), self._ordered
-        control[at.TABLE] = table.ctypes.data
+        control[at.TABLE] = words.buffer_info()[0]
         control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
         control[at.OUTPUTS], control[at.RESULT_TYPE] = len(self._outputs), id(self._result_type)
         with self._lock:
             if self._control is None:
-                self._table, self._words = table, table.data
+                self._table, self._words = table, words
                 self._control = control
 
     def _callable(self) -> Callable[..., Any]:
         from openaclnn.engines.machine.builtins import builtin
         from openaclnn.repeat.code.fast_path import emit_plain_call
 
-        return builtin("fast_path", emit_plain_call, self._control.ctypes.data, self)
+        return builtin("fast_path", emit_plain_call, self._control.buffer_info()[0], self)
 
     @undivided
     def published(self) -> Published:
@@ -229,7 +231,7 @@ class CallCache:
     def control_for_tensors(self) -> int:
         """Where its control block is; 0 before it reads PyTorch's tensors."""
         opened = self._control is not None and self._control[at.TENSOR]
-        return int(self._control.ctypes.data) if opened else 0
+        return int(self._control.buffer_info()[0]) if opened else 0
 
     def _admit_torch(self) -> None:
         from openaclnn.engines.machine.builtins import address_of_function
@@ -241,7 +243,8 @@ class CallCache:
         control[at.FALSE] = id(False)
         control[at.GET_ATTRIBUTE] = address_of_function(ctypes.pythonapi.PyObject_GetAttr)
         control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions[:2]
-        control[at.HAS_MODE : at.COUNT_WRITE + 1] = [id(function) for function in functions[2:]]
+        for where, function in enumerate(functions[2:], at.HAS_MODE):
+            control[where] = id(function)
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR] = id(tensor)
         from openaclnn.engines.cpu.launching import pool
