@@ -526,14 +526,18 @@ class _Writer:
     def values(self, nodes: Iterable[Node]) -> list[str]:
         """The same, with what is float64 behind all that it needs."""
         several = [*nodes]
-        return self.lines([own for part in self.parts(several) for own in part] if self.wide else several)
+        return self.lines(
+            [own for part in self.parts(several) for own in part] if self.wide else several
+        )
 
     def parts(self, nodes: Iterable[Node]) -> tuple[list[Node], list[Node], list[Node], list[Node]]:
         """What is read of each class, what is one for a row, in FLOAT and in float64, and what is computed of each class."""
-        parts: tuple[list[Node], ...] = [], [], [], []
+        parts: tuple[list[Node], list[Node], list[Node], list[Node]] = [], [], [], []
         for node in nodes:
             by_class = "c" in node.axes
-            place = (0 if node.what == "input" else 3) if by_class else 1 + (node.index in self.wide)
+            place = (
+                (0 if node.what == "input" else 3) if by_class else 1 + (node.index in self.wide)
+            )
             parts[place].append(node)
         return parts
 
