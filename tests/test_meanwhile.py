@@ -6,8 +6,9 @@ import contextlib
 import functools
 import gc
 import sys
+import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,12 @@ from attack.scarce import Scarce
 from conftest import OPERATORS, families, plain
 from openaclnn import AclnnError, acl, aclnn
 from openaclnn.calls import plain as plain_calls
-from openaclnn.core import results
+from openaclnn.core import products, results
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
+from openaclnn.repeat import cache, phases
 from openaclnn.repeat.cache import CallCache
+from openaclnn.repeat.code.read_copy_update import Published
 from openaclnn.repeat.words import slots as at
 from openaclnn.torch import kernels, use
 from openaclnn.torch.override import OVERRIDES
@@ -309,23 +312,16 @@ def stopped_at(function: Callable[..., Any], line: int) -> Callable[..., Any]:
     return trace
 
 
-def held_by(kept: Any) -> Iterator[int]:
-    """The addresses of what is kept, and of what that is made of."""
-    yield id(kept)
-    if isinstance(kept, (list, tuple)):
-        for own in kept:
-            yield from held_by(own)
-
-
-@pytest.mark.parametrize("line", range(24))
-def test_a_record_never_outlives_what_it_relies_on(line: int) -> None:
+@pytest.mark.parametrize("line", range(12))
+@pytest.mark.parametrize("function", [CallCache._enter, Published.replace])
+def test_entries_that_are_read_are_held(function: Callable[..., None], line: int) -> None:
     """Wherever a signal's handler raises while a kind is remembered."""
     road, x = cache_of(ELU), np.ones(9, np.float32)
     openaclnn.elu_backward(x, x)
     for dtype in (np.float32, np.float16):
         road.forget()
         openaclnn.elu_backward(x, x)
-        sys.settrace(stopped_at(CallCache._enter, line))
+        sys.settrace(stopped_at(function, line))
         try:
             openaclnn.elu_backward(x.astype(dtype), x.astype(dtype), out=np.ones(9, np.float32))
         except InterruptedError:
@@ -333,10 +329,52 @@ def test_a_record_never_outlives_what_it_relies_on(line: int) -> None:
         finally:
             sys.settrace(None)
         openaclnn.elu_backward(x, x, alpha=2)
-        held = {own for kept in road._kept for own in held_by(kept)}
-        for record in road._table[: road._control[at.ENTRIES]]:
-            assert not record[at.KEEP] or int(record[at.KEEP]) in held
+        lists = road._published._lists
+        (read,) = [known for known in lists if known.address == road._published._place[0]]
+        assert all(entry.words[at.KEEP] == id(entry) for entry in read.entries)
     road.forget()
+
+
+def two_phases(x: Any) -> Any:
+    out = np.zeros_like(x)
+    status, size, executor = aclnn.aclnnEluBackwardGetWorkspaceSize(x, 1.0, 1.0, 1.0, False, x, out)
+    assert status == aclnn.aclnnEluBackward(None, size, executor, None) == 0
+    assert acl.aclrtSynchronizeStream(None) == 0
+    return out
+
+
+@pytest.mark.parametrize("in_two_phases", [False, True])
+def test_first_calls_at_the_same_time_open_one_block(
+    in_two_phases: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machine code keeps the addresses of an operator's control block and of its list of entries, whichever thread opened them."""
+    monkeypatch.setattr(products, "listeners", [])
+    road = phases.PhaseCache(ELU) if in_two_phases else CallCache(ELU)
+    monkeypatch.setitem(plain(ELU).__globals__, "_cache", road)
+    monkeypatch.setattr(phases, "_phase_cache", lambda operator: road)
+    for known in ("_any_size", "_one_size"):
+        monkeypatch.setattr(phases, known, {})
+    x, readable, outputs = np.ones(9, np.float32), cache.numpy_is_readable, []
+
+    def call() -> None:
+        outputs.append(two_phases(x) if in_two_phases else openaclnn.elu_backward(x, x))
+
+    def meanwhile() -> bool:
+        """In the middle of opening: all that another thread's calls do."""
+        monkeypatch.setattr(cache, "numpy_is_readable", readable)
+        other = threading.Thread(target=lambda: [call() for _ in range(3)])
+        other.start()
+        other.join(60)
+        assert not other.is_alive()
+        return readable()
+
+    monkeypatch.setattr(cache, "numpy_is_readable", meanwhile)
+    call()
+    call()
+    assert len(outputs) == 5
+    assert all((output == 1).all() for output in outputs)
+    assert int(road._builtin.__self__) == road._control.ctypes.data  # type: ignore[attr-defined]
+    assert road._control[at.ENTRY_LIST] == road._published.address
 
 
 class Unlucky(Exception):  # noqa: N818

@@ -15,7 +15,8 @@ from openaclnn.engines import cpu
 from openaclnn.engines import numpy as numpy_engine
 from openaclnn.engines.formulas import FORMULAS, described, special
 from openaclnn.engines.formulas.words import BOUNDS, WORDS, sigmoid
-from openaclnn.engines.machine.host import Machine, machine, written_for
+from openaclnn.engines.machine import code
+from openaclnn.engines.machine.host import Machine, machine, this_machine, written_for
 
 Array = np.ndarray[Any, Any]
 EXACT = {"where", "fma", "abs", "sign", "sqrt", "minimum", "maximum", "ratio"}
@@ -61,10 +62,7 @@ def test_float(word: str) -> None:
 @pytest.mark.parametrize(
     ("word", "dtype"),
     [(word, FLOAT16) for word in BOUNDS]
-    + [
-        (word, BFLOAT16)
-        for word in ("exp", "sigmoid", "gate", "softplus", "tanh", "gelu", "gelu_tanh")
-    ],
+    + [(word, BFLOAT16) for word in ("exp", "sigmoid", "gate", "softplus", "tanh", "gelu", "mish")],
     ids=str,
 )
 def test_every_number_of_16_bits(word: str, dtype: Any) -> None:
@@ -74,11 +72,15 @@ def test_every_number_of_16_bits(word: str, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("word", ["expm1", "gate", "softplus", "log1p", "erfinv", "gelu"])
-def test_the_bits_are_those_of_any_width(word: str) -> None:
+def test_the_bits_are_those_of_any_width(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the processor's lookups have no more lanes than that."""
     x = np.concatenate([some_floats(), measured.near(1)])
     bits = set()
-    for lanes in (4, 8, 16):
-        with written_for(Machine(lanes, 32, *machine()[2:])):
+    for lanes in (16, 8, 4):
+        other = Machine(lanes, 31, *machine()[2:])
+        if lanes <= this_machine().lanes:
+            monkeypatch.setattr(code, "this_machine", lambda other=other: other)
+        with written_for(other):
             bits.add(measured.evaluate(cpu.prepare, word, x).tobytes())
     assert len(bits) == 1
 

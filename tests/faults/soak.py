@@ -1,5 +1,5 @@
 """Load: small calls of every kind from many threads for as long as is asked, with thousands of streams and events in between. Every result has the
-bits that one thread computed before; memory, handles and threads of the process do not grow.
+bits that one thread of another process computed before: the first calls of all threads come together; memory, handles and threads of the process do not grow.
 
 python -m faults soak --seconds 3600 --threads 8
 """
@@ -12,6 +12,8 @@ import os
 import random
 import threading
 import time
+from collections.abc import Callable
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -28,26 +30,45 @@ GROWTH = 16 << 20  # bytes that the allocator of a long run may hold more
 SAMPLES = 20
 
 
+def _digests(names: list[str]) -> dict[str, tuple[bytes, ...]]:
+    known = problems(SMALL, [openaclnn.find_operator(name) for name in names])
+    return {str(problem): digest(problem.call()) for problem in known}
+
+
 class Soak:
     """Threads that call, and what the process holds meanwhile."""
 
     def __init__(self, threads: int, operators: list[Any] | None = None) -> None:
-        self.problems = list(problems(SMALL, operators or list(openaclnn.registry())))
-        self.expected = {str(problem): digest(problem.call()) for problem in self.problems}
+        operators = operators or list(openaclnn.registry())
+        self.problems = list(problems(SMALL, operators))
+        with get_context("fork").Pool(1) as alone:  # nothing has been called here yet
+            self.expected = alone.apply(_digests, [[operator.name for operator in operators]])
         self.threads, self.stop = threads, threading.Event()
+        self.together = threading.Barrier(threads)
         self.counts = [0] * threads
         self.faults: list[str] = []
         self.samples: list[tuple[int, int, int, int]] = []
 
+    def first(self, index: int) -> None:
+        """The first calls, of all threads at the same time."""
+        try:
+            for problem in self.problems:
+                self.together.wait()
+                self.plain(problem)
+            self.together.wait()
+            self.two_phases()
+        except BaseException as error:
+            self.together.abort()
+            self.faults.append(f"thread {index}: {error!r}")
+
     def caller(self, index: int) -> None:
-        rng, x = random.Random(index), np.linspace(-3, 3, 50, dtype=np.float32)
-        want = openaclnn.elu(x).tobytes()
+        rng = random.Random(index)
         while not self.stop.is_set() and not self.faults:
             try:
                 for problem in rng.sample(self.problems, min(40, len(self.problems))):
                     self.plain(problem)
                     self.counts[index] += 1
-                self.two_phases(x, want)
+                self.two_phases()
                 self.counts[index] += 12
             except BaseException as error:
                 self.faults.append(f"thread {index}: {error!r}")
@@ -56,8 +77,9 @@ class Soak:
         if digest(problem.call()) != self.expected[str(problem)]:
             raise AssertionError(f"other bits: {problem}")
 
-    def two_phases(self, x: Any, want: bytes) -> None:
+    def two_phases(self) -> None:
         """A program with a stream, an event and memory of its own."""
+        x = np.linspace(-3, 3, 50, dtype=np.float32)
         out = np.zeros_like(x)
         statuses = [acl.aclrtSetDevice(0)]
         (status, stream), (more, event) = acl.aclrtCreateStream(), acl.aclrtCreateEvent()
@@ -66,7 +88,7 @@ class Soak:
         statuses += [status, more, last, made[0], aclnn.aclnnElu(None, made[1], made[2], stream)]
         statuses += [acl.aclrtRecordEvent(event, stream), acl.aclrtSynchronizeStream(stream)]
         statuses += [acl.aclrtFree(address), acl.aclrtDestroyEvent(event), acl.aclrtDestroyStream(stream)]  # fmt: skip
-        if any(statuses) or out.tobytes() != want:
+        if any(statuses) or out.tobytes() != openaclnn.elu(x).tobytes():
             raise AssertionError(f"statuses {statuses}")
 
     def many_handles(self) -> None:
@@ -102,10 +124,10 @@ class Soak:
 
     def run(self, seconds: float) -> None:
         acl.aclrtSetDevice(0)
+        for worker in self.start(self.first):
+            worker.join()
         end = time.monotonic() + seconds
-        workers = [threading.Thread(target=self.caller, args=(n,)) for n in range(self.threads)]
-        for worker in workers:
-            worker.start()
+        workers = self.start(self.caller)
         while time.monotonic() < end and not self.faults:
             self.many_handles()
             # Of work that others have in hand nothing is counted.
@@ -119,8 +141,14 @@ class Soak:
         self.sample()
         self.judge()
 
+    def start(self, function: Callable[[int], None]) -> list[threading.Thread]:
+        workers = [threading.Thread(target=function, args=(n,)) for n in range(self.threads)]
+        for worker in workers:
+            worker.start()
+        return workers
+
     def judge(self) -> None:
-        """Against the samples of the first third: by then everything was called."""
+        """Against the samples of the first third."""
         early = self.samples[: max(len(self.samples) // 3, 1)]
         resident, files, threads, _ = (max(own) for own in zip(*early, strict=True))
         last = self.samples[-1]

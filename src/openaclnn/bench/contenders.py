@@ -58,18 +58,14 @@ def build_contenders(
     *,
     two_phase: bool = False,
     compiled: bool = False,
-    bare: bool = False,
 ) -> list[Contender]:
-    """All contenders of a problem: ours first, then torch's if torch is given, then the copy.
-
-    Torch's are run once to see whether they work here; `bare` leaves that and the copy out.
-    """
+    """All contenders of a problem: ours first, then those of torch's that work here, if torch is given, then the copy."""
     contenders = [each for engine in engines for each in _ours(problem, engine, two_phase)]
     if torch is not None:
-        contenders += _peers(problem, torch, not bare)
+        contenders += _peers(problem, torch)
         if compiled:
             contenders += _compiled(problem, torch)
-    return contenders if bare else [*contenders, _copy(problem, torch)]
+    return [*contenders, _copy(problem, torch)]
 
 
 def unavailable(name: str, error: Exception | str, **options: Any) -> Contender:
@@ -178,7 +174,7 @@ def two_phases(problem: Problem, repeated: bool) -> Call:
     return run if problem.device == "cpu" else queue
 
 
-def _peers(problem: Problem, torch: Any, probe: bool) -> Iterator[Contender]:
+def _peers(problem: Problem, torch: Any) -> Iterator[Contender]:
     arguments, out = problem.for_torch(torch)
     try:
         peers = problem.operator.workloads.torch_peers(torch, arguments, out)
@@ -186,14 +182,13 @@ def _peers(problem: Problem, torch: Any, probe: bool) -> Iterator[Contender]:
         yield unavailable("torch", error)
         return
     for name, call in peers.items():
-        yield _tried(name, call, probe, writes_out=name.endswith("out="))
+        yield _tried(name, call, writes_out=name.endswith("out="))
 
 
-def _tried(name: str, call: Call, probe: bool = True, **options: Any) -> Contender:
+def _tried(name: str, call: Call, **options: Any) -> Contender:
     """The contender, if its call works."""
     try:
-        if probe:
-            call()
+        call()
     except Exception as error:
         return unavailable(name, error)
     return Contender(name, call, **options)

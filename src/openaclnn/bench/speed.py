@@ -114,9 +114,9 @@ def _run(
     }  # fmt: skip
     engines = bench.engines if bench.named or not regime.threaded else threaded(bench.engines)
 
-    def contenders_of(given: Problem, compiled: bool = False) -> list[Contender]:
+    def contenders_of(subject: Problem, compiled: bool = False) -> list[Contender]:
         contenders = factory(
-            given, engines, bench.torch, two_phase=regime.two_phase, compiled=compiled
+            subject, engines, bench.torch, two_phase=regime.two_phase, compiled=compiled
         )
         return (
             [c for c in contenders if c.writes_out or c.name == COPY]

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
 from statistics import median
 from typing import Any
 
@@ -21,16 +20,11 @@ CLOSEST = 8
 ELEMENTWISE_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16")
 FILES = ("--json", "--markdown", "--csv", "--html", "--plots")
 
-# What a row is known by in each section: what was measured again replaces what was measured before.
-_KEYS = {
-    "rows": ("operator", "regime", "variant", "dtype", "threads", "contender"),
-    "elementwise": ("operator", "variant", "regime", "threads", "dtype", "contender"),
-    "calls": ("operator", "regime", "variant", "dtype", "contender"),
-    "training": ("operator", "regime", "variant", "dtype", "threads", "contender"),
-    "overrides": ("operator", "variant", "dtype", "threads", "contender"),
-    "first_calls": ("operator", "contender", "cache"),
-    "memory": ("operator", "contender"),
-}
+SECTIONS = ("rows", "elementwise", "calls", "training", "overrides", "first_calls", "memory")
+"""What results have rows of, by their names there."""
+_TIMED = SECTIONS[:5]  # those in which contenders take turns
+# What a row is known by: what was measured again replaces what was measured before.
+_KEY = ("operator", "regime", "variant", "dtype", "threads", "contender", "cache")
 
 
 @dataclass(frozen=True)
@@ -76,20 +70,19 @@ def _together(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "dates": list(dict.fromkeys(results["date"] for results in group)),
         "copy_gbps": max(copies, default=None),
     }
-    for name, keys in _KEYS.items():
-        whole[name] = _in_order([row for each in group for row in each.get(name, ())], keys)
+    for name in SECTIONS:
+        rows = grouped([row for each in group for row in each.get(name, ())], *_KEY)
+        whole[name] = [members[-1] for members in rows.values()]
     return whole
 
 
-def _in_order(rows: Iterable[Row], keys: Sequence[str]) -> list[Row]:
-    """The last of each key; operators, cases and numbers of threads lie together, as they came first."""
-    last = {tuple(row[key] for key in keys): row for row in rows}
-    first: dict[tuple[Any, ...], int] = {}
-    for key in last:
-        for depth in range(len(key)):
-            first.setdefault(key[: depth + 1], len(first))
-    order = sorted(last, key=lambda key: [first[key[: depth + 1]] for depth in range(len(key))])
-    return [last[key] for key in order]
+def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows that have the same under these names, as they came first; threads are there as a table names them, and what was computed with its marks."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        key = tuple([_MADE[name](row) if name in _MADE else row.get(name) for name in names])
+        groups.setdefault(key, []).append(row)
+    return groups
 
 
 def command_of(arguments: Sequence[str]) -> str:
@@ -148,9 +141,15 @@ def marks(row: Row) -> str:
     return "".join(f" {sign}" for sign, shown in signs.items() if shown)
 
 
+_MADE: dict[str, Callable[[Row], Any]] = {
+    "case": case_of, "size": lambda row: size(row["shape"]), "team": threads_of,
+}  # fmt: skip
+"""What rows are grouped by that is made of several of their fields."""
+
+
 def by_operator(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
     """Rows grouped by operator, in their order."""
-    return [(name, list(group)) for name, group in groupby(rows, key=lambda row: row["operator"])]
+    return [(name, members) for (name,), members in grouped(rows, "operator").items()]
 
 
 def notes(rows: Iterable[Row]) -> list[str]:
@@ -172,11 +171,10 @@ def _present(names: Sequence[str], rows: Iterable[Row]) -> list[str]:
 def speed_table(operator: str, rows: Sequence[Row]) -> Table:
     """A line for each way to call ours."""
     peers = _present(SPEED_PEERS, rows)
-    lines, previous = [], None
-    for (case, _), group in groupby(rows, key=lambda row: (case_of(row), row["threads"])):
-        for row in (row for row in group if row["ours"]):
-            start = ["" if case == previous else ", ".join(case), row["contender"], threads_of(row)]
-            previous = case
+    lines = []
+    for (case,), members in grouped([row for row in rows if row["ours"]], "case").items():
+        for place, row in enumerate(members):
+            start = ["" if place else ", ".join(case), row["contender"], threads_of(row)]
             if row["status"] != "ok":
                 lines.append([*start, row["status"], *[""] * (3 + len(peers))])
                 continue
@@ -198,7 +196,7 @@ def elementwise_table(rows: Sequence[Row]) -> Table:
         **{f"x {name}": partial(_ratio, name) for name in compiled},
     }  # fmt: skip
     lines = []
-    for key, group in groupby(ours, key=lambda row: (row["operator"], row["variant"], row["regime"], threads_of(row))):  # fmt: skip
+    for key, group in grouped(ours, "operator", "variant", "regime", "team").items():
         members = {row["dtype"]: row for row in group}
         in_order = [members[name] for name in ELEMENTWISE_DTYPES if name in members]
         times = " / ".join(duration(row["median_us"]) + marks(row) for row in in_order)
@@ -216,9 +214,7 @@ def _ratio(peer: str, row: Row) -> float | None:
 def headline_table(results: dict[str, Any]) -> Table:
     """One line for each case: our fastest engine beside NumPy's, PyTorch's and a copy."""
     lines = []
-    for (operator, case, _), group in groupby(
-        results["rows"], key=lambda row: (row["operator"], case_of(row), row["threads"])
-    ):
+    for (operator, case, _), group in grouped(results["rows"], "operator", "case", "threads").items():  # fmt: skip
         rows = {row["contender"]: row for row in group if row["status"] == "ok"}
         ours = min((row for row in rows.values() if row["ours"]), key=lambda row: row["median_us"])
         plain = rows.get("numpy out=")
@@ -319,8 +315,7 @@ def calls_table(rows: Sequence[Row], page: bool) -> Table:
     ways = [way for way in WAYS if way in present]
     peers = _present((PEER + ALLOCATING, PEER + INTO), rows)
     lines = []
-    for key, group in groupby(rows, key=lambda row: (row["operator"], row["regime"], row["dtype"])):
-        members = list(group)
+    for key, members in grouped(rows, "operator", "regime", "dtype").items():
         timed = {row["contender"]: row for row in members if "median_us" in row}
         for engine in dict.fromkeys(row["engine"] for row in members if row["ours"]):
             ours = [timed.get(engine + way) for way in ways]
@@ -352,12 +347,10 @@ def steps_table(rows: Sequence[Row]) -> Table:
     peers = _present(PEERS, [row for row in rows if "median_us" in row])
     weighed = _present((OURS, *PEERS), [row for row in rows if "extra_bytes" in row])
     lines = []
-    for key, group in groupby(
-        rows, key=lambda row: (row["operator"], row["regime"], size(row["shape"]), row["dtype"])
-    ):
+    for key, group in grouped(rows, "operator", "regime", "size", "dtype", "threads").items():
         members = {row["contender"]: row for row in group}
         ours = members[OURS]
-        start = [*key[:3], key[3] + " !" * ours["disturbed"]]
+        start = [*key[:3], ours["dtype"] + " !" * ours["disturbed"]]
         if ours["status"] != "ok":
             lines.append([*start, ours["status"], *[""] * (1 + 2 * len(peers) + len(weighed))])
             continue
@@ -375,9 +368,7 @@ def steps_table(rows: Sequence[Row]) -> Table:
 def pair_table(title: str, what: str, side: str, ratio: str, rows: Sequence[Row]) -> Table:
     """Ours beside PyTorch's, on few elements, with the ratios of that name."""
     lines = []
-    for (operator, case, _), group in groupby(
-        rows, key=lambda row: (row["operator"], case_of(row), row["threads"])
-    ):
+    for (operator, case, _), group in grouped(rows, "operator", "case", "threads").items():
         members = {row["contender"]: row for row in group}
         ours, theirs = members[OURS], members[THEIRS]
         variant, _, *rest = case
@@ -466,7 +457,7 @@ def _first_call(row: Row) -> list[str]:
 
 def timed_rows(results: dict[str, Any]) -> list[Row]:
     """Of all sections that time contenders."""
-    return [row for name in ("rows", "elementwise", "calls", "training", "overrides") for row in results.get(name, ())]  # fmt: skip
+    return [row for name in _TIMED for row in results.get(name, ())]  # fmt: skip
 
 
 def find_wrong(results: dict[str, Any]) -> list[Row]:
@@ -482,11 +473,8 @@ def disturbances(results: dict[str, Any]) -> list[str]:
     }
     told = []
     for name, what in kinds.items():
-        cases = {
-            (row["operator"], *case_of(row), row["threads"]): row[name]
-            for row in timed_rows(results)
-            if name in row
-        }
-        if any(cases.values()):
-            told.append(f"{sum(cases.values())} of {len(cases)} {what}")
+        rows = [row for row in timed_rows(results) if name in row]
+        cases = [members[-1][name] for members in grouped(rows, "operator", "case", "threads").values()]  # fmt: skip
+        if any(cases):
+            told.append(f"{sum(cases)} of {len(cases)} {what}")
     return told

@@ -1,26 +1,29 @@
-"""`openaclnn.torch` beside PyTorch: steps of training on large problems, steps of modules on few elements, and PyTorch's own operators as they
+"""`openaclnn.torch` beside PyTorch: steps of training on large problems, steps of modules by size and on few elements, and PyTorch's own operators as they
 are and as `openaclnn.torch.enable` replaces them.
 
-A step clears the gradient, computes the loss, and its gradient. Which functions: the workloads that say `TRAINED`, the function's name in
-both, and functions of rows of logits that PyTorch has none for (beside PyTorch's operations); which modules: those that workloads name in
-`MODULE`, with a weight for each class and without, where an operator has one; which operators: those of the table of replacements, whose arguments are those of our operator's workload, under PyTorch's signature. What steps
-of modules and replaced operators take is the host's time. Before anything is timed, ours is compared with float64.
+A step clears the gradients, computes the loss, and its gradients. Which functions: the workloads that say `TRAINED`, the function's name in
+both; functions of rows of logits that PyTorch has none for, beside PyTorch's operations; and the cross entropy of a linear layer, beside its three matrix
+products alone, which is as fast as it can be. Which modules: those that `openaclnn.torch.apply_to` can replace, where it decides which of them it replaces unasked,
+and a few on few elements, with a weight for each class and without. Which operators: those of the table of replacements, whose arguments are those of our operator's
+workload, under PyTorch's signature. What steps on few elements and replaced operators take is the host's time. Before anything is timed, ours is compared
+with float64.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import importlib
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from openaclnn.bench.contenders import first_line, further_off
-from openaclnn.bench.problems import first_variant, to_torch
+from openaclnn.bench.problems import to_torch
+from openaclnn.bench.processes import peak_above
 from openaclnn.bench.timing import (
     COPY,
     SAMPLE_SECONDS,
@@ -31,26 +34,49 @@ from openaclnn.bench.timing import (
     paired_ratio,
     time_contenders,
 )
-from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import FLOATS, DType
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.operators import registry
 
 OURS, THEIRS = "openaclnn.torch", "torch"
 PEERS = (
     THEIRS, "torch.compile", "torch.compile dynamic", "torch's function", "liger", "cut-cross-entropy", "products"
 )  # fmt: skip
-DRAWN = 1 << 22  # elements
+LINEAR, LOG_PROBS, DIVERGENCE = "linear_cross_entropy", "log_probs_and_entropy", "distillation_kl"
+_LIGER = "liger_kernel.transformers.functional"
+_LIBRARIES = {
+    "cross_entropy": (("liger", _LIGER, "liger_cross_entropy"),),
+    LINEAR: (
+        ("torch's function", "torch.nn.functional", LINEAR),
+        ("liger", _LIGER, "liger_fused_linear_cross_entropy"),
+        ("cut-cross-entropy", "cut_cross_entropy", LINEAR),
+    ),
+}
+"""Other libraries' functions of the same arguments, timed where they can be imported."""
 STEP_SECONDS = 10e-3
 """Steps follow each other for so long: a GPU that has to wait for the first of them does not wait in training."""
 FEW = {"elementwise": (16,), "rows": (2, 8), "pixels": (1, 4, 2, 2)}
 """16 elements, where nothing but the call itself takes time."""
-MODULE, WEIGHT = "module", "weight"
+MODULE, WEIGHT, STEP = "module", "weight", "forward and backward"
+_ON_FEW = {
+    "CrossEntropyLoss": ("rows", "pixels"), "ELU": ("elementwise",), "L1Loss": ("elementwise",), "SmoothL1Loss": ("elementwise",),
+    "NLLLoss": ("rows", "pixels"),
+}  # fmt: skip
+"""The modules that are timed on few elements, with the shapes that they take."""
+ROW = 1024
+ROWS = {"small": 1, "cache": 64, "middle": 1024, "large": 16384}
+"""How many rows of so many elements modules are timed on."""
+LABELS = 8  # of a row, up to the first -1: each is compared with all classes
+PATCH = 64  # pixels: the labels of an image lie together
+_POSITIONAL: dict[str, tuple[float, ...]] = {"Softmax": (-1,), "LogSoftmax": (-1,), "GLU": (-1,), "Threshold": (0.5, 20.0)}  # fmt: skip
+_ELSEWHERE = ("LinearCrossEntropyLoss", "NLLLoss2d")  # of other arguments, or another's other name
 
-_SHAPES: dict[str, dict[str, tuple[tuple[str, tuple[int, ...]], ...]]] = {
+Shape = tuple[int, ...]
+_SHAPES: dict[str, dict[str, tuple[tuple[str, Shape], ...]]] = {
     "cpu": {
         "elementwise": (("bandwidth", (1 << 24,)),),
         "rows": (("vocabulary 32k", (512, 32000)), ("segmentation", (8, 21, 512, 512))),
         "pixels": (("21 classes", (8, 21, 512, 512)),),
+        "linear": (("vocabulary 32k", (1024, 512, 32000)),),
     },
     "cuda": {
         "elementwise": (("bandwidth", (1 << 26,)),),
@@ -59,21 +85,30 @@ _SHAPES: dict[str, dict[str, tuple[tuple[str, tuple[int, ...]], ...]]] = {
             ("odd 50257", (16384, 50257)), ("segmentation", (32, 21, 512, 512)),
         ),
         "pixels": (("21 classes", (32, 21, 512, 512)),),
+        "linear": (
+            ("vocabulary 128k", (8192, 4096, 128256)), ("vocabulary 152k", (4096, 2048, 151936)), ("odd 50257", (16384, 2048, 50257)),
+        ),
     },
 }  # fmt: skip
+"""By the workloads' pattern; of linear layers tokens, features and words."""
 
 
 class Step:
-    """One contender's step: its result and the gradient stay, to be compared."""
+    """One contender's step: its result and the gradients stay, to be compared."""
 
     def __init__(self, function: Callable[..., Any], variable: Any, others: Sequence[Any]) -> None:
         self.function, self.others = function, others
         self.variable = variable.detach().requires_grad_()
+        self.leaves = [each for each in (self.variable, *others) if each.is_leaf and each.requires_grad]  # fmt: skip
         self.seed: Any = None
         self.loss: Any = None
 
+    def clear(self) -> None:
+        for each in self.leaves:
+            each.grad = None
+
     def __call__(self) -> None:
-        self.variable.grad = None
+        self.clear()
         self.loss = self.function(self.variable, *self.others)
         if self.seed is None and self.loss.dim():
             self.seed = self.loss.detach().clone()  # as good a gradient as any
@@ -107,48 +142,70 @@ def _tried(steps: dict[str, Step], torch: Any) -> tuple[list[Contender], dict[st
     return contenders, {OURS: fault} if fault else {}
 
 
-def step_cases(device: str, dtypes: Sequence[DType] = ()) -> list[Case]:
-    """Steps on a device's large problems."""
-    cases = []
-    for operator in registry():
-        function = getattr(operator.workloads, "TRAINED", None)
-        shapes = _SHAPES[device][operator.workloads.PATTERN] if function else ()
-        for (regime, shape), dtype in itertools.product(shapes, dtypes or FLOATS):
-            runner, kind = functools.partial(_run_step, operator, dtype), f"training {regime}"
-            about = str(function), "forward and backward", regime, shape, dtype.name
-            cases.append(Case(*about, runner, kind))
-    rows = [each for each in _SHAPES[device]["rows"] if len(each[1]) == 2]
-    for name, (regime, shape), dtype in itertools.product(OF_LOGITS, rows, dtypes or FLOATS):
-        about = name, "forward and backward", regime, shape, dtype.name
-        cases.append(Case(*about, functools.partial(_run_of_logits, dtype), f"training {regime}"))
-    return cases
-
-
-def _run_step(operator: Operator, dtype: DType, case: Case, bench: Bench) -> list[Row]:
-    """In turn with a copy of the input."""
-    variable, *others = _large_tensors(operator, dtype, case.shape, bench)
-    steps = _steps(case.name, variable, others, bench.torch)
-    return beside_a_copy(case, dict(steps), variable, bench)
-
-
-def _run_of_logits(dtype: DType, case: Case, bench: Bench) -> list[Row]:
-    """A function of rows of scores, and its gradient, in turn with a copy of the scores."""
-    torch = bench.torch
-    numbers = torch.Generator(bench.device).manual_seed(5)
-    kind = getattr(torch, str(dtype.torch_name))
-    x, other = (
-        (3 * torch.randn(case.shape, generator=numbers, device=bench.device)).to(kind)
-        for _ in range(2)
+def _beside_a_copy(
+    case: Case, steps: dict[str, Step], copied: Any, bench: Bench, *more: Contender
+) -> list[Row]:
+    """The steps, and what else is timed with them, in turn with a copy of a tensor."""
+    contenders, faults = _tried(steps, bench.torch)
+    place = bench.torch.empty_like(copied)
+    copying = Contender(COPY, lambda: place.copy_(copied))
+    rows, timings = time_contenders(
+        case.about, [*contenders, *more, copying], faults, bench, sample_seconds=STEP_SECONDS
     )
-    rows, words = case.shape
-    if case.name == LOG_PROBS:
-        other = torch.randint(0, words, (rows,), generator=numbers, device=bench.device)
-    ours, theirs = OF_LOGITS[case.name]
-    steps = {OURS: Step(ours, x, [other]), THEIRS: Step(theirs, x, [other])}
-    if x.is_cuda:
-        torch.compiler.reset()
-        steps[PEERS[1]] = Step(torch.compile(theirs, dynamic=False), x, [other])
-    return beside_a_copy(case, steps, x, bench)
+    for row in rows:
+        timing = timings.get(row["contender"])
+        ratio = timing and paired_ratio(timings[COPY], timing)
+        row["copies"] = ratio and 1 / ratio
+    return rows
+
+
+def _pair(
+    case: Case, sides: Sequence[Contender], fault: str, bench: Bench, seconds: float = SAMPLE_SECONDS
+) -> list[Row]:  # fmt: skip
+    """Ours and PyTorch's on few elements, in turn, with a yardstick in every round: ratios are of the time until the work is done, and of
+    the caller's own."""
+    faults = {OURS: fault} if fault else {}
+    rows, timings = time_contenders(
+        case.about, sides, faults, bench, measuring=True, sample_seconds=seconds
+    )
+    for row in rows:
+        row["host_ratios"] = {}
+        if row["ratios"]:
+            ratio = paired_ratio(timings[THEIRS], timings[OURS], "host")
+            row["host_ratios"] = {THEIRS: ratio}
+    return rows
+
+
+def _tensors(name: str, shape: Shape, dtype: DType, bench: Bench, seed: int = 5) -> list[Any]:
+    """What a function or a module of this name is called with, drawn on the device; weights of classes are last."""
+    torch = bench.torch
+    kind = getattr(torch, str(dtype.torch_name))
+    options = {"generator": torch.Generator(bench.device).manual_seed(seed), "device": bench.device}
+    normal, uniform = functools.partial(torch.randn, **options), functools.partial(torch.rand, **options)  # fmt: skip
+    integers = functools.partial(torch.randint, 0, **options)
+    loss = name.lower().replace("_", "").removesuffix("loss")
+    x = uniform(shape) if loss == "bce" else normal(shape)
+    if loss in ("nll", "kldiv"):
+        x = -x.abs()
+    targets = []
+    if loss in ("nll", "crossentropy") or name == LOG_PROBS:
+        rows, classes, *pixels = shape
+        target = integers(classes, (rows, *[-(-length // PATCH) for length in pixels]))
+        for axis, length in enumerate(pixels, 1):
+            target = target.repeat_interleave(PATCH, axis).narrow(axis, 0, length)
+        targets.append(target.contiguous())
+        if loss == "nll":
+            targets.append((0.5 + uniform(classes)).to(kind))
+    elif loss == "multilabelmargin":
+        targets.append(integers(shape[-1], shape))
+        targets[0][:, LABELS] = -1
+    elif loss in ("bce", "bcewithlogits", "kldiv"):
+        targets.append(uniform(shape).to(kind))
+    elif loss == "softmargin":
+        targets.append(normal(shape).sign().to(kind))
+    elif name == DIVERGENCE or name.lower().endswith("loss"):
+        targets.append(normal(shape).to(kind))
+    return [x.to(kind), *targets]
 
 
 def _our_log_probs(x: Any, target: Any) -> Any:
@@ -156,12 +213,6 @@ def _our_log_probs(x: Any, target: Any) -> Any:
 
     log_prob, entropy = functional.log_probs_and_entropy(x, target)
     return log_prob + entropy
-
-
-def _our_divergence(x: Any, teacher: Any) -> Any:
-    from openaclnn.torch import functional
-
-    return functional.distillation_kl(x, teacher)
 
 
 def _log_probabilities(x: Any) -> Any:
@@ -181,129 +232,139 @@ def _their_divergence(x: Any, teacher: Any) -> Any:
     return (log_q.exp() * (log_q - log_p)).sum(-1)
 
 
-LOG_PROBS = "log_probs_and_entropy"
-OF_LOGITS = {
-    LOG_PROBS: (_our_log_probs, _their_log_probs),
-    "distillation_kl": (_our_divergence, _their_divergence),
+def _their_linear(x: Any, weight: Any, target: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.cross_entropy(torch.nn.functional.linear(x, weight), target)
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    LOG_PROBS: _their_log_probs,
+    DIVERGENCE: _their_divergence,
+    LINEAR: _their_linear,
 }
-"""Functions of rows of scores, ours and as PyTorch's operations."""
+"""PyTorch's operations where it has no function, or has one that few use."""
 
 
-def beside_a_copy(
-    case: Case, steps: dict[str, Step], variable: Any, bench: Bench, *more: Contender
-) -> list[Row]:
-    """The steps, and what else is timed with them, in turn with a copy of a tensor."""
-    torch = bench.torch
-    contenders, faults = _tried(steps, torch)
-    place = torch.empty_like(variable)
-    copying = Contender(COPY, lambda: place.copy_(variable))
-    rows, timings = time_contenders(
-        case.about, [*contenders, *more, copying], faults, bench, sample_seconds=STEP_SECONDS
-    )
+def _functions(name: str, x: Any, torch: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Ours and the peers', of the same arguments."""
+    from openaclnn.torch import functional
+
+    ours: Callable[..., Any] = getattr(functional, name)
+    theirs: Callable[..., Any] = _OPERATIONS.get(name) or getattr(torch.nn.functional, name)
+    yield OURS, _our_log_probs if name == LOG_PROBS else ours
+    yield THEIRS, theirs
+    if x.is_cuda:
+        torch.compiler.reset()  # else the ninth shape falls back to eager without a word
+        yield "torch.compile", torch.compile(theirs, dynamic=False)
+        if name == "cross_entropy" and x.dim() == 2:
+            # Code of its own: what is compiled belongs to that, not to the function.
+            compiled = torch.compile(lambda *arguments: theirs(*arguments), dynamic=True)
+            yield "torch.compile dynamic", compiled
+    for peer, module, function in _LIBRARIES.get(name, ()) if x.dim() == 2 else ():
+        with contextlib.suppress(ImportError, AttributeError):
+            yield peer, getattr(importlib.import_module(module), function)
+
+
+def step_cases(device: str, dtypes: Sequence[DType] = ()) -> list[Case]:
+    """Steps on a device's large problems."""
+    shapes = _SHAPES[device]
+    functions = [
+        (operator.workloads.TRAINED, shapes[operator.workloads.PATTERN])
+        for operator in registry()
+        if hasattr(operator.workloads, "TRAINED")
+    ]
+    rows = tuple([each for each in shapes["rows"] if len(each[1]) == 2])
+    functions += [(LOG_PROBS, rows), (DIVERGENCE, rows), (LINEAR, shapes["linear"])]
+    return [
+        Case(name, STEP, regime, shape, dtype.name,
+             functools.partial(_run_linear if name == LINEAR else _run_step, dtype), f"training {regime}")
+        for name, regimes in functions
+        for (regime, shape), dtype in itertools.product(regimes, dtypes or FLOATS)
+    ]  # fmt: skip
+
+
+def _run_step(dtype: DType, case: Case, bench: Bench) -> list[Row]:
+    """In turn with a copy of the input."""
+    x, *others = _tensors(case.name, case.shape, dtype, bench)
+    functions = _functions(case.name, x, bench.torch)
+    return _beside_a_copy(case, {name: Step(f, x, others) for name, f in functions}, x, bench)
+
+
+def _run_linear(dtype: DType, case: Case, bench: Bench) -> list[Row]:
+    """In turn with the products, and with a copy of the scores; in memory, too."""
+    tokens, features, words = case.shape
+    scores, target = _tensors("cross_entropy", (tokens, words), dtype, bench)
+    [x] = _tensors(LINEAR, (tokens, features), dtype, bench)
+    [weight] = _tensors(LINEAR, (words, features), dtype, bench, seed=6)
+    x, weight = x / features**0.5, weight.requires_grad_()
+    steps = {name: Step(f, x, [weight, target]) for name, f in _functions(LINEAR, x, bench.torch)}
+    products = Contender("products", functools.partial(_products, x, weight.detach(), scores))
+    rows = _beside_a_copy(case, steps, scores, bench, products)
+    del scores, products
     for row in rows:
-        timing = timings.get(row["contender"])
-        copied = timing and paired_ratio(timings[COPY], timing)
-        row["copies"] = copied and 1 / copied
+        if row["contender"] in steps and row["status"] != "unavailable":
+            step = steps[row["contender"]]
+            step.clear()
+            step.loss = None
+            row["extra_bytes"] = max(peak_above(step) - x.nbytes - weight.nbytes, 0)
     return rows
 
 
-def _large_tensors(
-    operator: Operator, dtype: DType, shape: tuple[int, ...], bench: Bench
-) -> list[Any]:
-    """What the function is called with: the first rows are drawn, the others repeat them."""
-    count, *rest = shape
-    rows = min(count, max(1, DRAWN // math.prod(rest)))
-    while rows in rest:  # a weight for each class would look like rows
-        rows -= 1
-    tensors = _tensors(operator, dtype, (rows, *rest), bench)
-    places = bench.torch.arange(count, device=bench.device) % rows
-    return [each[places] if rows < count and each.shape[:1] == (rows,) else each for each in tensors.values()]  # fmt: skip
+def _products(x: Any, weight: Any, scores: Any) -> None:
+    """Of scores, and of gradients as if scores were theirs."""
+    x @ weight.t()
+    scores @ weight
+    scores.t() @ x
 
 
-def _drawn(operator: Operator, dtype: DType, shape: tuple[int, ...], variant: str) -> Any:
-    return operator.workloads.make(np.random.default_rng(5), dtype, shape, variant)
+def _module_steps(dtype: DType, case: Case, bench: Bench, **options: Any) -> dict[str, Step]:
+    """Of our module and PyTorch's of the same name."""
+    x, *targets = _tensors(case.name, case.shape, dtype, bench)[:2]
+    libraries = {OURS: importlib.import_module("openaclnn.torch.nn"), THEIRS: bench.torch.nn}
+    modules = {
+        side: getattr(library, case.name)(*_POSITIONAL.get(case.name, ()), **options)
+        for side, library in libraries.items()
+    }
+    return {side: Step(each.to(bench.device, x.dtype), x, targets) for side, each in modules.items()}  # fmt: skip
 
 
-def _tensors(operator: Operator, dtype: DType, shape: tuple[int, ...], bench: Bench) -> Any:
-    """The workload's arrays on the device, by name."""
-    drawn = _drawn(operator, dtype, shape, first_variant(operator))
-    arrays = {name: value for name, value in drawn.items() if isinstance(value, np.ndarray)}
-    return {name: to_torch(bench.torch, array).to(bench.device) for name, array in arrays.items()}
+def adoption_cases(dtypes: Sequence[DType] = ()) -> list[Case]:
+    """Steps of every module that `apply_to` can replace, by size."""
+    from openaclnn.torch.adopt import replacements
+
+    names = sorted({module.__name__ for module in replacements()} - set(_ELSEWHERE))
+    return [
+        Case(name, STEP, size, (ROWS[size], ROW), dtype.name, functools.partial(_run_modules, dtype), f"{MODULE} {size}")
+        for name, size, dtype in itertools.product(names, ROWS, dtypes or FLOATS)
+        # Which PyTorch computes in FLOAT alone, and by one thread: of 16,384 rows for seconds, in which nobody hears Ctrl-C.
+        if name != "MultiLabelMarginLoss" or (dtype is FLOAT and size != "large")
+    ]  # fmt: skip
 
 
-def _steps(name: str, variable: Any, others: list[Any], torch: Any) -> Iterator[tuple[str, Step]]:
-    """Ours and the peers'."""
-    from openaclnn.torch import functional
-
-    theirs = getattr(torch.nn.functional, name)
-    yield OURS, Step(getattr(functional, name), variable, others)
-    yield PEERS[0], Step(theirs, variable, others)
-    if not variable.is_cuda:
-        return
-    torch.compiler.reset()  # else the ninth shape falls back to eager without a word
-    yield PEERS[1], Step(torch.compile(theirs, dynamic=False), variable, others)
-    if variable.dim() == 2:
-        # Code of its own: what is compiled belongs to that, not to the function.
-        of_any_size = torch.compile(lambda *arguments: theirs(*arguments), dynamic=True)
-        yield PEERS[2], Step(of_any_size, variable, others)
-        try:
-            liger = importlib.import_module("liger_kernel.transformers.functional")
-        except ImportError:
-            return
-        if hasattr(liger, f"liger_{name}"):
-            yield "liger", Step(getattr(liger, f"liger_{name}"), variable, others[:1])
+def _run_modules(dtype: DType, case: Case, bench: Bench) -> list[Row]:
+    steps = _module_steps(dtype, case, bench)
+    return _beside_a_copy(case, steps, steps[OURS].variable.detach(), bench)
 
 
 def module_cases(dtypes: Sequence[DType] = ()) -> list[Case]:
-    """Steps of our modules beside PyTorch's of the same name, eager both."""
+    """Steps of a few modules on few elements, eager both."""
     cases = []
-    for operator in registry():
-        module: Any = getattr(operator.workloads, "MODULE", None)
-        known = WEIGHT in [parameter.python_name for parameter in operator.parameters]
-        weights = {", weighted": True, ", no weight": False} if known else {"": False}
-        for pattern, said, dtype in itertools.product(
-            module.patterns if module else (), weights, dtypes or FLOATS
-        ):
-            runner = functools.partial(_run_module, operator, dtype, weights[said])
-            about = module.name, pattern + said, MODULE, FEW[pattern], dtype.name
+    for name, patterns in _ON_FEW.items():
+        weights = {", weighted": True, ", no weight": False} if "rows" in patterns else {"": False}
+        for pattern, said, dtype in itertools.product(patterns, weights, dtypes or FLOATS):
+            runner = functools.partial(_run_on_few, dtype, weights[said])
+            about = name, pattern + said, MODULE, FEW[pattern], dtype.name
             cases.append(Case(*about, runner, f"training {MODULE} {pattern}{said}"))
     return cases
 
 
-def _run_module(
-    operator: Operator, dtype: DType, weighted: bool, case: Case, bench: Bench
-) -> list[Row]:
-    torch = bench.torch
-    tensors = _tensors(operator, dtype, case.shape, bench)
-    variable, *others = [tensor for name, tensor in tensors.items() if name != WEIGHT]
+def _run_on_few(dtype: DType, weighted: bool, case: Case, bench: Bench) -> list[Row]:
     options = {}
     if weighted:
-        drawn = (0.5 + np.random.default_rng(5).random(case.shape[1])).astype(dtype.numpy)
-        options[WEIGHT] = to_torch(torch, drawn).to(bench.device)
-    libraries = {OURS: importlib.import_module("openaclnn.torch.nn"), THEIRS: torch.nn}
-    steps = {
-        side: Step(getattr(library, case.name)(**options), variable, others)
-        for side, library in libraries.items()
-    }
-    contenders, faults = _tried(steps, torch)
+        options[WEIGHT] = _tensors("nll", case.shape, dtype, bench)[-1]
+    contenders, faults = _tried(_module_steps(dtype, case, bench, **options), bench.torch)
     return _pair(case, contenders, faults.get(OURS, ""), bench, STEP_SECONDS)
-
-
-def _pair(
-    case: Case, sides: Sequence[Contender], fault: str, bench: Bench, seconds: float = SAMPLE_SECONDS
-) -> list[Row]:  # fmt: skip
-    """Ours and PyTorch's on few elements, in turn, with a yardstick in every round: ratios are of the time until the work is done, and of
-    the caller's own."""
-    about, faults = case.about | {"near": []}, {OURS: fault} if fault else {}
-    rows, timings = time_contenders(
-        about, sides, faults, bench, measuring=True, sample_seconds=seconds
-    )
-    for row in rows:
-        row["host_ratios"] = {}
-        if row["ratios"]:
-            ratio = paired_ratio(timings[THEIRS], timings[OURS], "host")
-            row["host_ratios"] = {THEIRS: ratio}
-    return sorted(rows, key=lambda row: not row["ours"])
 
 
 def override_cases(dtypes: Sequence[DType] = ()) -> list[Case]:
@@ -327,14 +388,24 @@ def override_cases(dtypes: Sequence[DType] = ()) -> list[Case]:
 def _run_override(
     override: Any, variant: str, weighted: bool, dtype: DType, case: Case, bench: Bench
 ) -> list[Row]:
-    """Replacing and giving back is no part of what is timed."""
-    from openaclnn.torch import use
+    """Replacing and giving back is no part of what is timed. A kernel that declines the call is not timed: PyTorch's serves it."""
+    from openaclnn.torch import served, use
 
     arguments = _override_arguments(case, override, variant, weighted, dtype, bench)
     call = functools.partial(override.call_theirs, override.overload, arguments)
     replaced = functools.partial(use, only=[case.name])
-    sides = [Contender(THEIRS, call), Contender(OURS, call, True, inside=replaced)]
-    fault = _override_fault(case.name, override, arguments, bench.torch)
+    with replaced():
+        for _ in range(2):
+            ours = _results(override, arguments, bench.torch)
+    count, fault, declined = served()[case.name], "", ""
+    if count.ours != count.calls:
+        declined = f"PyTorch's served: {'; '.join(count.reasons)}"
+    else:
+        fault = _override_fault(override, arguments, ours, bench.torch)
+    sides = [
+        Contender(OURS, call, True, inside=replaced, unavailable=declined),
+        Contender(THEIRS, call),
+    ]
     return _pair(case, sides, fault, bench)
 
 
@@ -343,7 +414,8 @@ def _override_arguments(
 ) -> list[Any]:
     """The workload's, in PyTorch's order; one element has no axis, as autograd hands it over."""
     torch, kernel = bench.torch, override.kernel
-    drawn = _drawn(kernel.operator, dtype, case.shape, variant)
+    make = kernel.operator.workloads.make
+    drawn = make(np.random.default_rng(5), dtype, case.shape, variant)
     values = {name: drawn.get(name, default) for name, default in zip(kernel.names, kernel.defaults, strict=True)}  # fmt: skip
     for name in (kernel.names[place] for place in kernel.tensors):
         tensor = to_torch(torch, values[name]).to(bench.device)
@@ -354,17 +426,12 @@ def _override_arguments(
     return arguments
 
 
-def _override_fault(name: str, override: Any, arguments: Sequence[Any], torch: Any) -> str:
-    """Why our kernel is not timed: it does not serve, or is further from float64 than PyTorch's by more than a rounding."""
-    from openaclnn.torch import served, use
+def _override_fault(
+    override: Any, arguments: Sequence[Any], ours: Sequence[Any], torch: Any
+) -> str:
+    """How our results are further from float64 than PyTorch's by more than a rounding."""
     from openaclnn.torch.signatures import REDUCTION
 
-    with use(only=[name]):
-        for _ in range(2):
-            ours = _results(override, arguments, torch)
-    count = served()[name]
-    if count.ours != count.calls:
-        return f"PyTorch's served: {'; '.join(count.reasons)}"
     theirs = _results(override, arguments, torch)
     wide = [
         value.double() if isinstance(value, torch.Tensor) and value.is_floating_point()

@@ -165,14 +165,16 @@ def wrapper_source(prototype: Prototype) -> str:
         body = [*_null_checks(prototype, results), *_call(prototype, results)]
     names = ", ".join(v.name for v in prototype.parameters)
     lines = "".join(f"        {line}\n" for line in body)
-    error = f"_null_first(error, {_given(prototype)})" if prototype.phase == 1 else "error"
+    error = (
+        f"_null_first(error, {_arguments_or_none(prototype)})" if prototype.phase == 1 else "error"
+    )
     return (
         f"def wrapper({names}):\n    try:\n{lines}"
         f"    except BaseException as error:\n        return _failed({error})\n"
     )
 
 
-def _given(prototype: Prototype) -> str:
+def _arguments_or_none(prototype: Prototype) -> str:
     """Phase one's arguments as they came, nulls as None."""
     return ", ".join(
         f"{v.name} or None" if is_object(v) or is_result(v) else v.name

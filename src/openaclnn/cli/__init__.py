@@ -87,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    show = "--traceback" in given
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    show = "--traceback" in words
     try:
-        answer = app.main(given, prog_name="openaclnn", standalone_mode=False)
+        answer = app.main(words, prog_name="openaclnn", standalone_mode=False)
         return answer if isinstance(answer, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         say(error.format_message(), error=True)

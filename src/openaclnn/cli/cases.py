@@ -137,8 +137,8 @@ class _Summary:
         if result.reason:
             self.reasons[result.reason] += 1
         if result.judged_by:
-            name, own, _ = result.judged_by.partition(" rtol=")
-            self.rules[f"{name} with the cases' tolerances" if own else name] += 1
+            name, tolerances, _ = result.judged_by.partition(" rtol=")
+            self.rules[f"{name} with the cases' tolerances" if tolerances else name] += 1
         if result.why:
             cause = result.verdict, result.operator, result.cause
             self.causes.setdefault(cause, result)

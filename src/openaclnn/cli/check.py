@@ -20,11 +20,11 @@ from openaclnn.cli.say import coloured, command_options, say, say_json, say_text
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED
 from openaclnn.core.products import PRODUCTS, current_product, find_product
-from openaclnn.core.tensor import Format, Tensor
+from openaclnn.core.tensor import Tensor
 from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import parameter_named
-from openaclnn.testing.extras import OFFSET, STRIDES, dtype_named, need, value_of, whole_numbers
-from openaclnn.testing.files import FileError, read_whole, shape_of
+from openaclnn.testing.extras import need, tensor_fields, value_of
+from openaclnn.testing.files import FileError, read_whole
 from openaclnn.testing.running.build import LACKS, answer_of
 
 __all__ = ["check"]
@@ -47,9 +47,9 @@ def _make(operator: Operator) -> click.Command:
     example = " ".join(f"{word_of(operator, p)} float16:2x3" for p in required)
 
     @command_options
-    def check_operator(file: Path | None, product: str | None, products: str | None, as_json: bool, **given: Any) -> int:  # fmt: skip
+    def check_operator(file: Path | None, product: str | None, products: str | None, as_json: bool, **options: Any) -> int:  # fmt: skip
         held = {} if file is None else _read(file, operator)
-        values = _described(operator, held.get("arguments", {}), given)
+        values = _described(operator, held.get("arguments", {}), options)
         chosen = product or str(held.get("product", current_product().tag))
         profiles = PRODUCTS if products == "all" else (find_product(chosen),)
         answers = [answer_of(operator, values, profile).as_dict() for profile in profiles]
@@ -63,7 +63,7 @@ def _make(operator: Operator) -> click.Command:
     )  # fmt: skip
 
 
-def _described(operator: Operator, held: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def _described(operator: Operator, held: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """Values by C name, from the file and then from the line."""
     values: dict[str, Any] = {}
     for name, value in held.items():
@@ -72,7 +72,7 @@ def _described(operator: Operator, held: dict[str, Any], given: dict[str, Any]) 
             raise FileError(f"{operator.name} has no parameter {name!r}")
         values[parameter.name] = _tensor(name, value) if parameter.is_tensor else value
     for parameter in operator.parameters:
-        text = given.get(f"given_{parameter.name}")
+        text = options.get(f"given_{parameter.name}")
         if text is not None:
             word = word_of(operator, parameter)
             values[parameter.name] = _tensor(word, text) if parameter.is_tensor else value_of(text)
@@ -122,15 +122,7 @@ def _tensor(name: str, written: Any) -> Tensor | None:
         if "shape" not in held or "dtype" not in held:
             raise ValueError(f"expected DTYPE:SHAPE, as float16:2x3, got {str(written)[:60]!r}")
         _know(held, ("dtype", "shape", "strides", "offset", "format"))
-        dtype, shape = dtype_named(str(held["dtype"])), shape_of(held["shape"])
-        strides = whole_numbers(held["strides"], STRIDES) if "strides" in held else None
-        if strides is not None and len(strides) != len(shape):
-            raise ValueError(f"expected {len(shape)} strides for shape {shape}, got {len(strides)}")
-        [offset] = whole_numbers(held.get("offset", 0), OFFSET)
-        layout = f"ACL_FORMAT_{str(held.get('format', 'ND')).upper()}"
-        if layout not in Format.__members__:
-            raise ValueError(f"expected a format like ND, got {str(held['format'])[:60]!r}")
-        return Tensor(shape, dtype, strides, offset, Format[layout], base=4096)
+        return Tensor(**tensor_fields(held), base=4096)
     except (TypeError, ValueError) as error:
         raise FileError(f"{name}: {error}") from None
 
@@ -158,8 +150,8 @@ def _show(answers: list[dict[str, Any]], as_json: bool, many: bool) -> None:
         if answer["status"] == 0:
             outputs = answer.get("outputs") or {"output": answer["output"]}
             width = max(map(len, outputs))
-            for name, own in outputs.items():
-                about = f"{own['dtype']}, shape {own['shape']}" if own else "not computed"
+            for name, output in outputs.items():
+                about = f"{output['dtype']}, shape {output['shape']}" if output else "not computed"
                 say(f"  {name:<{width}}   {about}")
         else:
             rule = f"{answer['row']}: {answer['rule']}" if answer["rule"] else "the C type"

@@ -100,10 +100,10 @@ def compare(
       openaclnn compare dump/ golden/ --standard stat_rel_err --csv
     """
     rules = Rules(standard, rtol, atol, ptol, limit, level or "L1")
-    for name, own in _BELONGS.items():
-        if click.get_current_context().params[name] is not None and standard not in own:
+    for name, standards in _BELONGS.items():
+        if click.get_current_context().params[name] is not None and standard not in standards:
             word = name.upper() if name == "third" else f"--{name}"
-            belongs = f"{word} belongs to --standard {' or '.join(own)}"
+            belongs = f"{word} belongs to --standard {' or '.join(standards)}"
             raise click.UsageError(f"{belongs}, not {standard}")
     if as_csv and as_json:
         raise click.UsageError("--csv and --json are two forms of one answer")
@@ -164,11 +164,11 @@ def _pair(
     """The verdict on files; an output of another dtype than is expected is judged as what it should be."""
     output, golden, *others = read_together(sources, dtype)
     third = others[0] if others else None
-    own = dtype_of_numpy(output.dtype)
-    unexpected = dtype is None and expected is not None and own is not expected
+    actual = dtype_of_numpy(output.dtype)
+    unexpected = dtype is None and expected is not None and actual is not expected
     comparison = judge(output, golden, third, rules, expected if unexpected else dtype, kept)
     if unexpected:
-        note = f"the output is {own}, the manifest says {expected}: judged as {expected}"
+        note = f"the output is {actual}, the manifest says {expected}: judged as {expected}"
         comparison = replace(comparison, notes=(note,))
     if picture is not None:
         from openaclnn.testing.judging.picture import draw_picture
@@ -242,10 +242,10 @@ def _files(folder: Path) -> dict[str, list[Path]]:
         raise FileError(f"{folder} is not a folder")
     found: dict[str, list[Path]] = {}
     for path in folder.rglob("*"):
-        own = path.relative_to(folder)
-        hidden = any(part.startswith(HIDDEN) for part in own.parts)
+        relative = path.relative_to(folder)
+        hidden = any(part.startswith(HIDDEN) for part in relative.parts)
         if path.suffix.lower() in SUFFIXES and not hidden:
-            found.setdefault(str(own.with_suffix("")), []).append(path)
+            found.setdefault(str(relative.with_suffix("")), []).append(path)
     return found
 
 
@@ -304,8 +304,8 @@ def _csv(found: list[_Row]) -> str:
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(["name", "verdict", "standard", "dtype", "golden_dtype", "shape", "elements", "bad", *figures, "why"])  # fmt: skip
     for row in found:
-        own = row.comparison
-        values = [repr((own.figures or {}).get(figure, "")) for figure in figures]
-        cells = [row.name, row.verdict, own.standard, own.dtype, own.golden_dtype, own.shape, own.count, own.bad, *values, row.why]  # fmt: skip
+        comparison = row.comparison
+        values = [repr((comparison.figures or {}).get(figure, "")) for figure in figures]
+        cells = [row.name, row.verdict, comparison.standard, comparison.dtype, comparison.golden_dtype, comparison.shape, comparison.count, comparison.bad, *values, row.why]  # fmt: skip
         lines.writerow(map(cell_of, cells))
     return text.getvalue().rstrip("\n")

@@ -75,7 +75,7 @@ def _each(operator: Operator, results: Any) -> dict[str, Any]:
     """Results by what the demo calls them: one has no name; what is not computed is left out."""
     if operator.result_type is None:
         return {"": results}
-    return {f", {name}": own for name, own in results._asdict().items() if own is not None}
+    return {f", {name}": result for name, result in results._asdict().items() if result is not None}
 
 
 def _tell(drawn: Any, title: str) -> None:

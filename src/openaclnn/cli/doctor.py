@@ -193,14 +193,14 @@ def _clear(folder: Path) -> tuple[int, int]:
     for path in folder.iterdir():
         about = os.lstat(path)
         if stat.S_ISDIR(about.st_mode) and _FOLDERS.fullmatch(path.name) and is_installation(path):
-            own, files = _size(path)
+            length, files = _size(path)
             shutil.rmtree(path, ignore_errors=True)
         elif stat.S_ISREG(about.st_mode) and _FILES.fullmatch(path.name) and _is_code(path):
-            own, files = about.st_size, 1
+            length, files = about.st_size, 1
             path.unlink(missing_ok=True)
         else:
             continue
-        size, count = size + own, count + files
+        size, count = size + length, count + files
     return size, count
 
 

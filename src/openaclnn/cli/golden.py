@@ -16,8 +16,7 @@ from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import parameter_named
 from openaclnn.testing.data.drawing import AMOUNTS, SPECIALS, Distribution, Recipe
 from openaclnn.testing.data.manifest import FORMATS, MANIFEST, read_manifest, remake, write_cases
-from openaclnn.testing.extras import value_of
-from openaclnn.testing.files import shape_of
+from openaclnn.testing.extras import shape_of, value_of
 from openaclnn.testing.judging.figures import LEVELS
 
 __all__ = ["golden"]
@@ -82,8 +81,8 @@ def golden(
 def _alone(context: click.Context) -> None:
     """A manifest says all that is drawn: other words would be passed over."""
     for parameter in context.command.params:
-        given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
-        if given and parameter.name not in ("folder", "manifest", "force", "as_json"):
+        typed = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        if typed and parameter.name not in ("folder", "manifest", "force", "as_json"):
             word = parameter.opts[0] if isinstance(parameter, click.Option) else "OPERATOR"
             raise click.UsageError(f"--from has all that is drawn: {word} does not go with it")
 

@@ -59,12 +59,12 @@ def _make(operator: Operator) -> click.Command:
     example = " ".join(f"{word} {word[2:].replace('-', '_')}.npy" for word in words)
 
     @command_options
-    def run_operator(force: bool, product: str | None, engine: str | None, chunk: int, as_json: bool, **given: Any) -> int:  # fmt: skip
+    def run_operator(force: bool, product: str | None, engine: str | None, chunk: int, as_json: bool, **options: Any) -> int:  # fmt: skip
         if product is not None:
             find_product(product)  # an unknown one is misuse, not a refused call
-        files = _files(operator, given)
-        keep_apart(_read_files(operator, given), files.values())
-        arguments = _arguments(operator, given)
+        files = _files(operator, options)
+        keep_apart(_read_files(operator, options), files.values())
+        arguments = _arguments(operator, options)
         with nullcontext() if engine is None else use_engine(engine):
             return _run(operator, arguments, files, force, product, chunk, as_json)
 
@@ -74,13 +74,13 @@ def _make(operator: Operator) -> click.Command:
     )  # fmt: skip
 
 
-def _arguments(operator: Operator, given: dict[str, Any]) -> dict[str, Any]:
+def _arguments(operator: Operator, options: dict[str, Any]) -> dict[str, Any]:
     """The plain call's arguments from options; a tensor may be a number."""
     found: dict[str, Any] = {}
     for parameter in operator.parameters:
         if parameter.is_tensor and not parameter.is_read:
             continue
-        text = given.get(f"given_{parameter.name}")
+        text = options.get(f"given_{parameter.name}")
         if text is None:
             if parameter.default is REQUIRED:
                 raise click.UsageError(f"{word_of(operator, parameter)} is missing: {parameter.text}")  # fmt: skip
@@ -93,18 +93,18 @@ def _arguments(operator: Operator, given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _read_files(operator: Operator, given: dict[str, Any]) -> list[Path]:
+def _read_files(operator: Operator, options: dict[str, Any]) -> list[Path]:
     """The files to read, but for the one that an operator in place may replace."""
     read = [p for p in operator.parameters if p.is_tensor and p.is_read and not p.in_place]
-    texts = [given[f"given_{p.name}"] for p in read if given.get(f"given_{p.name}") is not None]
+    texts = [options[f"given_{p.name}"] for p in read if options.get(f"given_{p.name}") is not None]
     return [split_name(text).path for text in texts if isinstance(value_of(text), str)]
 
 
-def _files(operator: Operator, given: dict[str, Any]) -> dict[str, Path]:
+def _files(operator: Operator, options: dict[str, Any]) -> dict[str, Path]:
     """The files to write by the outputs' C names; of several outputs, those that are wanted."""
     if operator.result_type is None:
-        return {operator.output.name: given["out"]}
-    named = {p.name: given.get(f"given_{p.name}") for p in operator.outputs}
+        return {operator.output.name: options["out"]}
+    named = {p.name: options.get(f"given_{p.name}") for p in operator.outputs}
     files = {name: path for name, path in named.items() if path is not None}
     if not files:
         words = ", ".join(word_of(operator, parameter) for parameter in operator.outputs)

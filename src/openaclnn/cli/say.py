@@ -248,16 +248,33 @@ _STYLES = {
 
 
 @contextmanager
-def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on the error stream, where that is a terminal; call what it gives with how much was done."""
+def progress(title: str, total: int | None, *, timing: bool = False) -> Iterator[Callable[..., None]]:  # fmt: skip
+    """A bar on the error stream, where that is a terminal; call what it gives with how much was done, and perhaps what is being done. While something is
+    being timed it is drawn at these calls alone, since its thread would run beside that, and it stays."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())  # fmt: skip
-    quiet = not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as bar:
+    columns = (
+        TextColumn("{task.description:28.28}" if timing else "{task.description}"), BarColumn(12), MofNCompleteColumn(), TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    quiet = not total or not sys.stderr.isatty()
+    with Progress(
+        *columns, console=Console(stderr=True), disable=quiet, transient=not timing, auto_refresh=not timing
+    ) as bar:  # fmt: skip
         task = bar.add_task(title, total=total)
-        yield lambda done: bar.advance(task, done)
+
+        def advance(count: int, doing: str = title) -> None:
+            bar.update(task, advance=count, description=doing, refresh=timing)
+
+        yield advance
 
 
 def traceback_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -281,12 +298,12 @@ def keep_apart(inputs: Iterable[Path], outputs: Iterable[Path]) -> None:
     """Refuse, before anything is run, an output that is an input or another output, by whatever name."""
     taken = [(_identity(path), path, "is read and would be written over") for path in inputs]
     for output in outputs:
-        own = _identity(output)
-        for other, path, fate in taken if own is not None else ():
-            if own == other:
+        identity = _identity(output)
+        for other, path, fate in taken if identity is not None else ():
+            if identity == other:
                 same = f"{output} and {path} are one file, which"
                 raise click.UsageError(f"{output if output == path else same} {fate}")
-        taken.append((own, output, "would be written twice"))
+        taken.append((identity, output, "would be written twice"))
 
 
 def _identity(path: Path) -> Any:

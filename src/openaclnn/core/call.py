@@ -79,7 +79,7 @@ class Call:
         value: Tensor = self.values[name]
         return value
 
-    def given(self, name: str) -> bool:
+    def has_tensor(self, name: str) -> bool:
         """Whether a tensor was passed: neither null nor left to us."""
         return isinstance(self.values[name], Tensor)
 

@@ -22,15 +22,7 @@ from openaclnn.engines.dispatch import use_engine
 from openaclnn.explorer.chinese import answered, vocabulary
 from openaclnn.operators import find_operator, grouped, registry
 from openaclnn.testing.cases.case import Case, TensorSpec
-from openaclnn.testing.extras import (
-    OFFSET,
-    SHAPE,
-    STRIDES,
-    MissingLibraryError,
-    dtype_named,
-    value_of,
-    whole_numbers,
-)
+from openaclnn.testing.extras import MissingLibraryError, tensor_fields, value_of
 from openaclnn.testing.files import RAW, Source, TooLargeError, read_together
 from openaclnn.testing.judging.compare import Comparison, judge
 from openaclnn.testing.judging.figures import LEVELS, STANDARDS, Array, Rules
@@ -90,8 +82,8 @@ class _PageCall:
     @property
     def elements(self) -> int:
         """Of all storages together, and of the views, which may be larger."""
-        given = [spec for spec in self.tensors.values() if spec is not None]
-        return sum(max(spec.elements, math.prod(spec.shape)) for spec in given)
+        specs = [spec for spec in self.tensors.values() if spec is not None]
+        return sum(max(spec.elements, math.prod(spec.shape)) for spec in specs)
 
 
 def read_call(held: Any) -> _PageCall:
@@ -106,22 +98,22 @@ def read_call(held: Any) -> _PageCall:
     seed = held.get("seed", 0)
     if type(seed) is not int or not 0 <= seed <= _LARGEST:
         raise Refused(400, "a seed is a whole number, 0 or more")
-    given = held.get("arguments", {})
-    unknown = sorted(given.keys() - {p.name for p in operator.parameters})
+    arguments = held.get("arguments", {})
+    unknown = sorted(arguments.keys() - {p.name for p in operator.parameters})
     if unknown:
         raise Refused(400, f"{operator.name} has no parameter {unknown[0][:_TEXT]!r}")
     tensors: dict[str, TensorSpec | None] = {}
     numbers: dict[str, Any] = {}
     for parameter in operator.parameters:
         if parameter.is_tensor:
-            value = given.get(parameter.name, _LEFT_OUT if is_automatic(parameter) else None)  # fmt: skip
+            value = arguments.get(parameter.name, _LEFT_OUT if is_automatic(parameter) else None)  # fmt: skip
             if value != _LEFT_OUT:
                 tensors[parameter.name] = None if value is None else _tensor(parameter, value)
             elif not is_automatic(parameter):
                 raise Refused(400, f"{parameter.name} cannot be left out", parameter.name, "mode")
         else:
             default = None if parameter.default is REQUIRED else parameter.default
-            numbers[parameter.name] = _number(parameter, given.get(parameter.name, default))
+            numbers[parameter.name] = _number(parameter, arguments.get(parameter.name, default))
     return _PageCall(operator, product, tensors, numbers, seed)
 
 
@@ -129,33 +121,24 @@ def _tensor(parameter: Parameter, held: Any) -> TensorSpec:
     name = parameter.name
     if not isinstance(held, dict):
         raise Refused(400, f"{name}: a tensor has dtype and shape", name, "mode")
-    field = "dtype"
+    filled = {field: value for field, value in held.items() if value not in (None, "", [])}
+    field = "mode"
     try:
-        dtype = dtype_named(str(held.get("dtype", ""))[:_TEXT])
-        field = "shape"
-        shape = whole_numbers(held.get("shape") or (), SHAPE)  # an empty field: no axes
-        field = "strides"
-        strides = whole_numbers(held["strides"], STRIDES) if held.get("strides") not in (None, "") else None  # fmt: skip
-        field = "offset"
-        [offset] = whole_numbers(held.get("offset") or 0, OFFSET)
-        field = "format"
-        layout = Format[f"ACL_FORMAT_{str(held.get('format') or 'ND')[:_TEXT].upper()}"]
-        field = "strides" if strides is not None else "shape"
-        spec = TensorSpec(shape, dtype, None, strides, offset, format=layout)
-        field, values = "values", held.get("values")
-        if values in (None, "", []):
+        fields = tensor_fields(filled)
+        field = "shape" if fields["strides"] is None else "strides"
+        spec = TensorSpec(**fields)
+        field = "values"
+        if "values" not in filled:
             return spec
-        return replace(spec, values=_numbers_of(values, shape, dtype))
-    except KeyError:
-        raise Refused(400, f"{name}: unknown format", name, field) from None
+        return replace(spec, values=_numbers_of(filled["values"], spec.shape, spec.dtype))
     except (ValueError, OverflowError) as error:
-        raise Refused(400, f"{name}: {error}", name, field) from None
+        raise Refused(400, f"{name}: {error}", name, getattr(error, "field", field)) from None
 
 
-def _numbers_of(given: Any, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
-    words = given if isinstance(given, list) else [given]
-    if isinstance(given, str):  # between commas, spaces or brackets
-        words = given.translate(str.maketrans("()[]{},;", " " * 8)).split()
+def _numbers_of(written: Any, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    words = written if isinstance(written, list) else [written]
+    if isinstance(written, str):  # between commas, spaces or brackets
+        words = written.translate(str.maketrans("()[]{},;", " " * 8)).split()
     count = math.prod(shape)
     if len(words) != count:
         raise ValueError(f"{len(words)} values for the {count} elements of shape {shape}")
@@ -170,14 +153,14 @@ def _numbers_of(given: Any, shape: tuple[int, ...], dtype: DType) -> np.ndarray[
         raise ValueError(f"numbers of {dtype.name} are expected") from None
 
 
-def _number(parameter: Parameter, given: Any) -> Any:
+def _number(parameter: Parameter, value: Any) -> Any:
     """A number, a truth, a name or null, from JSON or from text."""
-    if given is None or isinstance(given, (bool, int, float)):
-        return given
-    if not isinstance(given, str) or len(given) > _TEXT:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if not isinstance(value, str) or len(value) > _TEXT:
         raise Refused(400, f"{parameter.name}: a number or a name is expected", parameter.name)
-    read = value_of(given)
-    return given.strip() if parameter.kind is Kind.CSTRING and read is not None else read
+    read = value_of(value)
+    return value.strip() if parameter.kind is Kind.CSTRING and read is not None else read
 
 
 _SAFE = 1 << 53  # whole numbers up to here are JavaScript's too

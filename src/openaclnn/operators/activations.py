@@ -27,10 +27,10 @@ from openaclnn.core.status import Status
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.formulas import Formula
 from openaclnn.operators import pairwise
-from openaclnn.operators.workloads.words import KernelForm, Module
+from openaclnn.operators.workloads.words import KernelForm
 
 __all__ = [
-    "ALL", "G", "NEWEST", "NOT_310P", "NOT_910", "NOT_950", "X", "Activation", "KernelForm", "Module", "Rule", "at_row", "broadcast", "converts", "declare",
+    "ALL", "G", "NEWEST", "NOT_310P", "NOT_910", "NOT_950", "X", "Activation", "KernelForm", "Rule", "at_row", "broadcast", "converts", "declare",
     "dtypes", "dtypes_among", "elementwise_operator", "enter", "generated", "in_bounds", "not_null", "number", "number_of", "numbers_of", "promoted", "promotes", "rank", "reference_of", "same_as_promoted",
     "same_dtype", "same_format", "same_shape", "scalars", "value",
 ]  # fmt: skip
@@ -62,7 +62,6 @@ class Activation(Operator):
     trained: str = (
         ""  # the function of `torch.nn.functional`, and of ours, that models are trained with
     )
-    layer: Module | None = None  # the module that there is of it
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"plain": {}})
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     bounds_of: Callable[[Call], Mapping[str, tuple[float, float]]] | None = (
@@ -345,7 +344,7 @@ def _not_in_place(
     in_place_aten: str, peer: Any = "", aten: str = "", **more: Any
 ) -> dict[str, Any]:
     """What is other in the form that works in place."""
-    other = {"kernels": (), "gradient": None, "trained": "", "layer": None, "aten": in_place_aten}
+    other = {"kernels": (), "gradient": None, "trained": "", "aten": in_place_aten}
     return {**other, "peer": peer or aten}
 
 

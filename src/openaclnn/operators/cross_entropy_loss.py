@@ -172,7 +172,7 @@ def _plan(call: Call) -> Plan:
         losses = [(name, values[name], number) for name in names[::2]]
         return filling_plan(call.operator.name, *losses, spared=spared)
     inputs = [("target", values["target"], "positions"), ("input", logits, "full")]
-    weighted = call.given("weightOptional")
+    weighted = call.has_tensor("weightOptional")
     if weighted:
         inputs.append(("weightOptional", values["weightOptional"], "classes"))
     zloss = computes_zloss(call)

@@ -18,7 +18,6 @@ from openaclnn.engines.formulas import elu as formulas
 from openaclnn.operators.activations import (
     ALL,
     KernelForm,
-    Module,
     at_row,
     converts,
     declare,
@@ -86,7 +85,7 @@ declare(
     inputs={"self": "what the unit is applied to"}, options=(number("alpha", "slope of the negative branch", 1.0), SCALE, INPUT_SCALE),
     accepts=(*FLOATS, DOUBLE), writes=FLOATS, in_place="selfRef", in_place_aten="elu_", numbers=_numbers,
     bounds={"alpha": (-LARGEST, LARGEST), "inputScale": (-LARGEST, LARGEST)}, variants={"ELU": {}, **VARIANTS}, aten="elu",
-    kernels=(KernelForm("elu", {"x": "self"}),), trained="elu", layer=Module("ELU", ("elementwise",)),
+    kernels=(KernelForm("elu", {"x": "self"}),), trained="elu",
     gradient=Gradient("aclnnEluBackward", {"selfOrResult": "self"}),
 )  # fmt: skip
 

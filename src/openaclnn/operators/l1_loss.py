@@ -22,7 +22,6 @@ from openaclnn.operators.losses import (
     REDUCED,
     SCALE,
     KernelForm,
-    Module,
     Rule,
     Sample,
     at_row,
@@ -92,7 +91,7 @@ declare(
     ),
     inputs=PAIR, accepts=(*FLOATS, INT64), shape="the broadcast shape for none, else 0 dimensions", peer="l1_loss",
     kernels=(KernelForm("lp_loss", PREDICT, only={"p": 1}),), gradient=pairwise.gradient_of("aclnnL1LossBackward"),
-    trained="l1_loss", layer=Module("L1Loss", ("elementwise",)),
+    trained="l1_loss",
 )  # fmt: skip
 
 
@@ -208,7 +207,7 @@ declare(
     ),
     inputs=PAIR, options=(BETA,), bounds=BOUNDS, output="result", shape="the broadcast shape for none, else one element",
     aten="smooth_l1_loss", kernels=(KernelForm("smooth_l1_loss_v2", PREDICT, SIGMA),),
-    gradient=pairwise.gradient_of("aclnnSmoothL1LossBackward"), trained="smooth_l1_loss", layer=Module("SmoothL1Loss", ("elementwise",)),
+    gradient=pairwise.gradient_of("aclnnSmoothL1LossBackward"), trained="smooth_l1_loss",
 )  # fmt: skip
 
 

@@ -150,7 +150,7 @@ def _gradient_plan(call: Call, kernel: str) -> Plan:
         ("gradOutput", values["gradOutput"], "positions" if each else "single"),
         ("weight", values["weight"], "classes"),
     ]
-    total_given = mean and call.given("totalWeight")
+    total_given = mean and call.has_tensor("totalWeight")
     if total_given:
         inputs.append(("totalWeight", values["totalWeight"], "single"))
     return class_plan(
@@ -270,7 +270,7 @@ def _per_row_or_one(row: str, name: str) -> Check:
     """(N,) for none with rows, else one element of at most one dimension."""
 
     def broken_by(call: Call) -> Violation | None:
-        if not call.given(name):
+        if not call.has_tensor(name):
             return None
         shape, rows = call.tensor(name).shape, call.tensor("target").shape
         if call.reduction == "none" and rows:
@@ -432,7 +432,7 @@ register(
 
 
 def _out_fits(call: Call) -> Violation | None:
-    if not call.given("out"):
+    if not call.has_tensor("out"):
         return None
     if call.reduction == "none":
         return _unlike_target(call, "out")

@@ -103,7 +103,7 @@ def _checks(
 def _numbers(call: Call) -> dict[str, Any]:
     return {
         "ignore_index": call["ignoreIndex"],
-        "weighted": call.given("weightOptional"),
+        "weighted": call.has_tensor("weightOptional"),
         "label_smoothing": float_of(call["labelSmoothing"]),
         "zloss_scale": float_of(call["zlossScale"]),
     }
@@ -112,7 +112,7 @@ def _numbers(call: Call) -> dict[str, Any]:
 def _inputs(call: Call, *between: tuple[str, str]) -> list[tuple[str, Any, str]]:
     """Targets first, weights last if they are given, each with its role."""
     named = [("target", "positions"), *between]
-    if call.given("weightOptional"):
+    if call.has_tensor("weightOptional"):
         named.append(("weightOptional", "classes"))
     return [(name, call.tensor(name), role) for name, role in named]
 

@@ -30,7 +30,6 @@ from openaclnn.operators.activations import (
     ALL,
     Activation,
     KernelForm,
-    Module,
     Rule,
     at_row,
     broadcast,
@@ -47,7 +46,7 @@ from openaclnn.operators.activations import (
 )
 
 __all__ = [
-    "ALL", "GRADIENT", "PAIR", "REDUCED", "SCALE", "KernelForm", "Loss", "Module", "Rule", "Sample", "at_row", "broadcast", "broadcasts", "broadcasts_to", "converts", "declare", "dtypes", "mean_or_sum",
+    "ALL", "GRADIENT", "PAIR", "REDUCED", "SCALE", "KernelForm", "Loss", "Rule", "Sample", "at_row", "broadcast", "broadcasts", "broadcasts_to", "converts", "declare", "dtypes", "mean_or_sum",
     "not_null", "output_shape", "promotes", "rank", "reduction", "same_dtype", "same_format", "same_shape", "unless_empty", "value_shape",
 ]  # fmt: skip
 

@@ -76,8 +76,8 @@ def _rows_plan(call: Call, kernel: str, compute: DType, *inputs: str) -> Plan:
 def _reference(formula: Callable[..., Array], *names: str) -> Callable[..., Array]:
     """A document's formula of rows along `dim`, in float64 (or in `work`): its tensors widened, and with an axis at least."""
 
-    def reference(*given: Any, dim: int = -1, work: Any = np.float64, **named: Any) -> Array:
-        arrays = [*given, *[named[name] for name in names[len(given) :]]]
+    def reference(*positional: Any, dim: int = -1, work: Any = np.float64, **named: Any) -> Array:
+        arrays = [*positional, *[named[name] for name in names[len(positional) :]]]
         rows: list[Array] = [array.astype(work).reshape(array.shape or (1,)) for array in arrays]
         if not all(row.size for row in rows):
             return rows[0]
@@ -160,8 +160,7 @@ register(
 
 def _converted(call: Call) -> dict[str, Any]:
     """What the reference is to see: self as the operator converts it, where out has another dtype."""
-    given = call.given("out") and call.tensor("out").dtype is not call.tensor("self").dtype
-    if not given:
+    if not call.has_tensor("out") or call.tensor("out").dtype is call.tensor("self").dtype:
         return {}
     with np.errstate(over="ignore"):
         return {"self": view_memory(call.tensor("self")).astype(call.tensor("out").dtype.numpy)}

@@ -64,15 +64,15 @@ def program_of(
 
 def sample_values(operator: Operator, sample: Sample) -> dict[str, Any]:
     """A sample's arguments by C name, tensors as specs with values; what the plain call makes is not among them."""
-    given = sample.arrays()
+    arrays = sample.arrays()
     values: dict[str, Any] = {}
     for parameter in operator.parameters:
-        value = given.get(parameter.python_name, parameter.default)
+        value = arrays.get(parameter.python_name, parameter.default)
         if isinstance(value, np.ndarray):
             dtype = dtype_of_numpy(value.dtype)
             assert dtype is not None
             values[parameter.name] = TensorSpec(value.shape, dtype, values=value)
-        elif parameter.python_name in given or not (parameter.kind is Kind.OUTPUT or parameter.computed):  # fmt: skip
+        elif parameter.python_name in arrays or not (parameter.kind is Kind.OUTPUT or parameter.computed):  # fmt: skip
             values[parameter.name] = value
     return values
 
@@ -406,8 +406,8 @@ def _comparisons(outputs: list[str]) -> str:
     if len(outputs) == 1:
         return f"assert np.array_equal({outputs[0]}, plain, equal_nan=True)"
     return (
-        f"for own, each in zip(({', '.join(outputs)}), plain):\n"
-        "    assert each is None or np.array_equal(own, each, equal_nan=True)"
+        f"for written, each in zip(({', '.join(outputs)}), plain):\n"
+        "    assert each is None or np.array_equal(written, each, equal_nan=True)"
     )
 
 
@@ -425,7 +425,7 @@ def _plain_call(
 ) -> tuple[str, bool]:
     """The plain call, whose results phase two does not write over, and whether that needs outputs of its own."""
     outputs = [p for p in operator.parameters if p.kind is Kind.OUTPUT]
-    given = [shown[p.name] for p in outputs if p.name not in made]
+    passed = [shown[p.name] for p in outputs if p.name not in made]
     keywords = []
     in_place = False
     for parameter in (p for group in operator.plain_parameters for p in group):
@@ -438,12 +438,12 @@ def _plain_call(
             keywords.append(
                 f"{parameter.python_name}={text if value is None else f'{text}.copy()'}"
             )
-        elif given and given != ["None"]:
-            keywords.append(f"out={text if len(outputs) == 1 else '(' + ', '.join(given) + ')'}")
+        elif passed and passed != ["None"]:
+            keywords.append(f"out={text if len(outputs) == 1 else '(' + ', '.join(passed) + ')'}")
     call = f"openaclnn.{operator.python_name}({', '.join(keywords)})"
     if in_place:
         return call, False
-    if given:
+    if passed:
         return f"np.array({call})" if len(outputs) == 1 else f"[np.array(each) for each in {call}]", False  # fmt: skip
     return call, True
 

@@ -79,10 +79,9 @@ class Native:
         # C++ may hold it to the very end.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
         self._ones: list[Any] = []
-        records = cache.published()
-        block[at.ENTRY_LIST] = records.address
+        self._rooms = iter(range(at.MAX_ONES))  # several threads may learn at the same time
         self._readers = Readers(self._slot(at.COUNT))
-        records.admit(self._readers)
+        cache.admit(self._readers)
         block[at.CORE] = native_fast_path(Arguments(*signature.words))
         self._write_functions()
         self._write_dtypes()
@@ -209,15 +208,17 @@ class Native:
 
         block = self._block
         publish(self._slot(at.CACHE), self._cache.control_for_tensors())
-        many = len(self._ones)
-        if ones is None or many == at.MAX_ONES or any(own is ones for own in self._ones):
+        if ones is None or any(own is ones for own in self._ones):
+            return
+        room = next(self._rooms, None)
+        if room is None:
             return
         self._ones.append(ones)  # for good: a call may be using them
-        first, index = at.ONES + many * at.ONES_SLOTS, ones.device.index or 0
+        first, index = at.ONES + room * at.ONES_SLOTS, ones.device.index or 0
         number = self._stable.dtype_number(str(ones.dtype).removeprefix("torch."))
         handle = self._stable.handle_of(ones)
         block[first : first + at.ONES_SLOTS] = [len(ones), number, index, handle]
-        publish(self._slot(at.MANY_ONES), many + 1)
+        publish(self._slot(at.MANY_ONES), max(room + 1, block[at.MANY_ONES]))
 
     def _slot(self, place: int) -> int:
         return ctypes.addressof(self._block) + ctypes.sizeof(ctypes.c_int64) * place

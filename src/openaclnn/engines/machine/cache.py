@@ -34,7 +34,7 @@ from openaclnn.core.trust import (
 )
 from openaclnn.core.version import LOADED, __version__
 from openaclnn.engines.machine.apart import run_apart
-from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.code import LOOKUP_512, Code
 from openaclnn.engines.machine.ending import inside_llvm
 from openaclnn.engines.machine.host import Machine, machine, this_machine
 from openaclnn.engines.machine.kinds import I64, PTR, VOID
@@ -121,7 +121,7 @@ def _build(name: str, emit: Emit, signature: Any, few: Few | None, ours: bool) -
         if code is not None:
             return _load(code)
     source = _source_of(name, emit, signature, few)
-    key = _digest(f"{machine_key()}{'' if _is_optimised() else '|as it is'}\n{source}")
+    key = _digest(f"{machine_key()}|{'optimised' if _is_optimised() else 'as it is'}\n{source}")
     path = None if folder is None else folder / f"{key}.o"
     code = _read(path)
     if code is None:
@@ -147,14 +147,16 @@ def _source_of(name: str, emit: Emit, signature: Any, few: Few | None) -> str:
 
 def _of_two_widths(module: Any, emit: Emit, signature: Any, few: Few) -> str:
     """A function that chooses between two with the same operations on the same lanes, and so the same bits: LLVM is told that registers
-    have 256 bits in one of them. `_compile` makes that one of the other, once it is optimised."""
+    have 256 bits in one of them. `_compile` makes that one of the other, once it is optimised. Instructions of 512 bits forbid that."""
     wide = _write_function(module, "wide", emit, signature)
     wide.attributes.add("noinline")
-    narrow = ir.Function(module, signature, "narrow")
+    is_split = LOOKUP_512 not in module.globals
+    narrow = ir.Function(module, signature, "narrow") if is_split else None
 
     def choose(code: Code, arguments: Sequence[Value]) -> None:
-        with code.when(few(code, arguments)):
-            code.take_place(narrow)
+        if narrow is not None:
+            with code.when(few(code, arguments)):
+                code.take_place(narrow)
         code.take_place(wide)
 
     _write_function(module, "kernel", choose, signature)
@@ -185,11 +187,15 @@ def _is_optimised() -> bool:
 def _compile(source: str) -> bytes:
     module = llvm.parse_assembly(source)
     if _is_optimised():
+        # The vectors are written out, the loops unrolled and the functions one: passes for these cost a third of the time, and registers.
+        # At level 1 LLVM 22 fails an assertion of its own about some loops of launches.
         options = llvm.create_pipeline_tuning_options(speed_level=2)
-        # The vectors are written out and the loops unrolled already; again only costs time and registers.
         options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-        passes = llvm.create_pass_builder(_target(), options)
-        passes.getModulePassManager().run(module, passes)
+        builder = llvm.create_pass_builder(_target(), options)
+        passes = builder.getFunctionPassManager()
+        for function in module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
     if '@"narrow"' in source:
         module = llvm.parse_assembly(_with_narrow(str(module)))
     code: bytes = _target(3 if _is_optimised() else 0).emit_object(module)

@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 from llvmlite.ir import instructions
 
-from openaclnn.engines.machine.host import machine
+from openaclnn.engines.machine.host import machine, on_arm, this_machine
 from openaclnn.engines.machine.kinds import (
     F32,
     F64,
@@ -30,9 +30,10 @@ from openaclnn.engines.machine.kinds import (
 )
 from openaclnn.engines.machine.values import Shape, Value, Variable, call_declared, zero_of
 
-__all__ = ["Array", "Code"]
+__all__ = ["LOOKUP_512", "Array", "Code"]
 
 FRAME_ALIGNMENT = 64
+LOOKUP_512 = "llvm.x86.avx512.permvar.sf.512"
 
 
 class _VolatileLoad(instructions.LoadInstr):  # type: ignore[misc]
@@ -375,6 +376,51 @@ class Code:
     def gathered(self, table: Array, indices: Sequence[Value]) -> Value:
         """One stream whose lanes are elements of a table."""
         return self.lanes_of([table.read(where) for where in indices])
+
+    def lookup(self, table: Sequence[float], places: Value) -> Value:
+        """Those of 16 FLOATs that the last four bits of each integer say: an instruction of AVX-512 or NEON, three of AVX2."""
+        lanes = this_machine().lanes
+        if places.lanes > lanes:
+            found = self.lookup(table, places.split(lanes))
+            while found.lanes < places.lanes:
+                found = found.joined()
+            return found
+        if places.lanes < lanes:
+            padded = places.pick([*range(places.lanes), *[0] * (lanes - places.lanes)])
+            return self.lookup(table, padded).pick(range(places.lanes))
+
+        def parts(size: int) -> list[Any]:
+            numbers = [ir.Constant(F32, number) for number in table]
+            kind = ir.VectorType(F32, size)
+            return [ir.Constant(kind, numbers[at : at + size]) for at in range(0, 16, size)]
+
+        def call(name: str, *values: Any) -> Any:
+            return call_declared(self.builder, name, values[0].type, *values)
+
+        if on_arm():
+            as_bytes = ir.VectorType(I8, 16)
+            tables = [self.builder.bitcast(part, as_bytes) for part in parts(4)]
+            at = ((places & 15) * 0x04040404 + 0x03020100).each(
+                lambda one: self.builder.bitcast(one, as_bytes)
+            )
+            found = at.each(lambda one: call("llvm.aarch64.neon.tbl4.v16i8", *tables, one))
+            return found.bits_as_lanes("f32")
+        if lanes == 16:
+            (whole,) = parts(16)
+            return places.each(lambda one: call(LOOKUP_512, whole, one))
+        if lanes == 8:
+            low, high = (
+                places.each(functools.partial(call, "llvm.x86.avx2.permps", half))
+                for half in parts(8)
+            )
+            return places.bit(3).choose(high, low)
+        (whole,), near = parts(16), places & 15
+        pick = self.builder.extract_element
+        each = [
+            self.lanes_of([self.value(pick(whole, one.lane(lane).value)) for lane in range(lanes)])
+            for one in near.streams()
+        ]
+        return self.joined(each)
 
     def lanes_of(self, scalars: Sequence[Value]) -> Value:
         """One stream of scalars of one kind."""

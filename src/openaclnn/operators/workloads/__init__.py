@@ -11,7 +11,6 @@ Each operator has the module of its declaration's name here; `likelihood.py` has
 - `COMPOSITE`: True where autograd runs several operators for it;
 - `ANY_SIZE`: False where kernels are made for each size;
 - `TRAINED`, of what models are trained with: the name of the function in `torch.nn.functional` and in ours;
-- `MODULE`, of what there is a module of: its name in `torch.nn` and in ours, and what it is given;
 - `KERNELS`, `DOMAINS`, `settle(arguments, chosen)`, `unread(numbers)`, where tools for tests need them: the kernels' words
   in case lists, what a tensor's values lie in, tensors that follow from drawn ones, tensors that nothing reads.
 

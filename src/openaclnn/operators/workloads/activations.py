@@ -37,8 +37,6 @@ class Workload:
         self.DOMAINS = dict.fromkeys(operator.read, operator.domain) if operator.domain else {}
         if operator.trained:
             self.TRAINED = operator.trained
-        if operator.layer is not None:
-            self.MODULE = operator.layer
         # Numbers as FLOAT holds them, here since `torch.compile` does not follow how they are rounded.
         self._defaults = [
             (

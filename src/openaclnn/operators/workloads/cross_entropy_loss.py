@@ -11,14 +11,12 @@ from openaclnn.core.dtypes import DType
 from openaclnn.operators.workloads.words import (
     Arguments,
     KernelForm,
-    Module,
     Peers,
     Variants,
 )
 
 PATTERN = "rows"
 TRAINED = "cross_entropy"
-MODULE = Module("CrossEntropyLoss", ("rows", "pixels"))
 KERNELS = (
     KernelForm(
         "cross_entropy_loss",

@@ -13,7 +13,6 @@ from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators.workloads.words import (
     Arguments,
     KernelForm,
-    Module,
     Peers,
     Variants,
     allocating_and_into,
@@ -207,10 +206,9 @@ def _of_pixels(
     return with_gradient(rng, dtype, inputs, _total(weight, target))
 
 
-nll_loss = _loss("nll_loss_forward", "rows", ROWS, MODULE=Module("NLLLoss", ("rows",)))
+nll_loss = _loss("nll_loss_forward", "rows", ROWS)
 nll_loss2d = _loss(
     "nll_loss2d_forward", "pixels", {"mean, patches": PIXELS["mean, patches"], "none, random": PIXELS["random"]}, TRAINED="nll_loss",
-    MODULE=Module("NLLLoss", ("pixels",)),
 )  # fmt: skip
 nll_loss_backward = _gradient("nll_loss_backward", "rows", _of_rows, ROWS, ANY_SIZE=False)
 nll_loss2d_backward = _gradient("nll_loss2d_backward", "pixels", _of_pixels, PIXELS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from openaclnn.core.dtypes import DType
 __all__ = [
     "Arguments",
     "KernelForm",
-    "Module",
     "Peers",
     "Variants",
     "allocating_and_into",
@@ -41,13 +40,6 @@ class KernelForm:
     numbered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Optional here, weights of one for the interface: each with the tensor whose classes and dtype it has.
     ones: Mapping[str, str] = field(default_factory=dict)
-
-
-class Module(NamedTuple):
-    """The module of `torch.nn`, and of ours, by its name, and what it is given: `elementwise`, `rows`, `pixels`."""
-
-    name: str
-    patterns: tuple[str, ...]
 
 
 def normal(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Any:

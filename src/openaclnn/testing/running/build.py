@@ -255,12 +255,12 @@ def level_cases(
         yield LevelCase(name, operator.name, place, number, {}, identity=str(number), recipe=recipe)
 
 
-def call_of(operator: Operator, given: Mapping[str, Any], product: Product) -> Built:
+def call_of(operator: Operator, plain: Mapping[str, Any], product: Product) -> Built:
     """A plain call's arguments as both phases take them too, with outputs of NaN to be written."""
-    arguments = {n: v for n, v in {**operator.plain_defaults, **given}.items() if n != "out"}
+    arguments = {n: v for n, v in {**operator.plain_defaults, **plain}.items() if n != "out"}
     outputs = {
         name: np.full(shape, -1 if dtype.kind == "integer" else np.nan).astype(dtype.numpy)
-        for name, (shape, dtype) in places_of(operator, given, product).items()
+        for name, (shape, dtype) in places_of(operator, plain, product).items()
     }
     if operator.output.in_place:
         outputs = {operator.output.name: arguments[operator.output.python_name]}
@@ -270,7 +270,7 @@ def call_of(operator: Operator, given: Mapping[str, Any], product: Product) -> B
         if parameter.is_tensor and value is not None:
             value = Tensor.from_numpy(np.asarray(value))
         values.append(value)
-    return Built(operator, plan_of(operator, given, product), values, arguments, outputs)
+    return Built(operator, plan_of(operator, plain, product), values, arguments, outputs)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ __all__ = ["HEAVY", "ShortWords", "Words", "Words64"]
 HEAVY = frozenset(
     {
         "erf", "erfc", "erfinv", "exp", "expm1", "gate", "gelu", "gelu_tanh", "gelu_tanh_slope", "log", "log1p", "log_sigmoid", "logit", "low_log", "low_log1m",
-        "normal_cdf", "normal_pdf", "scaled_exp", "scaled_expm1", "sigmoid", "softened", "softplus", "tanh",
+        "mish", "normal_cdf", "normal_pdf", "scaled_exp", "scaled_expm1", "sigmoid", "softened", "softplus", "tanh",
     }
 )  # fmt: skip
 """Words that take longer than the memory does."""
@@ -98,6 +98,84 @@ SHORT_MILLS = (
     1.2980502843856812, 0.4702676236629486,
 )  # fmt: skip
 LN2 = 0.6931471824645996
+
+
+class Pieces(NamedTuple):
+    """A function of numbers from 0 to 15.5 widths by 16 polynomials: around nodes, whose values are FLOATs but for some hundredths of their ulp."""
+
+    width: float
+    rows: tuple[tuple[float, ...], ...]  # nodes, and coefficients from the constant ones on
+
+    @property
+    def end(self) -> float:
+        return 15.5 * self.width
+
+
+# sigmoid(-t) to 2^-25, for 16 bits to 2^-20; normal_cdf(-t) to 2^-27 and 2^-21.
+SIGMOID = Pieces(0.5, (
+    (0.0, 0.49999464, 0.99999267, 1.4999603, 1.9999943, 2.4999526, 2.9999893, 3.499938, 3.9999278, 4.499976, 4.999958, 5.4999943, 5.9998856, 6.499831, 6.999919,
+     7.499948),
+    (0.5, 0.37754193, 0.26894286, 0.18243144, 0.11920352, 0.075861506, 0.047426358, 0.029313995, 0.017987486, 0.010987202, 0.00669313, 0.004070161, 0.0024729054,
+     0.0015014353, 0.000911125, 0.00055280735),
+    (-0.25, -0.23500401, -0.19661258, -0.14915021, -0.10499405, -0.07010654, -0.045177102, -0.028454686, -0.017663937, -0.010866483, -0.0066483314, -0.0040535945,
+     -0.0024667901, -0.0014991809, -0.00091029477, -0.0005525017),
+    (-9.020228e-08, 0.028777223, 0.045428082, 0.0473654, 0.03998161, 0.029735083, 0.020446058, 0.013393248, 0.008514237, 0.0053138398, 0.0032796583, 0.0020102914,
+     0.00122729, 0.00074733637, 0.000454316, 0.0002759442),
+    (0.020835718, 0.016058534, 0.00588687, -0.0026126667, -0.0064747324, -0.0067691742, -0.005488356, -0.003932718, -0.002631944, -0.0016930236, -0.0010638832,
+     -0.00065917766, -0.00040504982, -0.0002476206, -0.0001508911, -9.1781374e-05),
+    (-2.0689893e-05, -0.004317761, -0.0051119197, -0.0031166435, -0.00087885506, 0.00038295306, 0.00077529496, 0.0007336379, 0.000559223, 0.00038557532,
+     0.00025199162, 0.00015974582, 9.950115e-05, 6.132297e-05, 3.755042e-05, 2.2907361e-05),
+    (-0.0020199001, -0.0011129146, 0.00042891369, 0.00099562, 0.00071627944, 0.00029701408, 4.0232506e-05, -5.7965404e-05, -7.4867334e-05, -6.199152e-05,
+     -4.4320583e-05, -2.9630752e-05, -1.9023646e-05, -1.1889389e-05, -7.340136e-06, -4.4972157e-06),
+))  # fmt: skip
+SHORT_SIGMOID = Pieces(0.5, (
+    (0.0, 0.49999464, 0.99999267, 1.4999603, 1.9999943, 2.4999526, 2.9999893, 3.499938, 3.9999278, 4.499976, 4.999958, 5.4999943, 5.9998856, 6.499831, 6.999919,
+     7.499948),
+    (0.5, 0.37754193, 0.26894286, 0.18243144, 0.11920352, 0.075861506, 0.047426358, 0.029313995, 0.017987486, 0.010987202, 0.00669313, 0.004070161, 0.0024729054,
+     0.0015014353, 0.000911125, 0.00055280735),
+    (-0.2499994, -0.23500265, -0.1966131, -0.14915141, -0.104994915, -0.0701069, -0.04517715, -0.028454617, -0.017663848, -0.010866408, -0.0066482783, -0.004053559,
+     -0.0024667673, -0.0014991667, -0.000910286, -0.00055249635),
+    (-2.2502309e-05, 0.0287779, 0.045427777, 0.0473646, 0.03998099, 0.02973481, 0.020446021, 0.013393305, 0.008514311, 0.0053139003, 0.0032797023, 0.002010321,
+     0.0012273092, 0.0007473486, 0.0004543234, 0.00027594875),
+    (0.021100877, 0.015971651, 0.0059203305, -0.0025350745, -0.0064189928, -0.0067460774, -0.005485228, -0.0039372086, -0.002637751, -0.0016978412, -0.001067324,
+     -0.0006614761, -0.00040652725, -0.0002485428, -0.00015146087, -9.212989e-05),
+    (-0.0012648366, -0.004330749, -0.0051060487, -0.003101215, -0.0008668945, 0.00038819623, 0.00077601214, 0.0007325412, 0.00055778463, 0.00038440945, 0.0002511434,
+     0.00015917698, 9.9129604e-05, 6.1085884e-05, 3.7407655e-05, 2.2819773e-05),
+))  # fmt: skip
+NORMAL = Pieces(0.25, (
+    (0.0, 0.24999887, 0.49999872, 0.7499788, 0.9999947, 1.2499914, 1.4999881, 1.7499895, 1.9999877, 2.2499273, 2.4999835, 2.7499928, 2.9999468, 3.249944, 3.4999194,
+     3.749994),
+    (0.5, 0.4012941, 0.308538, 0.22663374, 0.15865654, 0.10565134, 0.066808745, 0.040060062, 0.022750795, 0.012226781, 0.0062099537, 0.0029798283, 0.0013501337,
+     0.00057713874, 0.00023269941, 8.841939e-05),
+    (-0.3989423, -0.38666824, -0.35206556, -0.30114222, -0.24197201, -0.18265104, -0.12951991, -0.0862789, -0.053992294, -0.031744845, -0.017529022, -0.009093741,
+     -0.0044325553, -0.0020294175, -0.0008729289, -0.0003526036),
+    (1.0295497e-06, 0.048333332, 0.08801621, 0.11292506, 0.12098538, 0.114156105, 0.09713915, 0.075493574, 0.053991966, 0.0357118, 0.021911137, 0.0125038605,
+     0.006648715, 0.0032977466, 0.0015275903, 0.00066113065),
+    (0.06645755, 0.06041863, 0.044010453, 0.021958115, 1.7958594e-06, -0.017123204, -0.026982887, -0.029658282, -0.026995432, -0.021492217, -0.0153375715,
+     -0.009946329, -0.005909862, -0.0032342656, -0.0016366537, -0.00076763605),
+    (0.00047771435, -0.011835844, -0.020178715, -0.022926344, -0.020167848, -0.013672674, -0.006069491, 0.00039545403, 0.0044980147, 0.00613661, 0.005933242,
+     0.0047543286, 0.0033242074, 0.0020781825, 0.001177451, 0.00060947397),
+    (-0.013230468, -0.008531389, -0.0046783844, 0.00022171279, 0.003956649, 0.005987647, 0.005874818, 0.004327979, 0.0022392275, 0.00046884187, -0.0006655864,
+     -0.0011146233, -0.0011054166, -0.0008651896, -0.00057933613, -0.00034288675),
+    (0.00859693, 0.002115301, 0.003418894, 0.0025579156, 0.0021701953, 0.0004711723, -0.00074053725, -0.0014172689, -0.001296513, -0.0009747288, -0.00047407812,
+     -0.00013399425, 0.00010872345, 0.0001905956, 0.00018014516, 0.00013261513),
+))  # fmt: skip
+SHORT_NORMAL = Pieces(0.25, (
+    (0.0, 0.24999887, 0.49999872, 0.7499788, 0.9999947, 1.2499914, 1.4999881, 1.7499895, 1.9999877, 2.2499273, 2.4999835, 2.7499928, 2.9999468, 3.249944, 3.4999194,
+     3.749994),
+    (0.5, 0.4012941, 0.308538, 0.22663374, 0.15865654, 0.10565134, 0.066808745, 0.040060062, 0.022750795, 0.012226781, 0.0062099537, 0.0029798283, 0.0013501337,
+     0.00057713874, 0.00023269941, 8.841939e-05),
+    (-0.3989423, -0.38666824, -0.35206556, -0.30114222, -0.241972, -0.18265104, -0.12951991, -0.08627891, -0.053992294, -0.03174485, -0.017529022, -0.009093742,
+     -0.004432555, -0.002029417, -0.00087292836, -0.00035260318),
+    (7.026601e-07, 0.048333105, 0.08801585, 0.112924784, 0.12098515, 0.11415605, 0.097139224, 0.07549372, 0.053992104, 0.0357119, 0.021911185, 0.0125038745,
+     0.006648704, 0.003297727, 0.0015275719, 0.00066111714),
+    (0.066476, 0.060418542, 0.04401029, 0.021957975, -1.3825928e-06, -0.017123232, -0.02698281, -0.029656634, -0.026995301, -0.02149134, -0.015337506, -0.009946123,
+     -0.0059099724, -0.0032343906, -0.0016367906, -0.00076774205),
+    (0.00011745626, -0.011789478, -0.020103937, -0.022870215, -0.020120442, -0.013662235, -0.0060853506, 0.0003646319, 0.004469709, 0.0061155567, 0.0059230383,
+     0.004751424, 0.0033265522, 0.00208229, 0.001181326, 0.00061232405),
+    (-0.010288395, -0.008525122, -0.0046663876, 0.00023197742, 0.004105439, 0.0059896954, 0.0058692195, 0.0042492407, 0.0022296684, 0.00042553325, -0.0006703719,
+     -0.0011244492, -0.0010999531, -0.0008586449, -0.0005722464, -0.00033741596),
+))  # fmt: skip
 
 
 class Term(Value):
@@ -194,13 +272,11 @@ class Words:
         value = (fma(r * r, self._polynomial(EXP, r), left) + r) + 1.0
         return self._scaled(value, bits)
 
-    def _short_exp(self, x: Any, factor: float, bias: int) -> tuple[Any, Any]:
-        """exp(factor * x) to 2^-23, the factor 1 or -1: a number near 1, and n + bias in the low bits of an integer."""
-        shifted = fma(x, factor * LOG2_E, ROUNDER + bias)
-        n = shifted - (ROUNDER + bias)
-        r = fma(n, -factor * LN2, x)
-        coefficients = [c * factor**power for power, c in enumerate(SHORT_EXP[::-1])][::-1]
-        return self._polynomial(tuple(coefficients), r), shifted.bits_as("i32")
+    def _short_exp(self, x: Any, bias: int) -> tuple[Any, Any]:
+        """exp(x) to 2^-23: a number near 1, and n + bias in the low bits of an integer."""
+        shifted = fma(x, LOG2_E, ROUNDER + bias)
+        r = fma(shifted - (ROUNDER + bias), -LN2, x)
+        return self._polynomial(SHORT_EXP, r), shifted.bits_as("i32")
 
     def _scaled(self, value: Any, bits: Any) -> Any:
         """value * 2^n with n + 254 in the low bits: in two factors, since one FLOAT does not hold it everywhere."""
@@ -238,41 +314,82 @@ class Words:
         # So small a number is its own result: -0 and the smallest ones stay what they are.
         return (self.abs(x) < 2.0**-26).choose(x, value * 2.0)
 
-    def _sigmoid(self, v: Any, rest: Any) -> tuple[Any, Any, Any]:
-        """sigmoid(v + rest) as a number up to 1 and a power of two, which may be 0, and 2^32 times that where v is far below 0."""
-        one, nothing = self._value(1.0), self._value(0.0)
-        # Of -w it is what follows from w, so that both share their exponential and quotient.
+    # Functions by pieces.
+
+    def _piece(self, pieces: Pieces, t: Any, rest: Any = None) -> tuple[Any, Any, Any]:
+        """A function of t + rest as a + b c; whatever beyond its end."""
+        places = fma(t, 1.0 / pieces.width, ROUNDER).bits_as("i32")
+        node, last, *others = (self.term(self.code.lookup(row, places)) for row in pieces.rows)
+        away = t - node
+        if rest is not None:
+            away = away + rest
+        value = others.pop()
+        while others:
+            value = fma(value, away, others.pop())
+        return last, away, value
+
+    def _beyond(self, t: Any, pieces: Pieces, near: Any, far: Callable[[], Any]) -> Any:
+        """What pieces gave or, from their end on, something else."""
+        return self._rarely(t >= pieces.end, near, far)
+
+    def _rarely(self, condition: Any, usual: Any, other: Callable[[], Any]) -> Any:
+        """One of two values, the other where a condition holds: of so few numbers that a branch takes less time than computing both for all."""
+        some, *more = condition.streams()
+        for stream in more:
+            some = some | stream
+        result = self.code.variable(usual)
+        with self.code.when(some.reduce("or") if some.lanes else some, likely=False):
+            result.set(condition.choose(other(), usual))
+        return self.term(result.get())
+
+    def _sized(self, v: Any, rest: Any) -> tuple[Any, Any, Any]:
+        """The size of v, what is to be added to it, and whether v is above 0; of -w by w, so that both share what follows."""
         w, left = v.negative_of(), None if rest is None else rest.negative_of()
         if w is not None and (rest is None or left is not None):
-            v, rest, positive, upward = w, left, w <= 0.0, w >= 0.0
+            v, rest, positive, upward = w, left, w < 0.0, w > 0.0
         else:
-            positive = upward = v >= 0.0
-        if rest is not None:
-            rest = self._rest(v, rest)
-            rest = upward.choose(-rest, rest)
-        power = self._falling(maximum(-self.abs(v), LOWEST), rest)
+            positive = upward = v > 0.0
+        return self.abs(v), None if rest is None else upward.choose(rest, -rest), positive
+
+    SIGMOID, NORMAL = SIGMOID, NORMAL
+
+    def _far_sigmoid(self, size: Any, rest: Any) -> tuple[Any, Any, Any]:
+        """sigmoid(-size - rest) from 7.75 on: a number, a power of two, which may be 0, and 2^32 times that."""
+        rest = None if rest is None else -self._rest(size, rest)
+        power = self._falling(maximum(-size, LOWEST), rest)
         e = power.high * power.scale
-        below = e + 1.0
-        left = e - (below - 1.0)
-        inverse = 1.0 / below
-        numerator = positive.choose(one, power.high)
-        value = numerator * inverse
-        error = fma(-value, left, fma(-value, below, numerator))
-        error = error + positive.choose(nothing, power.low)
-        value = fma(error, inverse, value)
-        return value, positive.choose(one, power.scale), power.raised
+        return fma(power.high, fma(e, e, -e), power.low) + power.high, power.scale, power.raised
 
     def sigmoid(self, x: Any, rest: Any = None) -> Any:
-        value, scale, _ = self._sigmoid(x, rest)
-        return value * scale
+        size, rest, positive = self._sized(x, rest)
+        last, away, slope = self._piece(self.SIGMOID, size, rest)
+        low = fma(away, slope, last)
+
+        def far() -> Any:
+            value, scale, _ = self._far_sigmoid(size, rest)
+            return positive.choose(fma(-value, scale, 1.0), value * scale)
+
+        return self._beyond(size, self.SIGMOID, positive.choose(1.0 - low, low), far)
 
     def gate(self, x: Any, v: Any, rest: Any = None) -> Any:
         v = self._value(v)
-        value, scale, raised = self._sigmoid(v, rest)
-        far = v < -80.0
-        result = (value * x) * far.choose(raised, scale)
-        # Of two NaNs a product has either, by the order that the compiler gives them.
-        return (v == v).choose(far.choose(result * 2.0**-32, result), v)
+        size, rest, positive = self._sized(v, rest)
+        last, away, slope = self._piece(self.SIGMOID, size, rest)
+        low = fma(away, slope, last)
+        near = positive.choose(fma(-low, x, x), low * x)
+
+        def far() -> Any:
+            value, scale, raised = self._far_sigmoid(size, rest)
+            is_tiny = size > 80.0
+            tiny = (value * x) * is_tiny.choose(raised, scale)
+            below = is_tiny.choose(tiny * 2.0**-32, tiny)
+            return positive.choose(fma(-value, scale, 1.0) * x, below)
+
+        result = self._beyond(size, self.SIGMOID, near, far)
+        if x is v:
+            return result
+        # The difference above has lost the sign of a 0; of two NaNs it has either, by the order that the compiler gives them.
+        return (v == v).choose(self._signed(result, self._value(x)), v)
 
     def _softened(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
         """log1p(exp(-|x|)), and what rounding left of it."""
@@ -321,6 +438,21 @@ class Words:
         sign = x.bits_as("i32") & -(1 << 31)
         return ((size.bits_as("i32") & 0x7FFFFFFF) | sign).bits_as("f32")
 
+    def mish(self, x: Any) -> Any:
+        # With e = exp(-|x|): x - x c, c = 2 e^2 / (2 e^2 + 2 e + 1), or below 0 x e - x e c, c = e (e + 1) / (e (e + 1) + e + 2).
+        power = self._falling(maximum(-self.abs(x), LOWEST))
+        below = x < 0.0
+        e = power.high * power.scale
+        twice = e + e
+        upper = below.choose(e + 1.0, twice) * e
+        share = upper / (upper + below.choose(e + 2.0, twice + 1.0))
+        value = below.choose(fma(x, power.high, x * power.low), x)
+        far = x < -80.0
+        scale = below.choose(far.choose(power.raised, power.scale), self._value(1.0))
+        result = fma(-value, share, value) * scale
+        result = far.choose(result * 2.0**-32, result)
+        return ((x > 20.0) | (x == 0.0)).choose(x, result)  # infinity and -0 stay what they are
+
     # Logarithms.
 
     def _mantissa(self, x: Any) -> tuple[Any, Any]:
@@ -340,8 +472,13 @@ class Words:
 
     def _defined(self, x: Any, value: Any) -> Any:
         """A logarithm of x also where x is 0, infinite or negative."""
-        value = (x == 0.0).choose(self._value(-math.inf), (x == math.inf).choose(x, value))
-        return (x >= 0.0).choose(value, self._value(math.nan))
+
+        def special() -> Any:
+            end = (x == 0.0).choose(self._value(-math.inf), x)
+            return (x >= 0.0).choose(end, self._value(math.nan))
+
+        ordinary = (x.bits_as("i32") - 1).below(0x7F7FFFFF)  # above 0 and finite
+        return self._rarely(~ordinary, value, special)
 
     def log(self, x: Any) -> Any:
         tiny = x < 2.0**-126
@@ -410,8 +547,13 @@ class Words:
         return fma(value, factor, left * factor) * scale
 
     def normal_cdf(self, x: Any) -> Any:
-        value = self._normal_tail(x)
-        return (x > 0.0).choose(1.0 - value, value)
+        def whole(tail: Any) -> Any:
+            return (x > 0.0).choose(1.0 - tail, tail)
+
+        size = self.abs(x)
+        last, away, slope = self._piece(self.NORMAL, size)
+        near = whole(fma(away, slope, last))
+        return self._beyond(size, self.NORMAL, near, lambda: whole(self._normal_tail(x)))
 
     def normal_pdf(self, x: Any) -> Any:
         size = minimum(self.abs(x), 14.46)
@@ -443,9 +585,21 @@ class Words:
         return self.sigmoid(v, rest) + (bent == bent).choose(bent, self._value(0.0))
 
     def gelu(self, x: Any) -> Any:
-        factor = self.abs(minimum(x, 14.46))  # infinity times nothing is NaN, but only below 0
-        below = self._normal_tail(x, factor)
-        return (x >= 0.0).choose(x - below, -below)
+        def whole(below: Any) -> Any:
+            return (x >= 0.0).choose(x - below, -below)
+
+        def far() -> Any:
+            factor = self.abs(minimum(x, 14.46))  # infinity times nothing is NaN, but only below 0
+            return whole(self._normal_tail(x, factor))
+
+        size = self.abs(x)
+        near = self._times(size, *self._piece(self.NORMAL, size))
+        return self._beyond(size, self.NORMAL, whole(near), far)
+
+    def _times(self, factor: Any, last: Any, away: Any, slope: Any) -> Any:
+        """A piece times a factor."""
+        value = fma(away, slope, last)
+        return fma(factor, value, factor * fma(away, slope, last - value))
 
     def _erfc(self, size: Any) -> Any:
         """Of numbers from 0 to 10.225."""
@@ -498,7 +652,7 @@ class ShortWords(Words):
 
     def exp(self, x: Any, rest: Any = None) -> Any:
         x = self._with(x, rest)
-        value, bits = self._short_exp(minimum(maximum(x, -174.0), 174.0), 1.0, 254)
+        value, bits = self._short_exp(minimum(maximum(x, -174.0), 174.0), 254)
         return self._scaled(value, bits)
 
     def _half_expm1(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
@@ -510,23 +664,23 @@ class ShortWords(Words):
         value = fma(r * r, self._polynomial(SHORT_EXPM1, r), r)
         return fma(half, value, half - 0.5), self._value(0.0)
 
-    def sigmoid(self, x: Any, rest: Any = None) -> Any:
-        # 1 / (1 + exp(-v)) with both of its terms lowered by 2^24, so that the larger is finite where the quotient is not 0.
-        x = minimum(maximum(self._with(x, rest), -104.66), 70.0)
-        value, bits = self._short_exp(x, -1.0, 103)
-        lowered = self._value(2.0**-24)
-        return lowered / fma(value, (bits << 23).bits_as("f32"), lowered)
+    SIGMOID, NORMAL = SHORT_SIGMOID, SHORT_NORMAL
 
-    def gate(self, x: Any, v: Any, rest: Any = None) -> Any:
-        return self.sigmoid(self._value(v), rest) * x
+    def _times(self, factor: Any, last: Any, away: Any, slope: Any) -> Any:
+        return fma(away, slope, last) * factor
 
-    def _short_power(self, x: Any) -> Any:
-        """exp(x), x between LOWEST and 0, as a number near 1 and a power of two."""
-        value, bits = self._short_exp(x, 1.0, 160)
-        return value, (bits << 23).bits_as("f32") * 2.0**-33
+    def _falling(self, x: Any, rest: Any = None) -> Power:
+        value, scale, raised = self._short_power(self._with(x, rest))
+        return Power(value, self._value(0.0), scale, raised)
+
+    def _short_power(self, x: Any) -> tuple[Any, Any, Any]:
+        """exp(x), x between LOWEST and 0, as a number near 1 and a power of two, and 2^32 times that."""
+        value, bits = self._short_exp(x, 160)
+        twice = (bits << 23).bits_as("f32")
+        return value, twice * 2.0**-33, twice * 0.5
 
     def _softened(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
-        value, scale = self._short_power(maximum(-self.abs(self._with(x, rest)), LOWEST))
+        value, scale, _ = self._short_power(maximum(-self.abs(self._with(x, rest)), LOWEST))
         e = value * scale
         return fma(e * e, self._polynomial(SHORT_LOG1P, e), e), self._value(0.0)
 
@@ -548,12 +702,12 @@ class ShortWords(Words):
 
     def _short_tail(self, t: Any, power: Any, factor: Any) -> Any:
         u = 1.0 / (t + 2.5)
-        value, scale = self._short_power(power)
+        value, scale, _ = self._short_power(power)
         return u * self._polynomial(SHORT_MILLS, u - 0.0625) * value * factor * scale
 
     def normal_pdf(self, x: Any) -> Any:
         size = minimum(self.abs(x), 14.46)
-        value, scale = self._short_power(size * size * -0.5)
+        value, scale, _ = self._short_power(size * size * -0.5)
         return value * DENSITY * scale
 
     def _erfc(self, size: Any) -> Any:

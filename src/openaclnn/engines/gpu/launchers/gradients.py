@@ -51,8 +51,8 @@ from openaclnn.engines.gpu.launchers.sums import NUMBERS, WEIGHT
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,
-    PointerArg,
-    pointer_type,
+    pointers_of,
+    scratch_of,
 )
 from openaclnn.engines.machine.numbers import (
     Number,
@@ -199,11 +199,8 @@ def _launcher(
     }  # fmt: skip
 
     def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
-        slots = tuple(
-            PointerArg(place, pointer_type(own), own.offset * own.dtype.itemsize, own.role != "single")
-            for place, own in enumerate(plan.operands)
-        )  # fmt: skip
-        memory = sums.sums_slot(plan) if summed else None
+        slots = pointers_of(plan, lambda own: own.role != "single")
+        memory = scratch_of(plan) if summed else None
         # What top and rest are rounded to is FLOAT, whatever the logits are.
         known = tl.float32, plan.compute is FLOAT, mean
         main = {
