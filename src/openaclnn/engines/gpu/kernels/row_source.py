@@ -532,7 +532,7 @@ class _Writer:
 
     def parts(self, nodes: Iterable[Node]) -> tuple[list[Node], list[Node], list[Node], list[Node]]:
         """What is read of each class, what is one for a row, in FLOAT and in float64, and what is computed of each class."""
-        parts: tuple[list[Node], ...] = [], [], [], []
+        parts: tuple[list[Node], list[Node], list[Node], list[Node]] = [], [], [], []
         for node in nodes:
             by_class = "c" in node.axes
             place = (
