@@ -44,7 +44,7 @@ WORDS: dict[str, Callable[..., Any]] = {
     },
     "log_sigmoid": functional.logsigmoid, "gelu": functional.gelu, "normal_cdf": torch.special.ndtr,
     "normal_pdf": lambda x: torch.exp(-x * x / 2) * (0.5 / math.pi) ** 0.5,
-    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"), "gelu_tanh_slope": _gelu_tanh_slope,
+    "mish": functional.mish, "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"), "gelu_tanh_slope": _gelu_tanh_slope,
     "exp": lambda *x: torch.exp(_sum(*x)), "expm1": lambda *x: torch.expm1(_sum(*x)),
     "sigmoid": lambda *x: torch.sigmoid(_sum(*x)), "softplus": lambda *x: functional.softplus(_sum(*x)),
     "scaled_exp": lambda multiplier, factor, x: multiplier * torch.exp(factor * x),

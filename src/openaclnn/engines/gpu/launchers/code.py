@@ -91,8 +91,8 @@ class PatternEntry(Entry):
     def take_numbers(self, given: Array) -> None:
         """The call's numbers; without any, the plan's own."""
         code, control = self.code, self.control
-        count, own = given.read(TUPLE_LENGTH), control.read(NUMBERS)
-        self.expect((count == 0) | (count == own))
+        count = given.read(TUPLE_LENGTH)
+        self.expect((count == 0) | (count == control.read(NUMBERS)))
         for place in range(MAX_NUMBERS):
             self.numbers.write(place, control.read(OWN_NUMBERS + place))
         with self.when_fit(), code.loop(0, count) as index:
@@ -127,12 +127,12 @@ class PatternEntry(Entry):
         with self.when_fit():
             geometry = self.geometry()
             with self.when_fit():
-                found = self.pattern.launch(geometry)
-                for step in found.steps:
+                launches = self.pattern.launch(geometry)
+                for step in launches.steps:
                     self.put(step)
-                for place, own in zip(self.places, found.places, strict=False):
-                    place.set(self.written(own))
-                self.scratch.set(self.written(found.scratch))
+                for place, begin in zip(self.places, launches.places, strict=False):
+                    place.set(self.written(begin))
+                self.scratch.set(self.written(launches.scratch))
 
     def geometry(self) -> Any:
         """What the launch function gets."""
@@ -165,11 +165,11 @@ class PatternEntry(Entry):
             self.expect((self.beyond >> 32) == 0)
             self.expect((self.written(params.grid) > 0) & (self.written(params.grid) < INT32_LIMIT))
             step.grid.write(0, self.written(params.grid))
-            constexprs = {name: self.written(own) for name, own in params.constexprs.items()}
-            several = [self.written(own) for own in (self.form, params.warps, params.aligned)]
+            constexprs = {name: self.written(number) for name, number in params.constexprs.items()}
+            several = [self.written(number) for number in (self.form, params.warps, params.aligned)]
             bits = code.integer(0)
-            for own in (*constexprs.values(), *several):
-                bits = bits | own
+            for number in (*constexprs.values(), *several):
+                bits = bits | number
             self.expect((bits >> 16) == 0)
             for place, key in enumerate(key_words(constexprs, *several)):
                 step.key.write(place, key)
@@ -178,7 +178,7 @@ class PatternEntry(Entry):
 
     def put_arguments(self, step: Step, kernel: Any, args: Mapping[str, Number]) -> None:
         """A kernel's arguments, each by the name that the kernel has for it, and its hidden ones."""
-        names = [own for own in kernel.arg_names if own in args]
+        names = [name for name in kernel.arg_names if name in args]
         assert len(names) == len(args), args
         for place, name in enumerate(names):
             step.arguments.write(place, self.argument(name, args[name]))
@@ -233,12 +233,12 @@ class PatternEntry(Entry):
 
     def sizes(self) -> tuple[Value, ...]:
         code, depth = self.code, self.pattern.axes
-        found = code.frame("i64", depth)
+        sizes = code.frame("i64", depth)
         for axis in range(depth):
-            found.write(axis, 1)
+            sizes.write(axis, 1)
         with code.loop(0, self.axes) as place:
-            found.write(code.integer(depth) - self.axes + place, self.size(place))
-        return tuple(found.read(axis) for axis in range(depth))
+            sizes.write(code.integer(depth) - self.axes + place, self.size(place))
+        return tuple(sizes.read(axis) for axis in range(depth))
 
     def strides(self, name: str) -> tuple[Value, ...]:
         depth = self.pattern.axes
@@ -302,13 +302,13 @@ class FormulaEntry(PatternEntry):
         code, place = self.code, self.code.integer(0)
         for name, number in args.items():
             if name == NUMBERS_ARGS:
-                own = self.control.at(self.form * at.FORM_SLOTS + at.FORMS)
-                with code.loop(0, own.read(0)) as index:
-                    source = own.at(at.FORM_SOURCES).read(index)
-                    step.arguments.write(place + index, own.at(at.FORM_WORDS).read(index))
+                form = self.control.at(self.form * at.FORM_SLOTS + at.FORMS)
+                with code.loop(0, form.read(0)) as index:
+                    source = form.at(at.FORM_SOURCES).read(index)
+                    step.arguments.write(place + index, form.at(at.FORM_WORDS).read(index))
                     with code.when(source >= 0):
                         step.arguments.write(place + index, self.values.read(source))
-                place = place + own.read(0)
+                place = place + form.read(0)
             elif name == STRIDES_ARGS:
                 length = (self.control.read(ADDRESSES) - number) * self.pattern.axes
                 with code.loop(0, length) as index:
@@ -402,13 +402,12 @@ class LauncherBlock(Block):
 
     def ready(self, name: str, spec: KernelSpec, form: int) -> Ready:
         """What enters compiled variants of a kernel, which are found by a key."""
-        floats = [is_float(own) for own in names_of(spec.kernel, len(spec.slots))[0]]
+        floats = [is_float(name) for name in names_of(spec.kernel, len(spec.slots))[0]]
 
         def enter(launch: Launch, kernel: Any, misaligned: int) -> None:
             if kernel.floats() == floats and not any(kinds_of(launch.numbers)):
-                own = launch.constexprs
-                names = names_of(spec.kernel, len(spec.slots), len(own))[1]
-                known = dict(zip(names, map(int, own), strict=True))
+                _, names = names_of(spec.kernel, len(spec.slots), len(launch.constexprs))
+                known = dict(zip(names, map(int, launch.constexprs), strict=True))
                 key = key_words(known, form, launch.warps, int(launch.aligned))
                 self.enter(self._step_of(name), kernel, [*key, misaligned], at.MAX_VARIANTS)
 
@@ -436,9 +435,9 @@ def _words_of(entry: type[PatternEntry], locked: bool) -> int:
 
 def _emit(entry: type[PatternEntry], locked: bool, code: Code, arguments: Sequence[Value]) -> None:
     base = _Locked if locked else _Unlocked
-    own: type[_OfWords] = type(f"{entry.__name__}OfWords", (base, entry), {})
+    kind: type[_OfWords] = type(f"{entry.__name__}OfWords", (base, entry), {})
     block, addresses, operands, shape, axes, numbers, count, stream = arguments
-    written = own(code, code.slots(block))
+    written = kind(code, code.slots(block))
     written.take(code.slots(addresses), operands, code.slots(numbers), count)
     written.write_words(code.slots(shape), axes, stream)
 
@@ -450,9 +449,9 @@ class _OfWords(PatternEntry):
         return self.shape.read(axis)
 
     def take(self, addresses: Array, operands: Value, numbers: Array, count: Value) -> None:
-        code, control, own = self.code, self.control, self.control.read(NUMBERS)
+        code, control = self.code, self.control
         self.expect(operands == control.read(ADDRESSES))
-        self.expect((count == 0) | (count == own))
+        self.expect((count == 0) | (count == control.read(NUMBERS)))
         for place in range(MAX_NUMBERS):
             self.numbers.write(place, control.read(OWN_NUMBERS + place))
         with self.when_fit():

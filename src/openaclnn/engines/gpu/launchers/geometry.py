@@ -39,7 +39,7 @@ def where_all(
     """The same of several numbers at once."""
     if condition is True or condition is False:
         return yes if condition else no
-    return tuple([where(condition, own, other) for own, other in zip(yes, no, strict=True)])
+    return tuple([where(condition, *pair) for pair in zip(yes, no, strict=True)])
 
 
 def clamp(number: Number, low: Number, high: Number) -> Number:
@@ -52,12 +52,14 @@ def power_of_two_divisor(*numbers: Number) -> Number:
     Kernels get numbers divided by it and multiply again: the compiler then knows the factor, which
     it must for vector access, and there are five variants at most instead of two per argument.
     """
-    written = [own for own in numbers if own.__class__ is not int]
+    written = [number for number in numbers if number.__class__ is not int]
     if not written:
         return math.gcd(DIVISOR, *numbers)
-    bits = written[0] | math.gcd(DIVISOR, *(own for own in numbers if own.__class__ is int))
-    for own in written[1:]:
-        bits = bits | own
+    bits = written[0] | math.gcd(
+        DIVISOR, *(number for number in numbers if number.__class__ is int)
+    )
+    for number in written[1:]:
+        bits = bits | number
     return bits & -bits
 
 
@@ -65,10 +67,10 @@ def power_of_two_above(number: Number, limit: int) -> Number:
     """The least power of two that is not below a number, but no more than the limit, which is one."""
     if number.__class__ is int:
         return min(1 << (number - 1).bit_length(), limit)
-    found: Number = 1
+    power: Number = 1
     for _ in range(limit.bit_length() - 1):
-        found = where(number > found, found * 2, found)
-    return found
+        power = where(number > power, power * 2, power)
+    return power
 
 
 def ignored(ignore_index: Number) -> Number:
@@ -254,7 +256,9 @@ def row_major(
             "classes": (0, 0, 0, several),
         }  # fmt: skip
     strides = {
-        name: walks[role] if role == "full" else tuple(own * each[name] for own in walks[role])
+        name: walks[role]
+        if role == "full"
+        else tuple(stride * each[name] for stride in walks[role])
         for name, role in roles.items()
     }
     return Layout(shape, classes, strides)
@@ -269,7 +273,7 @@ def key_words(constexprs: Mapping[str, Number], form: Number, warps: Number, ali
     several = [*(constexprs[name] for name in sorted(constexprs)), form, warps, aligned]
     assert len(several) <= MAX_KEYS, constexprs
     return [
-        functools.reduce(or_, [own << 16 * place for place, own in enumerate(several[at : at + 4])], 0)
+        functools.reduce(or_, [number << 16 * place for place, number in enumerate(several[at : at + 4])], 0)
         for at in range(0, MAX_KEYS, 4)
     ]  # fmt: skip
 

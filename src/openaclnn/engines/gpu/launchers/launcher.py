@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import triton
@@ -42,6 +43,7 @@ from openaclnn.engines.gpu.launching.runners import (
     DynamicShapes,
     Queue,
     Runner,
+    key_of,
     queue_all,
     queue_of,
     remembered,
@@ -94,7 +96,7 @@ def can_be_emitted() -> bool:
 
 def offers_strides(plan: Plan, limit: int, axes: int) -> bool:
     """Whether a plan is one for a runner of any strides, of so many elements and axes of positions at most."""
-    offsets = any(own.offset for own in plan.operands)
+    offsets = any(operand.offset for operand in plan.operands)
     return len(plan.shape) <= axes and covered_elements(plan) <= limit and not offsets
 
 
@@ -103,8 +105,9 @@ def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:
     merged, walks = row_major_walks(images, plan.classes, pixels)
     if merged != plan.shape:
         return False
-    for own in plan.operands:
-        if own.offset or (own.strides, own.class_stride) != walks[own.role][:2]:
+    for operand in plan.operands:
+        walk = operand.strides, operand.class_stride
+        if operand.offset or walk != walks[operand.role][:2]:
             return False
     return True
 
@@ -136,7 +139,9 @@ def bound(
         launches, beside = launch(g), _beside(g)
         steps = [step for step in launches.steps if step.when]
         moved = [_in_scratch(specs[step.kernel], operands, launches.places) for step in steps]
-        return [launch_of(*own, beside) for own in zip(moved, steps, strict=True)], launches.scratch
+        return [
+            launch_of(*pair, beside) for pair in zip(moved, steps, strict=True)
+        ], launches.scratch
 
     launches, scratch = launches_at(aligned)
     if not asked:
@@ -163,8 +168,8 @@ def _offsets_of(
     slots: Sequence[PointerArg | None], offset: Callable[[int], int]
 ) -> tuple[bool, bool]:
     """Whether an address is off a vector's bounds where that matters, and whether all of these are, equally far."""
-    found = {offset(slot.place) for slot in slots if slot and slot.wide}
-    return bool(found - {0}), len(found) < 2
+    offsets = {offset(slot.place) for slot in slots if slot and slot.wide}
+    return bool(offsets - {0}), len(offsets) < 2
 
 
 # Launches whose sizes are told in the call.
@@ -192,7 +197,8 @@ def _run(
     for step in launches.steps:
         if step.when:
             spec, queue = queues[step.kernel]
-            steps.append((queue, launch_of(spec, step, beside)[1:]))
+            queued = launch_of(spec, step, beside)
+            steps.append((queue, queued, key_of(queued)))
     return queue_all(steps, addresses, stream, 0, launches.scratch, launches.places)
 
 
@@ -289,7 +295,7 @@ class ClassLauncher(Launcher):
 
     def _places(self, plan: Plan) -> dict[str, int]:
         """Where operands are among the plan's; -1 where there is none."""
-        known = {own.parameter: place for place, own in enumerate(plan.operands)}
+        known = {operand.parameter: place for place, operand in enumerate(plan.operands)}
         known |= {name: place for place, name in enumerate([*self.roles][: self.inputs])}
         known["out"] = len(plan.inputs)
         return {name: known.get(name, -1) for name in self.roles}
@@ -300,13 +306,13 @@ class ClassLauncher(Launcher):
         strides: dict[str, tuple[Number, ...]] = dict.fromkeys(self.roles, (0,) * (axes + 1))
         for name, place in self._places(plan).items():
             if place >= 0:
-                own = plan.operands[place]
-                strides[name] = *padded(own.strides, axes, 0), own.class_stride
+                operand = plan.operands[place]
+                strides[name] = *padded(operand.strides, axes, 0), operand.class_stride
         return Layout(padded(plan.shape, axes, 1), plan.classes, strides)
 
     def _dynamic(self, plan: Plan, strided: bool) -> Callable[..., int]:
         """What runs a plan's kernels at any size, or with any strides: a builtin, where there can be one."""
-        own, specs, static = self._numbers_of(plan), self.specs(plan), self.static(plan)
+        planned, specs, static = self._numbers_of(plan), self.specs(plan), self.static(plan)
         name, axes = self.name, 2 if self.positions == 1 else 0
         if strided:
             name, axes = f"{name}.strided", self.positions + 1
@@ -319,13 +325,14 @@ class ClassLauncher(Launcher):
         queues = _queues_of(specs, block)
 
         def run(addresses: Sequence[int], stream: int, sizes: Sequence[int], *more: Any) -> int:
-            *strides, given = more
-            if given and len(given) != len(own):
-                raise TypeError(f"{len(own)} positional numbers are expected, not {len(given)}")
+            *strides, numbers = more
+            if numbers and len(numbers) != len(planned):
+                expected = f"{len(planned)} positional numbers are expected"
+                raise TypeError(f"{expected}, not {len(numbers)}")
             if strided and not (axes if self.positions == 1 else 0) <= len(sizes) <= axes:
                 return NOT_SERVED
             call = _Call(pattern, known, addresses, sizes, *strides)
-            geometry = geometry_of(call, _rounded(given, self.whole) if given else own)
+            geometry = geometry_of(call, _rounded(numbers, self.whole) if numbers else planned)
             return _run(self.launch, geometry, queues, addresses, stream)
 
         builtin: Callable[..., int] = run if block is None else block.function(run)
@@ -391,7 +398,7 @@ class FormulaLauncher(Launcher):
 
     def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
         # One element is no pattern: it may lie for one or for all.
-        offsets = any(own.offset for own in plan.operands)
+        offsets = any(operand.offset for operand in plan.operands)
         if not self.lies_in_a_row(plan) or plan.shape == (1,) or offsets:
             return None
         return remembered(plan, self._any_shape)
@@ -430,7 +437,7 @@ def _any_elements(
     forms, numbers, made = _choices_of(plan, own_form, strided)
     block = None
     if forms:
-        several = [specs_of(Form(*own)) for own in forms]
+        several = [specs_of(form) for form in forms]
         block = _block_of(pattern, plan.kernel, plan, [*static.values()], numbers, several)
     if block is not None:
         fixed = {
@@ -438,11 +445,11 @@ def _any_elements(
             **dict(zip(own_form.formula.numbers, own_form.numbers, strict=True)),
         }
         fits = block.take_forms(
-            [own.formula.numbers for own in forms], fixed, numbers, made, plan.reciprocal
+            [form.formula.numbers for form in forms], fixed, numbers, made, plan.reciprocal
         )
         block = block if fits else None
-    indices = {(own.formula.name, own.switches): place for place, own in enumerate(forms)}
-    options = [own.option for own in plan.free]
+    indices = {(form.formula.name, form.switches): place for place, form in enumerate(forms)}
+    options = [number.option for number in plan.free]
     known: dict[tuple[str, tuple[bool, ...]], Queues] = {}
 
     def queues_of(form: Form) -> Queues:
@@ -453,22 +460,22 @@ def _any_elements(
         return known[key]
 
     def run(
-        addresses: Sequence[int], stream: int, sizes: Sequence[int], given: Sequence[Any]
+        addresses: Sequence[int], stream: int, sizes: Sequence[int], more: Sequence[Any]
     ) -> int:
         if strided and len(sizes) > axes:
             return NOT_SERVED
         form = own_form
-        if given and not strided:
-            form = form_of(plan, {**plan.numbers, **dict(zip(options, given, strict=False))})
+        if more and not strided:
+            form = form_of(plan, {**plan.numbers, **dict(zip(options, more, strict=False))})
         count, numbers = math.prod(sizes), form.numbers
         if plan.reciprocal:  # one over the count
             share = form.formula.numbers.index(plan.reciprocal)
             numbers = (*numbers[:share], float_of(1.0 / count), *numbers[share + 1 :])
         if strided:
-            table = table_of(given, len(sizes))
+            table = [padded(strides, axes, 0) for strides in table_of(more, len(sizes))]
             g = Elements(
-                count, static, in_a_row=len(sizes) == 1 and {own[0] for own in table[:-1]} == {1}, sizes=padded(sizes, axes, 1),
-                numbers=numbers, strides=tuple([step for own in table for step in padded(own, axes, 0)]),
+                count, static, in_a_row=len(sizes) == 1 and {strides[-1] for strides in table[:-1]} == {1}, sizes=padded(sizes, axes, 1),
+                numbers=numbers, strides=tuple(chain(*table)),
             )  # fmt: skip
         else:
             off = _offsets_of(slots, lambda place: addresses[place] % VECTOR_BYTES)
@@ -484,7 +491,7 @@ def _choices_of(
 ) -> tuple[Sequence[Form], Sequence[str], Sequence[str]]:
     """The forms that a plan's kernel chooses from by the call's numbers, the names of these, and of those that a choice makes; no form where
     machine code cannot choose."""
-    choice, names = CHOICES.get(plan.kernel), tuple([own.option for own in plan.free])
+    choice, names = CHOICES.get(plan.kernel), tuple([number.option for number in plan.free])
     if strided:
         return [form], (), ()
     if choice is not None and (not names or names[0] == choice.number):

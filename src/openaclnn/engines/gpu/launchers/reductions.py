@@ -103,10 +103,14 @@ def launch_sum(g: Elements) -> Launches:
     launches = in_parts(add, parts, alone, {"divisor": _divisor(g)}, 1)
     add, whole, finish = launches.steps
     if g.sizes:
-        args |= {**{f"size_{axis}": size for axis, size in enumerate(g.sizes)}, STRIDES_ARGS: 1}
+        sizes = {f"size_{axis}": size for axis, size in enumerate(g.sizes)}
         steps = [step._replace(when=all_of(step.when, g.in_a_row)) for step in (add, whole)]
         steps += [
-            step._replace(kernel=kernel, args=args, when=all_of(step.when, inverse(g.in_a_row)))
+            step._replace(
+                kernel=kernel,
+                args={**args, **sizes, STRIDES_ARGS: 1},
+                when=all_of(step.when, inverse(g.in_a_row)),
+            )
             for step, kernel in ((add, STRIDED), (whole, WHOLE_STRIDED))
         ]
     else:

@@ -61,24 +61,24 @@ def next_power_of_two(number: int) -> int:
 
 
 def pointers_of(
-    plan: Plan, wide: Callable[[Operand], bool] = lambda own: False
+    plan: Plan, wide: Callable[[Operand], bool] = lambda operand: False
 ) -> tuple[PointerArg, ...]:
     """Those to the plan's operands, of which some are wide. Truth values are bytes to Triton."""
     return tuple(
         PointerArg(
-            place, "uint8" if own.dtype is BOOL else own.dtype.numpy_name, own.offset * own.dtype.itemsize, wide(own)
+            place, "uint8" if operand.dtype is BOOL else operand.dtype.numpy_name, operand.offset * operand.dtype.itemsize, wide(operand)
         )
-        for place, own in enumerate(plan.operands)
+        for place, operand in enumerate(plan.operands)
     )  # fmt: skip
 
 
 def pointers_by_name(
-    plan: Plan, wide: Callable[[Operand], bool] = lambda own: False
+    plan: Plan, wide: Callable[[Operand], bool] = lambda operand: False
 ) -> dict[str, PointerArg]:
     """The same by the operands' names."""
     return {
-        own.parameter: slot
-        for own, slot in zip(plan.operands, pointers_of(plan, wide), strict=True)
+        operand.parameter: slot
+        for operand, slot in zip(plan.operands, pointers_of(plan, wide), strict=True)
     }
 
 

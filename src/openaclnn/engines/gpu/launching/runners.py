@@ -12,7 +12,7 @@ import contextlib
 import ctypes
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import add, attrgetter, itemgetter
+from operator import add, attrgetter, itemgetter, or_
 from typing import Any, TypeVar
 
 import triton
@@ -23,15 +23,16 @@ from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, Lau
 from openaclnn.engines.gpu.launching.variants import Pointer, Start, kinds_of, variant_of
 
 __all__ = [
-    "NOT_SERVED", "Queue", "Ready", "Runner", "DynamicShapes", "can_be_queued", "device_library", "queue_all", "queue_of", "remembered",
+    "NOT_SERVED", "Queue", "Ready", "Runner", "DynamicShapes", "can_be_queued", "device_library", "key_of", "queue_all", "queue_of", "remembered",
     "runner_of", "with_memory",
 ]  # fmt: skip
 
 NO_POINTER = -1  # the place of what the kernel has no use for; addresses end with a 0 for it
 
 Runner = Callable[[Sequence[int], int], int]  # of addresses and a stream
-Queue = Callable[..., None]
-"""Of addresses (a 0 last), a stream, its device, and all of a `Launch` but the spec."""
+Queue = Callable[[Sequence[int], int, int, Launch, Any], None]
+"""Of addresses (a 0 last), a stream, its device, a launch, and what tells its variant from those of the queue's other launches, but for addresses."""
+QueuedLaunch = tuple[Queue, Launch, Any]
 Ready = Callable[[Launch, Any, int], None]
 """Of a launch whose variant was found, its native.Kernel, and a bit for each pointer that it takes as off a vector's bounds."""
 
@@ -63,28 +64,23 @@ def queue_of(spec: KernelSpec, ready: Ready | None = None) -> Queue:
     moved = any(shifts)
     known: dict[tuple[Any, ...], Start] = {}
 
-    def queue(
-        addresses: Sequence[int], stream: int, device: int, grid: int, numbers: Any, constexprs: Any, warps: int, aligned: bool
-    ) -> None:  # fmt: skip
+    def queue(addresses: Sequence[int], stream: int, device: int, launch: Launch, key: Any) -> None:
         pointers = pick(addresses)
         if moved:
             pointers = tuple(map(add, pointers, shifts))
         bits = 0
         for pointer in pointers:
             bits |= pointer
-        offsets = _offsets_of(slots, pointers) if aligned and bits % VECTOR_BYTES else ()
-        key = (device, constexprs, warps, aligned, offsets, kinds_of(numbers))
-        start = known.get(key)
+        offsets = _offsets_of(slots, pointers) if launch.aligned and bits % VECTOR_BYTES else ()
+        start = known.get((device, key, offsets))
         if start is None:
-            launch = Launch(spec, grid, numbers, constexprs, warps, aligned)
             variant = variant_of(launch, offsets or (0,) * len(slots), device)
-            start = known[key] = variant.start
+            start = known[device, key, offsets] = variant.start
             if ready is not None and variant.native is not None:
-                own = [off for off, slot in zip(offsets, slots, strict=False) if slot is not None]
-                ready(
-                    launch, variant.native, sum(1 << place for place, off in enumerate(own) if off)
-                )
-        start(grid, stream, *pointers, *numbers)
+                passed = [off for off, slot in zip(offsets, slots, strict=False) if slot is not None]  # fmt: skip
+                misaligned = sum(1 << place for place, off in enumerate(passed) if off)
+                ready(launch, variant.native, misaligned)
+        start(launch.grid, stream, *pointers, *launch.numbers)
 
     return queue
 
@@ -101,8 +97,8 @@ def _interpreted_kind() -> Any:
 
 
 def _interpret(
-    spec: KernelSpec, addresses: Sequence[int], stream: int, device: int, grid: int, numbers: Any, constexprs: Any, *others: Any
-) -> None:  # fmt: skip
+    spec: KernelSpec, addresses: Sequence[int], stream: int, device: int, launch: Launch, key: Any
+) -> None:
     pointers = [
         None if slot is None else Pointer(addresses[slot.place] + slot.shift, slot.dtype)
         for slot in spec.slots
@@ -110,19 +106,32 @@ def _interpret(
     overlapped = () if spec.overlapped is None else (False,)
     # What programs of a cluster would wait for is there the next time; those of row formulas wait for up to three reductions.
     for _ in range(1 if spec.cluster == 1 else 4):
-        spec.kernel[(grid,)](*pointers, *numbers, *overlapped, *spec.constexprs, *constexprs)
+        spec.kernel[(launch.grid,)](
+            *pointers, *launch.numbers, *overlapped, *spec.constexprs, *launch.constexprs
+        )
 
 
 def queue_all(
-    steps: Iterable[tuple[Queue, Sequence[Any]]], addresses: Sequence[int], stream: int, device: int = 0,
+    steps: Iterable[QueuedLaunch], addresses: Sequence[int], stream: int, device: int = 0,
     scratch_bytes: int = 0, places: Sequence[int] = (0,),
 ) -> int:  # fmt: skip
     """All launches, in order; scratch memory has pointers at these places behind those to operands."""
-    with _lent(scratch_bytes, stream) as memory:
-        pointers = (*addresses, *[memory + at for at in places], 0)
-        for queue, launch in steps:
-            queue(pointers, stream, device, *launch)
+    if scratch_bytes:
+        memory = scratch.allocate(scratch_bytes, stream)
+        try:
+            addresses = (*addresses, *[memory + at for at in places])
+            return queue_all(steps, addresses, stream, device)
+        finally:
+            scratch.release(memory)
+    pointers = (*addresses, 0)
+    for queue, launch, key in steps:
+        queue(pointers, stream, device, launch, key)
     return 0
+
+
+def key_of(launch: Launch) -> tuple[Any, ...]:
+    """What tells a launch's variant from others of the same spec, but for addresses."""
+    return launch.constexprs, launch.warps, launch.aligned, kinds_of(launch.numbers)
 
 
 @contextlib.contextmanager
@@ -178,24 +187,34 @@ def runner_of(
     block = None
     if not interpreted and library is None:
         block = _block_of(launches, scratch_bytes, launches_at is not None)
-    aligned: list[tuple[Queue, Sequence[Any]]] = [
-        (queue_of(own.spec, block and functools.partial(_fill, block, step)), own[1:])
-        for step, own in enumerate(launches)
+    aligned: list[QueuedLaunch] = [
+        (queue_of(launch.spec, block and functools.partial(_fill, block, step)), launch, None)
+        for step, launch in enumerate(launches)
     ]
-    slots = [*{slot: None for own in launches for slot in own.spec.slots if slot and slot.wide}]
-    known: dict[tuple[int, ...], list[tuple[Queue, Sequence[Any]]]] = {}
+    slots = [
+        *{slot: None for launch in launches for slot in launch.spec.slots if slot and slot.wide}
+    ]
+    shifts = functools.reduce(or_, [slot.shift for slot in slots], 0)
+    known: dict[tuple[int, ...], list[QueuedLaunch]] = {}
+
+    def steps_at(addresses: Sequence[int]) -> list[QueuedLaunch]:
+        offsets = tuple([(addresses[slot.place] + slot.shift) % VECTOR_BYTES for slot in slots])
+        if not any(offsets) or launches_at is None:
+            return aligned
+        if offsets not in known:
+            places = [slot.place for slot in slots]
+            others = launches_at(dict(zip(places, offsets, strict=True)))
+            known[offsets] = [(queue_of(other.spec), other, None) for other in others]
+        return known[offsets]
 
     def run(addresses: Sequence[int], stream: int = 0, device: int = 0) -> int:
         steps = aligned
         if launches_at is not None:
-            offsets = [(addresses[slot.place] + slot.shift) % VECTOR_BYTES for slot in slots]
-            if any(offsets):
-                key = tuple(offsets)
-                if key not in known:
-                    places = [slot.place for slot in slots]
-                    others = launches_at(dict(zip(places, offsets, strict=True)))
-                    known[key] = [(queue_of(own.spec), own[1:]) for own in others]
-                steps = known[key]
+            bits = shifts
+            for address in addresses:
+                bits |= address
+            if bits % VECTOR_BYTES:
+                steps = steps_at(addresses)
         return queue_all(steps, addresses, stream, device, scratch_bytes)
 
     if block is not None:
@@ -212,8 +231,8 @@ def _block_of(launches: Sequence[Launch], scratch_bytes: int, at_bounds: bool) -
     except ImportError:  # no llvmlite
         return None
     several = [
-        ([slot and slot._replace(wide=slot.wide and (own.aligned or at_bounds)) for slot in own.spec.slots], len(own.numbers))
-        for own in launches
+        ([slot and slot._replace(wide=slot.wide and (launch.aligned or at_bounds)) for slot in launch.spec.slots], len(launch.numbers))
+        for launch in launches
     ]  # fmt: skip
     if driver() is None or not BoundBlock.takes(several):
         return None
@@ -278,10 +297,10 @@ def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) 
         make, plan.kernel, plan.compute, plan.class_axis, plan.reduction, plan.reciprocal, plan.free,
         exactly(plan.numbers, plan.reciprocal), *map(told_of, plan.operands), *strides,
     )  # fmt: skip
-    found: Made | None = _remembered.get(key)
-    if found is None:
-        found = _remembered[key] = make(plan)
-    return found
+    kept: Made | None = _remembered.get(key)
+    if kept is None:
+        kept = _remembered[key] = make(plan)
+    return kept
 
 
 _strides_of = attrgetter("strides")
