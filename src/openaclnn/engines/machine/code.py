@@ -380,6 +380,8 @@ class Code:
     def lookup(self, table: Sequence[float], places: Value) -> Value:
         """Those of 16 FLOATs that the last four bits of each integer say: an instruction of AVX-512 or NEON, three of AVX2."""
         lanes = this_machine().lanes
+        if not places.lanes:
+            return self.lookup(table, places.splat(lanes)).lane(0)
         if places.lanes > lanes:
             found = self.lookup(table, places.split(lanes))
             while found.lanes < places.lanes:
