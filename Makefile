@@ -19,10 +19,11 @@ demo: $(VENV)/.demo
 	@$(BIN)/openaclnn bench --headline
 
 # What is skipped says why: the explorer's page, for one, needs a Chromium with its driver.
+# A process that crashes ends the run: another in its place would begin with the test that crashed, and another after it.
 # Modules that one process has compiled serve the many that tests start, even where the environment is against it.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -rs
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -rs
 
 # Every case, dtype and width where `make test` tries some of each in turns.
 test-all: export OPENACLNN_TEST_ALL = 1

@@ -161,7 +161,7 @@ def test_images_of_any_size(number: int, dtype: DType) -> None:
                 for own, known in zip(each(function(**moved)), each(expected), strict=True):
                     bits, others = (one.reshape(-1).view(torch.uint8) for one in (own, known))
                     assert torch.equal(bits, others), shape
-    assert loss_of.cache._next == gradient_of.cache._next == 2
+    assert len(loss_of.cache.entries) == len(gradient_of.cache.entries) == 2
 
 
 @dtypes

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tools.accuracy import FILES, Search, searched, ulps
+from tools.accuracy import FILES, Search, searched
 from tools.hard import HARD
+from tools.words import ulps
 
 from openaclnn.operators import find_operator
 

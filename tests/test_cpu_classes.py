@@ -37,7 +37,7 @@ from openaclnn.engines.cpu.classes import row_passes
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.operators import find_operator
-from workloads import cases_of
+from workloads import cases_to_compile
 
 Array = np.ndarray[Any, Any]
 CROSS_ENTROPY, NLL = (find_operator(n) for n in ("cross_entropy_loss_grad", "nll_loss2d_backward"))
@@ -177,7 +177,7 @@ def pixels(
 @DTYPES
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_case_in_every_layout(operator: Any, dtype: DType, layout: str) -> None:
-    for case in cases_of(operator, np.random.default_rng(3), dtype):
+    for case in cases_to_compile(operator, np.random.default_rng(3), dtype):
         moved = {
             name: laid_out(value, layout)[0] if isinstance(value, np.ndarray) else value
             for name, value in case.items()

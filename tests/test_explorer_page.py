@@ -1,4 +1,4 @@
-"""The explorer's page in a real browser, headless: what a person sees, types and drops; build/screenshots has how it looks."""
+"""The explorer's page in a real browser, headless: what a person sees, types and drops; after `make test-all` build/screenshots has how it looks."""
 
 from __future__ import annotations
 

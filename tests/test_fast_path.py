@@ -33,7 +33,7 @@ from openaclnn.engines.machine import objects
 from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.words import slots as at
 from test_interop import to_torch
-from workloads import cases_of
+from workloads import cases_of, cases_to_compile
 
 pytestmark = pytest.mark.usefixtures("any_size")
 ROADS = [op for op in APART if op.result_type is None]
@@ -94,7 +94,7 @@ def taken() -> Iterator[list[bool]]:
 )
 def test_every_case_has_the_same_bits(operator: Operator, dtype: Any, taken: list[bool]) -> None:
     rng = np.random.default_rng(9)
-    for case in cases_of(operator, rng, dtype):
+    for case in cases_to_compile(operator, rng, dtype):
         arguments = {name: to_torch(value) for name, value in case.items()}
         with openaclnn.use_engine("cpu"):  # the slow path alone
             first = plain(operator)(**arguments)
@@ -424,7 +424,8 @@ def test_what_an_allocation_raises_is_raised(taken: list[bool], monkeypatch: Any
     def refuse(shape: Any, dtype: Any) -> Any:
         raise MemoryError(f"no room for {shape} of {dtype}")
 
-    cache_of(operator)._table[0][[at.MAKE, at.MAKE_LARGE]] = id(refuse)
+    for slot in (at.MAKE, at.MAKE_LARGE):
+        cache_of(operator).entries[0].words[slot] = id(refuse)
     before = [sys.getrefcount(value) for value in (g, x)]
     for _ in range(5):
         with pytest.raises(MemoryError, match=r"no room for \(16,\) of float32"):
@@ -861,7 +862,7 @@ def test_a_sized_runner_serves_whatever_calls_it(taken: list[bool]) -> None:
     operator = openaclnn.find_operator("cross_entropy_loss_grad")
     given = operator.workloads.make(np.random.default_rng(3), FLOAT, (5000, 33), "mean")
     expected = openaclnn.cross_entropy_loss_grad(**given)
-    record = cache_of(operator)._kept[0][0]
+    record = cache_of(operator).entries[0].relies_on
     run = next(kept for kept in record if callable(kept) and kept not in (np.empty, results.empty))
     out = np.empty_like(given["log_prob"])
     places = [given[name].ctypes.data for name in ("target", "grad_loss", "log_prob")]
@@ -906,7 +907,7 @@ def test_dtypes_are_told_by_their_objects() -> None:
     openaclnn.elu.cache.forget()
     for array in (x, other, x, other, x, x, other, other):
         np.testing.assert_array_equal(openaclnn.elu(array), openaclnn.elu(x))
-    assert openaclnn.elu.cache._next == 2
+    assert len(openaclnn.elu.cache.entries) == 2
 
 
 @pytest.mark.parametrize("on_road", [True, False])

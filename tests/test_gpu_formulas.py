@@ -36,6 +36,7 @@ from openaclnn.engines.formulas.words import (
     log1p,
     maximum,
     minimum,
+    mish,
     sign,
     sqrt,
     tanh,
@@ -119,6 +120,10 @@ def word_gelu_tanh(x: Value) -> Value:
     return gelu_tanh(x)
 
 
+def word_mish(x: Value) -> Value:
+    return mish(x)
+
+
 def word_abs(x: Value) -> Value:
     return abs(x)
 
@@ -148,6 +153,7 @@ RANGES: dict[Callable[..., Any], list[tuple[float, float]]] = {
     word_gate: [(-108, 5), (-1, 1)],  # as far as results are less than the least number
     word_gelu: [(-14.4, 5), (-1, 1)],
     word_gelu_tanh: [(-10.9, 5), (-1, 1)],
+    word_mish: [(-108, 25), (-1, 1)],
 }
 """Of words that nobody has to the last place."""
 

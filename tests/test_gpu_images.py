@@ -280,7 +280,7 @@ if MODE == "compile":
                 results = found if isinstance(found, tuple) else (found,)
                 assert all(own.ctypes.data in written for own in results)
                 driver.launched()
-            assert function.cache._next == 1
+            assert len(function.cache.entries) == 1
             assert natively > 8
 
     @pytest.mark.usefixtures("on_host_memory")
@@ -304,4 +304,4 @@ if MODE == "compile":
             ((_, *expected, known),) = driver.by_driver or driver.by_python
             driver.launched()
             assert (got, words[5:]) == (expected, known[5:]), "but for the addresses"
-        assert loss_of.cache._next == 3, "images, and of channels that come last each size"
+        assert len(loss_of.cache.entries) == 3, "images, and of channels that come last each size"

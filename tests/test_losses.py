@@ -23,11 +23,11 @@ from conftest import (
 )
 from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.interface import Kind
 from openaclnn.core.products import PRODUCTS
 from test_interop import to_torch
-from workloads import cases_of, few_to_compile
+from workloads import cases_to_compile
 
 SEVERAL = [operator for operator in OPERATORS if operator.result_type is not None]
 several = pytest.mark.parametrize("operator", SEVERAL, ids=lambda op: op.python_name)
@@ -56,9 +56,7 @@ def test_repeated_calls_have_the_same_bits_by_every_way(operator: Operator, dtyp
     """No engine is named: a repeated call takes the fast path where the operator has one."""
     known: dict[int, Any] = {}
     for _ in range(2):
-        cases = [*cases_of(operator, np.random.default_rng(3), dtype)]
-        if dtype is not FLOAT:
-            cases = few_to_compile(cases, FLOATS.index(dtype) + 1)
+        cases = cases_to_compile(operator, np.random.default_rng(3), dtype)
         for number, given in enumerate(cases):
             first = plain(operator)(**given)
             if number not in known:
@@ -75,7 +73,7 @@ def test_repeated_calls_have_the_same_bits_by_every_way(operator: Operator, dtyp
 @several
 @dtypes
 def test_both_phases_write_all_that_is_computed(operator: Operator, dtype: DType) -> None:
-    for given in cases_of(operator, np.random.default_rng(5), dtype):
+    for given in cases_to_compile(operator, np.random.default_rng(5), dtype):
         expected = plain(operator)(**given)
         for _ in range(2):
             outputs = list(places_for(operator, given))

@@ -8,7 +8,7 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
 from openaclnn.repeat import cache, phases
 from openaclnn.repeat.cache import CallCache
+from openaclnn.repeat.code.read_copy_update import Published
 from openaclnn.repeat.words import slots as at
 from openaclnn.torch import kernels, use
 from openaclnn.torch.override import OVERRIDES
@@ -311,23 +312,16 @@ def stopped_at(function: Callable[..., Any], line: int) -> Callable[..., Any]:
     return trace
 
 
-def held_by(kept: Any) -> Iterator[int]:
-    """The addresses of what is kept, and of what that is made of."""
-    yield id(kept)
-    if isinstance(kept, (list, tuple)):
-        for own in kept:
-            yield from held_by(own)
-
-
-@pytest.mark.parametrize("line", range(24))
-def test_a_record_never_outlives_what_it_relies_on(line: int) -> None:
+@pytest.mark.parametrize("line", range(12))
+@pytest.mark.parametrize("function", [CallCache._enter, Published.replace])
+def test_entries_that_are_read_are_held(function: Callable[..., None], line: int) -> None:
     """Wherever a signal's handler raises while a kind is remembered."""
     road, x = cache_of(ELU), np.ones(9, np.float32)
     openaclnn.elu_backward(x, x)
     for dtype in (np.float32, np.float16):
         road.forget()
         openaclnn.elu_backward(x, x)
-        sys.settrace(stopped_at(CallCache._enter, line))
+        sys.settrace(stopped_at(function, line))
         try:
             openaclnn.elu_backward(x.astype(dtype), x.astype(dtype), out=np.ones(9, np.float32))
         except InterruptedError:
@@ -335,9 +329,9 @@ def test_a_record_never_outlives_what_it_relies_on(line: int) -> None:
         finally:
             sys.settrace(None)
         openaclnn.elu_backward(x, x, alpha=2)
-        held = {own for kept in road._kept for own in held_by(kept)}
-        for record in road._table[: road._control[at.ENTRIES]]:
-            assert not record[at.KEEP] or int(record[at.KEEP]) in held
+        lists = road._published._lists
+        (read,) = [known for known in lists if known.address == road._published._place[0]]
+        assert all(entry.words[at.KEEP] == id(entry) for entry in read.entries)
     road.forget()
 
 
@@ -353,7 +347,7 @@ def two_phases(x: Any) -> Any:
 def test_first_calls_at_the_same_time_open_one_block(
     in_two_phases: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Machine code keeps the addresses of an operator's control block and of its table, whichever thread opened them."""
+    """Machine code keeps the addresses of an operator's control block and of its list of entries, whichever thread opened them."""
     monkeypatch.setattr(products, "listeners", [])
     road = phases.PhaseCache(ELU) if in_two_phases else CallCache(ELU)
     monkeypatch.setitem(plain(ELU).__globals__, "_cache", road)
@@ -380,7 +374,7 @@ def test_first_calls_at_the_same_time_open_one_block(
     assert len(outputs) == 5
     assert all((output == 1).all() for output in outputs)
     assert int(road._builtin.__self__) == road._control.buffer_info()[0]  # type: ignore[attr-defined]
-    assert road._control[at.TABLE] == road._words.buffer_info()[0]
+    assert road._control[at.ENTRY_LIST] == road._published.address
 
 
 class Unlucky(Exception):  # noqa: N818

@@ -183,23 +183,13 @@ def test_single_values_are_told_without_cutting_a_plan() -> None:
     assert seen == {(), (0,), (1,), (0, 1)}
 
 
-def test_a_record_has_every_word_in_its_slot() -> None:
-    """Zeros that are not packed are zeros, and floats lie as their bits."""
+def test_a_cache_entry_has_floats_as_their_bits() -> None:
+    entry = at.Entry()
     options = specialize.option_words((1.5, 3), (specialize.FreeNumber(),) * 2)
-    layout = specialize._layout(2, 2, 0b10, 2)
-    words: list[Any] = [1] * (at.CONSTANT + 2 + at.SHAPE + at.ARRAY_SLOTS)
-    room = np.full(at.ENTRY_SLOTS, 7, np.int64)
-    layout.pack_into(room.data, 0, *words, *options)
-    wanted = np.zeros(at.ENTRY_SLOTS, np.int64)
-    second, beyond = at.FIRST_ARRAY + at.ARRAY_SLOTS, at.FIRST_OPTION + 2 * at.OPTION_SLOTS
-    wanted[: at.CONSTANT + 2] = 1
-    wanted[at.FIRST_ARRAY : at.FIRST_ARRAY + at.SHAPE] = 1
-    wanted[second : second + at.ARRAY_SLOTS] = 1
-    wanted[at.FIRST_OPTION : beyond] = options
-    wanted[beyond:] = 7  # beyond what an operator has
-    np.testing.assert_array_equal(room, wanted)
-    assert room[at.FIRST_OPTION + at.BITS] == np.float64(1.5).view(np.int64)
-    assert room[at.FIRST_OPTION + at.OPTION_SLOTS + at.BITS] == 3
+    entry.write(at.FIRST_OPTION, options)
+    assert entry.words[at.FIRST_OPTION + at.BITS] == np.float64(1.5).view(np.int64)
+    assert entry.words[at.FIRST_OPTION + at.OPTION_SLOTS + at.BITS] == 3
+    assert len(entry.words) == at.ENTRY_SLOTS
 
 
 def test_kernels_for_any_size_are_found_again_by_all_that_they_follow_from() -> None:

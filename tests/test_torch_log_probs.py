@@ -22,6 +22,7 @@ from openaclnn.core.interface import Kind
 from openaclnn.operators.distillation import DISTILLATION
 from openaclnn.operators.log_probs import LOG_PROBS
 from openaclnn.torch import functional, linear, nn, served, use
+from workloads import EVERYTHING
 
 OPERATORS = (*LOG_PROBS, *DISTILLATION)
 PAIRS = list(zip(OPERATORS[::2], OPERATORS[1::2], strict=True))
@@ -277,8 +278,9 @@ def test_cross_entropy_of_tokens(dtype: torch.dtype) -> None:
     """Factors of tokens, a denominator, and the z-loss beside the loss, as the documentation says them, and as linear cross entropy has them."""
     x, target = ROWS.movedim(2, 1), TARGET
     tokens, weight, counted = torch.rand(2, 3), torch.rand(50) + 0.5, TARGET != -100
-    for reduction in ("none", "sum", "mean"):
-        for options in ({"token_weight": tokens}, {"denominator": 7.0, "weight": weight}, {"token_weight": tokens, "weight": weight}, {}):  # fmt: skip
+    for place, reduction in enumerate(("none", "sum", "mean")):
+        every = ({"token_weight": tokens}, {"denominator": 7.0, "weight": weight}, {"token_weight": tokens, "weight": weight}, {})  # fmt: skip
+        for options in every if EVERYTHING or dtype is torch.float32 else every[place::3]:
             shares, number = (
                 options.get("token_weight", torch.ones(2, 3)),
                 options.get("denominator"),

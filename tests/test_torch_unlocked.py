@@ -20,7 +20,7 @@ import torch.nn.functional as theirs
 import openaclnn
 from openaclnn.core import products
 from openaclnn.torch import disable, enable, override, served, use
-from openaclnn.torch.kernels import KERNELS
+from openaclnn.torch.override import OVERRIDES
 from openaclnn.torch.stable_abi import stable_interface
 
 pytestmark = pytest.mark.skipif(stable_interface() is None, reason="kernels are Python's here")
@@ -140,7 +140,7 @@ def test_kinds_come_and_go_beside_threads() -> None:
             rounds += 1
         return rounds
 
-    road = KERNELS["smooth_l1_loss_backward"].cache
+    road = OVERRIDES["smooth_l1_loss_backward"].kernel.cache
     assert road is not None
     with ThreadPoolExecutor(3) as pool:
         enable()
@@ -162,7 +162,7 @@ def test_kinds_come_and_go_beside_threads() -> None:
     torch.autograd.grad(theirs.smooth_l1_loss(y, torch.zeros_like(y), beta=0.1), y)
     for _ in range(3):
         road.forget()
-    assert len(road.published()._lists) == 1  # nobody reads any more
+    assert len(road._published._lists) == 1  # nobody reads any more
 
 
 def test_many_calls_leave_nothing_behind() -> None:
@@ -170,18 +170,19 @@ def test_many_calls_leave_nothing_behind() -> None:
     with use():
         for _ in range(100):
             theirs.nll_loss(x, target)
-        road = KERNELS["nll_loss"].cache
+        road = OVERRIDES["nll_loss_forward"].kernel.cache
         assert road is not None
-        lists, blocks = len(road.published()._lists), sys.getallocatedblocks()
+        lists, blocks = len(road._published._lists), sys.getallocatedblocks()
         for _ in range(20_000):
             theirs.nll_loss(x, target)
-        assert len(road.published()._lists) == lists
+        assert len(road._published._lists) == lists
         assert sys.getallocatedblocks() < blocks + 500
         assert served()["nll_loss_forward"].ours == 20_100
 
 
 def test_a_list_lives_as_long_as_somebody_may_read_it() -> None:
     from openaclnn.repeat.code.read_copy_update import Published, Readers
+    from openaclnn.repeat.words.slots import Entry
 
     class Held:
         pass
@@ -192,7 +193,9 @@ def test_a_list_lives_as_long_as_somebody_may_read_it() -> None:
 
     def enter() -> Any:
         held = Held()
-        published.enter(0, bytes(16), held)
+        entry = Entry()
+        entry.relies_on = held
+        published.replace([entry])
         return weakref.ref(held)
 
     first = enter()

@@ -7,8 +7,6 @@ results, and the largest that a search finds where results are hard to get right
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -24,11 +22,11 @@ from openaclnn.bench.tables import Table
 from openaclnn.cli.bench import tabulated
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
-from openaclnn.core.writing import write_text
 from openaclnn.engines.dispatch import use_engine
 from openaclnn.engines.machine.host import vectors_of
 from openaclnn.operators import registry
 from tools.hard import HARD, UNBOUNDED
+from tools.words import ulps, write_table
 
 Array = np.ndarray[Any, Any]
 
@@ -50,8 +48,7 @@ def errors(got: np.ndarray[Any, Any], exact: np.ndarray[Any, Any], dtype: DType)
     info = finfo(dtype.numpy)
     size = np.abs(exact)
     normal = (size >= float(info.smallest_normal)) & (size <= float(info.max))
-    unit = np.exp2(np.floor(np.log2(size[normal]))) * float(info.eps)
-    off = np.abs(got.astype(np.float64)[normal] - exact[normal]) / unit
+    off = ulps(got[normal].astype(dtype.numpy), exact[normal])
     return Errors(float(off.max(initial=0.0)), float(off.mean()) if off.size else 0.0)
 
 
@@ -82,17 +79,6 @@ class Worst(NamedTuple):
     ours: float
     theirs: float
     at: Mapping[str, Any]
-
-
-def ulps(got: Array, exact: Array) -> Array:
-    """Errors in units in the last place of FLOAT, of subnormal results too; infinite where an infinity or NaN stands in the wrong place."""
-    with np.errstate(all="ignore"):
-        rounded, got = exact.astype(np.float32), got.astype(np.float64)
-        unit = np.exp2(np.clip(np.floor(np.log2(np.abs(exact))), -126, 127) - 23)
-        off = np.abs(got - exact) / np.where(exact == 0, 2.0**-149, unit)
-        same = (got == rounded) | (np.isnan(got) & np.isnan(exact))
-        wrong = ~np.isfinite(got) | ~np.isfinite(rounded)
-        return np.where(wrong, np.where(same, 0.0, np.inf), off)
 
 
 def _outputs(result: Any) -> list[Any]:
@@ -264,9 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.csv:
         found = [place.row() for place in searched(ROUNDS)]
         for name, lines in zip(FILES, ([SEARCHED, *found], [ROW, *rows]), strict=True):
-            target = io.StringIO()
-            csv.writer(target, lineterminator="\n").writerows(lines)
-            write_text(chosen.csv / name, target.getvalue())
+            write_table(chosen.csv / name, lines)
     return 0
 
 

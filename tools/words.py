@@ -37,6 +37,8 @@ __all__ = [
     "main",
     "near",
     "spaced",
+    "ulps",
+    "write_table",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -102,19 +104,26 @@ def evaluate(prepare: Prepare, word: str, x: Array) -> Array:
     return out
 
 
-def errors(got: Array, wanted: Array, x: Array) -> Errors:
-    """Of results of x, against float64."""
+def ulps(got: Array, exact: Array) -> Array:
+    """Errors in units in the last place of the results' dtype, of subnormal results too; infinite where an infinity or NaN stands in the wrong place."""
     finfo: Any = ml_dtypes.finfo
     info = finfo(got.dtype)
     with np.errstate(all="ignore"):
-        rounded, size, result = wanted.astype(got.dtype), np.abs(wanted), got.astype(np.float64)
-        power = np.maximum(np.floor(np.log2(size)), np.log2(float(info.smallest_normal)))
-        off = np.abs(result - wanted) / (np.exp2(power) * float(info.eps))
-        same = (got == rounded) | (np.isnan(result) & np.isnan(wanted))
+        rounded, result = exact.astype(got.dtype), got.astype(np.float64)
+        power = np.floor(np.log2(np.abs(exact)))
+        unit = np.exp2(np.maximum(power, np.log2(float(info.smallest_normal)))) * float(info.eps)
+        off = np.abs(result - exact) / unit
+        same = (got == rounded) | (np.isnan(result) & np.isnan(exact))
         finite = np.isfinite(result) & np.isfinite(rounded.astype(np.float64))
-        signs = (result == 0) & (wanted == 0) & (np.signbit(result) != np.signbit(wanted))
-        off = np.where(signs | ~same & ~finite, np.inf, np.where(finite & (wanted != 0), off, 0.0))
-        off = np.where(finite & (wanted == 0) & (result != 0), np.inf, off)
+        return np.where(finite, off, np.where(same, 0.0, np.inf))
+
+
+def errors(got: Array, wanted: Array, x: Array) -> Errors:
+    """Of results of x, against float64; a 0 that is none, or of the wrong sign, is wrong."""
+    with np.errstate(invalid="ignore"):
+        result = got.astype(np.float64)
+    right = (result == 0) & (np.signbit(result) == np.signbit(wanted))
+    off = np.where(wanted == 0, np.where(right, 0.0, np.inf), ulps(got, wanted))
     place = int(np.argmax(off))
     return Errors(float(off[place]), float(x[place]))
 
@@ -140,6 +149,13 @@ def measure(word: str, step: int) -> tuple[str, ...]:
     return word, f"{ours.largest:.3f}", f"{ours.at:.8g}", *cells, f"{theirs.largest:.3f}"
 
 
+def write_table(path: Path, lines: Sequence[Sequence[str]]) -> None:
+    """A table as CSV, its headings first."""
+    target = io.StringIO()
+    csv.writer(target, lineterminator="\n").writerows(lines)
+    write_text(path, target.getvalue())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every word that rounds; print the table, and write it where asked."""
     parser = argparse.ArgumentParser(prog="python -m tools.words", description=__doc__)
@@ -149,9 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [measure(word, options.step) for word in BOUNDS]
     print(tabulated(Table("", HEADINGS, 1, rows)))
     if options.csv:
-        target = io.StringIO()
-        csv.writer(target, lineterminator="\n").writerows([HEADINGS, *rows])
-        write_text(options.csv, target.getvalue())
+        write_table(options.csv, [HEADINGS, *rows])
     return 0
 
 

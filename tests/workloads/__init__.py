@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import DType
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.operators.activations import Activation
 from openaclnn.operators.losses import Loss
 
-__all__ = ["EVERYTHING", "cases_of", "data_of", "few_to_compile"]
+__all__ = ["EVERYTHING", "cases_of", "cases_to_compile", "data_of", "few_to_compile"]
 
 EVERYTHING = bool(os.environ.get("OPENACLNN_TEST_ALL"))
 """Whether tests try every case where otherwise some stand for the others, in turns: `make test-all`."""
@@ -66,3 +66,11 @@ def cases_of(
 def few_to_compile(cases: list[dict[str, Any]], turn: int) -> list[dict[str, Any]]:
     """Every third case, others at other turns: kernels take up to a second each to compile, most of what a first run takes."""
     return cases[turn % 3 :: 3] if len(cases) > 2 and not EVERYTHING else cases
+
+
+def cases_to_compile(
+    operator: Operator, rng: np.random.Generator, dtype: DType
+) -> list[dict[str, Any]]:
+    """The operator's cases of FLOAT; of 16 bits every third, the same for all tests, so that they share compiled code."""
+    cases = [*cases_of(operator, rng, dtype)]
+    return cases if dtype is FLOAT else few_to_compile(cases, FLOATS.index(dtype))

@@ -6,7 +6,7 @@ import datetime
 import functools
 import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,6 @@ from openaclnn.bench.regimes import REGIMES, Regime
 from openaclnn.bench.speed import elementwise_cases, speed_cases, stands_alone
 from openaclnn.bench.timing import COPY, Bench, Case, Clock, CudaClock, Progress, Row, Steady
 from openaclnn.bench.training import (
-    MODULE,
     adoption_cases,
     module_cases,
     override_cases,
@@ -33,12 +32,29 @@ from openaclnn.bench.training import (
 )
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 
-SECONDS = {
-    "speed": 2.5, "elementwise": 2.0, "calls": 0.35, "training": 8.0, "modules": 0.8, "overrides": 0.6, "first-call": 9.0, "memory": 6.0
+
+@dataclass(frozen=True)
+class Section:
+    """Cases of a kind: what makes them, where results have their rows, and what a case takes on a machine of two cores at the default number of rounds."""
+
+    cases: Callable[[Settings], Iterable[Case]]
+    rows: str
+    seconds: float
+    of_torch: bool = False  # it times openaclnn.torch
+    by_threads: bool = True  # another number of threads takes its time again
+
+
+_SECTIONS = {
+    "speed": Section(lambda asked: speed_cases(asked.sizes, asked.dtypes, asked.quick, asked.headline), "rows", 2.5),
+    "elementwise": Section(lambda asked: elementwise_cases(asked.device, asked.dtypes), "elementwise", 2.0),
+    "calls": Section(lambda asked: call_cases(asked.dtypes or ((FLOAT,) if asked.quick else FLOATS)), "calls", 0.35, by_threads=False),
+    "training": Section(lambda asked: [*step_cases(asked.device, asked.dtypes), *module_cases(asked.dtypes)], "training", 8.0, of_torch=True),
+    "modules": Section(lambda asked: adoption_cases(asked.dtypes), "training", 0.8, of_torch=True),
+    "overrides": Section(lambda asked: override_cases(asked.dtypes), "overrides", 0.6, of_torch=True),
+    "first-call": Section(lambda asked: _process_cases(asked, "first-call", _run_first_calls), "first_calls", 9.0, by_threads=False),
+    "memory": Section(lambda asked: _process_cases(asked, "memory", _run_memory), "memory", 6.0, by_threads=False),
 }  # fmt: skip
-"""The sections, and what a case takes on a machine of two cores, at the default number of rounds; another number of threads takes it again."""
-SECTIONS = tuple(SECONDS)
-_OF_TORCH = ("training", "modules", "overrides")  # these time openaclnn.torch
+SECTIONS = tuple(_SECTIONS)
 BESIDE, ALONE = "beside PyTorch", "alone"
 
 
@@ -66,6 +82,11 @@ class Settings:
     command: str = ""
     regimes: dict[str, tuple[Regime, ...]] = field(default_factory=dict)  # {}: the table's
 
+    @property
+    def sizes(self) -> dict[str, tuple[Regime, ...]]:
+        """By the workloads' pattern."""
+        return self.regimes or REGIMES[self.device]
+
 
 def matching(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
     """The cases in whose title one of the texts begins with a word; of a text that is a title, that one alone."""
@@ -84,14 +105,13 @@ def matching(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
 def choose(settings: Settings) -> dict[str, list[Case]]:
     """The cases of each section, none for those not asked for; a filter that matches nothing at all is an error."""
     missing = left_out(settings)
-    if missing and set(settings.sections) <= set(_OF_TORCH):
+    if missing and all(_SECTIONS[name].of_torch for name in settings.sections):
         raise SelectionError(missing)
-    left = _OF_TORCH if missing else ()
     chosen = {
-        section: matching(list(_cases(section, settings)), settings.only)
-        if section in settings.sections and section not in left
+        name: matching(list(section.cases(settings)), settings.only)
+        if name in settings.sections and not (missing and section.of_torch)
         else []
-        for section in SECTIONS
+        for name, section in _SECTIONS.items()
     }
     if settings.quick and not settings.only:
         few = {operator.python_name for operator in measured() if stands_alone(operator)}
@@ -106,29 +126,16 @@ def choose(settings: Settings) -> dict[str, list[Case]]:
     return chosen
 
 
-def _cases(section: str, settings: Settings) -> Iterator[Case]:
-    regimes, dtypes, quick = settings.regimes or REGIMES[settings.device], settings.dtypes, settings.quick  # fmt: skip
-    if section == "speed":
-        yield from speed_cases(regimes, dtypes, quick, settings.headline)
-    elif section == "elementwise":
-        yield from elementwise_cases(settings.device, dtypes)
-    elif section == "calls":
-        yield from call_cases(dtypes or ((FLOAT,) if quick else FLOATS))
-    elif section == "training":
-        yield from (*step_cases(settings.device, dtypes), *module_cases(dtypes))
-    elif section == "modules":
-        yield from adoption_cases(dtypes)
-    elif section == "overrides":
-        yield from override_cases(dtypes)
-    else:
-        run = _run_first_calls if section == "first-call" else _run_memory
-        for operator in measured():
-            # Its first variant in FLOAT, at its cache-sized and headline shapes.
-            shapes = regimes[operator.workloads.PATTERN]
-            headline = next((each for each in shapes if each.headline), shapes[-1])
-            name, variant = operator.python_name, first_variant(operator)
-            runner = functools.partial(run, shapes[min(1, len(shapes) - 1)].shape)
-            yield Case(name, variant, section, headline.shape, FLOAT.name, runner)
+def _process_cases(
+    settings: Settings, section: str, run: Callable[..., list[Row]]
+) -> Iterator[Case]:
+    """Each operator's first variant in FLOAT, at its cache-sized and headline shapes."""
+    for operator in measured():
+        shapes = settings.sizes[operator.workloads.PATTERN]
+        headline = next((each for each in shapes if each.headline), shapes[-1])
+        name, variant = operator.python_name, first_variant(operator)
+        runner = functools.partial(run, shapes[min(1, len(shapes) - 1)].shape)
+        yield Case(name, variant, section, headline.shape, FLOAT.name, runner)
 
 
 def _spec(case: Case, bench: Bench) -> Row:
@@ -155,14 +162,14 @@ def estimate(settings: Settings) -> str:
     chosen = choose(settings)
     count, rounds, teams = sum(map(len, chosen.values())), settings.rounds / Settings.rounds, max(len(settings.threads), 1)  # fmt: skip
     # The start takes some seconds, and half of a case is drawing its data and checking results.
-    seconds = 2 + sum(SECONDS[section] * len(cases) for section, cases in chosen.items()) * teams * (1 + rounds) / 2  # fmt: skip
+    seconds = 2 + sum(_SECTIONS[section].seconds * len(cases) for section, cases in chosen.items()) * teams * (1 + rounds) / 2  # fmt: skip
     told = f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
     return f"{count} case{'' if count == 1 else 's'}: about {told}"
 
 
 def left_out(settings: Settings) -> str:
     """Which sections that were asked for are not run without PyTorch, and why; "" where none is left out."""
-    named = " and ".join(section for section in settings.sections if section in _OF_TORCH)
+    named = " and ".join(name for name in settings.sections if _SECTIONS[name].of_torch)
     if not named:
         return ""
     if not settings.use_torch:
@@ -201,11 +208,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         settings.device, engines, torch, Clock() if settings.device == "cpu" else CudaClock(torch),
         settings.rounds, settings.budget_seconds, quick=settings.quick, headline=settings.headline, named=bool(settings.engines),
     )  # fmt: skip
-    follow = progress or (lambda items, label: iter(items))
-    steady = Steady(follow, settings.again_seconds)
-
-    def rows(cases: Sequence[Case], label: str, run_one: Callable[[Case], list[Row]]) -> list[Row]:
-        return [row for case in follow(cases, label) for row in run_one(case)]
+    steady = Steady(progress or (lambda items, label: iter(items)), settings.again_seconds)
 
     def once(case: Case) -> list[Row]:
         return case.run(bench)
@@ -218,20 +221,12 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         return rows
 
     gc.freeze()  # what is imported: collections before each case would take a tenth of a second
-    results["rows"] = rows(chosen["speed"], "timing", by_threads)
+    for name, section in _SECTIONS.items():
+        set_threads(most, torch)
+        rows = steady.rows(chosen[name], by_threads if section.by_threads else once, name)
+        results.setdefault(section.rows, []).extend(rows)
+    steady.mark([row for section in _SECTIONS.values() for row in results[section.rows]])
     copies = [row["gbps"] for row in results["rows"] if row["contender"] == COPY and row["gbps"]]
     results["copy_gbps"] = max(copies, default=None)
-    results["elementwise"] = rows(chosen["elementwise"], "elementwise", by_threads)
-    calls = steady.rows(chosen["calls"], once, "calls that change")
-    large = [case for case in chosen["training"] if case.regime != MODULE]
-    steps = rows([*large, *chosen["modules"]], "training", by_threads)
-    small = [case for case in chosen["training"] if case.regime == MODULE]
-    modules = steady.rows(small, by_threads, "modules")
-    overrides = steady.rows(chosen["overrides"], by_threads, "operators replaced")
-    steady.mark([*calls, *modules, *overrides])
-    set_threads(most, torch)
-    results |= {"calls": calls, "training": [*steps, *modules], "overrides": overrides}
-    results["first_calls"] = rows(chosen["first-call"], "first calls", once)
-    results["memory"] = rows(chosen["memory"], "memory", once)
     gc.unfreeze()
     return results

@@ -370,7 +370,7 @@ def _work() -> int:
 class Steady:
     """Runs cases, and those again that met a slow machine; knows the quickest yardstick of the run.
 
-    A case's rows have `status`, `yardstick_us` and `disturbed`. `seconds` bounds what timing again may take in a section; None is as
+    The rows of a case that has a yardstick have `status`, `yardstick_us` and `disturbed`; others are run once. `seconds` bounds what timing again may take in a section; None is as
     long as the section took.
     """
 
@@ -402,21 +402,30 @@ class Steady:
                     break
                 kept[place] = min(kept[place], self._noted(run_one(case)), key=_badness)
                 attempts[place] += 1
-        counted = zip(kept, attempts, strict=True)
-        return [row | {"attempts": count} for rows, count in counted for row in rows]
+        for rows, count in zip(kept, attempts, strict=True):
+            for row in filter(_measured, rows):
+                row["attempts"] = count
+        return [row for rows in kept for row in rows]
 
     def mark(self, rows: Iterable[Row]) -> None:
         """Enter which rows stayed slow, when the quickest yardstick of all sections is known."""
-        for row in rows:
+        for row in filter(_measured, rows):
             row["slow"] = row["yardstick_us"] > TOLERATED * self.quickest
 
     def _noted(self, rows: list[Row]) -> list[Row]:
-        self.quickest = min([self.quickest, *(row["yardstick_us"] for row in rows)])
+        self.quickest = min([self.quickest, *(row["yardstick_us"] for row in filter(_measured, rows))])  # fmt: skip
         return rows
 
     def _unsteady(self, rows: Sequence[Row]) -> bool:
+        if not all(map(_measured, rows)):
+            return False
         right, disturbed, slowest = _badness(rows)
         return right and (disturbed or slowest > TOLERATED * self.quickest)
+
+
+def _measured(row: Row) -> bool:
+    """Whether the machine's speed was measured beside it."""
+    return "yardstick_us" in row
 
 
 def _badness(rows: Sequence[Row]) -> tuple[bool, bool, float]:

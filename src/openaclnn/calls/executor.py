@@ -19,7 +19,7 @@ from openaclnn.core.interop import HeldStorage, as_tensor
 from openaclnn.core.status import AclnnError, Status, record_message, shown
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Runner
-from openaclnn.repeat.phases import CheckedMemory, Extents, Launch, Specialization, locate
+from openaclnn.repeat.phases import CheckedMemory, Launch, Specialization, locate
 from openaclnn.runtime import AclFailure, Stream, current_stream, memory
 from openaclnn.runtime.device import device_named
 
@@ -73,12 +73,6 @@ class Executor:
         """The kernel's tensors, outputs last."""
         arguments = self.described()
         return [arguments[place] for place in self.kind.operands]
-
-    @property
-    def extents(self) -> Extents:
-        """The bytes that each of the kernel's tensors covers."""
-        _, shape, count = self.launch
-        return self.kind.extents(shape, count)
 
     @property
     def inputs(self) -> list[Tensor | None]:
@@ -147,11 +141,12 @@ def phase_one(
 def _look_early(executor: Executor) -> None:
     """Look at the memory in phase one already, so that a broken rule is told where the caller can see it; a raw tensor may get its address
     later, and with it lie apart."""
-    noticed, kind, extents = memory.notices(), executor.kind, executor.extents
-    checked = check_memory(kind.plan, extents, executor.tensors, kind.device, later=True)
+    noticed, kind, tensors = memory.notices(), executor.kind, executor.tensors
+    extents = kind.extents(*executor.launch[1:])
+    checked = check_memory(kind.plan, extents, tensors, kind.device, later=True)
     if checked is not None:
         with suppress(AclnnError):
-            check_overlap(kind.plan, extents, executor.tensors)
+            check_overlap(kind.plan, extents, tensors)
             _rely(executor, checked, noticed)
 
 
@@ -186,10 +181,11 @@ memory.listeners.append(forget)
 
 def _checked(executor: Executor) -> CheckedMemory:
     """Where the tensors lie now; a broken rule of memory is refused."""
-    noticed, kind, extents = memory.notices(), executor.kind, executor.extents
-    checked = check_memory(kind.plan, extents, executor.tensors, kind.device)
+    noticed, kind, tensors = memory.notices(), executor.kind, executor.tensors
+    extents = kind.extents(*executor.launch[1:])
+    checked = check_memory(kind.plan, extents, tensors, kind.device)
     assert checked is not None
-    check_overlap(kind.plan, extents, executor.tensors)
+    check_overlap(kind.plan, extents, tensors)
     _rely(executor, checked, noticed)
     return checked
 

@@ -176,7 +176,7 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
     """The plain call as a function with its own signature, made the way `dataclasses` makes methods."""
     positional, keywords = operator.plain_parameters
     parameters = [*positional, *keywords]
-    given = ", ".join(f"{p.python_name!r}: {p.python_name}" for p in parameters)
+    by_name = ", ".join(f"{p.python_name!r}: {p.python_name}" for p in parameters)
     arrays = [p.python_name for p in parameters if p.is_tensor]
     options = [p.python_name for p in parameters if not p.is_tensor]
     scope: dict[str, Any] = {"_call": call_plain, "_operator": operator}
@@ -196,7 +196,7 @@ def {operator.signature()}:
     _result = _cache.call({", ".join([*arrays, *options])}, product)
     if _result is NotImplemented:
         {again}
-        return _call(_operator, {{{given}}}, product, _cache)
+        return _call(_operator, {{{by_name}}}, product, _cache)
     return {result}
 """
     exec(source, scope)

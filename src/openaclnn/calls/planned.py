@@ -35,9 +35,9 @@ def planned(
             return planned(operator, arguments, workspace_size, executor)
     if workspace_size and executor:
         passed, arguments = arguments, _with_views(arguments)
-        signature = signature_of(operator, arguments)
+        signature = signature_of(operator, passed, arguments)
         if signature is not None:
-            known = look_up(signature, operator, passed, arguments)
+            known = look_up(signature)
             if known is not None:
                 return *known, arguments
             return _plan(operator, arguments, workspace_size, executor, (signature, passed))
@@ -60,10 +60,11 @@ def _plan(
     device = check_devices(call)
     plan = operator.plan(call)
     choice = None if plan.empty else choose_engine(plan, device)
-    one = OneSize(operator, plan, device, choice)
+    exact = OneSize(operator, plan, device, choice)
     if known_by is not None:
-        remember(*known_by, operator, arguments, one, choice)
-    return one, one.launch, tuple(call.values.values())
+        signature, passed = known_by
+        remember(signature, operator, passed, arguments, exact, choice)
+    return exact, exact.launch, tuple(call.values.values())
 
 
 def _bound(

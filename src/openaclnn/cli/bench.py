@@ -28,7 +28,7 @@ from openaclnn.bench.runner import (
     run,
 )
 from openaclnn.bench.tables import Table, command_of, disturbances, find_wrong, headline_table
-from openaclnn.cli.say import keep_apart, say, say_json, traceback_option
+from openaclnn.cli.say import keep_apart, progress, say, say_json, traceback_option
 from openaclnn.cli.say import table as table_of
 from openaclnn.core.dtypes import FLOATS
 from openaclnn.core.writing import write_text
@@ -252,41 +252,18 @@ def _follow(
     to be said ahead of the first case is said once."""
     while ahead:
         say(ahead.pop(), error=True)
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description:28.28}"),
-        BarColumn(12),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    quiet = not items or not sys.stderr.isatty()
     start = told = time.monotonic()
-    # Few refreshes: the display's thread would run beside what is being timed.
-    with Progress(
-        *columns, console=Console(stderr=True), auto_refresh=False, disable=quiet
-    ) as progress:
-        task = progress.add_task(label, total=len(items))
+    with progress(label, len(items), timing=True) as advance:
         for done, item in enumerate(items):
             if stopped:
                 break
             now = time.monotonic()
-            if quiet and now - told > LINE_SECONDS:
+            if not sys.stderr.isatty() and now - told > LINE_SECONDS:
                 told, left = now, (now - start) / done * (len(items) - done)
                 say(f"{label}: {done} of {len(items)}, about {left:.0f} seconds left", error=True)
-            progress.update(task, description=f"{label}: {item.title}", refresh=True)
+            advance(0, f"{label}: {item.title}")
             yield item
-            progress.advance(task)
-        progress.update(task, description=label, refresh=True)
+            advance(1)
 
 
 def _write(

@@ -20,11 +20,11 @@ from openaclnn.cli.say import coloured, command_options, say, say_json, say_text
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED
 from openaclnn.core.products import PRODUCTS, current_product, find_product
-from openaclnn.core.tensor import Format, Tensor
+from openaclnn.core.tensor import Tensor
 from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import parameter_named
-from openaclnn.testing.extras import OFFSET, STRIDES, dtype_named, need, value_of, whole_numbers
-from openaclnn.testing.files import FileError, read_whole, shape_of
+from openaclnn.testing.extras import need, tensor_fields, value_of
+from openaclnn.testing.files import FileError, read_whole
 from openaclnn.testing.running.build import LACKS, answer_of
 
 __all__ = ["check"]
@@ -122,15 +122,7 @@ def _tensor(name: str, written: Any) -> Tensor | None:
         if "shape" not in held or "dtype" not in held:
             raise ValueError(f"expected DTYPE:SHAPE, as float16:2x3, got {str(written)[:60]!r}")
         _know(held, ("dtype", "shape", "strides", "offset", "format"))
-        dtype, shape = dtype_named(str(held["dtype"])), shape_of(held["shape"])
-        strides = whole_numbers(held["strides"], STRIDES) if "strides" in held else None
-        if strides is not None and len(strides) != len(shape):
-            raise ValueError(f"expected {len(shape)} strides for shape {shape}, got {len(strides)}")
-        [offset] = whole_numbers(held.get("offset", 0), OFFSET)
-        layout = f"ACL_FORMAT_{str(held.get('format', 'ND')).upper()}"
-        if layout not in Format.__members__:
-            raise ValueError(f"expected a format like ND, got {str(held['format'])[:60]!r}")
-        return Tensor(shape, dtype, strides, offset, Format[layout], base=4096)
+        return Tensor(**tensor_fields(held), base=4096)
     except (TypeError, ValueError) as error:
         raise FileError(f"{name}: {error}") from None
 

@@ -16,8 +16,7 @@ from openaclnn.operators import find_operator
 from openaclnn.testing.cases.case import parameter_named
 from openaclnn.testing.data.drawing import AMOUNTS, SPECIALS, Distribution, Recipe
 from openaclnn.testing.data.manifest import FORMATS, MANIFEST, read_manifest, remake, write_cases
-from openaclnn.testing.extras import value_of
-from openaclnn.testing.files import shape_of
+from openaclnn.testing.extras import shape_of, value_of
 from openaclnn.testing.judging.figures import LEVELS
 
 __all__ = ["golden"]

@@ -248,16 +248,33 @@ _STYLES = {
 
 
 @contextmanager
-def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on the error stream, where that is a terminal; call what it gives with how much was done."""
+def progress(title: str, total: int | None, *, timing: bool = False) -> Iterator[Callable[..., None]]:  # fmt: skip
+    """A bar on the error stream, where that is a terminal; call what it gives with how much was done, and perhaps what is being done. While something is
+    being timed it is drawn at these calls alone, since its thread would run beside that, and it stays."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())  # fmt: skip
-    quiet = not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as bar:
+    columns = (
+        TextColumn("{task.description:28.28}" if timing else "{task.description}"), BarColumn(12), MofNCompleteColumn(), TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    quiet = not total or not sys.stderr.isatty()
+    with Progress(
+        *columns, console=Console(stderr=True), disable=quiet, transient=not timing, auto_refresh=not timing
+    ) as bar:  # fmt: skip
         task = bar.add_task(title, total=total)
-        yield lambda done: bar.advance(task, done)
+
+        def advance(count: int, doing: str = title) -> None:
+            bar.update(task, advance=count, description=doing, refresh=timing)
+
+        yield advance
 
 
 def traceback_option(function: Callable[..., Any]) -> Callable[..., Any]:

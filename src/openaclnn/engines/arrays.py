@@ -28,11 +28,11 @@ def _layouts(plan: Plan) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """The shape of each operand, and its strides."""
     if plan.kernel == MATRIX_PRODUCT:
         rows, columns, terms = plan.shape
-        (a, _, b), (_, d, c) = (own.strides for own in plan.inputs[:2])
-        others = [((rows, columns), own.strides[:2]) for own in plan.operands[2:]]
+        (a, _, b), (_, d, c) = (operand.strides for operand in plan.inputs[:2])
+        others = [((rows, columns), operand.strides[:2]) for operand in plan.operands[2:]]
         return [((rows, terms), (a, b)), ((terms, columns), (c, d)), *others]
     (rows,) = plan.shape
-    return [((-(-rows // 8) if own.dtype is UINT8 else rows,), own.strides) for own in plan.operands]  # fmt: skip
+    return [((-(-rows // 8) if operand.dtype is UINT8 else rows,), operand.strides) for operand in plan.operands]  # fmt: skip
 
 
 def _placed(library: Any, numbers: Any, target: Any, local: Any, bits: Any, placed: Any) -> None:
@@ -102,8 +102,8 @@ def on_host(plan: Plan) -> Runner:
 
     def run(addresses: Sequence[int], stream: int = 0) -> int:
         views = [
-            strided_view(address + own.offset * own.dtype.itemsize, own.dtype, *layout)
-            for address, (own, layout) in zip(addresses, places, strict=True)
+            strided_view(address + operand.offset * operand.dtype.itemsize, operand.dtype, *layout)
+            for address, (operand, layout) in zip(addresses, places, strict=True)
         ]
         with np.errstate(all="ignore"), rounding.standard():
             compute(*views)
@@ -114,9 +114,9 @@ def on_host(plan: Plan) -> Runner:
 
 def declined_on_device(plan: Plan) -> str | None:
     """Why PyTorch does not compute such a step; None if it does."""
-    for own in plan.operands:
-        if min(own.strides) < 0:
-            return f"PyTorch has no negative strides ({own.parameter})"
+    for operand in plan.operands:
+        if min(operand.strides) < 0:
+            return f"PyTorch has no negative strides ({operand.parameter})"
     return None
 
 
@@ -132,7 +132,7 @@ def on_device(plan: Plan) -> Runner:
 
     def run(addresses: Sequence[int], stream: int = 0) -> int:
         with torch.no_grad(), torch.cuda.stream(_stream(torch, stream)):
-            compute(*[_device_view(torch, *own, address) for address, own in zip(addresses, places, strict=True)])  # fmt: skip
+            compute(*[_device_view(torch, *place, address) for address, place in zip(addresses, places, strict=True)])  # fmt: skip
         return 0
 
     return run
@@ -142,18 +142,18 @@ def _stream(torch: Any, stream: int) -> Any:
     return torch.cuda.ExternalStream(stream)
 
 
-def _device_view(torch: Any, own: Operand, layout: tuple[Any, Any], address: int) -> Any:
+def _device_view(torch: Any, operand: Operand, layout: tuple[Any, Any], address: int) -> Any:
     """A tensor over CUDA memory. The protocol has no name for BFLOAT16."""
     shape, strides = layout
-    size = own.dtype.itemsize
+    size = operand.dtype.itemsize
     if 0 in shape:
-        kind = torch.from_numpy(np.empty(0, np.int16 if own.dtype is BFLOAT16 else own.dtype.numpy)).dtype  # fmt: skip
+        kind = torch.from_numpy(np.empty(0, np.int16 if operand.dtype is BFLOAT16 else operand.dtype.numpy)).dtype  # fmt: skip
         view = torch.empty(shape, dtype=kind, device="cuda")
     else:
         described = {
             "shape": shape, "strides": tuple([stride * size for stride in strides]), "version": 3,
-            "typestr": "<i2" if own.dtype is BFLOAT16 else own.dtype.numpy.str, "data": (address + own.offset * size, False),
+            "typestr": "<i2" if operand.dtype is BFLOAT16 else operand.dtype.numpy.str, "data": (address + operand.offset * size, False),
         }  # fmt: skip
         holder = SimpleNamespace(__cuda_array_interface__=described)
         view = torch.as_tensor(holder, device="cuda")
-    return view.view(torch.bfloat16) if own.dtype is BFLOAT16 else view
+    return view.view(torch.bfloat16) if operand.dtype is BFLOAT16 else view

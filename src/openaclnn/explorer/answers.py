@@ -22,15 +22,7 @@ from openaclnn.engines.dispatch import use_engine
 from openaclnn.explorer.chinese import answered, vocabulary
 from openaclnn.operators import find_operator, grouped, registry
 from openaclnn.testing.cases.case import Case, TensorSpec
-from openaclnn.testing.extras import (
-    OFFSET,
-    SHAPE,
-    STRIDES,
-    MissingLibraryError,
-    dtype_named,
-    value_of,
-    whole_numbers,
-)
+from openaclnn.testing.extras import MissingLibraryError, tensor_fields, value_of
 from openaclnn.testing.files import RAW, Source, TooLargeError, read_together
 from openaclnn.testing.judging.compare import Comparison, judge
 from openaclnn.testing.judging.figures import LEVELS, STANDARDS, Array, Rules
@@ -129,27 +121,18 @@ def _tensor(parameter: Parameter, held: Any) -> TensorSpec:
     name = parameter.name
     if not isinstance(held, dict):
         raise Refused(400, f"{name}: a tensor has dtype and shape", name, "mode")
-    field = "dtype"
+    filled = {field: value for field, value in held.items() if value not in (None, "", [])}
+    field = "mode"
     try:
-        dtype = dtype_named(str(held.get("dtype", ""))[:_TEXT])
-        field = "shape"
-        shape = whole_numbers(held.get("shape") or (), SHAPE)  # an empty field: no axes
-        field = "strides"
-        strides = whole_numbers(held["strides"], STRIDES) if held.get("strides") not in (None, "") else None  # fmt: skip
-        field = "offset"
-        [offset] = whole_numbers(held.get("offset") or 0, OFFSET)
-        field = "format"
-        layout = Format[f"ACL_FORMAT_{str(held.get('format') or 'ND')[:_TEXT].upper()}"]
-        field = "strides" if strides is not None else "shape"
-        spec = TensorSpec(shape, dtype, None, strides, offset, format=layout)
-        field, values = "values", held.get("values")
-        if values in (None, "", []):
+        fields = tensor_fields(filled)
+        field = "shape" if fields["strides"] is None else "strides"
+        spec = TensorSpec(**fields)
+        field = "values"
+        if "values" not in filled:
             return spec
-        return replace(spec, values=_numbers_of(values, shape, dtype))
-    except KeyError:
-        raise Refused(400, f"{name}: unknown format", name, field) from None
+        return replace(spec, values=_numbers_of(filled["values"], spec.shape, spec.dtype))
     except (ValueError, OverflowError) as error:
-        raise Refused(400, f"{name}: {error}", name, field) from None
+        raise Refused(400, f"{name}: {error}", name, getattr(error, "field", field)) from None
 
 
 def _numbers_of(written: Any, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:

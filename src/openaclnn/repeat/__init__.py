@@ -11,7 +11,7 @@ pass them. The next call goes through three steps, in machine code that is writt
 Sizes are no guard where all arrays are row-major: they are read from one of them, the *shape source*, and all other shapes must follow from its. Few
 elements may have any strides, and many options may be other numbers (`core.plan.Free`): kernels take those as arguments. Where a guard fails, the call
 takes the slow path: that is where everything is refused, and said. Reading arguments runs no Python code, so nothing changes in between; where allocating
-may have run some, the arguments are read again before the kernel runs. An entry is copied before it is used, and what it relies on is kept alive.
+may have run some, the arguments are read again before the kernel runs. An entry never changes, and is held while it is used, with what it relies on.
 
 In the order to read, each imports from those below it:
 
@@ -19,6 +19,6 @@ In the order to read, each imports from those below it:
     cache.py         the cache of an operator's plain calls: makes the builtin, and enters what the slow path found
     resized.py       plans of one size, which are planned anew for others, inside the fast path
     specialize.py    makes a cache entry of a call
-    code/            the machine code: `arguments.py`, `recognise.py`, `outputs.py`, `fast_path.py`; `native.py` for PyTorch's dispatcher
+    code/            the machine code: `arguments.py`, `recognise.py`, `outputs.py`, `fast_path.py`; `native.py` for PyTorch's dispatcher; the list of entries
     words/           where words lie in memory: an entry's layout (`slots.py`), and what is read of arrays and tensors
 """

@@ -14,7 +14,6 @@ import threading
 import weakref
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,26 +21,27 @@ import numpy as np
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
 from openaclnn.core.forks import undivided
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import ANY_COUNT, Plan
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
-from openaclnn.repeat.resized import resized
+from openaclnn.repeat.resized import over_tensors, resized
 from openaclnn.repeat.specialize import (
     CallArguments,
+    Work,
     entry_of,
     library_of,
+    patterns_of,
     places_of,
+    work_of,
 )
 from openaclnn.repeat.words import slots as at
 from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
 
 if TYPE_CHECKING:
-    from openaclnn.repeat.code.read_copy_update import Published
+    from openaclnn.repeat.code.read_copy_update import Readers
 
 __all__ = ["CallCache", "nothing_chosen"]
-
-_SLOT = 8  # bytes
 
 _BY_VALUE = frozenset((float, int, bool, str, type(None)))
 """Types of options that cannot change."""
@@ -73,11 +73,9 @@ class CallCache:
         taken = len(self._arrays), len(self._options), len(self._outputs)
         self._fits = all(count <= most for count, most in zip(taken, room, strict=True))
         self._control: Any = None
-        self._kept: list[Any] = [None] * at.MAX_ENTRIES  # what each entry relies on
-        self._next = 0
+        self._published: Any = None  # its entries, once there is machine code to read them
+        self._without_objects = False  # whether there are callers that are not Python
         self._lock = threading.RLock()  # a finaliser may come in between
-        # The same for callers that are not Python, if there are any.
-        self._published: Published | None = None
         self._builtin: Callable[..., Any] = _no_fast_path
         self.call = self._builtin
         products.listeners.append(self.forget)
@@ -86,14 +84,8 @@ class CallCache:
     def forget(self) -> None:
         """No entry is known any more."""
         with self._lock:
-            if self._control is not None:
-                self._control[at.ENTRIES] = 0
-                # No words are left that an entry cut short by a signal's handler would show again.
-                self._table[: self._next + 1] = 0
-            self._kept = [None] * at.MAX_ENTRIES
-            self._next = 0
             if self._published is not None:
-                self._published.forget()
+                self._published.replace(())
 
     def make(
         self,
@@ -117,24 +109,29 @@ class CallCache:
         library = self._library(arrays, options)
         if not library:
             return NotImplemented
-        patterns = None
-        if plan.of_one_size:
-            names = self._names[: self._inputs], self._outputs
-            plan, choice, patterns = resized(self._declared, plan, choice, *names, values)
+        one_size = plan.of_one_size
+        if one_size:
+            plan, choice = over_tensors(plan, choice)
         places = self._places(plan)
         operands = range(len(plan.operands))
         seen = [
             None if array is None and place not in operands else view
             for array, place, view in zip(arrays, places, views, strict=True)
         ]
+        patterns = patterns_of(plan, places, seen)
+        if one_size and patterns.source >= 0:
+            by_name = dict(zip(self._names, patterns.each, strict=True))
+            shape = views[patterns.source].shape
+            choice = resized(self._declared, plan, choice, values, by_name, shape)
+        work = work_of(plan, choice, patterns) or Work(-1, ANY_COUNT, runner=choice.prepare())
         call = CallArguments(library, arrays, places, options, self._options)
-        entry = entry_of(call, plan, choice, seen, self._published is not None, patterns=patterns)
-        number = self._enter(*entry, library)
+        entry = entry_of(call, plan, seen, patterns, work, self._without_objects)
+        self._enter(entry, library)
         result = self._builtin(*passed, *options, None)
         if result is NotImplemented:
+            # What is refused may come again and again: none of that stays.
             with self._lock:
-                # The next entry takes its place: what is refused may come again and again, and each time leaves one.
-                self._next -= self._next == number
+                self._published.replace([other for other in self.entries if other is not entry])
             return result
         if self._result_type is None:
             return result
@@ -149,38 +146,31 @@ class CallCache:
         sayable = self._fits and unusable() is None and _BY_VALUE.issuperset(map(type, options))
         return library_of(arrays) if sayable else 0
 
-    def _enter(self, layout: Struct, entry: list[int], kept: Any, library: int) -> int:
-        """Let the fast path find an entry; how many it was given."""
+    @property
+    def entries(self) -> Sequence[at.Entry]:
+        """What is known, the oldest first."""
+        return () if self._published is None else self._published.entries
+
+    def _enter(self, entry: at.Entry, library: int) -> None:
+        """Let the fast path find an entry."""
         if self._control is None:
             self._open()
         if library == at.TORCH and not self._control[at.TENSOR]:
             self._admit_torch()
         if self._builtin is _no_fast_path:
             self.call = self._builtin = self._callable()
-        held = [kept]  # one object, whose address is the entry's
-        entry[at.KEEP] = id(held)
         with self._lock:
-            index = self._next % at.MAX_ENTRIES
-            self._next += 1
-            # In one step, as others may be reading; both are held meanwhile, since a signal's handler may raise here.
-            self._kept[index] = held, self._kept[index]
-            layout.pack_into(self._words, index * _SLOT * at.ENTRY_SLOTS, *entry)
-            self._kept[index] = held
-            if self._next <= at.MAX_ENTRIES:
-                self._control[at.ENTRIES] = self._next
-            if self._published is not None:
-                self._published.enter(index, self._table[index].tobytes(), held)
-            return self._next
+            self._published.replace([*self.entries, entry][-at.MAX_ENTRIES :])
 
     def _open(self) -> None:
-        """Have a control block and a table of entries. Several threads may make an operator's first call: machine code is given the address of the
+        """Have a control block and a list of entries. Several threads may make an operator's first call: machine code is given the address of the
         first block, which nobody may take the place of."""
         from openaclnn.engines.cpu.launching import pool
         from openaclnn.engines.machine.builtins import address_of_function
+        from openaclnn.repeat.code.read_copy_update import Published
 
         api = ctypes.pythonapi
-        control = array("q", bytes(_SLOT * at.CONTROL_SLOTS))
-        words = array("q", bytes(_SLOT * at.MAX_ENTRIES * at.ENTRY_SLOTS))
+        control = array("q", bytes(8 * at.CONTROL_SLOTS))
         for where, function in (
             (at.CLEAR, api.PyErr_Clear), (at.TUPLE_NEW, api.PyTuple_New),
             (at.TUPLE_SET, api.PyTuple_SetItem), (at.FROM_INT64, api.PyLong_FromLongLong),
@@ -189,7 +179,7 @@ class CallCache:
         ):  # fmt: skip
             control[where] = address_of_function(function)
         for where, held in (
-            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FLOAT, float), (at.TUPLE, tuple),
+            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FLOAT, float), (at.INT, int), (at.TUPLE, tuple),
             (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable), (at.PIN, weakref.ref),
         ):  # fmt: skip
             control[where] = id(held)
@@ -201,15 +191,14 @@ class CallCache:
         control[at.COLLECTS] = sys.version_info < (3, 12)
         if numpy_is_readable():
             control[at.NDARRAY] = id(np.ndarray)
-        table = np.frombuffer(words, np.int64).reshape(at.MAX_ENTRIES, at.ENTRY_SLOTS)
+        published = Published()
+        control[at.ENTRY_LIST] = published.address
         control[at.POOL], control[at.ORDERED] = pool.control_address(), self._ordered
-        control[at.TABLE] = words.buffer_info()[0]
         control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
         control[at.OUTPUTS], control[at.RESULT_TYPE] = len(self._outputs), id(self._result_type)
         with self._lock:
             if self._control is None:
-                self._table, self._words = table, words
-                self._control = control
+                self._published, self._control = published, control
 
     def _callable(self) -> Callable[..., Any]:
         from openaclnn.engines.machine.builtins import builtin
@@ -218,15 +207,15 @@ class CallCache:
         return builtin("fast_path", emit_plain_call, self._control.buffer_info()[0], self)
 
     @undivided
-    def published(self) -> Published:
-        """Its entries for callers that are not Python; those that there are they do not know."""
-        from openaclnn.repeat.code.read_copy_update import Published
-
+    def admit(self, readers: Readers) -> None:
+        """Let callers that are not Python read entries; those that there are say nothing to them."""
+        if self._control is None:
+            self._open()
         with self._lock:
-            if self._published is None:
+            if not self._without_objects:
+                self._without_objects = True
                 self.forget()
-                self._published = Published()
-        return self._published
+            self._published.admit(readers)
 
     def control_for_tensors(self) -> int:
         """Where its control block is; 0 before it reads PyTorch's tensors."""

@@ -1,16 +1,17 @@
 """The fast path of two-phase calls: machine code for row-major arrays and PyTorch's tensors, a dictionary by layout for descriptors and any other layout.
 
-The dictionary's key is what decides a call's checks and its plan: the operator, the product and engine in force, the options by value, and of each
-tensor its dtype, format, device and whether it is row-major. Where all tensors are row-major, the entry (`AnySize`) serves every size: it compares shapes with
-the shape source's, and its runner takes the size. Any other entry (`OneSize`) is for the very shapes and strides that it was made of. What became an `AnySize`
-machine code finds among the entries of a `PhaseCache`, as it does for plain calls. Phase two runs what phase one found; what holds memory in between is in `calls/`.
+The dictionary's key is what decides a call's checks and its plan: the operator, the product and engine in force, the types of the arguments, the options by
+value, and of each tensor its dtype, format, device and whether it is row-major. Where all tensors are row-major, the entry (`AnySize`) serves every size: it
+compares shapes with the shape source's, and its runner takes the size. Any other entry (`OneSize`) is for the very shapes and strides that it was made of. Of arrays
+with an `AnySize` machine code finds the entry in a `PhaseCache`, as it does for plain calls. Phase two runs what phase one found; what holds memory in between is in
+`calls/`.
 """
 
 from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import prod
 from operator import itemgetter
 from typing import Any
@@ -25,6 +26,7 @@ from openaclnn.engines.dispatch import Choice, Runner, chosen_engine
 from openaclnn.repeat.cache import CallCache, nothing_chosen
 from openaclnn.repeat.specialize import (
     CallArguments,
+    Patterns,
     Work,
     entry_of,
     patterns_of,
@@ -57,7 +59,6 @@ Signature = tuple[Hashable, list[Tensor]]
 """What decides a call's checks and plan but for shapes and strides, and its tensors."""
 
 _FLOAT, _WORD = struct.Struct("f"), struct.Struct("I")
-_ROLES = ("full", "positions", "classes", "single")
 _SERVED = frozenset((at.MISSING, at.SAME, at.DENSE, at.ONE, at.SOME))
 _BY_VALUE = frozenset((float, int, bool, str, bytes, type(None)))
 _MAX_ENTRIES = 8
@@ -75,7 +76,7 @@ class Specialization:
         self.operands = tuple([operator.places[operand.parameter] for operand in operands])
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
-        """The bytes of each operand, where the kernel runs over a shape of so many elements."""
+        """The bytes of each operand, where the kernel runs over a shape of so many elements: a descriptor may say something else by then."""
         raise NotImplementedError
 
 
@@ -94,53 +95,37 @@ class OneSize(Specialization):
 
 
 class AnySize(Specialization):
-    """An entry that serves every size: all tensors are row-major. `patterns` say by parameter how each has its shape from the source's."""
+    """An entry that serves every size: all tensors are row-major. `patterns` say how those of these names have their shapes from the source's."""
 
     def __init__(
-        self, operator: Operator, plan: Plan, device: str, choice: Choice, work: Work, arguments: Sequence[Any],
-        patterns: Mapping[str, tuple[int, int]], source: str,
+        self, operator: Operator, exact: OneSize, work: Work, arguments: Sequence[Any], names: Sequence[str], patterns: Patterns
     ) -> None:  # fmt: skip
-        super().__init__(operator, plan, device)
-        self._flat, self._runner, self._counts = work.flat, work.runner, work.counts
-        self.work, self.choice = work, choice
-        self.learned: set[frozenset[type]] = set()  # the types of arguments that machine code knows
+        super().__init__(operator, exact.plan, exact.device)
+        self.work = work
         if work.flat is not None:
             from openaclnn.engines.cpu.launching import pool
 
             # What has to start workers first, and what need not: the difference is 0.4 us.
             self._starts = pool.launch, pool.native()
-        self._class_axis = plan.class_axis
-        present = {
+        shapes = {
             parameter.name: value.shape
             for parameter, value in zip(operator.parameters, arguments, strict=True)
             if type(value) is Tensor
         }
-        self._source, self._axes = (
-            [*present].index(source),
-            len(present[source]) if plan.classes else 0,
-        )
+        self._source, self._axes = [*shapes].index(names[patterns.source]), patterns.axes
+        by_name = dict(zip(names, patterns.each, strict=True))
         # Of each tensor: how its shape follows from the source's, by which axes, and the shape that it must have where it does not.
         self._shapes = [
-            (pattern, [axis for axis in range(at.MAX_AXES) if mask >> axis & 1], shape)
-            for (pattern, mask), shape in (
-                (patterns[name], shape) for name, shape in present.items()
-            )
-        ]
+            (by_name[name][0], [axis for axis in range(at.MAX_AXES) if by_name[name][1] >> axis & 1], shape)
+            for name, shape in shapes.items()
+        ]  # fmt: skip
         self._all_dense = all(pattern == at.DENSE for pattern, _, _ in self._shapes)
-        # Of each operand: which of the counts it has, and its itemsize.
-        roles = [
-            "single" if patterns[operand.parameter][0] == at.ONE else operand.role
-            for operand in plan.operands
-        ]
-        self._reach = [
-            (_ROLES.index(role), operand.dtype.itemsize)
-            for role, operand in zip(roles, plan.operands, strict=True)
-        ]
+        self._single = {name for name, (pattern, _) in by_name.items() if pattern == at.ONE}
 
     def served(self, shapes: Sequence[tuple[int, ...]]) -> Launch | None:
         """What runs a call on tensors of such shapes; None where the guard on shapes fails."""
         shape = shapes[self._source]
-        count, (least, beyond) = prod(shape), self._counts
+        count, (least, beyond) = prod(shape), self.work.counts
         if not least <= count < beyond or len(shape) != (self._axes or len(shape)):
             return None
         if len(shape) > at.MAX_AXES:
@@ -155,7 +140,7 @@ class AnySize(Specialization):
                         return None
                 elif sizes != (shape if pattern == at.DENSE else same):
                     return None
-        flat, constants = self._flat, ()
+        flat, constants = self.work.flat, ()
         if flat is not None:
             constants, where = flat.constants, flat.reciprocal
             if where >= 0:
@@ -167,7 +152,7 @@ class AnySize(Specialization):
         self, shape: tuple[int, ...], count: int, constants: tuple[int, ...], numbers: tuple[Any, ...]
     ) -> Launch:  # fmt: skip
         """What runs a call of this size: with a flat kernel's constants, or with other numbers than the first call's."""
-        flat, sized = self._flat, self._runner
+        flat, sized = self.work.flat, self.work.runner
         if flat is None:
 
             def run_sized(addresses: Sequence[int], stream: int) -> int:
@@ -184,9 +169,13 @@ class AnySize(Specialization):
         return run_flat, shape, count
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
-        classes = shape[self._class_axis] if self._class_axis >= 0 else 1
-        counts = (count, count // classes, classes, 1)
-        return [(0, counts[role] * item) for role, item in self._reach]
+        plan, single = self.plan, self._single
+        classes = shape[plan.class_axis] if plan.class_axis >= 0 else 1
+        counts = {"full": count, "positions": count // classes, "classes": classes, "single": 1}
+        return [
+            (0, operand.dtype.itemsize * (1 if operand.parameter in single else counts[operand.role]))
+            for operand in plan.operands
+        ]  # fmt: skip
 
 
 _MOST = 1024  # a training loop has a handful, a test suite thousands
@@ -195,9 +184,11 @@ _one_size: BoundedCache[Hashable, OneSize] = BoundedCache(_MOST)
 listeners += (_any_size.clear, _one_size.clear)
 
 
-def signature_of(operator: Operator, arguments: tuple[Any, ...]) -> Signature | None:
-    """What decides checks and plan; None where it cannot be told cheaply."""
-    key: list[Any] = [operator.name, chosen_product(), chosen_engine()]
+def signature_of(
+    operator: Operator, passed: Sequence[Any], arguments: Sequence[Any]
+) -> Signature | None:
+    """What decides checks and plan; None where it cannot be told cheaply. `arguments` are those that were passed, with arrays as tensors."""
+    key: list[Any] = [operator.name, chosen_product(), chosen_engine(), *map(type, passed)]
     tensors: list[Tensor] = []
     for value in arguments:
         kind = type(value)
@@ -207,7 +198,7 @@ def signature_of(operator: Operator, arguments: tuple[Any, ...]) -> Signature | 
             key += (value.dtype, value.format, value.device, value.writable, value.contiguous)
             tensors.append(value)
         elif kind in _BY_VALUE:
-            key += (kind, value or repr(value))  # 0.0 and -0.0 are two
+            key.append(value or repr(value))  # 0.0 and -0.0 are two
         elif kind is Scalar and value.alive:
             key += (value.dtype, value.value.tobytes())
         else:
@@ -215,34 +206,31 @@ def signature_of(operator: Operator, arguments: tuple[Any, ...]) -> Signature | 
     return tuple(key), tensors
 
 
-def look_up(
-    signature: Signature, operator: Operator, passed: Sequence[Any], arguments: Sequence[Any]
-) -> tuple[Specialization, Launch] | None:
-    """The entry that serves a call, and what runs it; None where the call is the first of its kind. `passed` are its arguments as the caller has them."""
+def look_up(signature: Signature) -> tuple[Specialization, Launch] | None:
+    """The entry that serves a call, and what runs it; None where the call is the first of its kind."""
     key, tensors = signature
-    known = _any_size.get(key)
-    if known is not None:
+    entries = _any_size.get(key)
+    if entries is not None:
         shapes = [tensor.shape for tensor in tensors]
-        for entry in known:
+        for entry in entries:
             launch = entry.served(shapes)
             if launch is not None:
-                _phase_cache(operator).learn(entry, passed, arguments)
                 return entry, launch
-    one = _one_size.get((key, *_layouts(tensors)))
-    return None if one is None else (one, one.launch)
+    exact = _one_size.get((key, *_layouts(tensors)))
+    return None if exact is None else (exact, exact.launch)
 
 
 def remember(
-    signature: Signature, passed: Sequence[Any], operator: Operator, arguments: Sequence[Any], one: OneSize, choice: Choice | None
+    signature: Signature, operator: Operator, passed: Sequence[Any], arguments: Sequence[Any], exact: OneSize, choice: Choice | None
 ) -> None:  # fmt: skip
     """Let the next call like this one be found, of any size where that can be."""
     key, tensors = signature
-    cache = _phase_cache(operator)
-    entry = None if choice is None else cache.any_size(arguments, one, choice)
+    entry = (
+        None if choice is None else _phase_cache(operator).enter(passed, arguments, exact, choice)
+    )
     if entry is None:
-        _one_size[key, *_layouts(tensors)] = one
+        _one_size[key, *_layouts(tensors)] = exact
     else:
-        cache.learn(entry, passed, arguments)
         _any_size[key] = (entry, *_any_size.get(key, ())[: _MAX_ENTRIES - 1])
 
 
@@ -268,38 +256,33 @@ class PhaseCache(CallCache):
         self.call = self._builtin = builtin("fast_path.phase_one", emit_phase_one, control, self)
         return self.call(*arguments)
 
-    def any_size(self, arguments: Sequence[Any], one: OneSize, choice: Choice) -> AnySize | None:
-        """The entry for every size, where shapes and strides need not be part of the key."""
-        plan, tensors = one.plan, self.ordered(arguments)[: len(self._arrays)]
-        patterns, source, _ = patterns_of(plan, self._places(plan), tensors)
-        if source < 0 or not all(tensor is None or tensor.contiguous for tensor in tensors):
+    @undivided
+    def enter(
+        self, passed: Sequence[Any], arguments: Sequence[Any], exact: OneSize, choice: Choice
+    ) -> AnySize | None:
+        """The entry for every size, where shapes and strides need not be part of the key; machine code finds it for arrays like these, if
+        it can."""
+        plan, count, ordered = exact.plan, len(self._arrays), self.ordered(passed)
+        if plan.of_one_size:
             return None
-        if not _SERVED.issuperset(pattern for pattern, _ in patterns):
+        arrays, options, views = ordered[:count], ordered[count:], self.ordered(arguments)[:count]
+        places = self._places(plan)
+        patterns = patterns_of(plan, places, views)
+        if patterns.source < 0 or not all(view is None or view.contiguous for view in views):
             return None
-        work = work_of(plan, choice, source, strided=False)
+        if not _SERVED.issuperset(pattern for pattern, _ in patterns.each):
+            return None
+        work = work_of(plan, choice, patterns)
         if work is None:
             return None
-        by_name = dict(zip(self._names, patterns, strict=True))
-        return AnySize(
-            self._declared, plan, one.device, choice, work, arguments, by_name, self._names[source]
-        )
-
-    @undivided
-    def learn(self, entry: AnySize, passed: Sequence[Any], arguments: Sequence[Any]) -> None:
-        """Let machine code find an entry for arrays like these, if it can; `arguments` has their views."""
-        types, count = frozenset(map(type, passed)), len(self._arrays)
-        if types in entry.learned or not nothing_chosen():
-            return
-        entry.learned.add(types)
-        ordered = self.ordered(passed)
-        arrays, options = ordered[:count], ordered[count:]
-        library = self._library(arrays, options)
+        entry = AnySize(self._declared, exact, work, arguments, self._names, patterns)
+        library = self._library(arrays, options) if nothing_chosen() else 0
         if library:
-            plan, work = entry.plan, entry.work
-            call = CallArguments(library, arrays, self._places(plan), options, self._options)
-            views = self.ordered(arguments)[:count]
-            layout, words, kept = entry_of(call, plan, entry.choice, views, work=work)
-            self._enter(layout, words, (entry, library, kept), library)
+            call = CallArguments(library, arrays, places, options, self._options)
+            known = entry_of(call, plan, views, patterns, work)
+            known.relies_on = entry, library, known.relies_on
+            self._enter(known, library)
+        return entry
 
 
 @functools.cache
@@ -315,7 +298,8 @@ def locate(
     located = cache.call(*cache.ordered(arguments))
     if located is NotImplemented:
         return None
-    ((entry, library, _),), shape, words, numbers = located[-4:]
+    known, shape, words, numbers = located[-4:]
+    entry, library, _ = known.relies_on
     owners = located[:-4]
     if library == at.TORCH:
         owners = [

@@ -36,7 +36,7 @@ from openaclnn.repeat.words import slots as at
 from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions, words_of
 
 __all__ = [
-    "CallArguments", "FreeNumber", "Patterns", "Work", "entry_of", "library_of", "numbers_of", "option_words", "patterns_of", "places_of",
+    "CallArguments", "FreeNumber", "Patterns", "Work", "entry_of", "halved", "library_of", "numbers_of", "option_words", "patterns_of", "places_of",
     "work_of",
 ]  # fmt: skip
 
@@ -69,73 +69,40 @@ class CallArguments(NamedTuple):
 
 
 def entry_of(
-    call: CallArguments,
-    plan: Plan,
-    choice: Choice,
-    views: Sequence[Tensor | None],
-    without_objects: bool = False,
-    work: Work | None = None,
-    patterns: Patterns | None = None,
-) -> tuple[struct.Struct, list[Any], Any]:
-    """A cache entry: where its words lie, the words, and what must live as long. The views are the arrays' and those of outputs that
-    are yet to be made. `without_objects`, callers that are not Python take the fast path, too. `work` is what runs the calls, where that is known,
-    and `patterns` how arrays lie.
+    call: CallArguments, plan: Plan, views: Sequence[Tensor | None], patterns: Patterns, work: Work, without_objects: bool = False
+) -> at.Entry:  # fmt: skip
+    """The cache entry of a call. The views are the arrays' and those of outputs that are yet to be made. `without_objects`, callers that
+    are not Python take the fast path, too.
     """
     library, arrays, places, options, names = call
-    each, source, strided = patterns or patterns_of(plan, places, views)
-    work = (
-        work
-        or work_of(plan, choice, source, strided)
-        or Work(-1, ANY_COUNT, runner=choice.prepare())
-    )
-    source, flat, constants = work.source, work.flat, work.constants
+    entry, source = at.Entry(), work.source
     derivation, free = numbers_of(plan, work, names, tuple(map(type, options)))
     words = (0, 0, 0)
     if work.takes == at.BY_SHAPE:
         words = _words(work.runner, without_objects)
-    first = places.index(len(plan.inputs))  # of the outputs
-    axes = 0
-    if source < 0:  # shapes and strides must be the very same
-        each = [(at.SAME, mask) for _, mask in each]
-    elif plan.classes or plan.of_one_size:
-        axes = len(views[source].shape)  # type: ignore[union-attr]
+    output = places.index(len(plan.inputs))  # the first
     fresh = [
         view if array is None else None
-        for array, view in zip(arrays[first:], views[first:], strict=True)
+        for array, view in zip(arrays[output:], views[output:], strict=True)
     ]
-    make = make_large = dtypes = None
+    allocators: tuple[Any, ...] = ()
     if any(view is not None for view in fresh):
         model = next(array for array in arrays if array is not None)
-        make, make_large, dtypes = _allocators(fresh, model, library)
+        allocators = _allocators(fresh, model, library)
+    make, make_large, dtypes = map(id, allocators) if allocators else (0, 0, 0)
     # In the order of `slots`, whose names say what each word is.
-    entry: list[Any] = [
-        0, library, first if source < 0 else source, make is not None, id(make), id(make_large), results.LARGE, id(dtypes),
-        id(work.runner), work.kernel, work.grain, *work.counts, work.reciprocal, len(constants),
-        len(plan.inputs) + 1 + len(plan.more), work.takes, axes, plan.class_axis, work.gathering, len(arrays) - first,
-        _fresh_axes(fresh, each[first:]), *words, *derivation, *constants,
-    ]  # fmt: skip
-    with_shapes, array_dtypes = _add_arrays(entry, call, plan, first, each, views)
-    entry += option_words(options, free)
-    layout = _layout(len(constants), len(arrays), with_shapes, len(options))
-    return layout, entry, (make, make_large, dtypes, work.runner, flat, options, array_dtypes)
-
-
-@functools.lru_cache(maxsize=256)
-def _layout(constants: int, arrays: int, with_shapes: int, options: int) -> struct.Struct:
-    """Where an entry has its words, with so many constants, so many arrays, those with shapes by the bits of `with_shapes`, and so many
-    options. Zeros, most of an entry, are not among them: packing a word takes 0.04 us.
-    """
-
-    def padded(words: int, room: int) -> str:
-        return f"{words}q{8 * (room - words)}x"
-
-    head = padded(at.CONSTANT + constants, at.FIRST_ARRAY)
-    rows = [
-        padded(at.ARRAY_SLOTS if with_shapes >> number & 1 else at.SHAPE, at.ARRAY_SLOTS)
-        for number in range(arrays)
-    ]
-    gap = padded(0, (at.MAX_ARRAYS - arrays) * at.ARRAY_SLOTS)
-    return struct.Struct("".join([head, *rows, gap, f"{options * at.OPTION_SLOTS}q"]))
+    entry.write(at.ENTRY_LIBRARY, (
+        library, output if source < 0 else source, make, make_large, results.LARGE, dtypes, id(work.runner), work.kernel, work.grain,
+        *work.counts, work.reciprocal, len(work.constants), len(plan.operands), work.takes, patterns.axes, plan.class_axis, work.gathering,
+        len(arrays) - output, *words, *derivation, *work.constants,
+    ))  # fmt: skip
+    each = patterns.each
+    if source < 0:  # shapes and strides must be the very same
+        each = [(at.SAME, mask) for _, mask in each]
+    array_dtypes = _write_arrays(entry, call, plan, output, each, views)
+    entry.write(at.FIRST_OPTION, option_words(options, free))
+    entry.relies_on = (*allocators, work.runner, work.flat, options, array_dtypes)
+    return entry
 
 
 def _words(sized: Any, without_objects: bool) -> tuple[int, int, int]:
@@ -149,71 +116,44 @@ def _words(sized: Any, without_objects: bool) -> tuple[int, int, int]:
     return free[0], held[0], free[1] or held[1]
 
 
-def _add_arrays(
-    entry: list[Any],
-    call: CallArguments,
-    plan: Plan,
-    output: int,
-    patterns: Sequence[tuple[int, int]],
-    views: Sequence[Tensor | None],
-) -> tuple[int, list[Any]]:
+def _write_arrays(
+    entry: at.Entry, call: CallArguments, plan: Plan, output: int, patterns: Sequence[tuple[int, int]], views: Sequence[Tensor | None]
+) -> list[Any]:  # fmt: skip
     """What each array must be like; `output` is the first that is written. Where shape and strides must be the very same, they are
-    here, too, and so is the shape of what is yet to be made where it follows from no other's: of which arrays, in bits. And the dtypes, whose addresses
-    are here."""
+    here, too, and so is the shape of what is yet to be made where it follows from no other's. Gives the dtypes, whose addresses are here."""
     library, arrays, places, _, _ = call
-    operands = plan.operands
-    with_shapes, bit, device = 0, 1, 0
-    dtypes: list[Any] = []
+    operands, dtypes, device = plan.operands, [], 0
     # Operands may be where the first output is, if that is given.
     coincident = 0 if arrays[output] is None else len(plan.inputs)
+    where = at.FIRST_ARRAY
     for array, place, view, (pattern, mask) in zip(arrays, places, views, patterns, strict=True):
         if place >= len(operands):
             place = -1  # an output that is not written
-        sides: tuple[Any, Any] | None = None
-        if view is None:
-            entry += (0, 0, at.MISSING, -1, 0, 0, mask)
-        elif array is None:  # yet to be made, where the others are
-            on = device if library == at.TORCH else 0
-            entry += (on, len(view.shape), at.MISSING, place, view.dtype.itemsize, 0, mask)
-            sides = (view.shape, ()) if pattern == at.SAME else None
-        else:
+        row: tuple[int, ...] = (0, 0, at.MISSING, -1, 0, 0, mask, 0)
+        strides: Sequence[int] = ()
+        if view is not None and array is None:  # yet to be made, where the others are
+            axes, itemsize = len(view.shape), view.dtype.itemsize
+            row = (device, axes, at.MISSING, place, itemsize, 0, mask, pattern)
+        elif view is not None:
             dtypes.append(array.dtype)
             first, second = words_of(array, library)
-            device = device or first
+            if library == at.TORCH:
+                device = device or first
             alike = 0 <= place < coincident and walks_alike(operands[place], plan.output)
-            entry += (
-                first,
-                second + len(view.shape),
-                pattern,
-                place,
-                view.dtype.itemsize,
-                alike,
-                mask,
-            )
-            if pattern == at.SAME:  # as its library counts strides
-                strides = array.stride() if library == at.TORCH else array.strides
-                sides = array.shape, strides
-        if sides is not None:
+            axes, itemsize = len(view.shape), view.dtype.itemsize
+            row = (first, second + axes, pattern, place, itemsize, alike, mask, 0)
+            # As its library counts them.
+            strides = array.stride() if library == at.TORCH else array.strides
+        entry.write(where, row)
+        if view is not None and pattern == at.SAME:
             # One with more axes than there is room for is never read.
-            for side in sides:
-                entry += (*side[: at.MAX_AXES], *(0,) * (at.MAX_AXES - len(side)))
-            with_shapes |= bit
-        bit += bit
-    return with_shapes, dtypes
+            entry.write(where + at.SHAPE, view.shape[: at.MAX_AXES])
+            entry.write(where + at.STRIDES, strides[: at.MAX_AXES])
+        where += at.ARRAY_SLOTS
+    return dtypes
 
 
 # What makes outputs.
-
-
-def _fresh_axes(fresh: Sequence[Tensor | None], patterns: Sequence[tuple[int, int]]) -> int:
-    """Which of the source's axes each output has that is made, in the bits of a slot; those that are None are not."""
-    bits = 0
-    for number, (view, (pattern, mask)) in enumerate(zip(fresh, patterns, strict=True)):
-        if view is not None:
-            axes = _ALL_AXES if pattern == at.DENSE else mask
-            how = (pattern == at.HALF) << at.HALF_BIT | (pattern == at.SAME) << at.FIXED_BIT
-            bits |= (axes | how | 1 << at.MADE_BIT) << at.RESULT_BITS * number
-    return bits
 
 
 def _allocators(fresh: Sequence[Tensor | None], model: Any, library: int) -> tuple[Any, Any, Any]:
@@ -244,8 +184,6 @@ def _empty_strided(make: Any, device: Any, shape: Any, strides: Any, dtype: Any)
 
 # How arrays lie.
 
-_ALL_AXES = (1 << at.MAX_AXES) - 1
-
 
 def places_of(plan: Plan, inputs: Iterable[str], outputs: Iterable[str]) -> list[int]:
     """Where arrays of these names stand among a plan's operands, those last that it does not write; -1 for what it does not
@@ -263,125 +201,125 @@ def places_of(plan: Plan, inputs: Iterable[str], outputs: Iterable[str]) -> list
 
 class Patterns(NamedTuple):
     """How each array lies, with the axes that it has; which one is the shape source, one beyond them all where it is what the inputs broadcast
-    to, -1 where sizes are part of the entry; and whether one that a kernel reads or writes is not row-major: how others lie is nobody's
-    business."""
+    to, -1 where sizes are part of the entry; whether one that a kernel reads or writes is not row-major: how others lie is nobody's
+    business; and how many axes the source has in all calls, 0 where that may change."""
 
     each: Sequence[tuple[int, int]]
     source: int
-    strided: bool
+    strided: bool = False
+    axes: int = 0
 
 
-def patterns_of(plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None]) -> Patterns:
-    """How each array lies relative to the output, where sizes need not be part of the entry.
+def patterns_of(plan: Plan, places: Sequence[int], views: Sequence[Tensor | None]) -> Patterns:
+    """How each array lies relative to the shape source, where sizes need not be part of the entry.
 
-    The shape source is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs, one for each row); elementwise,
-    where none is, it is the shape that they broadcast to. All others have that shape too, or one element, or stretch; with a class
-    axis they have what their roles say.
+    That is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs, one for each row), or the largest of a plan of one
+    size; elementwise, where none is, it is the shape that they broadcast to. All others have that shape too, or one element, or stretch; with a
+    class axis they have what their roles say.
     """
-    if plan.of_one_size:
-        return Patterns([_SAME] * len(whole), -1, False)
-    if plan.dense and -1 not in places:
-        return Patterns([(at.DENSE, 0)] * len(whole), 0, False)
+    by_role = plan.classes or plan.of_one_size
+    if plan.dense and not by_role and -1 not in places:
+        return Patterns([(at.DENSE, 0)] * len(views), 0)
     inputs = places.index(len(plan.inputs))  # the first output is behind them
-    result = whole[inputs]
-    assert result is not None
-    apart = plan.reduction or plan.more or plan.output.role == "positions"
-    shape = _whole_shape(plan, places[:inputs], whole) if apart else result.shape
+    shape = _source_shape(plan, places[:inputs], views)
     if shape is not None and math.prod(shape) != 1:  # else one element cannot be told from all
-        find = _class_patterns if plan.classes else _elementwise_patterns
-        patterns, strided = find(plan, shape, places, whole)
+        find = _patterns_by_role if by_role else _elementwise_patterns
+        patterns, strided = find(plan, shape, places, views)
         for source, (pattern, _) in enumerate(patterns[:inputs]):
-            array = whole[source]
-            if pattern in (at.DENSE, at.LAID) and array is not None and array.shape == shape:
-                return Patterns(patterns, source, strided)
-        if patterns and not plan.classes and -1 not in places[:inputs]:
-            return Patterns(patterns, len(whole), strided)
-    return Patterns([_SAME] * len(whole), -1, False)
+            view = views[source]
+            if pattern in (at.DENSE, at.LAID) and view is not None and view.shape == shape:
+                return Patterns(patterns, source, strided, len(shape) if by_role else 0)
+        if patterns and not by_role and -1 not in places[:inputs]:
+            return Patterns(patterns, len(views), strided)
+    return Patterns([_SAME] * len(views), -1)
 
 
 _MISSING, _SAME = (at.MISSING, 0), (at.SAME, 0)
 
 
 def _elementwise_patterns(
-    plan: Plan, shape: tuple[int, ...], places: Sequence[int], whole: Sequence[Tensor | None]
+    plan: Plan, shape: tuple[int, ...], places: Sequence[int], views: Sequence[Tensor | None]
 ) -> tuple[list[tuple[int, int]], bool]:
     """Row-major and of the shape, one element, or stretched along some axes; nothing where an array has too many axes."""
     patterns, strided, everything = [], False, (1 << len(shape)) - 1
     sum_at = len(plan.inputs) if plan.reduction else -1
-    for place, array in zip(places, whole, strict=True):
-        if array is None:
+    for place, view in zip(places, views, strict=True):
+        if view is None:
             patterns.append(_MISSING)
         elif place >= 0 and place == sum_at:
             patterns.append(_SAME)
-        elif array.contiguous and array.shape == shape:
+        elif view.contiguous and view.shape == shape:
             patterns.append((at.DENSE, everything))
         elif place < 0:
             patterns.append(_SAME)
-        elif len(array.shape) > len(shape):
+        elif len(view.shape) > len(shape):
             return [], False
-        elif array.size == 1:
+        elif view.size == 1:
             patterns.append((at.ONE, 0))
         else:
-            alike = zip(array.shape, shape[len(shape) - len(array.shape) :], strict=True)
-            mask = sum([1 << k for k, (one, all) in enumerate(alike) if one == all])
+            alike = zip(view.shape, shape[len(shape) - len(view.shape) :], strict=True)
+            mask = sum([1 << axis for axis, (size, whole) in enumerate(alike) if size == whole])
             patterns.append((at.LAID, mask))
             strided = True
     return patterns, strided
 
 
-def _class_patterns(
-    plan: Plan, shape: tuple[int, ...], places: Sequence[int], whole: Sequence[Tensor | None]
+def _patterns_by_role(
+    plan: Plan, shape: tuple[int, ...], places: Sequence[int], views: Sequence[Tensor | None]
 ) -> tuple[list[tuple[int, int]], bool]:
-    """What a role has of the shape, row-major or not; nothing where an array has something else."""
-    axis = plan.class_axis
-    positions = shape[:axis] + shape[axis + 1 :]
-    sides = {"full": shape, "positions": positions, "classes": (shape[axis],), "single": None}
-    row_major, others = _patterns_of_roles(len(shape), axis)
-    operands, patterns, strided = plan.operands, [], False
-    every = operands + plan.spared
-    for place, array in zip(places, whole, strict=True):
-        if array is None:
-            patterns.append(_MISSING)
-            continue
+    """What a role has of the shape, row-major or not; nothing where an array has something else. In a plan of one size all are row-major, and
+    what has something else has to have just that.
+    """
+    axis, every, patterns, strided = plan.class_axis, (1 << len(shape)) - 1, [], False
+    sides = {"channels": (shape[1:2], 1 << 1), "single": (None, 0)}
+    if axis >= 0:
+        sides["positions"] = shape[:axis] + shape[axis + 1 :], every & ~(1 << axis)
+        sides["classes"] = shape[axis : axis + 1], 1 << axis
+    operands = plan.operands + plan.spared
+    for place, view in zip(places, views, strict=True):
         # Of what is no operand, shape and dtype matter at most.
-        role = every[place].role if place >= 0 else "full"
-        if array.shape == sides[role]:
-            if array.contiguous:
-                patterns.append(row_major[role])
-            else:
-                patterns.append(others[role])
-                strided = strided or 0 <= place < len(operands)
-        elif place < 0 or role == "single":
+        role = operands[place].role if place >= 0 else "full"
+        side, mask = sides.get(role, (shape, every))
+        if view is None:
+            patterns.append(_MISSING)
+        elif view.shape == side and view.contiguous:
+            patterns.append((at.DENSE if side is shape else at.SOME, mask))
+        elif plan.of_one_size and not view.contiguous:
+            return [], False
+        elif view.shape == side:
+            patterns.append((at.LAID, mask))
+            strided = strided or 0 <= place < len(plan.operands)
+        elif plan.halved and view.shape == halved(shape, axis):
+            patterns.append((at.HALF, every))
+        elif place < 0 or role == "single" or plan.of_one_size:
             patterns.append(_SAME)
         else:
             return [], False
     return patterns, strided
 
 
-@functools.cache
-def _patterns_of_roles(
-    axes: int, class_axis: int
-) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
-    """What an array of a role is, where it is row-major and where it is not."""
-    everything = (1 << axes) - 1
-    classes = 1 << max(class_axis, 0)
-    masks = {"full": everything, "positions": everything & ~classes, "classes": classes}
-    return (
-        {role: (at.DENSE if role == "full" else at.SOME, mask) for role, mask in masks.items()},
-        {role: (at.LAID, mask) for role, mask in masks.items()},
-    )
+def halved(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], shape[axis] // 2, *shape[axis + 1 :])
 
 
-def _whole_shape(
-    plan: Plan, places: Sequence[int], whole: Sequence[Tensor | None]
+def _source_shape(
+    plan: Plan, places: Sequence[int], views: Sequence[Tensor | None]
 ) -> tuple[int, ...] | None:
-    """The shape that a kernel runs over, of what it reads."""
+    """The shape that a kernel runs over; the places are those of what it reads, the first output is behind them."""
+    result = views[len(places)]
+    assert result is not None
+    apart = plan.reduction or plan.more or plan.output.role == "positions"
+    if not apart and not plan.of_one_size:
+        return result.shape
     read = []
-    for place, array in zip(places, whole, strict=False):
-        if place >= 0 and array is not None:
+    for place, view in zip(places, views, strict=False):
+        if place >= 0 and view is not None:
             if plan.inputs[place].role == "full" and plan.classes:
-                return array.shape
-            read.append(array.shape)
+                return view.shape
+            read.append(view.shape)
+    if plan.of_one_size:
+        largest = max(read, key=math.prod)
+        return largest if len(largest) <= at.MAX_AXES else None
     return broadcast_shapes(*read) if read and not plan.classes else None
 
 
@@ -403,8 +341,9 @@ class Work(NamedTuple):
     flat: Any = None  # what the kernel's constants derive from
 
 
-def work_of(plan: Plan, choice: Choice, source: int, strided: bool) -> Work | None:
-    """What runs calls whose sizes are read of this argument; None where sizes are part of the entry. An operand may be not row-major."""
+def work_of(plan: Plan, choice: Choice, patterns: Patterns) -> Work | None:
+    """What runs calls on arrays that lie so; None where sizes are part of the entry."""
+    source, strided = patterns.source, patterns.strided
     flat: Any = choice.flat
     counts, count = ANY_COUNT, covered_elements(plan)
     if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
@@ -514,9 +453,9 @@ def option_words(options: Sequence[Any], numbers: Sequence[FreeNumber]) -> list[
     for option, number in zip(options, numbers, strict=True):
         kind = type(option)
         if kind is float:
-            words += (id(option), id(float), _bits_of(option), *number)
+            words += (id(float), _bits_of(option), *number)
         elif kind is int and is_int64(option):
-            words += (id(option), id(int), option, number.way, 0, 0)
+            words += (id(int), option, number.way, 0, 0)
         else:
-            words += (id(option), 0, 0, 0, 0, 0)
+            words += (0, id(option), at.FIXED, 0, 0)
     return words

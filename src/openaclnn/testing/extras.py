@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from openaclnn.core.dtypes import DType, dtype_of_name
+from openaclnn.core.tensor import Format
 
 __all__ = [
+    "FieldError",
     "MissingLibraryError",
     "dtype_named",
     "need",
-    "OFFSET",
-    "SHAPE",
-    "STRIDES",
+    "shape_of",
+    "tensor_fields",
     "value_of",
     "whole_numbers",
 ]
@@ -53,7 +55,7 @@ def dtype_named(name: str) -> DType:
         raise ValueError(error.args[0]) from None
 
 
-SHAPE, STRIDES, OFFSET = "a shape like 2x3, 5 or ()", "strides like 3,1", "an offset like 4"
+_SHAPE, _STRIDES, _OFFSET = "a shape like 2x3, 5 or ()", "strides like 3,1", "an offset like 4"
 """What whole numbers are expected for."""
 
 _BRACKETED = re.compile(r"\(([^()\[\]]*?),?\s*\)|\[([^()\[\]]*)\]")
@@ -82,6 +84,44 @@ def whole_numbers(written: Any, expected: str) -> tuple[int, ...]:
         if abs(numbers[-1]) > _LARGEST:
             raise ValueError(f"expected {expected} in 64 bits, got {str(written)[:60]!r}")
     return tuple(numbers)
+
+
+def shape_of(text: Any) -> tuple[int, ...]:
+    """`2x3` or `2,3`; `()` for one number without axes."""
+    shape = whole_numbers(text, _SHAPE)
+    if any(size < 0 for size in shape):
+        raise ValueError(f"a shape has no negative sizes: {text!r}")
+    return shape
+
+
+class FieldError(ValueError):
+    """What is wrong with a field of a tensor."""
+
+    def __init__(self, field: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.field = field
+
+
+def tensor_fields(held: Mapping[str, Any]) -> dict[str, Any]:
+    """`dtype`, `shape`, `strides`, `offset` and `format` of a tensor that an object describes; FieldError names the one that is wrong."""
+    field = "dtype"
+    try:
+        dtype = dtype_named(str(held.get("dtype", ""))[:200])
+        field = "shape"
+        shape = shape_of(held.get("shape", ()))
+        field = "strides"
+        strides = whole_numbers(held["strides"], _STRIDES) if "strides" in held else None
+        if strides is not None and len(strides) != len(shape):
+            raise ValueError(f"expected {len(shape)} strides for shape {shape}, got {len(strides)}")
+        field = "offset"
+        [offset] = whole_numbers(held.get("offset", 0), _OFFSET)
+        field, written = "format", str(held.get("format", "ND"))
+        layout = Format.__members__.get(f"ACL_FORMAT_{written.upper()}")
+        if layout is None:
+            raise ValueError(f"expected a format like ND, got {written[:60]!r}")
+    except ValueError as error:
+        raise FieldError(field, str(error)) from None
+    return {"dtype": dtype, "shape": shape, "strides": strides, "offset": offset, "format": layout}
 
 
 def value_of(text: str) -> Any:

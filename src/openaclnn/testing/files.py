@@ -23,11 +23,11 @@ from openaclnn.core.dtypes import BFLOAT16, DType, dtype_of_name, dtype_of_numpy
 from openaclnn.core.interop import to_numpy
 from openaclnn.core.results import usable_memory
 from openaclnn.core.writing import replacing, reserve
-from openaclnn.testing.extras import SHAPE, MissingLibraryError, dtype_named, need, whole_numbers
+from openaclnn.testing.extras import MissingLibraryError, dtype_named, need, shape_of
 
 __all__ = [
     "RAW", "SUFFIXES", "FileError", "Source", "TooLargeError", "create", "raw_type", "read_array", "read_together",
-    "read_whole", "shape_of", "split_name", "write_array", "write_into",
+    "read_whole", "split_name", "write_array", "write_into",
 ]  # fmt: skip
 
 RAW = (".bin", ".raw", ".dat")
@@ -95,14 +95,6 @@ def split_name(text: str) -> Source:
 
 def _unknown_kind(name: object) -> FileError:
     return FileError(f"{name}: a file named {', '.join(SUFFIXES)} is expected")
-
-
-def shape_of(text: Any) -> tuple[int, ...]:
-    """`2x3` or `2,3`; `()` for one number without axes."""
-    shape = whole_numbers(text, SHAPE)
-    if any(size < 0 for size in shape):
-        raise ValueError(f"a shape has no negative sizes: {text!r}")
-    return shape
 
 
 def raw_type(name: str) -> DType:

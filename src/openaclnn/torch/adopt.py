@@ -248,8 +248,10 @@ def is_tensor_parallel(head: Any) -> bool:
     # Without hooks these are FSDP's shards, which have other rows.
     if parallel_for(head.weight) is None or "forward" in vars(head) or not hooked:
         return False
-    parts = [own.placements for own in (head.weight, head.bias) if own is not None]
-    return all(sum(each.is_shard(0) for each in own) == 1 and not any(each.is_partial() or each.is_shard(1) for each in own) for own in parts)  # fmt: skip
+    parts = [
+        parameter.placements for parameter in (head.weight, head.bias) if parameter is not None
+    ]
+    return all(sum(each.is_shard(0) for each in placements) == 1 and not any(each.is_partial() or each.is_shard(1) for each in placements) for placements in parts)  # fmt: skip
 
 
 def _head_says(head: Any) -> str:

@@ -46,8 +46,8 @@ def attached(name: str) -> type[Formula] | None:
     @quick
     class Attached(Formula):
         @staticmethod
-        def forward(ctx: Any, x: Any, own: Any) -> Any:
-            result, arguments = own
+        def forward(ctx: Any, x: Any, constants: Any) -> Any:
+            result, arguments = constants
             every = (*arguments, result)
             ctx.to_save = tuple([every[place] for place in saved])
             ctx.options = [
@@ -86,8 +86,8 @@ class L1(Formula):
     """Of the difference, which is kept, as PyTorch's own loss does: both tensors may be written over."""
 
     @staticmethod
-    def forward(ctx: Any, apart: Any, own: Any) -> Any:
-        made, ctx.options = own
+    def forward(ctx: Any, apart: Any, constants: Any) -> Any:
+        made, ctx.options = constants
         ctx.to_save = (apart,)
         return made
 
@@ -104,8 +104,8 @@ class Likelihood(Formula):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Any, own: tuple[Any, Kernel, Any, Any, Any, Any]) -> Any:
-        (loss, total), kernel, target, weight, factors, options = own
+    def forward(ctx: Any, x: Any, constants: tuple[Any, Kernel, Any, Any, Any, Any]) -> Any:
+        (loss, total), kernel, target, weight, factors, options = constants
         ctx.kept = kernel, total, factors, options
         ctx.to_save = x, target, weight
         return loss
@@ -124,8 +124,8 @@ class CrossEntropy(Formula):
     """From logits, which are kept, with two numbers a row."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, own: Any) -> Any:
-        (loss, top, rest), target, weight, options = own
+    def forward(ctx: Any, x: Any, constants: Any) -> Any:
+        (loss, top, rest), target, weight, options = constants
         ctx.kept = top, rest, options
         ctx.to_save = x, target, weight
         return loss
@@ -148,6 +148,6 @@ class CrossEntropyOverLogits(CrossEntropy):
         if torch.is_grad_enabled():  # gradients of gradients read the logits
             return CrossEntropy.backward(ctx, gradient)
         x, target, weight = ctx.saved_tensors
-        own, (top, rest, options) = x.detach(), ctx.kept
-        _logits_grad.into(own, gradient, x, top, rest, target, weight, *options)
-        return own, None
+        by_input, (top, rest, options) = x.detach(), ctx.kept
+        _logits_grad.into(by_input, gradient, x, top, rest, target, weight, *options)
+        return by_input, None

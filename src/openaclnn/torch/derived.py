@@ -131,17 +131,17 @@ class _Function:
                 same += f" and {name}.shape == {first}.shape"
             fit.append(f"({there}({same}))")
         fit += ["_sound(_result)"] if self.sound else []
-        given = ", ".join(f"_words_{n}[{n}]" if n in self.words else n for n in self.ours)
+        passed = ", ".join(f"_words_{n}[{n}]" if n in self.words else n for n in self.ours)
         beside = " or ".join(f"({n} is not None and {n}.requires_grad)" for n in others)
         attachable = f"{f'not ({beside}) and ' if beside else ''}_attached is not None"
-        attached = f"_attached.apply({first}, (_result, ({given},)))"
+        attached = f"_attached.apply({first}, (_result, ({passed},)))"
         if self.attach is not None:
-            attachable, attached = "True", f"_attach(_result, {given})"
+            attachable, attached = "True", f"_attach(_result, {passed})"
         source = f"""
 def {self.name}({", ".join(map(self._told, range(len(names))))}):
     if {" and ".join([*plain, f"_may_be_short({first})"])}:
-        _result = _kernel.short({given})
-        if _result is not NotImplemented{"".join(f" and {own}" for own in fit)}:
+        _result = _kernel.short({passed})
+        if _result is not NotImplemented{"".join(f" and {condition}" for condition in fit)}:
             _tracked = _grad_enabled() and ({first}.requires_grad{f" or {beside}" if beside else ""})
             if not _tracked:
                 _count.ours += 1
@@ -172,22 +172,22 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
         default = "" if parameter.default is parameter.empty else f"=_default_{place}"
         return f"{'*, ' if begins else ''}{parameter.name}{default}"
 
-    def _call_theirs(self, function: Callable[..., Any], given: list[Any]) -> Any:
-        every = list(zip(self.parameters, given, strict=True))
-        named = {p.name: own for p, own in every if p.kind is p.KEYWORD_ONLY}
-        return function(*[own for p, own in every if p.kind is not p.KEYWORD_ONLY], **named)
+    def _call_theirs(self, function: Callable[..., Any], values: list[Any]) -> Any:
+        every = list(zip(self.parameters, values, strict=True))
+        named = {p.name: value for p, value in every if p.kind is p.KEYWORD_ONLY}
+        return function(*[value for p, value in every if p.kind is not p.KEYWORD_ONLY], **named)
 
     def slow(self, *arguments: Any) -> Any:
         """By our kernel, the dispatcher or PyTorch."""
-        given = list(arguments)
-        named = {p.name: own for p, own in zip(self.parameters, given, strict=True)}
+        values = list(arguments)
+        named = {p.name: value for p, value in zip(self.parameters, values, strict=True)}
         tensors = [named[name] for name in self.tensors if named[name] is not None]
         if has_torch_function_variadic(*tensors):
-            return self._call_theirs(_handling(self.function, tensors), given)
+            return self._call_theirs(_handling(self.function, tensors), values)
         if any(named.get(name) is not None for name in _LEGACY):
             named["reduction"] = reduction_of(*[named[name] for name in _LEGACY])
             named |= dict.fromkeys(_LEGACY)
-            given = [named[p.name] for p in self.parameters]
+            values = [named[p.name] for p in self.parameters]
         parallel = getattr(parallel_for(tensors[0]), self.name, None)
         if parallel is not None and not self._lacks(named):
             self.count.serve()
@@ -206,15 +206,15 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
                 reason = error
             except (RuntimeError, TypeError, IndexError) as error:
                 # PyTorch reads memory that was given back, and ends the process.
-                if needs_dispatcher() or any(own.numel() and not own.untyped_storage().nbytes() for own in tensors):  # fmt: skip
+                if needs_dispatcher() or any(tensor.numel() and not tensor.untyped_storage().nbytes() for tensor in tensors):  # fmt: skip
                     raise
                 reason = error
         self.count.decline(reason)
-        return self._call_theirs(self.theirs, given)
+        return self._call_theirs(self.theirs, values)
 
     def by_kernels(self, *arguments: Any) -> Any:
         """The result; None where PyTorch has to compute it, or to say what is wrong."""
-        named = {p.name: own for p, own in zip(self.parameters, arguments, strict=True)}
+        named = {p.name: value for p, value in zip(self.parameters, arguments, strict=True)}
         tensors = [named[name] for name in self.tensors if named[name] is not None]
         if self._why_not(named, tensors):
             return None
@@ -227,7 +227,7 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
             return tensors[0]
         if needs_dispatcher():
             return self.kernel.op(*ours)
-        tracked = [is_tracked(own) for own in tensors]
+        tracked = [is_tracked(tensor) for tensor in tensors]
         if self.attach is not None:
             result = self.kernel.call(*ours)
             return self.attach(result, *ours) if any(tracked) else result
@@ -252,14 +252,14 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
         first, *others = tensors
         if not is_ours(first) or parallel_for(first) is not None:
             return why_not(first)
-        if any(not is_memory(own) or own.device != first.device for own in others):
+        if any(not is_memory(tensor) or tensor.device != first.device for tensor in others):
             return "tensors of several kinds or devices"
-        if any(own.dtype is not first.dtype for own in others):
+        if any(tensor.dtype is not first.dtype for tensor in others):
             return "tensors of several dtypes"
         required = [named[name] for name in self.tensors if name not in self.optional]
-        if self.alike and any(own.shape != first.shape for own in required):
+        if self.alike and any(tensor.shape != first.shape for tensor in required):
             return "tensors of several shapes"
-        if max(own.dim() for own in tensors) > MAX_AXES:
+        if max(tensor.dim() for tensor in tensors) > MAX_AXES:
             return f"more than {MAX_AXES} axes"
         if lacking := self._lacks(named):
             return lacking
@@ -284,7 +284,7 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
 
 
 def _handling(function: Callable[..., Any], tensors: list[Any]) -> Callable[..., Any]:
-    def handled(*given: Any, **named: Any) -> Any:
-        return handle_torch_function(function, tensors, *given, **named)
+    def handled(*positional: Any, **named: Any) -> Any:
+        return handle_torch_function(function, tensors, *positional, **named)
 
     return handled

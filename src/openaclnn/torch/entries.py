@@ -36,14 +36,14 @@ LETTERS = 4  # of each of CHOICES
 EXPONENT_AT, INFINITE = 52, 0x7FF  # of a double: its exponent, and that of what is not finite
 
 
-def stable_kernel(block: str, own: Signature) -> int:
+def stable_kernel(block: str, schema: Signature) -> int:
     """The address of the kernel whose block has this name."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         let_exceptions_pass(code)
-        _Kernel(code, external_block(code, block), own, code.slots(arguments[0])).write()
+        _Kernel(code, external_block(code, block), schema, code.slots(arguments[0])).write()
 
-    return compiled(f"{block}.{own.kinds}", emit, signature(None, "i64", "i64", "i64"))
+    return compiled(f"{block}.{schema.kinds}", emit, signature(None, "i64", "i64", "i64"))
 
 
 class _Kernel:
@@ -51,15 +51,15 @@ class _Kernel:
     that word, or 0; an integer, or a float's bits. Handles are the kernel's.
     """
 
-    def __init__(self, code: Code, block: Array, own: Signature, stack: Array) -> None:
-        self.code, self.block, self.own, self.stack = code, block, own, stack
-        self.arguments = [self.argument(place) for place in range(len(own.kinds))]
+    def __init__(self, code: Code, block: Array, schema: Signature, stack: Array) -> None:
+        self.code, self.block, self.schema, self.stack = code, block, schema, stack
+        self.arguments = [self.argument(place) for place in range(len(schema.kinds))]
         self.results = code.frame("i64", at.MAX_RESULTS)
 
     def argument(self, place: int) -> Value:
         """The word of an argument. Of a tensor that is missing it is 0; autograd hands over one that is not defined."""
         word = self.stack.read(place)
-        if self.own.kinds[place] not in (OPTIONAL, WEIGHT):
+        if self.schema.kinds[place] not in (OPTIONAL, WEIGHT):
             return word
         handle = self.code.variable(0)
         with self.code.when(word != 0):
@@ -73,10 +73,10 @@ class _Kernel:
         for index in range(at.MAX_RESULTS):
             self.results.write(index, 0)
         status, plain = code.variable(1), code.variable(True)
-        words = code.frame("i64", sum(self.own.words))
+        words = code.frame("i64", sum(self.schema.words))
         self.write_words(words, plain)
         self.expect_no_other_dtype(plain)
-        alone = self.each_for_itself(plain) if self.own.results > 1 else None
+        alone = self.each_for_itself(plain) if self.schema.results > 1 else None
         with code.when(plain.get()):
             status.set(block.call(at.CORE, "i64", block, words, self.results))
         if alone is not None:
@@ -91,12 +91,12 @@ class _Kernel:
 
     def write_words(self, words: Array, plain: Variable) -> None:
         """The fast path's arguments: its arrays, no output, its options."""
-        inputs, outputs, _ = self.own.words
+        inputs, outputs, _ = self.schema.words
         for place in range(outputs):
             words.write(inputs + place, 0)
-        for place, source in enumerate(self.own.order):
+        for place, source in enumerate(self.schema.order):
             where = place + outputs * (place >= inputs)
-            words.write(where, self.word(self.own.kinds[source], self.arguments[source], plain))
+            words.write(where, self.word(self.schema.kinds[source], self.arguments[source], plain))
 
     def word(self, kind: str, value: Value, plain: Variable) -> Value:
         if kind == FLOAT:  # others than finite ones Python declines
@@ -146,7 +146,7 @@ class _Kernel:
 
     def expect_no_other_dtype(self, plain: Variable) -> None:
         """That nobody asks for a result of another dtype than the first tensor's."""
-        for kind, value in zip(self.own.kinds, self.arguments, strict=True):
+        for kind, value in zip(self.schema.kinds, self.arguments, strict=True):
             if kind == UNSET:
                 self.expect(plain, (value & 0xFF) == 0)
             elif kind == DTYPE:
@@ -159,7 +159,7 @@ class _Kernel:
         """The handle of a weight for each class that changes nothing, if Python has made one; else 0."""
         code, block = self.code, self.block
         # It comes before the target and this.
-        tensor = self.tensor(self.own.kinds.index(WEIGHT) - 2)
+        tensor = self.tensor(self.schema.kinds.index(WEIGHT) - 2)
         ones, axes, dtype, index = code.variable(0), tensor.axes, tensor.dtype, tensor.index
         sizes = tensor.ask(at.GET_SIZES)
         with code.when(tensor.known.get() & (axes > 0)):
@@ -175,7 +175,7 @@ class _Kernel:
         """Whether each position has a loss of its own: then the second result is 0, unless there is no axis of positions. Of pixels on
         a GPU PyTorch leaves it as it was allocated.
         """
-        kinds = self.own.kinds
+        kinds = self.schema.kinds
         alone = self.arguments[kinds.index(REDUCTION)] == 0
         axes = self.tensor(kinds.index(WEIGHT) - 1).axes
         self.expect(plain, (axes != 0) | ~alone)
@@ -193,7 +193,7 @@ class _Kernel:
                 failed = block.call(at.ZERO, "i32", self.results.read(1)).to("i64")
                 with code.when(failed != 0, likely=False):
                     status.set(failed)
-                    for index in range(self.own.results):
+                    for index in range(self.schema.results):
                         block.call(at.DELETE, "i32", self.results.read(index))
 
     def tensor(self, place: int) -> NativeTensor:
@@ -202,7 +202,7 @@ class _Kernel:
     def finish(self) -> None:
         """Let go of the arguments, and hand the results over."""
         code, block = self.code, self.block
-        for place, kind in enumerate(self.own.kinds):
+        for place, kind in enumerate(self.schema.kinds):
             if kind == TENSOR:
                 block.call(at.DELETE, "i32", self.arguments[place])
             elif kind in (OPTIONAL, WEIGHT):
@@ -212,7 +212,7 @@ class _Kernel:
                     block.call(at.FREE, "i32", word)
             elif kind == CHOICE:
                 block.call(at.STRING_DELETE, "i32", self.arguments[place])
-        for index in range(self.own.results):
+        for index in range(self.schema.results):
             self.stack.write(index, self.results.read(index))
 
     def fall_back(self) -> None:
@@ -228,7 +228,7 @@ class _Kernel:
             self.raise_later()
             block.call(at.RELEASE, None, state)
             with code.when(text.get() != 0):
-                for index in range(self.own.results):
+                for index in range(self.schema.results):
                     block.call(at.DELETE, "i32", self.stack.read(index))
         with code.when(text.get() != 0, likely=False):
             place, never = block.read(at.PLACE), code.integer(0).to("i32")

@@ -44,7 +44,7 @@ WORDS: dict[str, Callable[..., Any]] = {
     },
     "log_sigmoid": functional.logsigmoid, "gelu": functional.gelu, "normal_cdf": torch.special.ndtr,
     "normal_pdf": lambda x: torch.exp(-x * x / 2) * (0.5 / math.pi) ** 0.5,
-    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"), "gelu_tanh_slope": _gelu_tanh_slope,
+    "mish": functional.mish, "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"), "gelu_tanh_slope": _gelu_tanh_slope,
     "exp": lambda *x: torch.exp(_sum(*x)), "expm1": lambda *x: torch.expm1(_sum(*x)),
     "sigmoid": lambda *x: torch.sigmoid(_sum(*x)), "softplus": lambda *x: functional.softplus(_sum(*x)),
     "scaled_exp": lambda multiplier, factor, x: multiplier * torch.exp(factor * x),
@@ -67,43 +67,52 @@ def expression(operator: Operator, arguments: Sequence[Any]) -> Any:
     """What the operator computes of the schema's arguments: a tensor, or a tuple of several."""
     plan, made = plan_of(operator, arguments), made_by(operator, arguments)
     tensors = {p.name: a for p, a in zip(arguments_of(operator), arguments, strict=True)}
-    first = next(own for own in arguments if isinstance(own, torch.Tensor))
+    first = next(argument for argument in arguments if isinstance(argument, torch.Tensor))
     if plan.empty:
         empty = [(first.sum() * 0).expand(shape).to(dtype) for shape, dtype in made]
         return empty[0] if operator.result_type is None else tuple(empty)
-    inputs = [_part(tensors[own.parameter], own.role, plan.class_axis) for own in plan.inputs]
-    wide = torch.float64 if any(own.dtype == torch.float64 for own in inputs) else torch.float32
+    inputs = [
+        _part(tensors[operand.parameter], operand.role, plan.class_axis) for operand in plan.inputs
+    ]
+    wide = (
+        torch.float64 if any(tensor.dtype == torch.float64 for tensor in inputs) else torch.float32
+    )
     graph, names = _graph_of(plan)
-    floats = [own.to(wide) if own.is_floating_point() else own for own in inputs]
+    floats = [tensor.to(wide) if tensor.is_floating_point() else tensor for tensor in inputs]
     values = dict(zip(names, floats, strict=True))
     if plan.classes:
         roles = [operand.role for operand in plan.inputs]
         values = {
-            name: _as_rows(own, role, plan.class_axis)
-            for (name, own), role in zip(values.items(), roles, strict=True)
+            name: _as_rows(value, role, plan.class_axis)
+            for (name, value), role in zip(values.items(), roles, strict=True)
         }
     numbers = dict(plan.numbers)
     if wide is torch.float64:
         # A plan's numbers are FLOAT: what they were rounded from is among the arguments, or one over the number of elements.
-        exact = [own for own in arguments if isinstance(own, float)]
+        exact = [argument for argument in arguments if isinstance(argument, float)]
         exact.append(1.0 / max(1, math.prod(made[0][0])))
         numbers |= {
-            name: own for own in exact for name in numbers if numbers[name] == float_of(own)
+            name: number
+            for number in exact
+            for name in numbers
+            if numbers[name] == float_of(number)
         }
     computed = _evaluated(graph, values, numbers, plan.classes, first.device, wide)
-    outputs = dict(zip(((own.parameter, own.role) for own in plan.outputs), computed, strict=True))
+    outputs = dict(
+        zip(((operand.parameter, operand.role) for operand in plan.outputs), computed, strict=True)
+    )
     for name in {name for name, role in outputs if role in HALVES}:
         halves = [outputs.pop((name, role)) for role in HALVES]
         outputs[name, "full"] = torch.cat(halves, plan.class_axis)
     results = []
-    for (_, role), own, (shape, dtype) in zip(
+    for (_, role), result, (shape, dtype) in zip(
         outputs, outputs.values(), made, strict=True
     ):  # fmt: skip
         if plan.classes and role == "full":
-            own = own.movedim(-1, plan.class_axis)
+            result = result.movedim(-1, plan.class_axis)
         elif plan.reduction:
-            own = own.sum() if plan.reduction == "sum" else own.mean()
-        laid = own.reshape(shape) if plan.classes or plan.reduction else own.expand(shape)
+            result = result.sum() if plan.reduction == "sum" else result.mean()
+        laid = result.reshape(shape) if plan.classes or plan.reduction else result.expand(shape)
         results.append(laid.to(dtype))
     return results[0] if operator.result_type is None else tuple(results)
 

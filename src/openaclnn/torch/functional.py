@@ -476,7 +476,7 @@ def _by_kernels(
     except UnservedError:
         return None
     loss = loss.reshape(target.shape) if reduction == "none" and logits is not input else loss
-    return (loss, *(own.reshape(target.shape) for own in result[1:])) if sides else loss
+    return (loss, *(side.reshape(target.shape) for side in result[1:])) if sides else loss
 
 
 def _are_cast(*tensors: Tensor) -> bool:

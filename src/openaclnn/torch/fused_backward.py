@@ -103,7 +103,7 @@ def _planned(
     images, classes, *pixels = shape
     reduction, ignored, smoothing, scale = options
     input, target = (
-        torch.empty_strided(*own, device="meta") for own in ((shape, strides), (target_shape, target_strides))
+        torch.empty_strided(*layout, device="meta") for layout in ((shape, strides), (target_shape, target_strides))
     )  # fmt: skip
     # Where the classes of a position lie side by side, pixels are rows.
     by_class, own_dtype = input.movedim(1, -1).is_contiguous(), dtype_of_torch(dtype)
@@ -116,16 +116,16 @@ def _planned(
         own_dtype, by_class, images, prod(pixels), classes, reduction, ignored, weighted, float(smoothing), float(scale)
     )  # fmt: skip
     long = dtype.itemsize * prod(shape) >= LEAST_OF_LONG_ROWS
-    for own in (steps, fused_backward) if long else (steps,):
-        if own.serves(step):
-            runners = own.loss_runner(step), own.gradient_runner(step)
-            return _Plan(*runners, own.kept(step), own.sure_at(step), (classes, reduction), steps.MEMORY)  # fmt: skip
+    for kernels in (steps, fused_backward) if long else (steps,):
+        if kernels.serves(step):
+            runners = kernels.loss_runner(step), kernels.gradient_runner(step)
+            return _Plan(*runners, kernels.kept(step), kernels.sure_at(step), (classes, reduction), steps.MEMORY)  # fmt: skip
     return None
 
 
 def _addresses(places: tuple[Any, ...]) -> tuple[int, ...]:
     """A tuple: of anything else the builtins that launch read nothing, and Python would launch each kernel (35 us a step)."""
-    return tuple([0 if own is None else own.data_ptr() for own in places])
+    return tuple([0 if tensor is None else tensor.data_ptr() for tensor in places])
 
 
 def _are_plain(input: Any, target: Any, weight: Any) -> bool:
@@ -169,8 +169,8 @@ class CrossEntropyAhead(CrossEntropy):
     """With a gradient that is written already, if it is the right one."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, own: Any) -> Any:
-        loss, target, weight, ctx.options, *ctx.ahead = own
+    def forward(ctx: Any, x: Any, constants: Any) -> Any:
+        loss, target, weight, ctx.options, *ctx.ahead = constants
         ctx.to_save = x, target, weight
         return loss
 
@@ -245,9 +245,9 @@ def _are_rows(input: Any, target: Any) -> bool:
 @functools.lru_cache(64)
 def _rows_runner(dtype: Any, shape: tuple[int, int], ignored: int) -> Any:
     """What computes gradient and losses, of addresses; None where the engine does not."""
-    own, rows = dtype_of_torch(dtype), shape[:1]
-    assert own is not None
-    logits, indices, numbers = Tensor(shape, own), Tensor(rows, INT64), Tensor(rows, FLOAT)
+    known, rows = dtype_of_torch(dtype), shape[:1]
+    assert known is not None
+    logits, indices, numbers = Tensor(shape, known), Tensor(rows, INT64), Tensor(rows, FLOAT)
     plan = class_plan(
         "", cross_entropy_step.name, FLOAT, [("x", logits, "full"), ("target", indices, "positions"), ("share", numbers, "positions")],
         [("gradient", logits, "full"), ("loss", numbers, "positions")], shape, 1, 1, {"ignore_index": ignored},
@@ -260,8 +260,8 @@ class CrossEntropyOfRows(CrossEntropy):
     """With a gradient that is written for a gradient of the loss of 1."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, own: Any) -> Any:
-        loss, target, ctx.options, ctx.ahead = own
+    def forward(ctx: Any, x: Any, constants: Any) -> Any:
+        loss, target, ctx.options, ctx.ahead = constants
         ctx.to_save = x, target
         return loss
 
@@ -271,8 +271,8 @@ class CrossEntropyOfRows(CrossEntropy):
         found, ctx.ahead = ctx.ahead, None  # which is handed out once
         if found is None or torch.is_grad_enabled() or not _is_plain(gradient) or not _may_scale(found, factor := gradient.item()):  # fmt: skip
             _, top, rest = _logits.call(x.detach(), target, None, *ctx.options)
-            given = gradient, x, top, rest, target, None
-            return _logits_grad.gradient(*given, *ctx.options), None
+            arguments = gradient, x, top, rest, target, None
+            return _logits_grad.gradient(*arguments, *ctx.options), None
         return found if factor == 1 else found.mul_(factor), None
 
 

@@ -71,18 +71,24 @@ class Derivative:
                 self.converted.append(gradient.converted.get(parameter.name))
 
     def of(self, gradient: Any, every: Mapping[int, Any]) -> Any:
-        given = [default if place is None else every[place] for place, default in self.taken]
+        arguments = [default if place is None else every[place] for place, default in self.taken]
         for place, convert in enumerate(self.converted):
             if convert is not None:
-                given[place] = convert(given[place])
+                arguments[place] = convert(arguments[place])
         if self.expanded:
-            tensors = [own for own in given if isinstance(own, torch.Tensor)]
+            tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
             wide = iter(torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
-            given = [next(wide) if isinstance(own, torch.Tensor) else own for own in given]
+            arguments = [
+                next(wide) if isinstance(argument, torch.Tensor) else argument
+                for argument in arguments
+            ]
         if self.several:  # of which all have one dtype
-            given = [own.to(gradient.dtype) if torch.is_tensor(own) else own for own in given]
-        given.insert(self.incoming, gradient)
-        return self.kernel.gradient(*given)
+            arguments = [
+                argument.to(gradient.dtype) if torch.is_tensor(argument) else argument
+                for argument in arguments
+            ]
+        arguments.insert(self.incoming, gradient)
+        return self.kernel.gradient(*arguments)
 
 
 def _by_others(operator: Operator, arguments: list[Any], gradients: tuple[Any, ...]) -> Any:
@@ -90,7 +96,7 @@ def _by_others(operator: Operator, arguments: list[Any], gradients: tuple[Any, .
 
     def computed(first: Any) -> list[Any]:
         _, *others = expression(operator, [first, *arguments[1:]])
-        return [own for own, by in zip(others, gradients, strict=True) if by is not None]
+        return [tensor for tensor, by in zip(others, gradients, strict=True) if by is not None]
 
     (derivative,) = torch.func.vjp(computed, arguments[0])[1](
         [by for by in gradients if by is not None]
@@ -120,7 +126,9 @@ def _declared(operator: Operator) -> dict[str, type[Formula]]:
             result = kernel.call(*arguments)
             every = (*arguments, *(result if several else (result,)))
             ctx.save_for_backward(*[every[place] for place in saved])
-            ctx.options = [None if place in saved else own for place, own in enumerate(arguments)]
+            ctx.options = [
+                None if place in saved else argument for place, argument in enumerate(arguments)
+            ]
             ctx.set_materialize_grads(not several)
             return result
 
@@ -138,7 +146,7 @@ def _declared(operator: Operator) -> dict[str, type[Formula]]:
                     for place in range(inputs)
                 ])  # fmt: skip
             by_first = None if gradient is None else first.of(gradient, every)
-            if any(own is not None for own in others):
+            if any(tensor is not None for tensor in others):
                 by_others = _by_others(operator, [every[place] for place in range(inputs)], others)
                 by_first = by_others if by_first is None else by_first + by_others
             return by_first, *[None] * (inputs - 1)
@@ -158,19 +166,20 @@ def _differentiated(kernel: Kernel) -> type[Formula]:
         def forward(ctx: Any, *arguments: Any) -> Any:
             ctx.save_for_backward(*[arguments[place] for place in kernel.tensors])
             ctx.options = [
-                None if place in kernel.tensors else own for place, own in enumerate(arguments)
+                None if place in kernel.tensors else argument
+                for place, argument in enumerate(arguments)
             ]
             return kernel.call(*arguments)
 
         @staticmethod
         def backward(ctx: Any, *outer: Any) -> Any:
             saved = zip(kernel.tensors, ctx.saved_tensors, strict=True)
-            tensors = {place: own for place, own in saved if own is not None}
+            tensors = {place: tensor for place, tensor in saved if tensor is not None}
 
-            def computed(*given: Any) -> Any:
+            def computed(*values: Any) -> Any:
                 arguments = list(ctx.options)
-                for place, own in zip(tensors, given, strict=True):
-                    arguments[place] = own
+                for place, value in zip(tensors, values, strict=True):
+                    arguments[place] = value
                 written_out = WIDE.get(name) if several else None
                 if written_out is not None:
                     return written_out(*arguments)
@@ -179,8 +188,8 @@ def _differentiated(kernel: Kernel) -> type[Formula]:
             given_back = torch.func.vjp(computed, *tensors.values())[1]
             derivatives = given_back(outer if several else outer[0])
             every: list[Any] = [None] * len(ctx.options)
-            for place, own in zip(tensors, derivatives, strict=True):
-                every[place] = own
+            for place, derivative in zip(tensors, derivatives, strict=True):
+                every[place] = derivative
             return tuple(every)
 
     return Backward
@@ -348,17 +357,17 @@ class CrossEntropyLogitsGrad(Formula):
 def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
     """Numbers of rows, whose gradient takes gradients of the first of them, then what the forward takes and gives."""
     kernel, gradient_kernel = KERNELS[forward.python_name], KERNELS[backward.python_name]
-    given, made = len(kernel.tensors), len(forward.outputs)
-    differentiable = len(gradient_kernel.tensors) - given - made
-    options = len(kernel.parameters) - given
+    inputs, made = len(kernel.tensors), len(forward.outputs)
+    differentiable = len(gradient_kernel.tensors) - inputs - made
+    options = len(kernel.parameters) - inputs
 
     @quick
     class Rows(Formula):
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> Any:
             results = kernel.call(*arguments)
-            ctx.save_for_backward(*arguments[:given], *results)
-            ctx.options = arguments[given:]
+            ctx.save_for_backward(*arguments[:inputs], *results)
+            ctx.options = arguments[inputs:]
             ctx.mark_non_differentiable(*results[differentiable:])
             ctx.set_materialize_grads(False)
             return results
@@ -366,17 +375,19 @@ def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
             saved, by_results = ctx.saved_tensors, gradients[:differentiable]
-            nothing = (None,) * (given - 1 + options)
+            nothing = (None,) * (inputs - 1 + options)
             if torch.is_grad_enabled():  # gradients of gradients: by operations that have them
-                results = expression(forward, [*saved[:given], *ctx.options])
+                results = expression(forward, [*saved[:inputs], *ctx.options])
                 wanted = [
-                    own for own, by in zip(results, by_results, strict=False) if by is not None
+                    result
+                    for result, by in zip(results, by_results, strict=False)
+                    if by is not None
                 ]
                 outer = [by for by in by_results if by is not None]
                 (found,) = torch.autograd.grad(wanted, saved[0], outer, create_graph=True)
                 return found, *nothing
             # Those of a sum are one number for all rows: as rows of their own, kernels have them side by side.
-            every = [torch.zeros_like(own) if by is None else by.contiguous() for own, by in zip(saved[given:], by_results, strict=False)]  # fmt: skip
+            every = [torch.zeros_like(result) if by is None else by.contiguous() for result, by in zip(saved[inputs:], by_results, strict=False)]  # fmt: skip
             return gradient_kernel.gradient(*every, *saved, *ctx.options), *nothing
 
     return Rows

@@ -82,9 +82,9 @@ class Kernel:
         return getattr(self, name)
 
     def _write(self) -> None:
-        given = ", ".join(self.names)
+        passed = ", ".join(self.names)
         tensors = [self.names[n] for n in self.tensors]
-        options = [own for own in self.names if own not in tensors]
+        options = [name for name in self.names if name not in tensors]
         strange = " or ".join(
             f"type({self.names[n]}) not in _plain{'' if self.defaults[n] is REQUIRED else '_or_none'}"
             for n in self.tensors
@@ -97,45 +97,45 @@ class Kernel:
             for n in self.tensors
         }
         bare, double, negated, zero = (
-            " or ".join(f"({has[own]}{asked.format(own)})" for own in tensors)
+            " or ".join(f"({has[name]}{asked.format(name)})" for name in tensors)
             for asked in ("{}.is_meta", "{}.dtype is _double", "{}.is_neg()", "_is_zero({})")
         )  # without data there are shapes, which the dispatcher knows
         made = "_result"
         if self._several:
             left = " or ".join(f"_result[{n}] is None" for n in range(len(self.operator.outputs)))
-            made = f"_own.filled(_result, ({given},)) if {left} else _result"
+            made = f"_own.filled(_result, ({passed},)) if {left} else _result"
         source = f"""
-def short({given}):
+def short({passed}):
     return {fast_call}
 
-def compute({given}):
+def compute({passed}):
     try:
         _result = {fast_call}
         if _result is not NotImplemented:
             return {made}
         if {bare}:
-            return _own.dispatched({given})
+            return _own.dispatched({passed})
         if {double}:
-            return _wide(_own.operator, ({given},))
+            return _wide(_own.operator, ({passed},))
         if {negated} or {zero}:
-            return _own.compute(*_resolved(({given},)))
-        return _own.whole(({given},))
+            return _own.compute(*_resolved(({passed},)))
+        return _own.whole(({passed},))
     except _errors as error:
         raise _translated(error) from None
 
-def call({given}):
+def call({passed}):
     if _included().raw_repr() & {BEHIND} or {strange}:
-        return _own.dispatched({given})
-    return compute({given})
+        return _own.dispatched({passed})
+    return compute({passed})
 
-def gradient({given}):
+def gradient({passed}):
     if _grad_enabled() or _forward_mode():
-        return _own.op({given})
+        return _own.op({passed})
     try:
         _result = {fast_call}
     except MemoryError as error:
         raise _translated(error) from None
-    return call({given}) if _result is NotImplemented else _result
+    return call({passed}) if _result is NotImplemented else _result
 """
         self._scope |= {
             "_own": self, "_double": torch.float64, "_plain": PLAIN,
@@ -159,8 +159,8 @@ def gradient({given}):
 
     def _undispatched(self, arguments: tuple[Any, ...]) -> Any:
         """What is plain memory, where the dispatcher has no way below autograd."""
-        given = [own for own in arguments if isinstance(own, torch.Tensor)]
-        if disturbed() or any(type(own) not in PLAIN or own.is_meta for own in given):
+        tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+        if disturbed() or any(type(tensor) not in PLAIN or tensor.is_meta for tensor in tensors):
             name = self.operator.python_name
             raise UnservedError(f"openaclnn::{name}: this PyTorch has no way below autograd")
         return self.compute(*arguments)
@@ -168,27 +168,27 @@ def gradient({given}):
     def whole(self, arguments: tuple[Any, ...]) -> Any:
         """Bind, check, plan, run; the next call of the kind takes the fast path."""
         operator = self.operator
-        given = dict(zip(self.names, arguments, strict=True))
+        named = dict(zip(self.names, arguments, strict=True))
         if operator.output.in_place:
-            call_plain(operator, given)
+            call_plain(operator, named)
             return None
         place = place_for(operator, self.tensors, arguments)
         if place is not None:
             return self.over(place, *arguments)
-        results = call_plain(operator, {**given, "out": None}, None, self.cache)
+        results = call_plain(operator, {**named, "out": None}, None, self.cache)
         if self.cache is not None:
             self._scope["_cache"] = self.cache.call  # open now, if it ever is
         return self.filled(results, arguments) if self._several else results
 
     def filled(self, several: Sequence[Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Results with zeros for those that are not written: an operator of PyTorch's returns tensors."""
-        if all(own is not None for own in several):
+        if all(tensor is not None for tensor in several):
             return tuple(several)
         shapes = made_by(self.operator, arguments)
-        first = next(own for own in several if own is not None)
+        first = next(tensor for tensor in several if tensor is not None)
         return tuple([
-            first.new_zeros(shape, dtype=dtype) if own is None else own
-            for own, (shape, dtype) in zip(several, shapes, strict=True)
+            first.new_zeros(shape, dtype=dtype) if tensor is None else tensor
+            for tensor, (shape, dtype) in zip(several, shapes, strict=True)
         ])  # fmt: skip
 
     def over(self, place: Any, *arguments: Any) -> Any:
@@ -196,13 +196,13 @@ def gradient({given}):
         if double_among((*arguments, place)) or self.cache is None:
             return self.into(place, *arguments)
         arrays = [arguments[n] for n in self.tensors]
-        options = [own for n, own in enumerate(arguments) if n not in self.tensors]
+        options = [argument for n, argument in enumerate(arguments) if n not in self.tensors]
         found = self.cache.call(*arrays, place, *options, None)
         if found is not NotImplemented:
             return found
-        given = dict(zip(self.names, arguments, strict=True))
+        named = dict(zip(self.names, arguments, strict=True))
         try:
-            return call_plain(self.operator, {**given, "out": place}, None, self.cache)
+            return call_plain(self.operator, {**named, "out": place}, None, self.cache)
         except AclnnError as error:
             raise in_torch_words(error) from None
 
@@ -211,9 +211,9 @@ def gradient({given}):
         several = places if isinstance(places, tuple) else (places,)
         if double_among((*arguments, *several)):
             found = self.compute(*arguments)
-            for own, place in zip(found if self._several else (found,), several, strict=True):
-                _check_place(self.operator, own, place)
-                place.copy_(own)
+            for result, place in zip(found if self._several else (found,), several, strict=True):
+                _check_place(self.operator, result, place)
+                place.copy_(result)
             return
         try:
             self.plain(**dict(zip(self.names, arguments, strict=True)), out=places)
@@ -251,5 +251,5 @@ def _check_place(operator: Operator, made: Any, place: Any) -> None:
 
 OF_ROWS = (*LOG_PROBS, *DISTILLATION)
 OPERATORS = (*registry(), CROSS_ENTROPY, CROSS_ENTROPY_GRAD, *OF_ROWS)
-KERNELS: dict[str, Kernel] = {own.python_name: Kernel(own) for own in OPERATORS}
+KERNELS: dict[str, Kernel] = {operator.python_name: Kernel(operator) for operator in OPERATORS}
 """Every operator's, by its Python name; with those that training alone has, of which `OF_ROWS` are operators of rows, each with its gradient behind it."""

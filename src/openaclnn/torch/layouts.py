@@ -38,15 +38,15 @@ def follows(operator: Operator, arguments: Sequence[Any]) -> bool:
         return False
     if operator.python_name.endswith("_backward"):
         return True
-    given = zip(arguments_of(operator), arguments, strict=True)
-    return all(value == "none" for parameter, value in given if parameter.choices)
+    pairs = zip(arguments_of(operator), arguments, strict=True)
+    return all(value == "none" for parameter, value in pairs if parameter.choices)
 
 
 def laid_like(tensors: Sequence[Any]) -> Any:
     """A tensor that lies as PyTorch has the results of arithmetic with these, which say by their order who decides."""
     if len(tensors) == 1:
         return torch.neg(tensors[0])
-    return reduce(lambda later, own: torch.add(own, later), reversed(tensors))
+    return reduce(lambda later, tensor: torch.add(tensor, later), reversed(tensors))
 
 
 def place_for(operator: Operator, places: Sequence[int], arguments: Sequence[Any]) -> Any:
@@ -60,7 +60,10 @@ def place_for(operator: Operator, places: Sequence[int], arguments: Sequence[Any
     with undisturbed():
         strides = first.stride()
         if not _alike(tensors):
-            bare = [torch.empty_strided(own.shape, own.stride(), device="meta") for own in tensors]
+            bare = [
+                torch.empty_strided(tensor.shape, tensor.stride(), device="meta")
+                for tensor in tensors
+            ]
             strides = laid_like(bare).stride()
         return torch.empty_strided(shape, strides, dtype=dtype, device=first.device)
 
@@ -76,7 +79,7 @@ def _in_order(tensor: Any) -> bool:
 def _alike(tensors: Sequence[Any]) -> bool:
     """Whether all are one piece of memory, in the same order."""
     first, *others = tensors
-    same = all((own.shape, own.stride()) == (first.shape, first.stride()) for own in others)
+    same = all((other.shape, other.stride()) == (first.shape, first.stride()) for other in others)
     return same and _is_whole(first)
 
 

@@ -76,7 +76,9 @@ def _filled(kernel: Kernel) -> Callable[[Callable[..., Any]], Callable[..., Any]
     def around(function: Callable[..., Any]) -> Callable[..., Any]:
         def kept(*arguments: Any) -> Any:
             every = (*arguments, *defaults[len(arguments) :])
-            return function(*[sys.intern(own) if type(own) is str else own for own in every])
+            return function(
+                *[sys.intern(argument) if type(argument) is str else argument for argument in every]
+            )
 
         if has_words:
             return kept
@@ -103,9 +105,9 @@ def _differentiable(kernel: Kernel) -> Callable[..., Any]:
                 raise RuntimeError(
                     f"openaclnn::{name} has no derivative; call it under torch.no_grad(), or on detached tensors"
                 )
-            for place, own in constant:
+            for place, parameter in constant:
                 if arguments[place] is not None and arguments[place].requires_grad:
-                    raise RuntimeError(f"openaclnn::{name} is not differentiable with respect to argument {own!r}")  # fmt: skip
+                    raise RuntimeError(f"openaclnn::{name} is not differentiable with respect to argument {parameter!r}")  # fmt: skip
             if transformed():
                 with single_level():
                     return formula.apply(*arguments)
@@ -121,7 +123,7 @@ def constants_of(kernel: Kernel) -> list[tuple[int, str]]:
     if gradient is None:
         if kernel.operator.python_name in DECLARED:
             return []
-        return [(place, own) for place, own in enumerate(kernel.names) if own in _CONSTANT]
+        return [(place, name) for place, name in enumerate(kernel.names) if name in _CONSTANT]
     derivatives = len(find_operator(gradient.operator).outputs)
     others = [place for place in kernel.tensors[derivatives:] if kernel.parameters[place].name not in gradient.others]  # fmt: skip
     return [(place, kernel.names[place]) for place in others]
@@ -161,7 +163,7 @@ def _fake(operator: Operator) -> Callable[..., Any]:
             raise in_torch_words(error) from None
         if operator.output.in_place:
             return None
-        tensors = [own for own in arguments if isinstance(own, torch.Tensor)]
+        tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
         if follows(operator, arguments):
             [(_, dtype)] = made
             return torch.empty_like(laid_like(tensors), dtype=dtype)
@@ -172,7 +174,7 @@ def _fake(operator: Operator) -> Callable[..., Any]:
 
 
 def _one_device(operator: Operator, arguments: tuple[Any, ...]) -> None:
-    found = {own.device for own in arguments if isinstance(own, torch.Tensor)}
+    found = {argument.device for argument in arguments if isinstance(argument, torch.Tensor)}
     if len(found) > 1:
         listed = " and ".join(sorted(map(str, found)))
         raise RuntimeError(
@@ -183,8 +185,8 @@ def _one_device(operator: Operator, arguments: tuple[Any, ...]) -> None:
 def _writing(kernel: Kernel) -> Callable[..., None]:
     def writing(*arguments: Any, **places: Any) -> None:
         several = tuple(places.values())
-        given = (*arguments, *kernel.defaults[len(arguments) :])
-        kernel.into(several if len(several) > 1 else several[0], *given)
+        complete = (*arguments, *kernel.defaults[len(arguments) :])
+        kernel.into(several if len(several) > 1 else several[0], *complete)
 
     return writing
 
@@ -195,12 +197,12 @@ def _cast(kernel: Kernel, device: str) -> Callable[..., Any]:
 
     def cast(*arguments: Any) -> Any:
         floats = [
-            own.float()
-            if isinstance(own, torch.Tensor)
-            and own.device.type == kind
-            and own.dtype in (torch.float16, torch.bfloat16)
-            else own
-            for own in arguments
+            argument.float()
+            if isinstance(argument, torch.Tensor)
+            and argument.device.type == kind
+            and argument.dtype in (torch.float16, torch.bfloat16)
+            else argument
+            for argument in arguments
         ]
         with autocast_off(device):
             return kernel.op(*floats)
@@ -222,14 +224,14 @@ def _batched(kernel: Kernel) -> Callable[..., Any]:
             return _none_of(kernel, arguments, dims)
         # Asked for here: workloads are not imported with the package.
         if single and (axis is not None or kernel.operator.workloads.PATTERN == "elementwise"):
-            ranks = [own.dim() - (dim is not None) for own, dim in zip(arguments, dims, strict=True) if isinstance(own, torch.Tensor)]  # fmt: skip
+            ranks = [argument.dim() - (dim is not None) for argument, dim in zip(arguments, dims, strict=True) if isinstance(argument, torch.Tensor)]  # fmt: skip
             moved = [
-                own
-                if not isinstance(own, torch.Tensor)
-                else own.expand(size, *own.shape)
+                argument
+                if not isinstance(argument, torch.Tensor)
+                else argument.expand(size, *argument.shape)
                 if dim is None
-                else own.movedim(dim, 0)
-                for own, dim in zip(arguments, dims, strict=True)
+                else argument.movedim(dim, 0)
+                for argument, dim in zip(arguments, dims, strict=True)
             ]
             if axis is None and len(set(ranks)) == 1:
                 return _flat(kernel, moved), 0
@@ -241,13 +243,13 @@ def _batched(kernel: Kernel) -> Callable[..., Any]:
         results = []
         for number in range(size):
             one = [
-                own if dim is None else own.select(dim, number)
-                for own, dim in zip(arguments, dims, strict=True)
+                argument if dim is None else argument.select(dim, number)
+                for argument, dim in zip(arguments, dims, strict=True)
             ]
             results.append(kernel.op(*one))
         if kernel.operator.result_type is None:
             return torch.stack(results), 0
-        several = tuple(torch.stack(own) for own in zip(*results, strict=True))
+        several = tuple(torch.stack(rows) for rows in zip(*results, strict=True))
         return several, (0,) * len(several)
 
     return batched
@@ -255,13 +257,14 @@ def _batched(kernel: Kernel) -> Callable[..., Any]:
 
 def _flat(kernel: Kernel, arguments: list[Any]) -> Any:
     """Elementwise on tensors of a batch, which may be more axes than the operator takes."""
-    tensors = [own for own in arguments if isinstance(own, torch.Tensor)]
-    shapes = {own.shape for own in tensors}
+    tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+    shapes = {tensor.shape for tensor in tensors}
     if tensors[0].dim() <= MAX_RANK or len(shapes) > 1:
         return kernel.op(*arguments)
     (shape,) = shapes
     rows = [
-        own.reshape(shape[0], -1) if isinstance(own, torch.Tensor) else own for own in arguments
+        argument.reshape(shape[0], -1) if isinstance(argument, torch.Tensor) else argument
+        for argument in arguments
     ]
     return kernel.op(*rows).reshape(shape)
 
@@ -269,10 +272,12 @@ def _flat(kernel: Kernel, arguments: list[Any]) -> Any:
 def _none_of(kernel: Kernel, arguments: tuple[Any, ...], dims: tuple[Any, ...]) -> Any:
     """The results of no call at all, in the shapes that one would have."""
     one = [
-        own if dim is None else own.new_empty([*own.shape[:dim], *own.shape[dim + 1 :]])
-        for own, dim in zip(arguments, dims, strict=True)
+        argument
+        if dim is None
+        else argument.new_empty([*argument.shape[:dim], *argument.shape[dim + 1 :]])
+        for argument, dim in zip(arguments, dims, strict=True)
     ]
-    first = next(own for own in one if isinstance(own, torch.Tensor))
+    first = next(argument for argument in one if isinstance(argument, torch.Tensor))
     made = tuple(
         first.new_empty((0, *shape), dtype=dtype)
         for shape, dtype in made_by(kernel.operator, (*one, *kernel.defaults[len(one) :]))
@@ -284,28 +289,31 @@ def _routed(kernel: Kernel) -> Callable[..., Any]:
     """The plain call as PyTorch's compiler sees it: the same signature, and the operator of `torch.ops` inside."""
     operator = kernel.operator
     overload = getattr(torch.ops.openaclnn, operator.python_name)
-    name, given = operator.python_name, ", ".join(kernel.names)
+    name, passed = operator.python_name, ", ".join(kernel.names)
     scope: dict[str, Any] = {"_op": overload.default, "_type": operator.result_type}
     # What the operator of `torch.ops` does not take: the graph ends there, and the plain call is made.
     read = [p.python_name for p in kernel.parameters if p.is_tensor]
     chosen = [p.python_name for p in kernel.parameters if p.choices]
-    unfit = ["product is not None", *[f"isinstance({own}, (int, float))" for own in read]]
-    unfit += [f"not isinstance({own}, str)" for own in chosen]
+    unfit = [
+        "product is not None",
+        *[f"isinstance({parameter}, (int, float))" for parameter in read],
+    ]
+    unfit += [f"not isinstance({parameter}, str)" for parameter in chosen]
     scope |= {"_graph_break": graph_break}
     lines = [f"def {operator.signature()}:"]
     lines += [f"    if {' or '.join(unfit)}:", "        _graph_break()"]
     if operator.output.in_place:
-        lines += [f"    _op({given})", f"    return {kernel.names[0]}"]
+        lines += [f"    _op({passed})", f"    return {kernel.names[0]}"]
     else:
         scope["_out"] = overload.out
         if operator.result_type is None:
-            lines += ["    if out is not None:", f"        _out({given}, out=out)", "        return out"]  # fmt: skip
-            lines += [f"    return _op({given})"]
+            lines += ["    if out is not None:", f"        _out({passed}, out=out)", "        return out"]  # fmt: skip
+            lines += [f"    return _op({passed})"]
         else:
             fields = [p.field for p in operator.outputs]
-            places = ", ".join(f"{own}=out[{n}]" for n, own in enumerate(fields))
-            lines += ["    if out is not None:", f"        _out({given}, {places})", "        return _type(*out)"]  # fmt: skip
-            lines += [f"    return _type(*_op({given}))"]
+            places = ", ".join(f"{field}=out[{n}]" for n, field in enumerate(fields))
+            lines += ["    if out is not None:", f"        _out({passed}, {places})", "        return _type(*out)"]  # fmt: skip
+            lines += [f"    return _type(*_op({passed}))"]
     exec("\n".join(lines), scope)
     function: Callable[..., Any] = scope[name]
     return function

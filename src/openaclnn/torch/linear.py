@@ -127,8 +127,10 @@ def linear_cross_entropy(
             ignore_index=-100 if ignore_index is None else ignore_index, label_smoothing=label_smoothing, zloss_scale=zloss_scale, softcap=softcap,
             token_weight=token_weight, denominator=denominator, memory=memory, accumulate=accumulate, return_z_loss=return_z_loss,
         )  # fmt: skip
-    given = Tensors(input, linear_weight, linear_bias, target, weight, token_weight, denominator)
-    both = _loss(given, _composed, reduction, ignore_index, label_smoothing, options, zloss_scale, softcap, memory, accumulate)  # fmt: skip
+    arguments = Tensors(
+        input, linear_weight, linear_bias, target, weight, token_weight, denominator
+    )
+    both = _loss(arguments, _composed, reduction, ignore_index, label_smoothing, options, zloss_scale, softcap, memory, accumulate)  # fmt: skip
     return with_z_loss(*both) if return_z_loss else both[0]
 
 
@@ -142,18 +144,18 @@ def in_place_of_theirs(
     label_smoothing: float = 0.0, options: Any = None,
 ) -> Any:  # fmt: skip
     """The same under PyTorch's signature; TypeError says why where that has to compute it, or to say what is wrong."""
-    given = Tensors(input, linear_weight, linear_bias, target, weight, None, None)
-    if has_torch_function_variadic(*[each for each in given if each is not None]) or input.dim() > 2:  # fmt: skip
+    tensors = Tensors(input, linear_weight, linear_bias, target, weight, None, None)
+    if has_torch_function_variadic(*[each for each in tensors if each is not None]) or input.dim() > 2:  # fmt: skip
         raise TypeError("tensors that PyTorch hands on, or refuses")
-    return _loss(given, None, reduction, ignore_index, label_smoothing, options)[0]
+    return _loss(tensors, None, reduction, ignore_index, label_smoothing, options)[0]
 
 
 def _loss(
-    given: Tensors, composed: Any, reduction: str, ignored: Any, smoothing: float, options: Any, zloss_scale: float = 0.0, softcap: float = 0.0,
+    tensors: Tensors, composed: Any, reduction: str, ignored: Any, smoothing: float, options: Any, zloss_scale: float = 0.0, softcap: float = 0.0,
     memory: int | None = None, accumulate: Any = None,
 ) -> Any:  # fmt: skip
     """The loss and its z-loss's part, by chunks or, where they do not serve, by what composes it of tensors and options; without that TypeError says why."""
-    input, linear_weight, bias, target, weight, token_weight, denominator = given
+    input, linear_weight, bias, target, weight, token_weight, denominator = tensors
     check_shapes(input, linear_weight, target, bias, token_weight, ignored, memory)
     dtype = input.dtype if autocast_dtype(input) is None else torch.float32
     input, linear_weight, bias = as_autocast(input, linear_weight, bias)
@@ -164,19 +166,19 @@ def _loss(
         reduction, -100 if ignored is None else ignored, smoothing, zloss_scale, softcap, memory or 0,
         getattr(options, "batch_chunk_size", None) or 0, accumulate is torch.float32, dtype,
     )  # fmt: skip
-    given = Tensors(input, linear_weight, bias, target, weight, token_weight, denominator)
+    tensors = Tensors(input, linear_weight, bias, target, weight, token_weight, denominator)
     with without_autocast(input):
-        reason = _unserved(given, asked)
+        reason = _unserved(tensors, asked)
         if reason is not None:
             if composed is None:
                 raise TypeError(reason)
             _count.decline(reason)
-            return composed(given, asked)
+            return composed(tensors, asked)
         if composed is not None:
             _count.serve()
         rows = input.reshape(-1, input.shape[-1])
         by_row = None if token_weight is None else token_weight.reshape(-1)
-        flat = given._replace(input=rows, target=target.reshape(-1), token_weight=by_row)
+        flat = tensors._replace(input=rows, target=target.reshape(-1), token_weight=by_row)
         if needs_dispatcher():
             wanted = [each is not None and each.requires_grad for each in flat[:3]]
             loss, zloss, *_ = _step(*flat, *asked, wanted if torch.is_grad_enabled() else [False] * 3)  # fmt: skip

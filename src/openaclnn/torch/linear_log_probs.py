@@ -75,8 +75,10 @@ def linear_entropy(
     tensor([1.0986])
     """
     tensors = input, linear_weight, linear_bias, None
-    (own,) = _linear(linear_entropy, ENTROPY, tensors, temperature, 0, softcap, memory, accumulate)
-    return own
+    (entropy_of_rows,) = _linear(
+        linear_entropy, ENTROPY, tensors, temperature, 0, softcap, memory, accumulate
+    )
+    return entropy_of_rows
 
 
 def linear_log_probs_and_entropy(
@@ -97,20 +99,20 @@ def linear_log_probs_and_entropy(
     (tensor([-1.0986]), tensor([1.0986]))
     """
     tensors = input, linear_weight, linear_bias, target
-    log_prob, own = _linear(linear_log_probs_and_entropy, BOTH, tensors, temperature, ignore_index, softcap, memory, accumulate)  # fmt: skip
-    return log_prob, own
+    log_prob, entropy_of_rows = _linear(linear_log_probs_and_entropy, BOTH, tensors, temperature, ignore_index, softcap, memory, accumulate)  # fmt: skip
+    return log_prob, entropy_of_rows
 
 
 def _linear(
     function: Any, name: str, tensors: tuple[Any, ...], temperature: float, ignored: int, softcap: float, memory: int | None, accumulate: Any
 ) -> Sequence[Tensor]:  # fmt: skip
     input, linear_weight, bias, target = tensors
-    present = [own for own in tensors if own is not None]
+    present = [tensor for tensor in tensors if tensor is not None]
     if has_torch_function_variadic(*present):
-        given = [input, linear_weight] if target is None else [input, linear_weight, target]
+        arguments = [input, linear_weight] if target is None else [input, linear_weight, target]
         options: dict[str, Any] = {} if target is None else {"ignore_index": ignored}
         result = handle_torch_function(
-            function, present, *given, linear_bias=bias, temperature=temperature, softcap=softcap, memory=memory, accumulate=accumulate, **options
+            function, present, *arguments, linear_bias=bias, temperature=temperature, softcap=softcap, memory=memory, accumulate=accumulate, **options
         )  # fmt: skip
         return result if name == BOTH else (result,)
     check_shapes(input, linear_weight, target, bias, None, None, memory)
@@ -135,17 +137,17 @@ def _linear(
         results = _log_probs(
             flat, linear_weight, bias, by_row, name, ignored, excess, float(softcap), memory or 0, accumulate in (None, torch.float32)
         )  # fmt: skip
-        return [own.reshape(rows) for own in results[: DIFFERENTIABLE[name]]]
+        return [result.reshape(rows) for result in results[: DIFFERENTIABLE[name]]]
 
 
 def _unserved(input: Any, linear_weight: Any, bias: Any, target: Any) -> str | None:
     """Why this is computed from the logits, or None."""
-    present = [own for own in (input, linear_weight, bias, target) if own is not None]
+    present = [tensor for tensor in (input, linear_weight, bias, target) if tensor is not None]
     reason = unserved_tensors(input, present)
     if reason is not None:
         return reason
-    alike = all(own.dtype is input.dtype for own in present if own.is_floating_point())
-    near = all(own.device == input.device for own in present)
+    alike = all(tensor.dtype is input.dtype for tensor in present if tensor.is_floating_point())
+    near = all(tensor.device == input.device for tensor in present)
     return None if alike and near and input.numel() > 0 else "arguments that chunks do not serve"
 
 
@@ -176,7 +178,7 @@ def _log_probs(
         part = None if target is None else target[begin:end]
         logits, part = _of_chunk(layer, whole, part, ignored)
         options = (excess,) if part is None else (part, ignored, excess)
-        kernel.into(tuple(own[begin:end] for own in results), logits, *options)
+        kernel.into(tuple(result[begin:end] for result in results), logits, *options)
     return results
 
 
@@ -199,13 +201,13 @@ def _log_probs_backward(
     if (
         input.dtype is torch.float16
     ):  # whose exponents do not reach to what many rows' gradients are
-        scale = torch.stack([own.abs().max() for own in gradients]).max().clamp(min=1e-30)
-        gradients = [own / scale for own in gradients]
+        scale = torch.stack([gradient.abs().max() for gradient in gradients]).max().clamp(min=1e-30)
+        gradients = [gradient / scale for gradient in gradients]
     for begin, end, whole in layer:
         part = None if target is None else target[begin:end]
         logits, part = _of_chunk(layer, whole, part, ignored)
-        before = [own[begin:end] for own in gradients]
-        known = [own[begin:end] for own in results]
+        before = [gradient[begin:end] for gradient in gradients]
+        known = [result[begin:end] for result in results]
         classes, numbers = ((), (excess,)) if part is None else ((part,), (ignored, excess))
         kernel.into(whole, *before, logits, *classes, *known, *numbers)
         layer.take(begin, end, whole, layer.pitch, scale)
@@ -215,8 +217,8 @@ def _log_probs_backward(
 @_log_probs_backward.register_fake
 def _shapes_of_gradients(gradients: Any, results: Any, input: Any, linear_weight: Any, bias: Any, *options: Any) -> Any:  # fmt: skip
     return [
-        own.new_empty(own.shape) if asked else input.new_empty(0)
-        for own, asked in zip((input, linear_weight, bias), options[-1], strict=True)
+        tensor.new_empty(tensor.shape) if asked else input.new_empty(0)
+        for tensor, asked in zip((input, linear_weight, bias), options[-1], strict=True)
     ]
 
 
@@ -226,12 +228,12 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _handed_out(ctx: Any, gradients: Any) -> Any:
-    given, results, options = ctx.saved_tensors[:4], ctx.saved_tensors[4:], ctx.options
+    inputs, results, options = ctx.saved_tensors[:4], ctx.saved_tensors[4:], ctx.options
     many = DIFFERENTIABLE[options[0]]
-    every = [torch.zeros_like(own) if by is None else by.contiguous() for own, by in zip(results[:many], gradients, strict=False)]  # fmt: skip
+    every = [torch.zeros_like(result) if by is None else by.contiguous() for result, by in zip(results[:many], gradients, strict=False)]  # fmt: skip
     wanted = list(ctx.needs_input_grad[:3])
-    found = _log_probs_backward(every, list(results), *given, *options, wanted)
-    asked = [own if needed else None for own, needed in zip(found, wanted, strict=True)]
+    found = _log_probs_backward(every, list(results), *inputs, *options, wanted)
+    asked = [gradient if needed else None for gradient, needed in zip(found, wanted, strict=True)]
     return *asked, *[None] * (1 + len(options))
 
 

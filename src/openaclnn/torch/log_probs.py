@@ -177,13 +177,16 @@ def of_rows(
     """An operator's results for rows of the first tensor, of any rank; calls are counted as the function's."""
     shape, kernel, count = tensors[0].shape[:-1], KERNELS[name], FUNCTIONS[function] if function else Count()  # fmt: skip
     if len(shape) >= MAX_AXES:
-        tensors = [own.reshape(-1, *own.shape[len(shape) :]) if own.dim() >= len(shape) else own for own in tensors]  # fmt: skip
+        tensors = [tensor.reshape(-1, *tensor.shape[len(shape) :]) if tensor.dim() >= len(shape) else tensor for tensor in tensors]  # fmt: skip
     reason = _unserved(tensors)
     results: tuple[Any, ...]
     if reason is not None:
         count.decline(reason)
         if excess:  # which the operators know as FLOAT alone
-            tensors = [own * (1.0 + excess) if own.is_floating_point() else own for own in tensors]
+            tensors = [
+                tensor * (1.0 + excess) if tensor.is_floating_point() else tensor
+                for tensor in tensors
+            ]
         results = expression(kernel.operator, (*tensors, *options, *(() if excess is None else (0.0,))))  # fmt: skip
     else:
         count.serve()
@@ -194,7 +197,9 @@ def of_rows(
             results = FORMULAS[name].apply(*arguments)
         else:
             results = kernel.call(*arguments)
-    return results if len(shape) < MAX_AXES else tuple([own.reshape(shape) for own in results])
+    return (
+        results if len(shape) < MAX_AXES else tuple([result.reshape(shape) for result in results])
+    )
 
 
 def _unserved(tensors: Sequence[Any]) -> str | None:
@@ -206,7 +211,7 @@ def _unserved(tensors: Sequence[Any]) -> str | None:
         return str(first.dtype)
     if not (first.is_cpu or first.is_cuda or first.is_meta):
         return f"on {first.device.type}"
-    if any(is_tracked(own) for own in tensors[1:]):
+    if any(is_tracked(tensor) for tensor in tensors[1:]):
         return "derivatives by other tensors than the first"
     if forward_mode() or transformed():
         return "derivatives in forward mode, or transforms of torch.func"

@@ -155,8 +155,8 @@ _BY_INPUT, _BY_TARGET = KERNELS["kl_div_backward"], KERNELS["kl_div_target_backw
 @quick
 class Divergence(Formula):
     @staticmethod
-    def forward(ctx: Any, x: Any, target: Any, own: Any) -> Any:
-        loss, ctx.options = own
+    def forward(ctx: Any, x: Any, target: Any, constants: Any) -> Any:
+        loss, ctx.options = constants
         ctx.to_save = x, target
         return loss
 
@@ -167,7 +167,7 @@ class Divergence(Formula):
         if torch.is_grad_enabled():  # gradients of gradients are PyTorch's
             _, x, target, reduction, log_target = both
             loss = torch_functional.kl_div(x, target, reduction=reduction, log_target=log_target)
-            wanted = [own for own, asked in ((x, by_input), (target, by_target)) if asked]
+            wanted = [tensor for tensor, asked in ((x, by_input), (target, by_target)) if asked]
             found = iter(torch.autograd.grad(loss, wanted, gradient, create_graph=True))
             return next(found) if by_input else None, next(found) if by_target else None, None
         return (
@@ -220,8 +220,8 @@ class Margins(Formula):
     """PyTorch's gradient, which asks who is a label; it has no derivative, nor has ours."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, own: Any) -> Any:
-        (loss, labelled), target, ctx.reduction = own
+    def forward(ctx: Any, x: Any, constants: Any) -> Any:
+        (loss, labelled), target, ctx.reduction = constants
         ctx.to_save = x, target, labelled
         return loss
 

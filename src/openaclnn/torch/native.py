@@ -80,10 +80,8 @@ class Native:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
         self._ones: list[Any] = []
         self._rooms = iter(range(at.MAX_ONES))  # several threads may learn at the same time
-        records = cache.published()
-        block[at.ENTRY_LIST] = records.address
         self._readers = Readers(self._slot(at.COUNT))
-        records.admit(self._readers)
+        cache.admit(self._readers)
         block[at.CORE] = native_fast_path(Arguments(*signature.words))
         self._write_functions()
         self._write_dtypes()

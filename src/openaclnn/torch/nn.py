@@ -35,18 +35,18 @@ class _Ours(torch.nn.Module):
         super().__init_subclass__(**more)
         if function is None:
             return
-        given = list(inspect.signature(cls.forward).parameters)[1:]
+        names = list(inspect.signature(cls.forward).parameters)[1:]
         known = inspect.signature(cls.__init__).parameters.keys() - {"size_average", "reduce"}
         passed = ", ".join(
             f"{name}=self.{name}"
             for name, parameter in inspect.signature(function).parameters.items()
-            if name not in given and (name in known or parameter.default is parameter.empty)
+            if name not in names and (name in known or parameter.default is parameter.empty)
         )
-        taken = ", ".join(given)
+        taken = ", ".join(names)
         scope: dict[str, Any] = {"_function": function}
         exec(f"def forward(self, {taken}):\n    return _function({taken}, {passed})", scope)
         cls.forward = scope["forward"]
-        cls.forward.__annotations__ = dict.fromkeys((*given, "return"), Tensor)
+        cls.forward.__annotations__ = dict.fromkeys((*names, "return"), Tensor)
         cls.forward.__qualname__ = f"{cls.__qualname__}.forward"
         cls.__doc__ = (
             f"`torch.nn.{cls.__name__}` by our kernels, those of `functional.{function.__name__}`."

@@ -109,20 +109,23 @@ class Override:
             arrays[place] if place in arrays else next(order) for place in range(len(kernel.names))
         ]
 
-    def complete(self, given: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+    def complete(self, positional: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         """All arguments: the dispatcher leaves out those that have their defaults."""
-        rest = self.schema.arguments[len(given) :]
-        return [*given, *[named.get(own.name, own.default_value) for own in rest]]
+        rest = self.schema.arguments[len(positional) :]
+        return [
+            *positional,
+            *[named.get(parameter.name, parameter.default_value) for parameter in rest],
+        ]
 
     def call_theirs(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         """Call PyTorch's operator, or what has its arguments."""
         every = list(zip(self.schema.arguments, arguments, strict=True))
-        named = {own.name: value for own, value in every if own.kwarg_only}
-        return function(*[value for own, value in every if not own.kwarg_only], **named)
+        named = {parameter.name: value for parameter, value in every if parameter.kwarg_only}
+        return function(*[value for parameter, value in every if not parameter.kwarg_only], **named)
 
-    def run(self, run: Run, *given: Any, **named: Any) -> Any:
+    def run(self, run: Run, *positional: Any, **named: Any) -> Any:
         """Ours of PyTorch's arguments."""
-        arguments, kinds = self.complete(given, named), self.signature.kinds
+        arguments, kinds = self.complete(positional, named), self.signature.kinds
         if reason := self._unlike(arguments):
             raise DeclinedError(reason)
         words = [self._word(kind, arguments, place) for place, kind in enumerate(kinds)]
@@ -147,18 +150,22 @@ class Override:
             x, target = arguments[weight - 2 : weight]
             known = target.dtype in INDICES
             return "no elements" if not x.numel() else "" if known else f"targets of {target.dtype}"
-        tensors = [own for own, kind in zip(arguments, kinds, strict=True) if kind == TENSOR]
+        tensors = [
+            argument for argument, kind in zip(arguments, kinds, strict=True) if kind == TENSOR
+        ]
         last = tensors[-1]
         tensors += [
-            own for own, kind in zip(arguments, kinds, strict=True) if kind == OPTIONAL and own is not None
+            argument for argument, kind in zip(arguments, kinds, strict=True) if kind == OPTIONAL and argument is not None
         ]  # fmt: skip
-        if any(own.dtype is not last.dtype for own in tensors):
+        if any(tensor.dtype is not last.dtype for tensor in tensors):
             return "tensors of several dtypes"
         tensors = tensors[: kinds.count(TENSOR)]
         if REDUCTION in kinds and len(tensors) > 2 and not tensors[0].dim():
             del tensors[0]
         return (
-            "" if all(own.shape == last.shape for own in tensors) else "tensors of several shapes"
+            ""
+            if all(tensor.shape == last.shape for tensor in tensors)
+            else "tensors of several shapes"
         )
 
     def _word(self, kind: str, arguments: list[Any], place: int) -> Any:
@@ -255,7 +262,9 @@ UNSERVED = {
 }
 """Operators that stay PyTorch's though ours compute the same, or nearly, and why: docs/pytorch.md has the table."""
 
-OVERRIDES: dict[str, Override] = {own.aten: Override(own) for own in registry() if own.aten}
+OVERRIDES: dict[str, Override] = {
+    operator.aten: Override(operator) for operator in registry() if operator.aten
+}
 """The operators of `torch.ops.aten` that can be replaced."""
 
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -387,16 +396,18 @@ def _named(names: Iterable[str]) -> list[str]:
 def _settle() -> None:
     """Replace what is asked for now, and nothing else; the lock is held."""
     requests = [*([] if _enabled is None else [_enabled]), *_blocks.values()]
-    excluded = frozenset[str]().union(*(own.excluded for own in requests))
-    wanted = dict.fromkeys(name for own in requests for name in own.names if name not in excluded)
-    for name in [own for own in _libraries if own not in wanted]:
+    excluded = frozenset[str]().union(*(request.excluded for request in requests))
+    wanted = dict.fromkeys(
+        name for request in requests for name in request.names if name not in excluded
+    )
+    for name in [known for known in _libraries if known not in wanted]:
         _leave(name)
     if not wanted:
         return
     if not _libraries:  # a new beginning
         for count in FUNCTIONS.values():
             count.clear()
-    for name in [own for own in _counts if own not in _libraries]:
+    for name in [known for known in _counts if known not in _libraries]:
         del _counts[name]
     for name in wanted:
         if name not in _libraries:
@@ -453,10 +464,10 @@ def _original(name: str, device: str) -> Any:
 def _native(name: str, device: str) -> Native | None:
     key = name, device
     if key not in _machine_code:
-        own = OVERRIDES[name]
+        override = OVERRIDES[name]
         original = _original(name, device)
-        cache = None if name in CHECKED else own.kernel.cache
-        _machine_code[key] = native_for(name, device, cache, own.signature, original)
+        cache = None if name in CHECKED else override.kernel.cache
+        _machine_code[key] = native_for(name, device, cache, override.signature, original)
     return _machine_code[key]
 
 
@@ -490,11 +501,11 @@ def _computing(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """By any means, and by the fast path alone, where it is one of ours that decides."""
     if name in COMPOSITES:
         return COMPOSITES[name], _nowhere_short
-    own = OVERRIDES[name]
-    kernel = own.kernel
-    if own.in_place:
-        return partial(own.run, kernel.over), _nowhere_short
-    return partial(own.run, kernel.compute), partial(own.run, kernel.short)
+    override = OVERRIDES[name]
+    kernel = override.kernel
+    if override.in_place:
+        return partial(override.run, kernel.over), _nowhere_short
+    return partial(override.run, kernel.compute), partial(override.run, kernel.short)
 
 
 def _nowhere_short(*arguments: Any, **named: Any) -> Any:
@@ -506,19 +517,23 @@ def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callabl
 
     Its first step is the fast path itself: each function in between would take 0.1 us and more of 4.
     """
-    own, keys = OVERRIDES[name], keys_of(device)
-    signature, parameters = own.signature, own.schema.arguments
+    override, keys = OVERRIDES[name], keys_of(device)
+    signature, parameters = override.signature, override.schema.arguments
     names = [parameter.name for parameter in parameters]
     numbers = [one for one, kind in zip(names, signature.kinds, strict=True) if kind == SCALAR]
     taken = [names[place] for place in signature.order]
-    taken.insert(signature.arrays, names[0] if own.in_place else "None")
+    taken.insert(signature.arrays, names[0] if override.in_place else "None")
     passed = ", ".join(
         [f"{one.name}={one.name}" if one.kwarg_only else one.name for one in parameters]
     )
     # Autograd's numbers may be integers; those that have defaults are floats as a rule, and left to the next step else.
-    defaults = {own.name: own.default_value for own in parameters if own.has_default_value()}
-    required = [own for own in numbers if own not in defaults]
-    as_floats = f"{', '.join(required)} = {', '.join(f'float({own})' for own in required)}"
+    defaults = {
+        parameter.name: parameter.default_value
+        for parameter in parameters
+        if parameter.has_default_value()
+    }
+    required = [number for number in numbers if number not in defaults]
+    as_floats = f"{', '.join(required)} = {', '.join(f'float({number})' for number in required)}"
     quick = f"""
     try:
         {as_floats if required else "pass"}
@@ -526,7 +541,7 @@ def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callabl
             found = _cache.call({", ".join(taken)}, False)
             if found is not NotImplemented:
                 _count.ours += 1
-                return {names[0] if own.in_place else "found"}
+                return {names[0] if override.in_place else "found"}
     except _unserved:
         pass"""
     few = f"""
@@ -534,7 +549,7 @@ def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callabl
         _count.decline("few elements")
         return _call_boxed(keys, {passed})"""
     told = [] if keys else ["keys"]
-    defaults |= {own: float(defaults[own]) for own in numbers if own in defaults}
+    defaults |= {number: float(defaults[number]) for number in numbers if number in defaults}
     told += [f"{one}={defaults[one]!r}" if one in defaults else one for one in names]
     source = f"""
 def tried({", ".join(told)}):{few if name in FEWEST else ""}{quick if numbers else ""}
@@ -542,7 +557,7 @@ def tried({", ".join(told)}):{few if name in FEWEST else ""}{quick if numbers el
     return _call_boxed(keys, {passed}) if found is NotImplemented else found
 """
     scope = {
-        "_isfinite": isfinite, "_cache": own.kernel.cache, "_count": _counts[name], "_attempt": attempt,
+        "_isfinite": isfinite, "_cache": override.kernel.cache, "_count": _counts[name], "_attempt": attempt,
         "_unserved": (MemoryError, TypeError, OverflowError), "_call_boxed": _original(name, device).call_boxed, "keys": keys,
     }  # fmt: skip
     exec(source, scope)

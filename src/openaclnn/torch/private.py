@@ -115,7 +115,8 @@ forward_mode = _by_level if hasattr(forward_ad, "_current_level") else _by_tryin
 
 def _any_of(*arguments: Any, **named: Any) -> bool:
     return any(
-        isinstance(own, torch.Tensor) and own.requires_grad for own in (*arguments, *named.values())
+        isinstance(argument, torch.Tensor) and argument.requires_grad
+        for argument in (*arguments, *named.values())
     )
 
 

@@ -72,9 +72,15 @@ def signature_of(kernel: Any, overload: Any, in_place: bool) -> Signature:
     for place, argument in enumerate(schema.arguments):
         kind, option = str(argument.real_type), options.get(argument.name)
         if kind.endswith(("Tensor", "Tensor]")):
-            own = tensors[len(arrays)]
+            parameter = tensors[len(arrays)]
             arrays.append(place)
-            kinds += TENSOR if kind == "Tensor" else WEIGHT if own.default is REQUIRED else OPTIONAL
+            kinds += (
+                TENSOR
+                if kind == "Tensor"
+                else WEIGHT
+                if parameter.default is REQUIRED
+                else OPTIONAL
+            )
         elif option is not None:
             places[argument.name] = place
             kinds += REDUCTION if option.choices else AXIS if option.axis else _KINDS[kind]

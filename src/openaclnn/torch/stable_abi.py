@@ -69,7 +69,7 @@ class StableInterface:
     def handle_of(self, tensor: Any) -> int:
         """A handle, never given back, of the memory of a row that the caller keeps."""
         handle, device = ctypes.c_void_p(), tensor.device
-        sides = [(ctypes.c_int64 * 1)(own) for own in (len(tensor), 1)]
+        sides = [(ctypes.c_int64 * 1)(length) for length in (len(tensor), 1)]
         number = self.dtype_number(str(tensor.dtype).removeprefix("torch."))
         place = number, self.device_kind(device.type), device.index or 0
         _succeed(self._from_memory(tensor.data_ptr(), 1, *sides, 0, *place, ctypes.byref(handle)))

@@ -90,12 +90,12 @@ def by_reference(operator: Operator, arguments: tuple[Any, ...]) -> Any:
 
 def _refuse_strays(operator: Operator, arguments: tuple[Any, ...]) -> None:
     """Class indices out of range, on every device."""
-    given = dict(zip([p.python_name for p in arguments_of(operator)], arguments, strict=True))
-    ignored = given.get("ignore_index")
+    named = dict(zip([p.python_name for p in arguments_of(operator)], arguments, strict=True))
+    ignored = named.get("ignore_index")
     if ignored is None:
         return
-    x = given["input" if "input" in given else "self"]
-    target = given["target"].long()  # any index to ignore compares with it
+    x = named["input" if "input" in named else "self"]
+    target = named["target"].long()  # any index to ignore compares with it
     stray = target[(target != ignored) & ((target < 0) | (target >= x.shape[min(1, x.dim() - 1)]))]
     if stray.numel():
         raise IndexError(f"Target {stray[0].item()} is out of bounds.")

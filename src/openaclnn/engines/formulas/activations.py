@@ -36,6 +36,9 @@ from openaclnn.engines.formulas.words import (
     logit as log_odds,
 )
 from openaclnn.engines.formulas.words import (
+    mish as self_regularized,
+)
+from openaclnn.engines.formulas.words import (
     sigmoid as logistic,
 )
 from openaclnn.engines.formulas.words import (
@@ -214,7 +217,12 @@ def hardswish_backward_v2(gradient: Value, x: Value) -> Value:
     return where((x > -3.0) & (x < 3.0), bent, where(x <= -3.0, 0.0, gradient))
 
 
-# mish(x) = x tanh(log1p(e^x)) = x n / (n + 2) with n = e^x (e^x + 2). All terms are positive; above 0 all are divided by e^2x.
+@formula
+def mish(x: Value) -> Value:
+    return self_regularized(x)
+
+
+# The word is x tanh(log1p(e^x)) = x n / (n + 2) with n = e^x (e^x + 2). All terms are positive; above 0 all are divided by e^2x.
 
 
 def _upper(x: Value, e: Value) -> Value:
@@ -225,13 +233,6 @@ def _upper(x: Value, e: Value) -> Value:
 def _more(x: Value, e: Value) -> Value:
     """2, or that over e^2x."""
     return where(x > 0, 2.0 * e * e, 2.0)
-
-
-@formula
-def mish(x: Value) -> Value:
-    e = exp(-abs(x))
-    upper = _upper(x, e)
-    return x * ratio(upper, upper + _more(x, e))
 
 
 @formula

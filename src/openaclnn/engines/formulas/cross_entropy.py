@@ -17,13 +17,10 @@ from openaclnn.engines.formulas.rows import (
     row_formula,
     total,
 )
-from openaclnn.engines.formulas.words import abs, exp, expm1, fma, log1p, minimum, where
+from openaclnn.engines.formulas.words import abs, exp, expm1, fma, log1p, where
 
 INFINITE = math.inf
-FLOAT_ENDS, EXPONENTIAL_ENDS = (
-    88.72283,
-    709.78,
-)  # beyond, exponentials are infinite in FLOAT, and in FLOAT64
+EXPONENTIAL_ENDS = 709.78  # beyond, exponentials are infinite in FLOAT64, too
 PART = 2.0**-10
 
 
@@ -144,10 +141,14 @@ def cross_entropy_logits_grad(
         everywhere = smoothed_everywhere(each, weight_sum, infinite_sum)
         factor = factor + everywhere
         exact = exact + (probability * everywhere - each * hit_weight)
-    value = exp(minimum(x - top, 0.0)) * (factor * exp(-rest))
-    if smooths:
-        value = value - (each * weight if weighted else each)
-    return where(is_counted(target), where(is_target(target), exact, value), 0.0)
+    # Nothing of a row that does not count reaches its gradient: its factor is 0, and what is multiplied with that is finite.
+    below = x - top
+    value = exp(where(below < 0.0, below, 0.0)) * where(
+        is_counted(target), factor * exp(-rest), 0.0
+    )
+    if smooths:  # what a weight makes of 0 may be NaN
+        value = where(is_counted(target), value - each * weight, 0.0) if weighted else value - where(is_counted(target), each, 0.0)  # fmt: skip
+    return where(is_target(target), where(is_counted(target), exact, 0.0), value)
 
 
 @described
@@ -181,10 +182,10 @@ def cross_entropy_loss_grad(
         exact = exact + probability * (everywhere + square)
     exact = where(hit > EXPONENTIAL_ENDS, infinite - nll, exact)
     # Where the exponential is infinite in FLOAT64, too, it multiplies each of the terms.
-    beyond = where(log_prob > EXPONENTIAL_ENDS, infinite, factor * INFINITE)
+    value = exp(log_prob) * factor
     if smooths:
         smooth = each * weight if weighted else each
-        value = where(log_prob > FLOAT_ENDS, beyond - smooth, fma(exp(log_prob), factor, -smooth))
-    else:
-        value = where(log_prob > FLOAT_ENDS, beyond, exp(log_prob) * factor)
+        value = fma(exp(log_prob), factor, -smooth)
+        infinite = infinite - smooth
+    value = where(log_prob > EXPONENTIAL_ENDS, infinite, value)
     return where(is_target(target), exact, value)

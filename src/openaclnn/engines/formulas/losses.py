@@ -65,9 +65,8 @@ def binary_cross_entropy(x: Value, y: Value, weight: Value) -> Value:
     far = maximum(low_log(less), -100.0)
     near = low_log1m(less)
     is_low = x < 0.5
-    likely = y * where(is_low, far, near + 0.0) + (1.0 - y) * where(
-        is_low, near, far
-    )  # log(1) is 0, log1p(-0) is -0
+    unlikely = (1.0 - y) * where(is_low, near, far)
+    likely = fma(y, where(is_low, far, near + 0.0), unlikely)  # log(1) is 0, log1p(-0) is -0
     return -weight * likely
 
 
@@ -82,9 +81,9 @@ def binary_cross_entropy_backward(
 # With L = log1p(exp(-|x|)), log_sigmoid(x) is min(x, 0) - L. Written with it, no two terms cancel each other for x < 0.
 @formula
 def binary_cross_entropy_with_logits(x: Value, y: Value, weight: Value, pos_weight: Value) -> Value:
-    below = (x - x) - (pos_weight * y) * x  # NaN for minus infinity
-    rest = (1.0 + (pos_weight - 1.0) * y) * softened(-abs(x))
-    return weight * (where(x >= 0.0, (1.0 - y) * x, below) + rest)
+    below = fma(-(pos_weight * y), x, x - x)  # NaN for minus infinity
+    line = where(x >= 0.0, (1.0 - y) * x, below)
+    return weight * fma(fma(pos_weight - 1.0, y, 1.0), softened(-abs(x)), line)
 
 
 # (p y + 1 - y) s(x) - p y = (1 - y) s(x) - p y s(-x): neither term cancels the other for targets of 0 and 1.

@@ -23,7 +23,7 @@ from openaclnn.engines.formulas import special
 
 __all__ = [
     "BOUNDS", "LARGEST", "WORDS", "Value", "abs", "erf", "erfc", "erfinv", "exp", "expm1", "fma", "gate", "gelu", "gelu_tanh", "gelu_tanh_slope", "log", "log1p", "log_sigmoid", "logit",
-    "low_log", "low_log1m", "maximum", "minimum", "normal_cdf", "normal_pdf", "ratio", "scaled_exp", "scaled_expm1", "sigmoid", "sign", "softened", "softplus", "sqrt",
+    "low_log", "low_log1m", "maximum", "minimum", "mish", "normal_cdf", "normal_pdf", "ratio", "scaled_exp", "scaled_expm1", "sigmoid", "sign", "softened", "softplus", "sqrt",
     "tanh", "where",
 ]  # fmt: skip
 
@@ -255,6 +255,14 @@ def gelu_tanh_slope(x: Value) -> Value:
     share = 1.0 / (1.0 + power)
     bent = _TANH_SCALE * (x + 3.0 * 0.044715 * x * x * x) * power * share * share
     return np.where(x < 0, power, 1.0) * share + bent
+
+
+@_wide(2.2)
+def mish(x: Value) -> Value:
+    """x * tanh(softplus(x)), also where that alone would be subnormal; NaN for -infinity."""
+    power = np.exp(-np.abs(x))
+    upper = np.where(x > 0, 1.0 + 2.0 * power, power * (power + 2.0))
+    return x * (upper / (upper + np.where(x > 0, 2.0 * power * power, 2.0)))
 
 
 @_word

@@ -158,9 +158,11 @@ def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], 
         offer = dynamic_strides(plan)
         run = offer and offer[0]
         of_classes = bool(plan.classes)
-        strides = [(*own.strides, *(own.class_stride,) * of_classes) for own in plan.operands]
+        strides = [
+            (*operand.strides, *(operand.class_stride,) * of_classes) for operand in plan.operands
+        ]
         sizes = (*plan.shape, *(plan.classes,) * of_classes)
-        more = (sizes, tuple([step for own in strides for step in own]), *((),) * of_classes)
+        more = (sizes, tuple([step for steps in strides for step in steps]), *((),) * of_classes)
     if not isinstance(run, BuiltinFunctionType):
         return None
     any_size: Callable[..., int] = run
@@ -177,8 +179,15 @@ _runners: BoundedCache[tuple[Any, ...], Callable[[Sequence[int], int], int]] = B
 def _signature(plan: Plan) -> tuple[Any, ...]:
     """All that a runner is made of."""
     operands = [
-        (own.parameter, own.dtype, own.strides, own.class_stride, own.offset, own.role)
-        for own in plan.operands
+        (
+            operand.parameter,
+            operand.dtype,
+            operand.strides,
+            operand.class_stride,
+            operand.offset,
+            operand.role,
+        )
+        for operand in plan.operands
     ]
     return (
         plan.kernel, plan.compute, plan.shape, plan.classes, plan.reduction, exactly(plan.numbers), *operands,

@@ -13,7 +13,7 @@ HEADER_SLOTS = object.__basicsize__ // 8
 OBJECT_TYPE = HEADER_SLOTS - 1
 TUPLE_LENGTH, TUPLE_ITEMS = HEADER_SLOTS, tuple.__basicsize__ // 8
 # NumPy's PyArrayObject after the header: data, axes, shape, strides, base, dtype, flags.
-ARRAY_DATA, ARRAY_AXES, ARRAY_SHAPE, ARRAY_STRIDES = (HEADER_SLOTS + own for own in range(4))
+ARRAY_DATA, ARRAY_AXES, ARRAY_SHAPE, ARRAY_STRIDES = (HEADER_SLOTS + slot for slot in range(4))
 ARRAY_DTYPE, ARRAY_FLAGS = HEADER_SLOTS + 5, HEADER_SLOTS + 6
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
 FLOAT_VALUE = HEADER_SLOTS

@@ -134,14 +134,13 @@ class Value:
         return type(self)(self.builder, *(part for one in streams for part in one.parts))
 
     def splat(self, lanes: int) -> Self:
-        """A scalar in every lane."""
+        """A scalar in every lane; of several, each in those of its own stream."""
         if not lanes:
             return self
         if self.lanes:
             raise TypeError(f"a scalar stands in every lane, not {self!r}")
         empty = ir.Constant(ir.VectorType(self.element, lanes), ir.Undefined)
-        one = self.builder.insert_element(empty, self.value, ir.Constant(I32, 0))
-        vector = type(self)(self.builder, one)
+        vector = self.each(lambda one: self.builder.insert_element(empty, one, ir.Constant(I32, 0)))
         return vector if lanes == 1 else vector.pick([0] * lanes)
 
     def fill(self, shape: Shape) -> Self:
@@ -548,9 +547,8 @@ def _spread_alike(values: Sequence[Value]) -> list[tuple[Any, ...]]:
 def _spread(value: Value, lanes: int) -> Value:
     if value.lanes or not lanes:
         return value
-    one = value.value
-    if isinstance(one, ir.Constant):
-        return Value(value.builder, in_lanes(one, lanes))
+    if all(isinstance(one, ir.Constant) for one in value.parts):
+        return Value(value.builder, *(in_lanes(one, lanes) for one in value.parts))
     return value.splat(lanes)
 
 

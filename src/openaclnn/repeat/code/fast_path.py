@@ -58,16 +58,12 @@ class FastPath(Outputs):
         self.guard.expect(self.below.get() | (product == self.control.read(at.NONE)))
 
     def serve(self) -> None:
-        """Read the arrays, find the entry, run its kernel."""
-        code = self.code
-        with code.loop(0, self.arrays) as index:
-            self.look(index, self.view(index))
-        entry = self.held(self.search())
-        launch = self.launch()
+        """Find the entry, run its kernel."""
+        code, entry, launch = self.code, self.recognise(), self.launch()
         # What gathers elements takes their geometry first, then what the kernel takes.
         arguments = launch.arguments.at((entry.read(at.GATHERING) != 0).to("i64"))
         operands = self.write_arguments(entry, arguments)
-        fresh, library = entry.read(at.FRESH) != 0, entry.read(at.ENTRY_LIBRARY)
+        fresh, library = entry.read(at.MAKE) != 0, entry.read(at.ENTRY_LIBRARY)
         stream = code.frame("i64", 1)
         stream.write(0, 0)
         self.ask_stream(library, self.array_of(entry, self.inputs).read(at.FIRST), stream)
@@ -79,14 +75,19 @@ class FastPath(Outputs):
         self.take_outputs(entry)
         self.execute(entry, launch, operands, stream)
 
-    def held(self, entry: Array) -> Array:
-        """A copy of an entry but for its options, and what it relies on kept alive: Python code may run from here on, and change the table."""
-        keep, copy = entry.read(at.KEEP), self.code.frame("i64", at.FIRST_OPTION)
-        self.control.call(at.INCREF, None, keep)
-        self.keep.set(keep)
-        words = self.arrays * at.ARRAY_SLOTS + at.FIRST_ARRAY
-        self.code.move(entry.address(), copy.address(), words * 8)
-        return copy
+    def recognise(self) -> Array:
+        """Read the arguments, and find their entry."""
+        with self.code.loop(0, self.arrays) as index:
+            self.look(index, self.view(index))
+        self.read_options()
+        entry = self.search()
+        self.hold(entry)
+        return entry
+
+    def hold(self, entry: Array) -> None:
+        """Keep an entry, and so what it relies on: Python code may run from here on, and make the cache forget it."""
+        self.control.call(at.INCREF, None, entry.read(at.KEEP))
+        self.keep.set(entry.read(at.KEEP))
 
     def launch(self) -> Launch:
         return Launch(self.code, self.code.slots(self.control.read(at.POOL)))
@@ -188,7 +189,7 @@ class FastPath(Outputs):
         code, count = self.code, entry.read(at.DERIVED)
         numbers, source = code.frame("i64", at.MAX_DERIVED), self.view(entry.read(at.SHAPE_SOURCE))
         with code.loop(0, count) as index:
-            numbers.write(index, self.word(entry.at(at.SOURCE).read(index)))
+            numbers.write(index, self.derived_from(entry, index))
         return code.call(
             words, "i64", entry.read(at.WORDS_BLOCK), operands, entry.read(at.ADDRESSES), source.read(at.SHAPE_AT),
             self.axes(source), numbers, count, stream.read(0),
@@ -228,7 +229,7 @@ class FastPath(Outputs):
 
     def number_object(self, option: Value) -> Value:
         """An option that a runner takes, owned."""
-        item = self.number(option)
+        item = self.option(option)
         self.control.call(at.INCREF, None, item)
         return item
 
@@ -256,10 +257,7 @@ class PhaseOne(FastPath):
         self.guard.expect(number == self.arrays + self.options)
 
     def serve(self) -> None:
-        code = self.code
-        with code.loop(0, self.arrays) as index:
-            self.look(index, self.view(index))
-        entry = self.held(self.search())
+        code, entry = self.code, self.recognise()
         library, source = entry.read(at.ENTRY_LIBRARY), self.view(entry.read(at.SHAPE_SOURCE))
         words = code.frame("i64", at.MAX_CONSTANTS + at.MAX_ARRAYS)
         self.write_arguments(entry, words)

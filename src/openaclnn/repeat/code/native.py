@@ -18,7 +18,7 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.modes import is_standard, read_mode
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.code.arguments import Guard, guarded
+from openaclnn.repeat.code.arguments import guarded
 from openaclnn.repeat.code.fast_path import FastPath
 from openaclnn.repeat.code.read_copy_update import arrive, depart
 from openaclnn.repeat.words import native as block_at
@@ -74,8 +74,6 @@ class NativeCode(FastPath):
         with guarded(code) as self.guard:
             self.expect_nothing_chosen()
             self.turn = arrive(code, self.readers)
-            records = self.block.read(block_at.ENTRY_LIST)
-            self.list = code.slots(code.read_shared(code.slots(records), 0))
             with guarded(code) as self.guard:
                 self.serve()
                 depart(code, self.readers, self.turn, served=True)
@@ -116,17 +114,8 @@ class NativeCode(FastPath):
         self.give_lock()
         return chosen
 
-    # Entries.
-
-    def entries(self) -> Value:
-        return self.list.read(0)
-
-    def entry(self, index: Value) -> Array:
-        return self.code.slots(self.list.read(index + 1))
-
-    def held(self, entry: Array) -> Array:
-        """As it is: while this reader is counted, its list is kept."""
-        return entry
+    def hold(self, entry: Array) -> None:
+        """While this reader is counted, its list is kept."""
 
     def expect_no_graph(self) -> None:
         """Whoever records the operation that this kernel is of stands above it, and has recorded it."""
@@ -167,33 +156,18 @@ class NativeCode(FastPath):
 
     # Numbers.
 
-    def compare_option(self, guard: Guard, entry: Array, index: Value) -> None:
-        code = self.code
-        expected = entry.at(index * at.OPTION_SLOTS + at.FIRST_OPTION)
-        word, kind = self.number(index), self.option_type(index)
-        guard.expect(expected.read(at.TYPE) == kind)
-        with code.either(kind == 0) as (an_object, number):
-            with an_object:
-                guard.expect(word == expected.read(at.OBJECT))
-            with number, code.when(word != expected.read(at.BITS)):
-                is_float = kind == self.control.read(at.FLOAT)
-                with code.either(is_float) as (floating, integer):
-                    with floating:
-                        self.compare_number(guard, expected, word.bits_as("f64"))
-                    with integer:
-                        guard.expect(expected.flag(at.FREE))
-
-    def option_type(self, index: Value) -> Value:
-        return self.block.at(block_at.OPTION_TYPES).read(index)
+    def read_options(self) -> None:
+        with self.code.loop(0, self.options) as index:
+            kind = self.block.at(block_at.OPTION_TYPES).read(index)
+            self.option_types.write(index, kind)
+            self.option_words.write(index, self.option(index))
 
     words_slot = at.WORDS
 
-    def word(self, option: Value) -> Value:
-        return self.number(option)
-
     def number_object(self, option: Value) -> Value:
-        code, block, word, item = self.code, self.block, self.word(option), self.code.variable(0)
-        is_float = self.option_type(option) == self.control.read(at.FLOAT)
+        code, block, item = self.code, self.block, self.code.variable(0)
+        word = self.option_words.read(option)
+        is_float = self.option_types.read(option) == self.control.read(at.FLOAT)
         with code.either(is_float) as (floating, integer):
             with floating:
                 item.set(block.call(block_at.FROM_DOUBLE, "i64", word.bits_as("f64")))
@@ -215,10 +189,9 @@ class NativeCode(FastPath):
         guard.expect(many <= block_at.MAX_RESULTS)
         with code.loop(0, many) as index:
             array, result = self.array_of(entry, self.inputs + index), self.results.at(index)
-            mask = entry.read(at.SHAPES) >> index * at.RESULT_BITS
-            guard.expect(mask.bit(at.MADE_BIT))
+            guard.expect(array.flag(at.MADE))
             dtype, view = dtypes.read(index + objects.TUPLE_ITEMS), self.view(self.inputs + index)
-            self.make_output(entry, array, mask, dtype, result, view)
+            self.make_output(entry, array, dtype, result, view)
             self.look_at_fresh(result.read(0), view, code.integer(at.TORCH))
             operands.write(array.read(at.PLACE), self.address(view))
 
@@ -226,10 +199,10 @@ class NativeCode(FastPath):
         view.write(at.DATA, NativeTensor(self.code, item, self.block).ask(block_at.GET_DATA))
 
     def make_output(
-        self, entry: Array, array: Array, mask: Value, dtype: Value, result: Array, view: Array
+        self, entry: Array, array: Array, dtype: Value, result: Array, view: Array
     ) -> None:
         """Large ones have memory that Python keeps: they are not made here."""
-        sizes, strides, axes, count = self.fresh_layout(entry, array, mask)
+        sizes, strides, axes, count = self.fresh_layout(entry, array)
         any_size = entry.read(at.MAKE) == entry.read(at.MAKE_LARGE)
         small = count * array.read(at.ITEM) < entry.read(at.LARGE_FROM)
         self.guard.expect(any_size | small)

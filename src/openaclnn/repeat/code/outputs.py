@@ -6,7 +6,8 @@ class axis stands for itself, behind the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine import objects
@@ -99,10 +100,10 @@ class Geometry(Search):
                 steps = self.steps(geometry, place)
                 fits = steps.read(merged.get()) == steps.read(axis) * sizes.read(axis)
                 follows.set(follows.get() & fits)
-            with code.either(follows.get()) as (one, two):
-                with one:
+            with code.either(follows.get()) as (joined, apart):
+                with joined:
                     sizes.write(merged.get(), sizes.read(merged.get()) * sizes.read(axis))
-                with two:
+                with apart:
                     merged.set(merged.get() + 1)
                     sizes.write(merged.get(), sizes.read(axis))
             with code.loop(0, operands) as place:
@@ -212,8 +213,8 @@ class Outputs(Geometry):
                 wide.write(self.arrays + index, arguments.read(self.inputs + 1 + index))
             with code.when(self.out.get() != self.absent):
                 kind = out.read(objects.OBJECT_TYPE)
-                one, other = (kind == control.read(slot) for slot in (at.TUPLE, at.RESULT_TYPE))
-                self.guard.expect(one | other)
+                known = (kind == control.read(at.TUPLE)) | (kind == control.read(at.RESULT_TYPE))
+                self.guard.expect(known)
                 self.guard.expect(out.read(objects.TUPLE_LENGTH) == self.outputs)
                 with code.loop(0, self.outputs) as index:
                     wide.write(self.inputs + index, out.read(index + objects.TUPLE_ITEMS))
@@ -221,28 +222,26 @@ class Outputs(Geometry):
 
     # Outputs that the caller gave.
 
-    def each_given(self, visit: Callable[[Value], None]) -> None:
-        """Write code that visits each of the outputs that the caller gave."""
+    @contextmanager
+    def each_given(self) -> Iterator[Value]:
+        """Code for each of the outputs that the caller gave."""
         with (
             self.code.loop(self.inputs, self.arrays) as index,
             self.code.when(self.is_given(index)),
         ):
-            visit(index)
+            yield index
 
     def expect_free(self, entry: Array) -> None:
         """That given outputs are writable, and share no memory with what is read or with each other; the first may be
         exactly the elements of an input.
         """
-
-        def visit(index: Value) -> None:
+        with self.each_given() as index:
             array, view = self.array_of(entry, index), self.view(index)
             self.guard.expect(view.flag(at.WRITABLE))
             with self.code.when(array.read(at.PATTERN) == at.LAID):
                 self.expect_scattered(array, view)
             with self.code.when(array.read(at.PLACE) >= 0):
                 self.expect_apart(entry, index)
-
-        self.each_given(visit)
 
     def expect_apart(self, entry: Array, index: Value) -> None:
         """That an output shares no memory with an operand before it."""
@@ -258,32 +257,24 @@ class Outputs(Geometry):
 
     def expect_untracked(self, library: Value) -> None:
         """What autograd would not let be written is left to the slow path."""
-
-        def visit(index: Value) -> None:
+        with self.code.when((library == at.TORCH) & ~self.below.get()), self.each_given() as index:
             item, name = self.arguments.read(index), self.control.read(at.REQUIRES_GRAD)
             tracked = self.answer(self.control.call(at.GET_ATTRIBUTE, "i64", item, name))
             self.drop(tracked)
             self.guard.expect(tracked == self.control.read(at.FALSE))
 
-        with self.code.when((library == at.TORCH) & ~self.below.get()):
-            self.each_given(visit)
-
     def count_writes(self, library: Value) -> None:
         """Autograd is told which tensors are written."""
-
-        def visit(index: Value) -> None:
+        with self.code.when((library == at.TORCH) & ~self.below.get()), self.each_given() as index:
             self.note_python(True)
             told = self.call_object(self.control.read(at.COUNT_WRITE), self.arguments.read(index))
             self.fail_without(told)
             self.drop(told)
 
-        with self.code.when((library == at.TORCH) & ~self.below.get()):
-            self.each_given(visit)
-
     def take_outputs(self, entry: Array) -> None:
         """Autograd is told what is written; where nothing was made, what was given for outputs is the result."""
         self.count_writes(entry.read(at.ENTRY_LIBRARY))
-        with self.code.when(entry.read(at.FRESH) == 0):
+        with self.code.when(entry.read(at.MAKE) == 0):
             self.control.call(at.INCREF, None, self.out.get())
             self.result.set(self.out.get())
 
@@ -291,8 +282,9 @@ class Outputs(Geometry):
 
     def expect_ordered(self, entry: Array) -> None:
         """Where results lie as inputs do, that these lie as row-major arrays do, whatever lies between their elements."""
-        code, axes_made = self.code, entry.read(at.SHAPES) & (1 << at.MADE_BIT) - 1
-        wanted = self.control.flag(at.ORDERED) & (axes_made != 0)
+        code, first = self.code, self.array_of(entry, self.inputs)
+        has_axes = (first.read(at.MADE) == at.DENSE) | (first.read(at.MASK) != 0)
+        wanted = self.control.flag(at.ORDERED) & has_axes
         with (
             code.when(wanted),
             code.loop(0, self.inputs) as index,
@@ -318,15 +310,12 @@ class Outputs(Geometry):
             self.result.set(self.new_tuple(many))
         with code.loop(0, many) as index:
             array = self.array_of(entry, self.inputs + index)
-            mask = entry.read(at.SHAPES) >> index * at.RESULT_BITS
-            is_made, item = (
-                mask.bit(at.MADE_BIT),
-                code.variable(self.arguments.read(self.inputs + index)),
-            )
+            is_made = array.flag(at.MADE)
+            item = code.variable(self.arguments.read(self.inputs + index))
             with code.either(is_made) as (fresh, left):
                 with fresh:
                     dtype = dtypes.read(index + objects.TUPLE_ITEMS)
-                    item.set(self.made(entry, array, mask, dtype))
+                    item.set(self.allocated(entry, array, dtype))
                     self.fail_without(item.get())
                 with left:
                     control.call(at.INCREF, None, item.get())
@@ -340,11 +329,11 @@ class Outputs(Geometry):
                 self.look_at_fresh(item.get(), view, library)
                 operands.write(array.read(at.PLACE), self.address(view))
 
-    def made(self, entry: Array, array: Array, mask: Value, dtype: Value) -> Value:
+    def allocated(self, entry: Array, array: Array, dtype: Value) -> Value:
         """A fresh output by `make(shape, dtype)` of NumPy or `make(shape, strides, dtype)` of PyTorch; the object, or 0 where Python raised."""
         code, fresh = self.code, self.code.variable(0)
         make, make_large = entry.read(at.MAKE), entry.read(at.MAKE_LARGE)
-        sizes, strides, axes, count = self.fresh_layout(entry, array, mask)
+        sizes, strides, axes, count = self.fresh_layout(entry, array)
         large = count * array.read(at.ITEM) >= entry.read(at.LARGE_FROM)
         # On the host small ones are made by a function of C.
         self.note_python(large | (make_large == make))
@@ -359,21 +348,25 @@ class Outputs(Geometry):
         self.drop(shape)
         return fresh.get()
 
-    def fresh_layout(
-        self, entry: Array, array: Array, mask: Value
-    ) -> tuple[Array, Array, Value, Value]:
+    def fresh_layout(self, entry: Array, array: Array) -> tuple[Array, Array, Value, Value]:
         """Sizes and row-major strides of a fresh output, how many axes and how many elements. It has some of the source's axes, one perhaps of half
         the length, or the shape that stands there."""
         code, source = self.code, self.view(entry.read(at.SHAPE_SOURCE))
         sizes, strides = (code.frame("i64", at.MAX_AXES) for _ in range(2))
         axes, count = code.variable(0), code.variable(1)
-        along = mask.bit(at.HALF_BIT).choose(entry.read(at.CLASS_AXIS), -1)
-        with code.either(mask.bit(at.FIXED_BIT)) as (fixed, follows):
+        pattern, mask = array.read(at.MADE), array.read(at.MASK)
+        along = (pattern == at.HALF).choose(entry.read(at.CLASS_AXIS), -1)
+        has_all = pattern == at.DENSE
+        with code.either(pattern == at.SAME) as (fixed, follows):
             with fixed:
                 axes.set(array.read(at.SECOND) & LOW_HALF)
                 with code.loop(0, axes.get()) as axis:
                     sizes.write(axis, array.at(at.SHAPE).read(axis))
-            with follows, code.loop(0, self.axes(source)) as axis, code.when(mask.bit(axis)):
+            with (
+                follows,
+                code.loop(0, self.axes(source)) as axis,
+                code.when(has_all | mask.bit(axis)),
+            ):
                 length, halved = self.length(source, axis), axis == along
                 self.guard.expect(~halved | ((length & 1) == 0))
                 sizes.write(axes.get(), halved.choose(length >> 1, length))

@@ -1,7 +1,7 @@
-"""Read-copy-update: the cache entries for readers that do not hold the interpreter's lock.
+"""Read-copy-update: the list of a cache's entries, for readers that hold the interpreter's lock and those that do not.
 
-What they read never changes: a list of copies of the entries. A new entry makes another list, whose address replaces the one in force,
-and the old list is kept until no reader can be reading it (the grace period).
+What they read never changes. A new entry makes another list, whose address replaces the one in force, and the old list is kept until no reader without
+the lock can be reading it (the grace period).
 
 That is told by counting. Readers are counted as they come and go, in one of two turns, and the turn that newcomers get changes with each look. Those who may have
 found the old list are in one turn or the other; so once each of the two was seen empty since the list was replaced, they have all left, although there may be
@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 from openaclnn.engines.machine.builtins import publish
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
+from openaclnn.repeat.words.slots import Entry
 
 __all__ = ["Published", "Readers", "arrive", "depart"]
 
@@ -57,13 +57,13 @@ class Readers:
 
 
 class _List:
-    """Entries, with what they rely on, and the turns that were seen empty since another list took its place."""
+    """Entries, and the turns that were seen empty since another list took its place."""
 
-    def __init__(self, entries: Mapping[int, tuple[array[int], Any]]) -> None:
+    def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = entries
-        addresses = [words.buffer_info()[0] for words, _ in entries.values()]
-        self._words = array("q", [len(addresses), *addresses])
+        self._words = array("q", [len(entries), *[entry.address for entry in entries]])
         self.address = self._words.buffer_info()[0]
+        self.settled = False  # as soon as whoever made it has done so
         self.left: set[tuple[int, int]] = set()
 
 
@@ -74,36 +74,39 @@ class Published:
         self._place = array("q", [0])
         self._readers: list[Readers] = []
         self._lists: list[_List] = []
-        self._replace({})
+        self.replace(())
 
     @property
     def address(self) -> int:
         """Where the address of the list in force is. A list is its length, then the address of each entry."""
         return self._place.buffer_info()[0]
 
+    @property
+    def entries(self) -> Sequence[Entry]:
+        return self._lists[-1].entries
+
     def admit(self, readers: Readers) -> None:
         self._readers.append(readers)
 
-    def enter(self, index: int, entry: bytes, held: Any) -> None:
-        """Publish an entry in the place of the one of its index."""
-        self._replace({**self._lists[-1].entries, index: (array("q", entry), held)})
-
-    def forget(self) -> None:
-        self._replace({})
-
-    def _replace(self, entries: Mapping[int, tuple[array[int], Any]]) -> None:
-        """A finaliser may do the same in the middle of this, or a signal's handler raise: so a list is held before readers can find it."""
+    def replace(self, entries: Sequence[Entry]) -> None:
+        """A finaliser may do the same in the middle of this, or a signal's handler raise: so a list is held from before readers can find it until
+        the newest is in force."""
         fresh = _List(entries)
         self._lists.append(fresh)
-        publish(self.address, fresh.address)
+        while self._place[0] != self._lists[-1].address:
+            if self._readers:
+                publish(self.address, self._lists[-1].address)
+            else:
+                self._place[0] = self._lists[-1].address
+        fresh.settled = True
         self._let_go()
 
     def _let_go(self) -> None:
         """Drop the lists that nobody can be reading any more."""
-        now = self._place[0]
-        places = range(len(self._readers))
-        empty = {(place, turn) for place in places for turn in self._readers[place].left()}
-        for old in [each for each in self._lists if each.address != now]:
-            old.left |= empty
-            if len(old.left) == 2 * len(places):
-                self._lists.remove(old)
+        now, readers = self._place[0], self._readers
+        empty = [(place, turn) for place, each in enumerate(readers) for turn in each.left()]
+        for old in self._lists[:-1]:
+            if old.settled and old.address != now:
+                old.left.update(empty)
+                if len(old.left) == 2 * len(readers):
+                    self._lists.remove(old)

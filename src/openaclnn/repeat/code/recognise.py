@@ -16,26 +16,22 @@ class Search(Reader):
 
     def __init__(self, code: Code, control: Array, arguments: Array) -> None:
         super().__init__(code, control, arguments)
+        self.option_types, self.option_words = (code.frame("i64", at.MAX_OPTIONS) for _ in range(2))
         # Constants for other numbers than an entry's, computed while searching.
         self.moved = code.variable(False)
         self.derived = code.frame("i64", at.MAX_CONSTANTS)
-
-    def entries(self) -> Value:
-        return self.control.read(at.ENTRIES)
-
-    def entry(self, index: Value) -> Array:
-        return self.code.slots(self.control.read(at.TABLE)).at(index * at.ENTRY_SLOTS)
 
     def array_of(self, entry: Array, index: Value) -> Array:
         """What an entry says of an array."""
         return entry.at(index * at.ARRAY_SLOTS + at.FIRST_ARRAY)
 
     def search(self) -> Array:
-        """The first entry whose guards all hold."""
+        """The first entry whose guards all hold. It does not change, and is there while whoever reads it is counted or holds it."""
         code, place = self.code, self.code.variable(0)
+        entries = code.slots(code.read_shared(code.slots(self.control.read(at.ENTRY_LIST)), 0))
         with code.first_of() as hit:
-            with code.loop(0, self.entries()) as index, guarded(code) as guard:
-                entry = self.entry(index)
+            with code.loop(0, entries.read(0)) as index, guarded(code) as guard:
+                entry = code.slots(entries.read(index + 1))
                 self.moved.set(False)
                 with code.when(entry.read(at.SHAPE_SOURCE) == self.arrays, likely=False):
                     self.broadcast(guard, self.view(self.arrays))
@@ -45,10 +41,10 @@ class Search(Reader):
                     self.compare_option(guard, entry, option)
                 with code.when(self.moved.get() & (entry.read(at.DERIVE) != 0)):
                     self.derive(guard, entry)
-                place.set(index)
+                place.set(entry.address())
                 hit()
             self.guard.fail()
-        return self.entry(place.get())
+        return code.slots(place.get())
 
     def compare(self, guard: Guard, entry: Array, expected: Array, view: Array) -> None:
         code, pattern, library = self.code, expected.read(at.PATTERN), view.read(at.LIBRARY)
@@ -150,37 +146,46 @@ class Search(Reader):
 
     # Options.
 
+    def read_options(self) -> None:
+        """Of each option its type and the bits of a number, or 0 and the object."""
+        code, control = self.code, self.control
+        with code.loop(0, self.options) as index:
+            item = self.option(index)
+            kind, word, known = (
+                code.slots(item).read(objects.OBJECT_TYPE),
+                code.variable(item),
+                code.variable(False),
+            )
+            with code.when(kind == control.read(at.FLOAT)):
+                word.set(code.slots(item).read(objects.FLOAT_VALUE))
+                known.set(True)
+            with code.when(kind == control.read(at.INT)):
+                value = control.call(at.AS_INT64, "i64", item)
+                known.set((value != -1) | (control.call(at.ERROR, "i64") == 0))
+                control.call(at.CLEAR, None)  # too large for 64 bits
+                word.set(known.get().choose(value, item))
+            self.option_types.write(index, known.get().choose(kind, 0))
+            self.option_words.write(index, word.get())
+
+    def option(self, index: Value) -> Value:
+        """What was passed for an option."""
+        return self.arguments.read(self.arrays + index)
+
     def compare_option(self, guard: Guard, entry: Array, index: Value) -> None:
         """The same object, or a float or an integer of the same bits, or another number where it is free."""
-        code, control = self.code, self.control
-        expected = entry.at(index * at.OPTION_SLOTS + at.FIRST_OPTION)
-        item = self.number(index)
-        with code.when(item != expected.read(at.OBJECT)):
-            kind = code.slots(item).read(objects.OBJECT_TYPE)
-            guard.expect(kind == expected.read(at.TYPE))
-            with code.either(kind == control.read(at.FLOAT)) as (floating, integer):
-                with floating:
-                    bits = code.slots(item).read(objects.FLOAT_VALUE)
-                    with code.when(bits != expected.read(at.BITS)):
-                        self.compare_number(guard, expected, bits.bits_as("f64"))
-                with integer:
-                    value = control.call(at.AS_INT64, "i64", item)
-                    with code.when(value == -1):  # or too large for 64 bits
-                        too_large = control.call(at.ERROR, "i64") != 0
-                        control.call(at.CLEAR, None)
-                        guard.expect(~too_large)
-                    guard.expect((value == expected.read(at.BITS)) | expected.flag(at.FREE))
-
-    def number(self, index: Value) -> Value:
-        """The float or integer that an option is."""
-        return self.arguments.read(self.arrays + index)
+        code, expected = self.code, entry.at(index * at.OPTION_SLOTS + at.FIRST_OPTION)
+        kind, word = self.option_types.read(index), self.option_words.read(index)
+        guard.expect(kind == expected.read(at.TYPE))
+        with code.when(word != expected.read(at.BITS)):
+            guard.expect(expected.flag(at.FREE))
+            with code.when(kind == self.control.read(at.FLOAT)):
+                self.compare_number(guard, expected, word.bits_as("f64"))
 
     def compare_number(self, guard: Guard, expected: Array, number: Value) -> None:
         """Another float than an entry was made with; NaN is within no bounds."""
         self.moved.set(True)
         free, known = expected.read(at.FREE), expected.read(at.BITS).bits_as("f64")
         least, most = (expected.read(end).bits_as("f64") for end in (at.LEAST, at.MOST))
-        guard.expect(free != at.FIXED)
         guard.expect((number >= least) & (number <= most))
         zero, was_zero = (value.to("f32") == 0.0 for value in (number, known))
         guard.expect((free != at.ANOTHER_BUT_ZERO) | ~(zero ^ was_zero))
@@ -189,18 +194,11 @@ class Search(Reader):
         """The constants of an entry for other floats than it was made with, if it serves them."""
         code, numbers = self.code, self.code.frame("f64", at.MAX_DERIVED)
         with code.loop(0, entry.read(at.DERIVED)) as index:
-            numbers.write(index, self.word(entry.at(at.SOURCE).read(index)).bits_as("f64"))
+            numbers.write(index, self.derived_from(entry, index).bits_as("f64"))
         with code.loop(0, entry.read(at.CONSTANTS)) as index:
             self.derived.write(index, entry.at(at.CONSTANT).read(index))
         guard.expect(code.call(entry.read(at.DERIVE), "i64", numbers, self.derived) != 0)
 
-    def word(self, option: Value) -> Value:
-        """A float's bits, or an integer."""
-        code, item, word = self.code, self.number(option), self.code.variable(0)
-        is_float = code.slots(item).read(objects.OBJECT_TYPE) == self.control.read(at.FLOAT)
-        with code.either(is_float) as (floating, integer):
-            with floating:
-                word.set(code.slots(item).read(objects.FLOAT_VALUE))
-            with integer:
-                word.set(self.control.call(at.AS_INT64, "i64", item))
-        return word.get()
+    def derived_from(self, entry: Array, index: Value) -> Value:
+        """A number that constants derive from, or that a sized runner takes: an integer, or a float's bits."""
+        return self.option_words.read(entry.at(at.SOURCE).read(index))

@@ -1,8 +1,12 @@
-"""Where the fast path's words lie: an operator's control block, the records of its kinds of calls, and what is read of
-an array. One int64 a slot; Python fills them, `code/` reads them.
+"""Where the fast path's words lie: an operator's control block, its cache entries, and what is read of an array.
+One int64 a slot; Python fills them, `code/` reads them.
 """
 
 from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
 
 MAX_ARRAYS, MAX_OPTIONS, MAX_AXES, MAX_CONSTANTS = 12, 8, 8, 16
 MAX_DTYPES = 64  # PyTorch's have smaller numbers
@@ -11,11 +15,12 @@ MAX_ENTRIES = 32  # a training loop has a handful; the oldest makes room
 # The control block: functions, objects and tables by address, then numbers.
 (
     FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE, GET_ATTRIBUTE,
-    AS_INT64, LENGTH, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT,
-    PRODUCT, ENGINE, POOL, TABLE, ENTRIES, ARRAYS, OPTIONS, ERROR,
+    AS_INT64, LENGTH, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT, INT,
+    PRODUCT, ENGINE, POOL, ENTRY_LIST, ARRAYS, OPTIONS, ERROR,
     HAS_MODE, IS_NEGATED, STORAGE, STORAGE_OFFSET, IS_TRACING, MODES, REQUIRES_GRAD, COUNT_WRITE,
     OUTPUTS, TUPLE, RESULT_TYPE, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, PIN, CONTROL_SLOTS,
 ) = range(45)  # fmt: skip
+# ENTRY_LIST: where the address of the list of entries is (`code/read_copy_update.py`).
 # From HAS_MODE to COUNT_WRITE: the objects of `readers.TorchFunctions`.
 # COLLECTS: whether the interpreter collects garbage, whose finalisers are Python code, when an object is made.
 # ORDERED: whether a fresh output is left to the slow path if an input's axes lie in memory in another order than row-major.
@@ -32,19 +37,17 @@ STEPS = SIZES + MAX_AXES
 VIEW_SLOTS = STEPS + MAX_AXES
 ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 
-# A record: what a kind of call is told by, and what runs it.
+# An entry: the guards of a kind of call, and what runs it.
 (
-    KEEP, ENTRY_LIBRARY, SHAPE_SOURCE, FRESH, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
-    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, SOURCE_AXES, CLASS_AXIS, GATHERING, RESULTS, SHAPES,
+    KEEP, ENTRY_LIBRARY, SHAPE_SOURCE, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
+    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, SOURCE_AXES, CLASS_AXIS, GATHERING, RESULTS,
     WORDS, LOCKED_WORDS, WORDS_BLOCK, DERIVE, DERIVED, SOURCE,
-) = range(28)  # fmt: skip
+) = range(26)  # fmt: skip
+# KEEP is the object that has the entry. MAKE is 0 where the caller gave all outputs.
 # SHAPE_SOURCE is the array that sizes are read of; ARRAYS: what the inputs stretch to; the first of the outputs: they are part of the kind.
-# SHAPES has RESULT_BITS for each of the results: which of the shape source's axes it has, whether the fast path makes it, with half the length
-# along CLASS_AXIS, or in the shape that stands with the array. FRESH: it makes one at least.
 # WORDS is what a sized runner is for callers that have no Python objects, given its block, and LOCKED_WORDS for those that hold the
 # interpreter's lock; 0: nothing.
-RESULT_BITS, MAX_RESULTS = 16, 4
-MADE_BIT, HALF_BIT, FIXED_BIT = range(MAX_AXES, MAX_AXES + 3)
+MAX_RESULTS = 4
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
 MAX_DERIVED = 4
 BY_SHAPE, BY_LAYOUT, BY_CLASSES = 1, 2, 3
@@ -53,19 +56,37 @@ axis last, and numbers. 0: nothing."""
 CONSTANT = SOURCE + MAX_DERIVED
 FIRST_ARRAY = CONSTANT + MAX_CONSTANTS
 
-# Of each array: how it must lie, where among a kernel's operands it stands, and whether the output may be exactly its memory.
-FIRST, SECOND, PATTERN, PLACE, ITEM, COINCIDES, MASK, SHAPE = range(8)
+# Of each array: how it must lie, where among a kernel's operands it stands, whether the output may be exactly its memory, and of an output that
+# the fast path makes by which pattern its shape follows.
+FIRST, SECOND, PATTERN, PLACE, ITEM, COINCIDES, MASK, MADE, SHAPE = range(9)
 STRIDES = SHAPE + MAX_AXES
 ARRAY_SLOTS = STRIDES + MAX_AXES
 MISSING, SAME, DENSE, ONE, SOME, LAID, HALF = range(7)
-"""Patterns: not given; the very shape and strides; row-major and of the lead's shape; one element; row-major over some of
-the lead's axes (MASK); not row-major, with the lead's length along some of its own axes (MASK) and one along the others, or,
-where there is a class axis, over some of the lead's axes (MASK); row-major, with half the lead's length along CLASS_AXIS."""
+"""Patterns: not given; the very shape and strides; row-major and of the source's shape; one element; row-major over some of
+the source's axes (MASK); not row-major, with the source's length along some of its axes (MASK) and one along the others, or,
+where there is a class axis, over some of the source's axes (MASK); row-major, with half the source's length along CLASS_AXIS."""
 FIRST_OPTION = FIRST_ARRAY + MAX_ARRAYS * ARRAY_SLOTS
 
-# Of each option: the object that was given, its type where another object may say the same, its bits, and whether it may
-# be another number, within which bounds.
-OBJECT, TYPE, BITS, FREE, LEAST, MOST, OPTION_SLOTS = range(7)
+# Of each option: the type of a number and its bits, or 0 and the object; and whether it may be another number, within which bounds.
+TYPE, BITS, FREE, LEAST, MOST, OPTION_SLOTS = range(6)
 FIXED, ANOTHER, ANOTHER_BUT_ZERO = range(3)
 """FREE: not; any number within the bounds; the same, but a zero stays one and others stay others."""
 ENTRY_SLOTS = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS
+
+
+_BLANK = bytes(8 * ENTRY_SLOTS)
+
+
+class Entry:
+    """A cache entry: words, which do not change once it is known, and what they rely on. Machine code holds it by its first word."""
+
+    __slots__ = ("address", "relies_on", "words")
+
+    def __init__(self) -> None:
+        self.words = words = array("q", _BLANK)
+        self.address = words.buffer_info()[0]
+        words[KEEP] = id(self)
+        self.relies_on: Any = None
+
+    def write(self, where: int, words: Sequence[int]) -> None:
+        self.words[where : where + len(words)] = array("q", words)

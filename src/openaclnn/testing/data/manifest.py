@@ -24,15 +24,8 @@ from openaclnn.operators import find_operator
 from openaclnn.testing.data.drawing import Recipe
 from openaclnn.testing.data.folders import adding_to, replacing_folder
 from openaclnn.testing.data.goldens import by_output, golden
-from openaclnn.testing.files import (
-    RAW,
-    FileError,
-    Source,
-    raw_type,
-    read_whole,
-    shape_of,
-    write_array,
-)
+from openaclnn.testing.extras import shape_of
+from openaclnn.testing.files import RAW, FileError, Source, raw_type, read_whole, write_array
 from openaclnn.testing.judging.figures import Array
 
 __all__ = [

@@ -103,21 +103,21 @@ def linear_cross_entropy(
             f"expected a weight (classes, features), and class indices of shape {tuple(input.shape[:-1])}, that of input's rows; "
             f"got a weight of shape {tuple(linear_weight.shape)} and a target of {target.dtype}, shape {tuple(target.shape)}"
         )
-    given = Tensors(input, linear_weight, linear_bias, target, weight, token_weight, denominator)
+    tensors = Tensors(input, linear_weight, linear_bias, target, weight, token_weight, denominator)
     asked = {"softcap": softcap, "memory": memory or 0, "accumulated": accumulate in (None, torch.float32)}  # fmt: skip
     if isinstance(linear_weight, DTensor):
         if group is not None or data_group is not None:
             raise ValueError("group and data_group: a DTensor's mesh says them")
         layout = _layout_of(input, linear_weight)
-        local = _local_parts(layout, given)
+        local = _local_parts(layout, tensors)
         loss, zloss = (
-            own if own is None else layout.whole(own, target.shape, reduction == "none")
-            for own in _loss(local, _Asked(options, layout.groups, **asked))  # type: ignore[arg-type]
+            part if part is None else layout.whole(part, target.shape, reduction == "none")
+            for part in _loss(local, _Asked(options, layout.groups, **asked))  # type: ignore[arg-type]
         )
         return with_z_loss(loss, zloss) if return_z_loss else loss
     rows = () if data_group is None else (data_group,)
     groups = Groups(known_group(group), rows, averaged)
-    loss, zloss = _loss(given, _Asked(options, groups, **asked))  # type: ignore[arg-type]
+    loss, zloss = _loss(tensors, _Asked(options, groups, **asked))  # type: ignore[arg-type]
     return with_z_loss(loss, zloss) if return_z_loss else loss
 
 
@@ -129,12 +129,12 @@ def _layout_of(input: Tensor, linear_weight: DTensor) -> Layout:
     mesh, classes = linear_weight.device_mesh, input.dim() - 1
     of_rows = list(input.placements) if isinstance(input, DTensor) else [Replicate()] * mesh.ndim
     axes: list[int | None] = []
-    for index, (own, row) in enumerate(zip(linear_weight.placements, of_rows, strict=True)):
-        if type(own) not in (Shard, Replicate) or own.is_shard(1):
+    for index, (placement, row) in enumerate(zip(linear_weight.placements, of_rows, strict=True)):
+        if type(placement) not in (Shard, Replicate) or placement.is_shard(1):
             raise NotImplementedError(
-                f"linear_weight has placement {own!r} on dimension {index} of the mesh, expected Replicate or Shard(0): redistribute it first"
+                f"linear_weight has placement {placement!r} on dimension {index} of the mesh, expected Replicate or Shard(0): redistribute it first"
             )
-        if own.is_shard():
+        if placement.is_shard():
             axes.append(classes)
         elif type(row) is Shard and row.dim % input.dim() != classes:
             axes.append(row.dim % input.dim())
@@ -147,7 +147,7 @@ def _layout_of(input: Tensor, linear_weight: DTensor) -> Layout:
     return Layout(mesh, tuple(axes), classes)
 
 
-def _local_parts(layout: Layout, given: Tensors) -> Tensors:
+def _local_parts(layout: Layout, tensors: Tensors) -> Tensors:
     """Parts of this process. Parts of the weight that several processes have for other rows have gradients that are added up."""
 
     def local(name: str, tensor: Any, placements: Any) -> Any:
@@ -156,12 +156,12 @@ def _local_parts(layout: Layout, given: Tensors) -> Tensors:
     rows, columns = layout.of_positions, layout.of_weights
     sharing = list(layout.groups.rows)
     matrix, bias = (
-        own if own is None or not sharing else shared_by(sharing, own)
-        for own in (local("linear_weight", given.linear_weight, columns), local("linear_bias", given.bias, columns))
+        tensor if tensor is None or not sharing else shared_by(sharing, tensor)
+        for tensor in (local("linear_weight", tensors.linear_weight, columns), local("linear_bias", tensors.bias, columns))
     )  # fmt: skip
     return Tensors(
-        local("input", given.input, rows), matrix, bias, local("target", given.target, rows), local("weight", given.weight, columns),
-        local("token_weight", given.token_weight, rows), given.denominator,
+        local("input", tensors.input, rows), matrix, bias, local("target", tensors.target, rows), local("weight", tensors.weight, columns),
+        local("token_weight", tensors.token_weight, rows), tensors.denominator,
     )  # fmt: skip
 
 
@@ -190,31 +190,31 @@ class _Asked:
         return _composed(tensors, self)
 
 
-def _loss(given: Tensors, asked: _Asked) -> tuple[Any, Any]:
-    input = given.input
+def _loss(tensors: Tensors, asked: _Asked) -> tuple[Any, Any]:
+    input = tensors.input
     asked = replace(asked, dtype=loss_dtype(input))
-    narrow, matrix, bias = as_autocast(*given[:3])
-    given = given._replace(input=narrow, linear_weight=matrix, bias=bias)
-    if isinstance(given.denominator, (int, float)):
-        given = given._replace(denominator=torch.full((), float(given.denominator), device=input.device))  # fmt: skip
-    by_row = None if given.token_weight is None else given.token_weight.reshape(-1)
-    flat = given._replace(
-        input=given.input.reshape(-1, input.shape[-1]), target=given.target.reshape(-1), token_weight=by_row
+    narrow, matrix, bias = as_autocast(*tensors[:3])
+    tensors = tensors._replace(input=narrow, linear_weight=matrix, bias=bias)
+    if isinstance(tensors.denominator, (int, float)):
+        tensors = tensors._replace(denominator=torch.full((), float(tensors.denominator), device=input.device))  # fmt: skip
+    by_row = None if tensors.token_weight is None else tensors.token_weight.reshape(-1)
+    flat = tensors._replace(
+        input=tensors.input.reshape(-1, input.shape[-1]), target=tensors.target.reshape(-1), token_weight=by_row
     )  # fmt: skip
     with without_autocast(input):
         loss, zloss = by_chunks(flat, asked) if _is_served(flat) else _composed(flat, asked)
-    return in_shape(loss, zloss, given.target, asked.reduction)
+    return in_shape(loss, zloss, tensors.target, asked.reduction)
 
 
 def _is_served(flat: Tensors) -> bool:
     """By nothing that one process has and another has not, but for the lengths of parts: all must go one way."""
     input, linear_weight, bias = flat[:3]
-    present = [own for own in flat if own is not None]
-    learnt = [own for own in flat[4:] if own is not None and own.requires_grad]
+    present = [tensor for tensor in flat if tensor is not None]
+    learnt = [tensor for tensor in flat[4:] if tensor is not None and tensor.requires_grad]
     return (
-        all(is_memory(own) for own in present)
+        all(is_memory(tensor) for tensor in present)
         and input.dtype in SINGLES
-        and all(own is None or own.dtype is input.dtype for own in (linear_weight, bias))
+        and all(tensor is None or tensor.dtype is input.dtype for tensor in (linear_weight, bias))
         and not learnt
     )
 
@@ -325,8 +325,8 @@ class _Pipeline:
 
     def _take(self, rows: slice, whole: Tensor, logits: Tensor, row: RowStatistics) -> None:
         options, layer = self.asked.options, self.layer
-        for place, own in zip(self.losses, losses_of(row, options), strict=True):
-            place[rows] = own
+        for place, loss in zip(self.losses, losses_of(row, options), strict=True):
+            place[rows] = loss
         if not any(layer.wanted):
             return
         factors = Factors(

@@ -17,7 +17,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.launches import Kernels, LaidRunner, Launches, Problem, example
 from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, objection, target_kind
-from openaclnn.engines.cpu.classes.row_formulas import Names, RowKernel
+from openaclnn.engines.cpu.classes.row_formulas import Names, RowKernel, example_classes
 from openaclnn.engines.cpu.registry import KERNELS, Runner, SizedRunner
 from openaclnn.engines.formulas import cross_entropy
 from openaclnn.engines.formulas.rows import RowFormula
@@ -163,10 +163,10 @@ class CrossEntropy:
         return _kernel_of(self.formula, switches, inputs, outputs, target_kind(plan))
 
     def variants(self) -> Iterator[Plan]:
-        """Rows that are lines, and shorter ones."""
+        """Rows of each length."""
         name, inputs, outputs = (self.plan[key] for key in ("name", "inputs", "outputs"))
         reductions = ("", "mean") if "lossOut" in outputs else ("",)
-        for dtype, target, reduction, classes in product(FLOATS, (INT64, INT32), reductions, (2, 1 << 10)):  # fmt: skip
+        for dtype, target, reduction, classes in product(FLOATS, (INT64, INT32), reductions, example_classes()):  # fmt: skip
             single = {"lossOut": "single"} if reduction else {}
             kinds = {"target": target, **dict.fromkeys(("top", "rest", "topOut", "restOut"), FLOAT)}
             taken, given = (

@@ -152,7 +152,6 @@ class ClassKernel:
     axes = 2  # of the operands with classes: 2, or IMAGES
     any_axis = False  # whether classes may lie on another axis than the second
     strided = False  # whether it has a builtin for any strides, too
-    by_strides = False  # whether strides choose among its kernels, too
     free: Sequence[tuple[str, str, float]] = (("ignore_index", "i64", 1),)
     """Each of the plan's free numbers: its slot, its kind, and what it is multiplied by there."""
 
@@ -285,7 +284,7 @@ def _runner_of(words: array[int], launches: Launches, kernels: Kernels, operands
 (
     CONTROL, FALLBACK, FLOAT, ALLOCATE, RELEASE, NO_MEMORY, TEMPLATE, CLASS_AXIS, SUMS, CLEAR, FINISH, VARIANTS,
 ) = range(12)  # fmt: skip
-MAX_VARIANTS = 2
+MAX_VARIANTS = 3
 ROOM = 256  # bytes of scratch memory in the frame, which no call has to allocate
 OPERANDS = VARIANTS + MAX_VARIANTS  # of any strides: the first of each one's slots, and its itemsize  # fmt: skip
 
@@ -303,11 +302,13 @@ def _builtin_of(
         if operands and len(shape) > AXES + 1:
             return _over_outer_axes(run, addresses, stream, shape, operands[1::2], *told)
         pool.ensure_started()
-        chosen = _variant_of(kernel, template, tuple(shape), plan.class_axis, bool(operands))
-        for variant in range(MAX_VARIANTS) if operands and kernel.by_strides else (chosen,):
-            write, *others = kernel.kernels(plan, variant)
-            state[SUMS : SUMS + len(others)] = array("q", others)
-            publish(state.buffer_info()[0] + state.itemsize * (VARIANTS + variant), write)
+        if operands:
+            variant = _variant_of_strided(kernel, template, tuple(shape), operands, told[0])
+        else:
+            variant = _variant_of(kernel, template, tuple(shape), plan.class_axis)
+        write, *others = kernel.kernels(plan, variant)
+        state[SUMS : SUMS + len(others)] = array("q", others)
+        publish(state.buffer_info()[0] + state.itemsize * (VARIANTS + variant), write)
         return run(tuple(addresses), stream, tuple(shape), *told)
 
     code = _BuiltinCode(kernel, bool(operands), kernel.free_numbers(plan))
@@ -350,17 +351,31 @@ def outer_places(
 
 
 def _variant_of(
-    kernel: ClassKernel, template: array[int], shape: tuple[int, ...], axis: int, strided: bool
+    kernel: ClassKernel, template: array[int], shape: tuple[int, ...], axis: int
 ) -> int:
-    """Which kernels sizes choose, whatever the strides."""
-    words = template[:]
-    if strided:
-        problem = Problem(_Ints(words), kernel.slots)
-        problem.put(classes=shape[-1], positions=math.prod(shape[:-1]))
-    else:
-        three = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
-        problem = Problem(_Ints(words), kernel.slots, three)
-        kernel.place_row_major(problem)
+    """Which kernel the sizes of row-major operands choose."""
+    three = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+    problem = Problem(_Ints(template[:]), kernel.slots, three)
+    kernel.place_row_major(problem)
+    variant: int = kernel.cut(problem).variant
+    return variant
+
+
+def _variant_of_strided(
+    kernel: ClassKernel, template: array[int], shape: tuple[int, ...], operands: Sequence[int], steps: Sequence[int]
+) -> int:  # fmt: skip
+    """Which kernel sizes and strides choose."""
+    words, axes = template[:], len(shape)
+    missing = AXES + 1 - axes
+    problem = Problem(_Ints(words), kernel.slots)
+    sizes = (1,) * missing + shape[:-1]
+    problem.put(
+        classes=shape[-1], positions=math.prod(sizes), **{f"size{axis}": size for axis, size in enumerate(sizes)}
+    )  # fmt: skip
+    for place, (first, item) in enumerate(zip(operands[::2], operands[1::2], strict=True)):
+        *along, class_step = (step * item for step in steps[place * axes : (place + 1) * axes])
+        words[first + CLASS_STEP] = class_step
+        words[first + FIRST_STEP : first + FIRST_STEP + AXES] = array("q", [0] * missing + along)
     variant: int = kernel.cut(problem).variant
     return variant
 

@@ -1,7 +1,7 @@
-"""Kernels of row formulas: two ways to walk the lines of `row_passes.py`, and what launches them.
+"""Kernels of row formulas: three ways to walk the lines of `row_passes.py`, and what launches them.
 
-Where classes lie side by side, or nearer to each other than positions do, a line is a row and its classes lie in the lanes. Elsewhere, and where
-rows are shorter than some vectors, a line is some vectors of positions. Some lines are copied into the frame together, class after class, as FLOAT: planes are often
+Where classes lie side by side, or nearer to each other than positions do, a line is a row and its classes lie in the lanes; of short rows a line is some
+together, each a stream. Elsewhere, and where rows are shorter than a few vectors, a line is some vectors of positions. Some lines are copied into the frame together, class after class, as FLOAT: planes are often
 a power of two apart, where caches hold but few of their lines, and each is read in longer runs so. Of positions that lie side by side long lines are loaded where they
 lie, and results written there; others are copied from the frame. A line's classes are taken in blocks that the caches or the frame have room for; of what has one block
 alone, heavy values are kept between passes.
@@ -44,6 +44,7 @@ from openaclnn.engines.cpu.classes.parameters import (
 )
 from openaclnn.engines.cpu.classes.row_copies import copier
 from openaclnn.engines.cpu.classes.row_passes import Passes, Phase, Schedule
+from openaclnn.engines.cpu.layouts.tiles import transposed
 from openaclnn.engines.cpu.registry import Runner
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
 from openaclnn.engines.machine.cache import Emit, compiled
@@ -62,7 +63,7 @@ from openaclnn.engines.machine.numbers import (
 )
 from openaclnn.engines.machine.values import Shape, Value, Variable
 
-__all__ = ["RowKernel"]
+__all__ = ["Names", "RowKernel", "example_classes"]
 
 ROOM = 1 << 14  # FLOATs in the frame for what is copied or kept
 AT_ONCE = 1 << 12  # elements of the rows that are one piece of work, if they are short
@@ -114,6 +115,7 @@ class _Lines:
     """What both ways share: parameters, targets, numbers a row, sums over the positions of a piece."""
 
     one_row = True
+    one_block = False
 
     def __init__(self, code: Code, parameters: Parameters, schedule: Schedule, names: Names, kinds: Kinds) -> None:  # fmt: skip
         self.code, self.parameters, self.schedule = code, parameters, schedule
@@ -137,6 +139,9 @@ class _Lines:
 
     def filled(self, kind: str, number: float) -> Value:
         raise NotImplementedError
+
+    def spread(self, number: Value) -> Value:
+        return number
 
     def write_at_target(self, result: int, target: Node, value: Value) -> None:
         raise NotImplementedError("of one row alone")
@@ -223,6 +228,8 @@ def _whole(number: Value) -> Value:
 class RowLines(_Lines):
     """Lines are rows, with classes in the lanes."""
 
+    rows = 1  # of a line
+
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         code = self.code
@@ -242,8 +249,8 @@ class RowLines(_Lines):
             each: k for k, each in enumerate((*self.schedule.saved, *order))
         }
 
-    def begin(self, places: Mapping[str, Variable]) -> None:
-        """A row that lies at these places."""
+    def begin(self, places: Mapping[str, Variable], many: Value) -> None:
+        """The row that lies at these places, the first of so many."""
         self.place = {name: place.get() for name, place in places.items()}
         self.read: set[str] = set()  # by a pass before
         for name, kind in self.names.inputs.items():
@@ -385,40 +392,178 @@ class RowLines(_Lines):
         self.code.store(number.to("f64") if kind == "f64" else number, self.place[name], kind)
 
 
+class RowGroups(RowLines):
+    """Lines are some short rows, one of which would wait for itself: elements of each are a stream, and its numbers a lane. Classes lie side by side, and a block has
+    all of them."""
+
+    rows, one_row, one_block = TOGETHER, False, True
+
+    def __init__(self, code: Code, *given: Any) -> None:
+        super().__init__(code, *given)
+        self.several = code.integer(0) != 0
+        self.one, self.shape = Shape(1, code.lanes), Shape(TOGETHER, code.lanes)
+        self.none = code.constant("f64", 0.0, 1)
+        self.sums = [code.variable(self.none) for _ in self.sums]
+
+    def begin(self, places: Mapping[str, Variable], many: Value) -> None:
+        """Past the last row that is taken again: all are read before they are written."""
+        code, self.many = self.code, many
+        self.at = {
+            name: [
+                place.get() + code.integer(row).least(many - 1) * self.parameters[f"{name}.step2"]
+                for row in range(TOGETHER)
+            ]
+            for name, place in places.items()
+        }
+        for name, kind in self.names.inputs.items():
+            if kind == "Target":
+                labels = [code.load(place, self.kinds.of[name]) for place in self.at[name]]
+                wide = [
+                    one.unsigned("i64") if self.kinds.of[name] == "u8" else one.to("i64")
+                    for one in labels
+                ]
+                self.labels[name] = target = self.targets(name).of(code.lanes_of(wide))
+                self.report(target.stray.reduce("or"))
+
+    def number(self, node: Node) -> Value:
+        match node.what:
+            case "input":
+                return self._lanes(self.at[node.name], node.name)
+            case "at":
+                row, target = node.of
+                label = self.labels[target.name]
+                step = (
+                    label.inside.choose(label.label, 0) * self.parameters[f"{row.name}.class_step"]
+                )
+                places = [place + step.lane(k) for k, place in enumerate(self.at[row.name])]
+                return label.inside.choose(self._lanes(places, row.name), 0.0)
+        return super().number(node)
+
+    def _lanes(self, places: list[Value], name: str) -> Value:
+        return self.code.lanes_of([self.single(name, place) for place in places])
+
+    def blocks(self, phases: list[Phase], body: Callable[[Value, Value], None]) -> None:
+        self.start = self.code.integer(0)
+        body(self.start, self.classes)
+
+    def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
+        code, end = self.code, count - self.code.lanes
+        self.ahead = phase is self.schedule.asks
+        last = leaves(end, self.shape) if phase.writes or phase.saves else None
+        step = functools.partial(_unmasked, body, self.shape)
+        done = code.strides(code.integer(0), count, code.lanes, step)
+        with code.when(done < count):
+            body(self.shape, end, self.masks.load(count - done, self.one) != 0, last)
+
+    def load(self, node: Node, index: Value, shape: Shape) -> Value:
+        name = node.name
+        if node.kind == "PerClass":
+            rows = [self.code.array(self.parameters.address(name), self.kinds.of[name])]
+        else:
+            rows = self._arrays(name, index, self.ahead)
+        vectors = [numerics.load(row, index, self.one) for row in rows]
+        return self.rounded(self.code.joined(vectors), name)
+
+    def _arrays(self, name: str, index: Value, asks: bool, written: bool = False) -> list[Array]:
+        """The rows of an operand, of which those that follow may be asked for."""
+        rows = [self.code.array(place, self.kinds.of[name]) for place in self.at[name]]
+        for row in rows if asks else ():
+            following = row.address(index) + self.parameters[f"{name}.step2"] * TOGETHER
+            self.code.prefetch(following, written)
+        return rows
+
+    def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
+        distance = self.labels[node.name].label - index
+        near = distance.below(self.code.lanes).choose(distance, -1).to("i32")
+        return self.lane_numbers == self.spread(near)
+
+    def _kept_rows(self, node: int) -> list[Array]:
+        pitch = 4 * self.code.lanes * self.schedule.grouped[1]
+        first = self.slot[node] * TOGETHER
+        places = [self.room + (first + row) * pitch for row in range(TOGETHER)]
+        return [self.code.array(place, "f32") for place in places]
+
+    def keep(self, slot: int, index: Value, values: Value) -> None:
+        for row, vector in zip(self._kept_rows(slot), values.streams(), strict=True):
+            row.store(vector, index)
+
+    def kept(self, slot: int, index: Value, shape: Shape) -> Value:
+        return self.code.joined([row.load(index, self.one) for row in self._kept_rows(slot)])
+
+    def write(self, result: int, index: Value, values: Value) -> None:
+        name = self.written[result]
+        rows = self._arrays(name, index, asks=True, written=True)
+        for row, vector in zip(rows, values.streams(), strict=True):
+            self.store(vector, row, index, name)
+
+    def filled(self, kind: str, number: float) -> Value:
+        return self.code.joined([super().filled(kind, number)] * TOGETHER)
+
+    def folded(self, values: Value, join: Callable[[Value, Value], Value]) -> Value:
+        return values
+
+    def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
+        """The lanes of each stream, joined as those of a row are."""
+        rows = vector.streams()
+        while rows[0].lanes > TOGETHER:
+            rows = [join(*row.split(row.lanes // 2).streams()) for row in rows]
+        first, second, third, fourth = transposed(rows)
+        return join(join(first, third), join(second, fourth))
+
+    def any(self, truths: Value) -> Value:
+        return self.code.lanes_of([one.reduce("or") for one in truths.streams()])
+
+    def spread(self, number: Value) -> Value:
+        if not number.lanes:
+            return number
+        return self.code.joined([number.lane(row) for row in range(TOGETHER)])
+
+    def counted_once(self, values: Value) -> Value:
+        rows = self.code.lanes_of([self.code.integer(row) for row in range(TOGETHER)])
+        return numerics.across((rows < self.many).choose(values, 0.0), operator.add).splat(1)
+
+    def put(self, result: int, value: Value) -> None:
+        if self.adds_up(result, value):
+            return
+        name = self.names.written[result]
+        for row, place in enumerate(self.at[name]):
+            self.place = {name: place}
+            super().put(result, value.lane(row) if value.lanes else value)
+
+
 Share = Callable[[Code, Parameters], Mapping[str, Value]]
 """What computes numbers that all lines share, by their names, before they are walked."""
 
 
 def emit_rows(
-    schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int], share: Share
-) -> Emit:
+    lines: type[RowLines], schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int], share: Share
+) -> Emit:  # fmt: skip
     """The kernel over rows: pieces of work are some rows each."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, first, last = arguments
         parameters = ParametersOnce(code, block, slots)
-        line = RowLines(code, parameters, schedule, names, kinds)
+        line = lines(code, parameters, schedule, names, kinds)
         line.shared = share(code, parameters)
         passes = Passes(code, schedule)
         tile, positions, size = (parameters[name] for name in ("tile", "positions", "size2"))
         places = {name: code.variable(0) for name in names.all}
-        last_axis = code.variable(0)
+        next_row = code.variable(0)
 
         def rows(start: Value, stop: Value) -> None:
             # Positions are counted along the last axis, since divisions would take as long as a short row.
-            last_axis.set(parameters.split(start)[-1])
-            for name, place in places.items():
-                place.set(parameters.position(name, start))
-            with code.loop(start, stop) as position:
-                line.begin(places)
-                passes.over(line)
-                last_axis.set(last_axis.get() + 1)
+            next_row.set(start)
+            with code.repeat_while(lambda: next_row.get() < stop):
+                row = next_row.get()
+                many = (stop - row).least(size - parameters.split(row)[-1])
                 for name, place in places.items():
-                    place.set(place.get() + parameters[f"{name}.step2"])
-                with code.when(last_axis.get() == size, likely=False):
-                    last_axis.set(0)
+                    place.set(parameters.position(name, row))
+                with code.loop(0, many, lines.rows) as done:
+                    line.begin(places, many - done)
+                    passes.over(line)
                     for name, place in places.items():
-                        place.set(parameters.position(name, position + 1))
+                        place.set(place.get() + parameters[f"{name}.step2"] * lines.rows)
+                next_row.set(row + many)
 
         if not line.sums:
             rows(first * tile, (last * tile).least(positions))
@@ -758,10 +903,15 @@ def emit_positions(
     return emit
 
 
+def example_classes() -> tuple[int, ...]:
+    """Numbers of classes of rows that are walked in each of the ways."""
+    return 2, 8 * machine().lanes, 1 << 10
+
+
 class RowKernel(ClassKernel):
     """The kernels of a row formula."""
 
-    axes, any_axis, strided, by_strides = IMAGES, True, True, True
+    axes, any_axis, strided = IMAGES, True, True
 
     def __init__(
         self, formula: RowFormula, graph: Graph | None = None, named: Names | None = None, more: Sequence[str] = ()
@@ -879,6 +1029,11 @@ class RowKernel(ClassKernel):
             classes >= schedule.short * lanes, any_of(all_of(*near), positions < lanes)
         )
         staged = inverse(all_of(*beside))
+        first, last = schedule.grouped
+        # Few rows would leave most lanes of a line of positions empty.
+        first = where(positions < 2 * lanes, 1, first)
+        grouped = all_of(*beside, classes >= first * lanes, classes <= last * lanes)
+        by_rows = any_of(by_rows, grouped)
         saved = len(schedule.saved)
         # Of rows: half of the room that a slot has, so that the last block has at least as many classes.
         slots = where(staged, saved + len(self.full) + len(self.per_class), max(saved, 1))
@@ -900,17 +1055,19 @@ class RowKernel(ClassKernel):
         plane = most(problem["size2"], 1)
         whole = all_of(plane >= lanes, plane <= together)
         together = where(whole, together // plane * plane, together)
-        tile = where(by_rows, most(AT_ONCE // classes, 1), together)
+        rows = where(grouped, ceil_div(AT_ONCE // classes, TOGETHER) * TOGETHER, most(AT_ONCE // classes, 1))  # fmt: skip
+        tile = where(by_rows, rows, together)
         pieces, grain = cut_tiles(problem, tile, classes)
-        return Launches(where(by_rows, 0, 1), pieces, grain)
+        return Launches(where(grouped, 2, where(by_rows, 0, 1)), pieces, grain)
 
     def kernels(self, plan: Plan, variant: int) -> Kernels:
         kinds = Kinds(plan, self.named)
         schedule = self.schedule(plan)
-        emit = (emit_rows, emit_positions)[variant](
-            schedule, self.named, kinds, self.slots, self.share
-        )
-        how = ("rows", "positions")[variant]
+        emitters = (
+            functools.partial(emit_rows, RowLines), emit_positions, functools.partial(emit_rows, RowGroups)
+        )  # fmt: skip
+        emit = emitters[variant](schedule, self.named, kinds, self.slots, self.share)
+        how = ("rows", "positions", "groups")[variant]
         name = f"{self.name}.{_digest(schedule.graph)}.{how}.{kinds.text}"
         return Kernels(compiled(name, emit))
 
@@ -925,7 +1082,7 @@ class RowKernel(ClassKernel):
         kinds = [kind for _, kind in self.formula.operands]
         targets = kinds.index("Target") if "Target" in kinds else -1
         described = list(zip(self.formula.operands, self.formula.roles, strict=True))
-        for dtype, classes in itertools.product(FLOATS, (2, 1 << 10)):
+        for dtype, classes in itertools.product(FLOATS, example_classes()):
             inputs = [(name, INT64 if kind == "Target" else dtype, role) for (name, kind), role in described]  # fmt: skip
             outputs = [(name, dtype, "full" if "c" in node.axes else "positions") for name, node in results]  # fmt: skip
             plan = example(self.formula.name, dtype, classes, inputs, outputs)

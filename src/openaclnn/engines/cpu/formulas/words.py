@@ -29,7 +29,7 @@ __all__ = ["HEAVY", "ShortWords", "Words", "Words64"]
 HEAVY = frozenset(
     {
         "erf", "erfc", "erfinv", "exp", "expm1", "gate", "gelu", "gelu_tanh", "gelu_tanh_slope", "log", "log1p", "log_sigmoid", "logit", "low_log", "low_log1m",
-        "normal_cdf", "normal_pdf", "scaled_exp", "scaled_expm1", "sigmoid", "softened", "softplus", "tanh",
+        "mish", "normal_cdf", "normal_pdf", "scaled_exp", "scaled_expm1", "sigmoid", "softened", "softplus", "tanh",
     }
 )  # fmt: skip
 """Words that take longer than the memory does."""
@@ -438,6 +438,21 @@ class Words:
         sign = x.bits_as("i32") & -(1 << 31)
         return ((size.bits_as("i32") & 0x7FFFFFFF) | sign).bits_as("f32")
 
+    def mish(self, x: Any) -> Any:
+        # With e = exp(-|x|): x - x c, c = 2 e^2 / (2 e^2 + 2 e + 1), or below 0 x e - x e c, c = e (e + 1) / (e (e + 1) + e + 2).
+        power = self._falling(maximum(-self.abs(x), LOWEST))
+        below = x < 0.0
+        e = power.high * power.scale
+        twice = e + e
+        upper = below.choose(e + 1.0, twice) * e
+        share = upper / (upper + below.choose(e + 2.0, twice + 1.0))
+        value = below.choose(fma(x, power.high, x * power.low), x)
+        far = x < -80.0
+        scale = below.choose(far.choose(power.raised, power.scale), self._value(1.0))
+        result = fma(-value, share, value) * scale
+        result = far.choose(result * 2.0**-32, result)
+        return ((x > 20.0) | (x == 0.0)).choose(x, result)  # infinity and -0 stay what they are
+
     # Logarithms.
 
     def _mantissa(self, x: Any) -> tuple[Any, Any]:
@@ -457,6 +472,7 @@ class Words:
 
     def _defined(self, x: Any, value: Any) -> Any:
         """A logarithm of x also where x is 0, infinite or negative."""
+
         def special() -> Any:
             end = (x == 0.0).choose(self._value(-math.inf), x)
             return (x >= 0.0).choose(end, self._value(math.nan))
@@ -653,9 +669,9 @@ class ShortWords(Words):
     def _times(self, factor: Any, last: Any, away: Any, slope: Any) -> Any:
         return fma(away, slope, last) * factor
 
-    def _far_sigmoid(self, size: Any, rest: Any) -> tuple[Any, Any, Any]:
-        value, scale, raised = self._short_power(maximum(-self._with(size, rest), LOWEST))
-        return fma(-value, value * scale, value), scale, raised
+    def _falling(self, x: Any, rest: Any = None) -> Power:
+        value, scale, raised = self._short_power(self._with(x, rest))
+        return Power(value, self._value(0.0), scale, raised)
 
     def _short_power(self, x: Any) -> tuple[Any, Any, Any]:
         """exp(x), x between LOWEST and 0, as a number near 1 and a power of two, and 2^32 times that."""

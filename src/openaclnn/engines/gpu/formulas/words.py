@@ -167,7 +167,9 @@ def hardware_exp(x, PRECISE: tl.constexpr):
         power = ((n.to(tl.int32) + 127) << 23).to(tl.float32, bitcast=True)
         result = tl.exp2(r * LOG2_E) * power
     else:
-        result = tl.exp(x)
+        # The square of exp(x / 2), which is normal wherever that of x is not 0: of subnormal results the hardware's needs three instructions more.
+        root = _exp2(x * (0.5 * LOG2_E))
+        result = root * root
     return result
 
 
@@ -343,6 +345,28 @@ def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
 
 
 @triton.jit
+def mish(x, PRECISE: tl.constexpr = True):
+    """With e = exp(-|x|): x - x c, c = 2 e^2 / (2 e^2 + 2 e + 1), or below 0 x e - x e c, c = e (e + 1) / (e (e + 1) + e + 2)."""
+    if PRECISE:
+        r, curve, raised = _below(tl.abs(x) * -1.0, None)
+        q = r + curve
+        e = tl.fma(raised * DOWN, q, raised * DOWN)
+        twice = e + e
+        upper = tl.where(x < 0, e + 1.0, twice) * e
+        share = ratio(upper, upper + tl.where(x < 0, e + 2.0, twice + 1.0), PRECISE)
+        raised = tl.where(x < 0, raised, 1.0 / DOWN)  # as in `_gated`
+        value = x * tl.minimum(raised, 1.0)
+        value = tl.where(x < 0, tl.fma(value, q, value), value)
+        result = tl.fma(value * -1.0, share, value) * tl.maximum(raised * DOWN, DOWN)
+        result = tl.where((x > 20.0) | (x == 0), x, result)  # infinity and -0 stay what they are
+    else:
+        e = tl.exp(tl.abs(x) * -1.0)
+        upper = tl.where(x > 0, tl.fma(e, 2.0, 1.0), e * (e + 2.0))
+        result = x * ratio(upper, upper + tl.where(x > 0, e * e * 2.0, 2.0), PRECISE)
+    return result
+
+
+@triton.jit
 def _softened(x, above, rest, left):
     """above + left + log1p(exp(-|x| + rest)) for an above of x, or 0, which is None where it always is: e - e^2 / 4 + e^2 P(e), where the last is small."""
     r, curve, raised = _below(tl.abs(x) * -1.0, rest)
@@ -367,12 +391,12 @@ def _softened(x, above, rest, left):
 @triton.jit
 def _short_softened(x):
     """log1p(exp(-|x|)), right to 16 bits."""
-    value = tl.exp(tl.abs(x) * -1.0)
+    value = _exp2(tl.fma(tl.abs(x), LOG2_E * -1.0, 24.0)) * 5.9604644775390625e-08
     series = _horner(
         value, -0.008777273818850517, 0.04498090222477913, -0.10901524871587753, 0.1784670501947403
     )
     series = _on(series, value, -0.24536699056625366, 0.3328403830528259, -0.4999817907810211)
-    return value + value * value * series
+    return tl.fma(value * value, series, value)
 
 
 @triton.jit
@@ -555,7 +579,7 @@ def logit(x, PRECISE: tl.constexpr = True):
         square = d * d
         near = _horner(square, 0.3940429985523224, 0.2428084760904312, 0.40411946177482605, 0.6665311455726624)  # fmt: skip
         near = tl.fma(near * square, d, d * 2.0)
-        result = tl.where(tl.abs(d) < 0.5, near, _hardware_log(x) - _log2(1.0 - x) * LN_2)
+        result = tl.where(tl.abs(d) < 0.5, near, tl.fma(_log2(1.0 - x), LN_2 * -1.0, _hardware_log(x)))  # fmt: skip
     return result
 
 
@@ -666,39 +690,35 @@ def _widened(x):
 
 
 @triton.jit
-def _doubled_power(x):
-    """exp(x) = s (1 + r + r^2 curve) of a float64 between -110.2 and 0: r in float64 and in FLOAT, the curve, and 2^32 s, a power of two.
-
-    Float64 takes one instruction for what FLOAT takes several, to know what its roundings left; between the two a conversion takes as long as eight others,
-    but while those run.
-    """
-    shifted = tl.fma(x, _double(LOG2_E), _double(WIDE_ROUNDER + 159))
-    r = tl.fma(shifted - _double(WIDE_ROUNDER + 159), _double(LN_2 * -1.0), x)
-    near = r.to(tl.float32)
-    curve = _horner(near, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982)  # fmt: skip
-    curve = tl.fma(curve, near, 0.4999999403953552)
-    bits = shifted.to(tl.int64, bitcast=True).to(tl.int32) << 23
-    return r, near, curve, bits.to(tl.float32, bitcast=True)
-
-
-@triton.jit
 def gelu(x, PRECISE: tl.constexpr = True):
+    """Float64 takes one instruction for what FLOAT takes several, to know what its roundings left; between the two a conversion takes as long as eight others,
+    but while those run."""
     if PRECISE:
         size = _least(tl.abs(x), 14.46)
         t = size.to(tl.float64)
-        r, _, curve, raised = _doubled_power(t * t * _double(-0.5))
+        # exp(-t^2 / 2) = s (1 + q) with t^2 = r - 2 n ln 2, and 2^32 s, a power of two
+        square = t * t
+        shifted = tl.fma(square, _double(-0.5 * LOG2_E), _double(WIDE_ROUNDER + 159))
+        r = tl.fma(shifted - _double(WIDE_ROUNDER + 159), _double(2.0 * LN_2), square).to(
+            tl.float32
+        )
+        curve = _horner(r, 0.0013820742024108768 / 64, -0.008369248360395432 / 32, 0.041668280959129333 / 16, -0.16666516661643982 / 8)  # fmt: skip
+        q = r * tl.fma(tl.fma(curve, r, 0.4999999403953552 / 4), r, -0.5)
+        bits = shifted.to(tl.int64, bitcast=True).to(tl.int32) << 23
         # exp(t^2 / 2) normal_cdf(-t) as in `_tail`
-        u = reciprocal(size + 2.875).to(tl.float64)
+        near = reciprocal(size + 2.875)
+        u = _widened(near)
         u = tl.fma(u, tl.fma(u * _double(-1.0), t + _double(2.875), _double(1.0)), u)
-        away = u - _double(0.1375732421875)
-        v = away.to(tl.float32)
+        v = near - 0.1375732421875
         series = _horner(v, 2190.0205078125, -1257.78271484375, -181.43162536621094, 253.86520385742188)  # fmt: skip
         series = _on(series, v, 15.308189392089844, -43.104793548583984, -8.380183219909668)
         series = _on(series, v, 7.733826160430908, 6.07248592376709, 2.361847400665283)
-        ratio = tl.fma(away, _widened(series), _double(0.6300777792930603))
-        power = tl.fma(r * r, curve.to(tl.float64), r) + _double(1.0)
-        below = ((u * ratio) * (power * t)).to(tl.float32) * (raised * DOWN)
-        result = tl.where(x >= 0, x - below, below * tl.fma(x, 0.0, -1.0))  # NaN for infinity
+        ratio = (
+            tl.fma(u - _double(0.1375732421875), _widened(series), _double(0.6300777792930603)) * u
+        )
+        below = (tl.fma(ratio, q.to(tl.float64), ratio) * t).to(tl.float32)
+        below = below * (bits.to(tl.float32, bitcast=True) * DOWN)
+        result = tl.where(x >= 0, x, x * 0.0) - below  # NaN for minus infinity
     else:
         factor = tl.abs(_least(x, 14.46))  # infinity times nothing is NaN, but only below 0
         below = _normal_tail(x, factor, PRECISE)
@@ -716,8 +736,13 @@ def _tanh_power(size):
     """exp(-v) = s (1 + q), v = sqrt(8 / pi) (t + 0.044715 t^3) for a t from 0 to TANH_MOST: q as a sum of two, and 2^32 s."""
     t = size.to(tl.float64)
     slope = tl.fma(t * t, _double(TANH_CUBE), _double(TANH_SCALE))
-    _, near, curve, raised = _doubled_power(t * slope * _double(-1.0))
-    return near, near * near * curve, raised
+    v = t * slope * _double(-1.0)
+    shifted = tl.fma(v, _double(LOG2_E), _double(WIDE_ROUNDER + 159))
+    r = tl.fma(shifted - _double(WIDE_ROUNDER + 159), _double(LN_2 * -1.0), v).to(tl.float32)
+    curve = _horner(r, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982)  # fmt: skip
+    curve = tl.fma(curve, r, 0.4999999403953552)
+    bits = shifted.to(tl.int64, bitcast=True).to(tl.int32) << 23
+    return r, r * r * curve, bits.to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -882,25 +907,26 @@ def ratio(x, y, PRECISE: tl.constexpr = True):
 @triton.jit
 def divide(x, y, PRECISE: tl.constexpr = True):
     """IEEE division; Triton's own is off by 2 ulp, which 16 bits do not show."""
-    if not PRECISE:
-        result = x / y
-    elif len(y.shape) > 0:
-        result = tl.div_rn(x, y)
+    if len(y.shape) > 0:
+        result = tl.div_rn(x, y) if PRECISE else x / y
     else:
         # By one number for all: a product and what it left, in a third of the instructions.
         lift = tl.where(tl.abs(y) > 1e30, 2.0**-64, tl.where(tl.abs(y) < 1e-30, 2.0**64, 1.0))
         divisor = y * lift
-        inverse = tl.div_rn(1.0, divisor)
+        inverse = tl.div_rn(1.0, divisor) if PRECISE else 1.0 / divisor
         product = x * inverse
-        result = tl.fma(tl.fma(product * -1.0, divisor, x), inverse, product)
-        ordinary = (tl.abs(product) > 0) & (tl.abs(product) < INFINITY)  # 0 keeps its sign
-        result = tl.where(ordinary, result, product) * lift
+        result = product
+        if PRECISE:
+            result = tl.fma(tl.fma(product * -1.0, divisor, x), inverse, product)
+            ordinary = (tl.abs(product) > 0) & (tl.abs(product) < INFINITY)  # 0 keeps its sign
+            result = tl.where(ordinary, result, product)
+        result = result * lift
     return result
 
 
 WORDS: dict[str, Any] = {
     "where": where, "fma": fma, "exp": exp, "scaled_exp": scaled_exp, "scaled_expm1": scaled_expm1, "expm1": expm1, "log": log, "log1p": log1p, "low_log": low_log, "low_log1m": low_log1m, "logit": logit, "sqrt": sqrt, "tanh": tanh,
     "sigmoid": sigmoid, "gate": gate, "log_sigmoid": log_sigmoid, "softened": softened, "softplus": softplus, "erf": erf, "erfc": erfc,
-    "erfinv": erfinv, "normal_cdf": normal_cdf, "normal_pdf": normal_pdf, "gelu": gelu, "gelu_tanh": gelu_tanh, "gelu_tanh_slope": gelu_tanh_slope, "abs": abs, "sign": sign,
+    "erfinv": erfinv, "normal_cdf": normal_cdf, "normal_pdf": normal_pdf, "gelu": gelu, "gelu_tanh": gelu_tanh, "gelu_tanh_slope": gelu_tanh_slope, "mish": mish, "abs": abs, "sign": sign,
     "minimum": minimum, "maximum": maximum, "ratio": ratio,
 }  # fmt: skip

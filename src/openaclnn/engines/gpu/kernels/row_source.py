@@ -71,7 +71,7 @@ def signature_of(formula: RowFormula) -> Signature:
 
 class Traversal(NamedTuple):
     """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions; whether PIECES
-    programs that run at once hold a row (`shared`), a thread or a few have one out of a run of them (`dealt`), or a program has some classes of a row of which nothing is reduced (`cut`)."""
+    programs that run at once hold a row (`shared`), a thread or a few have one out of a run of them (`dealt`), or a program has some classes of a row of which nothing is reduced, HELD tiles of them one after the other (`cut`)."""
 
     by_class: bool
     streamed: bool
@@ -170,6 +170,12 @@ def below(x, y):
 
 
 @triton.jit
+def not_above(x, y):
+    """The smaller one; y where x is NaN: an instruction, where a comparison and a choice are two."""
+    return tl.where(x < y, x, y) if INTERPRETED else tl.minimum(x, y)
+
+
+@triton.jit
 def load_row(pointer, mask, LOWEST: tl.constexpr, POLICY: tl.constexpr):
     """Classes beyond the last are 0, or lower than all others."""
     if LOWEST and not pointer.dtype.scalar.element_ty.is_floating():
@@ -265,6 +271,15 @@ def joined(own, memory, piece, TOTAL: tl.constexpr):
     return tl.full([1, 1, 1], result, tl.float32)
 
 
+@triton.jit
+def handed_out(x, BY_CLASS: tl.constexpr, POSITIONS: tl.constexpr):
+    """A number of each position, which has a thread of its own, to all that have its classes. Along one axis Triton moves these few numbers; else it moves a tile."""
+    if POSITIONS > 1 and len(x.shape) == 3:
+        x = tl.reshape(x, [POSITIONS])
+        x = x[None, :, None] if BY_CLASS else x[None, None, :]
+    return x
+
+
 COUNTED = tl.constexpr(1024)  # rows that a program counts itself
 
 
@@ -309,9 +324,9 @@ class _Writer:
     def __init__(self, formula: Signature, graph: Graph, traversal: Traversal) -> None:
         self.formula, self.graph, self.traversal = formula, graph, traversal
         self.axis = "2" if traversal.by_class else "1"
-        self.tile = "[HELD, POSITIONS, LANES]" if traversal.by_class else "[HELD, LANES, POSITIONS]"
+        held = "1" if traversal.cut else "HELD"
+        self.tile = f"[{held}, POSITIONS, LANES]" if traversal.by_class else f"[{held}, LANES, POSITIONS]"  # fmt: skip
         self.has_edges = traversal.by_class and traversal.axes == 1 and not traversal.dealt
-        self.in_pieces = traversal.shared or traversal.cut
         self.of_positions = "[1, POSITIONS, 1]" if traversal.by_class else "[1, 1, POSITIONS]"
         needed = graph.needed(graph.results)
         self.needed = {node.index for node in needed}
@@ -389,7 +404,7 @@ class _Writer:
             case "rounded":
                 text = f"widen({operands[0]}.to(COMPUTE), COMPUTE)"
             case "is_target":
-                text = f"c == class_of({operands[0]}, classes, INDEX)"
+                text = f"lane == class_of({operands[0]}, classes, INDEX) - start"
             case "is_counted":
                 text = f"({operands[0]} >= 0) & ({operands[0]} < classes) & ({operands[0]} != ignore_index)"
             case "is_inside":
@@ -413,6 +428,8 @@ class _Writer:
                 text = f"power({', '.join(map(self.name, node.of[0].of))}, PRECISE)"
             case "exp" if "c" in node.axes:
                 text = f"hardware_exp({operands[0]}, PRECISE)"
+            case "where" if _is_not_above(node):
+                text = f"not_above({operands[1]}, {operands[2]})"
             case "neg":
                 text = f"{operands[0]} * -1.0"
             case "~":
@@ -507,22 +524,58 @@ class _Writer:
         return made
 
     def values(self, nodes: Iterable[Node]) -> list[str]:
-        """The same, with what is float64 behind all that it needs. Of a row in pieces it is computed by a program that may have the target; the first has the row's edges."""
+        """The same, with what is float64 behind all that it needs."""
         several = [*nodes]
-        wide = [node for node in several if node.index in self.wide]
-        if not wide:
-            return self.lines(several)
-        across = [node for node in several if "c" in node.axes and node.what != "input"]
-        later = {node.index for node in (*across, *wide)}
-        first = [node for node in several if node.index not in later]
-        text, exact = self.lines(first), self.lines(wide)
-        if self.traversal.cut:
-            target = next(f"v{node.index}" for node in first if node.kind == "Target")
-            after = f"{target} - block * CHUNK"
-            text += [f"v{node.index} = tl.zeros({self.of_positions}, {'tl.int1' if node.truth else 'tl.float64'})" for node in wide]  # fmt: skip
-            text.append(f"if tl.max(((block == 0) | (({after} >= 0) & ({after} < CHUNK + VECTOR))).to(tl.int32)) > 0:")  # fmt: skip
-            exact = [f"    {line}" for line in exact]
-        return [*text, *exact, *self.lines(across)]
+        return self.lines(
+            [own for part in self.parts(several) for own in part] if self.wide else several
+        )
+
+    def parts(self, nodes: Iterable[Node]) -> tuple[list[Node], list[Node], list[Node], list[Node]]:
+        """What is read of each class, what is one for a row, in FLOAT and in float64, and what is computed of each class."""
+        parts: tuple[list[Node], list[Node], list[Node], list[Node]] = [], [], [], []
+        for node in nodes:
+            by_class = "c" in node.axes
+            place = (
+                (0 if node.what == "input" else 3) if by_class else 1 + (node.index in self.wide)
+            )
+            parts[place].append(node)
+        return parts
+
+    def cut(self, nodes: Iterable[Node]) -> list[str]:
+        """Pieces of a row of which nothing is reduced: what is one for the row, then a tile after the other. Each is read while the one before is computed, and widened
+        only then, which takes half as many registers. What is float64 is computed by a program that may have the target; the first has the row's edges."""
+        inputs, numbers, wide, across = self.parts(nodes)
+        rows = [node for node in inputs if node.kind == "Row"]
+        weights = [node for node in inputs if node.kind != "Row"]
+
+        def read(start: str, more: str) -> list[str]:
+            return [
+                *self.chunk(start), *[f"there = there & ({more})"] * bool(more),
+                *(f"read{node.index} = {self.load(node).removeprefix('widen(').removesuffix(', COMPUTE)')}" for node in rows),
+            ]  # fmt: skip
+
+        widened = [f"v{node.index} = widen(read{node.index}, COMPUTE)" for node in rows]
+        written = [*self.lines([*weights, *across]), *self.stores(True)]
+        target = next(f"v{node.index}" for node in numbers if node.kind == "Target")
+        after = f"{target} - first"
+        of_classes = {own.index for node in across for own in node.of}
+        used = [node.index for node in (*numbers, *wide) if node.index in of_classes and node.what != "constant"]  # fmt: skip
+        return [
+            "first = block * CHUNK",
+            *read("first", ""),
+            *self.lines(numbers),
+            *(f"v{node.index} = tl.zeros({self.of_positions}, {'tl.int1' if node.truth else 'tl.float64'})" for node in wide),
+            f"if tl.max(((block == 0) | (({after} >= 0) & ({after} < CHUNK + VECTOR))).to(tl.int32)) > 0:",
+            *(f"    {line}" for line in self.lines(wide)),
+            *(f"v{index} = handed_out(v{index}, {self.traversal.by_class}, POSITIONS)" for index in used),
+            *self.written_edges(),
+            "if HELD > 1:",
+            f"    last = tl.minimum(first + CHUNK, {'end' if self.has_edges else 'classes'})",
+            "    for turn in range(first, last, LANES):",
+            *(f"        {line}" for line in (*widened, *read("(turn + LANES)", "turn + LANES < last"), *self.chunk("turn"), *written)),
+            "else:",
+            *(f"    {line}" for line in (*widened, *written)),
+        ]  # fmt: skip
 
     def stores(self, by_class: bool) -> list[str]:
         made = []
@@ -625,6 +678,8 @@ class _Writer:
                 *([] if self.traversal.cut else self.edges(self.edge_values())[1:]),
             ]  # fmt: skip
         lanes = f"tl.arange(0, LANES).to(INDEX){self.column}"
+        if self.traversal.cut:
+            return [*text, f"lane = {lanes}"]
         return [*text, f"lane = tl.arange(0, HELD).to(INDEX)[:, None, None] * LANES + {lanes}"]
 
     def edge_values(self) -> list[str]:
@@ -636,6 +691,8 @@ class _Writer:
             f"there = c{others} < tl.where(c < VECTOR, lead, VECTOR + classes - lead - end)",
             "c = tl.where(c < VECTOR, c, c - VECTOR + lead + end)",
             "place = c + (begin - whole)",
+            "lane = c",
+            "start = 0",
             *self.lines(inputs),
         ]
 
@@ -660,14 +717,15 @@ class _Writer:
             text += [f"at_{axis} = rest % size_{axis}", f"rest = rest // size_{axis}"]
         return [*text, "at_0 = rest"] if last >= 0 else text
 
-    def chunk(self, place: str) -> list[str]:
-        """The classes of a tile."""
+    def chunk(self, start: str) -> list[str]:
+        """The classes of a tile that begins at one of them. Targets are compared with lanes, whose numbers are known."""
         if not self.has_edges:
-            return [f"c = {place}", "there = c < classes"]
+            return [f"start = {start}", "c = lane + start", "there = c < classes"]
         mine = " & (lane < span)" if self.traversal.shared else ""
         return [
-            f"place = {place}",
-            "c = place + lead if VECTOR > 1 else place",
+            f"place = lane + {start}",
+            f"start = {start} + lead if VECTOR > 1 else {start}",
+            "c = lane + start",
             f"there = (place < end){mine}",
         ]
 
@@ -682,9 +740,10 @@ class _Writer:
         for node in sorted(self.reductions, key=lambda own: (own.level, own.online is not None, own.index)):  # fmt: skip
             order |= {own.index: own for own in self.graph.needed((node,))}
         order |= {own.index: own for own in self.graph.needed(self.graph.results)}
-        piece = "span" if self.traversal.shared else "CHUNK"
+        if self.traversal.cut:
+            return self.cut(order.values())
         return [
-            *self.chunk(f"lane + block * {piece}" if self.in_pieces else "lane"),
+            *self.chunk("block * span" if self.traversal.shared else "0"),
             *self.values(order.values()),
             *self.stores(True),
             *self.written_edges(),
@@ -693,7 +752,7 @@ class _Writer:
 
     def loop(self, turn: int, nodes: tuple[Node, ...], policy: str, last: list[str]) -> list[str]:
         size = "end" if self.has_edges else "classes"
-        forward, backward = "lane + turn", f"lane + (({size} - 1) // CHUNK * CHUNK - turn)"
+        forward, backward = "turn", f"(({size} - 1) // CHUNK * CHUNK - turn)"
         inside = self.graph.needed(nodes, "c")
         body = [*self.chunk(forward if turn % 2 else backward), *self.lines(inside, policy), *last]
         return [f"for turn in range(0, {size}, CHUNK):", *(f"    {line}" for line in body)]
@@ -701,7 +760,7 @@ class _Writer:
     def edges(self, lines: list[str]) -> list[str]:
         """The same of the edges, by names of their own."""
         named = [f"v{own.index}" for own in self.graph.nodes if "c" in own.axes]
-        renamed = re.compile(rf"\b({'|'.join(['c', 'there', 'place', *named])})\b")
+        renamed = re.compile(rf"\b({'|'.join(['c', 'lane', 'start', 'there', 'place', *named])})\b")
         shaped = [line.replace(self.tile, "[1, 1, 2 * VECTOR]") for line in lines]
         return ["if VECTOR > 1:", *("    " + renamed.sub(r"\1_of_edge", line) for line in shaped)]
 
@@ -804,6 +863,16 @@ def _is_below_largest(node: Node) -> bool:
     return node.what == "-" and node.of[1].what == "largest" and node.of[1].of[0] is node.of[0]
 
 
+def _is_not_above(node: Node) -> bool:
+    """Whether it is where(x < y, x, y)."""
+    condition, x, y = node.of
+    return condition.what == "<" and condition.of[0] is x and _same(condition.of[1], y)
+
+
+def _same(a: Node, b: Node) -> bool:
+    return a is b or (a.what == b.what == "constant" and a.name == b.name)
+
+
 def is_divided(kind: str, by_class: bool) -> bool:
     """Whether a kernel is told strides of such an operand divided by UNIT."""
     return kind == "Row" or (kind in ("PerRow", "Target") and not by_class)
@@ -838,7 +907,7 @@ def parameters_of(
 def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
     """The kernel that computes a graph's results."""
     scope = {
-        **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "folded": folded, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
+        **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "not_above": not_above, "handed_out": handed_out, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "folded": folded, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
         "below": below, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
     }  # fmt: skip
     return define(_Writer(signature, graph, traversal).source(), scope)

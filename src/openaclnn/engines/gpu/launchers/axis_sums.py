@@ -10,15 +10,19 @@ from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.gpu.formulas.compiled import TRITON_TYPES, precision
 from openaclnn.engines.gpu.formulas.tuned import form_of
 from openaclnn.engines.gpu.kernels.axis_sums import Walk, axis_sums_kernel, finish_kernel
-from openaclnn.engines.gpu.launchers.geometry import power_of_two_divisor
+from openaclnn.engines.gpu.launchers.geometry import (
+    Elements,
+    LaunchParams,
+    launch_of,
+    power_of_two_divisor,
+)
 from openaclnn.engines.gpu.launchers.launcher import Launcher
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     KernelSpec,
-    Launch,
-    PointerArg,
-    elementwise_slots,
     next_power_of_two,
+    pointers_of,
+    scratch_of,
 )
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 
@@ -87,35 +91,52 @@ class AxisSums(Launcher):
         near = [own.strides[last] == 1 for own in plan.operands[:-1]]
         unit = power_of_two_divisor(columns, *(step for own, by_vectors in zip(others, near, strict=True) if by_vectors for step in own))  # fmt: skip
         divided = [[step // (unit if by_vectors else 1) for step in own] for own, by_vectors in zip(others, near, strict=True)]  # fmt: skip
-        strides = [
-            *(own[axis] for own in (*divided, total.strides) for axis in kept), *(own[axis] for own in divided for axis in summed),
-        ]  # fmt: skip
-        sizes = [shape[axis] for axis in (*kept, *summed)]
-        sizes[(len(kept) if keeps_columns else len(sizes)) - 1] //= unit
         form = form_of(plan)
-        slots = elementwise_slots(plan, [True] * len(plan.operands), [0] * len(plan.operands))
-        parts_slot = PointerArg(len(plan.operands), "float64")
+        names = [
+            *form.formula.values,
+            *(f"result_{place}" for place in range(form.formula.results)),
+        ]
+        marks = [
+            *((f"k{place}", axis) for place, axis in enumerate(kept)),
+            *((f"s{place}", axis) for place, axis in enumerate(summed)),
+        ]
+        sizes = {
+            f"size_{mark}": shape[axis] // (unit if axis == last else 1) for mark, axis in marks
+        }
+        strides = {
+            f"stride_{name}_{mark}": own[axis]
+            for name, own in zip(names, (*divided, total.strides), strict=True)
+            for mark, axis in marks if name != names[-1] or axis in kept
+        }  # fmt: skip
+        slots = pointers_of(plan, lambda own: True)
+        parts_slot = scratch_of(plan)
         reach = max(sum(abs(step) * (size - 1) for step, size in zip(own.strides, shape, strict=True)) for own in plan.operands)  # fmt: skip
         wide = max(reach, math.prod(shape)) + 2 * tile >= INT32_LIMIT
-        add = Launch(
+        add = launch_of(
             KernelSpec(
                 axis_sums_kernel(form.formula, walk), (*slots, parts_slot if parts > 1 else None),
                 (*form.switches, *precision(plan)), fused=False, overlapped=parts > 1,
             ),
-            blocks * parts, (span * step, count, *sizes, *strides, *form.numbers),
-            (parts == 1, unit, wide, height, width), max(1, min(WARPS, height * width // 128)),
+            LaunchParams(
+                "add", blocks * parts, {"span": span * step, "kept_size": count, **sizes, **strides},
+                {"ALONE": parts == 1, "UNIT": unit, "WIDE": wide, "ROWS": height, "COLUMNS": width}, max(1, min(WARPS, height * width // 128)),
+            ),
+            Elements(count, {}, numbers=form.numbers),
         )  # fmt: skip
         if parts == 1:
             return runner_of([add])
         each = min(next_power_of_two(-(-count // 128)), 64)
         several = min(next_power_of_two(parts), FINISHED // each)
-        finish = Launch(
+        lies = {f"size_k{place}": shape[axis] for place, axis in enumerate(kept)}
+        lies |= {f"stride_out_k{place}": total.strides[axis] for place, axis in enumerate(kept)}
+        finish = launch_of(
             KernelSpec(
                 finish_kernel(len(kept)), (parts_slot, slots[-1]._replace(wide=False)), (TRITON_TYPES[plan.compute],),
                 overlapped=True, follows=True,
             ),
-            -(-count // each), (parts, count, *(shape[axis] for axis in kept), *(total.strides[axis] for axis in kept)),
-            (several, each), 4,
+            LaunchParams(
+                "finish", -(-count // each), {"parts": parts, "kept_size": count, **lies}, {"PARTS": several, "KEPT": each}, 4
+            ),
         )  # fmt: skip
         return runner_of([add, finish], parts * count * FLOAT64_BYTES)
 

@@ -1,46 +1,65 @@
 """The machine code of launches of any size or strides: reads sizes, strides and numbers, and says what they decide.
 
 A launch function (`geometry.py`), called with values of the code, says how launches follow from sizes; whatever the code does not serve,
-Python does.
+Python does. `LauncherBlock` makes builtins of it, and the same for callers that have no Python objects, whether they hold the interpreter's lock or not.
 """
 
 from __future__ import annotations
 
+import functools
+import struct
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from openaclnn.core.dtypes import float_of
 from openaclnn.engines.gpu.formulas.tuned import CHOICES
 from openaclnn.engines.gpu.launchers.geometry import (
     CLASS_AXIS,
-    FORM,
     MISSING,
     NUMBERS_ARGS,
     STRIDES_ARGS,
     Elements,
-    Geometry,
     LaunchParams,
-    Layout,
     Pattern,
-    Targets,
+    geometry_of,
+    ignored,
     is_float,
-    padded,
+    key_words,
+    names_of,
 )
 from openaclnn.engines.gpu.launching import code as at
+from openaclnn.engines.gpu.launching import scratch
 from openaclnn.engines.gpu.launching.code import (
     ADDRESSES,
     MAX_NUMBERS,
     NUMBERS,
     OWN_NUMBERS,
-    WHOLE,
+    Block,
     Entry,
     Step,
+    takes,
 )
-from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, KEY_WORDS, MAX_KEYS, VECTOR_BYTES
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
+    KEY_WORDS,
+    MAX_KEYS,
+    VECTOR_BYTES,
+    KernelSpec,
+    Launch,
+)
+from openaclnn.engines.gpu.launching.native import word
+from openaclnn.engines.gpu.launching.runners import Ready
+from openaclnn.engines.gpu.launching.variants import kinds_of
 from openaclnn.engines.machine.builtins import integer_of
+from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.kinds import TAKING_WORDS
 from openaclnn.engines.machine.numbers import Number
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
+
+__all__ = ["LauncherBlock"]
 
 _EXACT = 1 << 53  # integers up to it are floats
 MOST_ELEMENTS = 1 << 40  # products of sizes and strides stay in 64 bits
@@ -60,7 +79,7 @@ class PatternEntry(Entry):
 
     def known(self, name: str) -> Value:
         """What the plan decides."""
-        place = (*self.pattern.operands, *self.pattern.static).index(name)
+        place = (*self.pattern.roles, *self.pattern.static).index(name)
         return self.control.read(at.STATIC + place)
 
     def take_shape(self, shape: Array) -> None:
@@ -72,14 +91,14 @@ class PatternEntry(Entry):
     def take_numbers(self, given: Array) -> None:
         """The call's numbers; without any, the plan's own."""
         code, control = self.code, self.control
-        count, own = given.read(TUPLE_LENGTH), control.read(NUMBERS)
-        self.expect((count == 0) | (count == own))
+        count = given.read(TUPLE_LENGTH)
+        self.expect((count == 0) | (count == control.read(NUMBERS)))
         for place in range(MAX_NUMBERS):
             self.numbers.write(place, control.read(OWN_NUMBERS + place))
         with self.when_fit(), code.loop(0, count) as index:
             item = given.read(index + TUPLE_ITEMS)
             kind = code.slots(item).read(OBJECT_TYPE)
-            whole = control.read(WHOLE).bit(index)
+            whole = control.read(at.WHOLE).bit(index)
             with code.either(kind == control.read(at.FLOAT)) as (floating, other):
                 with floating:
                     self.expect(~whole)
@@ -102,26 +121,27 @@ class PatternEntry(Entry):
     # What the launch function says.
 
     def fit(self) -> None:
+        self.expect_axes()
+        with self.when_fit():
+            self.product(0, self.axes, self.pattern.limit or MOST_ELEMENTS - 1)
         with self.when_fit():
             geometry = self.geometry()
             with self.when_fit():
-                found = self.pattern.launch(geometry)
-                for step in found.steps:
+                launches = self.pattern.launch(geometry)
+                for step in launches.steps:
                     self.put(step)
-                for place, own in zip(self.places, found.places, strict=False):
-                    place.set(self.written(own))
-                self.scratch.set(self.written(found.scratch))
+                for place, begin in zip(self.places, launches.places, strict=False):
+                    place.set(self.written(begin))
+                self.scratch.set(self.written(launches.scratch))
 
     def geometry(self) -> Any:
         """What the launch function gets."""
-        pattern = self.pattern
-        layout, targets = self.strided() if pattern.limit else self.row_major()
+        whole = self.pattern.whole
         numbers = tuple(
-            self.numbers.read(place) if place < pattern.whole else self.single(place)
+            self.numbers.read(place) if place < whole else self.single(place)
             for place in range(MAX_NUMBERS)
         )
-        static = {name: self.known(name) for name in pattern.static}
-        return Geometry(layout, targets, static, numbers, self.offset, pattern.limit > 0)
+        return geometry_of(self, numbers)
 
     def written(self, number: Number) -> Value:
         """A number of a launch, or a truth, as a value."""
@@ -131,8 +151,7 @@ class PatternEntry(Entry):
         return whole
 
     def offset(self, place: int) -> Value:
-        where = self.code.integer(place) if place >= 0 else self.control.read(ADDRESSES) + place
-        return self.addresses.read(where) & VECTOR_BYTES - 1
+        return self.addresses.read(place) & VECTOR_BYTES - 1
 
     def put(self, params: LaunchParams) -> None:
         """One launch: its arguments, its grid, and the key of its kernel."""
@@ -140,31 +159,26 @@ class PatternEntry(Entry):
         step, kernel = self.step(index), self.pattern.kernels[params.kernel]
         when = self.written(params.when)
         with code.when(when != 0):
-            step.wanted.set(when)
+            step.wanted.write(0, when)
             self.beyond = code.integer(0)  # the bits above the lower 32 of all arguments
             self.put_arguments(step, kernel, params.args)
             self.expect((self.beyond >> 32) == 0)
             self.expect((self.written(params.grid) > 0) & (self.written(params.grid) < INT32_LIMIT))
-            step.grid.set(self.written(params.grid))
-            named = {**params.constexprs, FORM: self.form}
-            constexprs = [named[name] for name in sorted(named)]
-            several = [self.written(own) for own in (*constexprs, params.warps, params.aligned)]
-            assert len(several) <= MAX_KEYS, params
+            step.grid.write(0, self.written(params.grid))
+            constexprs = {name: self.written(number) for name, number in params.constexprs.items()}
+            several = [self.written(number) for number in (self.form, params.warps, params.aligned)]
             bits = code.integer(0)
-            for own in several:
-                bits = bits | own
+            for number in (*constexprs.values(), *several):
+                bits = bits | number
             self.expect((bits >> 16) == 0)
-            for word in range(KEY_WORDS - 1):
-                key = code.integer(0)
-                for place, own in enumerate(several[4 * word : 4 * word + 4]):
-                    key = key | own << 16 * place
-                step.key.write(word, key)
+            for place, key in enumerate(key_words(constexprs, *several)):
+                step.key.write(place, key)
             # Which of the bits for misaligned addresses count: all, or none.
             step.key.write(KEY_WORDS - 1, -self.written(params.aligned))
 
     def put_arguments(self, step: Step, kernel: Any, args: Mapping[str, Number]) -> None:
         """A kernel's arguments, each by the name that the kernel has for it, and its hidden ones."""
-        names = [own for own in kernel.arg_names if own in args]
+        names = [name for name in kernel.arg_names if name in args]
         assert len(names) == len(args), args
         for place, name in enumerate(names):
             step.arguments.write(place, self.argument(name, args[name]))
@@ -182,50 +196,30 @@ class PatternEntry(Entry):
 
     # Where elements lie.
 
-    def elements(self, sizes: Sequence[Value], limit: int) -> None:
-        """Expect so many at most."""
-        total = self.code.integer(1)
-        for size in sizes:
-            self.expect((size > 0) & (size < INT32_LIMIT))
-            total = (total * size).least(limit + 1)
-        self.expect(total <= limit)
+    def expect_axes(self) -> None:
+        """As many as the pattern takes."""
+        pattern = self.pattern
+        if pattern.limit and pattern.positions != 1:
+            self.expect((self.axes >= (2 if pattern.roles else 1)) & (self.axes <= pattern.axes))
+        elif pattern.axes:
+            self.expect(self.axes == pattern.axes)
+        elif pattern.roles:
+            self.expect(self.axes > (self.known(CLASS_AXIS) if CLASS_AXIS in pattern.static else 1))
 
-    def row_major(self) -> tuple[Layout, Targets]:
-        pattern, code = self.pattern, self.code
-        class_axis = self.known(CLASS_AXIS) if CLASS_AXIS in pattern.static else code.integer(1)
-        self.expect(self.axes == pattern.axes if pattern.axes else self.axes > class_axis)
-        before, classes, behind = (code.variable(code.integer(1)) for _ in range(3))
-        with self.when_fit():
-            classes.set(self.size(class_axis))
-            for sides, start, stop in (
-                (before, 0, class_axis),
-                (behind, class_axis + 1, self.axes),
-            ):
-                with code.loop(start, stop) as axis:
-                    side = self.size(axis)
-                    self.expect((side > 0) & (side < INT32_LIMIT))
-                    sides.set((sides.get() * side).least(MOST_ELEMENTS + 1))
-        sizes = before.get(), classes.get(), behind.get()
-        self.expect((sizes[1] > 0) & (sizes[1] < INT32_LIMIT))
-        total = code.integer(1)
-        for size in sizes:
-            self.expect(size <= MOST_ELEMENTS)
-            total = (total * size.least(INT32_LIMIT - 1)).least(MOST_ELEMENTS + 1)
-        self.expect(total <= MOST_ELEMENTS)
-        each = {name: self.known(name) for name in pattern.operands}
-        assert pattern.row_major is not None
-        layout = pattern.row_major(sizes[:2], sizes[2], each)
-        return layout, Targets((1, 1, sizes[0] * sizes[2]), (0, 0, 1), 1)
+    def product(self, start: Value | int, stop: Value, limit: int = MOST_ELEMENTS) -> Value:
+        """Not more than the limit, and along each axis less than 32 bits count."""
+        count = self.code.variable(self.code.integer(1))
+        with self.code.loop(start, stop) as axis:
+            size = self.size(axis)
+            self.expect((size > 0) & (size < INT32_LIMIT))
+            count.set((count.get() * size).least(limit + 1))
+        self.expect(count.get() <= limit)
+        return count.get()
 
     def take_strides(self, given: Array) -> None:
         """Every operand's strides along the axes, as 32 bits; the missing axes come before the others."""
         code, count, depth = self.code, self.control.read(ADDRESSES), self.pattern.axes
-        fewest = 2 if self.pattern.operands else 1
-        self.expect(
-            self.axes == depth
-            if self.pattern.exactly
-            else (self.axes >= fewest) & (self.axes <= depth)
-        )
+        self.expect_axes()
         self.expect(given.read(TUPLE_LENGTH) == count * self.axes)
         self.table = code.frame("i64", (MISSING + 1) * depth)
         for entry in range((MISSING + 1) * depth):
@@ -238,27 +232,17 @@ class PatternEntry(Entry):
                 self.table.write(operand * depth + missing + place, stride)
 
     def sizes(self) -> tuple[Value, ...]:
-        """Of all axes that a pattern of strides has; up to its limit of elements."""
         code, depth = self.code, self.pattern.axes
-        found = code.frame("i64", depth)
+        sizes = code.frame("i64", depth)
         for axis in range(depth):
-            found.write(axis, 1)
+            sizes.write(axis, 1)
         with code.loop(0, self.axes) as place:
-            found.write(code.integer(depth) - self.axes + place, self.size(place))
-        several = tuple(found.read(axis) for axis in range(depth))
-        self.elements(several, self.pattern.limit)
-        return several
+            sizes.write(code.integer(depth) - self.axes + place, self.size(place))
+        return tuple(sizes.read(axis) for axis in range(depth))
 
-    def strided(self) -> tuple[Layout, Targets]:
-        pattern, depth = self.pattern, self.pattern.axes
-        *sizes, classes = self.sizes()
-        strides: dict[str, tuple[Any, ...]] = {
-            name: tuple(self.table.read(self.known(name) * depth + axis) for axis in range(depth))
-            for name in pattern.operands
-        }
-        along = strides[pattern.operands[0]][:-1]
-        targets = Targets(padded(sizes, 3, 1), padded(along, 3, 0), 3)
-        return Layout(tuple(sizes), classes, strides), targets
+    def strides(self, name: str) -> tuple[Value, ...]:
+        depth = self.pattern.axes
+        return tuple(self.table.read(self.known(name) * depth + axis) for axis in range(depth))
 
 
 # Those values are the call's numbers, one over the count, and what a choice of forms makes.
@@ -272,24 +256,13 @@ class FormulaEntry(PatternEntry):
     choice = ""
 
     def geometry(self) -> Elements:
-        code, pattern = self.code, self.pattern
-        sizes: tuple[Value, ...] = ()
-        count = code.variable(code.integer(1))
-        in_a_row: Value | bool = True
-        if pattern.limit:
-            sizes = self.sizes()
-            for size in sizes:
-                count.set(count.get() * size)
-            in_a_row = self.lies_in_a_row()
-        else:
-            with code.loop(0, self.axes) as axis:
-                size = self.size(axis)
-                self.expect((size > 0) & (size < INT32_LIMIT))
-                count.set((count.get() * size).least(MOST_ELEMENTS))
-            self.expect(count.get() < MOST_ELEMENTS)
-        self.take_known(count.get())
+        pattern = self.pattern
+        sizes = self.sizes() if pattern.limit else ()
+        count = self.product(0, self.axes)
+        self.take_known(count)
         static = {name: self.known(name) for name in pattern.static}
-        return Elements(count.get(), static, *self.offsets(), in_a_row, sizes)
+        in_a_row = self.lies_in_a_row() if pattern.limit else True
+        return Elements(count, static, *self.offsets(), in_a_row, sizes)
 
     def lies_in_a_row(self) -> Value:
         """Whether inputs have one axis, and a step of 1 along it."""
@@ -329,13 +302,13 @@ class FormulaEntry(PatternEntry):
         code, place = self.code, self.code.integer(0)
         for name, number in args.items():
             if name == NUMBERS_ARGS:
-                own = self.control.at(self.form * at.FORM_SLOTS + at.FORMS)
-                with code.loop(0, own.read(0)) as index:
-                    source = own.at(at.FORM_SOURCES).read(index)
-                    step.arguments.write(place + index, own.at(at.FORM_WORDS).read(index))
+                form = self.control.at(self.form * at.FORM_SLOTS + at.FORMS)
+                with code.loop(0, form.read(0)) as index:
+                    source = form.at(at.FORM_SOURCES).read(index)
+                    step.arguments.write(place + index, form.at(at.FORM_WORDS).read(index))
                     with code.when(source >= 0):
                         step.arguments.write(place + index, self.values.read(source))
-                place = place + own.read(0)
+                place = place + form.read(0)
             elif name == STRIDES_ARGS:
                 length = (self.control.read(ADDRESSES) - number) * self.pattern.axes
                 with code.loop(0, length) as index:
@@ -347,24 +320,190 @@ class FormulaEntry(PatternEntry):
         step.hide(place)
 
 
-_entries: dict[str, type[PatternEntry]] = {}
-
-
-def entry_of(pattern: Pattern) -> type[PatternEntry]:
-    """The code of a pattern's launches."""
-    more = ("shape", "strides", "numbers") if pattern.limit else ("shape", "numbers")
-    return _entry(PatternEntry, pattern.name, {"pattern": pattern, "more": more})
-
-
-def formula_entry_of(pattern: Pattern, kernel: str) -> type[PatternEntry]:
-    """The same for a formula's kernel, which may choose among forms by its numbers."""
+@functools.cache
+def _entry_of(name: str, kernel: str) -> type[PatternEntry]:
+    """The code of a pattern's launches; of a formula's kernel, which may choose among forms by its numbers."""
+    pattern = _patterns[name]
+    base = PatternEntry if pattern.roles else FormulaEntry
     choice = kernel if kernel in CHOICES and not pattern.limit else ""
-    name = f"{pattern.name}.{choice}" if choice else pattern.name
-    more = ("shape", "strides") if pattern.limit else ("shape", "numbers")
-    return _entry(FormulaEntry, name, {"pattern": pattern, "more": more, "choice": choice})
+    more = ["shape"] + ["strides"] * bool(pattern.limit)
+    more += ["numbers"] * bool(pattern.roles or not pattern.limit)
+    known = {"pattern": pattern, "more": tuple(more), "choice": choice}
+    return type(base.__name__, (base,), {"name": f"{name}.{choice}" if choice else name, **known})
 
 
-def _entry(base: type[PatternEntry], name: str, known: Mapping[str, Any]) -> type[PatternEntry]:
-    if name not in _entries:
-        _entries[name] = type(base.__name__, (base,), {"name": name, **known})
-    return _entries[name]
+_patterns: dict[str, Pattern] = {}
+
+# Builtins.
+
+_DOUBLE = struct.Struct("=d")
+
+
+class LauncherBlock(Block):
+    """The builtin of a pattern being made; `kernel` is that of a formula."""
+
+    def __init__(
+        self, pattern: Pattern, kernel: str, addresses: int, static: Sequence[int]
+    ) -> None:
+        _patterns.setdefault(pattern.name, pattern)
+        self._pattern, entry = pattern, _entry_of(pattern.name, kernel)
+        super().__init__(entry, addresses, len(pattern.kernels))
+        self._pattern_entry = entry
+        self._block[at.STATIC : at.STATIC + len(static)] = array("q", static)
+
+    # Each of these says whether there is room.
+
+    def take_numbers(self, numbers: Sequence[int | float]) -> bool:
+        """The plan's own numbers."""
+        if len(numbers) > MAX_NUMBERS:
+            return False
+        block, whole = self._block, self._pattern.whole
+        block[NUMBERS], block[at.WHOLE] = len(numbers), (1 << whole) - 1
+        for place, number in enumerate(numbers):
+            if place < whole:
+                block[OWN_NUMBERS + place] = min(ignored(int(number)), INT32_LIMIT)
+            else:
+                _DOUBLE.pack_into(block, 8 * (OWN_NUMBERS + place), number)
+        return True
+
+    def take_kernels(self, specs: Mapping[str, KernelSpec]) -> bool:
+        """Their pointers, and how many arguments they have."""
+        for name, spec in specs.items():
+            arguments, _ = names_of(spec.kernel, len(spec.slots))
+            constexprs = len(spec.kernel.arg_names) - len(spec.slots) - len(arguments)
+            decided = constexprs - len(spec.constexprs) - (spec.overlapped is not None)
+            # Beside the constexprs: the form, the warps, and whether addresses may be aligned.
+            if not takes(spec.slots, len(arguments)) or decided + 3 > MAX_KEYS:
+                return False
+            self.take_step(self._step_of(name), spec.slots, len(arguments))
+            if any(slot and slot.place >= self._block[ADDRESSES] for slot in spec.slots):
+                self.take_scratch(*scratch.functions())
+        return True
+
+    def take_forms(
+        self, forms: Sequence[Sequence[str]], fixed: Mapping[str, float], numbers: Sequence[str], made: Sequence[str], share: str
+    ) -> bool:  # fmt: skip
+        """The numbers of each form by their names: those of the call, of a choice, one over the count, or `fixed` ones."""
+        if len(forms) > at.MAX_FORMS or max(map(len, forms)) > at.MAX_FORM_NUMBERS:
+            return False
+        known = {name: place for place, name in enumerate(numbers)}
+        known |= {name: place for place, name in enumerate(made, MADE)}
+        known |= {share: SHARE} if share else {}
+        for index, names in enumerate(forms):
+            sources = [known.get(name, -1) for name in names]
+            words = [0 if name in known else word(float_of(fixed[name])) for name in names]
+            pad = [0] * (at.MAX_FORM_NUMBERS - len(names))
+            form, begin = [len(names), *words, *pad, *sources], at.FORMS + index * at.FORM_SLOTS
+            self._block[begin : begin + len(form)] = array("q", form)
+        return True
+
+    def _step_of(self, kernel: str) -> int:
+        return [*self._pattern.kernels].index(kernel)
+
+    def ready(self, name: str, spec: KernelSpec, form: int) -> Ready:
+        """What enters compiled variants of a kernel, which are found by a key."""
+        floats = [is_float(name) for name in names_of(spec.kernel, len(spec.slots))[0]]
+
+        def enter(launch: Launch, kernel: Any, misaligned: int) -> None:
+            if kernel.floats() == floats and not any(kinds_of(launch.numbers)):
+                _, names = names_of(spec.kernel, len(spec.slots), len(launch.constexprs))
+                known = dict(zip(names, map(int, launch.constexprs), strict=True))
+                key = key_words(known, form, launch.warps, int(launch.aligned))
+                self.enter(self._step_of(name), kernel, [*key, misaligned], at.MAX_VARIANTS)
+
+        return enter
+
+    def without_objects(self) -> tuple[int, int]:
+        """The same as a function for machine code that does not hold the interpreter's lock, and its block; 0 for a function where there is none."""
+        return _words_of(self._pattern_entry, locked=False), self._block.buffer_info()[0]
+
+    def with_lock(self) -> tuple[int, int]:
+        """The same for callers that hold it."""
+        return _words_of(self._pattern_entry, locked=True), self._block.buffer_info()[0]
+
+
+def _words_of(entry: type[PatternEntry], locked: bool) -> int:
+    """`run(block, addresses, how many, shape, axes, numbers, how many, stream)`: 0, or -1 where the builtin has to be called;
+    0 in place of a function for builtins that take more than that. Numbers are integers, or the bits of floats. `locked`, for callers that hold
+    the lock.
+    """
+    if entry.more != PatternEntry.more:
+        return 0
+    name = f"gpu.{entry.name}.words{'.locked' if locked else ''}"
+    return compiled(name, functools.partial(_emit, entry, locked), TAKING_WORDS, ours=False)
+
+
+def _emit(entry: type[PatternEntry], locked: bool, code: Code, arguments: Sequence[Value]) -> None:
+    base = _Locked if locked else _Unlocked
+    kind: type[_OfWords] = type(f"{entry.__name__}OfWords", (base, entry), {})
+    block, addresses, operands, shape, axes, numbers, count, stream = arguments
+    written = kind(code, code.slots(block))
+    written.take(code.slots(addresses), operands, code.slots(numbers), count)
+    written.write_words(code.slots(shape), axes, stream)
+
+
+class _OfWords(PatternEntry):
+    """The function being written."""
+
+    def size(self, axis: Value | int) -> Value:
+        return self.shape.read(axis)
+
+    def take(self, addresses: Array, operands: Value, numbers: Array, count: Value) -> None:
+        code, control = self.code, self.control
+        self.expect(operands == control.read(ADDRESSES))
+        self.expect((count == 0) | (count == control.read(NUMBERS)))
+        for place in range(MAX_NUMBERS):
+            self.numbers.write(place, control.read(OWN_NUMBERS + place))
+        with self.when_fit():
+            with code.loop(0, count) as index:
+                self.numbers.write(index, numbers.read(index))
+            with code.loop(0, operands) as index:
+                self.addresses.write(index, addresses.read(index))
+
+    def write_words(self, shape: Array, axes: Value, stream: Value) -> None:
+        self.shape, self.axes = shape, axes
+        with self.when_fit():
+            self.fit_all()
+        with self.when_fit():
+            self.launch(stream)
+            with self.when_fit():
+                self.code.leave(self.code.integer(0))
+        self.code.leave(self.code.integer(-1))
+
+    def launch(self, stream: Value) -> None:
+        """All that launches, if that is possible here."""
+        raise NotImplementedError
+
+
+class _Unlocked(_OfWords):
+    """Memory is taken with Python's functions, which cannot be called."""
+
+    def launch(self, stream: Value) -> None:
+        self.expect(self.scratch.get() == 0)
+        with self.when_fit():
+            self.start(stream)
+
+
+class _Locked(_OfWords):
+    """What Python raises is left to the builtin, which meets it again; once the work is queued, there is nothing left to do."""
+
+    def __init__(self, code: Code, control: Array) -> None:
+        super().__init__(code, control)
+        self.held = code.variable(code.integer(0))  # the stream as a Python integer
+
+    def launch(self, stream: Value) -> None:
+        with self.when_scratch():
+            self.held.set(self.control.call(at.FROM_INT64, "i64", stream))
+            with self.code.when(self.held.get() == 0):
+                self.fail(queued=False)
+        self.queue_all(stream, self.held.get())
+        self.drop_held()
+
+    def fail(self, queued: bool) -> None:
+        self.control.call(at.CLEAR, None)
+        self.drop_held()
+        self.code.leave(self.code.integer(0 if queued else -1))
+
+    def drop_held(self) -> None:
+        with self.code.when(self.held.get() != 0):
+            self.control.call(at.DECREF, None, self.held.get())

@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any, cast
 
 from openaclnn.core.dtypes import FLOAT
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.formulas.words import WORDS
 from openaclnn.engines.gpu.formulas.compiled import precision
@@ -24,25 +24,20 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     Pattern,
+    launch_of,
     power_of_two_divisor,
 )
-from openaclnn.engines.gpu.launchers.launcher import (
-    DynamicStrides,
-    Launcher,
-    any_elements,
-    bound_elements,
-    offers_strides,
-)
+from openaclnn.engines.gpu.launchers.launcher import FormulaLauncher
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
     KernelSpec,
     Launch,
-    elementwise_slots,
     next_power_of_two,
+    pointers_of,
 )
-from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner, remembered, runner_of
-from openaclnn.engines.machine.numbers import all_of, ceil_div, inverse
+from openaclnn.engines.gpu.launching.runners import Runner, runner_of
+from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, inverse
 
 __all__ = ["LONG_WORDS", "Elementwise", "has_words"]
 
@@ -74,8 +69,9 @@ def launch(g: Elements) -> Launches:
 _ANY_SIZE = Pattern("flat", launch, {FLAT: None, SHIFTED: None}, ("block", "warps", "vector", "exact"))  # fmt: skip
 
 
-# Of more than 50 instructions in FLOAT.
-LONG_WORDS = frozenset(WORDS[name] for name in ("erfc", "log_sigmoid", "normal_cdf", "softened", "softplus"))  # fmt: skip
+# Of more than 50 instructions in FLOAT. GELU's gradients have as many, but also twice the memory to wait for: by tanh 1.045 of a copy (2048 elements
+# in a program 0.97), by erf 1.006 (0.993).
+LONG_WORDS = frozenset(WORDS[name] for name in ("erfc", "log_sigmoid", "softened", "softplus"))  # fmt: skip
 
 
 def has_words(plan: Plan, words: Set[Callable[..., Any]]) -> bool:
@@ -97,29 +93,6 @@ def flat_shape(plan: Plan) -> tuple[int, int]:
     # in BFLOAT16 tanh 0.93 (0.83); the logarithm and logit alone would lose (0.96 and 0.97, and 0.99). evict_first loads lost 7%.
     many = plan.output.dtype.itemsize < 4 or has_words(plan, LONG_WORDS)
     return 2048 if many else 1024, 4
-
-
-def is_flat(plan: Plan) -> bool:
-    """Whether every operand lies in a row or is one element."""
-    return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.operands)
-
-
-def _specs(plan: Plan, form: Form) -> dict[str, KernelSpec]:
-    steps = [operand.strides[0] for operand in plan.inputs]
-    wide = [*(step == 1 for step in steps), *(True for _ in plan.outputs)]
-    slots = elementwise_slots(plan, wide, [0] * len(wide))
-    known = (*form.switches, *steps, *precision(plan))
-    flat = KernelSpec(flat_kernel(form.formula), slots, known, fused=False)
-    return {FLAT: flat, SHIFTED: flat._replace(kernel=flat_kernel(form.formula, True))}
-
-
-def _static(plan: Plan, flat: KernelSpec) -> dict[str, int]:
-    operands = plan.operands
-    sizes = {operands[place].dtype.itemsize for place, own in enumerate(flat.slots) if own and own.wide}  # fmt: skip
-    block, warps = flat_shape(plan)
-    # Elements of a vector; 0 where operands have different ones.
-    vector = VECTOR_BYTES // sizes.pop() if len(sizes) == 1 else 0
-    return {"block": block, "warps": warps, "vector": vector, "exact": int(plan.compute is FLOAT)}
 
 
 # Operands of any strides.
@@ -191,6 +164,36 @@ def _step(stride: int) -> int:
     return stride if stride in (0, 1) else 2
 
 
+TILES = "tiles"
+
+
+def tiles(
+    sizes: Sequence[Number], tile: tuple[int, int, int], units: tuple[int, int, int] = (1, 1, 1), batched: bool = True, wide: bool = True
+) -> LaunchParams:  # fmt: skip
+    """The launch over two axes by tiles, and three more. Strides, rows and columns are divided by units."""
+    (first, second, third, rows, columns), (height, width, warps) = sizes, tile
+    unit, rows_unit, columns_unit = units
+    row_tiles, column_tiles = ceil_div(rows, height), ceil_div(columns, width)
+    args = {
+        "rows": rows // rows_unit, "columns": columns // columns_unit, "row_tiles": row_tiles, "column_tiles": column_tiles,
+        "second_size": second, "third_size": third, STRIDES_ARGS: 0, NUMBERS_ARGS: 0,
+    }  # fmt: skip
+    constexprs = {
+        "UNIT": unit, "ROWS_UNIT": rows_unit, "COLUMNS_UNIT": columns_unit, "BATCHED": batched, "WIDE": wide, "ROWS": height,
+        "COLUMNS": width,
+    }  # fmt: skip
+    grid = first * second * third * row_tiles * column_tiles
+    return LaunchParams(TILES, grid, args, constexprs, warps)
+
+
+def _tile_spec(plan: Plan, form: Form, steps: Sequence[int], wide: bool) -> KernelSpec:
+    """With so large steps along the rows and columns of each operand."""
+    known = (*form.switches, *precision(plan), *steps)
+    return KernelSpec(
+        tiled_kernel(form.formula), pointers_of(plan, lambda own: wide), known, fused=False
+    )
+
+
 def tiles_of(plan: Plan) -> Iterator[Launch]:
     """One launch, or one for each position along the axes that the kernel does not take."""
     operands = plan.operands
@@ -203,104 +206,74 @@ def tiles_of(plan: Plan) -> Iterator[Launch]:
     table = [[0 if axis is None else own.strides[axis] for axis in axes] for own in operands]
     *batch, rows, columns = sizes
     thin = all(0 in own[-2:] for own in table[: len(plan.inputs)])
-    height, width, warps = tile_shape(plan.output.dtype.itemsize, rows, columns, transposed, thin)
-    row_tiles, column_tiles = -(-rows // height), -(-columns // width)
-    units = [power_of_two_divisor(rows), power_of_two_divisor(columns)]
-    kinds = [[2] * (INLINE_AXES - 2) + [_step(stride) for stride in own[-2:]] for own in table]
-    run_time = [
-        [stride if kind == 2 else 0 for stride, kind in zip(own, marks, strict=True)]
-        for own, marks in zip(table, kinds, strict=True)
+    tile = tile_shape(plan.output.dtype.itemsize, rows, columns, transposed, thin)
+    # What the kernel knows is no argument.
+    strides = [
+        stride if place < INLINE_AXES - 2 or _step(stride) == 2 else 0
+        for own in table
+        for place, stride in enumerate(own)
     ]
-    unit = power_of_two_divisor(*(stride for own in run_time for stride in own))
-    form = form_of(plan)
-    reach = max(height * abs(own[-2]) + width * abs(own[-1]) for own in table)
-    settings = {
-        "UNIT": unit,
-        "ROWS_UNIT": units[0],
-        "COLUMNS_UNIT": units[1],
-        "BATCHED": math.prod(batch) > 1,
-        "WIDE": reach >= INT32_LIMIT,
-        "ROWS": height,
-        "COLUMNS": width,
-    }
-    steps = [mark for marks in kinds for mark in marks[-2:]]
-    arguments = (
-        rows // units[0], columns // units[1], row_tiles, column_tiles, *batch[1:],
-        *(stride // unit for own in run_time for stride in own), *form.numbers,
+    unit = power_of_two_divisor(*strides)
+    reach = max(tile[0] * abs(own[-2]) + tile[1] * abs(own[-1]) for own in table)
+    params = tiles(
+        sizes, tile, (unit, power_of_two_divisor(rows), power_of_two_divisor(columns)), math.prod(batch) > 1, reach >= INT32_LIMIT
     )  # fmt: skip
+    form = form_of(plan)
+    spec = _tile_spec(plan, form, [_step(stride) for own in table for stride in own[-2:]], True)
+    divided = tuple([stride // unit for stride in strides])
+    launch = launch_of(spec, params, Elements(1, {}, numbers=form.numbers, strides=divided))
     for position in product(*(range(plan.shape[axis]) for axis in walked)):
-        shifts = [
-            sum(at * own.strides[axis] for at, axis in zip(position, walked, strict=True))
-            for own in operands
-        ]
-        family = KernelSpec(
-            tiled_kernel(form.formula),
-            elementwise_slots(plan, [True] * len(operands), shifts),
-            (*form.switches, *precision(plan), *steps),
-            fused=False,
-        )
-        programs = math.prod(batch) * row_tiles * column_tiles
-        yield Launch(family, programs, arguments, tuple(settings.values()), warps)
-
-
-TILES = "tiles"
+        slots = [
+            slot._replace(shift=slot.shift + sum(at * own.strides[axis] for at, axis in zip(position, walked, strict=True)) * own.dtype.itemsize)
+            for slot, own in zip(pointers_of(plan, lambda own: True), operands, strict=True)
+        ]  # fmt: skip
+        yield launch._replace(spec=spec._replace(slots=tuple(slots)))
 
 
 def launch_few(g: Elements) -> Launches:
     """Nothing is chosen for a layout, so that one compiled kernel serves all; axes are in the output's order."""
-    first, second, third, rows, columns = g.sizes
-    row_tiles, column_tiles = ceil_div(rows, FEW_ROWS), ceil_div(columns, FEW_COLUMNS)
-    args = {
-        "rows": rows, "columns": columns, "row_tiles": row_tiles, "column_tiles": column_tiles, "second_size": second,
-        "third_size": third, STRIDES_ARGS: 0, NUMBERS_ARGS: 0,
-    }  # fmt: skip
-    constexprs = {
-        "UNIT": 1, "ROWS_UNIT": 1, "COLUMNS_UNIT": 1, "BATCHED": True, "WIDE": True, "ROWS": FEW_ROWS,
-        "COLUMNS": FEW_COLUMNS,
-    }  # fmt: skip
-    grid = first * second * third * row_tiles * column_tiles
-    return Launches([LaunchParams(TILES, grid, args, constexprs, 4)])
+    return Launches([tiles(g.sizes, (FEW_ROWS, FEW_COLUMNS, 4))])
 
 
 _ANY_STRIDES = Pattern("tiles", launch_few, {TILES: None}, (), INLINE_AXES, LAID)
 
 
-class Elementwise(Launcher):
+class Elementwise(FormulaLauncher):
     """What a formula gives for each element."""
 
+    sized, strided = _ANY_SIZE, _ANY_STRIDES
+
     def runner(self, plan: Plan) -> Runner:
-        if not is_flat(plan):
+        if not self.lies_in_a_row(plan):
             return runner_of(list(tiles_of(plan)))
         form, (count,) = form_of(plan), plan.shape
-        specs = _specs(plan, form)
-        g = Elements(count, _static(plan, specs[FLAT]), numbers=form.numbers)
-        return bound_elements(launch, g, specs, len(plan.operands))
-
-    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
-        # One element is no pattern: it may lie for one or for all.
-        if not is_flat(plan) or plan.shape == (1,) or any(own.offset for own in plan.operands):
-            return None
-        return remembered(plan, self._any_shape)
-
-    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
-        if not offers_strides(plan, LAID, INLINE_AXES):
-            return None
-        return remembered(plan, self._any_strides, strided=True), LAID
+        g = Elements(count, self.static(plan, False), numbers=form.numbers)
+        return self.bound(plan, self.specs(plan, form, False), g)
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
         return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= FEW else None
 
-    def _any_shape(self, plan: Plan) -> DynamicShapes:
-        static = _static(plan, _specs(plan, form_of(plan))[FLAT])
-        return any_elements(_ANY_SIZE, plan, lambda form: _specs(plan, form), static)
+    def lies_in_a_row(self, plan: Plan) -> bool:
+        return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.operands)
 
-    def _any_strides(self, plan: Plan) -> DynamicStrides:
-        operands = len(plan.operands)
-        steps = (2, 2) * operands  # known at run time only
-        slots = elementwise_slots(plan, [False] * operands, [0] * operands)
+    def specs(self, plan: Plan, form: Form, strided: bool) -> dict[str, KernelSpec]:
+        if strided:  # which are known at run time only
+            return {TILES: _tile_spec(plan, form, (2, 2) * len(plan.operands), False)}
+        slots = pointers_of(plan, lambda own: _is_wide(plan, own))
+        known = (*form.switches, *(own.strides[0] for own in plan.inputs), *precision(plan))
+        flat = KernelSpec(flat_kernel(form.formula), slots, known, fused=False)
+        return {FLAT: flat, SHIFTED: flat._replace(kernel=flat_kernel(form.formula, True))}
 
-        def specs_of(form: Form) -> dict[str, KernelSpec]:
-            known = (*form.switches, *precision(plan), *steps)
-            return {TILES: KernelSpec(tiled_kernel(form.formula), slots, known, fused=False)}
+    def static(self, plan: Plan, strided: bool) -> dict[str, int]:
+        if strided:
+            return {}
+        sizes = {own.dtype.itemsize for own in plan.operands if _is_wide(plan, own)}
+        block, warps = flat_shape(plan)
+        # Elements of a vector; 0 where operands have different ones.
+        vector = VECTOR_BYTES // sizes.pop() if len(sizes) == 1 else 0
+        return {"block": block, "warps": warps, "vector": vector, "exact": int(plan.compute is FLOAT)}  # fmt: skip
 
-        return any_elements(_ANY_STRIDES, plan, specs_of, {})
+
+def _is_wide(plan: Plan, operand: Operand) -> bool:
+    """Whether it is read or written by vectors."""
+    return operand.strides[0] == 1 or any(operand is out for out in plan.outputs)

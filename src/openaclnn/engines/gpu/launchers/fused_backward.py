@@ -13,17 +13,14 @@ from openaclnn.engines.gpu.kernels.fused_backward import (
     loss_ahead,
 )
 from openaclnn.engines.gpu.kernels.logits import logit_losses
-from openaclnn.engines.gpu.launchers.geometry import power_of_two_divisor
-from openaclnn.engines.gpu.launchers.launcher import in_order
+from openaclnn.engines.gpu.launchers.geometry import ignored, launch_of, power_of_two_divisor
 from openaclnn.engines.gpu.launchers.logits import FINISHED, SUMS, total_loss, total_of
-from openaclnn.engines.gpu.launchers.steps import MOST_CLASSES, Step, launch_of
+from openaclnn.engines.gpu.launchers.steps import MOST_CLASSES, Step, launched, pointers
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
     KernelSpec,
-    Launch,
     PointerArg,
-    ignored,
     next_power_of_two,
 )
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
@@ -96,8 +93,7 @@ def serves(step: Step) -> bool:
 def loss_runner(step: Step) -> Runner:
     """What queues it, of addresses: logits, targets, 0, loss, what is kept, what is remembered, gradient."""
     dtype, rows, classes, mean = step.dtype, step.positions, step.classes, step.reduction == "mean"
-    x, loss, out = (PointerArg(place, dtype.numpy_name, wide=place != 3) for place in (0, 3, 6))
-    target, top, memory = PointerArg(1, "int64"), PointerArg(4, "float32"), PointerArg(5, "float32")
+    x, target, _, loss, top, memory, out = pointers(step)
     rest, parts, expected = (top._replace(shift=rows * own * 4) for own in (1, 2, 4))
     blocks, last = -(-rows // FINISHED), ignored(step.ignore_index)
     tile, unit = tile_of(dtype.itemsize, classes), power_of_two_divisor(classes)
@@ -107,7 +103,7 @@ def loss_runner(step: Step) -> Runner:
         (False, False, False, False), overlapped=True, follows=True,
     )  # fmt: skip
     read = KernelSpec(
-        loss_ahead, (x, target, expected, parts, pieces if tile.pieces > 1 else None, out), (unit,)
+        loss_ahead, (x, target, expected, parts, pieces if tile.pieces > 1 else None, out), (unit,), cluster=tile.pieces
     )  # fmt: skip
     total = total_loss(sums, loss, mean)
     each = -(-classes // (tile.pieces * ROUND.value))
@@ -120,12 +116,12 @@ def loss_runner(step: Step) -> Runner:
         "rest_stride": 1, "square_stride": 0, "lse_stride": 0, "splits": 1, "smoothing": 0.0, "zloss_scale": 0.0,
     }  # fmt: skip
     launches = (
-        launch_of(KernelSpec(expect, (target, memory, expected), (mean,)), 1, of_rows, {"BLOCK": COUNTED}, 16),
-        launch_of(
+        launched(KernelSpec(expect, (target, memory, expected), (mean,)), 1, of_rows, {"BLOCK": COUNTED}, 16),
+        launched(
             read, rows * tile.pieces, {**of_rows, "classes": classes // unit, "each": each}, pieces_of_rows, tile.warps,
-        )._replace(cluster=tile.pieces),
-        launch_of(finish, blocks, {**of_rows, **contiguous}, {"ROWS": FINISHED}, 4),
-        Launch(total, *in_order(total, total_of(blocks))),
+        ),
+        launched(finish, blocks, {**of_rows, **contiguous}, {"ROWS": FINISHED}, 4),
+        launch_of(total, total_of(blocks)),
     )  # fmt: skip
     return runner_of(launches, blocks * SUMS * 8 + rows * tile.pieces * 8)
 
@@ -133,9 +129,8 @@ def loss_runner(step: Step) -> Runner:
 @functools.lru_cache(64)
 def gradient_runner(step: Step) -> Runner:
     """The same of: the loss's gradient, logits, targets, 0, what is kept, what is remembered, gradient."""
-    dtype, rows, classes, mean = step.dtype, step.positions, step.classes, step.reduction == "mean"
-    gradient, x, out = (PointerArg(place, dtype.numpy_name, wide=place != 0) for place in (0, 1, 6))
-    target, top, memory = PointerArg(2, "int64"), PointerArg(4, "float32"), PointerArg(5, "float32")
+    rows, classes, mean = step.positions, step.classes, step.reduction == "mean"
+    x, target, _, gradient, top, memory, out = pointers(step, backward=True)
     parts, expected = (top._replace(shift=rows * own * 4) for own in (2, 4))
     unit, blocks, last = (
         power_of_two_divisor(classes),
@@ -151,7 +146,7 @@ def gradient_runner(step: Step) -> Runner:
     of_rows: dict[str, Number] = {"rows": rows, "classes": classes, "ignore_index": last}
     in_blocks = {**of_rows, "classes": classes // unit, "blocks": blocks, "programs": programs}
     launches = (
-        launch_of(late, programs, in_blocks, {"UNIT": unit, "CLASSES": WIDE}, 4),
-        launch_of(own, -(-rows // FINISHED), of_rows, {"ROWS": FINISHED}, 4),
+        launched(late, programs, in_blocks, {"UNIT": unit, "CLASSES": WIDE}, 4),
+        launched(own, -(-rows // FINISHED), of_rows, {"ROWS": FINISHED}, 4),
     )
     return runner_of(launches)

@@ -7,16 +7,27 @@ evaluated, so that divisors are 1 at least.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from operator import or_
+from typing import Any, NamedTuple, Protocol
 
-from openaclnn.engines.machine.numbers import Number, Truth, least, most, where
+from openaclnn.engines.gpu.launching.launch import MAX_KEYS, KernelSpec, Launch
+from openaclnn.engines.machine.numbers import (
+    Number,
+    Truth,
+    all_of,
+    any_of,
+    flag,
+    least,
+    most,
+    where,
+)
 
 __all__ = [
-    "CLASS_AXIS", "FORM", "MISSING", "NO_TARGETS", "NUMBERS_ARGS", "STRIDES_ARGS", "Elements", "Geometry", "LaunchParams", "Launches",
-    "Launching", "Layout", "Pattern", "Targets", "clamp", "is_float",
-    "padded", "power_of_two_above", "power_of_two_divisor", "where_all",
+    "CLASS_AXIS", "MISSING", "NO_TARGETS", "NUMBERS_ARGS", "STRIDES_ARGS", "Elements", "Geometry", "LaunchParams", "Launches", "Launching", "Layout",
+    "Pattern", "Targets", "clamp", "geometry_of", "ignored", "is_float", "key_words", "launch_of", "names_of", "padded", "power_of_two_above", "power_of_two_divisor", "row_major", "where_all",
 ]  # fmt: skip
 
 DIVISOR = 16  # the largest power of two that is looked for
@@ -28,7 +39,7 @@ def where_all(
     """The same of several numbers at once."""
     if condition is True or condition is False:
         return yes if condition else no
-    return tuple([where(condition, own, other) for own, other in zip(yes, no, strict=True)])
+    return tuple([where(condition, *pair) for pair in zip(yes, no, strict=True)])
 
 
 def clamp(number: Number, low: Number, high: Number) -> Number:
@@ -41,12 +52,14 @@ def power_of_two_divisor(*numbers: Number) -> Number:
     Kernels get numbers divided by it and multiply again: the compiler then knows the factor, which
     it must for vector access, and there are five variants at most instead of two per argument.
     """
-    written = [own for own in numbers if own.__class__ is not int]
+    written = [number for number in numbers if number.__class__ is not int]
     if not written:
         return math.gcd(DIVISOR, *numbers)
-    bits = written[0] | math.gcd(DIVISOR, *(own for own in numbers if own.__class__ is int))
-    for own in written[1:]:
-        bits = bits | own
+    bits = written[0] | math.gcd(
+        DIVISOR, *(number for number in numbers if number.__class__ is int)
+    )
+    for number in written[1:]:
+        bits = bits | number
     return bits & -bits
 
 
@@ -54,10 +67,15 @@ def power_of_two_above(number: Number, limit: int) -> Number:
     """The least power of two that is not below a number, but no more than the limit, which is one."""
     if number.__class__ is int:
         return min(1 << (number - 1).bit_length(), limit)
-    found: Number = 1
+    power: Number = 1
     for _ in range(limit.bit_length() - 1):
-        found = where(number > found, found * 2, found)
-    return found
+        power = where(number > power, power * 2, power)
+    return power
+
+
+def ignored(ignore_index: Number) -> Number:
+    """The ignored class as kernels are told it: what names no class is ignored anyway, so all negative numbers become one, of 32 bits."""
+    return most(ignore_index, -1)
 
 
 MISSING = 16
@@ -96,10 +114,6 @@ class Geometry(NamedTuple):
     few: bool = True  # one kernel for all sizes of few elements
 
 
-CLASS_AXIS = "class_axis"
-"""What the plan decides: the classes' axis in the shape of row-major operands; without it, the second."""
-
-
 class LaunchParams(NamedTuple):
     """One launch of a kernel, all but its addresses: the kernel's name in the pattern, its arguments and constexprs by their names."""
 
@@ -121,6 +135,31 @@ class Launches(NamedTuple):
 
 
 Launching = Callable[[Geometry], Launches]
+
+
+@functools.cache
+def names_of(kernel: Any, pointers: int, constexprs: int = 0) -> tuple[Sequence[str], Sequence[str]]:  # fmt: skip
+    """Of a kernel's arguments behind the pointers, and of so many last constexprs."""
+    names = kernel.arg_names
+    first = next(place for place, name in enumerate(names) if name[0].isupper())
+    return names[pointers:first], names[len(names) - constexprs :]
+
+
+def launch_of(spec: KernelSpec, step: LaunchParams, g: Elements | None = None) -> Launch:
+    """A launch of a kernel, each argument by the name that the kernel has for it; a formula's kernel has numbers and strides beside them."""
+    names, constexprs = names_of(spec.kernel, len(spec.slots), len(step.constexprs))
+    args = step.args
+    if g is not None:
+        numbers, strides = iter(g.numbers), iter(g.strides)
+        args = {**{name: next(numbers if is_float(name) else strides) for name in names if name not in args}, **args}  # fmt: skip
+    else:
+        assert len(names) == len(args), (names, args)
+    return Launch(
+        spec, step.grid, tuple([args[name] for name in names]), tuple([step.constexprs[name] for name in constexprs]), step.warps,
+        bool(step.aligned),
+    )  # fmt: skip
+
+
 FLOATS = frozenset(("smoothing", "zloss_scale"))
 
 
@@ -136,21 +175,107 @@ class Pattern(NamedTuple):
     launch: Callable[[Any], Launches]
     kernels: Mapping[str, Any]  # Triton's, in the order of launches
     static: tuple[str, ...]  # the names of what the plan decides
-    axes: int = (
-        0  # of a call's sizes: so many, or for strides at most; 0: any, with classes from 2 on
-    )
+    axes: int = 0  # of a call's sizes: so many, or for strides at most; 0: any, past the classes'
     limit: int = 0  # elements of any strides, which are told in the call; 0: operands are row-major
-    operands: tuple[str, ...] = ()  # whose strides it asks for
-    row_major: Callable[[Sequence[Number], Number, Mapping[str, Number]], Layout] | None = None
-    """The layout of row-major operands: of how many positions are before the classes, of the classes, how many positions are behind, and
-    which operands have a number for each position or class."""
-    exactly: bool = False  # strides have that many axes, not fewer
-    whole: int = 1  # so many of a call's numbers are integers, the first ones
+    roles: Mapping[
+        str, str
+    ] = {}  # of operands whose strides it asks for: those of kernels with a class axis
+    positions: int = 0  # axes of positions in the layouts of these
+    whole: int = 0  # so many of a call's numbers are integers, the first ones
+
+
+CLASS_AXIS = "class_axis"
+"""What the plan decides: the classes' axis in the shape of row-major operands; without it, the second."""
+
+
+class Call(Protocol):
+    """What a geometry is read from: a call with ints, or the code of a builtin being written."""
+
+    pattern: Pattern
+    axes: Any  # how many sizes it has
+
+    def known(self, name: str) -> Number:
+        """What the plan decides; of an operand its place or, if operands are row-major, whether it has a number for each position or class."""
+
+    def size(self, axis: Number) -> Number: ...
+
+    def product(self, start: Number, stop: Number) -> Number:
+        """How many elements there are along some axes."""
+
+    def sizes(self) -> tuple[Number, ...]:
+        """Of as many axes as the pattern has; missing ones come first."""
+
+    def strides(self, name: str) -> tuple[Number, ...]:
+        """The same of an operand's strides."""
+
+    def offset(self, place: int) -> Number:
+        """How far an operand's address is off a vector's bounds."""
+
+
+def geometry_of(call: Call, numbers: tuple[Number, ...]) -> Geometry:
+    """That of a kernel with a class axis."""
+    pattern = call.pattern
+    if pattern.limit:
+        *shape, classes = call.sizes()
+        layout = Layout(tuple(shape), classes, {name: call.strides(name) for name in pattern.roles})
+        along = layout.strides[next(iter(pattern.roles))][:-1]
+        targets = Targets(padded(shape, 3, 1), padded(along, 3, 0), 3)
+    else:
+        axis = call.known(CLASS_AXIS) if CLASS_AXIS in pattern.static else 1
+        before, behind = call.product(0, axis), call.product(axis + 1, call.axes)
+        each = {name: call.known(name) for name in pattern.roles}
+        layout = row_major(pattern.positions, pattern.roles, before, call.size(axis), behind, each)
+        targets = Targets((1, 1, before * behind), (0, 0, 1), 1)
+    static = {name: call.known(name) for name in pattern.static}
+    return Geometry(layout, targets, static, numbers, call.offset, pattern.limit > 0)
+
+
+def row_major(
+    axes: int, roles: Mapping[str, str], before: Number, classes: Number, behind: Number, each: Mapping[str, Number]
+) -> Layout:  # fmt: skip
+    """The layout of row-major operands over so many axes of positions, of which so many are before the classes and behind; `each` says which operands
+    have a number for each position or class."""
+    shape: tuple[Number, ...]
+    walks: dict[str, tuple[Number, ...]]
+    if axes == 1:
+        shape = (before,)
+        walks = {"full": (classes, 1), "positions": (1, 0), "classes": (0, 1)}
+    elif axes == 2:
+        shape = before, behind
+        walks = {"full": (classes * behind, 1, behind), "positions": (behind, 1, 0), "classes": (0, 0, 1)}  # fmt: skip
+    else:
+        # As plans merge axes (`core.plan.row_major_walks`), so that launches are theirs: images of a pixel each are the pixels of one that has its
+        # classes side by side, and one class of all images is a plane.
+        count, several = before * behind, flag(classes > 1)
+        merged = any_of(before == 1, behind == 1, classes == 1)
+        second, pixel = where(merged, 0, behind), flag(count > 1)
+        dots = all_of(behind == 1, before > 1)
+        shape = 1, where(merged, 1, before), where(merged, count, behind)
+        walks = {
+            "full": (0, second * classes, where(dots, classes, pixel), behind * several), "positions": (0, second, pixel, 0),
+            "classes": (0, 0, 0, several),
+        }  # fmt: skip
+    strides = {
+        name: walks[role]
+        if role == "full"
+        else tuple(stride * each[name] for stride in walks[role])
+        for name, role in roles.items()
+    }
+    return Layout(shape, classes, strides)
 
 
 NUMBERS_ARGS, STRIDES_ARGS = "*numbers", "*strides"
 """Stand for several arguments: the form's numbers; every operand's strides, but for so many last ones."""
-FORM = "FORM"
+
+
+def key_words(constexprs: Mapping[str, Number], form: Number, warps: Number, aligned: Number) -> list[Number]:  # fmt: skip
+    """What tells the kernels of a launch apart, four numbers in a word; one more word tells which addresses are off a vector's bounds."""
+    several = [*(constexprs[name] for name in sorted(constexprs)), form, warps, aligned]
+    assert len(several) <= MAX_KEYS, constexprs
+    return [
+        functools.reduce(or_, [number << 16 * place for place, number in enumerate(several[at : at + 4])], 0)
+        for at in range(0, MAX_KEYS, 4)
+    ]  # fmt: skip
 
 
 class Elements(NamedTuple):

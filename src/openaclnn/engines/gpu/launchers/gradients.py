@@ -51,8 +51,8 @@ from openaclnn.engines.gpu.launchers.sums import NUMBERS, WEIGHT
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,
-    PointerArg,
-    pointer_type,
+    pointers_of,
+    scratch_of,
 )
 from openaclnn.engines.machine.numbers import (
     Number,
@@ -78,12 +78,14 @@ KERNELS = {
 # Positions, classes of a thread, lanes of classes, streamed, warps, exact.
 FEW_TILES = {True: (8, 1, 128, 1, 4, 0), False: (128, 4, 1, 1, 4, 0)}
 MANY = 1 << 18  # pixels that keep a device busy with two for each thread
+# Of rows of which an operand lies transposed, and of few pixels: a thread for each row or pixel, so that what is common to it is not computed several times.
+SQUARES = {True: (128, 1, 32, 1, 4, 0), False: (128, 1, 16, 1, 4, 0)}  # of 16 bits, of FLOAT
 
 
 def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
-    """Long rows in pieces: FLOAT 4096, 5001, 32000 and 50257 classes 0.97, 0.98, 0.99 and 0.98, BFLOAT16 4096, 32000 and 50257 0.89, 0.94 and 0.90."""
-    narrow = static["itemsize"] < 4
-    piece = 1, 1, where(narrow, 2048, 1024), 1, 2, 0
+    """Long rows in pieces, of 16 bits by a warp: FLOAT 4096, 5001, 32000 and 50257 classes 0.99, 0.97, 0.98 and 0.98, BFLOAT16 2300, 4096, 5001, 32000 and 50257 0.85, 0.96, 0.98,
+    0.97 and 0.98 (by two warps 2048 classes 0.70, 0.96, 0.91, 0.97 and 0.97)."""
+    piece = 1, 1, 1024, 1, where(static["itemsize"] < 4, 1, 2), 0
     return where_all(classes <= SHORT, once_tile(static, classes), piece)
 
 
@@ -115,29 +117,30 @@ class GradientLaunch(RowLaunch):
             if walk.by_class
             else _image_tile(g.static, walk.classes, walk.positions, walk.along)
         )
-        if self.turns(walk):
-            # Rows that lie transposed, or an operand of which one does; a kernel by hand with such squares had 0.94 of a copy in FLOAT and 0.92 in BFLOAT16.
-            narrow = g.static["itemsize"] < 4
-            found = where(narrow, 128, 64), 1, where(narrow, 32, 64), 1, 4, 0
+        if not (self.dense and walk.by_class):
+            square = where_all(g.static["itemsize"] < 4, SQUARES[True], SQUARES[False])
+            found = where_all(self.cuts(walk), square, found)
         small = walk.positions * walk.classes <= row_formulas.FEW
         positions, held, lanes, streamed, warps, exact = where_all(small, FEW_TILES[walk.by_class], found)  # fmt: skip
         return Tile(positions, held, lanes, streamed > 0, warps, exact > 0)
 
-    def turns(self, walk: Walk) -> bool:
-        """Whether they are rows of any strides."""
-        return not self.dense and len(walk.shape) == 1
+    def cuts(self, walk: Walk) -> Truth:
+        """Whether a program has some classes alone: of long rows, of a few elements, so that a device is less idle, of many classes of few pixels, and of rows of which an
+        operand lies transposed."""
+        small = walk.positions * walk.classes <= row_formulas.FEW
+        if self.dense and walk.by_class:
+            return any_of(walk.classes > SHORT, small)
+        if self.dense:
+            return all_of(walk.positions < MANY, walk.classes > 64, inverse(small))
+        return all_of(len(walk.shape) == 1, inverse(small))
 
     def launches(self, g: Geometry, walk: Walk, when: Truth) -> list[LaunchParams]:
-        """Long rows in pieces, and those of any strides."""
         found = super().launches(g, walk, when)
-        if walk.dealt or not (self.turns(walk) or (self.dense and walk.by_class)):
+        cuts = self.cuts(walk)
+        if walk.dealt or cuts is False:
             return found
         _, walked = found
-        tile = self.tile(g, walk)
-        cuts = all_of(
-            any_of(self.turns(walk), walk.classes > SHORT), walk.positions * walk.classes > row_formulas.FEW
-        )  # fmt: skip
-        pieces = ceil_div(walk.classes, tile.chunk)
+        pieces = ceil_div(walk.classes, self.tile(g, walk).chunk)
         cut = walked._replace(
             kernel=CUT_ROWS if walk.by_class else CUT_IMAGES, grid=walked.grid * pieces, args={**walked.args, "pieces": pieces},
             when=all_of(walked.when, cuts),
@@ -155,7 +158,7 @@ class GradientLaunch(RowLaunch):
         for own in super().__call__(g).steps:
             if own.kernel in KERNELS:
                 step = own._replace(constexprs={"PARTS": parts, **own.constexprs})
-                if own.kernel == STREAMED_ROWS and self.counts:
+                if own.kernel == CUT_ROWS and self.counts and self.dense:
                     steps.append(step._replace(kernel=COUNTED_ROWS, when=all_of(own.when, counts)))
                     step = step._replace(when=all_of(own.when, inverse(counts)))
                 steps.append(step)
@@ -188,19 +191,16 @@ def _launcher(
         name: kernel_of(
             signature, graph,
             Traversal(
-                by_class, name in (COUNTED_ROWS, STREAMED_ROWS, STREAMED_IMAGES), launch.axes(by_class or name == DEALT_ROWS, layout_axes),
-                dealt=name == DEALT_ROWS, cut=name in (CUT_ROWS, CUT_IMAGES),
+                by_class, name in (STREAMED_ROWS, STREAMED_IMAGES), launch.axes(by_class or name == DEALT_ROWS, layout_axes),
+                dealt=name == DEALT_ROWS, cut=name in (COUNTED_ROWS, CUT_ROWS, CUT_IMAGES),
             ),
         )
-        for name, by_class in KERNELS.items() if name not in ((CUT_IMAGES,) if launch.dense else (COUNTED_ROWS, DEALT_ROWS))
+        for name, by_class in KERNELS.items() if launch.dense or name not in (COUNTED_ROWS, DEALT_ROWS)
     }  # fmt: skip
 
     def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
-        slots = tuple(
-            PointerArg(place, pointer_type(own), own.offset * own.dtype.itemsize, own.role in ("full", "positions"))
-            for place, own in enumerate(plan.operands)
-        )  # fmt: skip
-        memory = sums.sums_slot(plan) if summed else None
+        slots = pointers_of(plan, lambda own: own.role != "single")
+        memory = scratch_of(plan) if summed else None
         # What top and rest are rounded to is FLOAT, whatever the logits are.
         known = tl.float32, plan.compute is FLOAT, mean
         main = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.kernels.logit_pixels import pixel_losses
@@ -12,19 +10,19 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
-    Layout,
     power_of_two_above,
     power_of_two_divisor,
 )
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
+from openaclnn.engines.gpu.launchers.logits import total_loss
 from openaclnn.engines.gpu.launchers.sums import NUMBERS, WEIGHT, loss_numbers
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,
-    PointerArg,
-    pointer_type,
+    pointers_by_name,
+    scratch_of,
 )
-from openaclnn.engines.machine.numbers import Number, all_of, any_of, ceil_div, flag, least, where
+from openaclnn.engines.machine.numbers import all_of, any_of, ceil_div, least, where
 
 __all__ = ["LOSSES"]
 
@@ -39,85 +37,57 @@ AXES = 3  # of positions
 MAIN, TOTAL = "main", "total"
 
 
-def _main(g: Geometry, operands: Mapping[str, str], perhaps: str) -> LaunchParams:
-    """The launch over pixels of operands by the kernel's names; `perhaps` one of them has a number for each pixel."""
+ROLES = {
+    "target": "positions", "x": "full", WEIGHT: "classes", **dict.fromkeys(("lossOut", "topOut", "restOut"), "positions")
+}  # fmt: skip
+WALKED = {"target": "target", "x": "x", "out": "lossOut", "top": "topOut", "rest": "restOut"}
+"""Operands by the kernel's names."""
+
+
+def launch(g: Geometry) -> Launches:
+    """What reads logits, and leaves losses or sums of them, and what adds up the sums."""
     (first, seconds, pixels), classes, strides = g.layout
+    summed = g.static["each"] == 0
     each = where(first * seconds * pixels >= MANY, g.static["vector"], FEW_EACH)
     block = least(power_of_two_above(pixels, LONGEST), each * THREADS)
     blocks = ceil_div(pixels, block)
-    dense = all_of(
-        *(
-            strides[own][2] == 1 if name != perhaps else any_of(g.static["each"] == 0, strides[own][2] == 1)
-            for name, own in operands.items()
-        )
-    )  # fmt: skip
+    side_by_side = {name: strides[operand][2] == 1 for name, operand in WALKED.items()}
+    side_by_side["out"] = any_of(summed, side_by_side["out"])
+    dense = all_of(*side_by_side.values())
     # A stride of 1 is known to the kernel.
     apart = [
-        where(all_of(dense, own == 1), 0, own) for name in operands.values() for own in strides[name]
+        where(all_of(dense, stride == 1), 0, stride) for name in WALKED.values() for stride in strides[name]
     ]  # fmt: skip
     unit, pixels_unit = power_of_two_divisor(*apart), power_of_two_divisor(pixels)
     along = "first", "second", "pixel", "class"
     steps = {
         f"{name}_{axis}": stride // unit
-        for name, own in operands.items()
-        for axis, stride in zip(along if own in FULL else along[:-1], strides[own], strict=False)
-    }
-    return LaunchParams(
-        MAIN, first * seconds * blocks,
+        for name, operand in WALKED.items()
+        for axis, stride in zip(along if name == "x" else along[:-1], strides[operand], strict=False)
+    }  # fmt: skip
+    grid = first * seconds * blocks
+    main = LaunchParams(
+        MAIN, grid,
         {
             "pixels": pixels // pixels_unit, "seconds": seconds, "blocks": blocks, "classes": classes, **steps,
-            "weight_stride": strides[WEIGHT][-1],
+            "weight_stride": strides[WEIGHT][-1], **loss_numbers(g),
         },
         {"DENSE": dense, "UNIT": unit, "PIXELS_UNIT": pixels_unit, "BLOCK": block}, WARPS,
     )  # fmt: skip
-
-
-FULL = "x", "gradients"  # what has classes
-
-
-def _launch_losses(g: Geometry) -> Launches:
-    """What reads logits, and leaves losses or sums of them, and what adds up the sums."""
-    names = {"target": "target", "x": "x", "out": "lossOut", "top": "topOut", "rest": "restOut"}
-    main = _main(g, names, "out")
-    main = main._replace(args={**main.args, **loss_numbers(g)})
-    summed, blocks = g.static["each"] == 0, main.grid
     total = LaunchParams(
-        TOTAL, 1, {"count": blocks}, {"BLOCK": power_of_two_above(blocks, MOST_BLOCK)}, 4, summed
+        TOTAL, 1, {"count": grid}, {"BLOCK": power_of_two_above(grid, MOST_BLOCK)}, 4, summed
     )
-    return Launches([main, total], where(summed, blocks * SUM_BYTES, 0), (0,))
-
-
-def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]) -> Layout:
-    """As plans merge axes (`core.plan.row_major_walks`), so that blocks are theirs: images of a pixel each are the pixels of one that has
-    its classes side by side, and one class of all images is a plane."""
-    images, classes = sizes
-    positions, several = images * area, flag(classes > 1)
-    merged = any_of(images == 1, area == 1, classes == 1)
-    second, pixel = where(merged, 0, area), flag(positions > 1)
-    dots = all_of(area == 1, images > 1)
-    strides: dict[str, tuple[Number, ...]] = {
-        name: (0, second * own, pixel * own, 0) for name, own in each.items()
-    }
-    full = 0, second * classes, where(dots, classes, pixel), area * several
-    strides |= {name: full for name in FULL if name in each}
-    strides[WEIGHT] = 0, 0, 0, each[WEIGHT] * several
-    return Layout((1, where(merged, 1, images), where(merged, positions, area)), classes, strides)
-
-
-def _slots(plan: Plan) -> dict[str, PointerArg]:
-    return {
-        own.parameter: PointerArg(place, pointer_type(own), own.offset * own.dtype.itemsize, own.role != "classes")
-        for place, own in enumerate(plan.operands)
-    }  # fmt: skip
+    return Launches([main, total], where(summed, grid * SUM_BYTES, 0), (0,))
 
 
 def _squares(plan: Plan) -> bool:
     return float_of(plan.numbers["zloss_scale"]) != 0
 
 
-def _specs_of_losses(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
-    each, slots = not plan.reduction, _slots(plan)
-    scratch = PointerArg(len(plan.operands), "float64")
+def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
+    each = not plan.reduction
+    slots = pointers_by_name(plan, lambda own: own.role != "classes")
+    scratch = scratch_of(plan)
     main = KernelSpec(
         pixel_losses,
         (
@@ -129,15 +99,12 @@ def _specs_of_losses(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     )  # fmt: skip
     if each:
         return {MAIN: main}
-    pointers = scratch, slots["lossOut"]._replace(wide=False), None
-    known = plan.reduction == "mean", _squares(plan)
-    return {
-        MAIN: main,
-        TOTAL: KernelSpec(logit_loss, pointers, known, overlapped=True, follows=True),
-    }
+    loss = slots["lossOut"]._replace(wide=False)
+    total = total_loss(scratch, loss, plan.reduction == "mean", squared=_squares(plan))
+    return {MAIN: main, TOTAL: total}
 
 
-def _static_of_losses(plan: Plan) -> dict[str, int]:
+def _static(plan: Plan) -> dict[str, int]:
     return {"vector": VECTOR_BYTES // plan.compute.itemsize, "each": int(not plan.reduction)}
 
 
@@ -150,7 +117,6 @@ def _has_images(plan: Plan) -> bool:
 
 
 LOSSES = ClassLauncher(
-    "logit_pixels.losses", _launch_losses, {MAIN: pixel_losses, TOTAL: logit_loss},
-    ("target", "x", WEIGHT, "lossOut", "topOut", "restOut"), 2, NUMBERS, AXES, _specs_of_losses, _static_of_losses, _row_major,
-    _has_images, reduces=True, axes=AXES,
+    "logit_pixels.losses", launch, {MAIN: pixel_losses, TOTAL: logit_loss},
+    ROLES, 2, NUMBERS, AXES, _specs, _static, _has_images, reduces=True, axes=AXES,
 )  # fmt: skip

@@ -4,7 +4,7 @@ for log-probabilities they are read again. A few short rows are all done by one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from openaclnn.core.dtypes import float_of
@@ -20,7 +20,6 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
-    Layout,
     clamp,
     power_of_two_above,
     power_of_two_divisor,
@@ -32,8 +31,8 @@ from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,
     PointerArg,
-    pointer_type,
-    slots_of,
+    pointers_by_name,
+    scratch_of,
 )
 from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, inverse, least, most, where
 
@@ -42,6 +41,7 @@ __all__ = ["FINISHED", "LOGITS", "SUMS", "total_loss", "total_of"]
 WRITTEN = "logProbOut"
 SIDES = "topOut", "restOut"
 RESULTS = "lossOut", *SIDES, "zlossOut", "lseForZlossOut"  # of each row
+ROLES = {"target": "positions", "x": "full", WEIGHT: "classes", **dict.fromkeys(RESULTS, "positions"), WRITTEN: "full"}  # fmt: skip
 WIDE = 1024  # classes that a program reads at once
 TURNS = 4  # blocks that a program reads before it computes
 PROGRAMS = 512  # that keep a device busy: long rows are shared out where there are fewer
@@ -207,18 +207,6 @@ def _step(stride: Number) -> Number:
     return where(stride == 1, 1, 2)
 
 
-def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]) -> Layout:
-    rows, classes = sizes
-    strides: dict[str, tuple[Number, ...]] = {name: (each[name], 0) for name in RESULTS}
-    strides |= {
-        "target": (1, 0),
-        WEIGHT: (0, each[WEIGHT]),
-        "x": (classes, 1),
-        WRITTEN: (classes, 1),
-    }
-    return Layout((rows,), classes, strides)
-
-
 def _is_whole(plan: Plan) -> bool:
     """Whether log-probabilities are written, too."""
     return plan.kernel == "cross_entropy_loss"
@@ -228,14 +216,10 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     """The kernels of a plan, with scratch memory for sums of blocks, parts of rows, and what training has among its outputs: each row's
     largest logit, and the rest."""
     numbers, each, whole = plan.numbers, not plan.reduction, _is_whole(plan)
-    sums, parts, *sides = (PointerArg(len(plan.operands) + n, own) for n, own in enumerate(SCRATCH))
+    sums, parts, *sides = (scratch_of(plan, dtype, place) for place, dtype in enumerate(SCRATCH))
     smooths, squares = (float_of(numbers[name]) != 0 for name in ("label_smoothing", "zloss_scale"))
-    target, x, weight = slots_of(plan, {"target": False, "input": True, WEIGHT: False})
-    assert x is not None
-    slots = {
-        own.parameter: PointerArg(place, pointer_type(own), own.offset * own.dtype.itemsize)
-        for place, own in enumerate(plan.outputs, len(plan.inputs))
-    }
+    slots = pointers_by_name(plan, lambda own: own.parameter == "input")
+    target, x, weight = slots["target"], slots["input"], slots.get(WEIGHT)
     top, rest = sides if whole else [slots[name] for name in SIDES]
     out, square, lse = (slots.get(own) for own in ("lossOut", "zlossOut", "lseForZlossOut"))
     finished = (out, top, rest, square) if each else (None, top, rest, None)
@@ -283,5 +267,5 @@ LOGITS = ClassLauncher(
     {
         READ: logit_sums, FINISH: logit_losses, SHORT: short_rows, TOTAL: logit_loss, LOG_PROB: log_probabilities,
     },
-    ("target", "x", WEIGHT, *RESULTS, WRITTEN), 2, NUMBERS, 1, _specs, _static, _row_major, of_rows, limit=FEW, reduces=True,
+    ROLES, 2, NUMBERS, 1, _specs, _static, of_rows, limit=FEW, reduces=True,
 )  # fmt: skip

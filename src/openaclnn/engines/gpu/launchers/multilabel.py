@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.kernels.multilabel import margin_rows
+from openaclnn.engines.gpu.launchers.geometry import LaunchParams, launch_of, power_of_two_above
 from openaclnn.engines.gpu.launchers.launcher import Launcher
-from openaclnn.engines.gpu.launching.launch import (
-    KernelSpec,
-    Launch,
-    PointerArg,
-    next_power_of_two,
-    pointer_type,
-)
+from openaclnn.engines.gpu.launching.launch import KernelSpec, pointers_of
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 
 __all__ = ["MULTILABEL"]
@@ -23,17 +18,13 @@ class _Rows(Launcher):
     axes = 1
 
     def runner(self, plan: Plan) -> Runner:
-        slots = tuple(
-            PointerArg(place, pointer_type(own), own.offset * own.dtype.itemsize)
-            for place, own in enumerate(plan.operands)
-        )
-        x, target, loss, mask = plan.operands
-        strides = (
-            x.strides[0], x.class_stride, target.strides[0], target.class_stride, loss.strides[0], mask.strides[0], mask.class_stride,
-        )  # fmt: skip
-        chunk = min(next_power_of_two(plan.classes), LONGEST)
-        spec = KernelSpec(margin_rows, slots)
-        return runner_of([Launch(spec, plan.shape[0], (plan.classes, *strides), (chunk,), 4)])
+        args = {"classes": plan.classes}
+        for name, own in zip(("x", "target", "loss", "mask"), plan.operands, strict=True):
+            args |= {f"{name}_row": own.strides[0], f"{name}_class": own.class_stride}
+        del args["loss_class"]
+        chunk = power_of_two_above(plan.classes, LONGEST)
+        params = LaunchParams("rows", plan.shape[0], args, {"CHUNK": chunk}, 4)
+        return runner_of([launch_of(KernelSpec(margin_rows, pointers_of(plan)), params)])
 
 
 MULTILABEL = _Rows()

@@ -10,7 +10,6 @@ Class planes that begin off a vector's bounds, as those of odd images do, have a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from openaclnn.core.plan import Plan
@@ -20,14 +19,20 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
-    Layout,
     clamp,
+    ignored,
     power_of_two_above,
     power_of_two_divisor,
     where_all,
 )
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major, of_rows
-from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, VECTOR_BYTES, KernelSpec, slots_of
+from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
+    VECTOR_BYTES,
+    KernelSpec,
+    pointers_by_name,
+    scratch_of,
+)
 from openaclnn.engines.machine.numbers import (
     Number,
     Truth,
@@ -61,6 +66,7 @@ FEW_PIXELS = 2048  # a plane of fewer is mostly borders
 FEW = 1 << 16
 FEW_TILE = 1, 128, 1, 1, 8
 NUMBERS = ("ignore_index",)
+ROLES = {"target": "positions", "gradient": "positions", "weight": "classes", "out": "full"}
 PLANES_KERNEL, MAIN = "planes", "main"
 READ_ARGS = tuple(
     f"{name}_{axis}" for name in ("target", "gradient") for axis in ("first", "second", "pixel")
@@ -107,7 +113,7 @@ def _planes(g: Geometry, parts: Number, when: Truth) -> LaunchParams:
             "chunk_classes": ceil_div(classes, chunks), "chunks": chunks,
             "target_first": target[0], "target_second": target[1], "gradient_first": gradient[0],
             "gradient_second": gradient[1], "out_first": out[0], "out_second": out[1], "out_class": out[3],
-            "weight_stride": strides["weight"][3], "ignore_index": sums.ignored_class(g),
+            "weight_stride": strides["weight"][3], "ignore_index": ignored(g.numbers[0]),
         },
         {"PARTS": parts, "VECTOR": vector, "BLOCK": block}, g.static["plane_warps"], when, aligned=False,
     )  # fmt: skip
@@ -139,9 +145,8 @@ def launch(g: Geometry) -> Launches:
         tile = pixel_tile(itemsize, classes, second, pixels, channels_last, turned)
         tall, across, wide, warps, at_most = where_all(small, FEW_TILE, tile)
 
-    def unknown(
-        stride: Number,
-    ) -> Number:  # 1 is known to the kernel; 0 is as good a number as any then
+    def unknown(stride: Number) -> Number:
+        """1 is known to the kernel; 0 is as good a number as any then."""
         return stride if g.strided else where(stride == 1, 0, stride)
 
     def step(stride: Number) -> Number:
@@ -171,7 +176,7 @@ def launch(g: Geometry) -> Launches:
             "chunk_classes": ceil_div(classes, chunks), "chunks": chunks,
             **{name: own // read_unit for name, own in zip(READ_ARGS, read, strict=True)},
             **{name: own // unit for name, own in zip(OUT_ARGS, written, strict=True)},
-            "weight_stride": strides["weight"][3], "ignore_index": sums.ignored_class(g),
+            "weight_stride": strides["weight"][3], "ignore_index": ignored(g.numbers[0]),
         },
         {
             "PARTS": parts, "TARGET_STEP": step(target[2]), "TARGET_SECOND": step(target[1]),
@@ -186,30 +191,14 @@ def launch(g: Geometry) -> Launches:
     return found._replace(steps=[*found.steps, *planes, main])
 
 
-def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]) -> Layout:
-    """Images of one pixel are the pixels of one that has its channels last."""
-    (images, classes), dots = sizes, area == 1
-    second = where(dots, 0, area)
-    strides = {
-        **{name: (0, second * each[name], each[name], 0) for name in ("target", "gradient")},
-        "weight": (0, 0, 0, each["weight"]),
-        "out": (0, second * classes, where(dots, classes, 1), where(dots, 1, area)),
-    }
-    return Layout((1, where(dots, 1, images), where(dots, images, area)), classes, strides)
-
-
 def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     """The kernels of a plan, with targets that begin so many elements off."""
     target, gradient, weight = plan.inputs[:3]
     single, summed = gradient.role == "single", is_summed(plan)
-    *slots, out = slots_of(
-        plan,
-        {
-            target.parameter: True, gradient.parameter: not single, weight.parameter: False,
-            "totalWeight": False, plan.output.parameter: True,
-        },
-    )  # fmt: skip
-    pointers = *slots, sums.sums_slot(plan) if summed else None, out
+    by_vectors = (target, plan.output) if single else (target, gradient, plan.output)
+    slots = pointers_by_name(plan, lambda own: own in by_vectors)
+    inputs = [slots.get(name) for name in (target.parameter, gradient.parameter, weight.parameter, "totalWeight")]  # fmt: skip
+    pointers = *inputs, scratch_of(plan) if summed else None, slots[plan.output.parameter]
     known = plan.numbers["mean"], single
     main = KernelSpec(nll_loss2d_backward, pointers, known, overlapped=summed, follows=summed)
     made = sums.specs(plan, weight.parameter, offset) if summed else {}
@@ -237,7 +226,7 @@ def _of_images(plan: Plan) -> bool:
 
 PIXELS = ClassLauncher(
     "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward},
-    ("target", "gradient", "weight", "out"), 3, NUMBERS, 3, _specs, _static, _row_major, _of_images,
+    ROLES, 3, NUMBERS, 3, _specs, _static, _of_images,
     limit=FEW, few_elements=FEW,
 )  # fmt: skip
 # Rows are images of one pixel.

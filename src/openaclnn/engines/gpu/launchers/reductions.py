@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
@@ -21,7 +21,6 @@ from openaclnn.engines.gpu.kernels.reductions import (
     nll_losses,
     summed_kernel,
 )
-from openaclnn.engines.gpu.launchers import sums
 from openaclnn.engines.gpu.launchers.elementwise import LONG_WORDS, has_words
 from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
@@ -30,8 +29,9 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
-    Layout,
     Pattern,
+    ignored,
+    launch_of,
     padded,
     power_of_two_above,
     where_all,
@@ -39,13 +39,11 @@ from openaclnn.engines.gpu.launchers.geometry import (
 from openaclnn.engines.gpu.launchers.launcher import (
     ClassLauncher,
     DynamicStrides,
+    FormulaLauncher,
     Launcher,
-    any_elements,
-    bound_elements,
-    offers_strides,
 )
-from openaclnn.engines.gpu.launching.launch import KernelSpec, Launch, PointerArg, pointer_type
-from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner, remembered, runner_of
+from openaclnn.engines.gpu.launching.launch import KernelSpec, pointers_of, scratch_of
+from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner, runner_of
 from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, inverse, least, where
 
 __all__ = ["NLL", "Filling", "Summed"]
@@ -73,19 +71,6 @@ SHIFTED, STRIDED, WHOLE_STRIDED = "shifted", "add.strided", "alone.strided"
 """The same for elements that begin equally far from a vector's bounds, or are strided."""
 
 
-def slots(plan: Plan) -> list[PointerArg]:
-    """All operands, inputs first."""
-    return [
-        PointerArg(place, pointer_type(own), own.offset * own.dtype.itemsize)
-        for place, own in enumerate(plan.operands)
-    ]
-
-
-def scratch_slot(plan: Plan) -> PointerArg:
-    """Where the parts' sums are, behind all operands."""
-    return PointerArg(len(plan.operands), "float64")
-
-
 def parts_of(count: Number, block: Number = BLOCK, most: Number = PARTS) -> tuple[Number, Truth]:
     """In how many parts so many elements or positions are added up; and whether by one program, which finishes, too."""
     alone = count <= ALONE
@@ -108,42 +93,33 @@ def in_parts(
 
 
 def launch_sum(g: Elements) -> Launches:
-    """Elements that lie in a row, or are one."""
+    """Elements that lie in a row, or are one; or of any strides, of which those that lie in a row after all have the kernels of these, and their bits."""
     block, most, warps = _programs(g)
     parts, alone = parts_of(g.count, block, most)
-    shifted = all_of(
-        g.misaligned, g.same_offset, g.static["together"] > 0, g.count > FEW, inverse(alone)
-    )
+    args = {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}
     add = LaunchParams(
-        ADDING, parts, {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}, {"BLOCK": block}, warps,
-        aligned=inverse(all_of(g.few, g.misaligned)),
+        ADDING, parts, args, {"BLOCK": block}, warps, aligned=inverse(all_of(not g.sizes, g.few, g.misaligned))
     )  # fmt: skip
-    found = in_parts(add, parts, alone, {"divisor": _divisor(g)}, 1)
-    first, *others = found.steps
-    steps = [
-        first._replace(when=all_of(first.when, inverse(shifted))),
-        first._replace(kernel=SHIFTED, when=shifted, aligned=False),
-        *others,
-    ]
-    return found._replace(steps=steps)
-
-
-def launch_strided_sum(g: Elements) -> Launches:
-    """Elements that are strided; those in a row after all have a kernel of their own, and its bits."""
-    block, most, warps = _programs(g)
-    parts, alone = parts_of(g.count, block, most)
-    head = {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}
-    tail = {**{f"size_{axis}": own for axis, own in enumerate(g.sizes)}, STRIDES_ARGS: 1}
-    add = LaunchParams(ADDING, parts, head, {"BLOCK": block}, warps)
-    found = in_parts(add, parts, alone, {"divisor": _divisor(g)}, 1)
-    *both, finish = found.steps
-    names = {ADDING: STRIDED, WHOLE: WHOLE_STRIDED}
-    steps = [own._replace(when=all_of(own.when, g.in_a_row)) for own in both]
-    steps += [
-        own._replace(kernel=names[own.kernel], args={**head, **tail}, when=all_of(own.when, inverse(g.in_a_row)))
-        for own in both
-    ]  # fmt: skip
-    return found._replace(steps=[*steps, finish])
+    launches = in_parts(add, parts, alone, {"divisor": _divisor(g)}, 1)
+    add, whole, finish = launches.steps
+    if g.sizes:
+        sizes = {f"size_{axis}": size for axis, size in enumerate(g.sizes)}
+        steps = [step._replace(when=all_of(step.when, g.in_a_row)) for step in (add, whole)]
+        steps += [
+            step._replace(
+                kernel=kernel,
+                args={**args, **sizes, STRIDES_ARGS: 1},
+                when=all_of(step.when, inverse(g.in_a_row)),
+            )
+            for step, kernel in ((add, STRIDED), (whole, WHOLE_STRIDED))
+        ]
+    else:
+        shifted = all_of(
+            g.misaligned, g.same_offset, g.static["together"] > 0, g.count > FEW, inverse(alone)
+        )
+        by_vectors = add._replace(kernel=SHIFTED, when=shifted, aligned=False)
+        steps = [add._replace(when=all_of(add.when, inverse(shifted))), by_vectors, whole]
+    return launches._replace(steps=[*steps, finish])
 
 
 def _programs(g: Elements) -> tuple[Number, ...]:
@@ -158,7 +134,7 @@ def _divisor(g: Elements) -> Number:
 
 _SUM = Pattern("summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)), ("mean", "light", "fours", "together"))  # fmt: skip
 _STRIDED_SUM = Pattern(
-    "summed.strided", launch_strided_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), ("mean", "light", "fours"), AXES, LAID,
+    "summed.strided", launch_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), ("mean", "light", "fours"), AXES, LAID,
 )  # fmt: skip
 
 
@@ -167,48 +143,25 @@ def _add_spec(
 ) -> KernelSpec:
     """The kernel that adds up what a form gives, over so many axes; 0: all elements lie in a row, or are `single`. `alone`: there is one
     part, and it finishes."""
-    *inputs, out = slots(plan)
+    *inputs, out = pointers_of(plan)
     single = single or (False,) * len(inputs)
     own = [slot._replace(wide=not (axes or one)) for slot, one in zip(inputs, single, strict=True)]
     return KernelSpec(
-        summed_kernel(form.formula, axes, single), (*own, out if alone else scratch_slot(plan)),
+        summed_kernel(form.formula, axes, single), (*own, out if alone else scratch_of(plan)),
         (alone, alone and plan.reduction == "mean", _in_fours(plan) and not alone, *form.switches, *precision(plan)), fused=False, overlapped=not alone,
     )  # fmt: skip
 
 
 def _finish_spec(plan: Plan) -> KernelSpec:
-    pointers = scratch_slot(plan), slots(plan)[-1]
+    pointers = scratch_of(plan), pointers_of(plan)[-1]
     known = (TRITON_TYPES[plan.compute],)
     return KernelSpec(finish_reduction, pointers, known, overlapped=True, follows=True)
-
-
-def _row_specs(plan: Plan, form: Form, single: tuple[bool, ...]) -> dict[str, KernelSpec]:
-    """Of elements in a row."""
-    add = _add_spec(plan, form, single=single)
-    found = {
-        ADDING: add, WHOLE: _add_spec(plan, form, single=single, alone=True), FINISHING: _finish_spec(plan),
-    }  # fmt: skip
-    if _together(plan, single):
-        found[SHIFTED] = add._replace(kernel=summed_kernel(form.formula, 0, single, shifted=True))
-    return found
-
-
-def _strided_specs(plan: Plan, form: Form, axes: int) -> dict[str, KernelSpec]:
-    return {
-        STRIDED: _add_spec(plan, form, axes), WHOLE_STRIDED: _add_spec(plan, form, axes, alone=True),
-        FINISHING: _finish_spec(plan),
-    }  # fmt: skip
 
 
 def _together(plan: Plan, single: tuple[bool, ...]) -> bool:
     """Whether inputs can be read by whole vectors that begin equally far from their bounds: not where their elements have different sizes."""
     sizes = {own.dtype.itemsize for own, one in zip(plan.inputs, single, strict=True) if not one}
     return len(sizes) == 1
-
-
-def _lies_in_a_row(plan: Plan) -> bool:
-    """Whether each input's elements lie side by side, or are one."""
-    return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.inputs)
 
 
 def _single_of(plan: Plan) -> tuple[bool, ...]:
@@ -226,56 +179,50 @@ def _in_fours(plan: Plan) -> bool:
     return not _is_light(plan) and not (plan.compute is FLOAT and has_words(plan, LONG_WORDS))
 
 
-def _static(plan: Plan) -> dict[str, int]:
-    light, fours = _is_light(plan), _in_fours(plan)
-    return {"mean": int(plan.reduction == "mean"), "light": int(light), "fours": int(fours)}
-
-
-class Summed(Launcher):
+class Summed(FormulaLauncher):
     """The sum or mean of what a formula gives."""
 
     reduces = True
+    sized, strided = _SUM, _STRIDED_SUM
 
     def runner(self, plan: Plan) -> Runner:
-        count, form, static = math.prod(plan.shape), form_of(plan), _static(plan)
-        if _lies_in_a_row(plan):
-            single = _single_of(plan)
-            static = {**static, "together": int(_together(plan, single))}
-            g = Elements(count, static, numbers=form.numbers)
-            return bound_elements(launch_sum, g, _row_specs(plan, form, single), len(plan.operands))
+        count, form, in_a_row = math.prod(plan.shape), form_of(plan), self.lies_in_a_row(plan)
+        g = Elements(count, self.static(plan, not in_a_row), numbers=form.numbers)
+        if in_a_row:
+            return self.bound(plan, self.specs(plan, form, False), g)
         # One kernel serves few elements whatever their axes; to many, missing ones would cost time.
         axes = max(AXES, len(plan.shape)) if count <= FEW else len(plan.shape)
         strides = tuple([step for own in plan.operands for step in padded(own.strides, axes, 0)])
-        g = Elements(
-            count, static, in_a_row=False, sizes=padded(plan.shape, axes, 1), numbers=form.numbers, strides=strides,
-        )  # fmt: skip
-        specs = _strided_specs(plan, form, axes)
-        return bound_elements(launch_strided_sum, g, specs, len(plan.operands))
+        g = g._replace(in_a_row=False, sizes=padded(plan.shape, axes, 1), strides=strides)
+        return self.bound(plan, _strided_specs(plan, form, axes), g, strided=True)
 
     def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
-        # One element is no pattern: it may lie for one or for all.
-        if not _lies_in_a_row(plan) or plan.shape == (1,) or plan.kernel in TUNED:
-            return None
-        return None if any(own.offset for own in plan.inputs) else remembered(plan, self._any_shape)
+        return None if plan.kernel in TUNED else super().dynamic_shapes(plan)
 
-    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
-        if not offers_strides(plan, LAID, AXES):
-            return None
-        return remembered(plan, self._any_strides, strided=True), LAID
+    def lies_in_a_row(self, plan: Plan) -> bool:
+        return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.inputs)
 
-    def _any_shape(self, plan: Plan) -> DynamicShapes:
-        single = _single_of(plan)
-        static = {**_static(plan), "together": int(_together(plan, single))}
-        return any_elements(_SUM, plan, lambda form: _row_specs(plan, form, single), static)
+    def specs(self, plan: Plan, form: Form, strided: bool) -> dict[str, KernelSpec]:
+        single = (False,) * len(plan.inputs) if strided else _single_of(plan)
+        add = _add_spec(plan, form, single=single)
+        found = {ADDING: add, WHOLE: _add_spec(plan, form, single=single, alone=True)}
+        if strided:
+            return {**found, **_strided_specs(plan, form, AXES)}
+        if _together(plan, single):
+            found[SHIFTED] = add._replace(kernel=summed_kernel(form.formula, 0, single, shifted=True))  # fmt: skip
+        return {**found, FINISHING: _finish_spec(plan)}
 
-    def _any_strides(self, plan: Plan) -> DynamicStrides:
-        def specs_of(form: Form) -> dict[str, KernelSpec]:
-            in_a_row = {
-                ADDING: _add_spec(plan, form), WHOLE: _add_spec(plan, form, alone=True),
-            }  # fmt: skip
-            return {**in_a_row, **_strided_specs(plan, form, AXES)}
+    def static(self, plan: Plan, strided: bool) -> dict[str, int]:
+        light, fours = _is_light(plan), _in_fours(plan)
+        found = {"mean": int(plan.reduction == "mean"), "light": int(light), "fours": int(fours)}
+        return found if strided else {**found, "together": int(_together(plan, _single_of(plan)))}
 
-        return any_elements(_STRIDED_SUM, plan, specs_of, _static(plan))
+
+def _strided_specs(plan: Plan, form: Form, axes: int) -> dict[str, KernelSpec]:
+    return {
+        STRIDED: _add_spec(plan, form, axes), WHOLE_STRIDED: _add_spec(plan, form, axes, alone=True),
+        FINISHING: _finish_spec(plan),
+    }  # fmt: skip
 
 
 # Of the negative log-likelihood.
@@ -295,27 +242,15 @@ def launch_nll(g: Geometry) -> Launches:
             for axis, own in zip(along, strides[name], strict=False)
         },
         "class_stride": strides["values"][-1], "weight_stride": strides["weight"][-1], "classes": classes,
-        "ignore_index": sums.ignored_class(g), "parts": parts,
+        "ignore_index": ignored(g.numbers[0]), "parts": parts,
     }  # fmt: skip
     add = LaunchParams(ADDING, parts, args, {"BLOCK": BLOCK}, 4)
     return in_parts(add, parts, alone, {}, NLL_SUMS)
 
 
-def _row_major(sizes: Sequence[Number], area: Number, each: Mapping[str, Number]) -> Layout:
-    (images, classes), rows = sizes, area == 1
-    second = where(rows, 0, area)
-    strides = {
-        "target": (0, second, 1, 0),
-        "values": (0, second * classes, where(rows, classes, 1), area),
-        "weight": (0, 0, 0, 1),
-        "out": (0, second * each["out"], each["out"], 0),
-    }
-    return Layout((1, where(rows, 1, images), where(rows, images, area)), classes, strides)
-
-
 def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
-    target, values, weight, out, total = slots(plan)
-    each, parts = not plan.reduction, scratch_slot(plan)
+    target, values, weight, out, total = pointers_of(plan)
+    each, parts = not plan.reduction, scratch_of(plan)
     known = each, plan.reduction == "mean", TRITON_TYPES[plan.compute]
     whole = KernelSpec(
         nll_losses, (target, values, weight, out, total), (True, *known), overlapped=False
@@ -337,8 +272,8 @@ class _Likelihood(ClassLauncher):
 
 NLL = _Likelihood(
     "summed.nll", launch_nll, {ADDING: nll_losses, WHOLE: nll_losses, FINISHING: finish_nll},
-    ("target", "values", "weight", "out"), 3, ("ignore_index",), NLL_AXES, _specs, lambda plan: {}, _row_major,
-    lambda plan: plan.class_axis == 1, limit=FEW, reduces=True,
+    {"target": "positions", "values": "full", "weight": "classes", "out": "positions"}, 3, ("ignore_index",), NLL_AXES, _specs,
+    lambda plan: {}, lambda plan: plan.class_axis == 1, limit=FEW, reduces=True,
 )  # fmt: skip
 
 
@@ -349,11 +284,11 @@ class Filling(Launcher):
         *outer, count = plan.shape
         block = min(BLOCK, 1 << (count - 1).bit_length())
         launches = []
-        for slot, own in zip(slots(plan), plan.outputs, strict=True):
-            numbers = float(plan.numbers[own.parameter]), count, own.strides[-1]
+        for slot, own in zip(pointers_of(plan), plan.outputs, strict=True):
+            args = {"number": float(plan.numbers[own.parameter]), "count": count, "stride": own.strides[-1]}  # fmt: skip
+            params = LaunchParams("fill", ceil_div(count, block), args, {"BLOCK": block}, 1)
             for index in itertools.product(*map(range, outer)):
                 steps = sum(map(operator.mul, index, own.strides))
                 place = slot._replace(shift=slot.shift + steps * own.dtype.itemsize)
-                spec = KernelSpec(fill, (place,))
-                launches.append(Launch(spec, -(-count // block), numbers, (block,), 1))
+                launches.append(launch_of(KernelSpec(fill, (place,)), params))
         return runner_of(launches)

@@ -31,8 +31,10 @@ from openaclnn.engines.gpu.launchers.geometry import (
     LaunchParams,
     Layout,
     clamp,
+    ignored,
     power_of_two_above,
     power_of_two_divisor,
+    row_major,
     where_all,
 )
 from openaclnn.engines.gpu.launchers.launcher import (
@@ -42,13 +44,12 @@ from openaclnn.engines.gpu.launchers.launcher import (
     Launcher,
     lies_row_major,
 )
-from openaclnn.engines.gpu.launchers.sums import ignored_class
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
     KernelSpec,
-    PointerArg,
-    pointer_type,
+    pointers_of,
+    scratch_of,
 )
 from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner
 from openaclnn.engines.gpu.launching.variants import has_clusters
@@ -74,11 +75,8 @@ STRIDED_AXES = 3  # of positions, of that kernel
 MOST_SHARED = 1 << 18  # elements of a position that PIECES programs hold
 MOST_DEALT = 64  # classes of rows that are dealt out, each to a thread
 DEALT = 128  # rows of a program then, and its threads
-MOST_LANES, FEW_LANES, SHARING = (
-    256,
-    48,
-    8,
-)  # classes of rows that are dealt out to several threads each, without written rows and with, and how many these are
+# Classes of rows that are dealt out to several threads each, without written rows and with, and how many these are.
+MOST_LANES, FEW_LANES, SHARING = 256, 48, 8
 DEALT_EACH = 32  # elements of a thread then
 SHORT = 2048  # classes of rows that a program walks whole where they are read once
 FEW_LONG = 64  # rows that are shared wherever they can be: a program each would leave most of a device idle
@@ -471,7 +469,7 @@ class RowLaunch:
             args |= {f"stride_{name}_{axis}": each for axis, each in enumerate(along)}
         numbers = g.numbers
         for told in self.signature.targets:
-            args[told] = ignored_class(g) if told == IGNORED else numbers[0]
+            args[told] = ignored(numbers[0]) if told == IGNORED else numbers[0]
             numbers = numbers[1:]
         return args | {f"number_{own}": number for own, number in zip(self.signature.numbers, numbers, strict=False)}  # fmt: skip
 
@@ -488,33 +486,21 @@ class RowLauncher(ClassLauncher):
         static: Callable[[Plan], Mapping[str, int]],
     ) -> RowLauncher:  # fmt: skip
         """Over so many axes of positions."""
-        signature, kinds = launch.signature, launch.kinds
-
-        def row_major(sizes: Sequence[Number], behind: Number, each: Mapping[str, Number]) -> Layout:  # fmt: skip
-            before, classes = sizes
-            walks = {
-                "full": (classes * behind, 1, behind), "positions": (behind, 1, 0), "classes": (0, 0, 1),
-            }  # fmt: skip
-            strides = {
-                name: tuple(own * each[name] for own in walks[ROLES[kind]]) for name, kind in kinds
-            }
-            return Layout((before, behind), classes, strides)
-
+        signature, roles = launch.signature, {name: ROLES[kind] for name, kind in launch.kinds}
         return cls(
-            name, launch, kernels, tuple(name for name, _ in kinds), len(signature.operands),
-            (*signature.targets, *signature.numbers), axes, specs, static, row_major,
+            name, launch, kernels, roles, len(signature.operands), (*signature.targets, *signature.numbers), axes, specs, static,
             lambda plan: before_and_behind(plan) is not None, limit=LIMIT, row_major_alone=launch.dense,
         )  # fmt: skip
 
     def _places(self, plan: Plan) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.operands)}
+        return {name: place for place, name in enumerate(self.roles)}
 
     def _as_planned(self, plan: Plan) -> Layout:
         sizes = before_and_behind(plan) if self.row_major_alone else None
         if sizes is None:
             return super()._as_planned(plan)
         each = {name: int(plan.operands[place].role != "single") for name, place in self._places(plan).items()}  # fmt: skip
-        return self.row_major((sizes[0], plan.classes), sizes[1], each)
+        return row_major(2, self.roles, sizes[0], plan.classes, sizes[1], each)
 
 
 @functools.cache
@@ -540,20 +526,13 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> Row
     logarithms = sum(node.what in ("log", "log1p") and "c" not in node.axes for node in graph.nodes)
 
     def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
-        slots = tuple(
-            PointerArg(
-                place, pointer_type(own), own.offset * own.dtype.itemsize, own.role == "full"
-            )
-            for place, own in enumerate(plan.operands)
-        )
+        slots = pointers_of(plan, lambda own: own.role == "full")
         found = {
             name: KernelSpec(kernel, slots, precision(plan)) for name, kernel in kernels.items()
         }
         if SHARED_ROWS in found:
-            memory = PointerArg(len(plan.operands), "float32")
-            found[SHARED_ROWS] = found[SHARED_ROWS]._replace(
-                slots=(*slots, memory), cluster=PIECES.value
-            )
+            memory = scratch_of(plan, "float32")
+            found[SHARED_ROWS] = found[SHARED_ROWS]._replace(slots=(*slots, memory), cluster=PIECES.value)  # fmt: skip
         return found
 
     def static(plan: Plan) -> dict[str, int]:
@@ -617,9 +596,8 @@ class RowFormulas(Launcher):
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
         sizes = before_and_behind(plan)
-        if (
-            sizes is None or covered_elements(plan) > LIMIT
-        ):  # up to which the kernel of any strides would take its place
+        # Beyond the limit, the kernel of any strides does not take its place.
+        if sizes is None or covered_elements(plan) > LIMIT:
             return None
         before, behind = sizes
         if plan.class_axis == 0:

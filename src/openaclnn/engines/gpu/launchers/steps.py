@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from openaclnn.core.dtypes import DType, float_of
 from openaclnn.engines.gpu.kernels.steps import (
@@ -16,33 +16,35 @@ from openaclnn.engines.gpu.kernels.steps import (
     step_late,
 )
 from openaclnn.engines.gpu.kernels.sums import add_up
-from openaclnn.engines.gpu.launchers.geometry import LaunchParams, power_of_two_divisor
-from openaclnn.engines.gpu.launchers.launcher import in_order
-from openaclnn.engines.gpu.launchers.sums import MANY_PARTS, SUM_BLOCK
+from openaclnn.engines.gpu.launchers.geometry import (
+    LaunchParams,
+    Targets,
+    ignored,
+    launch_of,
+    power_of_two_divisor,
+)
+from openaclnn.engines.gpu.launchers.sums import MANY_PARTS, SUM_BLOCK, adding
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
     KernelSpec,
     Launch,
     PointerArg,
-    ignored,
     next_power_of_two,
 )
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number
 
 __all__ = [
-    "EXPECTED", "MEMORY", "MOST_CLASSES", "Step", "Tile", "gradient_runner", "kept", "launch_of", "loss_runner", "serves", "sure_at", "tile_of",
+    "EXPECTED", "MEMORY", "MOST_CLASSES", "Step", "Tile", "gradient_runner", "kept", "launched", "loss_runner", "pointers", "serves", "sure_at", "tile_of",
 ]  # fmt: skip
 
 MEMORY = 2  # FLOATs that are remembered
 EXPECTED = 8  # FLOATs that are expected
 MOST_CLASSES = {True: 8192, False: 4096}  # of rows, of images
 PROGRAMS = 2048  # that keep a device busy where all is written late
-FINISHED, GATHERING = (
-    1024,
-    64,
-)  # sums that are added up at once; where there are more, so many programs do it first, at most
+FINISHED = 1024  # sums that are added up at once
+GATHERING = 64  # programs, at most, that do it first where there are more
 
 
 class Step(NamedTuple):
@@ -139,10 +141,21 @@ def _tiles(step: Step, tile: Tile) -> int:
     return step.images * -(-step.pixels // tile.positions)
 
 
-def launch_of(
+def launched(
     spec: KernelSpec, grid: int, args: Mapping[str, Number], constexprs: Mapping[str, Number], warps: int
 ) -> Launch:  # fmt: skip
-    return Launch(spec, *in_order(spec, LaunchParams("", grid, args, constexprs, warps)))
+    return launch_of(spec, LaunchParams("", grid, args, constexprs, warps))
+
+
+def pointers(step: Step, backward: bool = False) -> tuple[Any, ...]:
+    """Those to logits, targets, weights, the loss, what is kept, what is remembered, and the gradient, in the order of addresses; where that is
+    computed backward, the loss's own gradient comes first."""
+    x, target, weight, loss = (1, 2, 3, 0) if backward else (0, 1, 2, 3)
+    dtype = step.dtype.numpy_name
+    return (
+        PointerArg(x, dtype, wide=True), PointerArg(target, "int64"), PointerArg(weight, "float32") if step.weighted else None,
+        PointerArg(loss, dtype), PointerArg(4, "float32"), PointerArg(5, "float32"), PointerArg(6, dtype, wide=True),
+    )  # fmt: skip
 
 
 class _Shared(NamedTuple):
@@ -188,15 +201,7 @@ def loss_runner(step: Step) -> Runner:
     each, smoothed, squared = _known(step)
     mean, summed, shared = step.reduction == "mean", _sums_of(step), _shared(step)
     parts = min(next_power_of_two(-(-step.positions // SUM_BLOCK)), MANY_PARTS)
-    x, loss, out = (
-        PointerArg(place, step.dtype.numpy_name, wide=place != 3) for place in (0, 3, 6)
-    )
-    target, expected, memory = (
-        PointerArg(1, "int64"),
-        PointerArg(4, "float32"),
-        PointerArg(5, "float32"),
-    )
-    weight = PointerArg(2, "float32") if step.weighted else None
+    x, target, weight, loss, expected, memory, out = pointers(step)
     totals, sums = PointerArg(7, "float64"), PointerArg(7, "float64", summed * parts * 8)
     expect = KernelSpec(
         expect_step, (totals if summed else None, memory, expected), (mean, summed), overlapped=True, follows=summed > 0
@@ -206,19 +211,14 @@ def loss_runner(step: Step) -> Runner:
         fused=False, overlapped=True, follows=True,
     )  # fmt: skip
     launches = [
-        launch_of(expect, 1, {}, {"PARTS": parts}, 4),
-        launch_of(ahead, shared.tiles, shared.args, shared.constexprs, shared.warps),
+        launched(expect, 1, {}, {"PARTS": parts}, 4),
+        launched(ahead, shared.tiles, shared.args, shared.constexprs, shared.warps),
     ]
     if summed:
         add = KernelSpec(add_up, (target, weight, totals), (summed,), overlapped=True)
-        args: dict[str, Number] = {
-            "count": step.positions, "second_size": 1, "third_size": 1, "first_stride": 0, "second_stride": 0, "third_stride": 1,
-            "weight_stride": 1, "classes": step.classes, "ignore_index": ignored(step.ignore_index), "parts": parts,
-        }  # fmt: skip
-        wide = step.positions + (parts + 1) * SUM_BLOCK >= INT32_LIMIT
-        launches.insert(
-            0, launch_of(add, parts, args, {"AXES": 1, "WIDE": wide, "BLOCK": SUM_BLOCK}, 8)
-        )
+        targets = Targets((1, 1, step.positions), (0, 0, 1), 1)
+        params = adding(targets, 1, step.classes, step.ignore_index, parts)
+        launches.insert(0, launch_of(add, params))
     if each:
         return runner_of(tuple(launches), summed * parts * 8)
     tiles, kinds = shared.tiles, 1 + squared
@@ -227,13 +227,13 @@ def loss_runner(step: Step) -> Runner:
     if programs > 1:
         gather = KernelSpec(gather_step, (sums,), (kinds,), overlapped=True, follows=True)
         sizes: dict[str, Number] = {"count": tiles, "programs": programs}
-        launches.append(launch_of(gather, programs, sizes, {"BLOCK": FINISHED}, 4))
+        launches.append(launched(gather, programs, sizes, {"BLOCK": FINISHED}, 4))
         left, tiles = sums._replace(shift=ends), programs
         ends += kinds * programs * 8
     finish = KernelSpec(
         finish_step, (totals if mean else None, left, loss), (mean, squared), overlapped=True, follows=True
     )  # fmt: skip
-    launches.append(launch_of(finish, 1, {"count": tiles}, {"PARTS": parts, "BLOCK": FINISHED}, 4))
+    launches.append(launched(finish, 1, {"count": tiles}, {"PARTS": parts, "BLOCK": FINISHED}, 4))
     return runner_of(tuple(launches), ends)
 
 
@@ -241,20 +241,12 @@ def loss_runner(step: Step) -> Runner:
 def gradient_runner(step: Step) -> Runner:
     """The same of: the loss's gradient, logits, targets, weights or 0, what is kept, what is remembered, gradient."""
     shared = _shared(step)
-    gradient, x, out = (
-        PointerArg(place, step.dtype.numpy_name, wide=place != 0) for place in (0, 1, 6)
-    )
-    target, expected, memory = (
-        PointerArg(2, "int64"),
-        PointerArg(4, "float32"),
-        PointerArg(5, "float32"),
-    )
-    weight = PointerArg(3, "float32") if step.weighted else None
+    x, target, weight, gradient, expected, memory, out = pointers(step, backward=True)
     late = KernelSpec(
         step_late, (gradient, x, target, weight, expected, memory, out), (step.reduction == "mean", *_known(step)), fused=False
     )  # fmt: skip
     programs = min(shared.tiles, PROGRAMS)
-    launch = launch_of(
+    launch = launched(
         late, programs, {**shared.args, "programs": programs}, shared.constexprs, shared.warps
     )
     return runner_of((launch,))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.kernels import sums as kernels
 from openaclnn.engines.gpu.kernels.sums import add_up, finish_sums
@@ -9,19 +11,20 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
+    Targets,
+    ignored,
     power_of_two_above,
 )
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     KernelSpec,
-    PointerArg,
-    pointer_type,
-    slots_of,
+    pointers_by_name,
+    scratch_of,
 )
 from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, most, where
 
 __all__ = [
-    "ADD", "FINISH", "KERNELS", "NUMBERS", "WEIGHT", "ignored_class", "loss_numbers", "specs", "sums_slot", "with_sums",
+    "ADD", "FINISH", "KERNELS", "NUMBERS", "WEIGHT", "adding", "loss_numbers", "specs", "with_sums",
 ]  # fmt: skip
 
 FLOAT64_BYTES = 8
@@ -42,56 +45,47 @@ KERNELS = {ADD: add_up, FINISH: finish_sums}
 def specs(plan: Plan, weight: str, offset: int = 0, several: int = 2) -> dict[str, KernelSpec]:
     """The kernels that add up parts of the first so many sums of `add_up`, of targets that begin so many elements off, and that add up many parts."""
     target = plan.inputs[plan.targets]
-    shift = (target.offset + offset) * target.dtype.itemsize
-    slots = (
-        PointerArg(plan.targets, pointer_type(target), shift),
-        *slots_of(plan, {weight: False}),
-        sums_slot(plan),
-    )
+    pointers = pointers_by_name(plan)
+    first = pointers[target.parameter]
+    first = first._replace(shift=first.shift + offset * target.dtype.itemsize)
+    slots = first, pointers.get(weight), scratch_of(plan)
     return {
         ADD: KernelSpec(add_up, slots, (several,), overlapped=True),
-        FINISH: KernelSpec(finish_sums, (sums_slot(plan),), overlapped=True, follows=True),
+        FINISH: KernelSpec(finish_sums, (scratch_of(plan),), overlapped=True, follows=True),
     }
-
-
-def sums_slot(plan: Plan) -> PointerArg:
-    """Where the sums lie, and their parts."""
-    return PointerArg(len(plan.operands), "float64")
-
-
-def ignored_class(g: Geometry) -> Number:
-    """The ignored class as kernels are told it: what names no class is ignored anyway, so all negative numbers become one, of 32 bits."""
-    return most(g.numbers[0], -1)
 
 
 def loss_numbers(g: Geometry) -> dict[str, Number]:
     """What cross entropy's losses are told of the call's numbers."""
-    _, smoothing, scale, *_ = g.numbers
-    return {"ignore_index": ignored_class(g), "smoothing": smoothing, "zloss_scale": scale}
+    ignore_index, smoothing, scale, *_ = g.numbers
+    return {"ignore_index": ignored(ignore_index), "smoothing": smoothing, "zloss_scale": scale}
+
+
+def adding(
+    targets: Targets, weight_stride: Number, classes: Number, ignore_index: Number, parts: Number
+) -> LaunchParams:
+    """The launch that adds up so many parts."""
+    (first, second, third), strides, axes = targets
+    count = first * second * third
+    args = {
+        "count": count, "second_size": second, "third_size": third, "first_stride": strides[0], "second_stride": strides[1],
+        "third_stride": strides[2], "weight_stride": weight_stride, "classes": classes, "ignore_index": ignored(ignore_index), "parts": parts,
+    }  # fmt: skip
+    wide = count + (parts + 1) * SUM_BLOCK >= INT32_LIMIT
+    return LaunchParams(ADD, parts, args, {"AXES": axes, "WIDE": wide, "BLOCK": SUM_BLOCK}, 8)
 
 
 def with_sums(g: Geometry, weight: str, needed: Number) -> tuple[Launches, Number]:
     """The launches that make the sums where they are needed, and in how many parts the kernel that reads them has them."""
     if needed is False:  # known to Python alone
         return Launches([]), 1
-    (first, second, third), strides, axes = g.targets
-    count, classes, weighted = first * second * third, g.layout.classes, g.static["weighted"]
+    count, classes, weighted = math.prod(g.targets.shape), g.layout.classes, g.static["weighted"]
     longest = most(count, where(weighted > 0, classes, 0))
     many = longest > FEW_POSITIONS
     few_parts = power_of_two_above(ceil_div(longest, SUM_BLOCK), FEW_PARTS)
     parts = where(many, MANY_PARTS, few_parts)
-    add = LaunchParams(
-        ADD, parts,
-        {
-            "count": count, "second_size": second, "third_size": third, "first_stride": strides[0],
-            "second_stride": strides[1], "third_stride": strides[2], "weight_stride": g.layout.strides.get(weight, (0,))[-1],
-            "classes": classes, "ignore_index": ignored_class(g), "parts": parts,
-        },
-        {
-            "AXES": axes, "WIDE": count + (parts + 1) * SUM_BLOCK >= INT32_LIMIT, "BLOCK": SUM_BLOCK,
-        },
-        8, needed,
-    )  # fmt: skip
+    weight_stride = g.layout.strides.get(weight, (0,))[-1]
+    add = adding(g.targets, weight_stride, classes, g.numbers[0], parts)._replace(when=needed)
     finish = LaunchParams(
         FINISH, g.static["sums"], {}, {"PARTS": MANY_PARTS}, 4, all_of(needed, many)
     )

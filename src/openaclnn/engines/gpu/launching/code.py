@@ -1,17 +1,23 @@
-"""The machine code of builtins that launch: it reads addresses and a control block, and calls the CUDA driver.
+"""Builtins that launch: their machine code reads addresses and a control block, and calls the CUDA driver.
 
-What it is not ready for goes to the builtin's fallback in Python. `BoundEntry` is the builtin of one plan's launches; for any sizes and
-strides, `launchers/code.py` adds how launches follow from these.
+Triton's launcher parses a kernel's arguments anew on every call. They are known here but for the addresses, or follow from sizes, so a control
+block holds what the driver wants, and machine code (by llvmlite, as in the CPU engine) puts the rest in. A kernel is entered when Python has
+launched it, which is what happens with all calls that a builtin is not ready for. `BoundEntry` is the code of one plan's launches; for any
+sizes and strides, `launchers/code.py` adds how launches follow from these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
-from openaclnn.engines.gpu.launching.launch import KEY_WORDS
+from openaclnn.engines.gpu.launching import native
+from openaclnn.engines.gpu.launching.launch import KEY_WORDS, VECTOR_BYTES, PointerArg
 from openaclnn.engines.gpu.launching.native import CONFIG_SLOTS, CONFIG_STREAM
-from openaclnn.engines.machine.builtins import integer_of
+from openaclnn.engines.machine.builtins import builtin, integer_of, publish
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
@@ -55,38 +61,23 @@ MAX_PARAMETERS = MAX_POINTERS + MAX_VALUES + MAX_HIDDEN
 CALL_SLOTS = VALUES_AT + MAX_PARAMETERS
 
 
-class Cell:
-    """One number of a frame."""
-
-    def __init__(self, frame: Array, place: int) -> None:
-        self.frame, self.place = frame, place
-
-    def get(self) -> Value:
-        return self.frame.read(self.place)
-
-    def set(self, value: Value | int) -> None:
-        self.frame.write(self.place, value)
-
-
 class Step:
     """A launch being written: its part of the control block, and of the call's frame."""
 
     def __init__(self, code: Code, block: Array, frame: Array) -> None:
         self.code, self.block = code, block
-        self.wanted, self.variant, self.grid = (
-            Cell(frame, place) for place in (WANTED_AT, VARIANT_AT, GRID_AT)
-        )
+        self.wanted, self.variant, self.grid = map(frame.at, (WANTED_AT, VARIANT_AT, GRID_AT))
         self.key, self.values = frame.at(KEY_AT), frame.at(VALUES_AT)
         self.pointers, self.count = self.block.read(POINTERS), self.block.read(VALUES)
         self.arguments = self.values.at(self.pointers)
 
     def search(self) -> None:
         """The variant that has the key; the first where none has."""
-        self.variant.set(0)
+        self.variant.write(0, 0)
         with self.code.loop(0, self.block.read(ENTERED)) as index:
             own = self.block.at(index * VARIANT_SLOTS + VARIANTS)
             with self.code.when(self.has_key(own)):
-                self.variant.set(index)
+                self.variant.write(0, index)
 
     def has_key(self, variant: Array) -> Value:
         """Whether a variant is the one that the key says."""
@@ -97,7 +88,7 @@ class Step:
 
     def chosen(self) -> Array:
         """The kernel that launches."""
-        return self.block.at(self.variant.get() * VARIANT_SLOTS + VARIANTS)
+        return self.block.at(self.variant.read(0) * VARIANT_SLOTS + VARIANTS)
 
     def point(self, addresses: Array) -> Value:
         """Pointers in their places; a bit for each that is off a vector's bounds."""
@@ -122,7 +113,7 @@ class Step:
         places = code.frame("i64", MAX_PARAMETERS)
         for slot in range(CONFIG_SLOTS):
             config.write(slot, chosen.read(CONFIG + slot))
-        config.write(0, self.grid.get() + _ONE_ROW)
+        config.write(0, self.grid.read(0) + _ONE_ROW)
         config.write(CONFIG_STREAM, stream)
         with code.loop(0, self.pointers + self.count + MAX_HIDDEN) as index:
             places.write(index, self.values.address(index))
@@ -168,7 +159,7 @@ class Entry:
         """Those that a call has, in order."""
         with self.code.loop(0, self.control.read(STEPS)) as index:
             step = self.step(index)
-            with self.code.when(step.wanted.get() != 0):
+            with self.code.when(step.wanted.read(0) != 0):
                 yield step
 
     def write(self, given: Array, number: Value) -> None:
@@ -279,10 +270,117 @@ class BoundEntry(Entry):
         self.scratch.set(control.read(SCRATCH))
         with code.loop(0, control.read(STEPS)) as index:
             step = self.step(index)
-            step.wanted.set(1)
-            step.grid.set(step.block.read(BOUND_GRID))
+            step.wanted.write(0, 1)
+            step.grid.write(0, step.block.read(BOUND_GRID))
             for word in range(KEY_WORDS):
                 step.key.write(word, 0 if word < KEY_WORDS - 1 else -1)
             with code.loop(0, step.count) as place:
                 step.arguments.write(place, step.block.read(place + BOUND_VALUES))
             step.hide(step.count)
+
+
+# Their blocks.
+
+
+class Block:
+    """A builtin being made: first its launches, then what calls it, then kernels as they are compiled."""
+
+    def __init__(self, entry: type[Entry], addresses: int, steps: int) -> None:
+        assert steps <= MAX_STEPS, "a call's frame has no room for so many launches"
+        self._entry = entry
+        self._attributes = HEADER + entry.step_slots * steps
+        size = self._attributes + native.ATTRIBUTE_SLOTS * steps
+        self._block = block = array("q", bytes(8 * size))
+        functions = native.functions()
+        block[: len(functions)] = array("q", functions)
+        block[TUPLE], block[FLOAT], block[INTEGER] = id(tuple), id(float), id(int)
+        block[ADDRESSES], block[STEPS] = addresses, steps
+        self._held: list[Any] = []
+        self._lock = threading.Lock()
+
+    def take_scratch(self, allocate: Any, release: Any, size: int = 0) -> None:
+        """Where memory between launches comes from, and goes to; and of how many bytes it is, if that is known."""
+        block = self._block
+        block[SCRATCH], block[ALLOCATE], block[RELEASE] = size, id(allocate), id(release)
+        self._held += allocate, release
+
+    def take_step(self, step: int, slots: Sequence[PointerArg | None], arguments: int) -> None:
+        """A launch's pointers, and how many arguments a variant has beside them: the block keeps the most."""
+        block, begin = self._block, HEADER + step * self._entry.step_slots
+        own = [slot for slot in slots if slot is not None]
+        block[begin + POINTERS] = len(own)
+        block[begin + VALUES] = max(block[begin + VALUES], arguments)
+        for place, slot in enumerate(own, begin):
+            block[place + PLACES], block[place + SHIFTS] = slot.place, slot.shift
+            block[place + MASKS] = VECTOR_BYTES - 1 if slot.wide else 0
+
+    def enter(self, step: int, kernel: native.Kernel, key: Sequence[int], most: int) -> None:
+        """From now on, launch this variant for calls that have its key, if there is room and none has it yet."""
+        block, begin = self._block, HEADER + step * self._entry.step_slots
+        words = array("q", key)
+        with self._lock:  # another thread may be entering one
+            entered = block[begin + ENTERED]
+            places = [begin + VARIANTS + own * VARIANT_SLOTS for own in range(entered + 1)]
+            keys = [block[own + KEY : own + CONFIG] for own in places[:-1]]
+            if kernel.hidden > MAX_HIDDEN or entered == most or words in keys:
+                return
+            place, attribute = places[-1], self._attributes + step * native.ATTRIBUTE_SLOTS
+            block[place + KEY : place + CONFIG] = words
+            attribute = native.write_attribute(block, attribute, kernel.cluster)
+            native.write_config(block, place + CONFIG, kernel, 1, attribute)
+            # Last: this makes it ready.
+            publish(block.buffer_info()[0] + 8 * (place + FUNCTION), kernel.function)
+            block[begin + ENTERED] = entered + 1
+
+    def function(self, fallback: Callable[..., int]) -> Callable[..., int]:
+        """The builtin itself, which keeps this object; `fallback` takes calls that it is not ready for."""
+        self._block[FALLBACK] = id(fallback)
+        self._held.append(fallback)
+        name, address = f"gpu.{self._entry.name}", self._block.buffer_info()[0]
+        # Its code depends on Triton and the GPU, too.
+        function: Callable[..., int] = builtin(
+            name, lambda code, control, *call: self._entry(code, control).write(*call), address, self, False
+        )  # fmt: skip
+        return function
+
+
+class BoundBlock(Block):
+    """The builtin `run(addresses, stream)` of one plan's launches. With `scratch`, so many bytes of memory and what takes it and gives it
+    back, the memory's address follows the others."""
+
+    def __init__(
+        self,
+        launches: Sequence[tuple[Sequence[PointerArg | None], int]],
+        scratch: tuple[int, Any, Any] | None = None,
+    ) -> None:
+        last = max([slot.place for slots, _ in launches for slot in slots if slot], default=0)
+        super().__init__(BoundEntry, last + (scratch is None), len(launches))
+        for step, (slots, arguments) in enumerate(launches):
+            self.take_step(step, slots, arguments)
+        if scratch is not None:
+            size, allocate, release = scratch
+            self.take_scratch(allocate, release, size)
+
+    @staticmethod
+    def takes(launches: Sequence[tuple[Sequence[PointerArg | None], int]]) -> bool:
+        """Whether a block has room for launches with such pointers, and so many arguments."""
+        places = [slot.place for slots, _ in launches for slot in slots if slot]
+        return (
+            len(launches) <= MAX_STEPS
+            and max(places, default=0) < MAX_ADDRESSES
+            and all(takes(*own) for own in launches)
+        )
+
+    def fill(self, step: int, kernel: native.Kernel, grid: int, numbers: Sequence[Any]) -> None:
+        """From now on, launch this kernel for addresses that are aligned."""
+        begin = HEADER + step * BOUND_SLOTS
+        words = kernel.words(numbers)[: len(numbers)]
+        self._block[begin + BOUND_GRID] = grid
+        for place, word in enumerate(words, begin + BOUND_VALUES):
+            self._block[place] = word
+        self.enter(step, kernel, [0] * KEY_WORDS, 1)
+
+
+def takes(slots: Sequence[PointerArg | None], values: int) -> bool:
+    """Whether a block has room for a launch."""
+    return len(slots) <= MAX_POINTERS and values <= MAX_VALUES

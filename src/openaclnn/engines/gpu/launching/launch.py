@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from openaclnn.core.dtypes import BOOL
 from openaclnn.core.plan import Operand, Plan
 
 __all__ = [
-    "INT32_LIMIT", "KEY_WORDS", "MAX_KEYS", "VECTOR_BYTES", "KernelSpec", "Launch", "PointerArg", "elementwise_slots", "ignored", "next_power_of_two",
-    "operand_of", "pointer_type", "slots_of", "table_of", "unaligned",
+    "INT32_LIMIT", "KEY_WORDS", "MAX_KEYS", "VECTOR_BYTES", "KernelSpec", "Launch", "PointerArg", "next_power_of_two", "pointers_by_name", "pointers_of", "scratch_of", "table_of",
 ]  # fmt: skip
 
 INT32_LIMIT = 1 << 31
 KEY_WORDS = 8  # of what tells the variants of a launch apart in machine code
-MAX_KEYS = 4 * (
-    KEY_WORDS - 1
-)  # numbers in them; the last word says which addresses are off a vector's bounds
+# Numbers in them; the last word says which addresses are off a vector's bounds.
+MAX_KEYS = 4 * (KEY_WORDS - 1)
 VECTOR_BYTES = 16  # the widest load of one thread; Triton asks whether pointers are multiples of it
 
 
@@ -46,11 +44,6 @@ class KernelSpec(NamedTuple):
     follows: bool = False  # may start while the launch before it ends; the kernel itself waits
 
 
-def unaligned(spec: KernelSpec) -> KernelSpec:
-    """The same with no address taken as aligned."""
-    return spec._replace(slots=tuple(slot and slot._replace(wide=False) for slot in spec.slots))
-
-
 class Launch(NamedTuple):
     """A spec's kernel at some size: all arguments but the addresses."""
 
@@ -59,14 +52,7 @@ class Launch(NamedTuple):
     numbers: tuple[int | float, ...]
     constexprs: tuple[Any, ...]  # the last ones, which sizes decide
     warps: int
-    # The launch for pointers that are so many bytes off a vector's bounds, where that decides more than a kernel's variant.
-    at: Callable[[Sequence[int]], Launch] | None = None
-    cluster: int = 1  # the same where sizes decide it
-
-    @property
-    def together(self) -> int:
-        """Programs that run at once."""
-        return max(self.cluster, self.spec.cluster)
+    aligned: bool = True  # False: no address is taken as aligned, even if it is
 
 
 def next_power_of_two(number: int) -> int:
@@ -74,48 +60,33 @@ def next_power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def pointer_type(operand: Operand) -> str:
-    """The operand's type as Triton is told it; truth values are bytes."""
-    return "uint8" if operand.dtype is BOOL else operand.dtype.numpy_name
-
-
-def elementwise_slots(
-    plan: Plan, wide: Sequence[bool], shifts: Sequence[int]
+def pointers_of(
+    plan: Plan, wide: Callable[[Operand], bool] = lambda operand: False
 ) -> tuple[PointerArg, ...]:
-    """The inputs and the outputs."""
-    operands = plan.operands
+    """Those to the plan's operands, of which some are wide. Truth values are bytes to Triton."""
     return tuple(
         PointerArg(
-            index, pointer_type(operand), (operand.offset + shift) * operand.dtype.itemsize, fast
+            place, "uint8" if operand.dtype is BOOL else operand.dtype.numpy_name, operand.offset * operand.dtype.itemsize, wide(operand)
         )
-        for index, (operand, fast, shift) in enumerate(zip(operands, wide, shifts, strict=True))
-    )
+        for place, operand in enumerate(plan.operands)
+    )  # fmt: skip
 
 
-def slots_of(plan: Plan, wanted: Mapping[str, bool]) -> list[PointerArg | None]:
-    """The pointers to operands by their names, and whether they are wide; None where the plan has no such one."""
-    places = {own.parameter: (at, own) for at, own in enumerate((*plan.inputs, plan.output))}
-    slots: list[PointerArg | None] = []
-    for parameter, wide in wanted.items():
-        if parameter in places:
-            index, own = places[parameter]
-            slots.append(
-                PointerArg(index, pointer_type(own), own.offset * own.dtype.itemsize, wide)
-            )
-        else:
-            slots.append(None)
-    return slots
+def pointers_by_name(
+    plan: Plan, wide: Callable[[Operand], bool] = lambda operand: False
+) -> dict[str, PointerArg]:
+    """The same by the operands' names."""
+    return {
+        operand.parameter: slot
+        for operand, slot in zip(plan.operands, pointers_of(plan, wide), strict=True)
+    }
 
 
-def operand_of(plan: Plan, parameter: str) -> Operand | None:
-    return next((own for own in plan.inputs if own.parameter == parameter), None)
+def scratch_of(plan: Plan, dtype: str = "float64", place: int = 0) -> PointerArg:
+    """The pointer to scratch memory, which is behind all operands, or to one of its places."""
+    return PointerArg(len(plan.operands) + place, dtype)
 
 
 def table_of(strides: Sequence[int], axes: int) -> list[Sequence[int]]:
     """Each operand's strides along so many axes, of all one after the other."""
     return [strides[at : at + axes] for at in range(0, len(strides), axes)]
-
-
-def ignored(ignore_index: int) -> int:
-    """The ignored class as kernels are told it: what names no class is ignored anyway, so all negative numbers become one, of 32 bits."""
-    return max(int(ignore_index), -1)  # True would be a number of one bit

@@ -88,7 +88,7 @@ class Kernel(NamedTuple):
     def launch(
         self, grid: int, stream: int, pointers: Sequence[int], numbers: Sequence[int | float]
     ) -> None:
-        """By Python, once; see `blocks.py` for what is done again and again."""
+        """By Python, once; see `code.py` for what is done again and again."""
         block = array("q", bytes(8 * (CONFIG_SLOTS + ATTRIBUTE_SLOTS)))
         write_config(block, 0, self, grid, write_attribute(block, CONFIG_SLOTS, self.cluster))
         block[CONFIG_STREAM] = stream

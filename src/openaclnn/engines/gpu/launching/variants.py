@@ -105,13 +105,13 @@ def variant_of(launch: Launch, offsets: Sequence[int], device: int) -> Variant:
     # Only wide slots are taken as aligned: the others have nothing of it, but would have variants.
     types = tuple(
         [
-            None if slot is None else (slot.dtype, slot.wide and not offset)
+            None if slot is None else (slot.dtype, slot.wide and launch.aligned and not offset)
             for slot, offset in zip(spec.slots, offsets, strict=True)
         ]
     )
     key = (
         id(spec.kernel), types, kinds_of(launch.numbers), spec.constexprs, launch.constexprs,
-        launch.warps, spec.fused, spec.overlapped, spec.follows, launch.together, device,
+        launch.warps, spec.fused, spec.overlapped, spec.follows, spec.cluster, device,
     )  # fmt: skip
     found = _known.get(key)
     if found is None:
@@ -140,17 +140,13 @@ def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Varia
     known = found.run, found.function, found.packed_metadata, constexprs
     arguments = len(types) + len(launch.numbers)
     pointers = len(types) - types.count(None)
-    native = _native(found, pointers, launch)
-    if launch.together > 1:
+    kind = _driven()
+    native = kind and kind.of(found, pointers, len(launch.numbers), spec.cluster)
+    if spec.cluster > 1:
         start = _start_together(native, types)
     else:
         start = _bare_start(*known, arguments) or _start(*known)
     return Variant(start, native, found)
-
-
-def _native(found: Any, pointers: int, launch: Launch) -> Any:
-    kind = _driven()
-    return kind and kind.of(found, pointers, len(launch.numbers), launch.together)
 
 
 def _driven() -> Any:
