@@ -140,6 +140,10 @@ class FirstCalls(Scene):
             results.append(out)
         return [result.tobytes() for result in results]
 
+    def close(self) -> None:
+        """A task that was cut short is told by the stream's next synchronisation."""
+        acl.aclrtSynchronizeStream(None)
+
 
 class InPlace(Scene):
     """A call over the caller's arrays, refused or whole."""
@@ -285,6 +289,10 @@ class Large(Scene):
         self.wide = np.random.default_rng(8).standard_normal(300_001).astype(np.float32)
         openaclnn.set_num_threads(3)
         openaclnn.use_threads_of("own")
+        with openaclnn.use_engine(
+            "cpu"
+        ):  # the slow path, which a fork without workers takes: its code is there, too
+            self.work()
 
     def work(self) -> Any:
         result = openaclnn.elu(self.wide)
