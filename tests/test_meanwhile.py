@@ -373,7 +373,7 @@ def test_first_calls_at_the_same_time_open_one_block(
     call()
     assert len(outputs) == 5
     assert all((output == 1).all() for output in outputs)
-    assert int(road._builtin.__self__) == road._control.ctypes.data  # type: ignore[attr-defined]
+    assert int(road._builtin.__self__) == road._control.buffer_info()[0]  # type: ignore[attr-defined]
     assert road._control[at.ENTRY_LIST] == road._published.address
 
 

@@ -280,7 +280,7 @@ def sweep(scene: str, fault: str, most: int, start: int = 0) -> tuple[Counter[st
     return counts, faults
 
 
-SCENES = ("fast", "slow", "out", "phases", "life", "large", "cache")
+SCENES = ("fast", "slow", "first", "out", "phases", "life", "large", "cache")
 ON_DISK = ("disk", "full disk", "kill")
 """Where there is nothing but a cache to damage."""
 

@@ -20,6 +20,8 @@ from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Value
+from openaclnn.repeat import phases
+from openaclnn.repeat.cache import _no_fast_path
 from openaclnn.runtime.memory import used_bytes
 
 __all__ = ["SCENES", "Refused", "Scene"]
@@ -114,6 +116,29 @@ class SlowPath(Scene):
         first, rows = openaclnn.elu(x), openaclnn.log_softmax(x)
         several = openaclnn.nll_loss(rows, target, self.weight)
         return [own.tobytes() for own in (first, rows, *several)]
+
+
+class FirstCalls(Scene):
+    """The first calls in a process, plain and of two phases over arrays, and what follows them on the fast path; the machine code is there."""
+
+    name = "first"
+
+    def work(self) -> Any:
+        opened = phases._phase_cache(openaclnn.find_operator("elu"))
+        for road in (openaclnn.elu.cache, opened):
+            road.forget()
+            road.call = road._builtin = _no_fast_path
+            road._control = None
+        for known in (phases._any_size, phases._one_size):
+            known.clear()
+        results = [openaclnn.elu(self.x) for _ in range(2)]
+        for _ in range(3):
+            out = np.zeros_like(self.x)
+            size, executor = checked(aclnn.aclnnEluGetWorkspaceSize, self.x, 1.0, 1.0, 1.0, out)
+            checked(aclnn.aclnnElu, None, size, executor, None)
+            checked(acl.aclrtSynchronizeStream, None)
+            results.append(out)
+        return [result.tobytes() for result in results]
 
 
 class InPlace(Scene):
@@ -314,5 +339,6 @@ class Kept(Scene):
 
 
 SCENES: dict[str, type[Scene]] = {
-    scene.name: scene for scene in (FastPath, SlowPath, InPlace, TwoPhases, Life, Large, Kept)
+    scene.name: scene
+    for scene in (FastPath, SlowPath, FirstCalls, InPlace, TwoPhases, Life, Large, Kept)
 }

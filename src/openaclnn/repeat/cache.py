@@ -12,6 +12,7 @@ import operator
 import sys
 import threading
 import weakref
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -169,7 +170,7 @@ class CallCache:
         from openaclnn.repeat.code.read_copy_update import Published
 
         api = ctypes.pythonapi
-        control = np.zeros(at.CONTROL_SLOTS, np.int64)
+        control = array("q", bytes(8 * at.CONTROL_SLOTS))
         for where, function in (
             (at.CLEAR, api.PyErr_Clear), (at.TUPLE_NEW, api.PyTuple_New),
             (at.TUPLE_SET, api.PyTuple_SetItem), (at.FROM_INT64, api.PyLong_FromLongLong),
@@ -203,7 +204,7 @@ class CallCache:
         from openaclnn.engines.machine.builtins import builtin
         from openaclnn.repeat.code.fast_path import emit_plain_call
 
-        return builtin("fast_path", emit_plain_call, self._control.ctypes.data, self)
+        return builtin("fast_path", emit_plain_call, self._control.buffer_info()[0], self)
 
     @undivided
     def admit(self, readers: Readers) -> None:
@@ -219,7 +220,7 @@ class CallCache:
     def control_for_tensors(self) -> int:
         """Where its control block is; 0 before it reads PyTorch's tensors."""
         opened = self._control is not None and self._control[at.TENSOR]
-        return int(self._control.ctypes.data) if opened else 0
+        return int(self._control.buffer_info()[0]) if opened else 0
 
     def _admit_torch(self) -> None:
         from openaclnn.engines.machine.builtins import address_of_function
@@ -231,7 +232,8 @@ class CallCache:
         control[at.FALSE] = id(False)
         control[at.GET_ATTRIBUTE] = address_of_function(ctypes.pythonapi.PyObject_GetAttr)
         control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions[:2]
-        control[at.HAS_MODE : at.COUNT_WRITE + 1] = [id(function) for function in functions[2:]]
+        for where, function in enumerate(functions[2:], at.HAS_MODE):
+            control[where] = id(function)
         control[at.PARAMETER] = id(sys.modules["torch"].nn.Parameter)
         control[at.TENSOR] = id(tensor)
         from openaclnn.engines.cpu.launching import pool

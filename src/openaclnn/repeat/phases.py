@@ -252,7 +252,7 @@ class PhaseCache(CallCache):
         from openaclnn.engines.machine.builtins import builtin
         from openaclnn.repeat.code.fast_path import emit_phase_one
 
-        control = self._control.ctypes.data
+        control = self._control.buffer_info()[0]
         self.call = self._builtin = builtin("fast_path.phase_one", emit_phase_one, control, self)
         return self.call(*arguments)
 
