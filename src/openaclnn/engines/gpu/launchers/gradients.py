@@ -86,7 +86,12 @@ def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ..
     """Long rows in pieces, of 16 bits by a warp: FLOAT 4096, 5001, 32000 and 50257 classes 0.99, 0.97, 0.98 and 0.98, BFLOAT16 2300, 4096, 5001, 32000 and 50257 0.85, 0.96, 0.98,
     0.97 and 0.98 (by two warps 2048 classes 0.70, 0.96, 0.91, 0.97 and 0.97)."""
     piece = 1, 1, 1024, 1, where(static["itemsize"] < 4, 1, 2), 0
-    return where_all(classes <= SHORT, once_tile(static, classes), piece)
+    return where_all(classes <= _short(static), once_tile(static, classes), piece)
+
+
+def _short(static: Mapping[str, Number]) -> Number:
+    """Classes of rows that a program walks whole. BFLOAT16 1501 and 1900 in pieces 0.83 and 0.94 (whole 0.76 and 0.84)."""
+    return where(static["itemsize"] < 4, 1024, SHORT)
 
 
 def _image_tile(
@@ -119,24 +124,24 @@ class GradientLaunch(RowLaunch):
         )
         if not (self.dense and walk.by_class):
             square = where_all(g.static["itemsize"] < 4, SQUARES[True], SQUARES[False])
-            found = where_all(self.cuts(walk), square, found)
+            found = where_all(self.cuts(g, walk), square, found)
         small = walk.positions * walk.classes <= row_formulas.FEW
         positions, held, lanes, streamed, warps, exact = where_all(small, FEW_TILES[walk.by_class], found)  # fmt: skip
         return Tile(positions, held, lanes, streamed > 0, warps, exact > 0)
 
-    def cuts(self, walk: Walk) -> Truth:
+    def cuts(self, g: Geometry, walk: Walk) -> Truth:
         """Whether a program has some classes alone: of long rows, of a few elements, so that a device is less idle, of many classes of few pixels, and of rows of which an
         operand lies transposed."""
         small = walk.positions * walk.classes <= row_formulas.FEW
         if self.dense and walk.by_class:
-            return any_of(walk.classes > SHORT, small)
+            return any_of(walk.classes > _short(g.static), small)
         if self.dense:
             return all_of(walk.positions < MANY, walk.classes > 64, inverse(small))
         return all_of(len(walk.shape) == 1, inverse(small))
 
     def launches(self, g: Geometry, walk: Walk, when: Truth) -> list[LaunchParams]:
         found = super().launches(g, walk, when)
-        cuts = self.cuts(walk)
+        cuts = self.cuts(g, walk)
         if walk.dealt or cuts is False:
             return found
         _, walked = found

@@ -144,10 +144,12 @@ def _row_tile(
     full = all_of(filled, (classes % (VECTOR_BYTES // itemsize)) == 0)
     # Softmax's gradient, BFLOAT16, 8193, 10001 and 28001 classes 1.05, 0.90 and 0.84 streamed (held 0.65, 0.73 and 0.74), 16383, which fill their tile, 0.91 held (0.88).
     of_two_narrow = where(filled, 1 << 15, 1 << 13)
-    longest = where(several, where(narrow, of_two_narrow, 1 << 14), where(full, where(narrow, 1 << 14, 1 << 15), 1 << 13))  # fmt: skip
+    # Of two rows and powers, which take registers, too, FLOAT: log_softmax's gradient of 6001 and 10007 classes 1.03 and 1.02 streamed (held 0.88 and 0.66).
+    of_two_wide = where(static["powers"] > 0, 1 << 12, 1 << 14)
+    longest = where(several, where(narrow, of_two_narrow, of_two_wide), where(full, where(narrow, 1 << 14, 1 << 15), 1 << 13))  # fmt: skip
     # So many programs that their rows stay in the cache, where they are read again. Of two rows 50257 classes 0.75 and 0.78, 131072 0.62 and 0.65.
     of_two: tuple[Number, ...] = 1, 1, 8192, 1, 32, 0
-    for limit, tile in ((64, (1, 1, 4096, 1, 16, 0)), (32, (1, 2, 2048, 1, 8, 0)), (18, (1, 4, 1024, 1, 4, 0))):  # fmt: skip
+    for limit, tile in ((where(narrow, 64, 96), (1, 1, 4096, 1, 16, 0)), (32, (1, 2, 2048, 1, 8, 0)), (18, (1, 4, 1024, 1, 4, 0))):  # fmt: skip
         of_two = where_all(row <= limit << 10, tile, of_two)
     streamed = where_all(several, of_two, _streamed_row(narrow, row))
     # What is read once: gradients of log-probabilities and entropies of 50257 classes 0.88 and 0.79, BFLOAT16 0.84 and 0.82.
@@ -322,7 +324,9 @@ class RowLaunch:
         # Addresses decide nothing here: a launch has one kernel for all of them.
         aligned, wide = (walk.classes % (VECTOR_BYTES // itemsize)) == 0, itemsize > 2
         long = walk.classes > 1 << 16
-        gains = where(rows > 1, any_of(wide, aligned, long), all_of(wide, walk.classes > 3 << 15))
+        # Shorter ones that begin anywhere: gradients of softmax and log_softmax of 20011 classes, FLOAT, 0.83 and 0.86 (streamed 0.88 and 0.95).
+        longer = all_of(wide, walk.classes * itemsize > 96 << 10)
+        gains = where(rows > 1, any_of(longer, aligned, long), all_of(wide, walk.classes > 3 << 15))
         when = all_of(
             own.when, g.static["clusters"] > 0, fits, any_of(gains, walk.positions <= FEW_LONG)
         )
@@ -523,6 +527,7 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> Row
         kernels[SHARED_ROWS] = row_kernel(formula, switches, Traversal(True, False, 1, shared=True))
     rows = sum(kind == "Row" for _, kind in formula.operands)
     writes = sum(kind == "Row" for _, kind in results)
+    powers = sum(node.what == "exp" and "c" in node.axes for node in graph.nodes)
     logarithms = sum(node.what in ("log", "log1p") and "c" not in node.axes for node in graph.nodes)
 
     def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
@@ -539,6 +544,7 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> Row
         return {
             "rows": rows,
             "logarithms": logarithms,
+            "powers": powers,
             "clusters": int(has_clusters()),
             "writes": writes,
             "levels": graph.levels,
