@@ -65,7 +65,13 @@ from openaclnn.torch.dispatch import (
     parallel_for,
     why_not,
 )
-from openaclnn.torch.fused_backward import LEAST, LEAST_ROWS, loss_ahead, loss_of_rows
+from openaclnn.torch.fused_backward import (
+    LEAST,
+    LEAST_ROWS,
+    loss_ahead,
+    loss_of_rows,
+    may_be_ahead,
+)
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
 from openaclnn.torch.linear import (
     denominator_of,
@@ -327,7 +333,7 @@ def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> An
     """The loss where nobody looks on and calls of its kind were made before, or its gradient comes with it; else None."""
     if not may_be_short(input) or _checked:
         return None
-    if input.is_cuda and input.nbytes >= LEAST:
+    if input.is_cuda and may_be_ahead(input):
         loss = loss_ahead(input, target, weight, options)
         if loss is not None:
             return loss

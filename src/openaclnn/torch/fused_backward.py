@@ -30,15 +30,25 @@ from openaclnn.torch.dispatch import is_tracked
 from openaclnn.torch.gradients import quick
 from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
 
-__all__ = ["LEAST", "LEAST_ROWS", "loss_ahead", "loss_of_rows"]
+__all__ = ["LEAST", "LEAST_ROWS", "loss_ahead", "loss_of_rows", "may_be_ahead"]
 
 LEAST = 3 << 22  # bytes: what fewer take is less than what a step costs on the host
+LEAST_OF_IMAGES = (
+    3 << 19
+)  # of many classes, which two kernels read with few programs: 108 us for (48, 600, 7, 7), where a step takes 15
+MANY_CLASSES = 128
 LEAST_OF_LONG_ROWS = (
     1 << 28
 )  # with a program or several for each: few rows are better shared out among all
 
 _memories: dict[Any, torch.Tensor] = {}
 _logits, _logits_grad = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
+
+
+def may_be_ahead(input: torch.Tensor) -> bool:
+    """Whether logits on a GPU are so many that a step in one kernel gains."""
+    image = input.dim() > 2 and input.shape[1] >= MANY_CLASSES
+    return input.nbytes >= (LEAST_OF_IMAGES if image else LEAST)
 
 
 def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
