@@ -133,3 +133,12 @@ def test_without_room_for_a_thread_none_is_started(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(apart.mmap, "mmap", no_memory)
     with pytest.raises(MemoryError, match="no memory for a thread"):
         apart.run_apart(threading.get_ident)
+
+
+def test_without_memory_for_a_lock_none_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_lock() -> object:
+        raise RuntimeError("can't allocate lock")
+
+    monkeypatch.setattr(apart._thread, "allocate_lock", no_lock)
+    with pytest.raises(MemoryError, match="no memory for a thread"):
+        apart.run_apart(threading.get_ident)

@@ -26,7 +26,10 @@ _NO_ROOM = "there is no memory for a thread to compile on"
 def run_apart(work: Callable[[], T]) -> T:
     """What `work()` returns or raises."""
     _check_room()
-    done, begun = _thread.allocate_lock(), _thread.allocate_lock()
+    try:
+        done, begun = _thread.allocate_lock(), _thread.allocate_lock()
+    except RuntimeError:  # for want of memory, says Python
+        raise MemoryError(_NO_ROOM) from None
     done.acquire()
     results: list[T | None] = [None]  # places, since there may be no memory to append
     failures: list[BaseException | None] = [None]
