@@ -19,6 +19,8 @@ import torch.nn.functional as theirs
 
 import openaclnn
 from openaclnn.core import products
+from openaclnn.engines.machine import builtins
+from openaclnn.repeat.words import native as at
 from openaclnn.torch import disable, enable, override, served, use
 from openaclnn.torch.override import OVERRIDES
 from openaclnn.torch.stable_abi import stable_interface
@@ -178,6 +180,42 @@ def test_many_calls_leave_nothing_behind() -> None:
         assert len(road._published._lists) == lists
         assert sys.getallocatedblocks() < blocks + 500
         assert served()["nll_loss_forward"].ours == 20_100
+
+
+def test_threads_that_learn_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of ones have a place each, as many as there are places, and a call of any number of classes is right."""
+    with use():
+        native = override._natives["nll_loss_forward"][0]
+        before, block = len(native._ones), native._block
+        fresh = [torch.ones(50 + number) for number in range(at.MAX_ONES + 4 - before)]
+        publish, later = builtins.publish, iter(fresh)
+
+        def overtaken(address: int, word: int) -> None:
+            """Another thread learns after this one knows what to write, and before it writes."""
+            ones = next(later, None) if address == native._slot(at.MANY_ONES) else None
+            if ones is not None:
+                native.learn(ones)
+            publish(address, word)
+
+        monkeypatch.setattr(builtins, "publish", overtaken)
+        for ones in later:
+            native.learn(ones)
+        monkeypatch.undo()
+        assert block[at.MANY_ONES] == at.MAX_ONES
+        places = [block[at.ONES + at.ONES_SLOTS * room :][: at.ONES_SLOTS] for room in range(at.MAX_ONES)]  # fmt: skip
+        learnt = {length for length, *_ in places[before:]}
+        assert len(learnt) == at.MAX_ONES - before
+        assert learnt <= set(map(len, fresh))
+        assert len({handle for *_, handle in places} - {0}) == at.MAX_ONES
+        # Those that have a place are served by machine code from the second call on, the others by Python.
+        for ones in fresh:
+            classes = len(ones)
+            x, target = torch.randn(2, classes), torch.tensor([1, classes - 1])
+            theirs.nll_loss(x, target)
+            served_before = count("nll_loss_forward")
+            loss = theirs.nll_loss(x, target)
+            assert (count("nll_loss_forward") > served_before) == (classes in learnt)
+            torch.testing.assert_close(loss, -(x[0, 1] + x[1, -1]) / 2)
 
 
 def test_a_list_lives_as_long_as_somebody_may_read_it() -> None:

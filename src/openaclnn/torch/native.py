@@ -79,7 +79,7 @@ class Native:
         # C++ may hold it to the very end.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
         self._ones: list[Any] = []
-        self._rooms = iter(range(at.MAX_ONES))  # several threads may learn at the same time
+        block[at.ONES :: at.ONES_SLOTS] = [-1] * at.MAX_ONES
         self._readers = Readers(self._slot(at.COUNT))
         cache.admit(self._readers)
         block[at.CORE] = native_fast_path(Arguments(*signature.words))
@@ -206,19 +206,27 @@ class Native:
         """What may have come with a call: the fast path, which opens with its first, and ones for so many classes."""
         from openaclnn.engines.machine.builtins import publish
 
-        block = self._block
         publish(self._slot(at.CACHE), self._cache.control_for_tensors())
         if ones is None or any(own is ones for own in self._ones):
             return
-        room = next(self._rooms, None)
-        if room is None:
-            return
-        self._ones.append(ones)  # for good: a call may be using them
-        first, index = at.ONES + room * at.ONES_SLOTS, ones.device.index or 0
-        number = self._stable.dtype_number(str(ones.dtype).removeprefix("torch."))
-        handle = self._stable.handle_of(ones)
-        block[first : first + at.ONES_SLOTS] = [len(ones), number, index, handle]
-        publish(self._slot(at.MANY_ONES), max(room + 1, block[at.MANY_ONES]))
+        if len(self._ones) < at.MAX_ONES:
+            self._ones.append(ones)  # for good: a call may be using them
+            self._write_ones(ones)
+
+    def _write_ones(self, ones: Any) -> None:
+        """Where they stand in the list, for several threads may do this at the same time. Each place is of no number of classes until all else
+        of it is written; how many there are is as the list is in the end, whoever is the last to say so."""
+        from openaclnn.engines.machine.builtins import publish
+
+        block, most = self._block, at.MAX_ONES
+        room = next(place for place, own in enumerate(self._ones) if own is ones)
+        if room < most:
+            number = self._stable.dtype_number(str(ones.dtype).removeprefix("torch."))
+            first, handle = at.ONES + room * at.ONES_SLOTS, self._stable.handle_of(ones)
+            block[first + 1 : first + at.ONES_SLOTS] = [number, ones.device.index or 0, handle]
+            publish(self._slot(first), len(ones))
+        while block[at.MANY_ONES] != (many := min(len(self._ones), most)):
+            publish(self._slot(at.MANY_ONES), many)
 
     def _slot(self, place: int) -> int:
         return ctypes.addressof(self._block) + ctypes.sizeof(ctypes.c_int64) * place
