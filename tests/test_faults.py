@@ -14,6 +14,7 @@ import openaclnn
 from faults.bits import LARGE, SMALL, Grid, problems
 from faults.fuzz import Fuzzer
 from faults.inject import available, run_driver
+from faults.references import growth, kinds
 from faults.soak import Soak
 from faults.targets import all_targets, c_functions
 from openaclnn import acl, aclnn
@@ -82,6 +83,37 @@ def test_the_compiler_fails_at_each_step(tmp_path: Path, monkeypatch: pytest.Mon
         left[0] = 0
         assert cache.compiled(f"faults.step {step}", emit)
     assert 3 <= failures < 7
+
+
+def test_llvmlite_has_its_lock_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory for its bookkeeping, llvmlite leaves it held by the thread that compiled."""
+    monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(tmp_path))
+    lock = cache.llvm.ffi.lib._lock
+
+    def emit(code: Any, arguments: Any) -> None:
+        lock.__enter__()
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        cache.compiled("faults.lock", emit)
+    assert lock._lock.acquire(timeout=5)
+    lock._lock.release()
+
+
+@pytest.mark.parametrize("text", ["can't allocate lock", "can't allocate read lock"])
+def test_pythons_words_for_a_lack_of_memory(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(*given: Any) -> None:
+        raise RuntimeError(text)
+
+    assert acl.aclrtSetDevice(0) == 0
+    monkeypatch.setattr(memory._table, "add", lacking)
+    assert acl.aclrtMalloc(64, 0)[0] == 200000
+
+
+@pytest.mark.parametrize("name", ["elu", "cross_entropy_loss"])
+def test_calls_of_every_kind_leave_as_many_references(name: str) -> None:
+    for kind, call, values in kinds(openaclnn.find_operator(name)):
+        assert growth(call, values, 80) == {}, kind
 
 
 def test_every_damaged_byte_of_kept_code_is_noticed(tmp_path: Path) -> None:

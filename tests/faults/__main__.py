@@ -6,6 +6,7 @@ python -m faults --most 50                         at most so many points of eac
 python -m faults fuzz --calls 1000000 --seed 1     files and programs that coverage guides
 python -m faults bits                              the same bits for any threads and vectors, on any repeat
 python -m faults soak --seconds 3600               small calls from many threads for an hour: nothing grows
+python -m faults references                        calls of each kind, refused ones too, lose and keep no reference
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-COMMANDS = {name: f"faults.{name}" for name in ("inject", "fuzz", "bits", "soak")}
+COMMANDS = {name: f"faults.{name}" for name in ("inject", "fuzz", "bits", "soak", "references")}
 
 
 def main() -> int:

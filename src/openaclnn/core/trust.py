@@ -3,6 +3,8 @@ the caller and root may be able to write there.
 
 A folder is trusted if it and every folder above it belong to the caller or root, and nobody else may write there. Folders above it may be open to
 all where their sticky bit keeps others from moving what is in them, as in /tmp; symbolic links are followed, and what they name is held to the same.
+
+The system gets paths as texts: without memory, Python says that a `Path` is no path.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def why_untrusted(folder: Path) -> str | None:
             continue
         here /= name
         try:
-            about = os.lstat(here)
+            about = os.lstat(str(here))
         except OSError:
             return None
         if stat.S_ISLNK(about.st_mode):
@@ -56,7 +58,7 @@ def why_untrusted(folder: Path) -> str | None:
                 return _of_another(here, about)
             if links > _MOST_LINKS:
                 return f"{folder}: too many symbolic links"
-            target = Path(os.readlink(here))
+            target = Path(os.readlink(str(here)))
             ahead[:0] = target.parts[target.is_absolute() :]
             here = Path("/") if target.is_absolute() else here.parent
             continue
@@ -116,14 +118,14 @@ def make_trusted(folder: Path) -> str | None:
     """Make a folder and those above it that are missing, for the caller alone; why it is not trusted, or None."""
     missing = []
     place = folder.absolute()
-    while not os.path.lexists(place):
+    while not os.path.lexists(str(place)):
         missing.append(place)
         place = place.parent
     why = why_untrusted(folder)
     if why is None:
         for each in reversed(missing):
             with contextlib.suppress(FileExistsError):  # another process was faster
-                each.mkdir(mode=0o700)
+                os.mkdir(str(each), 0o700)
         why = why_untrusted(folder)
     return why
 
@@ -136,7 +138,7 @@ def read_trusted(path: Path) -> bytes | None:
         warn_of(why, what)
         return None
     try:
-        handle = os.open(path, os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_BINARY", 0))
+        handle = os.open(str(path), os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_BINARY", 0))
     except OSError:
         return None
     with os.fdopen(handle, "rb") as file:
@@ -159,7 +161,7 @@ def write_trusted(path: Path, data: bytes) -> None:
     if why is not None:
         warn_of(why, f"compiled code in {path.parent}")
         return
-    with replacing(path, private=True) as file:
+    with replacing(str(path), private=True) as file:
         file.write(data)
 
 
@@ -169,7 +171,7 @@ def append_trusted(path: Path, head: bytes, line: bytes) -> None:
     if read_trusted(path) is None:
         write_trusted(path, head + line)
         return
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | _NO_FOLLOW | getattr(os, "O_BINARY", 0))
+    handle = os.open(str(path), os.O_WRONLY | os.O_APPEND | _NO_FOLLOW | getattr(os, "O_BINARY", 0))
     try:
         os.write(handle, line)
     finally:

@@ -105,7 +105,7 @@ def report(code: int, text: str) -> int:
 def lacks_memory(error: BaseException) -> bool:
     """Whether that is why something failed: ctypes and locks have other words for it."""
     if isinstance(error, (ctypes.ArgumentError, RuntimeError)):
-        return "MemoryError" in str(error) or "can't allocate lock" in str(error)
+        return "MemoryError" in str(error) or "can't allocate" in str(error)
     return isinstance(error, MemoryError)
 
 

@@ -109,8 +109,22 @@ def _found_or_built(name: str, build: Callable[[], int]) -> int:
         key = name, machine()
         if key not in _addresses:
             with inside_llvm():
-                _addresses[key] = build()
+                try:
+                    _addresses[key] = build()
+                finally:
+                    _free_lock_of_llvmlite()
         return _addresses[key]
+
+
+def _free_lock_of_llvmlite() -> None:
+    """Where memory lacks for its bookkeeping around a call, llvmlite leaves its lock with the thread, and any other waits for ever. Nothing
+    public frees it."""
+    lock = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None)
+    try:
+        while lock is not None:
+            lock.release()
+    except RuntimeError:  # it is not this thread's
+        pass
 
 
 def _build(name: str, emit: Emit, signature: Any, few: Few | None, ours: bool) -> int:
@@ -261,7 +275,7 @@ class _KnownKeys:
         size, lines = self._read.get(path, (-1, {}))
         if self._name not in lines:  # by now another process may have entered it
             with contextlib.suppress(OSError):
-                if (now := path.stat().st_size) != size:
+                if (now := os.stat(str(path)).st_size) != size:
                     lines = dict(_LINE.findall(read_trusted(path) or b""))
                     self._read[path] = now, lines
         key = lines.get(self._name)

@@ -1,0 +1,160 @@
+"""References: calls of every kind, those that are refused too, leave as many of them as they found, and as many blocks of memory.
+
+python -m faults references                       every operator
+python -m faults references --operator elu
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import math
+import sys
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import openaclnn
+from conftest import places_for, plain
+from faults.bits import SMALL
+from openaclnn import acl
+from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOAT
+from openaclnn.core.interface import Kind
+from test_interop import to_torch
+from test_two_phase_kinds import both, in_c_order
+
+__all__ = ["growth", "kinds", "main"]
+
+CALLS = 1000
+SHARED = [
+    None, True, False, NotImplemented, Ellipsis, (), "", "mean", "none", *range(-5, 257), 0.0, math.nan,
+    np.ndarray, np.generic, *map(np.dtype, "?bBhHiIlLefdFD"), object, type, int, float, str, tuple, dict, list,
+]  # fmt: skip
+
+
+def _libraries() -> Iterator[tuple[str, Callable[[Any], Any], list[Any]]]:
+    yield "NumPy", lambda array: array, []
+    with contextlib.suppress(ImportError):
+        import torch
+
+        dtypes = [own for own in vars(torch).values() if isinstance(own, torch.dtype)]
+        yield "PyTorch", to_torch, [torch.Tensor, torch.strided, *dtypes]
+
+
+def kinds(operator: Operator) -> Iterator[tuple[str, Callable[[], Any], list[Any]]]:
+    """A call of each kind, and what it is made of. What it answers is its own affair."""
+    for library, convert, shared in _libraries():
+        for name, call, values in _of(operator, convert):
+            yield f"{operator.python_name}, {library}, {name}", call, values + shared
+
+
+def _of(
+    operator: Operator, convert: Callable[[Any], Any]
+) -> Iterator[tuple[str, Callable[[], Any], list[Any]]]:
+    work = operator.workloads
+    variant = next(iter(work.VARIANTS))
+    made = work.make(np.random.default_rng(5), FLOAT, SMALL[work.PATTERN], variant)
+    places = list(places_for(operator, made))
+    arrays = {name: convert(own) if isinstance(own, np.ndarray) else own for name, own in made.items()}  # fmt: skip
+    outs = [convert(own) for own in places]
+    out: Any = outs[0] if operator.result_type is None else tuple(outs)
+    function = plain(operator)
+    yield "a result", lambda: function(**arrays), [*arrays.values()]
+    for what, changed in [("", {}), *_mistakes(operator, made, convert)]:
+        given = arrays | changed
+        refused = f" with {what}" if what else ""
+        yield f"an output{refused}", _plain(function, given, out), [*given.values(), *outs]
+        if set(given) <= {parameter.python_name for parameter in operator.parameters}:
+            ordered = in_c_order(operator, given, out)
+            yield f"two phases{refused}", _phases(operator, ordered), [*given.values(), *outs]
+    if convert(places[0]) is places[0]:  # PyTorch has no tensors that are read alone
+        locked = [own.copy() for own in places]
+        for own in locked:
+            own.flags.writeable = False
+        sealed: Any = locked[0] if operator.result_type is None else tuple(locked)
+        if not operator.output.in_place:
+            yield "an output that is read alone", _plain(function, arrays, sealed), locked
+            yield "two phases that write what is read alone", _phases(operator, in_c_order(operator, arrays, sealed)), locked  # fmt: skip
+
+
+def _mistakes(
+    operator: Operator, made: dict[str, Any], convert: Callable[[Any], Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Options that are no numbers or too large, tensors that the last check refuses."""
+    options = [
+        own for own in operator.parameters if not own.is_tensor and own.kind is not Kind.OUTPUT
+    ]
+    numbers = [own.python_name for own in options if not own.choices]
+    if numbers:
+        yield "NaN", {numbers[-1]: math.nan}
+        yield "a huge number", {numbers[-1]: 1 << 80}
+    if "target" in made and made["target"].dtype.kind == "i":
+        stray = made["target"].copy()
+        stray.flat[-1] = 99
+        yield "a stray target", {"target": convert(stray)}
+    *_, (last, array) = [(name, own) for name, own in made.items() if isinstance(own, np.ndarray)]
+    if not operator.output.in_place or last != operator.output.python_name:
+        yield "another dtype", {last: convert(array.astype(np.complex64))}
+        yield "another shape", {last: convert(np.zeros((2, 3, 5, 7, 9), array.dtype))}
+
+
+def _plain(function: Any, arguments: dict[str, Any], out: Any) -> Callable[[], Any]:
+    def call() -> None:
+        with contextlib.suppress(Exception):
+            function(**arguments, out=out)
+
+    return call
+
+
+def _phases(operator: Operator, arguments: list[Any]) -> Callable[[], Any]:
+    return lambda: both(operator, arguments)
+
+
+def growth(call: Callable[[], Any], values: list[Any], calls: int = CALLS) -> dict[str, int]:
+    """What there is more or less of with every so many calls, after as many. Some comes and goes; what a call loses is lost each time."""
+    counted = [*SHARED, *values]
+    # Blocks come last. The room for all counts is there before the first.
+    before, after = (array("q", bytes(8 * (len(counted) + 1))) for _ in range(2))
+
+    def count(counts: Any) -> None:
+        for _ in range(calls):
+            call()
+        gc.collect()
+        for place, value in enumerate(counted):
+            counts[place] = sys.getrefcount(value)
+        counts[-1] = sys.getallocatedblocks()
+
+    gc.freeze()  # a collection looks at what came since
+    try:
+        count(before)
+        for _ in range(3):
+            count(after)
+            lost = {repr(value)[:40]: last - first for value, first, last in zip([*counted, "blocks"], before, after, strict=True) if abs(last - first) > calls // 2}  # fmt: skip
+            if not lost:
+                break
+            before, after = after, before
+    finally:
+        gc.unfreeze()
+    return lost
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="faults references")
+    parser.add_argument("--operator", action="append")
+    given = parser.parse_args(arguments)
+    acl.aclrtSetDevice(0)
+    operators = [own for own in openaclnn.registry() if not given.operator or own.python_name in given.operator]  # fmt: skip
+    tried = bad = 0
+    for operator in operators:
+        for name, call, values in kinds(operator):
+            tried += 1
+            grown = growth(call, values)
+            if grown:
+                bad += 1
+                print(f"{name}: {grown}", flush=True)
+    print(f"references: {len(operators)} operators, {tried} kinds of calls, {bad} findings")
+    return 1 if bad else 0
