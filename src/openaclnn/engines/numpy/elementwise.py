@@ -27,12 +27,14 @@ def widen(array: Array, compute: DType) -> Array:
 
 def narrow(values: Array, compute: DType, output: DType) -> Array:
     """The two roundings: to the computation type, then to the output's. Integers are what is left of numbers towards 0, and the nearest
-    that there is for those beyond."""
+    that there is for those beyond; real numbers are the real parts of complex ones."""
     if compute.kind == "integer" and values.dtype.kind == "f":
         bounds = np.iinfo(compute.numpy)
         values = np.clip(values, bounds.min, bounds.max)
     if compute is not FLOAT:
         values = values.astype(compute.numpy)
+    if compute.kind == "complex" and output.kind != "complex":
+        values = values.real  # NumPy warns of it
     return values.astype(output.numpy, copy=False)
 
 
