@@ -85,21 +85,6 @@ def test_the_compiler_fails_at_each_step(tmp_path: Path, monkeypatch: pytest.Mon
     assert 3 <= failures < 7
 
 
-def test_llvmlite_has_its_lock_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without memory for its bookkeeping, llvmlite leaves it held by the thread that compiled."""
-    monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(tmp_path))
-    lock = cache.llvm.ffi.lib._lock
-
-    def emit(code: Any, arguments: Any) -> None:
-        lock.__enter__()
-        raise MemoryError
-
-    with pytest.raises(MemoryError):
-        cache.compiled("faults.lock", emit)
-    assert lock._lock.acquire(timeout=5)
-    lock._lock.release()
-
-
 @pytest.mark.parametrize("text", ["can't allocate lock", "can't allocate read lock"])
 def test_pythons_words_for_a_lack_of_memory(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def lacking(*given: Any) -> None:

@@ -109,22 +109,8 @@ def _found_or_built(name: str, build: Callable[[], int]) -> int:
         key = name, machine()
         if key not in _addresses:
             with inside_llvm():
-                try:
-                    _addresses[key] = build()
-                finally:
-                    _free_lock_of_llvmlite()
+                _addresses[key] = build()
         return _addresses[key]
-
-
-def _free_lock_of_llvmlite() -> None:
-    """Where memory lacks for its bookkeeping around a call, llvmlite leaves its lock with the thread, and any other waits for ever. Nothing
-    public frees it."""
-    lock = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None)
-    try:
-        while lock is not None:
-            lock.release()
-    except RuntimeError:  # it is not this thread's
-        pass
 
 
 def _build(name: str, emit: Emit, signature: Any, few: Few | None, ours: bool) -> int:
