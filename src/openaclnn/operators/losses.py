@@ -80,7 +80,7 @@ class Loss(Activation):
     def is_gradient(self) -> bool:
         return self.name.endswith("Backward")
 
-    @property
+    @functools.cached_property
     def read(self) -> tuple[str, ...]:
         return self.input_names
 
