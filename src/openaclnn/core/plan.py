@@ -134,15 +134,18 @@ class Plan:
     @property
     def halved(self) -> bool:
         """Whether operands are halves of tensors: one address may stand for two."""
-        return any(operand.role in HALVES for operand in self.inputs)
+        return not _HALVES.isdisjoint(map(_role_of, self.inputs))
 
     @property
     def of_one_size(self) -> bool:
         """Whether it says nothing of calls of other sizes: numbers, offsets or steps that sizes decide, or shapes that do not broadcast."""
-        apart = ("channels", *HALVES)
-        return (
-            self.fixed or bool(self.steps) or any(operand.role in apart for operand in self.inputs)
-        )
+        if self.fixed or self.steps:
+            return True
+        return not _APART.isdisjoint(map(_role_of, self.inputs))
+
+
+_HALVES, _role_of = frozenset(HALVES), attrgetter("role")
+_APART = _HALVES | {"channels"}
 
 
 class Step(NamedTuple):
@@ -660,11 +663,13 @@ def empty_plan(
 
 def rounded_first(plan: Plan) -> str | None:
     """What to say of an input of elements or rows that the computation type does not hold: it is rounded to that before."""
+    compute = plan.compute
     for operand in plan.inputs:
-        kinds = operand.dtype.kind, plan.compute.kind
-        if operand.role == "full" and kinds == ("floating", "floating"):
-            if promote(operand.dtype, plan.compute) is not plan.compute:
-                return f"{operand.parameter} is rounded to {plan.compute} first"
+        dtype = operand.dtype
+        if dtype is compute or operand.role != "full":
+            continue
+        if dtype.kind == compute.kind == "floating" and promote(dtype, compute) is not compute:
+            return f"{operand.parameter} is rounded to {compute} first"
     return None
 
 
