@@ -187,6 +187,8 @@ class BoundedCache(dict[Key, Value]):
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The common shape by the interface's rules (right-aligned, 1 stretches, 0 only with 0 and 1), or None."""
+    if shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     wide = [shape for shape in shapes if shape not in _ONE]
     if wide and wide.count(wide[0]) == len(wide):
         return wide[0]
@@ -578,6 +580,8 @@ def _laid(tensor: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> T
 
 def _spared(outputs: Sequence[tuple[str, Tensor, str]]) -> tuple[Operand, ...]:
     """Outputs that are not computed, with their roles."""
+    if not outputs:
+        return ()
     return tuple(
         [_operand((name, tensor.dtype, (), 0, 0, 0, 0, role)) for name, tensor, role in outputs]
     )

@@ -404,7 +404,7 @@ def _result(call: Call) -> OutputSpec:
     """The shape and dtype of an omitted output."""
     operator = call.operator
     assert isinstance(operator, Activation)
-    shape = broadcast_shapes(*[call.tensor(name).shape for name in operator.read])
+    shape = broadcast_shapes(*[call.values[name].shape for name in operator.read])
     dtype = promoted(call)
     assert shape is not None
     assert dtype is not None
