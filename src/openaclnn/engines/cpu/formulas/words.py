@@ -388,8 +388,10 @@ class Words:
         result = self._beyond(size, self.SIGMOID, near, far)
         if x is v:
             return result
-        # The difference above has lost the sign of a 0; of two NaNs it has either, by the order that the compiler gives them.
-        return (v == v).choose(self._signed(result, self._value(x)), v)
+        # The difference above has lost infinity and the sign of a 0; of two NaNs it has either, by the order that the compiler gives them.
+        x = self._value(x)
+        lost = (self.abs(x) == math.inf) & (size < self.SIGMOID.end)
+        return (v == v).choose(lost.choose(x, self._signed(result, x)), v)
 
     def _softened(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
         """log1p(exp(-|x|)), and what rounding left of it."""

@@ -357,7 +357,8 @@ def mish(x, PRECISE: tl.constexpr = True):
         raised = tl.where(x < 0, raised, 1.0 / DOWN)  # as in `_gated`
         value = x * tl.minimum(raised, 1.0)
         value = tl.where(x < 0, tl.fma(value, q, value), value)
-        result = tl.fma(value * -1.0, share, value) * tl.maximum(raised * DOWN, DOWN)
+        # Of the negative difference, which has the sign of a 0 below the smallest numbers.
+        result = tl.fma(value, share, value * -1.0) * (tl.maximum(raised * DOWN, DOWN) * -1.0)
         result = tl.where((x > 20.0) | (x == 0), x, result)  # infinity and -0 stay what they are
     else:
         e = tl.exp(tl.abs(x) * -1.0)
