@@ -81,7 +81,7 @@ class Entry:
     __slots__ = ("address", "relies_on", "words")
 
     def __init__(self, words: Sequence[int] = (), relies_on: Any = None) -> None:
-        # Four times as fast as an array of the integers themselves, and so is "n" beside "q".
+        # An array of the integers themselves takes four times as long to make, and "q" three times as long as "n".
         self.words = array("q", struct.pack(f"{len(words) + 1}n", id(self), *words))
         self.address = self.words.buffer_info()[0]
         self.relies_on = relies_on
