@@ -184,12 +184,11 @@ def test_single_values_are_told_without_cutting_a_plan() -> None:
 
 
 def test_a_cache_entry_has_floats_as_their_bits() -> None:
-    entry = at.Entry()
     options = specialize.option_words((1.5, 3), (specialize.FreeNumber(),) * 2)
-    entry.write(at.FIRST_OPTION, options)
+    entry = at.Entry([0] * (at.FIRST_OPTION - 1) + options)
+    assert entry.words[at.KEEP] == id(entry)
     assert entry.words[at.FIRST_OPTION + at.BITS] == np.float64(1.5).view(np.int64)
     assert entry.words[at.FIRST_OPTION + at.OPTION_SLOTS + at.BITS] == 3
-    assert len(entry.words) == at.ENTRY_SLOTS
 
 
 def test_kernels_for_any_size_are_found_again_by_all_that_they_follow_from() -> None:

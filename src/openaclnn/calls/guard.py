@@ -44,7 +44,9 @@ def _refuse(plan: Plan, parameter: str, expected: str, got: str, status: int) ->
 def check_devices(call: Call) -> str:
     """The memory that all tensors of a call lie in; mixing two is refused."""
     values = call.values
-    devices = {value.device for value in values.values() if isinstance(value, Tensor)}
+    # Outputs that are all left to us lie nowhere yet.
+    names = call.operator.input_names if call.all_left else values
+    devices: set[str] = {values[name].device for name in names if isinstance(values[name], Tensor)}
     if len(devices) == 1:
         return devices.pop()
     device = ""

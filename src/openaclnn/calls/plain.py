@@ -69,11 +69,12 @@ def call_plain(
 
 def _outline_outputs(operator: Operator, call: Call) -> tuple[str, Sequence[str]]:
     """The device of a call, and the outputs that the caller did not give: these get shapes here, and memory later."""
-    values, names = call.values, operator.output_names
-    fresh = names if call.all_left else [name for name in names if values[name] is AUTO]
-    for name in names:
-        if name not in fresh:
-            check_output_layout(operator.name, name, values[name])
+    values, fresh = call.values, operator.output_names
+    if not call.all_left:
+        fresh = tuple([name for name in operator.output_names if values[name] is AUTO])
+        for name in operator.output_names:
+            if name not in fresh:
+                check_output_layout(operator.name, name, values[name])
     device = check_devices(call)
     if fresh:
         operator.outline(call, device)

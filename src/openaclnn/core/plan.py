@@ -134,15 +134,18 @@ class Plan:
     @property
     def halved(self) -> bool:
         """Whether operands are halves of tensors: one address may stand for two."""
-        return any(operand.role in HALVES for operand in self.inputs)
+        return not _HALVES.isdisjoint(map(_role_of, self.inputs))
 
     @property
     def of_one_size(self) -> bool:
         """Whether it says nothing of calls of other sizes: numbers, offsets or steps that sizes decide, or shapes that do not broadcast."""
-        apart = ("channels", *HALVES)
-        return (
-            self.fixed or bool(self.steps) or any(operand.role in apart for operand in self.inputs)
-        )
+        if self.fixed or self.steps:
+            return True
+        return not _APART.isdisjoint(map(_role_of, self.inputs))
+
+
+_HALVES, _role_of = frozenset(HALVES), attrgetter("role")
+_APART = _HALVES | {"channels"}
 
 
 class Step(NamedTuple):
@@ -184,6 +187,8 @@ class BoundedCache(dict[Key, Value]):
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The common shape by the interface's rules (right-aligned, 1 stretches, 0 only with 0 and 1), or None."""
+    if shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     wide = [shape for shape in shapes if shape not in _ONE]
     if wide and wide.count(wide[0]) == len(wide):
         return wide[0]
@@ -575,6 +580,8 @@ def _laid(tensor: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> T
 
 def _spared(outputs: Sequence[tuple[str, Tensor, str]]) -> tuple[Operand, ...]:
     """Outputs that are not computed, with their roles."""
+    if not outputs:
+        return ()
     return tuple(
         [_operand((name, tensor.dtype, (), 0, 0, 0, 0, role)) for name, tensor, role in outputs]
     )
@@ -660,11 +667,13 @@ def empty_plan(
 
 def rounded_first(plan: Plan) -> str | None:
     """What to say of an input of elements or rows that the computation type does not hold: it is rounded to that before."""
+    compute = plan.compute
     for operand in plan.inputs:
-        kinds = operand.dtype.kind, plan.compute.kind
-        if operand.role == "full" and kinds == ("floating", "floating"):
-            if promote(operand.dtype, plan.compute) is not plan.compute:
-                return f"{operand.parameter} is rounded to {plan.compute} first"
+        dtype = operand.dtype
+        if dtype is compute or operand.role != "full":
+            continue
+        if dtype.kind == compute.kind == "floating" and promote(dtype, compute) is not compute:
+            return f"{operand.parameter} is rounded to {compute} first"
     return None
 
 

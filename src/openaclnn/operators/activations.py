@@ -71,10 +71,22 @@ class Activation(Operator):
     # Options that rules beside bounds speak of: a call with another number is checked anew.
     held: tuple[str, ...] = ()
 
-    @property
+    @functools.cached_property
     def read(self) -> tuple[str, ...]:
         """The tensors that the formula takes, which stand before others."""
         return tuple(p.name for p in self.parameters if p.is_read)[: len(self.kernel.values)]
+
+    @functools.cached_property
+    def numbers(self) -> tuple[Parameter, ...]:
+        """The options that are numbers of the formula."""
+        names = self.kernel.numbers
+        return tuple(p for p in self.parameters if not p.is_tensor and p.python_name in names)
+
+    @functools.cached_property
+    def switches(self) -> tuple[Parameter, ...]:
+        """The options that are switches of the formula."""
+        names = self.kernel.switches
+        return tuple(p for p in self.parameters if p.kind is Kind.BOOL and p.python_name in names)
 
     def shape_of(
         self, name: str, shape: tuple[int, ...], options: Mapping[str, Any]
@@ -392,7 +404,7 @@ def _result(call: Call) -> OutputSpec:
     """The shape and dtype of an omitted output."""
     operator = call.operator
     assert isinstance(operator, Activation)
-    shape = broadcast_shapes(*[call.tensor(name).shape for name in operator.read])
+    shape = broadcast_shapes(*[call.values[name].shape for name in operator.read])
     dtype = promoted(call)
     assert shape is not None
     assert dtype is not None
@@ -423,18 +435,20 @@ def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tu
     operator = call.operator
     assert isinstance(operator, Activation)
     bounds = operator.bounds_of(call) if operator.bounds_of else operator.bounds
-    taken, free = dict(known), []
-    for parameter in operator.parameters:
-        option = parameter.python_name
-        if not parameter.is_tensor and option in operator.kernel.numbers and option not in taken:
-            taken[option] = number_of(call.values[parameter.name], parameter)
-            if parameter.name not in operator.held:
-                free.append(_free(option, *bounds.get(parameter.name, ())))
-        elif parameter.kind is Kind.BOOL and option in operator.kernel.switches:
-            taken[option] = bool(call.values[parameter.name])
+    values, taken, free = call.values, dict(known), []
+    for parameter in operator.numbers:
+        name, option = parameter.name, parameter.python_name
+        if option not in taken:
+            taken[option] = number_of(values[name], parameter)
+            if name not in operator.held:
+                free.append(_free(option, *bounds.get(name, ())))
+    for parameter in operator.switches:
+        taken[parameter.python_name] = bool(values[parameter.name])
     # In the formula's order: engines know kernels by their numbers without names.
-    order = (*operator.kernel.numbers, *operator.kernel.switches)
-    return {name: taken[name] for name in order if name in taken} | taken, tuple(free)
+    order = operator.kernel.numbers + operator.kernel.switches
+    if order != tuple(taken):
+        taken = {name: taken[name] for name in order if name in taken} | taken
+    return taken, tuple(free)
 
 
 @functools.cache

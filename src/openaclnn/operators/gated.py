@@ -6,6 +6,7 @@ tensor it is, and which half.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +50,7 @@ class Gated(Activation):
     parts: tuple[Part, ...]  # in the order of the formula's values
     written: tuple[Part, ...]  # and of its results
 
-    @property
+    @functools.cached_property
     def read(self) -> tuple[str, ...]:
         return self.input_names
 

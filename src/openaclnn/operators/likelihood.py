@@ -108,8 +108,9 @@ def _results(call: Call) -> tuple[OutputSpec, OutputSpec]:
 
 def _loss_plan(call: Call) -> Plan:
     """The plan of a loss and its total weight."""
-    log_prob, target, reduction = call.tensor("self"), call.tensor("target"), call.reduction
-    out, total = ("out", call.tensor("out")), ("totalWeightOut", call.tensor("totalWeightOut"))
+    values, reduction = call.values, call.reduction
+    log_prob, target = values["self"], values["target"]
+    out, total = ("out", values["out"]), ("totalWeightOut", values["totalWeightOut"])
     name = call.operator.name
     if log_prob.empty or target.empty:
         if reduction == "none":
@@ -125,13 +126,13 @@ def _loss_plan(call: Call) -> Plan:
         [
             ("target", target, "positions"),
             ("self", log_prob, "full"),
-            ("weight", call.tensor("weight"), "classes"),
+            ("weight", values["weight"], "classes"),
         ],
         [(*out, "positions" if whole else "single"), (*total, "single")],
         log_prob.shape,
         class_axis=min(1, log_prob.rank - 1),
         targets=0,
-        numbers={"ignore_index": call["ignoreIndex"]},
+        numbers={"ignore_index": values["ignoreIndex"]},
         free=_FREE,
         reduction="" if whole else str(reduction),
     )

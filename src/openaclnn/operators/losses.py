@@ -80,7 +80,7 @@ class Loss(Activation):
     def is_gradient(self) -> bool:
         return self.name.endswith("Backward")
 
-    @property
+    @functools.cached_property
     def read(self) -> tuple[str, ...]:
         return self.input_names
 
@@ -168,7 +168,7 @@ def value_shape(call: Call) -> tuple[int, ...]:
     assert isinstance(operator, Loss)
     if operator.onto:
         return call.tensor(operator.onto).shape
-    shape = broadcast_shapes(*[call.tensor(name).shape for name in pairwise.present(call)])
+    shape = broadcast_shapes(*[call.values[name].shape for name in pairwise.present(call)])
     assert shape is not None
     return shape
 
@@ -312,13 +312,14 @@ def _gradient_plan(call: Call) -> Plan:
     shape = value_shape(call)
     if element_count(shape) == 0:
         return empty_plan(operator.name, written)
-    dtype = pairwise.promoted_dtype(call, *pairwise.present(call))
+    tensors = _tensors(call)
+    dtype = pairwise.promoted_dtype(call, *[name for name, _ in tensors])
     assert dtype is not None
     mean = operator.reduction_of(call) == "mean"
     counted = values[operator.mean_of].shape if operator.mean_of else shape
     scale = float_of(1.0 / math.prod(counted)) if mean else 1.0
     numbers, free = numbers_of(call, {"mean_scale": scale})
     return elementwise_plan(
-        operator.name, operator.kernel_of(call).name, dtype, _tensors(call), written, numbers,
+        operator.name, operator.kernel_of(call).name, dtype, tensors, written, numbers,
         "mean_scale" if mean and counted == shape else "", free, fixed=mean and counted != shape,
     )  # fmt: skip

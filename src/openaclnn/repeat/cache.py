@@ -135,7 +135,7 @@ class CallCache:
             return result
         if self._result_type is None:
             return result
-        return self._result_type._make(result)
+        return tuple.__new__(self._result_type, result)
 
     def _places(self, plan: Plan) -> list[int]:
         """Where each array stands among a plan's operands."""
@@ -160,7 +160,8 @@ class CallCache:
         if self._builtin is _no_fast_path:
             self.call = self._builtin = self._callable()
         with self._lock:
-            self._published.replace([*self.entries, entry][-at.MAX_ENTRIES :])
+            known = self._published.entries
+            self._published.replace((*known[1 - at.MAX_ENTRIES :], entry))
 
     def _open(self) -> None:
         """Have a control block and a list of entries. Several threads may make an operator's first call: machine code is given the address of the

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from openaclnn.core import results
-from openaclnn.core.dtypes import is_int64
+from openaclnn.core.dtypes import DType, is_int64
 from openaclnn.core.interop import torch_dtype, torch_tensor
 from openaclnn.core.plan import (
     ANY_COUNT,
@@ -47,12 +47,12 @@ def library_of(arrays: Sequence[Any]) -> int:
     if types == _NUMPY:
         return at.NUMPY if numpy_is_readable() else 0
     tensor = torch_tensor()
-    if any(issubclass(kind, tensor) for kind in types) and types <= {
-        tensor,
-        sys.modules["torch"].nn.Parameter,
-    }:
-        return at.TORCH if torch_functions() is not None else 0
-    return 0
+    if types != {tensor}:
+        if not any(issubclass(kind, tensor) for kind in types):
+            return 0
+        if not types <= {tensor, sys.modules["torch"].nn.Parameter}:
+            return 0
+    return at.TORCH if torch_functions() is not None else 0
 
 
 _NUMPY, _NOTHING = {np.ndarray}, {type(None)}
@@ -75,34 +75,35 @@ def entry_of(
     are not Python take the fast path, too.
     """
     library, arrays, places, options, names = call
-    entry, source = at.Entry(), work.source
+    source, counts, kernel, grain, reciprocal, constants, takes, gathering, runner, flat = work
     derivation, free = numbers_of(plan, work, names, tuple(map(type, options)))
     words = (0, 0, 0)
-    if work.takes == at.BY_SHAPE:
-        words = _words(work.runner, without_objects)
+    if takes == at.BY_SHAPE:
+        words = _words(runner, without_objects)
     output = places.index(len(plan.inputs))  # the first
     fresh = [
-        view if array is None else None
+        view.dtype if array is None and view is not None else None
         for array, view in zip(arrays[output:], views[output:], strict=True)
     ]
+    make = make_large = dtypes = 0
     allocators: tuple[Any, ...] = ()
-    if any(view is not None for view in fresh):
-        model = next(array for array in arrays if array is not None)
-        allocators = _allocators(fresh, model, library)
-    make, make_large, dtypes = map(id, allocators) if allocators else (0, 0, 0)
-    # In the order of `slots`, whose names say what each word is.
-    entry.write(at.ENTRY_LIBRARY, (
-        library, output if source < 0 else source, make, make_large, results.LARGE, dtypes, id(work.runner), work.kernel, work.grain,
-        *work.counts, work.reciprocal, len(work.constants), len(plan.operands), work.takes, patterns.axes, plan.class_axis, work.gathering,
-        len(arrays) - output, *words, *derivation, *work.constants,
-    ))  # fmt: skip
+    if any(fresh):
+        allocators = _allocators(fresh, arrays, library)
+        make, make_large, dtypes = map(id, allocators)
+    # In the order of `slots`, whose names say what each word is, from ENTRY_LIBRARY on.
+    entry = [
+        library, output if source < 0 else source, make, make_large, results.LARGE, dtypes, id(runner), kernel, grain, *counts, reciprocal,
+        len(constants), len(plan.operands), takes, patterns.axes, plan.class_axis, gathering, len(arrays) - output, *words, *derivation,
+        *constants, *_NO_CONSTANTS[len(constants) :], *option_words(options, free), *_NO_OPTIONS[at.OPTION_SLOTS * len(options) :],
+    ]  # fmt: skip
     each = patterns.each
     if source < 0:  # shapes and strides must be the very same
         each = [(at.SAME, mask) for _, mask in each]
-    array_dtypes = _write_arrays(entry, call, plan, output, each, views)
-    entry.write(at.FIRST_OPTION, option_words(options, free))
-    entry.relies_on = (*allocators, work.runner, work.flat, options, array_dtypes)
-    return entry
+    array_dtypes = _add_arrays(entry, call, plan, output, each, views)
+    return at.Entry(entry, (*allocators, runner, flat, options, array_dtypes))
+
+
+_NO_CONSTANTS, _NO_OPTIONS = (0,) * at.MAX_CONSTANTS, (0,) * (at.FIRST_ARRAY - at.FIRST_OPTION)
 
 
 def _words(sized: Any, without_objects: bool) -> tuple[int, int, int]:
@@ -116,52 +117,59 @@ def _words(sized: Any, without_objects: bool) -> tuple[int, int, int]:
     return free[0], held[0], free[1] or held[1]
 
 
-def _write_arrays(
-    entry: at.Entry, call: CallArguments, plan: Plan, output: int, patterns: Sequence[tuple[int, int]], views: Sequence[Tensor | None]
+def _add_arrays(
+    entry: list[int], call: CallArguments, plan: Plan, output: int, patterns: Sequence[tuple[int, int]], views: Sequence[Tensor | None]
 ) -> list[Any]:  # fmt: skip
     """What each array must be like; `output` is the first that is written. Where shape and strides must be the very same, they are
     here, too, and so is the shape of what is yet to be made where it follows from no other's. Gives the dtypes, whose addresses are here."""
     library, arrays, places, _, _ = call
-    operands, dtypes, device = plan.operands, [], 0
+    operands, dtypes, device = plan.operands, list[Any](), 0
     # Operands may be where the first output is, if that is given.
     coincident = 0 if arrays[output] is None else len(plan.inputs)
-    where = at.FIRST_ARRAY
     for array, place, view, (pattern, mask) in zip(arrays, places, views, patterns, strict=True):
+        if view is None:
+            entry += _ABSENT
+            continue
         if place >= len(operands):
             place = -1  # an output that is not written
-        row: tuple[int, ...] = (0, 0, at.MISSING, -1, 0, 0, mask, 0)
-        strides: Sequence[int] = ()
-        if view is not None and array is None:  # yet to be made, where the others are
-            axes, itemsize = len(view.shape), view.dtype.itemsize
-            row = (device, axes, at.MISSING, place, itemsize, 0, mask, pattern)
-        elif view is not None:
+        shape, itemsize, strides = view.shape, view.dtype.itemsize, _NO_AXES
+        if array is None:  # yet to be made, where the others are
+            entry += (device, len(shape), at.MISSING, place, itemsize, 0, mask, pattern)
+        else:
             dtypes.append(array.dtype)
             first, second = words_of(array, library)
             if library == at.TORCH:
                 device = device or first
             alike = 0 <= place < coincident and walks_alike(operands[place], plan.output)
-            axes, itemsize = len(view.shape), view.dtype.itemsize
-            row = (first, second + axes, pattern, place, itemsize, alike, mask, 0)
-            # As its library counts them.
+            entry += (first, second + len(shape), pattern, place, itemsize, alike, mask, 0)
+        if pattern != at.SAME:
+            entry += _NO_LAYOUT
+            continue
+        if array is not None:  # as its library counts them
             strides = array.stride() if library == at.TORCH else array.strides
-        entry.write(where, row)
-        if view is not None and pattern == at.SAME:
-            # One with more axes than there is room for is never read.
-            entry.write(where + at.SHAPE, view.shape[: at.MAX_AXES])
-            entry.write(where + at.STRIDES, strides[: at.MAX_AXES])
-        where += at.ARRAY_SLOTS
+        # One with more axes than there is room for is never read.
+        entry += (shape + _NO_AXES)[: at.MAX_AXES]
+        entry += (strides + _NO_AXES)[: at.MAX_AXES]
     return dtypes
+
+
+_NO_AXES = (0,) * at.MAX_AXES
+_NO_LAYOUT = (0,) * (at.ARRAY_SLOTS - at.SHAPE)
+_ABSENT = (0, 0, at.MISSING, -1, 0, 0, 0, 0, *_NO_LAYOUT)
 
 
 # What makes outputs.
 
 
-def _allocators(fresh: Sequence[Tensor | None], model: Any, library: int) -> tuple[Any, Any, Any]:
-    """What makes fresh outputs beside an array, small and large, and their dtypes, None where one is not made."""
+def _allocators(
+    fresh: Sequence[DType | None], arrays: Sequence[Any], library: int
+) -> tuple[Any, Any, Any]:
+    """What makes fresh outputs of these dtypes beside arrays, small and large, and the dtypes as the library has them, None where one is
+    not made."""
     if library == at.NUMPY:
-        dtypes = [None if view is None else view.dtype.numpy for view in fresh]
-        return np.empty, results.empty, tuple(dtypes)
-    dtypes = [None if view is None else torch_dtype(view.dtype) for view in fresh]
+        return np.empty, results.empty, tuple([dtype and dtype.numpy for dtype in fresh])
+    dtypes = [dtype and torch_dtype(dtype) for dtype in fresh]
+    model = next(array for array in arrays if array is not None)
     make = _torch_allocator(model.device)
     # Where small ones are not made by a function of C, both are one, which says that Python code runs.
     in_c = model.is_cpu and isinstance(make, BuiltinFunctionType)
@@ -217,11 +225,12 @@ def patterns_of(plan: Plan, places: Sequence[int], views: Sequence[Tensor | None
     size; elementwise, where none is, it is the shape that they broadcast to. All others have that shape too, or one element, or stretch; with a
     class axis they have what their roles say.
     """
-    by_role = plan.classes or plan.of_one_size
+    one_size = plan.of_one_size
+    by_role = plan.classes or one_size
     if plan.dense and not by_role and -1 not in places:
         return Patterns([(at.DENSE, 0)] * len(views), 0)
     inputs = places.index(len(plan.inputs))  # the first output is behind them
-    shape = _source_shape(plan, places[:inputs], views)
+    shape = _source_shape(plan, one_size, places[:inputs], views)
     if shape is not None and math.prod(shape) != 1:  # else one element cannot be told from all
         find = _patterns_by_role if by_role else _elementwise_patterns
         patterns, strided = find(plan, shape, places, views)
@@ -271,27 +280,29 @@ def _patterns_by_role(
     what has something else has to have just that.
     """
     axis, every, patterns, strided = plan.class_axis, (1 << len(shape)) - 1, [], False
+    one_size = plan.of_one_size
     sides = {"channels": (shape[1:2], 1 << 1), "single": (None, 0)}
     if axis >= 0:
         sides["positions"] = shape[:axis] + shape[axis + 1 :], every & ~(1 << axis)
         sides["classes"] = shape[axis : axis + 1], 1 << axis
-    operands = plan.operands + plan.spared
+    operands, whole = plan.operands + plan.spared, (shape, every)
     for place, view in zip(places, views, strict=True):
-        # Of what is no operand, shape and dtype matter at most.
-        role = operands[place].role if place >= 0 else "full"
-        side, mask = sides.get(role, (shape, every))
         if view is None:
             patterns.append(_MISSING)
-        elif view.shape == side and view.contiguous:
+            continue
+        # Of what is no operand, shape and dtype matter at most.
+        role = operands[place].role if place >= 0 else "full"
+        side, mask = sides.get(role, whole)
+        if view.shape == side and view.contiguous:
             patterns.append((at.DENSE if side is shape else at.SOME, mask))
-        elif plan.of_one_size and not view.contiguous:
+        elif one_size and not view.contiguous:
             return [], False
         elif view.shape == side:
             patterns.append((at.LAID, mask))
             strided = strided or 0 <= place < len(plan.operands)
         elif plan.halved and view.shape == halved(shape, axis):
             patterns.append((at.HALF, every))
-        elif place < 0 or role == "single" or plan.of_one_size:
+        elif place < 0 or role == "single" or one_size:
             patterns.append(_SAME)
         else:
             return [], False
@@ -303,13 +314,13 @@ def halved(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 def _source_shape(
-    plan: Plan, places: Sequence[int], views: Sequence[Tensor | None]
+    plan: Plan, one_size: bool, places: Sequence[int], views: Sequence[Tensor | None]
 ) -> tuple[int, ...] | None:
     """The shape that a kernel runs over; the places are those of what it reads, the first output is behind them."""
     result = views[len(places)]
     assert result is not None
     apart = plan.reduction or plan.more or plan.output.role == "positions"
-    if not apart and not plan.of_one_size:
+    if not apart and not one_size:
         return result.shape
     read = []
     for place, view in zip(places, views, strict=False):
@@ -317,7 +328,7 @@ def _source_shape(
             if plan.inputs[place].role == "full" and plan.classes:
                 return view.shape
             read.append(view.shape)
-    if plan.of_one_size:
+    if one_size:
         largest = max(read, key=math.prod)
         return largest if len(largest) <= at.MAX_AXES else None
     return broadcast_shapes(*read) if read and not plan.classes else None
@@ -392,8 +403,11 @@ def _strided(plan: Plan, choice: Choice, source: int) -> Work | None:
 
 def _bits_of(number: float) -> int:
     """A float as a slot holds it."""
-    bits: int = struct.unpack("q", struct.pack("d", number))[0]
+    bits: int = _WORD.unpack(_DOUBLE.pack(number))[0]
     return bits
+
+
+_DOUBLE, _WORD = struct.Struct("d"), struct.Struct("q")
 
 
 class FreeNumber(NamedTuple):

@@ -91,13 +91,13 @@ class Published:
     def replace(self, entries: Sequence[Entry]) -> None:
         """A finaliser may do the same in the middle of this, or a signal's handler raise: so a list is held from before readers can find it until
         the newest is in force."""
-        fresh = _List(entries)
-        self._lists.append(fresh)
-        while self._place[0] != self._lists[-1].address:
+        fresh, lists, place = _List(entries), self._lists, self._place
+        lists.append(fresh)
+        while place[0] != lists[-1].address:
             if self._readers:
-                publish(self.address, self._lists[-1].address)
+                publish(self.address, lists[-1].address)
             else:
-                self._place[0] = self._lists[-1].address
+                place[0] = lists[-1].address
         fresh.settled = True
         self._let_go()
 

@@ -4,6 +4,7 @@ One int64 a slot; Python fills them, `code/` reads them.
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Sequence
 from typing import Any
@@ -54,7 +55,13 @@ BY_SHAPE, BY_LAYOUT, BY_CLASSES = 1, 2, 3
 """SIZED: what a runner takes besides addresses and a stream: a shape and numbers; sizes and strides; those, with the class
 axis last, and numbers. 0: nothing."""
 CONSTANT = SOURCE + MAX_DERIVED
-FIRST_ARRAY = CONSTANT + MAX_CONSTANTS
+FIRST_OPTION = CONSTANT + MAX_CONSTANTS
+
+# Of each option: the type of a number and its bits, or 0 and the object; and whether it may be another number, within which bounds.
+TYPE, BITS, FREE, LEAST, MOST, OPTION_SLOTS = range(6)
+FIXED, ANOTHER, ANOTHER_BUT_ZERO = range(3)
+"""FREE: not; any number within the bounds; the same, but a zero stays one and others stay others."""
+FIRST_ARRAY = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS
 
 # Of each array: how it must lie, where among a kernel's operands it stands, whether the output may be exactly its memory, and of an output that
 # the fast path makes by which pattern its shape follows.
@@ -65,28 +72,16 @@ MISSING, SAME, DENSE, ONE, SOME, LAID, HALF = range(7)
 """Patterns: not given; the very shape and strides; row-major and of the source's shape; one element; row-major over some of
 the source's axes (MASK); not row-major, with the source's length along some of its axes (MASK) and one along the others, or,
 where there is a class axis, over some of the source's axes (MASK); row-major, with half the source's length along CLASS_AXIS."""
-FIRST_OPTION = FIRST_ARRAY + MAX_ARRAYS * ARRAY_SLOTS
-
-# Of each option: the type of a number and its bits, or 0 and the object; and whether it may be another number, within which bounds.
-TYPE, BITS, FREE, LEAST, MOST, OPTION_SLOTS = range(6)
-FIXED, ANOTHER, ANOTHER_BUT_ZERO = range(3)
-"""FREE: not; any number within the bounds; the same, but a zero stays one and others stay others."""
-ENTRY_SLOTS = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS
-
-
-_BLANK = bytes(8 * ENTRY_SLOTS)
 
 
 class Entry:
-    """A cache entry: words, which do not change once it is known, and what they rely on. Machine code holds it by its first word."""
+    """A cache entry: words, which do not change, and what they rely on. Machine code holds it by the first word, which stands before those
+    that it is made of."""
 
     __slots__ = ("address", "relies_on", "words")
 
-    def __init__(self) -> None:
-        self.words = words = array("q", _BLANK)
-        self.address = words.buffer_info()[0]
-        words[KEEP] = id(self)
-        self.relies_on: Any = None
-
-    def write(self, where: int, words: Sequence[int]) -> None:
-        self.words[where : where + len(words)] = array("q", words)
+    def __init__(self, words: Sequence[int] = (), relies_on: Any = None) -> None:
+        # An array of the integers themselves takes four times as long to make, and "q" three times as long as "n".
+        self.words = array("q", struct.pack(f"{len(words) + 1}n", id(self), *words))
+        self.address = self.words.buffer_info()[0]
+        self.relies_on = relies_on

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
@@ -115,7 +114,7 @@ class NllLoss(ClassKernel):
             if output.dtype not in (FLOATS if plan.reduction else (plan.compute,)):
                 return f"it computes in {plan.compute} and writes {output.dtype}"
         # A sum is rounded to what is computed in, then to its own dtype.
-        return objection(dataclasses.replace(plan, output=plan.output._replace(dtype=plan.compute)), AXES)  # fmt: skip
+        return objection(plan, AXES, rounds=True)
 
     def numbers(self, plan: Plan) -> Mapping[str, int]:
         return {"mean": plan.reduction == "mean"}

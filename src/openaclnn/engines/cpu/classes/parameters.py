@@ -30,11 +30,12 @@ OFFSET, CLASS_STEP, FIRST_STEP = 1, 2, 3  # among an operand's fields
 LAST_STEP = FIRST_STEP + AXES - 1
 
 
-def objection(plan: Plan, axes: int) -> str | None:
-    """What keeps a kernel for positions of so many axes from serving a plan; None if nothing does."""
+def objection(plan: Plan, axes: int, rounds: bool = False) -> str | None:
+    """What keeps a kernel for positions of so many axes from serving a plan; None if nothing does. One that `rounds` may write another
+    dtype than it computes in."""
     if len(plan.shape) > axes:
         return f"its positions have {len(plan.shape)} axes"
-    if plan.compute is not plan.output.dtype:
+    if plan.compute is not plan.output.dtype and not rounds:
         return f"it computes in {plan.compute} and writes {plan.output.dtype}"
     if plan.compute is FLOAT16 and not machine().half:
         return "this CPU does not convert FLOAT16"
