@@ -33,10 +33,8 @@ from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
 __all__ = ["LEAST", "LEAST_ROWS", "loss_ahead", "loss_of_rows", "may_be_ahead"]
 
 LEAST = 3 << 22  # bytes: what fewer take is less than what a step costs on the host
-LEAST_OF_IMAGES = (
-    3 << 19
-)  # of many classes, which two kernels read with few programs: 108 us for (48, 600, 7, 7), where a step takes 15
-MANY_CLASSES = 128
+# Images of many classes are read by few programs where loss and gradient are two kernels: 108 us for (48, 600, 7, 7), where one takes 15.
+LEAST_OF_IMAGES, MANY_CLASSES = 3 << 19, 128
 LEAST_OF_LONG_ROWS = (
     1 << 28
 )  # with a program or several for each: few rows are better shared out among all
