@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 FREE_AXES = {"elementwise": (0, 1), "rows": (0, 2, 3), "pixels": (0, 2, 3)}
 """The axes that may shrink without changing what kind of problem it is: never the classes."""
@@ -73,7 +74,7 @@ def _headline(
     )
 
 
-def _shapes(*shapes: Shape, **worth: bool) -> tuple[Regime, ...]:
+def _shapes(*shapes: Shape, **worth: Any) -> tuple[Regime, ...]:
     """Regimes that are named by their shapes; with more than two axes only for operators that take any axis, along axis 1."""
     return tuple(
         [
