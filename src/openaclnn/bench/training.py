@@ -58,7 +58,7 @@ STEP_SECONDS = 10e-3
 """Steps follow each other for so long: a GPU that has to wait for the first of them does not wait in training."""
 FEW = {"elementwise": (16,), "rows": (2, 8), "pixels": (1, 4, 2, 2)}
 """16 elements, where nothing but the call itself takes time."""
-MODULE, WEIGHT, STEP = "module", "weight", "forward and backward"
+MODULE, WEIGHT, STEP = "module", "weight", "step"
 _ON_FEW = {
     "CrossEntropyLoss": ("rows", "pixels"), "ELU": ("elementwise",), "L1Loss": ("elementwise",), "SmoothL1Loss": ("elementwise",),
     "NLLLoss": ("rows", "pixels"),
