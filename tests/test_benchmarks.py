@@ -94,7 +94,7 @@ SETTINGS = Settings(
 ROW_FIELDS = {
     "operator", "variant", "regime", "family", "reason", "near", "layout", "shape", "dtype", "bytes", "touched",
     "contender", "ours", "engine", "threads", "team", "status", "note", "gbps", "of_copy", "of_round", "ratios",
-    "inexact", "others_cores", "disturbed",
+    "inexact", "others_cores", "disturbed", "attempts",
 }  # fmt: skip
 TIME_FIELDS = {"median_us", "q1_us", "q3_us", "minimum_us", "host_us", "rounds", "inner"}
 
@@ -134,7 +134,6 @@ def selected(*only: str, **settings: Any) -> list[Case]:
 def few_calls() -> Iterator[None]:
     """Nothing here depends on the times: a case is tried once, and a sample has few calls, however short they are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("openaclnn.bench.speed.ATTEMPTS", 1)
         patch.setattr("openaclnn.bench.timing.MAXIMUM_INNER", 3)
         yield
 
@@ -673,9 +672,7 @@ def test_alone_pytorch_is_never_loaded(tmp_path: Path) -> None:
     given = ["--alone", "--quick", *only, "--rounds", "1", "--json", str(target)]
     program = f"""
 import sys
-from openaclnn.bench import speed
 from openaclnn.cli import main
-speed.ATTEMPTS = 1
 assert main(["bench", *{given!r}]) == 0
 assert "torch" not in sys.modules
 sys.modules["torch"] = sys
@@ -1288,7 +1285,7 @@ def test_steps_of_training_are_checked_and_timed(
     assert any("Forward and backward" in table.title for table in terminal_tables(found))
     lines = list(csv.DictReader(sheet([found]).splitlines()))
     assert len(lines) == len(found["training"])
-    assert all(float(line["copies"]) > 0 for line in lines)
+    assert all(float(line["of_copy"]) > 0 for line in lines)
 
     rows = (Regime("shape 4x3", (4, 3), "a test", all_variants=True),)
     monkeypatch.setitem(STEPS, "cpu", few | {"rows": rows})

@@ -128,7 +128,7 @@ def _image(name: str, data: bytes) -> str:
 _ABOUT = (
     "operator", "variant", "regime", "layout", "dtype", "threads", "team", "contender", "status",
     "disturbed", "slow", "median_us", "q1_us", "q3_us", "minimum_us", "host_us", "rounds", "inner", "gbps", "of_copy",
-    "of_round", "copies", "of_same", "extra_bytes",
+    "of_round", "of_same", "extra_bytes",
 )  # fmt: skip
 
 

@@ -157,7 +157,7 @@ def notes(rows: Iterable[Row]) -> list[str]:
 
 
 _TEXTS = ("operator", "case", "ours", "threads")
-_NUMBERS = ("time", "+-", "host", "GB/s", "of copy", "copies", "of same")
+_NUMBERS = ("time", "+-", "host", "GB/s", "of copy", "of same")
 
 
 def cases_table(title: str, rows: Sequence[Row]) -> Table:
@@ -185,7 +185,7 @@ def _numbers(row: Row) -> dict[str, str]:
         return {"time": row["status"]}
     spread = (row["q3_us"] - row["q1_us"]) / 2 / row["median_us"]
     said = {"time": duration(row["median_us"]), "+-": f"{spread:.0%}"}
-    for name, key, digits in (("GB/s", "gbps", 1), ("of copy", "of_copy", 2), ("copies", "copies", 2), ("of same", "of_same", 2)):  # fmt: skip
+    for name, key, digits in (("GB/s", "gbps", 1), ("of copy", "of_copy", 2), ("of same", "of_same", 2)):  # fmt: skip
         if row.get(key) is not None:
             said[name] = number(row[key], digits)
     inexact = row.get("inexact", ())

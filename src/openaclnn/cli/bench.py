@@ -157,7 +157,7 @@ def bench(
         device=device, quick=quick or headline, headline=headline, only=only, dtypes=dtypes, engines=engines,
         threads=threads, rounds=rounds or (5 if headline else 7 if quick else 15),
         sections=sections or (("speed",) if headline else ("speed", "calls") if quick else SECTIONS),
-        again_seconds=0.0 if again is None and quick else again, use_torch=not alone, command=command_of(context.obj),
+        again_seconds=0.0 if again is None and (quick or headline) else again, use_torch=not alone, command=command_of(context.obj),
     )  # fmt: skip
     if device != "cpu" and (alone or threads):
         raise SelectionError(
