@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -34,10 +34,7 @@ class Table:
     left: int
     lines: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
-    text: str = ""
-    cases: bool = field(
-        default=False, kw_only=True
-    )  # a line without a first cell belongs to the case above
+    cases: bool = False  # a line without a first cell belongs to the case above
 
     def markdown(self) -> str:
         rule = ["---"] * self.left + ["---:"] * (len(self.headings) - self.left)
@@ -45,9 +42,7 @@ class Table:
         escaped = ([cell.replace("|", "\\|") for cell in cells] for cells in rows)
         table = "\n".join("| " + " | ".join(cells) + " |" for cells in escaped) + "\n"
         listed = "".join(f"- {note}\n" for note in self.notes)
-        return "\n".join(
-            [*([self.text] if self.text else []), table, *([listed] if listed else [])]
-        )
+        return f"{table}\n{listed}" if listed else table
 
 
 def merged(reports: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

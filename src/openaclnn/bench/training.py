@@ -37,9 +37,6 @@ from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.operators import registry
 
 OURS, THEIRS = "openaclnn.torch", "torch"
-PEERS = (
-    THEIRS, "torch.compile", "torch.compile dynamic", "torch's function", "liger", "cut-cross-entropy", "products"
-)  # fmt: skip
 CROSS_ENTROPY, LINEAR = "cross_entropy", "linear_cross_entropy"
 LOG_PROBS, DIVERGENCE = "log_probs_and_entropy", "distillation_kl"
 _LIGER = "liger_kernel.transformers.functional"
