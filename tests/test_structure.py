@@ -78,10 +78,14 @@ REPEAT_LAYERS = (
     ("openaclnn.repeat.words",),
 )
 TESTING_LAYERS = (
-    ("openaclnn.testing.programs", "openaclnn.testing.running"),
-    ("openaclnn.testing.cases",),
-    ("openaclnn.testing.data",),
-    ("openaclnn.testing.files", "openaclnn.testing.judging"),
+    ("openaclnn.testing.programs", "openaclnn.testing.run"),
+    ("openaclnn.testing.calls",),
+    ("openaclnn.testing.build",),
+    ("openaclnn.testing.cases", "openaclnn.testing.manifest"),
+    ("openaclnn.testing.drawing",),
+    ("openaclnn.testing.goldens",),
+    ("openaclnn.testing.files", "openaclnn.testing.verdicts"),
+    ("openaclnn.testing.figures",),
     ("openaclnn.testing.extras",),
 )
 BENCH_LAYERS = (

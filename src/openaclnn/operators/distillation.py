@@ -33,8 +33,6 @@ from openaclnn.engines.formulas.rows import RowFormula
 from openaclnn.operators.log_probs import EXCESS, log_probabilities, row_operator
 from openaclnn.operators.log_probs import RULES as RULES_OF_EXCESS
 
-__all__ = ["DISTILLATION"]
-
 Array = np.ndarray[Any, Any]
 
 TEXTS = {

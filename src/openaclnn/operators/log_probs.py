@@ -28,8 +28,6 @@ from openaclnn.core.plan import Free, Plan, class_plan, empty_plan
 from openaclnn.engines.formulas import log_probs as formulas
 from openaclnn.engines.formulas.rows import ROLES, RowFormula
 
-__all__ = ["EXCESS", "LOG_PROBS", "RULES", "log_probabilities", "row_operator"]
-
 Array = np.ndarray[Any, Any]
 ROWS, LOGITS = "(...)", "(..., C)"
 
