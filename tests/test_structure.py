@@ -225,7 +225,6 @@ def test_every_module_that_is_no_family_is_imported_by_one_line() -> None:
     shared = {
         "__init__",
         "activations",
-        "distillation",
         "linear",
         "log_probs",
         "logits",

@@ -15,8 +15,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED
 from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
-from openaclnn.operators.distillation import DISTILLATION
-from openaclnn.operators.log_probs import LOG_PROBS
+from openaclnn.operators.log_probs import DISTILLATION, LOG_PROBS
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.repeat.cache import CallCache
 from openaclnn.torch.expressions import in_float64
