@@ -240,8 +240,7 @@ def _block_of(launches: Sequence[Launch], scratch_bytes: int, at_bounds: bool) -
 
 
 def _fill(block: Any, step: int, launch: Launch, kernel: Any, misaligned: int) -> None:
-    if not misaligned:
-        block.fill(step, kernel, launch.grid, launch.numbers)
+    block.fill(step, kernel, launch.grid, launch.numbers, misaligned)
 
 
 def with_memory(make: Callable[[Any], Runner]) -> Runner:
