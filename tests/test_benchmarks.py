@@ -24,7 +24,6 @@ import openaclnn
 from conftest import each as arrays_of
 from conftest import families, floats_of, has_halves, whole
 from openaclnn import cli
-from openaclnn.bench import training
 from openaclnn.bench.calls import (
     CHANGES,
     CallRegime,
@@ -45,7 +44,7 @@ from openaclnn.bench.machine import team_of
 from openaclnn.bench.plots import pictures, write_pictures
 from openaclnn.bench.problems import LAYOUTS, build, bytes_moved, load_torch, measured, taken
 from openaclnn.bench.processes import first_calls, peak_memory
-from openaclnn.bench.regimes import ELEMENTWISE, REGIMES, Regime, shrink
+from openaclnn.bench.regimes import ELEMENTWISE, REGIMES, STEPS, Regime, shrink
 from openaclnn.bench.reports import markdown, report_page, sheet, terminal_tables
 from openaclnn.bench.runner import ALONE, SECTIONS, SelectionError, Settings, choose, run
 from openaclnn.bench.speed import speed_case
@@ -408,6 +407,22 @@ def test_regimes_cover_every_pattern_and_shrink_keeps_the_classes() -> None:
                     assert small[1] == regime.shape[1]
 
 
+def test_a_quick_run_of_training_has_what_tells_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cross entropy of few and of many classes, of rows and of images, with weights and smoothing."""
+    monkeypatch.setattr("openaclnn.bench.runner.torch_objection", lambda: "")
+    for device in STEPS:
+        settings = Settings(device=device, sections=("training",))
+        quick = choose(replace(settings, quick=True))["training"]
+        steps = [case for case in quick if case.regime != "module"]
+        assert 0 < 4 * len(steps) < len(choose(settings)["training"])
+        assert {case.name for case in steps} == {"cross_entropy"}
+        assert {case.dtype for case in quick} == {"FLOAT"}
+        assert {len(case.shape) for case in steps} == {2, 4}
+        assert {case.regime.partition(", ")[2] for case in steps} == {"", "weight", "smoothing"}
+        few, many = (chosen(case.shape[1] for case in steps) for chosen in (min, max))
+        assert few < 32 < 30000 < many
+
+
 def test_odd_sizes_have_a_round_neighbour() -> None:
     for device, table in REGIMES.items():
         for pattern, regimes in table.items():
@@ -488,6 +503,11 @@ def test_selection() -> None:
     both = {case.regime for case in selected("scaling 2^10", "middle 2^17")}
     assert both == {"scaling 2^10", "middle 2^17"}
     assert 0 < len(selected(quick=True)) < len(selected()) / 4
+    assert {case.shape for case in selected("shape 4096x1000")} == {(4096, 1000)}
+    images = {case.name for case in selected("shape 4x19x256x256")}  # of those that take any axis
+    assert images == {case.name for case in selected("shape 4096x1000")} - {
+        "cross_entropy_loss_grad"
+    }
     inside = name.partition("_")[2]  # a word is matched from its start
     with pytest.raises(SelectionError, match="matches no case of speed;"):
         selected(inside)
@@ -1242,8 +1262,8 @@ def test_steps_of_training_are_checked_and_timed(
 ) -> None:
     pytest.importorskip("torch")
     shapes = {"elementwise": (16,), "rows": (2, 8), "pixels": (1, 4, 2, 2), "linear": (6, 8, 16)}
-    few = {pattern: (("few", shape),) for pattern, shape in shapes.items()}
-    monkeypatch.setitem(training._SHAPES, "cpu", few)
+    few = {pattern: (Regime("few", shape, "a test"),) for pattern, shape in shapes.items()}
+    monkeypatch.setitem(STEPS, "cpu", few)
     functions = list(dict.fromkeys(step.name for step in step_cases("cpu")))
     steps = tuple(f"{name} training few" for name in functions)
     settings = Settings(only=steps, sections=("training",), dtypes=(BFLOAT16,), rounds=1)
@@ -1258,6 +1278,17 @@ def test_steps_of_training_are_checked_and_timed(
     assert "Forward and backward" in text
     assert all(f"| {name} | few |" in text for name in functions)
     assert any("Forward and backward" in table.title for table in terminal_tables(found))
+    lines = list(csv.DictReader(sheet([found]).splitlines()))
+    assert len(lines) == len(found["training"])
+    assert all(float(line["copies"]) > 0 for line in lines)
+
+    rows = (Regime("shape 4x3", (4, 3), "a test", all_variants=True),)
+    monkeypatch.setitem(STEPS, "cpu", few | {"rows": rows})
+    forms = run(replace(settings, only=("cross_entropy training shape",), dtypes=(FLOAT,)))
+    ours = [row for row in forms["training"] if row["ours"]]
+    assert [row["regime"] for row in ours] == [f"shape 4x3{form}" for form in ("", ", weight", ", smoothing")]  # fmt: skip
+    assert all(row["status"] == "ok" for row in ours)
+    monkeypatch.setitem(STEPS, "cpu", few)
 
     modules = tuple(f"{name} module small" for name in ("Softmax", "BCELoss", "PReLU"))
     adopted = run(replace(settings, only=modules, sections=("modules",)))["training"]

@@ -130,26 +130,22 @@ def _image(name: str, data: bytes) -> str:
 _ABOUT = (
     "operator", "variant", "regime", "layout", "dtype", "threads", "team", "contender", "status",
     "disturbed", "slow", "median_us", "q1_us", "q3_us", "minimum_us", "host_us", "rounds", "inner", "gbps", "of_copy",
-    "of_round",
+    "of_round", "copies", "of_same", "extra_bytes",
 )  # fmt: skip
 
 
-def sheet(reports: Iterable[dict[str, Any]]) -> str:
+def sheet(reports: Sequence[dict[str, Any]]) -> str:
     """Every timing as CSV, a line for each contender of each case."""
     target = io.StringIO()
-    ratios = {f"x {peer}": peer for peer in tables.SPEED_PEERS}
+    every = [row for results in reports for row in tables.timed_rows(results)]
+    ratios = {f"x {peer}": peer for peer in dict.fromkeys(peer for row in every for peer in row["ratios"])}  # fmt: skip
     names = ("machine", "mode", "date", "shape", "round shape", *_ABOUT, *ratios, "note")
     lines = csv.DictWriter(target, names, lineterminator="\n")
     lines.writeheader()
     for results in reports:
         where = results["machine"].get("gpu") or results["machine"]["cpu"]
         common = {"machine": where, "mode": results["mode"], "date": results["date"]}
-        for row in (
-            *results["rows"],
-            *results.get("elementwise", ()),
-            *results.get("calls", ()),
-            *results.get("overrides", ()),
-        ):
+        for row in tables.timed_rows(results):
             cells = {name: row.get(name) for name in (*_ABOUT, "note")}
             cells |= {name: row["ratios"].get(peer) for name, peer in ratios.items()}
             cells |= {

@@ -47,7 +47,7 @@ def speed_cases(
             names = list(operator.workloads.VARIANTS)
             default = FLOATS if regime.all_dtypes and not quick else (FLOAT,)
             for variant in names if regime.all_variants and not quick else names[:1]:
-                served = _takes(operator, variant, regime.layout)
+                served = _of_axes(operator, regime) and _takes(operator, variant, regime.layout)
                 for dtype in taken(operator, dtypes or default) if served else ():
                     yield speed_case(operator, variant, dtype, regime)
 
@@ -77,7 +77,7 @@ def elementwise_cases(device: str, dtypes: Sequence[DType]) -> Iterator[Case]:
         if operator.workloads.PATTERN == "elementwise" and not operator.outputs[0].in_place:
             for variant in operator.workloads.VARIANTS:
                 for regime in ELEMENTWISE[device]:
-                    for dtype in taken(operator, dtypes or FLOATS):
+                    for dtype in taken(operator, dtypes):
                         yield speed_case(operator, variant, dtype, regime, _into_memory)
 
 
@@ -85,6 +85,12 @@ def _into_memory(*problem: Any, **options: Any) -> list[Contender]:
     """Ours only into memory that is there."""
     every = build_contenders(*problem, **options)
     return [each for each in every if each.writes_out or not each.ours]
+
+
+def _of_axes(operator: Operator, regime: Regime) -> bool:
+    """Whether the operator takes so many axes: of rows there are images where its axis may be any."""
+    rows = operator.workloads.PATTERN == "rows" and len(regime.shape) > 2
+    return not rows or any(parameter.axis for parameter in operator.parameters)
 
 
 @cache

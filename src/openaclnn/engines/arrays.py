@@ -139,7 +139,8 @@ def on_device(plan: Plan) -> Runner:
 
 
 def _stream(torch: Any, stream: int) -> Any:
-    return torch.cuda.ExternalStream(stream)
+    """PyTorch's object of a stream. Of the default stream, 0, `ExternalStream` would make a new one that waits for nobody."""
+    return torch.cuda.ExternalStream(stream) if stream else torch.cuda.default_stream()
 
 
 def _device_view(torch: Any, operand: Operand, layout: tuple[Any, Any], address: int) -> Any:
