@@ -79,7 +79,7 @@ from openaclnn.cli import bench as command
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.engines import threads
-from openaclnn.testing.data.goldens import plan_of
+from openaclnn.testing.goldens import plan_of
 
 MEASURED = families(measured())
 TINY: dict[str, tuple[Regime, ...]] = {
