@@ -1349,7 +1349,10 @@ def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.Monke
     settings = Settings(
         sections=("overrides",), dtypes=(FLOAT,), rounds=1, budget_seconds=0.001, again_seconds=0
     )
-    cases = choose(settings)["overrides"]
+    every = choose(settings)["overrides"]
+    assert {math.prod(case.shape) for case in every} == {16, 1 << 12, 1 << 16, 1 << 20}
+    assert {case.name for case in every} == {name for name, own in override.OVERRIDES.items() if own.devices}  # fmt: skip
+    cases = choose(replace(settings, quick=True))["overrides"]
     known = override.OVERRIDES.items()
     names = [name for name, own in known if own.devices and name not in override.FEWEST]
     assert list(dict.fromkeys(case.name for case in cases)) == names

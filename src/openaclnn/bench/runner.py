@@ -53,7 +53,7 @@ _SECTIONS = {
     "calls": Section(lambda asked: call_cases(asked.all_dtypes), "calls", 0.35, by_threads=False, few=True),
     "training": Section(lambda asked: [*step_cases(asked.device, asked.all_dtypes, asked.quick), *module_cases(asked.all_dtypes)], "training", 8.0, of_torch=True),
     "modules": Section(lambda asked: adoption_cases(asked.all_dtypes), "training", 0.8, of_torch=True),
-    "overrides": Section(lambda asked: override_cases(asked.all_dtypes), "overrides", 0.6, of_torch=True),
+    "overrides": Section(lambda asked: override_cases(asked.all_dtypes, asked.quick), "overrides", 0.6, of_torch=True),
     FIRST_CALL: Section(lambda asked: _process_cases(asked, FIRST_CALL), "first_calls", 9.0, by_threads=False, few=True),
     MEMORY: Section(lambda asked: _process_cases(asked, MEMORY), "memory", 6.0, by_threads=False, few=True),
 }  # fmt: skip

@@ -16,6 +16,7 @@ import copy
 import functools
 import importlib
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -53,6 +54,12 @@ STEP_SECONDS = 10e-3
 """Steps follow each other for so long: a GPU that has to wait for the first of them does not wait in training."""
 FEW = {"elementwise": (16,), "rows": (2, 8), "pixels": (1, 4, 2, 2)}
 """16 elements, where nothing but the call itself takes time."""
+_MORE: dict[str, tuple[Shape, ...]] = {
+    "elementwise": ((1 << 12,), (1 << 16,), (1 << 20,)),
+    "rows": ((256, 16), (4096, 16), (1024, 1024)),
+    "pixels": ((1, 16, 16, 16), (1, 16, 64, 64), (1, 16, 256, 256)),
+}
+"""From which sizes on it is worth to replace PyTorch's operators: 4,096 to a million elements."""
 MODULE, WEIGHT, STEP = "module", "weight", "step"
 _ON_FEW = {
     "CrossEntropyLoss": ("rows", "pixels"), "ELU": ("elementwise",), "L1Loss": ("elementwise",), "SmoothL1Loss": ("elementwise",),
@@ -335,21 +342,28 @@ def _run_module(dtype: DType, weighted: bool, case: Case, bench: Bench) -> list[
     return _time_steps(case, steps, None if case.regime == MODULE else x, bench)
 
 
-def override_cases(dtypes: Sequence[DType] = FLOATS) -> list[Case]:
-    """Every operator that is replaced for few elements, by each variant of its workload, and without weights where they may be missing."""
+def override_cases(dtypes: Sequence[DType] = FLOATS, quick: bool = False) -> list[Case]:
+    """Every operator that is replaced, by each variant of its workload, and without weights where they may be missing: on few elements, if it is replaced there,
+    and, unless in a quick run, on more."""
     from openaclnn.torch.override import FEWEST, OVERRIDES
     from openaclnn.torch.signatures import WEIGHT as OPTIONAL
 
     cases = []
     for name, override in OVERRIDES.items():
-        if name in FEWEST or not override.devices:
+        if not override.devices:
             continue
         work = override.kernel.operator.workloads
         weights = ("", ", no weight") if OPTIONAL in override.signature.kinds else ("",)
-        for variant, said, dtype in itertools.product(work.VARIANTS, weights, dtypes):
+        shapes = {} if name in FEWEST else {"override": FEW[work.PATTERN]}
+        if not quick:
+            more = _MORE[work.PATTERN]
+            shapes |= {f"override of {math.prod(shape)}": shape for shape in more}
+        for (regime, shape), variant, said, dtype in itertools.product(
+            shapes.items(), work.VARIANTS, weights, dtypes
+        ):
             runner = functools.partial(_run_override, override, variant, not said, dtype)
-            about = name, variant + said, "override", FEW[work.PATTERN], dtype.name
-            cases.append(Case(*about, runner, f"override {variant}{said}"))
+            about = name, variant + said, regime, shape, dtype.name
+            cases.append(Case(*about, runner, f"{regime} {variant}{said}"))
     return cases
 
 
