@@ -16,6 +16,7 @@ from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.formulas.rows import ROLES, ROW_FORMULAS, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import precision
 from openaclnn.engines.gpu.kernels.row_source import (
+    MOST_TILES,
     PIECES,
     SPANS,
     Signature,
@@ -195,6 +196,18 @@ def _streamed_row(narrow: Truth, row: Number) -> tuple[Number, ...]:
     return where_all(narrow, found, wide)
 
 
+def _tiles(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
+    """How a program holds a row in several tiles: classes of a thread, lanes and warps, and whether it does."""
+    narrow, one = static["itemsize"] < 4, static["rows"] == 1
+    warps = where(classes > 1 << 14, 16, 8)
+    return (
+        where(narrow, 1, 2),
+        warps * where(narrow, 256, 128),
+        warps,
+        flag(all_of(one, classes > 1 << 14, classes <= 1 << 15, inverse(narrow))),
+    )
+
+
 def _image_tile(static: Mapping[str, Number], classes: Number, along: Number) -> tuple[Number, ...]:
     """Positions lie side by side; shares as above, and of softmax's gradient."""
     itemsize = static["itemsize"]
@@ -233,7 +246,7 @@ def tile_of(
 
 
 ROWS, STREAMED_ROWS, IMAGES, STREAMED_IMAGES = "rows", "streamed rows", "images", "streamed images"
-SHARED_ROWS, CUT_ROWS = "shared rows", "cut rows"
+SHARED_ROWS, CUT_ROWS, TILED_ROWS = "shared rows", "cut rows", "tiled rows"
 DEALT_ROWS, DEALT_LANES = "dealt rows", "dealt lanes"  # a thread has a row, or a few have
 # Whether classes lie along the tile, and whether they are streamed.
 KERNELS = {
@@ -335,6 +348,15 @@ class RowLaunch:
             kernel=SHARED_ROWS, grid=own.grid * PIECES.value, args={**own.args, "span": spans}, constexprs=constexprs,
             warps=warps, when=when,
         )  # fmt: skip
+
+    def tiled(self, g: Geometry, walk: Walk, own: LaunchParams) -> LaunchParams:
+        """The launch that takes the place of a streamed one: a program holds a row in several tiles."""
+        held, lanes, warps, when = _tiles(g.static, walk.classes)
+        tiles = ceil_div(walk.classes, held * lanes)
+        many = walk.positions * walk.classes > FEW
+        constexprs = {**own.constexprs, "HELD": held, "LANES": lanes, "TILES": least(tiles, MOST_TILES)}  # fmt: skip
+        when = all_of(own.when, when > 0, many, tiles <= MOST_TILES)
+        return own._replace(kernel=TILED_ROWS, constexprs=constexprs, warps=warps, when=when)
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
         if walk.dealt:
@@ -443,8 +465,10 @@ class RowLaunch:
         streamed = held._replace(kernel=name, when=all_of(when, tile.streamed))
         if not (by_class and self.shares):
             return [held, streamed]
+        tiled = self.tiled(g, walk, streamed)
+        streamed = streamed._replace(when=all_of(streamed.when, inverse(tiled.when)))
         shared = self.shared(g, walk, tile, streamed)
-        return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared]
+        return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared, tiled]  # fmt: skip
 
     def vector(self, g: Geometry, near: Mapping[str, Truth], unit: Number, alone: Truth) -> Number:
         """Elements of the vectors by which rows are read that have a program each, or 1 where they begin at bounds, or nothing does."""
@@ -525,6 +549,7 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> Row
             kernels[name] = row_kernel(formula, switches, Traversal(by_class, False, 1, dealt=True))
     if launch.shares:
         kernels[SHARED_ROWS] = row_kernel(formula, switches, Traversal(True, False, 1, shared=True))
+        kernels[TILED_ROWS] = row_kernel(formula, switches, Traversal(True, False, 1, tiled=True))
     rows = sum(kind == "Row" for _, kind in formula.operands)
     writes = sum(kind == "Row" for _, kind in results)
     powers = sum(node.what == "exp" and "c" in node.axes for node in graph.nodes)
