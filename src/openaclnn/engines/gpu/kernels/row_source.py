@@ -46,7 +46,6 @@ __all__ = [
     "is_divided",
     "kernel_of",
     "parameters_of",
-    "row_kernel",
     "signature_of",
 ]
 
@@ -980,6 +979,7 @@ def parameters_of(
     return pointers, numbers, constexprs
 
 
+@functools.cache
 def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
     """The kernel that computes a graph's results."""
     scope = {
@@ -987,10 +987,3 @@ def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
         "below": below, "once_more": once_more, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
     }  # fmt: skip
     return define(_Writer(signature, graph, traversal).source(), scope)
-
-
-@functools.cache
-def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Traversal) -> Any:
-    """The kernel of a formula, for these values of its switches."""
-    graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
-    return kernel_of(signature_of(formula), graph, traversal)
