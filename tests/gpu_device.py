@@ -369,6 +369,33 @@ def test_work_goes_to_the_current_stream(operator: Operator) -> None:
     assert torch.equal(out.view(torch.uint8), expected.view(torch.uint8))
 
 
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("stream", ["default", "side"])
+@pytest.mark.parametrize(
+    "name", ["fused_linear_online_max_sum", "fused_linear_cross_entropy_loss_grad"]
+)
+def test_all_steps_go_to_one_stream(name: str, stream: str, dtype: DType) -> None:
+    """PyTorch multiplies between kernels of ours: inputs become right only late."""
+    function, work = getattr(openaclnn, name), find(name).workloads
+    drawn = work.make(np.random.default_rng(0), dtype, (512, 3001), next(iter(work.VARIANTS)))
+    arguments = {parameter: to_device(value) for parameter, value in drawn.items()}
+    expected = function(**arguments)
+    late = {k: torch.zeros_like(v) if torch.is_tensor(v) else v for k, v in arguments.items()}
+    torch.cuda.synchronize()
+    queue = torch.cuda.default_stream() if stream == "default" else torch.cuda.Stream()
+    with torch.cuda.stream(queue):
+        torch.cuda._sleep(50_000_000)
+        for parameter, value in arguments.items():
+            if torch.is_tensor(value):
+                late[parameter].copy_(value)
+        results = function(**late)
+        done = queue.record_event()
+        assert not done.query()  # nothing waited for the device
+    queue.synchronize()
+    for result, right in zip(results, expected, strict=True):
+        assert torch.equal(result.view(torch.uint8), right.view(torch.uint8))
+
+
 @names
 def test_no_memory_but_the_output(operator: Operator) -> None:
     shapes = {"elementwise": (1 << 24,), "rows": (8192, 2048), "pixels": (8, 21, 256, 256)}

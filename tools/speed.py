@@ -11,7 +11,7 @@ from typing import Any
 
 from openaclnn.bench.plots import pictures
 from openaclnn.bench.regimes import REGIMES
-from openaclnn.bench.tables import Table, first_engine, ranges, same_kind, short_tables
+from openaclnn.bench.tables import Table, first_engine, same_kind, short_tables
 from openaclnn.bench.timing import Row
 from openaclnn.engines.dispatch import ENGINES
 
@@ -139,7 +139,37 @@ def _calls(number: int) -> Table:
     names = [name for name in own[0] if name != "machine" and "two-phase" not in name and any(line[name] for line in own)]  # fmt: skip
     left = ("operator", "calls", "dtype", "engine")
     whole = Table("", names, len(left), [[line[name] for name in names] for line in own])
-    return ranges(whole, "calls", "operators")
+    return _ranges(whole, "calls", "operators")
+
+
+_UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def _ranges(table: Table, by: str, counted: str) -> Table:
+    """A line for each cell of one column: how many lines have it, and the least and the largest of their numbers, but for those into `out=`."""
+    place = table.headings.index(by)
+    columns = [n for n, heading in enumerate(table.headings) if n >= table.left and "out=" not in heading]  # fmt: skip
+    lines: list[list[str]] = []
+    for name in dict.fromkeys(line[place] for line in table.lines):
+        members = [line for line in table.lines if line[place] == name]
+        cells = [_range(line[column] for line in members) for column in columns]
+        lines.append([name, str(len(members)), *cells])
+    headings = [by, counted, *(table.headings[column] for column in columns)]
+    return Table(table.title, headings, 1, lines, table.notes)
+
+
+def _range(cells: Iterable[str]) -> str:
+    """Durations or ratios; what is neither is not counted."""
+    sizes = {}
+    for cell in cells:
+        value, _, unit = cell.partition(" ")
+        if value.replace(".", "", 1).isdigit():
+            sizes[cell] = float(value) * _UNITS.get(unit, 1.0)
+    if len(sizes) < 2:
+        return "".join(sizes)
+    least, largest = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
+    same_unit = least.partition(" ")[2] == largest.partition(" ")[2]
+    return f"{least.partition(' ')[0] if same_unit else least} to {largest}"
 
 
 def speed_table(reports: Iterable[dict[str, Any]]) -> str:

@@ -79,13 +79,20 @@ def digest(result: Any) -> tuple[bytes, ...]:
     return tuple(b"" if own is None else np.asarray(own).tobytes() for own in several)
 
 
+BURNING = "while True: sum(range(10**6))"
+BURNING_ON_GPU = """
+import torch
+x = torch.ones(4096, 4096, device="cuda")
+while True:
+    x @ x
+    torch.cuda.synchronize()
+"""
+
+
 @contextlib.contextmanager
-def load(count: int) -> Iterator[None]:
+def load(count: int, program: str = BURNING) -> Iterator[None]:
     """Other processes that compute all the time."""
-    burning = [
-        subprocess.Popen([sys.executable, "-c", "while True: sum(range(10**6))"])
-        for _ in range(count)
-    ]
+    burning = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(count)]
     try:
         yield
     finally:
@@ -143,7 +150,8 @@ class Grid:
 
 
 def on_gpu(made: list[Problem], repeats: int, end: float) -> tuple[int, Counter[str]]:
-    """The same call again and again; bits are compared on the device, with those of the first."""
+    """The same call again and again, beside other processes on the device, which take turns with it: what is not in order then shows.
+    Bits are compared on the device, with those of the first."""
     import torch
 
     words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -244,7 +252,8 @@ def main(arguments: list[str]) -> int:
     if given.device == "interpreter":
         told, differing = in_any_order(small)
     elif given.device == "cuda":
-        runs, differing = on_gpu(small, given.repeats, start + given.seconds)
+        with load(2, BURNING_ON_GPU):
+            runs, differing = on_gpu(small, given.repeats, start + given.seconds)
         told = f"{runs} repeats, {runs // given.repeats} problems"
     else:
         grid = Grid()

@@ -179,7 +179,7 @@ def _planned(operator: Operator, arguments: Arguments, layout: str) -> tuple[Any
             output = np.zeros(shape, dtype.numpy)
         else:
             output = model.new_zeros(shape, dtype=getattr(load_torch(), dtype.torch_name))
-        outputs.append(_one_in(output) if layout == "shifted" else output)
+        outputs.append(_OUTPUTS[layout](output) if layout in _OUTPUTS else output)
         call.values[parameter.name] = as_tensor(outputs[-1])
     return _as_out(operator, outputs), operator.plan(call)
 
@@ -212,9 +212,7 @@ def _transposed(arguments: Arguments, read: list[str]) -> Arguments | None:
     wide = _wide(arguments, read)
     if not wide:
         return None
-    array = arguments[wide[-1]]
-    view = empty_like(array, (*array.shape[:-2], array.shape[-1], array.shape[-2]))
-    return arguments | {wide[-1]: _filled(view.swapaxes(-1, -2), array)}
+    return arguments | {wide[-1]: _swapped(arguments[wide[-1]])}
 
 
 def _sliced(arguments: Arguments, read: list[str]) -> Arguments:
@@ -248,6 +246,7 @@ def outer(arguments: Arguments, names: Sequence[str]) -> Arguments | None:
 LAYOUTS: dict[str, Change | None] = {
     "contiguous": None,
     "transposed": _transposed,
+    "transposed output": None,
     "sliced": _sliced,
     "broadcast": _broadcast,
     "outer": lambda arguments, read: outer(arguments, _wide(arguments, read)[-2:]),
@@ -265,6 +264,18 @@ def with_gaps(array: Any, step: int, behind: int = 0) -> Any:
 def _one_in(array: Any) -> Any:
     view = empty_like(array, (math.prod(array.shape) + 1,))[1:].reshape(array.shape)
     return _filled(view, array)
+
+
+def _swapped(array: Any) -> Any:
+    """With the last two axes, if there are two, swapped in memory."""
+    if array.ndim < 2:
+        return array
+    view = empty_like(array, (*array.shape[:-2], array.shape[-1], array.shape[-2]))
+    return _filled(view.swapaxes(-1, -2), array)
+
+
+_OUTPUTS: dict[str, Callable[[Any], Any]] = {"shifted": _one_in, "transposed output": _swapped}
+"""How outputs lie in layouts that say so."""
 
 
 def _filled(view: Any, array: Any) -> Any:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-FREE_AXES = {"elementwise": (0, 1), "rows": (0,), "pixels": (0, 2, 3)}
+FREE_AXES = {"elementwise": (0, 1), "rows": (0, 2, 3), "pixels": (0, 2, 3)}
 """The axes that may shrink without changing what kind of problem it is: never the classes."""
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Regime:
     headline: tuple[
         int, ...
     ] = ()  # of the one that --headline shows: its shape there, where nobody waits long
-    all_variants: bool = False  # else the first variant, the most important one
+    all_variants: bool = False  # else the first variant, the most important one; of a training step, with weights and with smoothing too
     all_dtypes: bool = True  # else FLOAT
     quick: bool = False  # part of --quick
     two_phase: bool = False  # time a repeatable executor too
@@ -39,14 +41,17 @@ _MIDDLE = "tens of microseconds: waking threads costs as much as the work"
 _LARGE = "far beyond every cache, twice the headline's"
 _ODD = "rows and planes that begin anywhere in a cache line, as people's sizes have it"
 _START = "views that start one element into their memory"
-
+_VOCABULARY = "the vocabulary of many language models"
+_HELD = "sizes that no kernel is tuned for: from few classes to many, rows and images"
 
 _LAYOUTS = {
     "transposed": "one operand lies transposed: two walks through memory that disagree",
+    "transposed output": "the result lies transposed: read along rows, written along columns",
     "sliced": "every second element: half of every cache line is wasted",
     "broadcast": "one row stretched over all others: stride 0",
     "outer": "a column against a row: two operands that are hardly read",
 }
+_STRETCHED = ("transposed", "sliced", "broadcast", "outer")  # of elementwise operators
 
 
 def _layouts(shape: tuple[int, ...], *names: str) -> list[Regime]:
@@ -66,6 +71,16 @@ def _headline(
 ) -> Regime:
     return Regime(
         name, shape, reason, headline=shown or shape, all_variants=True, quick=True, compiled=True
+    )
+
+
+def _shapes(*shapes: Shape, **worth: Any) -> tuple[Regime, ...]:
+    """Regimes that are named by their shapes; with more than two axes only for operators that take any axis, along axis 1."""
+    return tuple(
+        [
+            Regime(f"shape {'x'.join(map(str, shape))}", shape, _HELD, family="shape", **worth)
+            for shape in shapes
+        ]
     )
 
 
@@ -102,7 +117,7 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         _tiny((16,)),
         Regime("cache", (1 << 16,), _CACHE, quick=True, two_phase=True),
         _headline("bandwidth", (1 << 24,), "far beyond every cache: memory decides", (1 << 23,)),
-        *_layouts((4096, 4096), *_LAYOUTS),
+        *_layouts((4096, 4096), *_STRETCHED),
         *_sizes(lambda power: (1 << power,)),
         _large("2^25", (1 << 25,)),
         *_ODD_LENGTH,
@@ -111,17 +126,19 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         _tiny((2, 8)),
         Regime("cache", (16, 4096), _CACHE, quick=True, two_phase=True),
         Regime("square", (4096, 4096), "as many rows as classes"),
-        _headline(
-            "vocabulary 32k", (512, 32000), "the vocabulary of many language models", (256, 32000)
-        ),
+        _headline("vocabulary 32k", (512, 32000), _VOCABULARY, (256, 32000)),
         Regime("vocabulary 128k", (128, 128256), "a large vocabulary: few, long rows"),
-        *_layouts((4096, 4096), "transposed"),
+        *_layouts((4096, 4096), "transposed", "transposed output"),
         *_layouts((512, 32000), "sliced"),
         *_sizes(lambda power: (1 << (power - 10), 1 << 10)),
         _large("32k", (1024, 32000)),
         _odd("5001", (2048, 5001), (2048, 5120)),
         _odd("50257", (256, 50257), (256, 50304)),
         _odd("151643", (96, 151643), (96, 151936)),
+        *_shapes((4096, 1000), (4, 19, 256, 256), quick=True),
+        *_shapes((256, 1000), (4000, 150), (8000, 64), (20000, 21), (300000, 21), (64, 50257)),
+        *_shapes((1, 19, 64, 64), (2, 21, 225, 225), (64, 3, 65, 65), (16, 19, 512, 512)),
+        *_shapes((4, 150, 64, 64), (32, 1000, 7, 7), (8, 1000, 16, 16)),
     ),
     "pixels": (
         _tiny((1, 4, 2, 2)),
@@ -144,19 +161,23 @@ _CUDA: dict[str, tuple[Regime, ...]] = {
         _tiny((16,)),
         Regime("cache", (1 << 20,), _CACHE, quick=True, two_phase=True),
         _headline("bandwidth", (1 << 28,), "milliseconds of traffic: launch cost vanishes"),
-        *_layouts((16384, 8192), *_LAYOUTS),
+        *_layouts((16384, 8192), *_STRETCHED),
         *_ODD_LENGTH,
     ),
     "rows": (
         _tiny((2, 8)),
         Regime("square", (16384, 4096), "many short rows"),
-        _headline("vocabulary 32k", (8192, 32000), "the vocabulary of many language models"),
+        _headline("vocabulary 32k", (8192, 32000), _VOCABULARY),
         Regime("vocabulary 128k", (4096, 128256), "a large vocabulary: long rows", compiled=True),
-        *_layouts((16384, 4096), "transposed"),
+        *_layouts((16384, 4096), "transposed", "transposed output"),
         *_layouts((8192, 16000), "sliced"),
         _odd("5001", (30000, 5001), (30000, 5120)),
         _odd("50257", (1000, 50257), (1000, 50304)),
         _odd("151643", (1000, 151643), (1000, 151936)),
+        *_shapes((65536, 1000), (2048, 32768), all_variants=True, quick=True, compiled=True),
+        *_shapes((512, 131072), (8, 19, 713, 713), quick=True, compiled=True),
+        *_shapes((131072, 500), (8192, 8192), (4096, 16384), (1024, 65536), compiled=True),
+        *_shapes((32, 1000, 16, 16), compiled=True),
     ),
     "pixels": (
         _tiny((1, 4, 2, 2)),
@@ -178,6 +199,44 @@ ELEMENTWISE = {
     "cuda": (Regime("2^25", (4096, 8192), _EVERY, compiled=True),),
 }
 """Of the section that has all elementwise operators, by device; with two axes, of which gated units halve one."""
+
+_SCENES = "segmentation: a loss of images"
+STEPS: dict[str, dict[str, tuple[Regime, ...]]] = {
+    "cpu": {
+        "elementwise": (Regime("bandwidth", (1 << 24,), _LARGE, quick=True),),
+        "rows": (
+            Regime("vocabulary 32k", (512, 32000), _VOCABULARY, quick=True),
+            Regime("segmentation", (8, 21, 512, 512), _SCENES, quick=True),
+            *_shapes((4096, 1000), (4, 19, 256, 256), all_variants=True, quick=True),
+            *_shapes((100000, 2), (20000, 21), (4001, 151), (1000, 4999)),
+            *_shapes((8, 3, 225, 225), (2, 150, 129, 129), (8, 1000, 16, 16)),
+        ),
+        "pixels": (Regime("21 classes", (8, 21, 512, 512), _SCENES),),
+        "linear": (Regime("vocabulary 32k", (1024, 512, 32000), _VOCABULARY),),
+    },
+    "cuda": {
+        "elementwise": (Regime("bandwidth", (1 << 26,), _LARGE),),
+        "rows": (
+            Regime("vocabulary 32k", (8192, 32000), _VOCABULARY, quick=True),
+            Regime("vocabulary 128k", (4096, 128256), _VOCABULARY),
+            Regime("odd 50257", (16384, 50257), _ODD, quick=True),
+            Regime("segmentation", (32, 21, 512, 512), _SCENES),
+            *_shapes((40000, 1000), (8, 19, 713, 713), all_variants=True, quick=True),
+            *_shapes(
+                (300000, 21), (200000, 150), (32, 1000, 16, 16), (6, 150, 641, 641), quick=True
+            ),
+            *_shapes((1000000, 2), (250000, 10), (100003, 257), (20001, 2003), (9999, 5000)),
+            *_shapes((16, 2, 1024, 1024), (64, 3, 225, 225), (4, 33, 511, 513), (16, 100, 63, 65)),
+        ),
+        "pixels": (Regime("21 classes", (32, 21, 512, 512), _SCENES),),
+        "linear": (
+            Regime("vocabulary 128k", (8192, 4096, 128256), _VOCABULARY),
+            Regime("vocabulary 152k", (4096, 2048, 151936), _VOCABULARY),
+            Regime("odd 50257", (16384, 2048, 50257), _ODD),
+        ),
+    },
+}
+"""Of training steps, by device and the workloads' pattern; of linear layers tokens, features and words."""
 
 REGIMES: dict[str, dict[str, tuple[Regime, ...]]] = {"cpu": _CPU, "cuda": _CUDA}
 """Regimes by device, then by pattern."""

@@ -18,12 +18,10 @@ from openaclnn.testing.extras import need
 
 
 def terminal_tables(results: dict[str, Any]) -> Iterator[Table]:
-    """One table for each operator, those of the other sections, and all in short where that is several cases."""
-    rows = results["rows"]
-    for operator, members in tables.by_operator(rows):
-        yield tables.speed_table(operator, members)
+    """Those of all sections, and all operators in short where that is several cases."""
     yield from tables.section_tables(results, page=False)
-    if len({(row["operator"], *tables.case_of(row)) for row in rows}) > 1:
+    rows = results["rows"]
+    if len(tables.grouped(rows, "operator", "case")) > 1:
         yield from tables.short_tables(rows)
 
 
@@ -130,26 +128,22 @@ def _image(name: str, data: bytes) -> str:
 _ABOUT = (
     "operator", "variant", "regime", "layout", "dtype", "threads", "team", "contender", "status",
     "disturbed", "slow", "median_us", "q1_us", "q3_us", "minimum_us", "host_us", "rounds", "inner", "gbps", "of_copy",
-    "of_round",
+    "of_round", "of_same", "extra_bytes",
 )  # fmt: skip
 
 
-def sheet(reports: Iterable[dict[str, Any]]) -> str:
+def sheet(reports: Sequence[dict[str, Any]]) -> str:
     """Every timing as CSV, a line for each contender of each case."""
     target = io.StringIO()
-    ratios = {f"x {peer}": peer for peer in tables.SPEED_PEERS}
+    every = [row for results in reports for row in tables.timed_rows(results)]
+    ratios = {f"x {peer}": peer for peer in dict.fromkeys(peer for row in every for peer in row["ratios"])}  # fmt: skip
     names = ("machine", "mode", "date", "shape", "round shape", *_ABOUT, *ratios, "note")
     lines = csv.DictWriter(target, names, lineterminator="\n")
     lines.writeheader()
     for results in reports:
         where = results["machine"].get("gpu") or results["machine"]["cpu"]
         common = {"machine": where, "mode": results["mode"], "date": results["date"]}
-        for row in (
-            *results["rows"],
-            *results.get("elementwise", ()),
-            *results.get("calls", ()),
-            *results.get("overrides", ()),
-        ):
+        for row in tables.timed_rows(results):
             cells = {name: row.get(name) for name in (*_ABOUT, "note")}
             cells |= {name: row["ratios"].get(peer) for name, peer in ratios.items()}
             cells |= {

@@ -42,17 +42,20 @@ class Section:
     seconds: float
     of_torch: bool = False  # it times openaclnn.torch
     by_threads: bool = True  # another number of threads takes its time again
+    few: bool = (
+        False  # a quick run has a few operators of it; others say themselves which cases that has
+    )
 
 
 _SECTIONS = {
-    "speed": Section(lambda asked: speed_cases(asked.sizes, asked.dtypes, asked.quick, asked.headline), "rows", 2.5),
-    "elementwise": Section(lambda asked: elementwise_cases(asked.device, asked.dtypes), "elementwise", 2.0),
-    "calls": Section(lambda asked: call_cases(asked.dtypes or ((FLOAT,) if asked.quick else FLOATS)), "calls", 0.35, by_threads=False),
-    "training": Section(lambda asked: [*step_cases(asked.device, asked.dtypes), *module_cases(asked.dtypes)], "training", 8.0, of_torch=True),
-    "modules": Section(lambda asked: adoption_cases(asked.dtypes), "training", 0.8, of_torch=True),
-    "overrides": Section(lambda asked: override_cases(asked.dtypes), "overrides", 0.6, of_torch=True),
-    "first-call": Section(lambda asked: _process_cases(asked, "first-call", _run_first_calls), "first_calls", 9.0, by_threads=False),
-    "memory": Section(lambda asked: _process_cases(asked, "memory", _run_memory), "memory", 6.0, by_threads=False),
+    "speed": Section(lambda asked: speed_cases(asked.sizes, asked.dtypes, asked.quick, asked.headline), "rows", 2.5, few=True),
+    "elementwise": Section(lambda asked: elementwise_cases(asked.device, asked.all_dtypes), "elementwise", 2.0),
+    "calls": Section(lambda asked: call_cases(asked.all_dtypes), "calls", 0.35, by_threads=False, few=True),
+    "training": Section(lambda asked: [*step_cases(asked.device, asked.all_dtypes, asked.quick), *module_cases(asked.all_dtypes)], "training", 8.0, of_torch=True),
+    "modules": Section(lambda asked: adoption_cases(asked.all_dtypes), "training", 0.8, of_torch=True),
+    "overrides": Section(lambda asked: override_cases(asked.all_dtypes), "overrides", 0.6, of_torch=True),
+    "first-call": Section(lambda asked: _process_cases(asked, "first-call", _run_first_calls), "first_calls", 9.0, by_threads=False, few=True),
+    "memory": Section(lambda asked: _process_cases(asked, "memory", _run_memory), "memory", 6.0, by_threads=False, few=True),
 }  # fmt: skip
 SECTIONS = tuple(_SECTIONS)
 BESIDE, ALONE = "beside PyTorch", "alone"
@@ -81,6 +84,11 @@ class Settings:
     use_torch: bool = True
     command: str = ""
     regimes: dict[str, tuple[Regime, ...]] = field(default_factory=dict)  # {}: the table's
+
+    @property
+    def all_dtypes(self) -> tuple[DType, ...]:
+        """Those that were asked for, or all; of a quick run FLOAT."""
+        return self.dtypes or ((FLOAT,) if self.quick else FLOATS)
 
     @property
     def sizes(self) -> dict[str, tuple[Regime, ...]]:
@@ -115,7 +123,10 @@ def choose(settings: Settings) -> dict[str, list[Case]]:
     }
     if settings.quick and not settings.only:
         few = {operator.python_name for operator in measured() if stands_alone(operator)}
-        chosen = {section: [case for case in cases if case.name in few] for section, cases in chosen.items()}  # fmt: skip
+        chosen = {
+            section: [case for case in cases if case.name in few or not _SECTIONS[section].few]
+            for section, cases in chosen.items()
+        }
     if not any(chosen.values()):
         asked = ", ".join(settings.sections)
         filters = f"--only {' or '.join(map(repr, settings.only))} matches"

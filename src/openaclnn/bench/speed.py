@@ -25,7 +25,6 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.operators import FAMILIES, registry
 
-ATTEMPTS = 3  # a case is timed again while other processes disturb it
 ROUND = ", round"  # ends the names of contenders at the round size beside an odd one
 _PROBES = {"elementwise": (16, 16), "rows": (16, 16), "pixels": (2, 8, 4, 4)}
 """Shapes of problems that show whether an operator takes a layout."""
@@ -47,7 +46,7 @@ def speed_cases(
             names = list(operator.workloads.VARIANTS)
             default = FLOATS if regime.all_dtypes and not quick else (FLOAT,)
             for variant in names if regime.all_variants and not quick else names[:1]:
-                served = _takes(operator, variant, regime.layout)
+                served = _of_axes(operator, regime) and _takes(operator, variant, regime.layout)
                 for dtype in taken(operator, dtypes or default) if served else ():
                     yield speed_case(operator, variant, dtype, regime)
 
@@ -77,7 +76,7 @@ def elementwise_cases(device: str, dtypes: Sequence[DType]) -> Iterator[Case]:
         if operator.workloads.PATTERN == "elementwise" and not operator.outputs[0].in_place:
             for variant in operator.workloads.VARIANTS:
                 for regime in ELEMENTWISE[device]:
-                    for dtype in taken(operator, dtypes or FLOATS):
+                    for dtype in taken(operator, dtypes):
                         yield speed_case(operator, variant, dtype, regime, _into_memory)
 
 
@@ -85,6 +84,12 @@ def _into_memory(*problem: Any, **options: Any) -> list[Contender]:
     """Ours only into memory that is there."""
     every = build_contenders(*problem, **options)
     return [each for each in every if each.writes_out or not each.ours]
+
+
+def _of_axes(operator: Operator, regime: Regime) -> bool:
+    """Whether the operator takes so many axes: of rows there are images where its axis may be any."""
+    rows = operator.workloads.PATTERN == "rows" and len(regime.shape) > 2
+    return not rows or any(parameter.axis for parameter in operator.parameters)
 
 
 @cache
@@ -138,10 +143,7 @@ def _run(
             for each in neighbours
             if each.ours and each.writes_out and not each.unavailable and each.name not in faults
         ]
-    for _ in range(1 if bench.headline else ATTEMPTS):
-        rows, timings = time_contenders(about, contenders, faults, bench, beside=beside)
-        if not rows[0]["disturbed"]:
-            break
+    rows, timings = time_contenders(about, contenders, faults, bench, beside=beside)
     inexact = [name for name in timings if name in faults]
     for row, contender in zip(rows, contenders, strict=True):
         timed = contender.name in timings
@@ -151,16 +153,14 @@ def _run(
 
 
 def _compared(row: Row, problem: Problem, near: Problem | None, timings: dict[str, Timing]) -> Row:
-    """Bytes a second, beside those of a copy and of the round neighbour."""
+    """Bytes a second, also beside those of the round neighbour."""
     name = row["contender"]
     timing = timings.get(name)
-    compared: Row = {"gbps": None, "of_copy": None, "of_round": None}
+    compared: Row = {"gbps": None, "of_round": None}
     if timing is None:
         return compared
     moved = problem.touched if name == COPY else problem.moved
     compared["gbps"] = moved / timing.median * 1e-9
-    if COPY in timings:
-        compared["of_copy"] = paired_ratio(timings[COPY], timing)
     if near is not None and name + ROUND in timings:
         ratio = paired_ratio(timings[name + ROUND], timing)
         compared["of_round"] = ratio and ratio * problem.moved / near.moved

@@ -24,27 +24,24 @@ import numpy as np
 from openaclnn.bench.contenders import first_line, further_off
 from openaclnn.bench.problems import to_torch
 from openaclnn.bench.processes import peak_above
+from openaclnn.bench.regimes import STEPS, Regime, Shape
 from openaclnn.bench.timing import (
     COPY,
-    SAMPLE_SECONDS,
     Bench,
     Case,
     Contender,
     Row,
-    paired_ratio,
     time_contenders,
 )
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.operators import registry
 
 OURS, THEIRS = "openaclnn.torch", "torch"
-PEERS = (
-    THEIRS, "torch.compile", "torch.compile dynamic", "torch's function", "liger", "cut-cross-entropy", "products"
-)  # fmt: skip
-LINEAR, LOG_PROBS, DIVERGENCE = "linear_cross_entropy", "log_probs_and_entropy", "distillation_kl"
+CROSS_ENTROPY, LINEAR = "cross_entropy", "linear_cross_entropy"
+LOG_PROBS, DIVERGENCE = "log_probs_and_entropy", "distillation_kl"
 _LIGER = "liger_kernel.transformers.functional"
 _LIBRARIES = {
-    "cross_entropy": (("liger", _LIGER, "liger_cross_entropy"),),
+    CROSS_ENTROPY: (("liger", _LIGER, "liger_cross_entropy"),),
     LINEAR: (
         ("torch's function", "torch.nn.functional", LINEAR),
         ("liger", _LIGER, "liger_fused_linear_cross_entropy"),
@@ -56,7 +53,7 @@ STEP_SECONDS = 10e-3
 """Steps follow each other for so long: a GPU that has to wait for the first of them does not wait in training."""
 FEW = {"elementwise": (16,), "rows": (2, 8), "pixels": (1, 4, 2, 2)}
 """16 elements, where nothing but the call itself takes time."""
-MODULE, WEIGHT, STEP = "module", "weight", "forward and backward"
+MODULE, WEIGHT, STEP = "module", "weight", "step"
 _ON_FEW = {
     "CrossEntropyLoss": ("rows", "pixels"), "ELU": ("elementwise",), "L1Loss": ("elementwise",), "SmoothL1Loss": ("elementwise",),
     "NLLLoss": ("rows", "pixels"),
@@ -69,28 +66,12 @@ LABELS = 8  # of a row, up to the first -1: each is compared with all classes
 PATCH = 64  # pixels: the labels of an image lie together
 _POSITIONAL: dict[str, tuple[float, ...]] = {"Softmax": (-1,), "LogSoftmax": (-1,), "GLU": (-1,), "Threshold": (0.5, 20.0)}  # fmt: skip
 _ELSEWHERE = ("LinearCrossEntropyLoss", "NLLLoss2d")  # of other arguments, or another's other name
-
-Shape = tuple[int, ...]
-_SHAPES: dict[str, dict[str, tuple[tuple[str, Shape], ...]]] = {
-    "cpu": {
-        "elementwise": (("bandwidth", (1 << 24,)),),
-        "rows": (("vocabulary 32k", (512, 32000)), ("segmentation", (8, 21, 512, 512))),
-        "pixels": (("21 classes", (8, 21, 512, 512)),),
-        "linear": (("vocabulary 32k", (1024, 512, 32000)),),
-    },
-    "cuda": {
-        "elementwise": (("bandwidth", (1 << 26,)),),
-        "rows": (
-            ("vocabulary 32k", (8192, 32000)), ("vocabulary 128k", (4096, 128256)),
-            ("odd 50257", (16384, 50257)), ("segmentation", (32, 21, 512, 512)),
-        ),
-        "pixels": (("21 classes", (32, 21, 512, 512)),),
-        "linear": (
-            ("vocabulary 128k", (8192, 4096, 128256)), ("vocabulary 152k", (4096, 2048, 151936)), ("odd 50257", (16384, 2048, 50257)),
-        ),
-    },
-}  # fmt: skip
-"""By the workloads' pattern; of linear layers tokens, features and words."""
+_FORMS: dict[str, dict[str, float]] = {
+    "": {},
+    ", weight": {},
+    ", smoothing": {"label_smoothing": 0.1},
+}
+"""How cross entropy is called in regimes of all variants."""
 
 
 class Step:
@@ -149,30 +130,8 @@ def _beside_a_copy(
     contenders, faults = _tried(steps, bench.torch)
     place = bench.torch.empty_like(copied)
     copying = Contender(COPY, lambda: place.copy_(copied))
-    rows, timings = time_contenders(
-        case.about, [*contenders, *more, copying], faults, bench, sample_seconds=STEP_SECONDS
-    )
-    for row in rows:
-        timing = timings.get(row["contender"])
-        ratio = timing and paired_ratio(timings[COPY], timing)
-        row["copies"] = ratio and 1 / ratio
-    return rows
-
-
-def _pair(
-    case: Case, sides: Sequence[Contender], fault: str, bench: Bench, seconds: float = SAMPLE_SECONDS
-) -> list[Row]:  # fmt: skip
-    """Ours and PyTorch's on few elements, in turn, with a yardstick in every round: ratios are of the time until the work is done, and of
-    the caller's own."""
-    faults = {OURS: fault} if fault else {}
-    rows, timings = time_contenders(
-        case.about, sides, faults, bench, measuring=True, sample_seconds=seconds
-    )
-    for row in rows:
-        row["host_ratios"] = {}
-        if row["ratios"]:
-            ratio = paired_ratio(timings[THEIRS], timings[OURS], "host")
-            row["host_ratios"] = {THEIRS: ratio}
+    everyone = [*contenders, *more, copying]
+    rows, _ = time_contenders(case.about, everyone, faults, bench, sample_seconds=STEP_SECONDS)
     return rows
 
 
@@ -246,48 +205,61 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 """PyTorch's operations where it has no function, or has one that few use."""
 
 
-def _functions(name: str, x: Any, torch: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Ours and the peers', of the same arguments."""
+def _functions(
+    name: str, x: Any, torch: Any, dynamic: bool = False, **options: float
+) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Ours and the peers', of the same arguments; `dynamic`: also what PyTorch compiles for any shape, and other libraries' functions."""
     from openaclnn.torch import functional
 
-    ours: Callable[..., Any] = getattr(functional, name)
-    theirs: Callable[..., Any] = _OPERATIONS.get(name) or getattr(torch.nn.functional, name)
-    yield OURS, _our_log_probs if name == LOG_PROBS else ours
+    def bound(function: Callable[..., Any]) -> Callable[..., Any]:
+        return (lambda *arguments: function(*arguments, **options)) if options else function
+
+    theirs = bound(_OPERATIONS.get(name) or getattr(torch.nn.functional, name))
+    yield OURS, _our_log_probs if name == LOG_PROBS else bound(getattr(functional, name))
     yield THEIRS, theirs
     if x.is_cuda:
         torch.compiler.reset()  # else the ninth shape falls back to eager without a word
         yield "torch.compile", torch.compile(theirs, dynamic=False)
-        if name == "cross_entropy" and x.dim() == 2:
+        if name == CROSS_ENTROPY and dynamic:
             # Code of its own: what is compiled belongs to that, not to the function.
             compiled = torch.compile(lambda *arguments: theirs(*arguments), dynamic=True)
             yield "torch.compile dynamic", compiled
-    for peer, module, function in _LIBRARIES.get(name, ()) if x.dim() == 2 else ():
+    for peer, module, function in _LIBRARIES.get(name, ()) if dynamic else ():
         with contextlib.suppress(ImportError, AttributeError):
             yield peer, getattr(importlib.import_module(module), function)
 
 
-def step_cases(device: str, dtypes: Sequence[DType] = ()) -> list[Case]:
-    """Steps on a device's large problems."""
-    shapes = _SHAPES[device]
+def step_cases(device: str, dtypes: Sequence[DType] = FLOATS, quick: bool = False) -> list[Case]:
+    """Steps on a device's large problems; of a quick run those of cross entropy that tell most."""
+    regimes = STEPS[device]
     functions = [
-        (operator.workloads.TRAINED, shapes[operator.workloads.PATTERN])
+        (operator.workloads.TRAINED, regimes[operator.workloads.PATTERN])
         for operator in registry()
         if hasattr(operator.workloads, "TRAINED")
     ]
-    rows = tuple([each for each in shapes["rows"] if len(each[1]) == 2])
-    functions += [(LOG_PROBS, rows), (DIVERGENCE, rows), (LINEAR, shapes["linear"])]
-    return [
-        Case(name, STEP, regime, shape, dtype.name,
-             functools.partial(_run_linear if name == LINEAR else _run_step, dtype), f"training {regime}")
-        for name, regimes in functions
-        for (regime, shape), dtype in itertools.product(regimes, dtypes or FLOATS)
-    ]  # fmt: skip
+    long = tuple([each for each in regimes["rows"] if not each.family and len(each.shape) == 2])
+    functions += [(LOG_PROBS, long), (DIVERGENCE, long), (LINEAR, regimes["linear"])]
+    cases = []
+    for name, chosen in functions:
+        for regime in chosen:
+            if quick and not (regime.quick and name == CROSS_ENTROPY):
+                continue
+            forms = _FORMS if name == CROSS_ENTROPY and regime.all_variants else {"": {}}
+            for form, dtype in itertools.product(forms, dtypes):
+                run = _run_linear if name == LINEAR else functools.partial(_run_step, regime, form)
+                about = name, STEP, regime.name + form, regime.shape, dtype.name
+                runner = functools.partial(run, dtype)
+                cases.append(Case(*about, runner, f"training {regime.name}{form}"))
+    return cases
 
 
-def _run_step(dtype: DType, case: Case, bench: Bench) -> list[Row]:
+def _run_step(regime: Regime, form: str, dtype: DType, case: Case, bench: Bench) -> list[Row]:
     """In turn with a copy of the input."""
     x, *others = _tensors(case.name, case.shape, dtype, bench)
-    functions = _functions(case.name, x, bench.torch)
+    if form.endswith(WEIGHT):
+        others += _tensors("nll", case.shape, dtype, bench)[-1:]
+    dynamic = x.dim() == 2 and not regime.family and not bench.quick
+    functions = _functions(case.name, x, bench.torch, dynamic, **_FORMS[form])
     return _beside_a_copy(case, {name: Step(f, x, others) for name, f in functions}, x, bench)
 
 
@@ -298,7 +270,10 @@ def _run_linear(dtype: DType, case: Case, bench: Bench) -> list[Row]:
     [x] = _tensors(LINEAR, (tokens, features), dtype, bench)
     [weight] = _tensors(LINEAR, (words, features), dtype, bench, seed=6)
     x, weight = x / features**0.5, weight.requires_grad_()
-    steps = {name: Step(f, x, [weight, target]) for name, f in _functions(LINEAR, x, bench.torch)}
+    steps = {
+        name: Step(f, x, [weight, target])
+        for name, f in _functions(LINEAR, x, bench.torch, dynamic=True)
+    }
     products = Contender("products", functools.partial(_products, x, weight.detach(), scores))
     rows = _beside_a_copy(case, steps, scores, bench, products)
     del scores, products
@@ -329,14 +304,14 @@ def _module_steps(dtype: DType, case: Case, bench: Bench, **options: Any) -> dic
     return {side: Step(each.to(bench.device, x.dtype), x, targets) for side, each in modules.items()}  # fmt: skip
 
 
-def adoption_cases(dtypes: Sequence[DType] = ()) -> list[Case]:
+def adoption_cases(dtypes: Sequence[DType] = FLOATS) -> list[Case]:
     """Steps of every module that `apply_to` can replace, by size."""
     from openaclnn.torch.adopt import replacements
 
     names = sorted({module.__name__ for module in replacements()} - set(_ELSEWHERE))
     return [
         Case(name, STEP, size, (ROWS[size], ROW), dtype.name, functools.partial(_run_modules, dtype), f"{MODULE} {size}")
-        for name, size, dtype in itertools.product(names, ROWS, dtypes or FLOATS)
+        for name, size, dtype in itertools.product(names, ROWS, dtypes)
         # Which PyTorch computes in FLOAT alone, and by one thread: of 16,384 rows for seconds, in which nobody hears Ctrl-C.
         if name != "MultiLabelMarginLoss" or (dtype is FLOAT and size != "large")
     ]  # fmt: skip
@@ -347,12 +322,12 @@ def _run_modules(dtype: DType, case: Case, bench: Bench) -> list[Row]:
     return _beside_a_copy(case, steps, steps[OURS].variable.detach(), bench)
 
 
-def module_cases(dtypes: Sequence[DType] = ()) -> list[Case]:
+def module_cases(dtypes: Sequence[DType] = FLOATS) -> list[Case]:
     """Steps of a few modules on few elements, eager both."""
     cases = []
     for name, patterns in _ON_FEW.items():
         weights = {", weighted": True, ", no weight": False} if "rows" in patterns else {"": False}
-        for pattern, said, dtype in itertools.product(patterns, weights, dtypes or FLOATS):
+        for pattern, said, dtype in itertools.product(patterns, weights, dtypes):
             runner = functools.partial(_run_on_few, dtype, weights[said])
             about = name, pattern + said, MODULE, FEW[pattern], dtype.name
             cases.append(Case(*about, runner, f"training {MODULE} {pattern}{said}"))
@@ -364,10 +339,13 @@ def _run_on_few(dtype: DType, weighted: bool, case: Case, bench: Bench) -> list[
     if weighted:
         options[WEIGHT] = _tensors("nll", case.shape, dtype, bench)[-1]
     contenders, faults = _tried(_module_steps(dtype, case, bench, **options), bench.torch)
-    return _pair(case, contenders, faults.get(OURS, ""), bench, STEP_SECONDS)
+    rows, _ = time_contenders(
+        case.about, contenders, faults, bench, measuring=True, sample_seconds=STEP_SECONDS
+    )
+    return rows
 
 
-def override_cases(dtypes: Sequence[DType] = ()) -> list[Case]:
+def override_cases(dtypes: Sequence[DType] = FLOATS) -> list[Case]:
     """Every operator that is replaced for few elements, by each variant of its workload, and without weights where they may be missing."""
     from openaclnn.torch.override import FEWEST, OVERRIDES
     from openaclnn.torch.signatures import WEIGHT as OPTIONAL
@@ -378,7 +356,7 @@ def override_cases(dtypes: Sequence[DType] = ()) -> list[Case]:
             continue
         work = override.kernel.operator.workloads
         weights = ("", ", no weight") if OPTIONAL in override.signature.kinds else ("",)
-        for variant, said, dtype in itertools.product(work.VARIANTS, weights, dtypes or FLOATS):
+        for variant, said, dtype in itertools.product(work.VARIANTS, weights, dtypes):
             runner = functools.partial(_run_override, override, variant, not said, dtype)
             about = name, variant + said, "override", FEW[work.PATTERN], dtype.name
             cases.append(Case(*about, runner, f"override {variant}{said}"))
@@ -406,7 +384,8 @@ def _run_override(
         Contender(OURS, call, True, inside=replaced, unavailable=declined),
         Contender(THEIRS, call),
     ]
-    return _pair(case, sides, fault, bench)
+    faults = {OURS: fault} if fault else {}
+    return time_contenders(case.about, sides, faults, bench, measuring=True)[0]
 
 
 def _override_arguments(

@@ -15,8 +15,8 @@ import numpy as np
 from openaclnn.core import rounding
 from openaclnn.core.dtypes import BFLOAT16, UINT8
 from openaclnn.core.interop import strided_view
-from openaclnn.core.matrices import MATRIX_PRODUCT, PLACED_TARGETS, RESTORED_TARGETS
 from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.steps import MATRIX_PRODUCT, PLACED_TARGETS, RESTORED_TARGETS
 
 __all__ = ["ARRAY_KERNELS", "declined_on_device", "on_device", "on_host"]
 
@@ -139,7 +139,8 @@ def on_device(plan: Plan) -> Runner:
 
 
 def _stream(torch: Any, stream: int) -> Any:
-    return torch.cuda.ExternalStream(stream)
+    """PyTorch's object of a stream. Of the default stream, 0, `ExternalStream` would make a new one that waits for nobody."""
+    return torch.cuda.ExternalStream(stream) if stream else torch.cuda.default_stream()
 
 
 def _device_view(torch: Any, operand: Operand, layout: tuple[Any, Any], address: int) -> Any:

@@ -23,11 +23,16 @@ PATTERN = "rows"
 VARIANTS: Variants = {"rows": {"dim": -1}, "columns": {"dim": 0}}
 
 
+def _options(variant: str, shape: tuple[int, ...]) -> Arguments:
+    """Of images, whose classes lie along axis 1, there is one variant."""
+    return VARIANTS[variant] if len(shape) == 2 else {"dim": 1}
+
+
 def _make(
     rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
 ) -> Arguments:
     """Normal logits."""
-    return {"self": normal(rng, dtype, shape), **VARIANTS[variant]}
+    return {"self": normal(rng, dtype, shape), **_options(variant, shape)}
 
 
 def _forward(name: str, kernel: KernelForm, of_rows: Any) -> SimpleNamespace:
@@ -60,8 +65,9 @@ def _gradient(
         rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
     ) -> Arguments:
         gradient, x = (normal(rng, dtype, shape) for _ in range(2))
-        result = forward(x, **VARIANTS[variant], work=np.float32).astype(dtype.numpy)
-        return {"grad_output": gradient, "output": result, **VARIANTS[variant]}
+        options = _options(variant, shape)
+        result = forward(x, **options, work=np.float32).astype(dtype.numpy)
+        return {"grad_output": gradient, "output": result, **options}
 
     def torch_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
         gradient, result = values["grad_output"], values["output"]
