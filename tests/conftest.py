@@ -34,7 +34,7 @@ from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
 from openaclnn.repeat.words.slots import MAX_ARRAYS, MAX_RESULTS
-from openaclnn.testing.data.goldens import plan_of
+from openaclnn.testing.goldens import plan_of
 from workloads import EVERYTHING, data_of
 from workloads.mistakes import Mistake
 

@@ -600,9 +600,11 @@ if MODE == "compile":
         return texts[-1]
 
     def forget_kernels() -> None:
+        from openaclnn.engines.gpu.kernels import row_source
         from openaclnn.engines.gpu.launchers import gradients
 
         variants._known.clear()
+        row_source.kernel_of.cache_clear()
         gradients._launcher.cache_clear()
         for jit in kernels():
             jit.device_caches.clear()

@@ -17,11 +17,11 @@ import openaclnn.torch
 from conftest import OPERATORS
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.interface import Kind
+from openaclnn.torch.expressions import WIDE, by_reference, in_float64
 from openaclnn.torch.gradients import FORMULAS
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.library import constants_of
 from openaclnn.torch.schema import schema
-from openaclnn.torch.wide import WIDE, by_reference, in_float64
 from workloads import EVERYTHING, cases_of
 
 OPS = torch.ops.openaclnn

@@ -49,7 +49,7 @@ import openaclnn.torch as fast
 from openaclnn.torch import functional, nn, parallel
 from openaclnn.torch.adopt import Logits
 from openaclnn.torch.parallel import collectives
-from openaclnn.torch.parallel.sharding import register_rules
+from openaclnn.torch.parallel.dtensors import register_rules
 from workloads import EVERYTHING
 
 SIZES = (2, 4)

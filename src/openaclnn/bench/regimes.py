@@ -46,7 +46,7 @@ _HELD = "sizes that no kernel is tuned for: from few classes to many, rows and i
 
 _LAYOUTS = {
     "transposed": "one operand lies transposed: two walks through memory that disagree",
-    "transposed output": "the result lies transposed: read along rows, written along columns",
+    "output transposed": "the result lies transposed: read along rows, written along columns",
     "sliced": "every second element: half of every cache line is wasted",
     "broadcast": "one row stretched over all others: stride 0",
     "outer": "a column against a row: two operands that are hardly read",
@@ -128,7 +128,7 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         Regime("square", (4096, 4096), "as many rows as classes"),
         _headline("vocabulary 32k", (512, 32000), _VOCABULARY, (256, 32000)),
         Regime("vocabulary 128k", (128, 128256), "a large vocabulary: few, long rows"),
-        *_layouts((4096, 4096), "transposed", "transposed output"),
+        *_layouts((4096, 4096), "transposed", "output transposed"),
         *_layouts((512, 32000), "sliced"),
         *_sizes(lambda power: (1 << (power - 10), 1 << 10)),
         _large("32k", (1024, 32000)),
@@ -169,7 +169,7 @@ _CUDA: dict[str, tuple[Regime, ...]] = {
         Regime("square", (16384, 4096), "many short rows"),
         _headline("vocabulary 32k", (8192, 32000), _VOCABULARY),
         Regime("vocabulary 128k", (4096, 128256), "a large vocabulary: long rows", compiled=True),
-        *_layouts((16384, 4096), "transposed", "transposed output"),
+        *_layouts((16384, 4096), "transposed", "output transposed"),
         *_layouts((8192, 16000), "sliced"),
         _odd("5001", (30000, 5001), (30000, 5120)),
         _odd("50257", (1000, 50257), (1000, 50304)),

@@ -25,7 +25,6 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.operators import FAMILIES, registry
 
-ATTEMPTS = 3  # a case is timed again while other processes disturb it
 ROUND = ", round"  # ends the names of contenders at the round size beside an odd one
 _PROBES = {"elementwise": (16, 16), "rows": (16, 16), "pixels": (2, 8, 4, 4)}
 """Shapes of problems that show whether an operator takes a layout."""
@@ -144,10 +143,7 @@ def _run(
             for each in neighbours
             if each.ours and each.writes_out and not each.unavailable and each.name not in faults
         ]
-    for _ in range(1 if bench.headline else ATTEMPTS):
-        rows, timings = time_contenders(about, contenders, faults, bench, beside=beside)
-        if not rows[0]["disturbed"]:
-            break
+    rows, timings = time_contenders(about, contenders, faults, bench, beside=beside)
     inexact = [name for name in timings if name in faults]
     for row, contender in zip(rows, contenders, strict=True):
         timed = contender.name in timings
@@ -157,16 +153,14 @@ def _run(
 
 
 def _compared(row: Row, problem: Problem, near: Problem | None, timings: dict[str, Timing]) -> Row:
-    """Bytes a second, beside those of a copy and of the round neighbour."""
+    """Bytes a second, also beside those of the round neighbour."""
     name = row["contender"]
     timing = timings.get(name)
-    compared: Row = {"gbps": None, "of_copy": None, "of_round": None}
+    compared: Row = {"gbps": None, "of_round": None}
     if timing is None:
         return compared
     moved = problem.touched if name == COPY else problem.moved
     compared["gbps"] = moved / timing.median * 1e-9
-    if COPY in timings:
-        compared["of_copy"] = paired_ratio(timings[COPY], timing)
     if near is not None and name + ROUND in timings:
         ratio = paired_ratio(timings[name + ROUND], timing)
         compared["of_round"] = ratio and ratio * problem.moved / near.moved

@@ -27,21 +27,16 @@ from openaclnn.bench.processes import peak_above
 from openaclnn.bench.regimes import STEPS, Regime, Shape
 from openaclnn.bench.timing import (
     COPY,
-    SAMPLE_SECONDS,
     Bench,
     Case,
     Contender,
     Row,
-    paired_ratio,
     time_contenders,
 )
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.operators import registry
 
 OURS, THEIRS = "openaclnn.torch", "torch"
-PEERS = (
-    THEIRS, "torch.compile", "torch.compile dynamic", "torch's function", "liger", "cut-cross-entropy", "products"
-)  # fmt: skip
 CROSS_ENTROPY, LINEAR = "cross_entropy", "linear_cross_entropy"
 LOG_PROBS, DIVERGENCE = "log_probs_and_entropy", "distillation_kl"
 _LIGER = "liger_kernel.transformers.functional"
@@ -58,7 +53,7 @@ STEP_SECONDS = 10e-3
 """Steps follow each other for so long: a GPU that has to wait for the first of them does not wait in training."""
 FEW = {"elementwise": (16,), "rows": (2, 8), "pixels": (1, 4, 2, 2)}
 """16 elements, where nothing but the call itself takes time."""
-MODULE, WEIGHT, STEP = "module", "weight", "forward and backward"
+MODULE, WEIGHT, STEP = "module", "weight", "step"
 _ON_FEW = {
     "CrossEntropyLoss": ("rows", "pixels"), "ELU": ("elementwise",), "L1Loss": ("elementwise",), "SmoothL1Loss": ("elementwise",),
     "NLLLoss": ("rows", "pixels"),
@@ -135,30 +130,8 @@ def _beside_a_copy(
     contenders, faults = _tried(steps, bench.torch)
     place = bench.torch.empty_like(copied)
     copying = Contender(COPY, lambda: place.copy_(copied))
-    rows, timings = time_contenders(
-        case.about, [*contenders, *more, copying], faults, bench, sample_seconds=STEP_SECONDS
-    )
-    for row in rows:
-        timing = timings.get(row["contender"])
-        ratio = timing and paired_ratio(timings[COPY], timing)
-        row["copies"] = ratio and 1 / ratio
-    return rows
-
-
-def _pair(
-    case: Case, sides: Sequence[Contender], fault: str, bench: Bench, seconds: float = SAMPLE_SECONDS
-) -> list[Row]:  # fmt: skip
-    """Ours and PyTorch's on few elements, in turn, with a yardstick in every round: ratios are of the time until the work is done, and of
-    the caller's own."""
-    faults = {OURS: fault} if fault else {}
-    rows, timings = time_contenders(
-        case.about, sides, faults, bench, measuring=True, sample_seconds=seconds
-    )
-    for row in rows:
-        row["host_ratios"] = {}
-        if row["ratios"]:
-            ratio = paired_ratio(timings[THEIRS], timings[OURS], "host")
-            row["host_ratios"] = {THEIRS: ratio}
+    everyone = [*contenders, *more, copying]
+    rows, _ = time_contenders(case.about, everyone, faults, bench, sample_seconds=STEP_SECONDS)
     return rows
 
 
@@ -366,7 +339,10 @@ def _run_on_few(dtype: DType, weighted: bool, case: Case, bench: Bench) -> list[
     if weighted:
         options[WEIGHT] = _tensors("nll", case.shape, dtype, bench)[-1]
     contenders, faults = _tried(_module_steps(dtype, case, bench, **options), bench.torch)
-    return _pair(case, contenders, faults.get(OURS, ""), bench, STEP_SECONDS)
+    rows, _ = time_contenders(
+        case.about, contenders, faults, bench, measuring=True, sample_seconds=STEP_SECONDS
+    )
+    return rows
 
 
 def override_cases(dtypes: Sequence[DType] = FLOATS) -> list[Case]:
@@ -408,7 +384,8 @@ def _run_override(
         Contender(OURS, call, True, inside=replaced, unavailable=declined),
         Contender(THEIRS, call),
     ]
-    return _pair(case, sides, fault, bench)
+    faults = {OURS: fault} if fault else {}
+    return time_contenders(case.about, sides, faults, bench, measuring=True)[0]
 
 
 def _override_arguments(

@@ -13,9 +13,9 @@ from openaclnn.core.checks import Check, Violation
 from openaclnn.core.declare import Operator, OutputSpec, Sample, register
 from openaclnn.core.dtypes import BFLOAT16, BOOL, FLOAT, FLOAT16, INT32, INT64, UINT8
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.matrices import PLACED_TARGETS, RESTORED_TARGETS, Steps, chunks
 from openaclnn.core.plan import Operand, Plan, empty_plan
 from openaclnn.core.status import Status
+from openaclnn.core.steps import PLACED_TARGETS, RESTORED_TARGETS, Steps, chunks
 from openaclnn.engines.formulas import vocabulary_parallel as formulas
 
 Array = np.ndarray[Any, Any]

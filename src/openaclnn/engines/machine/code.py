@@ -496,9 +496,11 @@ class Code:
     def leave_flag(self, array: Array, index: int) -> None:
         self.builder.atomic_rmw("xchg", array.place(index), ir.Constant(I64, 0), "release")
 
-    def add_shared(self, array: Array, index: int, value: Value) -> None:
-        """Add to an element that other threads add to; what is read later is read after it."""
-        self.builder.atomic_rmw("add", array.place(index), value.value, "seq_cst")
+    def add_shared(self, array: Array, index: int, value: Value) -> Value:
+        """Add to an element that other threads add to, and give what it was; what is read later is read after it."""
+        return self.value(
+            self.builder.atomic_rmw("add", array.place(index), value.value, "seq_cst")
+        )
 
     def read_shared(self, array: Array, index: Value | int) -> Value:
         """An element that another thread may be writing, and what it wrote before; read after what was added before."""

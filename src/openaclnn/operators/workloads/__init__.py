@@ -1,6 +1,6 @@
 """What to run each operator on: benchmark problems, the same computation in PyTorch, and what case lists and drawn data need.
 
-Each operator has the module of its declaration's name here; `likelihood.py` has what the negative log-likelihood losses share, `activations.py` and `losses.py` make those of elementwise families from their declarations,
+Each operator has the module of its declaration's name here; `likelihood.py` has what the negative log-likelihood losses share, `activations.py` makes those of elementwise families from their declarations,
 `words.py` what all modules are written in. Each module has the same names:
 
 - `PATTERN`: which shapes the operator takes: "elementwise", "rows" (N, C), whose axis may be any where a parameter numbers it, or "pixels" (N, C, H, W);

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.channels import channels_of
 from openaclnn.core.dtypes import DType
+from openaclnn.core.steps import channels_of
 from openaclnn.operators.workloads.words import Arguments, KernelForm, Peers, Variants, normal
 
 VARIANTS: Variants = {"a slope for each channel": {}, "one slope": {}}

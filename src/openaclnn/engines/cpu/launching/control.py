@@ -19,8 +19,10 @@ TEAM, TEAM_BODY, TEAM_SIZE = 21, 22, 23
 MASK, MASK_SLOTS = 24, 16  # the CPUs we may use
 TEAM_RANK, THREADS = 40, 41  # omp_get_thread_num; how many share the task
 EACH = 4  # parts for each thread at least, and less than twice as many: one lost up to a fifth
-TAKEN = 48  # which parts are
-WORKERS, WORKER_SLOTS = TAKEN + 2 * EACH * (MAX_WORKERS + 1), 24  # one block for each worker:
+# How many of each thread's parts are taken: no two in lines that caches fetch together. A flag for each part, side by side, made 16 threads wait for each other's
+# lines, 3 us a launch.
+TAKEN, TAKEN_SLOTS = 48, 16
+WORKERS, WORKER_SLOTS = TAKEN + TAKEN_SLOTS * (MAX_WORKERS + 1), 24  # one block for each worker:
 # Its pthread, where the control block lies, its number (the caller's is 0), two semaphores.
 HANDLE, CONTROL, RANK, GO, DONE = 0, 1, 2, 8, 16
 

@@ -200,8 +200,12 @@ def _cut(control: Array, kernel: Value, block: Array, count: Value, threads: Val
     )  # fmt: skip
     for where, value in task:
         control.write(where, value)
-    with control.code.loop(0, parts) as index:
-        control.at(index + at.TAKEN).write(0, 0)
+    with control.code.loop(0, threads) as rank:
+        _taken(control, rank).write(0, 0)
+
+
+def _taken(control: Array, rank: Value) -> Array:
+    return control.at(rank * at.TAKEN_SLOTS + at.TAKEN)
 
 
 def _worker(control: Array, index: Value) -> Array:
@@ -221,14 +225,24 @@ def _take_parts(control: Array, rank: Value) -> None:
     elements in 27 us, 49 where threads take parts as they come).
     """
     code = control.code
-    parts, count, step = (control.read(slot) for slot in (at.PARTS, at.COUNT, at.STEP))
-    first = (rank * parts).unsigned_div(control.read(at.THREADS))
-    with code.loop(0, parts) as turn:
-        part = (first + turn).unsigned_rem(parts)
-        start, taken = part * step, control.at(part + at.TAKEN)
-        with code.when(taken.read(0) == 0), code.when(code.take_flag(taken, 0)):
-            stop = (start + step).least(count)
-            control.call(at.KERNEL, None, control.read(at.ARGUMENTS), start, stop)
+    parts, count, step, threads = (
+        control.read(slot) for slot in (at.PARTS, at.COUNT, at.STEP, at.THREADS)
+    )
+    each = parts.unsigned_div(threads)
+    more = parts - each * threads  # threads that have one part more
+    own = rank.unsigned_rem(threads)
+    with code.loop(0, threads) as turn:
+        owner = (own + turn >= threads).choose(own + turn - threads, own + turn)
+        first, many = owner * each + owner.least(more), (owner < more).choose(each + 1, each)
+        taken = _taken(control, owner)
+        following = code.variable(code.read_shared(taken, 0))
+        with code.repeat_while(lambda: following.get() < many):
+            part = code.add_shared(taken, 0, code.integer(1))
+            with code.when(part < many):
+                start = (first + part) * step
+                stop = (start + step).least(count)
+                control.call(at.KERNEL, None, control.read(at.ARGUMENTS), start, stop)
+            following.set(part + 1)
 
 
 def _keep_off_this_cpu(control: Array) -> None:
