@@ -200,13 +200,12 @@ def _streamed_row(narrow: Truth, row: Number) -> tuple[Number, ...]:
 def _tiles(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
     """How a program holds a row in several tiles: classes of a thread, lanes and warps, and whether it does."""
     narrow, one = static["itemsize"] < 4, static["rows"] == 1
-    warps = where(classes > 1 << 14, 16, 8)
-    return (
-        where(narrow, 1, 2),
-        warps * where(narrow, 256, 128),
-        warps,
-        flag(all_of(one, classes > 1 << 14, classes <= 1 << 15, inverse(narrow))),
-    )
+    short = all_of(one, classes <= where(narrow, 1 << 14, 5 << 11))
+    warps = where(short, 8, 16)
+    least_classes = where(one, 1 << 13, where(narrow, 1 << 13, 1 << 14))
+    most_classes = where(one, where(narrow, 1 << 15, 5 << 12), where(narrow, 1 << 15, 6 << 12))
+    gains = all_of(classes > least_classes, classes <= most_classes)
+    return where(narrow, 1, 2), warps * where(narrow, 256, 128), warps, flag(gains)
 
 
 def _image_tile(static: Mapping[str, Number], classes: Number, along: Number) -> tuple[Number, ...]:
@@ -363,13 +362,12 @@ class RowLaunch:
             warps=warps, when=when,
         )  # fmt: skip
 
-    def tiled(self, g: Geometry, walk: Walk, own: LaunchParams) -> LaunchParams:
-        """The launch that takes the place of a streamed one: a program holds a row in several tiles."""
-        held, lanes, warps, when = _tiles(g.static, walk.classes)
+    def tiled(self, g: Geometry, walk: Walk, when: Truth, own: LaunchParams) -> LaunchParams:
+        """The launch that takes the place of others: a program holds a row in several tiles."""
+        held, lanes, warps, gains = _tiles(g.static, walk.classes)
         tiles = ceil_div(walk.classes, held * lanes)
-        many = walk.positions * walk.classes > FEW
         constexprs = {**own.constexprs, "HELD": held, "LANES": lanes, "TILES": least(tiles, MOST_TILES)}  # fmt: skip
-        when = all_of(own.when, when > 0, many, tiles <= MOST_TILES)
+        when = all_of(when, gains > 0, walk.positions * walk.classes > FEW, tiles <= MOST_TILES)
         return own._replace(kernel=TILED_ROWS, constexprs=constexprs, warps=warps, when=when)
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
@@ -479,8 +477,10 @@ class RowLaunch:
         streamed = held._replace(kernel=name, when=all_of(when, tile.streamed))
         if not (by_class and self.shares):
             return [held, streamed]
-        tiled = self.tiled(g, walk, streamed)
-        streamed = streamed._replace(when=all_of(streamed.when, inverse(tiled.when)))
+        # Where a row would be streamed, and two of 16 bits would be held in one tile that is not full.
+        streams = any_of(tile.streamed, all_of(g.static["rows"] > 1, g.static["itemsize"] < 4))
+        tiled = self.tiled(g, walk, all_of(when, streams), held)
+        held, streamed = (own._replace(when=all_of(own.when, inverse(tiled.when))) for own in (held, streamed))  # fmt: skip
         shared = self.shared(g, walk, tile, streamed)
         return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared, tiled]  # fmt: skip
 
@@ -574,7 +574,10 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> Row
         found = {
             name: KernelSpec(kernel, slots, precision(plan)) for name, kernel in kernels.items()
         }
-        if SHARED_ROWS in found:
+        if launch.shares:
+            # Two programs of 16 warps run at once then: of two rows each would not hold enough.
+            one = sum(kind == "Row" for _, kind in formula.operands) == 1
+            found[TILED_ROWS] = found[TILED_ROWS]._replace(registers=64 if one else None)
             memory = scratch_of(plan, "float32")
             found[SHARED_ROWS] = found[SHARED_ROWS]._replace(slots=(*slots, memory), cluster=PIECES.value)  # fmt: skip
         return found

@@ -42,7 +42,7 @@ __all__ = [
 MEMORY = 2  # FLOATs that are remembered
 EXPECTED = 8  # FLOATs that are expected
 MOST_CLASSES = {True: 8192, False: 4096}  # of rows, of images
-WHOLE = 8  # classes of rows of which a thread has all
+WHOLE = 32  # classes of rows of which a thread has all, unless threads would read the same banks of shared memory
 PROGRAMS = 2048  # that keep a device busy where all is written late
 FINISHED = 1024  # sums that are added up at once
 GATHERING = 64  # programs, at most, that do it first where there are more
@@ -88,8 +88,11 @@ def _rows(itemsize: int, classes: int) -> Tile:
     """Short rows: one for each lane, so that what is computed once for a row is not computed by all threads that share it. Then up to 20
     classes of a thread, of several rows in a warp; long rows by as many warps as hold 64 each."""
     vector = min(power_of_two_divisor(classes), VECTOR_BYTES // itemsize)
-    if classes <= WHOLE:
-        return Tile(next_power_of_two(classes), 1, 128, 4, 1)
+    if classes <= WHOLE and (classes == 2 or classes % 4):
+        positions, warps = (256, 4) if classes <= 8 else (64, 2)
+        return Tile(next_power_of_two(classes), 1, positions, warps, 1)
+    if classes <= 4:
+        return Tile(1, next_power_of_two(classes), 128, 4, 1)
     warps = next_power_of_two(-(-classes // (32 * 64)))
     positions = 1 << max(20 * 32 // classes, 1).bit_length() - 1
     lanes = max(32, 32 * warps // positions * vector)
