@@ -21,7 +21,7 @@ from openaclnn.engines.gpu.formulas.compiled import (
     constexprs,
     define,
     listed,
-    widen,
+    widen_pairs,
 )
 from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, let_next_start
 
@@ -240,13 +240,13 @@ def summed_kernel(
         "places": "\n".join(places), "reads": ", ".join(reads), "call": names.call(), "moved": "\n".join(moved),
         "lead": in_a_row[0] if in_a_row else "",
         "values": ", ".join(values), "ahead": ", ".join(f"next_{name}" for name in values),
-        "widened": "\n".join(f"    {name} = widen({name}, COMPUTE)" for name in values),
+        "widened": "\n".join(f"    {name} = widen_pairs({name}, COMPUTE)" for name in values),
     }  # fmt: skip
     bounds, masked = (SHIFTED_BOUNDS, SHIFTED_MASKED) if shifted else (BOUNDS, MASKED)
     text = SUMMED.format(bounds=bounds.format(**words), masked=masked.format(**words), **words)
     scope = {
         "formula": compiled(formula),
-        "widen": widen,
+        "widen_pairs": widen_pairs,
         "let_next_start": let_next_start,
         "store_sum": store_sum,
         "widened": widened,
