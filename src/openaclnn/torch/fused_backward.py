@@ -32,6 +32,8 @@ from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
 LEAST = 3 << 22  # bytes: what fewer take is less than what a step costs on the host
 # Images of many classes are read by few programs where loss and gradient are two kernels: 108 us for (48, 600, 7, 7), where one takes 15.
 LEAST_OF_IMAGES, MANY_CLASSES = 3 << 19, 128
+# Many positions are many programs where loss and gradient are two kernels, whatever their bytes: 40 us for (32768, 2), where one takes 6; on the host it takes 15 to 30 us more.
+LEAST_POSITIONS = 1 << 15
 LEAST_OF_LONG_ROWS = (
     1 << 28
 )  # with a program or several for each: few rows are better shared out among all
@@ -42,8 +44,10 @@ _logits, _logits_grad = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_
 
 def may_be_ahead(input: torch.Tensor) -> bool:
     """Whether logits on a GPU are so many that a step in one kernel gains."""
-    image = input.dim() > 2 and input.shape[1] >= MANY_CLASSES
-    return input.nbytes >= (LEAST_OF_IMAGES if image else LEAST)
+    classes = input.shape[1] if input.dim() > 1 else 0
+    image = input.dim() > 2 and classes >= MANY_CLASSES
+    positions = input.numel() // classes if classes else 0
+    return input.nbytes >= (LEAST_OF_IMAGES if image else LEAST) or positions >= LEAST_POSITIONS
 
 
 def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
