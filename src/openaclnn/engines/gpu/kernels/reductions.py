@@ -150,7 +150,8 @@ def summed_part({pointers}part, count, parts, {numbers}{sizes}{strides}{constexp
     total = tl.zeros([BLOCK // 4 if FOURS else BLOCK], tl.float64)
     lanes = tl.arange(0, BLOCK)
 {bounds}
-    # A mask that can end anywhere forbids vectors, so no whole block has one. The next block is on its way while one is added up; behind the last it is the same again.
+    # A mask that can end anywhere forbids vectors, so no whole block has one. The next block is asked for before one is added up, though ptxas does so where
+    # registers fall free: late in the loops of long formulas. Behind the last block it is the same again.
     step = parts * BLOCK
     is_any = tl.full([BLOCK], 1, tl.int1) & (first < whole)
     {values} = read_block({pointers}first + lanes, is_any, {sizes}{strides})
