@@ -16,7 +16,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.formulas.language import functions_of
 from openaclnn.engines.gpu.formulas.translation import DIVIDE, NUMBER, translated
-from openaclnn.engines.gpu.formulas.words import WORDS, divide
+from openaclnn.engines.gpu.formulas.words import INTERPRETED, WORDS, divide
 
 TRITON_TYPES = {FLOAT: tl.float32, FLOAT16: tl.float16, BFLOAT16: tl.bfloat16}
 PRECISE_WORDS = frozenset(name for name, word in WORDS.items() if "PRECISE" in word.arg_names)
@@ -84,6 +84,18 @@ def widen(values, COMPUTE: tl.constexpr):
         result = values.to(tl.float32)
     else:
         result = values.to(tl.float32).to(COMPUTE).to(tl.float32)
+    return result
+
+
+@triton.jit
+def widen_pairs(values, COMPUTE: tl.constexpr):
+    """The same of many that lie side by side. Of BFLOAT16 two share a register: Triton takes the upper one out before it shifts it back, an instruction more."""
+    if len(values.shape) > 0 and values.dtype == tl.bfloat16 and tl.float16 != COMPUTE and not INTERPRETED:  # fmt: skip
+        result = tl.inline_asm_elementwise(
+            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=f,=f,r", [values], dtype=tl.float32, is_pure=True, pack=2
+        )  # fmt: skip
+    else:
+        result = widen(values, COMPUTE)
     return result
 
 

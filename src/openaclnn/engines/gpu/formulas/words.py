@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from triton import knobs
 
-__all__ = ["WORDS", "divide", "hardware_exp", "log_from_one", "reciprocal"]
+__all__ = ["INTERPRETED", "WORDS", "divide", "hardware_exp", "log_from_one", "reciprocal"]
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)

@@ -19,6 +19,7 @@ from openaclnn.engines.gpu.formulas.compiled import (
     define,
     listed,
     widen,
+    widen_pairs,
 )
 
 
@@ -28,7 +29,7 @@ def _read(pointer, index, inside, COMPUTE: tl.constexpr, STEP: tl.constexpr):
         values = tl.load(pointer + index, inside)
     else:
         values = tl.load(pointer)
-    return widen(values, COMPUTE)
+    return widen_pairs(values, COMPUTE)
 
 
 FLAT = '''

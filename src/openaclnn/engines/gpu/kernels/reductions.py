@@ -21,7 +21,7 @@ from openaclnn.engines.gpu.formulas.compiled import (
     constexprs,
     define,
     listed,
-    widen,
+    widen_pairs,
 )
 from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, let_next_start
 
@@ -150,7 +150,8 @@ def summed_part({pointers}part, count, parts, {numbers}{sizes}{strides}{constexp
     total = tl.zeros([BLOCK // 4 if FOURS else BLOCK], tl.float64)
     lanes = tl.arange(0, BLOCK)
 {bounds}
-    # A mask that can end anywhere forbids vectors, so no whole block has one. The next block is on its way while one is added up; behind the last it is the same again.
+    # A mask that can end anywhere forbids vectors, so no whole block has one. The next block is asked for before one is added up, though ptxas does so where
+    # registers fall free: late in the loops of long formulas. Behind the last block it is the same again.
     step = parts * BLOCK
     is_any = tl.full([BLOCK], 1, tl.int1) & (first < whole)
     {values} = read_block({pointers}first + lanes, is_any, {sizes}{strides})
@@ -240,13 +241,13 @@ def summed_kernel(
         "places": "\n".join(places), "reads": ", ".join(reads), "call": names.call(), "moved": "\n".join(moved),
         "lead": in_a_row[0] if in_a_row else "",
         "values": ", ".join(values), "ahead": ", ".join(f"next_{name}" for name in values),
-        "widened": "\n".join(f"    {name} = widen({name}, COMPUTE)" for name in values),
+        "widened": "\n".join(f"    {name} = widen_pairs({name}, COMPUTE)" for name in values),
     }  # fmt: skip
     bounds, masked = (SHIFTED_BOUNDS, SHIFTED_MASKED) if shifted else (BOUNDS, MASKED)
     text = SUMMED.format(bounds=bounds.format(**words), masked=masked.format(**words), **words)
     scope = {
         "formula": compiled(formula),
-        "widen": widen,
+        "widen_pairs": widen_pairs,
         "let_next_start": let_next_start,
         "store_sum": store_sum,
         "widened": widened,

@@ -50,10 +50,10 @@ __all__ = ["NLL", "Filling", "Summed"]
 
 PARTS = 1024  # of positions, at most, each of a program of its own
 BLOCK = 1024  # positions of a program at once
-# Of elements, at once and at most, and warps. Shares of a copy, FLOAT and BFLOAT16: L1 1.02 and 1.00. With logarithms as many programs as an H200 runs at once, and fewer
-# conversions: binary cross entropy 0.89 and 0.77 (0.79 and 0.62). With long words in FLOAT these are no more to wait for, and smaller programs have their registers: with logits
-# 0.85 and 0.76 (0.80 and 0.65), soft margin 0.82 and 0.85 (0.77 and 0.80).
-LIGHT, FOURS, LONG = (1024, 1024, 4), (2048, 1056, 8), (1024, 2112, 4)
+# Elements of a program at once, programs at most, and warps: as many programs as an H200 runs at once, since those that wait for others would have its processors half empty in the end, and for
+# what has registers for fewer, smaller ones. Shares of a copy, FLOAT and BFLOAT16: binary cross entropy 0.98 and 0.82 (twice as many programs as run at once 0.96 and 0.80), with logits 0.91 and
+# 0.91 (0.90 and 0.88), soft margin 0.81 and 0.89 (0.80 and 0.85), smooth L1 BFLOAT16 1.00 (1024 programs on 132 processors 0.98).
+LIGHT, FOURS, LONG = (2048, 528, 8), (2048, 1056, 4), (1024, 2112, 4)
 MOST_PARTS = 4096
 HEAVY = LONG_WORDS | {WORDS[name] for name in ("exp", "log", "low_log")}
 # Elements or positions that one program adds up and finishes, in less time than one more launch takes.
