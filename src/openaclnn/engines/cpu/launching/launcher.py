@@ -12,6 +12,7 @@ from openaclnn.engines.machine.builtins import integer_of
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.modes import is_standard, read_mode, set_standard, write_mode
+from openaclnn.engines.machine.numbers import Truth, all_of
 from openaclnn.engines.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
@@ -62,9 +63,9 @@ def emit_bound(code: Code, bound: Array, passed: Array, number: Value) -> None:
 
 
 class Launch:
-    """A launch being written: its argument block is filled, then it runs. `locked`: the interpreter's lock is held."""
+    """A launch being written: its argument block is filled, then it runs. `locked`: the interpreter's lock is held, which code may know at run time alone."""
 
-    def __init__(self, code: Code, control: Array, locked: bool = True) -> None:
+    def __init__(self, code: Code, control: Array, locked: Truth = True) -> None:
         self.code, self.control, self.locked = code, control, locked
         self.block = code.frame("i64", at.FIRST_ARGUMENT + at.MAX_ARGUMENTS)
         self.block.write(at.STATUS, 0)
@@ -77,17 +78,17 @@ class Launch:
     def execute(self, kernel: Value, count: Value, grain: Value) -> Value:
         """Run a kernel; its status word."""
         code, control = self.code, self.control
-        if not self.locked:
+        # A tiny call keeps the interpreter's lock: with a busy second thread, giving it away costs 5 ms.
+        gives = all_of(self.locked, count * TINY > grain)
+        if gives is False:
             share(control, kernel, self.block, count, grain)
             return self.block.read(at.STATUS)
-        # A tiny call keeps the interpreter's lock: with a busy second thread, giving it away costs 5 ms.
-        with code.either(count * TINY <= grain) as (tiny, longer):
-            with tiny:
-                code.call(kernel, None, self.block, 0, count)
-            with longer:
-                state = control.call(at.SAVE, "i64")
-                share(control, kernel, self.block, count, grain)
-                control.call(at.RESTORE, None, state)
+        state = code.variable(0)
+        with code.when(gives):
+            state.set(control.call(at.SAVE, "i64"))
+        share(control, kernel, self.block, count, grain)
+        with code.when(gives):
+            control.call(at.RESTORE, None, state.get())
         return self.block.read(at.STATUS)
 
     def run(self, kernel: Value, count: Value, grain: Value) -> None:
