@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -248,16 +249,16 @@ def test_cases_that_stayed_slow_are_marked(results: dict[str, Any]) -> None:
     quiet = {"disturbed": False, "slow": False}
     still = results | {"calls": [row | quiet for row in results["calls"]]}
     assert disturbances(still) == []
-    assert "| FLOAT |" in markdown([still])
+    assert ", FLOAT |" in markdown([still])
     slow = [row | {"slow": row["regime"] == "same"} for row in still["calls"]]
     noted = results | {"calls": slow}
     assert disturbances(noted) == ["1 of 2 cases (~) were timed while the machine was slow"]
     text = markdown([noted])
     assert f"- **{disturbances(noted)[0]}**" in text
-    assert "| same | FLOAT ~ |" in text
+    assert re.search(r", same, .*FLOAT ~ \|", text)
     assert "new sizes" in text
     both = results | {"calls": [row | {"disturbed": True} for row in slow]}
-    assert "| same | FLOAT ! ~ |" in markdown([both])
+    assert re.search(r", same, .*FLOAT ! ~ \|", markdown([both]))
     assert len(disturbances(both)) == 2
     assert all(tabulated(table) for table in terminal_tables(both))
 
@@ -275,7 +276,7 @@ def test_results_of_before_there_was_a_yardstick_are_read(
     table = tmp_path / "cases.csv"
     given = ["--from", str(source), "--markdown", str(page), "--csv", str(table)]
     assert cli.main(["bench", *given]) == 0
-    assert "| same | FLOAT |" in page.read_text()
+    assert re.search(r", same, .*FLOAT \|", page.read_text())
     assert not capsys.readouterr().err
     assert "slow" in sheet([results]).splitlines()[0]
 

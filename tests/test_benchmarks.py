@@ -43,20 +43,19 @@ from openaclnn.bench.contenders import (
 from openaclnn.bench.machine import team_of
 from openaclnn.bench.plots import pictures, write_pictures
 from openaclnn.bench.problems import LAYOUTS, build, bytes_moved, load_torch, measured, taken
-from openaclnn.bench.processes import first_calls, peak_memory
+from openaclnn.bench.processes import FIRST_CALL, MEMORY, in_fresh_processes
 from openaclnn.bench.regimes import ELEMENTWISE, REGIMES, STEPS, Regime, shrink
 from openaclnn.bench.reports import markdown, report_page, sheet, terminal_tables
 from openaclnn.bench.runner import ALONE, SECTIONS, SelectionError, Settings, choose, run
 from openaclnn.bench.speed import speed_case
 from openaclnn.bench.tables import (
-    Table,
     closest,
     command_of,
     counts,
     disturbances,
     find_wrong,
     merged,
-    ranges,
+    range_table,
     same_kind,
     section_tables,
     short_tables,
@@ -80,7 +79,7 @@ from openaclnn.cli import bench as command
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.engines import threads
-from openaclnn.testing.data.goldens import plan_of
+from openaclnn.testing.goldens import plan_of
 
 MEASURED = families(measured())
 TINY: dict[str, tuple[Regime, ...]] = {
@@ -95,7 +94,7 @@ SETTINGS = Settings(
 ROW_FIELDS = {
     "operator", "variant", "regime", "family", "reason", "near", "layout", "shape", "dtype", "bytes", "touched",
     "contender", "ours", "engine", "threads", "team", "status", "note", "gbps", "of_copy", "of_round", "ratios",
-    "inexact", "others_cores", "disturbed",
+    "inexact", "others_cores", "disturbed", "attempts",
 }  # fmt: skip
 TIME_FIELDS = {"median_us", "q1_us", "q3_us", "minimum_us", "host_us", "rounds", "inner"}
 
@@ -135,7 +134,6 @@ def selected(*only: str, **settings: Any) -> list[Case]:
 def few_calls() -> Iterator[None]:
     """Nothing here depends on the times: a case is tried once, and a sample has few calls, however short they are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("openaclnn.bench.speed.ATTEMPTS", 1)
         patch.setattr("openaclnn.bench.timing.MAXIMUM_INNER", 3)
         yield
 
@@ -565,16 +563,17 @@ def test_the_floors_are_read_off_one_command() -> None:
             assert dtypes == {dtype.name for dtype in taken(operator, FLOATS)}
 
 
-def test_elementwise_operators_have_a_line_for_all_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elementwise_operators_have_a_line_for_each_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ELEMENTWISE, "cpu", (Regime("few", (8, 8), "a test"),))
     chosen = replace(SETTINGS, sections=("elementwise",), only=("swi_glu_grad last", "shrink"))
     results = run(chosen)
     assert {row["contender"] for row in results["elementwise"] if row["ours"]} == {"numpy out="}
     (table,) = section_tables(results, page=True)
-    assert [line[:3] for line in table.lines] == [
-        ["shrink", "plain", "few"], ["swi_glu_grad", "last axis", "few"],
+    narrow = [f"last axis, few, 8x8, {dtype.name}" for dtype in FLOATS]
+    cases = [("shrink", f"plain, few, 8x8, {name}") for name in ("FLOAT", "FLOAT16")]
+    assert [(line[0], line[1].rstrip(" !")) for line in table.lines] == [
+        *cases, *(("swi_glu_grad", case) for case in narrow),
     ]  # fmt: skip
-    assert [line[5].count("/") for line in table.lines] == [1, 2]
 
 
 def test_a_layout_that_an_operator_refuses_is_no_case() -> None:
@@ -673,9 +672,7 @@ def test_alone_pytorch_is_never_loaded(tmp_path: Path) -> None:
     given = ["--alone", "--quick", *only, "--rounds", "1", "--json", str(target)]
     program = f"""
 import sys
-from openaclnn.bench import speed
 from openaclnn.cli import main
-speed.ATTEMPTS = 1
 assert main(["bench", *{given!r}]) == 0
 assert "torch" not in sys.modules
 sys.modules["torch"] = sys
@@ -845,12 +842,14 @@ def test_fresh_processes_report_first_calls_and_memory() -> None:
         "operator": measured()[0].python_name, "variant": tiny_case("rows").variant, "dtype": "FLOAT", "device": "cpu",
         "shape": [3, 5], "warm_shape": [2, 4],
     }  # fmt: skip
-    cold = next(iter(first_calls(spec, "numpy")))
-    assert cold["cache"] == "cold"
+    cold, warm = in_fresh_processes(spec | {"section": FIRST_CALL}, "numpy")
+    assert (cold["cache"], warm["cache"]) == ("cold", "warm")
     assert cold["first_ms"] > 0, cold
     assert cold["import_s"] > 0
-    assert peak_memory(spec, "numpy out=")["extra_bytes"] >= 0
-    assert "unknown engine" in peak_memory(spec, "none such")["note"]
+    [memory] = in_fresh_processes(spec | {"section": MEMORY}, "numpy out=")
+    assert memory["extra_bytes"] >= 0
+    [unknown] = in_fresh_processes(spec | {"section": MEMORY}, "none such")
+    assert "unknown engine" in unknown["note"]
 
 
 def test_unknown_dtypes_are_refused_with_the_known_ones(capsys: Any) -> None:
@@ -1124,20 +1123,28 @@ def test_wrong_sequences_are_refused(
     assert find_wrong(calls | {"calls": [row, lax]}) == [row, lax]
 
 
-def test_ranges_know_units_and_leave_out_words() -> None:
-    lines = [["a", "x", "950 us", "1.10"], ["b", "x", "1.2 ms", "-"], ["c", "y", "unavailable", ""], ["d", "x", "", "0.90"]]  # fmt: skip
-    found = ranges(Table("t", ["operator", "calls", "ours", "x torch"], 2, lines), "calls", "operators")  # fmt: skip
-    assert found.headings == ["calls", "operators", "ours", "x torch"]
-    assert found.lines == [["x", "3", "950 us to 1.2 ms", "0.90 to 1.10"], ["y", "1", "", ""]]
+def test_ranges_go_from_the_least_to_the_largest_of_the_cases() -> None:
+    def timed(regime: str, median: float, **ratios: float) -> dict[str, Any]:
+        return {"ours": True, "regime": regime, "contender": "cpu", "median_us": median, "ratios": ratios, "of_same": None}  # fmt: skip
+
+    rows = [
+        timed("x", 950, torch=1.1),
+        timed("x", 1200),
+        timed("y", 3),
+        timed("y", 5),
+        {"ours": True},
+    ]
+    found = range_table("t", rows, "regime")
+    assert found.headings == ["regime", "ours", "cases", "time", "of same", "x torch"]
+    assert found.lines == [["x", "cpu", "2", "950 us to 1.2 ms", "", "1.10"], ["y", "cpu", "2", "3 to 5 us", "", ""]]  # fmt: skip
 
 
 def test_calls_that_change_have_tables(calls: dict[str, Any]) -> None:
     text = markdown([calls])
     assert "### Calls that change" in text
-    [line] = [line for line in text.splitlines() if line.startswith("| two-phase | ")]
-    assert line.startswith(f"| two-phase | {len(CALLED)} | ")
-    assert "|  |" in line  # no such call: empty, not zero
-    assert " | same | " in text.partition("### Calls that do not change")[2]
+    line, *_ = [line for line in text.splitlines() if line.startswith("| two-phase | ")]
+    assert line.startswith(f"| two-phase | numpy, arrays two-phase | {len(CALLED)} | ")
+    assert ", same, " in text.partition("### Calls that do not change")[2]
     assert len(sheet([calls]).splitlines()) == 1 + len(calls["calls"])
     assert len(list(terminal_tables(calls))) == len(CALLED)
     timed = calls["calls"][0]
@@ -1276,11 +1283,11 @@ def test_steps_of_training_are_checked_and_timed(
     assert all(row["extra_bytes"] >= 0 for row in ours if row["operator"] == "linear_cross_entropy")
     text = markdown([found])
     assert "Forward and backward" in text
-    assert all(f"| {name} | few |" in text for name in functions)
+    assert all(re.search(rf"\| {name} \| step, few, ", text) for name in functions)
     assert any("Forward and backward" in table.title for table in terminal_tables(found))
     lines = list(csv.DictReader(sheet([found]).splitlines()))
     assert len(lines) == len(found["training"])
-    assert all(float(line["copies"]) > 0 for line in lines)
+    assert all(float(line["of_copy"]) > 0 for line in lines)
 
     rows = (Regime("shape 4x3", (4, 3), "a test", all_variants=True),)
     monkeypatch.setitem(STEPS, "cpu", few | {"rows": rows})
@@ -1326,8 +1333,8 @@ def test_modules_step_on_few_elements_beside_pytorchs(monkeypatch: pytest.Monkey
     assert all(row["status"] == "ok" and row["yardstick_us"] > 0 and "slow" in row for row in rows)
     assert all(row["host_ratios"]["torch"] > 0 for row in rows if row["ours"])
     text = markdown([found, found])
-    assert all(text.count(f"| {case.name} | {case.variant} |") == 1 for case in cases)
-    assert [table.title for table in terminal_tables(found)] == ["Forward and backward of modules"]
+    assert all(text.count(f"| {case.name} | {case.variant}, ") == 1 for case in cases)
+    assert [table.title for table in terminal_tables(found)] == ["Forward and backward"]
 
     kind = getattr(nn, cases[0].name)
     forward = kind.forward
@@ -1342,7 +1349,10 @@ def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.Monke
     settings = Settings(
         sections=("overrides",), dtypes=(FLOAT,), rounds=1, budget_seconds=0.001, again_seconds=0
     )
-    cases = choose(settings)["overrides"]
+    every = choose(settings)["overrides"]
+    assert {math.prod(case.shape) for case in every} == {16, 1 << 12, 1 << 16, 1 << 20}
+    assert {case.name for case in every} == {name for name, own in override.OVERRIDES.items() if own.devices}  # fmt: skip
+    cases = choose(replace(settings, quick=True))["overrides"]
     known = override.OVERRIDES.items()
     names = [name for name, own in known if own.devices and name not in override.FEWEST]
     assert list(dict.fromkeys(case.name for case in cases)) == names
@@ -1354,7 +1364,7 @@ def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.Monke
     assert all(row["yardstick_us"] > 0 for row in found["overrides"])
     assert not override._libraries  # PyTorch has its own again
     text, lines = markdown([found]), sheet([found]).splitlines()
-    assert all(f"| {case.name} | 1 | " in text for case in cases)
+    assert all(f"| {case.name} | openaclnn.torch | 1 | " in text for case in cases)
     assert len(lines) == 1 + 2 * len(cases)
     assert any("replaced" in table.title for table in terminal_tables(found))
     assert len(merged([found, found])[0]["overrides"]) == 2 * len(cases)

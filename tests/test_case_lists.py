@@ -16,8 +16,8 @@ import openaclnn
 from openaclnn.cli import main
 from openaclnn.core.products import find_product
 from openaclnn.testing import CaseResult, read_cases, run_cases
+from openaclnn.testing.build import Built, build
 from openaclnn.testing.cases.case import Case, Malformed
-from openaclnn.testing.running.build import Built, build
 
 KERNEL = {
     "testcase_name": "case", "network_name": "UNKNOWN", "op_name": "l1_loss_grad", "input_shapes": "((4, 6), (4, 6), (4, 6))",

@@ -13,7 +13,7 @@ import openaclnn
 import openaclnn.torch
 from conftest import assert_matches_oracle, assert_same_bits, call_on, laid_out
 from openaclnn.core.dtypes import FLOAT
-from openaclnn.testing.data.goldens import plan_of
+from openaclnn.testing.goldens import plan_of
 
 FORWARD, BACKWARD = map(openaclnn.find_operator, ("prelu", "prelu_backward"))
 LONG = (

@@ -20,9 +20,9 @@ from conftest import OPERATORS, families, floats_of, plain
 from openaclnn.cli import main
 from openaclnn.core.declare import Operator
 from openaclnn.operators import find_operator
-from openaclnn.testing.data.drawing import ranks_of
-from openaclnn.testing.data.goldens import by_output
+from openaclnn.testing.drawing import ranks_of
 from openaclnn.testing.files import Source, raw_type, read_array, write_array
+from openaclnn.testing.goldens import by_output
 
 
 @pytest.fixture

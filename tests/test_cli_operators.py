@@ -26,9 +26,9 @@ from openaclnn.core.tensor import Format, Scalar, Tensor
 from openaclnn.core.trust import CODE_MARK
 from openaclnn.operators import find_operator
 from openaclnn.testing import draw
-from openaclnn.testing.data.drawing import ranks_of, variants_of
-from openaclnn.testing.data.goldens import plan_of, results_of
+from openaclnn.testing.drawing import ranks_of, variants_of
 from openaclnn.testing.files import read_array, write_array
+from openaclnn.testing.goldens import plan_of, results_of
 from openaclnn.testing.programs import LANGUAGES, example_of
 from test_capi_tools import compile_program, installed, run_program
 from workloads import EVERYTHING

@@ -27,9 +27,9 @@ from openaclnn.runtime import device as runtime_device
 from openaclnn.runtime.device import CudaDevice
 from openaclnn.runtime.memory import used_bytes
 from openaclnn.testing import read_cases
-from openaclnn.testing.data.drawing import Recipe
-from openaclnn.testing.data.manifest import MANIFEST, expected_of, write_cases
+from openaclnn.testing.drawing import Recipe
 from openaclnn.testing.files import FileError, split_name
+from openaclnn.testing.manifest import MANIFEST, expected_of, write_cases
 from test_capi_tools import installed
 
 

@@ -19,7 +19,7 @@ from conftest import (
     told,
 )
 from openaclnn import acl, aclnn
-from openaclnn.core import matrices
+from openaclnn.core import steps
 from openaclnn.core.dtypes import BFLOAT16, FLOAT16
 
 SUMS, LOSS, GRADIENTS = map(
@@ -88,7 +88,7 @@ def test_ranks_together_are_the_whole(engine: str, dtype: Any, monkeypatch: pyte
     exact.backward(torch.from_numpy(grad).double())
     near = 4 * float(ml_dtypes.finfo(dtype.numpy).eps)
     for chunk in (1 << 27, 100):
-        monkeypatch.setattr(matrices, "CHUNK", chunk)
+        monkeypatch.setattr(steps, "CHUNK", chunk)
         # Strides of their own, so that no cache entry has the other chunks.
         moved = np.ascontiguousarray(np.repeat(x, 2, 0))[::2] if chunk == 100 else x
         loss, by_input, by_weights, _ = over_ranks(engine, moved, weights, target, grad)

@@ -21,7 +21,7 @@ from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Plan, elementwise_plan
 from openaclnn.engines import gpu, numpy
 from openaclnn.engines.formulas import FORMULAS, Formula, described
-from openaclnn.engines.formulas.smooth_l1_loss import smooth_l1_loss_backward
+from openaclnn.engines.formulas.l1_loss import smooth_l1_loss_backward
 from openaclnn.engines.formulas.words import (
     WORDS,
     Value,

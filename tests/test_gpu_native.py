@@ -156,6 +156,28 @@ def test_what_it_is_not_ready_for_falls_back(driver: Driver) -> None:
     assert run(good, 5) == 0
 
 
+def test_addresses_off_a_vector_s_bounds_have_a_kernel_of_their_own(driver: Driver) -> None:
+    fell: list[Any] = []
+    made, run = entry(driver, [POINTERS], fell)
+    for misaligned in (0b10, 0b00, 0b10, 0b11, 0b01):
+        made.fill(0, *kernel(0x5000 + misaligned), misaligned)
+    several = ((16, 32, 49), (16, 32, 48), (17, 32, 40), (8, 32, 64))
+    assert [run(addresses, 1) for addresses in several] == [0] * 4
+    assert [own["function"] for own in driver.launched] == [0x5002, 0x5000, 0x5003, 0x5001]
+    assert fell == []
+
+
+def test_items_that_are_no_integers_of_64_bits_fall_back(driver: Driver) -> None:
+    fell: list[Any] = []
+    made, run = entry(driver, [POINTERS], fell)
+    made.fill(0, *kernel(0x5000))
+    for addresses, stream in (((16, "32", 48), 1), ((16, 32, 1 << 70), 1), ((16, 32, 48), 1 << 64)):
+        assert run(addresses, stream) == 7
+    assert run((1,) * 100, 1) == 7, "more than there is room for"
+    assert len(fell) == 4
+    assert driver.launched == []
+
+
 def test_a_refusal_of_the_driver_falls_back(driver: Driver) -> None:
     fell: list[Any] = []
     made, run = entry(driver, [POINTERS], fell)

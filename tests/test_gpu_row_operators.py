@@ -31,7 +31,7 @@ if MODE == "interpret":
     from openaclnn.core.declare import Operator
     from openaclnn.core.dtypes import DType
     from openaclnn.engines.formulas.rows import ROW_FORMULAS
-    from openaclnn.testing.data.goldens import plan_of
+    from openaclnn.testing.goldens import plan_of
     from workloads import cases_of
 
     def is_of_rows(operator: Operator) -> bool:

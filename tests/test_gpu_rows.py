@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -225,18 +225,31 @@ if MODE == "interpret":
         """Those that begin off a vector's bounds, too; some programs have no class at all."""
         monkeypatch.setattr(row_formulas, "has_clusters", lambda: True)
         monkeypatch.setattr(row_formulas, "FEW", 0)
+        instead_of_streams("shared", ((FLOAT, (3, 101)), (BFLOAT16, (2, 640))), name, monkeypatch)
+
+    @pytest.mark.parametrize("name", [*SOFTMAX, "scaled_norm"])
+    def test_long_rows_are_held_in_tiles(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of which the last one is full, or all but empty."""
+        monkeypatch.setattr(row_formulas, "FEW", 0)
+        monkeypatch.setattr(row_formulas, "_tiles", lambda *_: (2, 16, 4, 1))
+        shapes = (FLOAT, (3, 101)), (BFLOAT16, (2, 256)), (BFLOAT16, (5, 65)), (FLOAT, (1, 20))
+        instead_of_streams("tiled", shapes, name, monkeypatch)
+
+    def instead_of_streams(
+        traversal: str, shapes: Iterable[tuple[DType, tuple[int, int]]], name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:  # fmt: skip
         monkeypatch.setattr(
             row_formulas, "tile_of", lambda *_: row_formulas.Tile(1, 2, 16, True, 4)
         )
-        shared, launched = row_formulas.RowLaunch.shared, []
+        known, launched = getattr(row_formulas.RowLaunch, traversal), []
 
         def noted(*given: Any) -> Any:
-            found = shared(*given)
+            found = known(*given)
             launched.append(found.when)
             return found
 
-        monkeypatch.setattr(row_formulas.RowLaunch, "shared", noted)
-        for dtype, shape in ((FLOAT, (3, 101)), (BFLOAT16, (2, 640))):
+        monkeypatch.setattr(row_formulas.RowLaunch, traversal, noted)
+        for dtype, shape in shapes:
             run_checked(Case(name, dtype, shape, 1))
         assert launched
         assert all(launched)

@@ -9,8 +9,7 @@ import pytest
 import openaclnn
 from openaclnn import acl, aclnn
 from openaclnn.capi import glue
-from openaclnn.capi.headers import header_files
-from openaclnn.capi.prototypes import all_prototypes, parse
+from openaclnn.capi.prototypes import all_prototypes, header_files, parse
 from openaclnn.runtime.enums import ENUMERATORS
 
 COMPILERS = {"c99": "cc", "c11": "cc", "c++11": "c++", "c++20": "c++"}

@@ -147,7 +147,7 @@ def test_a_workbook_that_unpacks_to_too_much_is_not_read(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("openpyxl")
-    monkeypatch.setattr("openaclnn.testing.cases.tables._LARGEST_UNPACKED", 1 << 24)
+    monkeypatch.setattr("openaclnn.testing.cases.ttk._LARGEST_UNPACKED", 1 << 24)
     path = tmp_path / "bomb.xlsx"
     name = "xl/sharedStrings.xml"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as book, book.open(name, "w") as part:

@@ -23,7 +23,7 @@ from conftest import (
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, dtype_of_numpy, promote
 from openaclnn.core.plan import broadcast_shapes
-from openaclnn.testing.data.goldens import plan_of
+from openaclnn.testing.goldens import plan_of
 from workloads import cases_of
 
 quick = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))

@@ -30,8 +30,8 @@ from openaclnn.core.products import current_product
 from openaclnn.sanitizer import Finding, Settings, sanitize
 from openaclnn.sanitizer.findings import RULES
 from openaclnn.sanitizer.values import all_finite, finite_in_place
-from openaclnn.testing.running.build import call_of
-from openaclnn.testing.running.through import run_through
+from openaclnn.testing.build import call_of
+from openaclnn.testing.calls import run_through
 from test_capi_tools import CACHE, ROOT, STRICT, installed
 
 FOLDER = ROOT / "tests" / "sanitizer"

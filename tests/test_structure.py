@@ -78,10 +78,14 @@ REPEAT_LAYERS = (
     ("openaclnn.repeat.words",),
 )
 TESTING_LAYERS = (
-    ("openaclnn.testing.programs", "openaclnn.testing.running"),
-    ("openaclnn.testing.cases",),
-    ("openaclnn.testing.data",),
-    ("openaclnn.testing.files", "openaclnn.testing.judging"),
+    ("openaclnn.testing.programs", "openaclnn.testing.run"),
+    ("openaclnn.testing.calls",),
+    ("openaclnn.testing.build",),
+    ("openaclnn.testing.cases", "openaclnn.testing.manifest"),
+    ("openaclnn.testing.drawing",),
+    ("openaclnn.testing.goldens",),
+    ("openaclnn.testing.files", "openaclnn.testing.verdicts"),
+    ("openaclnn.testing.figures",),
     ("openaclnn.testing.extras",),
 )
 BENCH_LAYERS = (
@@ -221,7 +225,6 @@ def test_every_module_that_is_no_family_is_imported_by_one_line() -> None:
     shared = {
         "__init__",
         "activations",
-        "distillation",
         "linear",
         "log_probs",
         "logits",

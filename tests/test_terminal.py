@@ -116,5 +116,32 @@ def test_a_stopped_benchmark_prints_what_there_is() -> None:
         assert re.fullmatch(r"\d+ cases: about \d+ \w+\n", run.stderr.readline())
         run.send_signal(signal.SIGINT)
         out, said = run.communicate(timeout=120)
+    assert "SIGINT: ending after this case" in said
     assert "stopped: what was timed until then follows" in said
     assert run.returncode == 130, (out, said)
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "says"),
+    [
+        ("ctypes.string_at(0)", -signal.SIGSEGV, "Segmentation fault"),
+        ("os.abort()", -signal.SIGABRT, "Aborted"),
+        ("sys.exit(3)", 1, "a library asked to end the process, status 3"),
+    ],
+)
+def test_a_benchmark_that_ends_says_why(end: str, status: int, says: str) -> None:
+    """Where its kernels are at fault, or another library is."""
+    program = f"""
+import ctypes, os, resource, sys
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+from openaclnn.bench import timing
+from openaclnn.cli import main
+timing.Case.run = lambda *_: {end}
+sys.exit(main(["bench", "--alone", "--quick", "--section", "calls", "--only", "elu same"]))
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONFAULTHANDLER"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == status, done.stderr
+    assert says in done.stderr

@@ -23,13 +23,13 @@ from openaclnn.core.products import PRODUCTS
 from openaclnn.engines import threads
 from openaclnn.operators import find_operator
 from openaclnn.testing import Distribution, Recipe, compare, draw, read_cases, run_cases
+from openaclnn.testing import run as pipeline
+from openaclnn.testing.build import build
+from openaclnn.testing.calls import oracle_in_chunks
 from openaclnn.testing.cases.case import Case, TensorSpec
-from openaclnn.testing.data.drawing import MIXES, draw_array, generator
-from openaclnn.testing.judging.figures import Computed
-from openaclnn.testing.running import run as pipeline
-from openaclnn.testing.running.build import build
-from openaclnn.testing.running.chunks import oracle_in_chunks
-from openaclnn.testing.running.run import memory_of
+from openaclnn.testing.drawing import MIXES, draw_array, generator
+from openaclnn.testing.figures import Computed
+from openaclnn.testing.run import memory_of
 
 names = pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
 SHAPES = {"rows": (700, 111), "pixels": (3, 7, 61, 67)}

@@ -21,9 +21,9 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.operators import find_operator
 from openaclnn.testing import CaseResult, level_cases, read_cases, run_cases
 from openaclnn.testing.cases.case import Malformed
-from openaclnn.testing.cases.tables import read_literal
+from openaclnn.testing.cases.ttk import read_literal
 from openaclnn.testing.files import FileError, read_array
-from openaclnn.testing.running.run import COLUMNS
+from openaclnn.testing.run import COLUMNS
 from workloads import data_of
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
@@ -514,7 +514,7 @@ def test_unknown_words() -> None:
 
 
 def test_unwritten_output_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from openaclnn.testing.running import run as module
+    from openaclnn.testing import run as module
 
     monkeypatch.setattr(module, "run_through", lambda way, built: (0, ""))
     result = only(write_csv(tmp_path / "cases.csv", [ELU]))
@@ -532,7 +532,7 @@ def test_memory_stays_flat() -> None:
 
 
 def test_through_c(tmp_path: Path) -> None:
-    from openaclnn.testing.running import through
+    from openaclnn.testing import calls
     from test_capi_tools import installed
 
     installed()  # skips where there is no compiler
@@ -545,11 +545,11 @@ def test_through_c(tmp_path: Path) -> None:
     try:
         found = run(write_csv(tmp_path / "cases.csv", rows), through="c")
     finally:  # other tests begin with a runtime that is not initialised
-        session = through._session()
+        session = calls._session()
         session.library.aclrtDestroyStream(session.stream)
         session.library.aclrtResetDevice(0)
         session.library.aclFinalize()
-        through._session.cache_clear()
+        calls._session.cache_clear()
     verdicts = [result.verdict for result in found]
     assert verdicts == ["passed"] * (len(families(OPERATORS)) + 3) + ["refused"], found
 

@@ -12,8 +12,8 @@ import pytest
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.testing import STANDARDS, compare, draw
 from openaclnn.testing.extras import dtype_named
-from openaclnn.testing.judging.figures import BLOCK, overflow_from, spacing
-from openaclnn.testing.judging.picture import draw_picture
+from openaclnn.testing.figures import BLOCK, overflow_from, spacing
+from openaclnn.testing.verdicts import draw_picture
 
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 MIXED = {FLOAT16: (2**-9, 2**-9, 0.1), BFLOAT16: (2**-6, 2**-6, 1.0), FLOAT: (2**-10, 2**-16, 0.01)}
@@ -288,8 +288,8 @@ def test_unknown_words_are_refused() -> None:
 
 @pytest.mark.parametrize("standard", [each for each in STANDARDS if each != "cross_check"])
 def test_pictures_show_what_the_verdict_counts(standard: str) -> None:
-    from openaclnn.testing.judging.figures import Rules
-    from openaclnn.testing.judging.picture import errors_at, map_of
+    from openaclnn.testing.figures import Rules
+    from openaclnn.testing.verdicts import errors_at, map_of
 
     golden = normal(70_000).reshape(700, 100)
     for dtype in (np.float16, np.int64):
@@ -329,7 +329,7 @@ def test_dtypes_have_the_names_of_case_lists() -> None:
 
 @pytest.mark.parametrize("shape", [(), (7,), (2, 3, 4, 5), (0, 3)])
 def test_pictures(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    from openaclnn.testing.judging.figures import Rules
+    from openaclnn.testing.figures import Rules
 
     pytest.importorskip("matplotlib")
     golden = np.asarray(normal(int(np.prod(shape)))).reshape(shape)

@@ -17,10 +17,10 @@ from openaclnn.cli import main
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, DTYPES, FLOAT, FLOATS, INT32, INT64, UINT8, DType
 from openaclnn.testing import SPECIALS, Distribution, Recipe, compare, draw, golden
-from openaclnn.testing.data.drawing import draw_array, generator, ranks_of
-from openaclnn.testing.data.goldens import plan_of
+from openaclnn.testing.drawing import draw_array, generator, ranks_of
+from openaclnn.testing.figures import round_to
 from openaclnn.testing.files import read_array
-from openaclnn.testing.judging.figures import round_to
+from openaclnn.testing.goldens import plan_of
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)

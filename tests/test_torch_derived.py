@@ -15,14 +15,15 @@ import torch
 import torch.nn.functional as theirs
 from torch.autograd import forward_ad
 
-from openaclnn.torch import activations, functional, losses, nn, served
-from openaclnn.torch.counts import FUNCTIONS
+from openaclnn.torch import elementwise, functional, nn, served
+from openaclnn.torch.dispatch import FUNCTIONS
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:reduction:UserWarning"),
     pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning"),  # PyTorch's own
 ]
-NAMES = (*activations.__all__, *losses.__all__)
+NAMES = tuple(elementwise.__all__)
+ACTIVATIONS = [name for name in NAMES if "target" not in inspect.signature(getattr(functional, name)).parameters]  # fmt: skip
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 WORDS = {"threshold": (0.1, 0.5), "softmax": (1,), "log_softmax": (0,), "glu": (0,), "gelu": ()}
 OPTIONS: dict[str, list[dict[str, Any]]] = {
@@ -52,7 +53,7 @@ def calls(name: str, dtype: torch.dtype) -> list[tuple[Any, tuple[Any, ...], dic
     share = torch.rand(4, 6, generator=drawn).to(dtype)
     if name == "prelu":
         return [(x, (torch.full((n,), 0.3, dtype=dtype),), {}) for n in (1, 6)]
-    if name in activations.__all__:
+    if name in ACTIVATIONS:
         return [(x, WORDS.get(name, ()), own) for own in OPTIONS.get(name, [{}])]
     target = torch.tensor(TARGETS[name]) if name in TARGETS else share
     if name == "soft_margin_loss":
@@ -211,7 +212,7 @@ def test_compiled_into_one_graph() -> None:
 
 
 def test_what_is_written_over() -> None:
-    names = [n for n in activations.__all__ if "inplace" in inspect.signature(getattr(functional, n)).parameters]  # fmt: skip
+    names = [n for n in ACTIVATIONS if "inplace" in inspect.signature(getattr(functional, n)).parameters]  # fmt: skip
     assert len(names) == 9
     for name in names:
         x, rest, _ = calls(name, torch.float32)[0]

@@ -18,8 +18,7 @@ import torch.nn.functional as theirs
 
 import openaclnn.torch as fast
 from openaclnn.torch import disable, enable, functional, nn, override, served, use
-from openaclnn.torch.composites import COMPOSITES
-from openaclnn.torch.override import OVERRIDES
+from openaclnn.torch.override import COMPOSITES, OVERRIDES
 
 nan, inf = math.nan, math.inf
 SPECIAL = (nan, inf, -inf, 0.0, -0.0, 1.5, -1.5, 1e-40, 100.0, -1e4)

@@ -18,7 +18,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS
 from openaclnn.core.interface import Kind
 from openaclnn.operators.linear import SCALED, SOFT_CAP, SOFT_CAP_BACKWARD
-from openaclnn.torch import functional, linear, nn, products, served, use
+from openaclnn.torch import functional, linear, nn, served, use
 
 ROWS, FEATURES, CLASSES = 37, 24, 101
 torch.manual_seed(5)
@@ -93,8 +93,8 @@ def test_16_bits_are_no_further_from_float64_than_pytorchs(
     instructions: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the norm of what they are off, with the CPU's products of 16 bits or with those of FLOAT; chunks are added up without a rounding in between."""
-    monkeypatch.setattr(products, "_has_instructions", lambda dtype: instructions)
-    monkeypatch.setattr(products, "BLOCK", 10_000)
+    monkeypatch.setattr(linear, "_has_instructions", lambda dtype: instructions)
+    monkeypatch.setattr(linear, "BLOCK", 10_000)
     numbers = torch.Generator().manual_seed(3)
     rows, features, classes = 150, 16, 251
     x, w, b = (torch.randn(shape, generator=numbers) for shape in ((rows, features), (classes, features), (classes,)))  # fmt: skip

@@ -19,8 +19,7 @@ from openaclnn.calls.plain import make_plain_function
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, INT64
 from openaclnn.core.interface import Kind
-from openaclnn.operators.distillation import DISTILLATION
-from openaclnn.operators.log_probs import LOG_PROBS
+from openaclnn.operators.log_probs import DISTILLATION, LOG_PROBS
 from openaclnn.torch import functional, linear, nn, served, use
 from workloads import EVERYTHING
 

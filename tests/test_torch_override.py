@@ -20,10 +20,9 @@ import openaclnn
 from openaclnn.core import results
 from openaclnn.torch import disable, enable, override, served, use
 from openaclnn.torch import native as native_kernels
-from openaclnn.torch.composites import COMPOSITES
 from openaclnn.torch.kernels import KERNELS
-from openaclnn.torch.override import OVERRIDES, Served
-from openaclnn.torch.stable_abi import stable_interface
+from openaclnn.torch.native import stable_interface
+from openaclnn.torch.override import COMPOSITES, OVERRIDES, Served
 
 
 @pytest.fixture(autouse=True)

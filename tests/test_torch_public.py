@@ -14,7 +14,7 @@ import torch
 
 import openaclnn
 from openaclnn.cli import doctor
-from openaclnn.torch import stable_abi as dispatcher
+from openaclnn.torch import native as dispatcher
 
 SOURCE = Path(openaclnn.__file__).parent
 

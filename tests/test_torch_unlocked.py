@@ -22,8 +22,8 @@ from openaclnn.core import products
 from openaclnn.engines.machine import builtins
 from openaclnn.repeat.words import native as at
 from openaclnn.torch import disable, enable, override, served, use
+from openaclnn.torch.native import stable_interface
 from openaclnn.torch.override import OVERRIDES
-from openaclnn.torch.stable_abi import stable_interface
 
 pytestmark = pytest.mark.skipif(stable_interface() is None, reason="kernels are Python's here")
 

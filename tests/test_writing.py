@@ -26,9 +26,9 @@ from openaclnn.core.writing import (
     reserve,
     write_text,
 )
-from openaclnn.testing.data import folders
-from openaclnn.testing.data.drawing import Recipe
-from openaclnn.testing.data.manifest import write_cases
+from openaclnn.testing import manifest as folders
+from openaclnn.testing.drawing import Recipe
+from openaclnn.testing.manifest import write_cases
 
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
 
@@ -319,7 +319,7 @@ def state(folder: Path) -> dict[str, bytes]:
 def test_a_failed_run_leaves_the_old_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert make("a", 1) == 0
     before = state(place / "a")
-    monkeypatch.setattr("openaclnn.testing.data.manifest.write_text", full)
+    monkeypatch.setattr("openaclnn.testing.manifest.write_text", full)
     assert make("a", 2, "--force") == 2
     assert make("b/c", 2) == 2
     assert names(place) == sorted(["a", "b", *(f"a/{name}" for name in names(place / "a"))])
@@ -430,7 +430,7 @@ def test_a_case_of_a_list_is_old_or_new(place: Path, monkeypatch: pytest.MonkeyP
     Path("a/x/mine").write_text("of the user")
     before = state(place / "a/x")
     with monkeypatch.context() as patch:
-        patch.setattr("openaclnn.testing.data.manifest.write_text", full)
+        patch.setattr("openaclnn.testing.manifest.write_text", full)
         assert main([*line, "2"]) == 1
     assert state(place / "a/x") == before
     assert main([*line, "2"]) == 0

@@ -76,8 +76,7 @@ def products_table() -> str:
 
 def replaced_table() -> str:
     """Which operators of PyTorch's `enable` replaces, where and by what, and which stay its own, and why."""
-    from openaclnn.torch.composites import COMPOSITES
-    from openaclnn.torch.override import CHECKED, FEWEST, OVERRIDES, UNSERVED
+    from openaclnn.torch.override import CHECKED, COMPOSITES, FEWEST, OVERRIDES, UNSERVED
 
     rows: dict[tuple[str, str], list[str]] = {}
     for name, override in OVERRIDES.items():

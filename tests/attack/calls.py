@@ -26,7 +26,7 @@ from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.status import AclError, Status
-from openaclnn.testing.data.goldens import places_of
+from openaclnn.testing.goldens import places_of
 from openaclnn.torch import enable, served
 from workloads import cases_of
 

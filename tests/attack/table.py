@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from openaclnn.capi import glue
-from openaclnn.capi.headers import ENUM_TYPES
-from openaclnn.capi.prototypes import Prototype, Variable, all_prototypes, operator_headers
+from openaclnn.capi.prototypes import (
+    ENUM_TYPES,
+    Prototype,
+    Variable,
+    all_prototypes,
+    operator_headers,
+)
 from openaclnn.core.status import AclError, Status
 
 __all__ = ["table_source"]

@@ -19,10 +19,10 @@ from faults.surface import Surface
 from openaclnn.capi.build import Installation
 from openaclnn.runtime import AclFailure, config
 from openaclnn.testing import read_cases
-from openaclnn.testing.data.drawing import Recipe
-from openaclnn.testing.data.manifest import MANIFEST, expected_of, read_manifest, write_cases
+from openaclnn.testing.drawing import Recipe
 from openaclnn.testing.extras import MissingLibraryError
 from openaclnn.testing.files import FileError, read_array, split_name, write_array
+from openaclnn.testing.manifest import MANIFEST, expected_of, read_manifest, write_cases
 
 __all__ = ["all_targets", "c_functions"]
 

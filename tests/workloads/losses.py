@@ -14,7 +14,7 @@ from openaclnn.core.dtypes import INT32, DType
 from openaclnn.core.products import find_product
 from openaclnn.core.tensor import Format
 from openaclnn.operators.losses import Loss
-from openaclnn.operators.workloads.losses import drawn
+from openaclnn.operators.workloads.activations import drawn
 from workloads import activations
 from workloads.mistakes import INVALID, Mistake, t
 from workloads.pairwise import GRADIENTS, LOSSES
@@ -47,7 +47,9 @@ class Data(activations.Data):
             for options in self._options():
                 for shapes in self._shapes():
                     arrays = {
-                        operator[name].python_name: drawn(operator, rng, dtype, name, shape)
+                        operator[name].python_name: drawn(
+                            rng, dtype, shape, operator.domains.get(name)
+                        )
                         for name, shape in shapes.items()
                     }
                     yield {**arrays, "reduction": reduction, **options}

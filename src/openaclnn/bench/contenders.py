@@ -163,15 +163,13 @@ def two_phases(problem: Problem, repeated: bool) -> Call:
     status, size, executor = first(*arguments)
     check(status or aclnn.aclSetAclOpExecutorRepeatable(executor))
 
-    def queue() -> None:
-        if second(None, size, executor, None):
-            check(1)
+    waits = problem.device == "cpu"
 
     def run() -> None:
-        if second(None, size, executor, None) or acl.aclrtSynchronizeStream(None):
+        if second(None, size, executor, None) or (waits and acl.aclrtSynchronizeStream(None)):
             check(1)
 
-    return run if problem.device == "cpu" else queue
+    return run
 
 
 def _peers(problem: Problem, torch: Any) -> Iterator[Contender]:

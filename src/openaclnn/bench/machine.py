@@ -12,7 +12,7 @@ from typing import Any
 
 import openaclnn
 from openaclnn.bench.timing import Contender
-from openaclnn.core.results import usable_cores
+from openaclnn.core.results import usable_cores, usable_memory
 from openaclnn.engines import threads
 
 _PACKAGES = ("numpy", "ml_dtypes", "numba", "llvmlite", "torch", "triton")
@@ -78,7 +78,7 @@ def describe_machine(torch: Any = None, device: str = "cpu") -> dict[str, Any]:
         "cpu": _cpu_model(),
         "architecture": platform.machine(),
         "cores": usable_cores(),
-        "memory_gib": _memory_gib(),
+        "memory_gib": round(usable_memory() / 2**30, 1),
         "system": platform.system(),
     }
     if device == "cuda":
@@ -87,13 +87,6 @@ def describe_machine(torch: Any = None, device: str = "cpu") -> dict[str, Any]:
         machine["gpu_memory_gib"] = round(gpu.total_memory / 2**30, 1)
         machine["cuda"] = torch.version.cuda
     return machine
-
-
-def _memory_gib() -> float | None:
-    try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _cpu_model() -> str:

@@ -18,12 +18,10 @@ from openaclnn.testing.extras import need
 
 
 def terminal_tables(results: dict[str, Any]) -> Iterator[Table]:
-    """One table for each operator, those of the other sections, and all in short where that is several cases."""
-    rows = results["rows"]
-    for operator, members in tables.by_operator(rows):
-        yield tables.speed_table(operator, members)
+    """Those of all sections, and all operators in short where that is several cases."""
     yield from tables.section_tables(results, page=False)
-    if len({(row["operator"], *tables.case_of(row)) for row in rows}) > 1:
+    rows = results["rows"]
+    if len(tables.grouped(rows, "operator", "case")) > 1:
         yield from tables.short_tables(rows)
 
 
@@ -130,7 +128,7 @@ def _image(name: str, data: bytes) -> str:
 _ABOUT = (
     "operator", "variant", "regime", "layout", "dtype", "threads", "team", "contender", "status",
     "disturbed", "slow", "median_us", "q1_us", "q3_us", "minimum_us", "host_us", "rounds", "inner", "gbps", "of_copy",
-    "of_round", "copies", "of_same", "extra_bytes",
+    "of_round", "of_same", "extra_bytes",
 )  # fmt: skip
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import product
 from typing import Any
 
 from openaclnn.bench.contenders import build_contenders, find_faults
 from openaclnn.bench.machine import team_of, threaded
 from openaclnn.bench.problems import Problem, build, measured, taken
-from openaclnn.bench.regimes import ELEMENTWISE, Regime
+from openaclnn.bench.regimes import ELEMENTWISE, Regime, by_shape
 from openaclnn.bench.timing import (
     COPY,
     Bench,
@@ -25,7 +26,6 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.operators import FAMILIES, registry
 
-ATTEMPTS = 3  # a case is timed again while other processes disturb it
 ROUND = ", round"  # ends the names of contenders at the round size beside an odd one
 _PROBES = {"elementwise": (16, 16), "rows": (16, 16), "pixels": (2, 8, 4, 4)}
 """Shapes of problems that show whether an operator takes a layout."""
@@ -72,13 +72,16 @@ def speed_case(
 
 
 def elementwise_cases(device: str, dtypes: Sequence[DType]) -> Iterator[Case]:
-    """Every elementwise operator that does not write over its input, also of several outputs, in every variant."""
+    """Every elementwise operator that does not write over its input, also of several outputs, in every variant; and those that say their shapes."""
     for operator in registry():
-        if operator.workloads.PATTERN == "elementwise" and not operator.outputs[0].in_place:
-            for variant in operator.workloads.VARIANTS:
-                for regime in ELEMENTWISE[device]:
-                    for dtype in taken(operator, dtypes):
-                        yield speed_case(operator, variant, dtype, regime, _into_memory)
+        work, regimes = operator.workloads, ELEMENTWISE[device]
+        if hasattr(work, "SHAPES"):
+            regimes = by_shape(*work.SHAPES, compiled=device == "cuda")
+        elif work.PATTERN != "elementwise" or operator.outputs[0].in_place:
+            continue
+        for variant, regime in product(work.VARIANTS, regimes):
+            for dtype in taken(operator, dtypes):
+                yield speed_case(operator, variant, dtype, regime, _into_memory)
 
 
 def _into_memory(*problem: Any, **options: Any) -> list[Contender]:
@@ -144,10 +147,7 @@ def _run(
             for each in neighbours
             if each.ours and each.writes_out and not each.unavailable and each.name not in faults
         ]
-    for _ in range(1 if bench.headline else ATTEMPTS):
-        rows, timings = time_contenders(about, contenders, faults, bench, beside=beside)
-        if not rows[0]["disturbed"]:
-            break
+    rows, timings = time_contenders(about, contenders, faults, bench, beside=beside)
     inexact = [name for name in timings if name in faults]
     for row, contender in zip(rows, contenders, strict=True):
         timed = contender.name in timings
@@ -157,16 +157,14 @@ def _run(
 
 
 def _compared(row: Row, problem: Problem, near: Problem | None, timings: dict[str, Timing]) -> Row:
-    """Bytes a second, beside those of a copy and of the round neighbour."""
+    """Bytes a second, also beside those of the round neighbour."""
     name = row["contender"]
     timing = timings.get(name)
-    compared: Row = {"gbps": None, "of_copy": None, "of_round": None}
+    compared: Row = {"gbps": None, "of_round": None}
     if timing is None:
         return compared
     moved = problem.touched if name == COPY else problem.moved
     compared["gbps"] = moved / timing.median * 1e-9
-    if COPY in timings:
-        compared["of_copy"] = paired_ratio(timings[COPY], timing)
     if near is not None and name + ROUND in timings:
         ratio = paired_ratio(timings[name + ROUND], timing)
         compared["of_round"] = ratio and ratio * problem.moved / near.moved

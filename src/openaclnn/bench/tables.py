@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from openaclnn.bench.calls import ALLOCATING, ARRAYS, INTO, PEER, TENSORS, TWO_PHASE
 from openaclnn.bench.timing import Row
-from openaclnn.bench.training import MODULE, OURS, PEERS, THEIRS
 
-SPEED_PEERS = ("torch", "torch out=", "torch.compile", "torch.compile ops")
 INEXACT, SLOW = "†", "~"
 SMALL = ("call", "cache")  # of a copy: what is not bound by memory has nothing to compare with
 CLOSEST = 8
-ELEMENTWISE_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16")
 FILES = ("--json", "--markdown", "--csv", "--html", "--plots")
 
-SECTIONS = ("rows", "elementwise", "calls", "training", "overrides", "first_calls", "memory")
-"""What results have rows of, by their names there."""
-_TIMED = SECTIONS[:5]  # those in which contenders take turns
+TIMED = {
+    "rows": "", "elementwise": "Elementwise operators", "calls": "Calls that change", "training": "Forward and backward",
+    "overrides": "PyTorch's operators, replaced",
+}  # fmt: skip
+"""The sections in which contenders take turns, by the names of their rows in results, with the titles of their tables."""
+SECTIONS = (*TIMED, "first_calls", "memory")
 # What a row is known by: what was measured again replaces what was measured before.
 _KEY = ("operator", "regime", "variant", "dtype", "threads", "contender", "cache")
 
@@ -36,10 +34,7 @@ class Table:
     left: int
     lines: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
-    text: str = ""
-    cases: bool = field(
-        default=False, kw_only=True
-    )  # a line without a first cell belongs to the case above
+    cases: bool = False  # a line without a first cell belongs to the case above
 
     def markdown(self) -> str:
         rule = ["---"] * self.left + ["---:"] * (len(self.headings) - self.left)
@@ -47,9 +42,7 @@ class Table:
         escaped = ([cell.replace("|", "\\|") for cell in cells] for cells in rows)
         table = "\n".join("| " + " | ".join(cells) + " |" for cells in escaped) + "\n"
         listed = "".join(f"- {note}\n" for note in self.notes)
-        return "\n".join(
-            [*([self.text] if self.text else []), table, *([listed] if listed else [])]
-        )
+        return f"{table}\n{listed}" if listed else table
 
 
 def merged(reports: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -77,10 +70,10 @@ def _together(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
-    """Rows that have the same under these names, as they came first; threads are there as a table names them, and what was computed with its marks."""
+    """Rows that have the same under these names, as they came first; "case" is what was computed, with its marks."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        key = tuple([_MADE[name](row) if name in _MADE else row.get(name) for name in names])
+        key = tuple([case_of(row) if name == "case" else row.get(name) for name in names])
         groups.setdefault(key, []).append(row)
     return groups
 
@@ -124,27 +117,23 @@ def size(shape: Sequence[int]) -> str:
 
 def threads_of(row: Row) -> str:
     """Who ran a contender of ours, and how many they may be."""
-    count, team = row["threads"], row["team"]
+    count, team = row["threads"], row.get("team", "")
     if team == "caller" and count:
         return team if count == 1 else f"{team} of {count}"
     return f"{count} {team}" if count else team
 
 
 def case_of(row: Row) -> tuple[str, ...]:
-    """What was computed, with its marks."""
-    return row["variant"], row["regime"], size(row["shape"]), row["dtype"] + marks(row)
+    """What was computed, with its marks; a shape that is in the regime's name is not said again."""
+    shape = size(row["shape"])
+    named = "" if shape in row["regime"] else shape
+    return row["variant"], row["regime"], named, row["dtype"] + marks(row)
 
 
 def marks(row: Row) -> str:
     """The signs of what went on beside a case; sections without a yardstick, and older results, tell of no slow machine."""
     signs = {"!": row["disturbed"], SLOW: row.get("slow", False)}
     return "".join(f" {sign}" for sign, shown in signs.items() if shown)
-
-
-_MADE: dict[str, Callable[[Row], Any]] = {
-    "case": case_of, "size": lambda row: size(row["shape"]), "team": threads_of,
-}  # fmt: skip
-"""What rows are grouped by that is made of several of their fields."""
 
 
 def by_operator(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
@@ -162,73 +151,56 @@ def notes(rows: Iterable[Row]) -> list[str]:
     return [f"{name}: {status}: {note}" for (name, note), status in seen.items()]
 
 
-def _present(names: Sequence[str], rows: Iterable[Row]) -> list[str]:
-    """Those of the contenders that the rows are of."""
-    present = {row["contender"] for row in rows}
-    return [name for name in names if name in present]
+_TEXTS = ("operator", "case", "ours", "threads")
+_NUMBERS = ("time", "+-", "host", "GB/s", "of copy", "of same")
 
 
-def speed_table(operator: str, rows: Sequence[Row]) -> Table:
-    """A line for each way to call ours."""
-    peers = _present(SPEED_PEERS, rows)
-    lines = []
-    for (case,), members in grouped([row for row in rows if row["ours"]], "case").items():
-        for place, row in enumerate(members):
-            start = ["" if place else ", ".join(case), row["contender"], threads_of(row)]
-            if row["status"] != "ok":
-                lines.append([*start, row["status"], *[""] * (3 + len(peers))])
-                continue
-            low, middle, high = row["q1_us"], row["median_us"], row["q3_us"]
-            lines.append([
-                *start, duration(middle), f"{(high - low) / 2 / middle:.0%}", number(row["gbps"], 1), number(row["of_copy"]),
-                *(number(row["ratios"].get(peer)) + f" {INEXACT}" * (peer in row["inexact"]) for peer in peers),
-            ])  # fmt: skip
-    headings = ["case", "ours", "threads", "time", "+-", "GB/s", "of copy", *(f"x {peer}" for peer in peers)]  # fmt: skip
-    return Table(operator, headings, 3, lines, notes(rows), cases=True)
+def cases_table(title: str, rows: Sequence[Row]) -> Table:
+    """A line for each of our ways to run a case: the time, what it is beside a copy, and the others' time over ours. Columns in which nothing
+    is said are left out; of one operator, its name is."""
+    lines: list[dict[str, str]] = []
+    for (operator, case, _), group in grouped(rows, "operator", "case", "threads").items():
+        memory = {f"{row['contender']} MiB": f"{row['extra_bytes'] / 2**20:.0f}" for row in group if "extra_bytes" in row}  # fmt: skip
+        for place, row in enumerate([row for row in group if row["ours"]]):
+            named = {} if place else {"operator": operator, "case": ", ".join(filter(None, case)), **memory}  # fmt: skip
+            lines.append(named | {"ours": row["contender"], "threads": threads_of(row)} | _numbers(row))  # fmt: skip
+    if len({row["operator"] for row in rows}) == 1:
+        title = ": ".join(filter(None, (rows[0]["operator"], title)))
+        lines = [line | {"operator": ""} for line in lines]
+    peers = dict.fromkeys(name for line in lines for name in line if name not in _TEXTS)
+    names = [name for name in dict.fromkeys((*_TEXTS, *_NUMBERS, *peers)) if any(line.get(name) for line in lines)]  # fmt: skip
+    texts = sum(name in _TEXTS for name in names)
+    cells = [[line.get(name, "") for name in names] for line in lines]
+    return Table(title, names, texts, cells, notes(rows), cases=True)
 
 
-def elementwise_table(rows: Sequence[Row]) -> Table:
-    """A line for each kernel and size: of a copy, and the others' times over ours, in each dtype."""
-    ours = first_engine(rows)
-    compiled = [name for name in _present(SPEED_PEERS, rows) if name.startswith("torch.compile")]
-    columns: dict[str, Callable[[Row], float | None]] = {
-        "of copy": lambda row: row["of_copy"], "x torch": same_kind,
-        **{f"x {name}": partial(_ratio, name) for name in compiled},
-    }  # fmt: skip
-    lines = []
-    for key, group in grouped(ours, "operator", "variant", "regime", "team").items():
-        members = {row["dtype"]: row for row in group}
-        in_order = [members[name] for name in ELEMENTWISE_DTYPES if name in members]
-        times = " / ".join(duration(row["median_us"]) + marks(row) for row in in_order)
-        shares = [" / ".join(number(value(row)) for row in in_order) for value in columns.values()]
-        lines.append([*key, times, *shares])
-    headings = ["operator", "variant", "elements", "threads", "ours", *columns]
-    return Table("Elementwise operators", headings, 4, lines, notes(rows))
-
-
-def _ratio(peer: str, row: Row) -> float | None:
-    ratio: float | None = row["ratios"].get(peer)
-    return ratio
+def _numbers(row: Row) -> dict[str, str]:
+    """What is said of one of our ways, by column."""
+    if row["status"] != "ok":
+        return {"time": row["status"]}
+    spread = (row["q3_us"] - row["q1_us"]) / 2 / row["median_us"]
+    said = {"time": duration(row["median_us"]), "+-": f"{spread:.0%}"}
+    for name, key, digits in (("GB/s", "gbps", 1), ("of copy", "of_copy", 2), ("of same", "of_same", 2)):  # fmt: skip
+        if row.get(key) is not None:
+            said[name] = number(row[key], digits)
+    inexact = row.get("inexact", ())
+    said |= {f"x {peer}": number(ratio) + f" {INEXACT}" * (peer in inexact) for peer, ratio in row["ratios"].items()}  # fmt: skip
+    if row.get("host_ratios") and row["threads"] is None:  # on a CPU they are the same
+        said["host"] = duration(row["host_us"])
+        said |= {f"x {peer}, host": number(ratio) for peer, ratio in row["host_ratios"].items()}
+    return said
 
 
 def headline_table(results: dict[str, Any]) -> Table:
-    """One line for each case: our fastest engine beside NumPy's, PyTorch's and a copy."""
-    lines = []
-    for (operator, case, _), group in grouped(results["rows"], "operator", "case", "threads").items():  # fmt: skip
+    """Of each case our fastest engine, also beside NumPy's."""
+    told = []
+    for group in grouped(results["rows"], "operator", "case", "threads").values():
         rows = {row["contender"]: row for row in group if row["status"] == "ok"}
         ours = min((row for row in rows.values() if row["ours"]), key=lambda row: row["median_us"])
         plain = rows.get("numpy out=")
-        times = [plain["median_us"] / ours["median_us"] if plain else None, ours["ratios"].get("torch out=")]  # fmt: skip
-        lines.append([
-            f"{operator} ({case[0]}){' !' * ours['disturbed']}", case[2], threads_of(ours), duration(ours["median_us"]),
-            number(ours["gbps"], 1), number(ours["of_copy"]), *(number(value, 1) for value in times),
-        ])  # fmt: skip
-    headings = ["operator", "problem", "threads", "ours", "GB/s", "of a copy", "x NumPy", "x PyTorch"]  # fmt: skip
-    counts = {line[2] for line in lines}
-    if len(counts) == 1:  # the same in every line: said once, which leaves room on narrow terminals
-        headings, lines = [name for name in headings if name != "threads"], [[*line[:2], *line[3:]] for line in lines]  # fmt: skip
-        return Table("", headings, 1, lines, notes=[f"threads: {counts.pop()}"])
-    return Table("", headings, 1, lines)
+        beside = {"NumPy": plain["median_us"] / ours["median_us"]} if plain else {}
+        told.append(ours | {"ratios": ours["ratios"] | beside})
+    return cases_table("", told)
 
 
 def same_kind(row: Row) -> float | None:
@@ -306,133 +278,44 @@ def closest(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-WAYS = (ARRAYS, ARRAYS + INTO, ARRAYS + TWO_PHASE, TENSORS, TENSORS + INTO, TENSORS + TWO_PHASE)
-
-
-def calls_table(rows: Sequence[Row], page: bool) -> Table:
-    """A line for each operator, regime, dtype and engine; on a terminal the operator's name has no room beside the columns."""
-    present = {row["contender"].removeprefix(row["engine"]) for row in rows if row["ours"]}
-    ways = [way for way in WAYS if way in present]
-    peers = _present((PEER + ALLOCATING, PEER + INTO), rows)
+def range_table(title: str, rows: Iterable[Row], by: str) -> Table:
+    """A line for each of our ways at what is named: of how many cases, and the least and the largest of their times and ratios."""
+    ours = [row for row in rows if row["ours"] and "median_us" in row]
+    columns: dict[str, Callable[[Row], float | None]] = {"time": lambda row: row["median_us"], "of same": lambda row: row.get("of_same")}  # fmt: skip
+    for peer in dict.fromkeys(peer for row in ours for peer in row["ratios"]):
+        columns[f"x {peer}"] = lambda row, peer=peer: row["ratios"].get(peer)  # type: ignore[misc]
     lines = []
-    for key, members in grouped(rows, "operator", "regime", "dtype").items():
-        timed = {row["contender"]: row for row in members if "median_us" in row}
-        for engine in dict.fromkeys(row["engine"] for row in members if row["ours"]):
-            ours = [timed.get(engine + way) for way in ways]
-            ratios = [_call_ratio(timed, engine, peer) for peer in peers]
-            same = next((row["of_same"] for row in ours if row is not None), None)
-            lines.append([
-                *key[:2], key[2] + marks(members[0]), engine,
-                *("" if row is None else duration(row["median_us"]) for row in (*ours, *map(timed.get, peers))),
-                *("" if value is None else number(value) for value in (*ratios, same)),
-            ])  # fmt: skip
-    headings = [
-        "operator", "calls", "dtype", "engine", *(way.removeprefix(", ") for way in ways), *peers,
-        *(f"x {peer}" for peer in peers), "of same",
-    ]  # fmt: skip
-    if page:
-        return Table("Calls that change", headings, 4, lines, notes(rows))
-    title, shorter = f"{rows[0]['operator']}: calls that change", [line[1:] for line in lines]
-    return Table(title, headings[1:], 3, shorter, notes(rows))
+    for (name, way), members in grouped(ours, by, "contender").items():
+        values = [[v for row in members if (v := value(row)) is not None] for value in columns.values()]  # fmt: skip
+        spreads = [_spread(found, number if place else duration) for place, found in enumerate(values)]  # fmt: skip
+        lines.append([name, way, str(len(members)), *spreads])
+    return Table(title, [by, "ours", "cases", *columns], 2, lines)
 
 
-def _call_ratio(timed: dict[str, Row], engine: str, peer: str) -> float | None:
-    """Ours beside PyTorch's way of the same kind, on tensors; both phases beside either, where they are alone."""
-    way = peer.removeprefix(PEER)
-    ours = timed.get(engine + TENSORS + way) or timed.get(engine + TENSORS + TWO_PHASE)
-    return None if ours is None else ours["ratios"].get(peer)
-
-
-def steps_table(rows: Sequence[Row]) -> Table:
-    peers = _present(PEERS, [row for row in rows if "median_us" in row])
-    weighed = _present((OURS, *PEERS), [row for row in rows if "extra_bytes" in row])
-    lines = []
-    for key, group in grouped(rows, "operator", "regime", "size", "dtype", "threads").items():
-        members = {row["contender"]: row for row in group}
-        ours = members[OURS]
-        start = [*key[:3], ours["dtype"] + " !" * ours["disturbed"]]
-        if ours["status"] != "ok":
-            lines.append([*start, ours["status"], *[""] * (1 + 2 * len(peers) + len(weighed))])
-            continue
-        times = [duration(members[p].get("median_us")) if p in members else "" for p in peers]
-        ratios = [number(ours["ratios"][p]) if p in ours["ratios"] else "" for p in peers]
-        extra = [members.get(p, {}).get("extra_bytes") for p in weighed]
-        memory = ["" if each is None else f"{each / 2**20:.0f}" for each in extra]
-        lines.append([*start, duration(ours["median_us"]), number(ours["copies"]), *times, *ratios, *memory])  # fmt: skip
-    compared = [*peers, *(f"x {peer}" for peer in peers)]
-    compared += [f"{'ours' if side == OURS else side} MiB" for side in weighed]
-    headings = ["function", "regime", "shape", "dtype", "ours", "copies", *compared]
-    return Table("Forward and backward", headings, 4, lines, notes(rows))
-
-
-def pair_table(title: str, what: str, side: str, ratio: str, rows: Sequence[Row]) -> Table:
-    """Ours beside PyTorch's, on few elements, with the ratios of that name."""
-    lines = []
-    for (operator, case, _), group in grouped(rows, "operator", "case", "threads").items():
-        members = {row["contender"]: row for row in group}
-        ours, theirs = members[OURS], members[THEIRS]
-        variant, _, *rest = case
-        times = [duration(each.get(time)) for each in (ours, theirs) for time in ("median_us", "host_us")]  # fmt: skip
-        if ours["status"] != "ok":
-            times[0] = ours["status"]
-        lines.append([operator, variant, *rest, *times, number(ours[ratio].get(THEIRS))])
-    headings = [what, "variant", "shape", "dtype", side, "host", "torch", "torch host", "x torch"]
-    return Table(title, headings, 4, lines, notes(rows))
-
-
-_UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6}
-
-
-def ranges(table: Table, by: str, counted: str) -> Table:
-    """A line for each cell of one column: how many lines have it, and the least and the largest of their numbers, but for those into `out=`."""
-    place = table.headings.index(by)
-    columns = [n for n, heading in enumerate(table.headings) if n >= table.left and INTO not in heading]  # fmt: skip
-    lines: list[list[str]] = []
-    for name in dict.fromkeys(line[place] for line in table.lines):
-        members = [line for line in table.lines if line[place] == name]
-        cells = [_range(line[column] for line in members) for column in columns]
-        lines.append([name, str(len(members)), *cells])
-    headings = [by, counted, *(table.headings[column] for column in columns)]
-    return Table(table.title, headings, 1, lines, table.notes)
-
-
-def _range(cells: Iterable[str]) -> str:
-    """Durations or ratios; what is neither is not counted."""
-    sizes = {}
-    for cell in cells:
-        value, _, unit = cell.partition(" ")
-        if value.replace(".", "", 1).isdigit():
-            sizes[cell] = float(value) * _UNITS.get(unit, 1.0)
-    if len(sizes) < 2:
-        return "".join(sizes)
-    least, largest = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
-    same_unit = least.partition(" ")[2] == largest.partition(" ")[2]
-    return f"{least.partition(' ')[0] if same_unit else least} to {largest}"
+def _spread(values: Sequence[float], told: Callable[[float], str]) -> str:
+    """From the least to the largest; a unit that both have is said once."""
+    if not values:
+        return ""
+    least, largest = told(min(values)), told(max(values))
+    unit = largest.partition(" ")[2]
+    return largest if least == largest else f"{least.removesuffix(f' {unit}')} to {largest}"
 
 
 def section_tables(results: dict[str, Any], page: bool) -> Iterator[Table]:
-    """The tables of all sections but the first, those that have something in them."""
-    if rows := results.get("elementwise", ()):
-        yield elementwise_table(rows)
-    calls = results["calls"]
-    if page and calls:
-        table = calls_table(calls, page)
-        yield ranges(table, "calls", "operators")
-        same = [line for line in table.lines if line[1] == "same"]
-        yield Table("Calls that do not change", table.headings, table.left, same)
-    elif calls:
-        for _, rows in by_operator(calls):
-            yield calls_table(rows, page)
-    training = results.get("training", ())
-    if large := [row for row in training if row["regime"] != MODULE]:
-        yield steps_table(large)
-    if small := [row for row in training if row["regime"] == MODULE]:
-        title = "Forward and backward of modules"
-        yield pair_table(title, "module", "ours", "host_ratios", small)
-    if overrides := results.get("overrides", ()):
-        title = "PyTorch's operators, replaced"
-        table = pair_table(title, "operator", "replaced", "ratios", overrides)
-        yield ranges(table, "operator", "cases") if page else table
+    """The tables of all sections, those that have something in them; on a page long ones in short."""
+    for name, title in TIMED.items():
+        rows = results.get(name, ())
+        if name in ("rows", "calls") and not page:
+            for _, members in by_operator(rows):
+                yield cases_table(title, members)
+        elif name == "calls" and rows:
+            yield range_table(title, rows, "regime")
+            same = [row for row in rows if row["regime"] == "same"]
+            yield cases_table("Calls that do not change", same)
+        elif name == "overrides" and page and rows:
+            yield range_table(title, rows, "operator")
+        elif name != "rows" and rows:
+            yield cases_table(title, rows)
     if first := results.get("first_calls", ()):
         headings = ["operator", "shape", "contender", "cache", "import", "first call", "later calls"]  # fmt: skip
         lines = [[*_process(row), row["cache"], *_first_call(row)] for row in first]
@@ -457,7 +340,7 @@ def _first_call(row: Row) -> list[str]:
 
 def timed_rows(results: dict[str, Any]) -> list[Row]:
     """Of all sections that time contenders."""
-    return [row for name in _TIMED for row in results.get(name, ())]  # fmt: skip
+    return [row for name in TIMED for row in results.get(name, ())]
 
 
 def find_wrong(results: dict[str, Any]) -> list[Row]:

@@ -315,7 +315,7 @@ def time_contenders(
     """A row for each contender, and their timings with those of what is timed `beside` them and has no row.
 
     Ours is not timed where its result has a fault; that of others is, and marked. With `measuring`, each round has the
-    yardstick. `load` counts what other processes did since before the call.
+    yardstick, and ratios are of the caller's own time, too. `load` counts what other processes did since before the call.
     """
     timed = [c for c in contenders if not c.unavailable and not (c.ours and c.name in faults)]
     everyone = [*timed, *beside, *([Contender(YARDSTICK, _work, calls=4)] if measuring else [])]
@@ -331,13 +331,18 @@ def time_contenders(
     for each in contenders:
         timing, fault = timings.get(each.name), faults.get(each.name, "")
         row = common | {
-            "contender": each.name, "ours": each.ours, "engine": each.engine, "ratios": {},
+            "contender": each.name, "ours": each.ours, "engine": each.engine, "ratios": {}, "of_copy": None,
             "status": _status(fault, timing), "note": fault or each.unavailable,
         }  # fmt: skip
         if timing is not None:
             row |= timing.summary()
+            row["of_copy"] = paired_ratio(timings[COPY], timing) if COPY in timings else None
             if each.ours:
                 row["ratios"] = {peer: paired_ratio(timings[peer], timing) for peer in peers}
+            if each.ours and measuring:
+                row["host_ratios"] = {
+                    peer: paired_ratio(timings[peer], timing, "host") for peer in peers
+                }
         rows.append(row)
     return rows, timings
 
@@ -351,7 +356,8 @@ def _status(fault: str, timing: Timing | None) -> str:
 
 # Cores run at two speeds, 1.5 to 1.7 apart, for seconds at a time. Each round of a case on few elements therefore times a yardstick too, and
 # a case that met a slow machine is timed again later. Of the attempts at a case that one is kept during which other processes took no
-# cores and the yardstick was the quickest: the contenders' own times have no say in it. One that found a wrong result is always kept.
+# cores and the yardstick was the quickest: the contenders' own times have no say in it. One that found a wrong result is always kept. Large problems
+# have no yardstick, and are timed again where other processes took cores.
 AGAIN = 4  # times that a case is timed again, at most
 TOLERATED = 1.15  # a yardstick over the quickest of the run
 YARDSTICK = "yardstick"
@@ -368,10 +374,10 @@ def _work() -> int:
 
 
 class Steady:
-    """Runs cases, and those again that met a slow machine; knows the quickest yardstick of the run.
+    """Runs cases, and those again that met a slow machine or other processes; knows the quickest yardstick of the run.
 
-    The rows of a case that has a yardstick have `status`, `yardstick_us` and `disturbed`; others are run once. `seconds` bounds what timing again may take in a section; None is as
-    long as the section took.
+    Rows have `status` and `disturbed`, and `yardstick_us` where there is one; cases of others are run once. `seconds` bounds what timing again may take
+    in a section; None is as long as the section took.
     """
 
     def __init__(
@@ -403,33 +409,29 @@ class Steady:
                 kept[place] = min(kept[place], self._noted(run_one(case)), key=_badness)
                 attempts[place] += 1
         for rows, count in zip(kept, attempts, strict=True):
-            for row in filter(_measured, rows):
+            for row in rows:
                 row["attempts"] = count
         return [row for rows in kept for row in rows]
 
     def mark(self, rows: Iterable[Row]) -> None:
         """Enter which rows stayed slow, when the quickest yardstick of all sections is known."""
-        for row in filter(_measured, rows):
-            row["slow"] = row["yardstick_us"] > TOLERATED * self.quickest
+        for row in rows:
+            if "yardstick_us" in row:
+                row["slow"] = row["yardstick_us"] > TOLERATED * self.quickest
 
     def _noted(self, rows: list[Row]) -> list[Row]:
-        self.quickest = min([self.quickest, *(row["yardstick_us"] for row in filter(_measured, rows))])  # fmt: skip
+        self.quickest = min([self.quickest, *(row.get("yardstick_us", math.inf) for row in rows)])
         return rows
 
     def _unsteady(self, rows: Sequence[Row]) -> bool:
-        if not all(map(_measured, rows)):
+        if not all("status" in row for row in rows):
             return False
         right, disturbed, slowest = _badness(rows)
         return right and (disturbed or slowest > TOLERATED * self.quickest)
-
-
-def _measured(row: Row) -> bool:
-    """Whether the machine's speed was measured beside it."""
-    return "yardstick_us" in row
 
 
 def _badness(rows: Sequence[Row]) -> tuple[bool, bool, float]:
     """What attempts are compared by; the least is kept. A wrong result is told before all, and a disturbed attempt is worse than any slow one."""
     right = all(row["status"] != "WRONG" for row in rows)
     disturbed = any(row["disturbed"] for row in rows)
-    return right, disturbed, max((row["yardstick_us"] for row in rows), default=0.0)
+    return right, disturbed, max((row.get("yardstick_us", 0.0) for row in rows), default=0.0)

@@ -23,8 +23,6 @@ from openaclnn.operators import find_operator, registry
 from openaclnn.runtime import context as contexts
 from openaclnn.runtime.errors import AclFailure, refuse, report
 
-__all__ = ["Connection", "call_last", "connect", "connections", "on_connect"]
-
 _LARGEST_COUNT = 1 << 16
 _LARGEST_TEXT = 4096
 _LOWEST_ADDRESS = 65536  # Linux maps nothing below: a smaller address is a number that strayed in

@@ -29,13 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from openaclnn.capi import glue
-from openaclnn.capi.headers import header_files
+from openaclnn.capi.prototypes import header_files
 from openaclnn.core.trust import cache_folder, make_trusted, warn_of, why_untrusted_tree
 from openaclnn.core.version import __version__
-
-__all__ = [
-    "LIBRARIES", "BuildError", "Installation", "find_toolchain", "installation", "is_installation", "package_files", "writable_folder",
-]  # fmt: skip
 
 LIBRARIES = ("ascendcl", "acl_rt", "nnopbase", "opapi", "opapi_nn", "opapi_math", "aclnn_ops_infer", "aclnn_ops_train",
              "aclnn_math")  # fmt: skip

@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from openaclnn.capi.build import BuildError, Installation, installation
 from openaclnn.core.version import __version__
 
-__all__ = ["main"]
-
 _ANSWERS: dict[str, tuple[str, Callable[[Installation], str]]] = {
     "--prefix": ("the folder for ASCEND_HOME_PATH", lambda it: str(it.root)),
     "--includedir": ("the folder of the headers", lambda it: str(it.include)),

@@ -14,11 +14,8 @@ from dataclasses import replace
 from functools import cache
 from keyword import iskeyword
 
-from openaclnn.capi.headers import ENUM_TYPES
-from openaclnn.capi.prototypes import Prototype, Variable, all_prototypes
+from openaclnn.capi.prototypes import ENUM_TYPES, Prototype, Variable, all_prototypes
 from openaclnn.core.status import AclError, Status, category, status_name
-
-__all__ = ["cffi_declarations", "digest", "failure_of", "stub_source", "wrapper_source"]
 
 HANDLES = frozenset({"aclrtStream", "aclrtEvent", "aclrtContext"})
 CALLBACK = "aclrtCallback"

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-__all__ = ["HandleTable", "Unknown", "table"]
-
 # Bits 48 to 55 are set in no address that a program can own, on x86-64 and on AArch64 (which ignores
 # the top byte): a handle is never mistaken for memory, and a program that reads through one stops.
 _FIRST = 0x00AC_0000_0000_0010

@@ -1,6 +1,6 @@
 """The `openaclnn` command: subcommands are imported when they are asked for, errors become one sentence and an exit status.
 
-`operators.py`, `check.py`, `run.py`, `compare.py`, `golden.py`, `cases.py`, `bench.py`, `demo.py`, `sanitize.py` and `doctor.py` have the subcommands (`COMMANDS`), `say.py`
+`operators.py`, `check.py`, `run.py`, `compare.py`, `cases.py`, `bench.py`, `demo.py`, `sanitize.py` and `doctor.py` have the subcommands (`COMMANDS`), `say.py`
 prints.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["main"]
 
 COMMANDS = {
     "list": "operators", "describe": "operators", "support": "operators", "check": "check", "run": "run", "compare": "compare",
-    "golden": "golden", "cases": "cases", "bench": "bench", "explorer": "demo", "example": "demo", "doctor": "doctor",
+    "golden": "cases", "cases": "cases", "bench": "bench", "explorer": "demo", "example": "demo", "doctor": "doctor",
     "cache": "doctor", "demo": "demo", "sanitize": "sanitize", "warmup": "doctor", "completion": "operators",
 }  # fmt: skip
 """The subcommands, each with the module below `openaclnn.cli` that has it under its name."""
@@ -66,8 +66,8 @@ class _Commands(click.Group):
         if name not in COMMANDS:
             return None
         module = importlib.import_module(f"openaclnn.cli.{COMMANDS[name]}")
-        found = (each for each in vars(module).values() if isinstance(each, click.Command))
-        command = next(command for command in found if command.name == name)
+        commands = (each for each in vars(module).values() if isinstance(each, click.Command))
+        command = next(command for command in commands if command.name == name)
         command.context_class = HelpContext
         return command
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import functools
 import json
 import math
@@ -155,7 +157,7 @@ def bench(
         device=device, quick=quick or headline, headline=headline, only=only, dtypes=dtypes, engines=engines,
         threads=threads, rounds=rounds or (5 if headline else 7 if quick else 15),
         sections=sections or (("speed",) if headline else ("speed", "calls") if quick else SECTIONS),
-        again_seconds=0.0 if again is None and quick else again, use_torch=not alone, command=command_of(context.obj),
+        again_seconds=0.0 if again is None and (quick or headline) else again, use_torch=not alone, command=command_of(context.obj),
     )  # fmt: skip
     if device != "cpu" and (alone or threads):
         raise SelectionError(
@@ -226,23 +228,35 @@ def _results(settings: Settings, sources: Sequence[Path]) -> list[dict[str, Any]
 
 @contextmanager
 def _stopping() -> Iterator[list[int]]:
-    """A list that Ctrl-C or SIGTERM, as `timeout` sends it, adds to: the run ends after the case that is being timed. The second time ends it at once."""
+    """A list that Ctrl-C, SIGTERM, as `timeout` sends it, or the end of a terminal adds to: the run ends after the case that is being timed. The second time ends it at once.
+
+    What ends the process itself is not silent either: faulthandler shows where a kernel, ours or another's, met a signal."""
     stopped: list[int] = []
 
     def stop(number: int, frame: object) -> None:
         stopped.append(number)
-        signal.signal(number, before[signal.Signals(number)])
-        say("\nending after this case; Ctrl-C again: at once", error=True)
+        signal.signal(number, before[number])
+        name = signal.Signals(number).name
+        say(f"\n{name}: ending after this case; Ctrl-C again: at once", error=True)
 
     if threading.current_thread() is not threading.main_thread():
         yield stopped
         return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = not faulthandler.is_enabled()
+    with contextlib.suppress(OSError, ValueError):  # a stream that is no file
+        faulthandler.enable()
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {int(number): signal.signal(number, stop) for number in heard}
     try:
         yield stopped
+    except SystemExit as error:
+        raise RuntimeError(f"a library asked to end the process, status {error.code}") from error
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if ours:
+            faulthandler.disable()
 
 
 def _follow(

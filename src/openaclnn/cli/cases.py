@@ -1,10 +1,11 @@
-"""`openaclnn cases`: case lists, run without an NPU."""
+"""`openaclnn golden`: inputs and golden files for tests on a device; `openaclnn cases`: case lists, run without an NPU."""
 
 from __future__ import annotations
 
 import csv
 import fnmatch
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,19 +14,147 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from openaclnn.cli.operators import operator_names, product_names
 from openaclnn.cli.say import command_options, counted, keep_apart, progress, say, say_json, table
+from openaclnn.core.declare import Operator
 from openaclnn.core.version import __version__
 from openaclnn.core.writing import replacing_text, write_text
 from openaclnn.operators import find_operator, registry
+from openaclnn.testing.build import level_cases
+from openaclnn.testing.calls import WAYS
 from openaclnn.testing.cases import read_cases
-from openaclnn.testing.judging.figures import LEVELS, STANDARDS
-from openaclnn.testing.running.build import level_cases
-from openaclnn.testing.running.run import COLUMNS, VERDICTS, CaseResult, Item, run_cases
-from openaclnn.testing.running.through import WAYS
+from openaclnn.testing.cases.case import parameter_named
+from openaclnn.testing.drawing import AMOUNTS, SPECIALS, Distribution, Recipe
+from openaclnn.testing.extras import shape_of, value_of
+from openaclnn.testing.figures import LEVELS, STANDARDS
+from openaclnn.testing.manifest import FORMATS, MANIFEST, read_manifest, remake, write_cases
+from openaclnn.testing.run import COLUMNS, VERDICTS, CaseResult, Item, run_cases
 
-__all__ = ["cases"]
+
+@click.command(short_help="Write inputs and golden values of an operator.")
+@click.argument("operator", required=False, shell_complete=operator_names)
+@click.option("-o", "--out", "folder", required=True, type=click.Path(file_okay=False, path_type=Path), help="The folder to write into.")  # fmt: skip
+@click.option("--from", "manifest", type=click.Path(dir_okay=False, path_type=Path), help="Make this manifest's files again, and compare hashes.")  # fmt: skip
+@click.option("--shape", default="", help="Of the main tensor, as 32x128; the others follow from it.")  # fmt: skip
+@click.option("--dtype", default="float32", show_default=True, help="Of the floating tensors: float32, fp16, bf16.")  # fmt: skip
+@click.option("--count", type=click.IntRange(1), help="How many cases.  [default: 1, or the level's amount]")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed draws the same bytes.")  # fmt: skip
+@click.option("--variant", help="One of the operator's usual sets of options.")
+@click.option("--range", "ranges", multiple=True, metavar="[NAME=]LOW,HIGH", help="Draw uniformly, all floating tensors or one.")  # fmt: skip
+@click.option("--normal", "normals", multiple=True, metavar="[NAME=]MEAN,STD", help="Draw normally, all floating tensors or one.")  # fmt: skip
+@click.option("--special", type=click.Choice(("all", *SPECIALS)), multiple=True, help="Strew special values in.")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="An argument of the call, as reduction=sum.")  # fmt: skip
+@click.option("--level", type=click.Choice(LEVELS), help="Draw the commercial standard's kinds and amounts.")  # fmt: skip
+@click.option("--format", "formats", type=click.Choice(FORMATS), multiple=True, default=("npy",), show_default=True, help="Of the files; may be repeated.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Write over files that are there.")
+@command_options
+@click.pass_context
+def golden(
+    context: click.Context, operator: str | None, folder: Path, manifest: Path | None, shape: str, dtype: str, count: int | None,
+    seed: int, variant: str | None, ranges: tuple[str, ...], normals: tuple[str, ...],
+    special: tuple[str, ...], settings: tuple[str, ...], level: str | None, formats: tuple[str, ...],
+    force: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Write inputs and golden values of an operator: a folder a case, float64 and target-dtype goldens, a manifest.
+
+    \b
+    Example:
+      openaclnn golden elu_backward --shape 32x128 --dtype float16 --special nan --format bin -o goldens
+      openaclnn golden elu_backward --level L0 --seed 7 -o goldens
+      openaclnn golden --from goldens/manifest.json -o again
+    """
+    if manifest is not None:
+        _alone(context)
+        return _again(manifest, folder, force, as_json)
+    if operator is None:
+        raise click.UsageError("an operator is expected, or --from with a manifest")
+    declared = find_operator(operator)
+    recipe = Recipe(
+        declared.name, seed, count or AMOUNTS.get(level or "", 1), shape_of(shape) if shape else (), dtype, variant,
+        _distributions(declared, ranges, normals), SPECIALS if "all" in special else special,
+        _settings(declared, settings), level or "",
+    )  # fmt: skip
+    if not shape and not level:
+        raise click.UsageError("a shape is expected, as --shape 32x128, or a --level")
+    with progress("writing", recipe.count) as done:
+        written = write_cases(recipe, folder, formats, force, done)
+    if as_json:
+        say_json(written)
+    else:
+        files = sum(len(case["files"]) for case in written["cases"])
+        made_of = f"{counted(recipe.count, 'case')}, {counted(files, 'file')}"
+        say(f"{made_of}; {folder / MANIFEST} has their hashes")
+    return 0
+
+
+def _alone(context: click.Context) -> None:
+    """A manifest says all that is drawn: other words would be passed over."""
+    for parameter in context.command.params:
+        typed = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        if typed and parameter.name not in ("folder", "manifest", "force", "as_json"):
+            word = parameter.opts[0] if isinstance(parameter, click.Option) else "OPERATOR"
+            raise click.UsageError(f"--from has all that is drawn: {word} does not go with it")
+
+
+def _again(manifest: Path, folder: Path, force: bool, as_json: bool) -> int:
+    keep_apart([manifest], [folder / MANIFEST])
+    with progress("writing", len(read_manifest(manifest)["cases"])) as done:
+        different = remake(manifest, folder, force, done)
+    if as_json:
+        say_json({"different": different})
+    elif different:
+        files = counted(len(different), "file")
+        say(f"{files} with other bytes than the manifest says: {different[0]}, ...")
+    else:
+        say(f"the same bytes as {manifest} says")
+    return 1 if different else 0
+
+
+def _distributions(
+    operator: Operator, ranges: tuple[str, ...], normals: tuple[str, ...]
+) -> dict[str, Distribution]:
+    distributions: dict[str, Distribution] = {}
+    for normal, texts in ((False, ranges), (True, normals)):
+        for text in texts:
+            name, _, pair = text.rpartition("=")
+            try:
+                one, other = (float(each) for each in pair.split(","))
+                if not math.isfinite(one) or not math.isfinite(other):
+                    raise ValueError
+            except ValueError:
+                raise click.UsageError(f"expected two numbers, as -2,2, got {pair!r}") from None
+            distribution = (
+                Distribution(mean=one, deviation=other) if normal else Distribution(one, other)
+            )
+            distributions[_python_name(operator, name) if name else ""] = distribution
+    if "" in distributions and len(distributions) > 1:
+        raise click.UsageError("a distribution of all tensors, or some by name, not both")
+    return distributions
+
+
+def _python_name(operator: Operator, name: str) -> str:
+    parameter = parameter_named(operator, name)
+    if parameter is not None:
+        return parameter.python_name
+    known = ", ".join(p.python_name for p in operator.parameters)
+    raise click.UsageError(f"{operator.name} has no parameter {name!r}; it has {known}")
+
+
+def _settings(operator: Operator, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Arguments written as NAME=VALUE."""
+    settings = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"expected NAME=VALUE, got {text!r}")
+        settings[_python_name(operator, name)] = value_of(value)
+    return settings
+
+
+# Case lists.
+
 
 _LISTED = "cases.json"  # below --golden
 _FEW = 60  # cases, which are all shown
@@ -82,13 +211,13 @@ def cases(
             chosen += [case for case in drawn if _chosen(case, names, wanted, identities)]
     if not chosen and (names or wanted or identities):
         raise click.UsageError("no case is chosen by --name, --operator and --id")
-    found = run_cases(
+    outcomes = run_cases(
         chosen, seed=seed, through=through, compare=compare, product=product, golden=golden, jobs=jobs,
         memory=None if memory is None else max(int(memory * 1e9), 1),
     )  # fmt: skip
     summary = _Summary(keep_all=show_all or as_json or len(chosen) <= _FEW)
     with progress("running", len(chosen)) as done:
-        for result in _written(found, results):
+        for result in _written(outcomes, results):
             summary.add(result)
             done(1)
     if golden is not None:
@@ -107,14 +236,14 @@ def _chosen(
     return not identities or (case.identity or str(case.number)) in identities
 
 
-def _written(found: Iterable[CaseResult], path: Path | None) -> Iterator[CaseResult]:
+def _written(results: Iterable[CaseResult], path: Path | None) -> Iterator[CaseResult]:
     if path is None:
-        yield from found
+        yield from results
         return
     with replacing_text(path) as file:
         lines = csv.writer(file)
         lines.writerow(COLUMNS)
-        for result in found:
+        for result in results:
             lines.writerow(result.row())
             yield result
 

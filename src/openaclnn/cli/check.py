@@ -22,13 +22,10 @@ from openaclnn.core.interface import REQUIRED
 from openaclnn.core.products import PRODUCTS, current_product, find_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators import find_operator
+from openaclnn.testing.build import LACKS, answer_of
 from openaclnn.testing.cases.case import parameter_named
 from openaclnn.testing.extras import need, tensor_fields, value_of
 from openaclnn.testing.files import FileError, read_whole
-from openaclnn.testing.running.build import LACKS, answer_of
-
-__all__ = ["check"]
-
 
 _LARGEST = 1 << 20  # bytes of a file with a call
 

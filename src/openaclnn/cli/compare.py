@@ -17,7 +17,7 @@ from openaclnn.cli.operators import file_names
 from openaclnn.cli.say import command_options, keep_apart, progress, say, say_json, say_text, table
 from openaclnn.core.dtypes import DType, dtype_of_numpy
 from openaclnn.core.writing import HIDDEN, cell_of
-from openaclnn.testing.data.manifest import Expected, described, expected_of
+from openaclnn.testing.figures import LEVELS, STANDARDS, Rules
 from openaclnn.testing.files import (
     RAW,
     SUFFIXES,
@@ -27,10 +27,8 @@ from openaclnn.testing.files import (
     read_together,
     split_name,
 )
-from openaclnn.testing.judging.compare import Comparison, judge
-from openaclnn.testing.judging.figures import LEVELS, STANDARDS, Rules
-
-__all__ = ["compare"]
+from openaclnn.testing.manifest import Expected, described, expected_of
+from openaclnn.testing.verdicts import Comparison, judge
 
 _NAMES = {
     "cosine_similarity": "cosine similarity",
@@ -136,8 +134,8 @@ class _Row(NamedTuple):
     comparison: Comparison
 
     @classmethod
-    def of(cls, name: str, found: Comparison) -> _Row:
-        return cls(name, "passed" if found else "failed", found)
+    def of(cls, name: str, comparison: Comparison) -> _Row:
+        return cls(name, "passed" if comparison else "failed", comparison)
 
     @property
     def why(self) -> str:
@@ -171,7 +169,7 @@ def _pair(
         note = f"the output is {actual}, the manifest says {expected}: judged as {expected}"
         comparison = replace(comparison, notes=(note,))
     if picture is not None:
-        from openaclnn.testing.judging.picture import draw_picture
+        from openaclnn.testing.verdicts import draw_picture
 
         draw_picture(picture, comparison, output, golden, rules)
     return comparison
@@ -221,7 +219,7 @@ def _outputs_of(
     each: Expected, files: Mapping[Path, dict[str, list[Path]]], others: list[Path], dtype: str | None
 ) -> _Files:  # fmt: skip
     """A device's output and its golden values, and the other party's output."""
-    found = []
+    outputs = []
     for folder in others:
         names = [str(Path(each.folder, stem)) for stem in each.stems]
         held = next((files[folder][name] for name in names if name in files[folder]), None)
@@ -231,22 +229,22 @@ def _outputs_of(
         path = min(held, key=lambda path: SUFFIXES.index(path.suffix.lower()))
         raw = path.suffix.lower() in RAW
         said = each.output.dtype if dtype is None else raw_type(dtype)
-        found.append(replace(each.output, path=path, dtype=said) if raw else Source(path))
+        outputs.append(replace(each.output, path=path, dtype=said) if raw else Source(path))
     golden = each.golden if each.golden.path.suffix.lower() in RAW else Source(each.golden.path)
-    return [found[0], golden, *found[1:]], each.output.dtype
+    return [outputs[0], golden, *outputs[1:]], each.output.dtype
 
 
 def _files(folder: Path) -> dict[str, list[Path]]:
     """By name, without the ends that say their kind."""
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder")
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for path in folder.rglob("*"):
         relative = path.relative_to(folder)
         hidden = any(part.startswith(HIDDEN) for part in relative.parts)
         if path.suffix.lower() in SUFFIXES and not hidden:
-            found.setdefault(str(relative.with_suffix("")), []).append(path)
-    return found
+            files.setdefault(str(relative.with_suffix("")), []).append(path)
+    return files
 
 
 def _of_one_kind(
@@ -278,32 +276,35 @@ def _show(comparison: Comparison) -> None:
     say(table(("ULP", "elements"), ulps))
 
 
-def _show_many(found: list[_Row], as_json: bool, as_csv: bool) -> None:
+def _show_many(judged: list[_Row], as_json: bool, as_csv: bool) -> None:
     if as_json:
         say_json(
-            [{"name": row.name, "verdict": row.verdict} | row.comparison.as_dict() for row in found]
+            [
+                {"name": row.name, "verdict": row.verdict} | row.comparison.as_dict()
+                for row in judged
+            ]
         )
     elif as_csv:
-        say(_csv(found))
+        say(_csv(judged))
     else:
         rows = []
-        for row in found:
+        for row in judged:
             figures = row.comparison.figures or {}
             shown = [f"{figures[n]:.3g}" if n in figures else "" for n in ("max_absolute_error", "MERE", "MARE", "matched")]  # fmt: skip
             rows.append((row.name, row.verdict, row.comparison.dtype, *shown, row.why))
         header = ("file", "verdict", "dtype", "max error", "MERE", "MARE", "matched", "why")
         say(table(header, rows))
-        counts = Counter(row.verdict for row in found)
+        counts = Counter(row.verdict for row in judged)
         unread = f", {counts['unreadable']} unreadable" if counts["unreadable"] else ""
-        say(f"{counts['passed']} of {len(found)} passed{unread}")
+        say(f"{counts['passed']} of {len(judged)} passed{unread}")
 
 
-def _csv(found: list[_Row]) -> str:
-    figures = next((list(row.comparison.figures) for row in found if row.comparison.figures), [])
+def _csv(rows: list[_Row]) -> str:
+    figures = next((list(row.comparison.figures) for row in rows if row.comparison.figures), [])
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(["name", "verdict", "standard", "dtype", "golden_dtype", "shape", "elements", "bad", *figures, "why"])  # fmt: skip
-    for row in found:
+    for row in rows:
         comparison = row.comparison
         values = [repr((comparison.figures or {}).get(figure, "")) for figure in figures]
         cells = [row.name, row.verdict, comparison.standard, comparison.dtype, comparison.golden_dtype, comparison.shape, comparison.count, comparison.bad, *values, row.why]  # fmt: skip

@@ -23,12 +23,10 @@ from openaclnn.cli.say import columns, command_options, rendered, say, say_json
 from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.products import current_product
 from openaclnn.core.writing import write_text
+from openaclnn.testing.build import call_of
+from openaclnn.testing.calls import run_through
 from openaclnn.testing.files import FileError
 from openaclnn.testing.programs import LANGUAGES, example_of
-from openaclnn.testing.running.build import call_of
-from openaclnn.testing.running.through import run_through
-
-__all__ = ["demo", "example", "explorer"]
 
 
 def _row(values: Any) -> str:
@@ -157,12 +155,12 @@ def explorer(port: int, host: str, show: bool | None, as_json: bool) -> None:
     from openaclnn.explorer.server import Explorer
 
     try:
-        made = Explorer(host, port)
+        page = Explorer(host, port)
     except OSError as error:
         raise click.UsageError(
             f"port {port} of {host}: {error.strerror}; without --port one that is free is taken"
         ) from None
-    with made as server:
+    with page as server:
         if as_json:
             say_json({"address": server.address})
         else:

@@ -28,8 +28,6 @@ from openaclnn.core.trust import (
 )
 from openaclnn.core.version import __version__
 
-__all__ = ["cache", "doctor", "warmup"]
-
 _LIBRARIES = {
     "numpy": "", "ml_dtypes": "", "rich": "", "click": "", "cffi": "", "llvmlite": "", "triton": "",
     "torch": "torch", "matplotlib": "tools", "markdown-it-py": "tools", "openpyxl": "tools", "pyyaml": "tools",

@@ -28,11 +28,6 @@ from openaclnn.core.interface import Kind, Parameter, snake_case
 from openaclnn.core.products import PRODUCTS
 from openaclnn.operators import find_operator, grouped, registry
 
-__all__ = [
-    "Choices", "PerOperator", "completion", "describe", "file_names", "list_operators", "operator_argument",
-    "operator_names", "operator_command", "option_of", "product_names", "support", "word_of",
-]  # fmt: skip
-
 
 def _find(context: Any, parameter: Any, name: str) -> Operator:
     try:
@@ -76,15 +71,15 @@ _AROUND = re.compile(r"^((torch|nn|functional|f|ops|aten|openaclnn)\.)+|getworks
 def _matching(texts: Sequence[str]) -> list[tuple[str, Operator]]:
     """The operators with all of these texts in their names, family or summary, family by family; names may come as PyTorch and C write them."""
     words = [_AROUND.sub("", text.lower()) for text in texts]
-    found = []
+    operators = []
     for family, members in grouped().items():
         for each in members:
             said = f"{each.name} {each.python_name} {family} {each.summary}".lower()
             if all(word in said for word in words):
-                found.append((family, each))
-    if not found:
+                operators.append((family, each))
+    if not operators:
         raise click.UsageError(f"no operator has {' and '.join(map(repr, texts))} in its name, family or summary")  # fmt: skip
-    return found
+    return operators
 
 
 @click.command("list", short_help="List the operators, or those with some words in them.")

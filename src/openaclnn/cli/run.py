@@ -24,12 +24,10 @@ from openaclnn.core.interface import REQUIRED
 from openaclnn.core.products import find_product
 from openaclnn.core.writing import replacing
 from openaclnn.engines.dispatch import ENGINES, use_engine
-from openaclnn.testing.data.goldens import results_of
+from openaclnn.testing.calls import run_in_chunks
 from openaclnn.testing.extras import need, value_of
 from openaclnn.testing.files import SUFFIXES, FileError, create, read_array, split_name, write_into
-from openaclnn.testing.running.chunks import run_in_chunks
-
-__all__ = ["run"]
+from openaclnn.testing.goldens import results_of
 
 _CHUNK = 1 << 24
 
@@ -76,7 +74,7 @@ def _make(operator: Operator) -> click.Command:
 
 def _arguments(operator: Operator, options: dict[str, Any]) -> dict[str, Any]:
     """The plain call's arguments from options; a tensor may be a number."""
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for parameter in operator.parameters:
         if parameter.is_tensor and not parameter.is_read:
             continue
@@ -87,10 +85,10 @@ def _arguments(operator: Operator, options: dict[str, Any]) -> dict[str, Any]:
         elif parameter.is_tensor:
             number = value_of(text)
             isnumber = isinstance(number, (int, float)) and not isinstance(number, bool)
-            found[parameter.python_name] = number if isnumber else np.asarray(read_array(text))
+            arguments[parameter.python_name] = number if isnumber else np.asarray(read_array(text))
         else:
-            found[parameter.python_name] = value_of(text)
-    return found
+            arguments[parameter.python_name] = value_of(text)
+    return arguments
 
 
 def _read_files(operator: Operator, options: dict[str, Any]) -> list[Path]:
@@ -125,25 +123,25 @@ def _run(
             raise FileError(f"{out}: there is no folder {out.parent}")
         if out.suffix.lower() in (".pt", ".pth"):
             need("torch", f"{out}: PyTorch writes it")
-    made = results_of(operator, arguments, product_of(operator, product))
-    for name in files.keys() - made.keys():
+    specs = results_of(operator, arguments, product_of(operator, product))
+    for name in files.keys() - specs.keys():
         word = word_of(operator, operator[name])
         raise click.UsageError(f"{word}: this call does not compute it")
     # None has its name until all are whole: nobody finds half a file, and what works in place may read its output.
     with ExitStack() as stack:
         parts = {name: stack.enter_context(replacing(out)) for name, out in files.items()}
-        pieces = _compute(operator, arguments, made, parts, files, product, chunk)
-    _show(operator, files, made, pieces, as_json)
+        pieces = _compute(operator, arguments, specs, parts, files, product, chunk)
+    _show(operator, files, specs, pieces, as_json)
     return 0
 
 
 def _compute(
-    operator: Operator, arguments: dict[str, Any], made: dict[str, OutputSpec], parts: dict[str, BinaryIO],
+    operator: Operator, arguments: dict[str, Any], specs: dict[str, OutputSpec], parts: dict[str, BinaryIO],
     files: dict[str, Path], product: str | None, chunk: int,
 ) -> bool:  # fmt: skip
     """Fill the files, in place those that can be mapped; whether it went in pieces."""
     places, left = {}, {}
-    for name, (shape, dtype) in made.items():
+    for name, (shape, dtype) in specs.items():
         mapped = create(parts[name], files[name], shape, dtype.numpy) if name in parts else None
         places[name] = np.empty(shape, dtype.numpy) if mapped is None else np.asarray(mapped)
         if mapped is None and name in parts:
@@ -159,12 +157,12 @@ def _compute(
 def _show(
     operator: Operator,
     files: dict[str, Path],
-    made: dict[str, OutputSpec],
+    specs: dict[str, OutputSpec],
     pieces: bool,
     as_json: bool,
 ) -> None:
     told = {
-        name: {"out": str(out), "dtype": made[name][1].name, "shape": made[name][0]}
+        name: {"out": str(out), "dtype": specs[name][1].name, "shape": specs[name][0]}
         for name, out in files.items()
     }
     if as_json:

@@ -17,8 +17,6 @@ import click
 from openaclnn.cli.say import command_options, counted, say, say_json
 from openaclnn.sanitizer.findings import RULES, Settings
 
-__all__ = ["sanitize"]
-
 
 @click.command(
     short_help="Run a program and tell its faults.",

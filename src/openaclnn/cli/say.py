@@ -19,11 +19,6 @@ import click
 
 from openaclnn.core.writing import neutral, without_nan
 
-__all__ = [
-    "WIDEST", "HelpContext", "coloured", "columns", "command_options", "counted", "keep_apart", "open_streams", "progress", "rendered", "say", "say_json",
-    "say_rows", "say_text", "table", "traceback_option",
-]  # fmt: skip
-
 NARROWEST = 40  # columns that are printed for, however narrow a terminal is
 WIDEST = 1000  # where there is none
 _GAP = 3  # blanks between columns
@@ -179,7 +174,7 @@ _COLUMN = re.compile(r"(?<=\S) {2,}(?=\S)")  # blanks between what stands in col
 
 def _folded(line: str, width: int) -> str:
     inside = " " * (len(line) - len(line.lstrip()) + _INDENT)
-    columns = [found.end() for found in _COLUMN.finditer(line)]
+    columns = [match.end() for match in _COLUMN.finditer(line)]
     if columns and columns[-1] <= width // 3:  # the last column goes on below itself
         inside = " " * columns[-1]
     elif columns:  # the last column is a line of its own, as the condition of a formula

@@ -3,7 +3,7 @@
 - Values: `dtypes.py`, `tensor.py`, `products.py`, `status.py` (codes, the exception, messages).
 - An operator: `interface.py` (names and parameters), `checks.py` (its rules), `declare.py` (the declaration and the registry).
 - A call: `interop.py` (arrays of other libraries), `call.py` (arguments bound to parameters), `plan.py` (what a kernel is to do),
-  `channels.py` (plans with a number for each channel), `matrices.py` (plans with matrix products), `results.py` (memory for what it gives).
+  `steps.py` (plans of several steps), `results.py` (memory for what it gives).
 - The process: `forks.py` (forks and threads), `rounding.py`, `writing.py` (files whole or not at all), `trust.py` (whose files are
   run), `torch_names.py` (PyTorch's private names), `version.py`.
 """

@@ -22,16 +22,6 @@ from openaclnn.core.products import PRODUCTS, Product, current_product, find_pro
 from openaclnn.core.status import AclnnError, Status, shown
 from openaclnn.core.tensor import Scalar, Tensor
 
-__all__ = [
-    "AUTO",
-    "Call",
-    "bind_arguments",
-    "bind_plain",
-    "leave_unbound",
-    "plain_arguments",
-    "product_of",
-]
-
 
 class _Auto:
     def __repr__(self) -> str:

@@ -25,10 +25,6 @@ from openaclnn.core.products import FAMILIES, PRODUCTS
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Scalar, Tensor
 
-__all__ = [
-    "Discrepancy", "Gradient", "OutputSpec", "Operator", "Sample", "SupportTable", "find_operator", "like", "operators_by_kernel", "register", "registry", "stray_target",
-]  # fmt: skip
-
 OutputSpec = tuple[tuple[int, ...], DType]
 """The shape and dtype of an output that is made for the caller."""
 

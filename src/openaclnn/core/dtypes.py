@@ -12,12 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "BFLOAT16", "BOOL", "COMPLEX32", "COMPLEX64", "COMPLEX128", "DOUBLE", "DTYPES", "FLOAT", "FLOAT16", "FLOATS", "INT8", "INT16",
-    "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "UNDEFINED", "DType", "can_cast", "dtype_of_code", "dtype_of_dlpack",
-    "dtype_of_name", "dtype_of_numpy", "dtype_of_torch", "float_of", "is_int64", "promote",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, eq=False)
 class DType:

@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["acquire_in_turns", "check_lock", "hold_over_forks", "stacks_of", "undivided"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

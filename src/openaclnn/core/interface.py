@@ -15,8 +15,6 @@ from typing import Any
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.products import Product
 
-__all__ = ["REDUCTIONS", "REQUIRED", "Interface", "Kind", "Parameter", "python_name", "snake_case"]
-
 REDUCTIONS = ("none", "mean", "sum")
 """The reductions by their number in the integer form of the parameter."""
 

@@ -18,12 +18,6 @@ from openaclnn.core.dtypes import DType, dtype_of_dlpack, dtype_of_torch
 from openaclnn.core.tensor import Tensor, array_address, contiguous_strides, extent
 from openaclnn.core.torch_names import is_fake, raw_stream, recorders
 
-__all__ = [
-    "PRODUCER_ERRORS", "HeldStorage", "address_of", "allocate_like", "as_tensor", "check_recorder", "device_name", "from_dlpack", "held",
-    "is_number", "is_tracked_leaf", "mark_written", "stream_of", "to_numpy", "torch_dtype", "torch_tensor",
-    "view_memory", "view_torch", "viewers", "viewers_now",
-]  # fmt: skip
-
 PRODUCER_ERRORS = (
     ArithmeticError, AttributeError, BufferError, LookupError, ReferenceError, RuntimeError, ValueError,
 )  # fmt: skip

@@ -21,13 +21,6 @@ from openaclnn.core.dtypes import FLOAT, DType, promote
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor, element_count, extent
 
-__all__ = [
-    "ANY_COUNT", "Free", "BoundedCache", "HALVES", "Half", "Operand", "Plan", "broadcast_shapes", "class_plan", "elementwise_plan", "empty_plan",
-    "exactly", "filling_plan", "halves_plan", "over", "part_of", "reduced_plan", "rounded_first", "row_major_walks", "Step", "stretched", "summed_plan", "told_of",
-    "walks_alike",
-]  # fmt: skip
-
-
 ANY_COUNT = (1, 1 << 62)
 """Counts of elements: from, below."""
 
@@ -42,7 +35,7 @@ class Operand(NamedTuple):
     offset: int = 0  # from the tensor's first element to the first one visited
     low: int = 0  # the view covers the bytes [address + low, address + high)
     high: int = 0
-    # "full", "positions", "classes" or "single": see class_plan; "channels": see channels.py; or one of HALVES
+    # "full", "positions", "classes" or "single": see class_plan; "channels": see steps.py; or one of HALVES
     role: str = "full"
 
 

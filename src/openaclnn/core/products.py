@@ -18,10 +18,6 @@ from typing import TypeVar
 
 from openaclnn.core.dtypes import BFLOAT16, FLOATS, DType
 
-__all__ = [
-    "FAMILIES", "PRODUCTS", "REFERENCES", "Product", "choosing", "current_product", "find_product", "references_at", "use_product",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Product:

@@ -19,11 +19,6 @@ import numpy as np
 
 from openaclnn.core.torch_names import below_all
 
-__all__ = [
-    "clear_results", "empty", "empty_tensor", "kept_bytes", "set_result_memory", "undisturbed", "usable_cores",
-    "usable_memory",
-]  # fmt: skip
-
 LARGE = 1 << 20
 """Bytes from which memory is kept; below, NumPy has its own means."""
 

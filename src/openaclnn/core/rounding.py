@@ -12,8 +12,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["is_standard", "standard"]
-
 _TINY, _SLIGHT = 5e-324, 2.0**-80
 _ENVIRONMENT_BYTES = 64  # more than any C library's fenv_t has
 _DEFAULT = ctypes.c_void_p(-1)  # FE_DFL_ENV of glibc and musl

@@ -18,10 +18,6 @@ from datetime import datetime
 from enum import IntEnum
 from functools import cache
 
-__all__ = [
-    "AclError", "AclnnError", "Status", "category", "record_message", "share_messages", "shown", "status_name", "take_message",
-]  # fmt: skip
-
 
 class Status(IntEnum):
     """`aclnnStatus`: what the operator interface returns. 1xxxxx caller, 3xxxxx runtime, 5xxxxx internal."""

@@ -13,10 +13,6 @@ import numpy as np
 
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, DType, dtype_of_numpy, float_of
 
-__all__ = [
-    "Format", "Scalar", "Tensor", "array_address", "contiguous_strides", "element_count", "extent", "pinned",
-]  # fmt: skip
-
 
 class Format(IntEnum):
     """`aclFormat`."""

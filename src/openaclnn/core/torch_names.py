@@ -11,8 +11,6 @@ from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any
 
-__all__ = ["below_all", "dispatch_modes", "empty_strided", "is_fake", "named", "raw_allocator", "raw_stream", "recorders"]  # fmt: skip
-
 
 def named(path: str, root: Any = None) -> Any:
     """What PyTorch has under this name; None if nothing."""

@@ -18,11 +18,6 @@ from pathlib import Path
 
 from openaclnn.core.writing import replacing
 
-__all__ = [
-    "CODE_MARK", "NO_FOLDER", "UNFINISHED", "append_trusted", "cache_folder", "make_trusted", "read_trusted", "warn_of", "why_ignored", "why_untrusted",
-    "why_untrusted_tree", "why_unwritable", "write_trusted",
-]  # fmt: skip
-
 UNFINISHED = r"writing-\w{8}|\.openaclnn-[0-9a-f]{16}\.part"
 """A pattern of the names that files have until they are whole, today's and those of earlier versions."""
 

@@ -17,11 +17,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-__all__ = [
-    "HIDDEN", "beside", "cell_of", "neutral", "remove_unfinished", "replacing", "replacing_text", "reserve", "temporary_folder",
-    "without_nan", "write_bytes", "write_text",
-]  # fmt: skip
-
 HIDDEN = ".openaclnn-"
 """What the names of unfinished files and folders begin with."""
 

@@ -15,8 +15,8 @@ import numpy as np
 from openaclnn.core import rounding
 from openaclnn.core.dtypes import BFLOAT16, UINT8
 from openaclnn.core.interop import strided_view
-from openaclnn.core.matrices import MATRIX_PRODUCT, PLACED_TARGETS, RESTORED_TARGETS
 from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.steps import MATRIX_PRODUCT, PLACED_TARGETS, RESTORED_TARGETS
 
 __all__ = ["ARRAY_KERNELS", "declined_on_device", "on_device", "on_host"]
 

@@ -21,19 +21,14 @@ from openaclnn.core.version import __version__
 from openaclnn.engines.dispatch import use_engine
 from openaclnn.explorer.chinese import answered, vocabulary
 from openaclnn.operators import find_operator, grouped, registry
+from openaclnn.testing.build import Answer, Built, answer_of, build, is_automatic
+from openaclnn.testing.calls import run_through
 from openaclnn.testing.cases.case import Case, TensorSpec
 from openaclnn.testing.extras import MissingLibraryError, tensor_fields, value_of
+from openaclnn.testing.figures import LEVELS, STANDARDS, Array, Rules
 from openaclnn.testing.files import RAW, Source, TooLargeError, read_together
-from openaclnn.testing.judging.compare import Comparison, judge
-from openaclnn.testing.judging.figures import LEVELS, STANDARDS, Array, Rules
-from openaclnn.testing.judging.picture import errors_at, map_of, yardstick_of
 from openaclnn.testing.programs import program_of, sample_values
-from openaclnn.testing.running.build import Answer, Built, answer_of, build, is_automatic
-from openaclnn.testing.running.through import run_through
-
-__all__ = [
-    "KINDS", "SMALL", "UNPACKED", "Refused", "declared", "read_call", "answer_call", "verdict_of",
-]  # fmt: skip
+from openaclnn.testing.verdicts import Comparison, errors_at, judge, map_of, yardstick_of
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
@@ -190,11 +185,11 @@ def answer_call(asked: _PageCall) -> dict[str, Any]:
 
 def _checks(answer: Answer) -> list[dict[str, Any]]:
     """All of the operator's checks: passed, the broken one, and those that were not reached."""
-    made = ["passed" if each.violation is None else "broken" for each in answer.outcomes]
-    made += ["not reached"] * (len(answer.operator.checks) - len(made))
+    states = ["passed" if each.violation is None else "broken" for each in answer.outcomes]
+    states += ["not reached"] * (len(answer.operator.checks) - len(states))
     return [
         {"row": check.number, "rule": check.rule, "status": int(check.status), "state": state}
-        for check, state in zip(answer.operator.checks, made, strict=True)
+        for check, state in zip(answer.operator.checks, states, strict=True)
     ]
 
 
@@ -202,8 +197,8 @@ def _built(asked: _PageCall, answer: Answer) -> tuple[Built | None, str]:
     """The data of a small sound call, or why there are none."""
     if answer.error is not None:
         return None, "A refused call computes nothing."
-    made = sum(math.prod(each.shape) for each in answer.outputs.values())
-    elements = max(asked.elements, made)
+    count = sum(math.prod(each.shape) for each in answer.outputs.values())
+    elements = max(asked.elements, count)
     if elements > SMALL:
         return None, f"Values are shown up to {SMALL:,} elements; this call has {elements:,}."
     try:
@@ -251,13 +246,15 @@ def _code(asked: _PageCall, answer: Answer, built: Built | None, language: str) 
             if isinstance(spec, TensorSpec) and parameter.is_read:
                 values[parameter.name] = replace(spec, values=tensor.owner)
     written = [p.name for p in operator.parameters if p.kind is Kind.OUTPUT]
-    made = frozenset(name for name in written if name not in values)
+    allocated = frozenset(name for name in written if name not in values)
     first = next((spec for spec in asked.tensors.values() if spec is not None), None)
-    for name in made:  # of a refused call, something of the first tensor's kind
+    for name in allocated:  # of a refused call, something of the first tensor's kind
         like = answer.outputs.get(name) or first or TensorSpec((1,), FLOAT)
         values[name] = TensorSpec(like.shape, like.dtype)
     try:
-        text = program_of(operator, values, language, asked.product, made, answer.computed or None)
+        text = program_of(
+            operator, values, language, asked.product, allocated, answer.computed or None
+        )
         return {"text": text}
     except ValueError as error:
         return {"why": str(error)}
@@ -347,7 +344,7 @@ def verdict_of(
         if standard == "cross_check":
             raise ValueError("cross_check needs a third party's output: openaclnn compare has it")
         one, other = read_together([Source(path) for path in files], dtype, UNPACKED)
-        found = judge(one, other, None, rules, dtype, _KEPT)
+        verdict = judge(one, other, None, rules, dtype, _KEPT)
     except KeyError as error:
         raise Refused(400, str(error.args[0])) from None
     except (ValueError, MissingLibraryError) as error:
@@ -357,19 +354,19 @@ def verdict_of(
         raise Refused(413 if isinstance(error, TooLargeError) else 400, sentence) from None
     except (RecursionError, MemoryError):
         raise Refused(400, "the files are not what their names say") from None
-    return found.as_dict() | {
-        "chinese": answered(*found.reasons),
-        "text": str(found),
-        "picture": _picture(found, one, other, rules),
+    return verdict.as_dict() | {
+        "chinese": answered(*verdict.reasons),
+        "text": str(verdict),
+        "picture": _picture(verdict, one, other, rules),
     }
 
 
-def _picture(found: Comparison, actual: Array, golden: Array, rules: Rules) -> dict[str, Any] | None:  # fmt: skip
+def _picture(verdict: Comparison, actual: Array, golden: Array, rules: Rules) -> dict[str, Any] | None:  # fmt: skip
     if actual.shape != golden.shape or not actual.size:
         return None
-    pair = (found, actual, golden, rules)
+    pair = (verdict, actual, golden, rules)
     errors, seen = errors_at(*pair, _POINTS), map_of(*pair, _CELLS)
-    tolerance = yardstick_of(found, rules).tolerance
+    tolerance = yardstick_of(verdict, rules).tolerance
     allowed: list[list[float]] = []
     if errors.size.size and not tolerance.exact:
         ends = np.geomspace(errors.size.min(), errors.size.max() * (1 + 1e-9), 32)

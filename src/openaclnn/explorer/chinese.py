@@ -12,8 +12,6 @@ from pathlib import Path
 from openaclnn.core.declare import Operator
 from openaclnn.core.products import PRODUCTS
 
-__all__ = ["UntranslatedError", "chinese", "chinese_formula", "missing", "vocabulary", "answered"]
-
 WORDS = Path(__file__).with_name("chinese.toml")
 SYMBOLS = frozenset(
     [
@@ -70,9 +68,9 @@ def chinese(text: str) -> str:
     if known is not None or not re.search("[a-z]", text):
         return known or text
     for pattern, form in _words()["rules"].items():
-        found = re.fullmatch(pattern, text)
-        if found is not None:
-            return form.format(*(_part(part) for part in found.groups()))
+        match = re.fullmatch(pattern, text)
+        if match is not None:
+            return form.format(*(_part(part) for part in match.groups()))
     raise UntranslatedError(text)
 
 
@@ -105,17 +103,17 @@ def _sentences(operator: Operator) -> Iterator[str]:
 
 def missing(operator: Operator) -> list[str]:
     """What an operator's page says that has no Chinese form."""
-    found = []
+    sentences = []
     for text in _sentences(operator):
         try:
             chinese(text)
         except UntranslatedError as error:
-            found.append(str(error.args[0]))
+            sentences.append(str(error.args[0]))
     try:
         chinese_formula(operator)
     except UntranslatedError as error:
-        found.append(str(error.args[0]))
-    return found
+        sentences.append(str(error.args[0]))
+    return sentences
 
 
 def vocabulary(operators: Iterable[Operator]) -> dict[str, str]:
@@ -140,9 +138,9 @@ def _answer(text: str) -> str:
     if text in patterns:  # a whole sentence
         return patterns[text]
     for pattern, form in patterns.items():
-        found = re.fullmatch(pattern, text)
-        if found is not None:
-            return form.format(*map(_answer, found.groups()))
+        match = re.fullmatch(pattern, text)
+        if match is not None:
+            return form.format(*map(_answer, match.groups()))
     try:
         return chinese(text)
     except UntranslatedError:

@@ -28,9 +28,7 @@ from openaclnn.explorer.answers import (
     read_call,
     verdict_of,
 )
-from openaclnn.testing.judging.figures import STANDARDS
-
-__all__ = ["LARGEST_CALL", "LARGEST_FILES", "Explorer"]
+from openaclnn.testing.figures import STANDARDS
 
 _HOSTS = ("127.0.0.1", "::1")
 """The addresses it may listen on."""

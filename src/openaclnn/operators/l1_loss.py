@@ -13,8 +13,7 @@ from openaclnn.core.checks import Check, Violation
 from openaclnn.core.declare import Discrepancy
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT64
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.engines.formulas import l1_loss as plain
-from openaclnn.engines.formulas import smooth_l1_loss as smooth
+from openaclnn.engines.formulas import l1_loss as formulas
 from openaclnn.operators import pairwise
 from openaclnn.operators.losses import (
     GRADIENT,
@@ -73,7 +72,7 @@ HALVES: dict[str, Any] = {"self": (FLOAT, [[1], [4]]), "target": (FLOAT, [[2, 4,
 PREDICT = {"predict": "self", "label": "target"}
 
 declare(
-    "L1Loss", "The absolute error: of each element, their mean or their sum.", "l = |self - target|" + REDUCED, plain.l1_loss,
+    "L1Loss", "The absolute error: of each element, their mean or their sum.", "l = |self - target|" + REDUCED, formulas.l1_loss,
     lambda x, y: np.abs(x - y),
     (
         Sample("document", PAIRS, 1.0, exact=True),
@@ -129,7 +128,7 @@ OUTER: dict[str, Any] = {
 # subtraction: Inf against Inf and NaN give 0, and 0 * gradient follows IEEE.
 declare(
     "L1LossBackward", "Gradient of the mean absolute error with respect to the predictions.",
-    "gradInput = sign(self - target) * gradOutput * k" + SCALE + "; sign is 0 for ties and NaN", plain.l1_loss_backward,
+    "gradInput = sign(self - target) * gradOutput * k" + SCALE + "; sign is 0 for ties and NaN", formulas.l1_loss_backward,
     lambda g, x, y: ((x > y).astype(g.dtype) - (x < y).astype(g.dtype)) * g,
     (
         Sample(
@@ -191,7 +190,7 @@ LINE: dict[str, Any] = {
 declare(
     "SmoothL1Loss", "The smooth L1 (Huber-like) loss: of each element, their mean or their sum.",
     "d = |self - target|; l = d * d / (2 * beta) if d < beta, d - beta / 2 otherwise" + REDUCED.replace("out", "result"),
-    smooth.smooth_l1_loss, _smooth,
+    formulas.smooth_l1_loss, _smooth,
     (
         Sample("document", {**ONES, "reduction": "none"}, np.zeros((2, 2, 7, 7)).tolist(), exact=True),
         Sample("beta 0.5", {**LINE, "reduction": "none", "beta": 0.5}, [2.75, 0.25, 0, 0.0625, 1.75], exact=True),
@@ -230,7 +229,7 @@ declare(
     "SmoothL1LossBackward", "Gradient of the smooth L1 (Huber-like) loss with respect to the predictions.",
     "d = self - target; u = d / beta if |d| < beta, sign(d) otherwise\n"
     "gradInput = u * gradOut * k;  k = 1 / (number of output elements) for mean, 1 otherwise",
-    smooth.smooth_l1_loss_backward, _smooth_backward,
+    formulas.smooth_l1_loss_backward, _smooth_backward,
     (
         Sample(
             "document",

@@ -18,8 +18,6 @@ from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, Plan, elementwise_plan, empty_plan
 from openaclnn.engines.formulas.linear import scaled, soft_cap, soft_cap_backward
 
-__all__ = ["SCALED", "SOFT_CAP", "SOFT_CAP_BACKWARD"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -25,8 +25,6 @@ from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators.cross_entropy_loss import OF_CLASSES, REDUCTION, TARGET, WEIGHT
 
-__all__ = ["CROSS_ENTROPY", "CROSS_ENTROPY_GRAD"]
-
 Array = np.ndarray[Any, Any]
 
 _INPUT = Parameter("input", Kind.TENSOR, "logits", "(N, C, ...)", FLOATS)

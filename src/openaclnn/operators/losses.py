@@ -84,12 +84,6 @@ class Loss(Activation):
     def read(self) -> tuple[str, ...]:
         return self.input_names
 
-    @property
-    def workloads(self) -> Any:
-        from openaclnn.operators.workloads.losses import workload_of
-
-        return workload_of(self)
-
     def reduction_of(self, call: Call) -> str:
         """The call's reduction by its name."""
         return call.reduction or self.beyond

@@ -8,13 +8,13 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.channels import channel_plan, channel_sums_plan, channels_of
 from openaclnn.core.checks import Check, Violation
 from openaclnn.core.declare import Gradient, Operator, OutputSpec, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Plan, empty_plan
 from openaclnn.core.status import Status
+from openaclnn.core.steps import channel_plan, channel_sums_plan, channels_of
 from openaclnn.engines.formulas import channels as formulas
 from openaclnn.operators.pairwise import FAMILIES, promoted_dtype
 

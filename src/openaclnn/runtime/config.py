@@ -19,8 +19,6 @@ from openaclnn.core import products, status
 from openaclnn.core.status import AclError
 from openaclnn.runtime.errors import refuse
 
-__all__ = ["current", "device_name", "install", "load", "start_sanitizer"]
-
 _LARGEST_FILE = 10 * 1024 * 1024
 _DEEPEST = 100
 _MARKS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[][{}]', re.DOTALL)

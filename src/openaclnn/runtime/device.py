@@ -23,8 +23,6 @@ from openaclnn.core.status import AclError
 from openaclnn.runtime import config
 from openaclnn.runtime.errors import refuse
 
-__all__ = ["CudaDevice", "Device", "HostDevice", "device_named", "host", "known_devices", "register", "selected"]  # fmt: skip
-
 ALIGNMENT = 64
 """Of every address that the runtime hands out, in bytes."""
 

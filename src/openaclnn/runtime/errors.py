@@ -12,10 +12,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from openaclnn.core.status import AclError, record_message, shown
 
-__all__ = [
-    "AclFailure", "integer", "is_null", "last_error", "live", "null_on_failure", "refuse", "report", "returns_status", "returns_value",
-]  # fmt: skip
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

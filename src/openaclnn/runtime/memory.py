@@ -24,11 +24,6 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.runtime.device import Device, host
 from openaclnn.runtime.errors import UINT64, is_null, refuse
 
-__all__ = [
-    "Allocation", "AllocationTable", "Pointer", "address", "allocate", "find_allocation", "listeners", "look_at",
-    "notices", "notify", "padded_size", "pointer", "reference", "release", "release_device", "used_bytes",
-]  # fmt: skip
-
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Allocation:

@@ -25,8 +25,6 @@ from openaclnn.runtime.device import Device
 from openaclnn.runtime.enums import EventFlag
 from openaclnn.runtime.errors import AclFailure, refuse
 
-__all__ = ["Event", "EventKind", "Marker", "Stream", "elapsed_ms", "limit_waits", "tell_of_fork"]
-
 _EXIT_SECONDS = 5.0
 """How long the end of the interpreter waits for work that nobody synchronised."""
 

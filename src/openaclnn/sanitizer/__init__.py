@@ -5,9 +5,9 @@
     print([finding.rule for finding in findings])
 
 Or OPENACLNN_SANITIZE=1, or `{"openaclnn": {"sanitize": "1"}}` in aclInit's file, or `openaclnn sanitize PROGRAM`. `session.py` puts itself
-between the program and the functions and tells the rules of `events.py`; `sites.py` knows where the program called; `findings.py` has the
-names of the rules. The rules are in `objects.py`, `memory.py` (with `shadow.py`, what is known of each byte, and `order.py` and `timeline.py`, what happens
-before what), `values.py` and `products.py`; `work.py` says what a kernel reads and writes.
+between the program and the functions and tells the rules of `events.py`, which knows where the program called; `findings.py` has the
+names of the rules. The rules are in `objects.py`, `memory.py` (with `shadow.py`, what is known of each byte and what a kernel reads and writes, and `order.py`, what
+happens before what), and in `values.py`, with those on products.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from openaclnn.sanitizer.events import Rules
 from openaclnn.sanitizer.findings import Finding, Settings, known_rules
 from openaclnn.sanitizer.memory import MemoryRules
 from openaclnn.sanitizer.objects import ObjectRules
-from openaclnn.sanitizer.products import ProductRules
 from openaclnn.sanitizer.session import Session
-from openaclnn.sanitizer.values import ValueRules
+from openaclnn.sanitizer.values import ProductRules, ValueRules
 
 __all__ = ["Finding", "Settings", "sanitize", "watch_as_asked", "watch_process"]
 

@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from openaclnn.core.products import find_product
-from openaclnn.sanitizer.events import Call
-from openaclnn.sanitizer.sites import Site
-
-__all__ = ["RULES", "Finding", "Settings", "fault", "hearing", "known_rules", "listeners", "report"]
+from openaclnn.sanitizer.events import Call, Site
 
 RULES = {
     # Objects

@@ -23,12 +23,17 @@ from openaclnn.runtime.enums import MemcpyKind
 from openaclnn.runtime.memory import Pointer, address, pointer
 from openaclnn.sanitizer.events import Call
 from openaclnn.sanitizer.findings import Finding, report
-from openaclnn.sanitizer.order import Access, Moment
-from openaclnn.sanitizer.shadow import Block, Shadow, Spans, spans_of
-from openaclnn.sanitizer.timeline import ENDS, Handlers, Timeline, number_of, waited
-from openaclnn.sanitizer.work import extents, read_bytes, tensors_of, work_of
-
-__all__ = ["MemoryRules"]
+from openaclnn.sanitizer.order import ENDS, Access, Handlers, Moment, Timeline, number_of, waited
+from openaclnn.sanitizer.shadow import (
+    Block,
+    Shadow,
+    Spans,
+    extents,
+    read_bytes,
+    spans_of,
+    tensors_of,
+    work_of,
+)
 
 _DESCRIPTOR_ALIGNMENT = 32
 """Of the address that aclCreateTensor is given, by its document."""
@@ -498,8 +503,8 @@ class MemoryRules(Handlers):
 
     def _tell(self, rule: str, call: Call, argument: str, message: str, block: Block | None = None, *others: tuple[str, Call]) -> None:  # fmt: skip
         history = list(others)
-        if block is not None and block.made is not None:
-            history.insert(0, ("allocated", block.made))
+        if block is not None and block.allocated_by is not None:
+            history.insert(0, ("allocated", block.allocated_by))
         if block is not None and block.freed is not None:
             history.append(("freed", block.freed))
         report(

@@ -15,11 +15,8 @@ from openaclnn.runtime import find_allocation
 from openaclnn.runtime.api_init import is_initialized
 from openaclnn.runtime.context import expects_set_up
 from openaclnn.runtime.errors import is_null
-from openaclnn.sanitizer.events import Call, Rules
+from openaclnn.sanitizer.events import Call, Rules, Site
 from openaclnn.sanitizer.findings import Finding, report
-from openaclnn.sanitizer.sites import Site
-
-__all__ = ["ObjectRules"]
 
 _REMEMBERED = 4096
 """Ended objects whose history is kept: the newest."""

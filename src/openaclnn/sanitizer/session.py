@@ -25,11 +25,8 @@ from openaclnn.capi.prototypes import Prototype
 from openaclnn.core.forks import hold_over_forks
 from openaclnn.runtime import AclFailure, current_stream
 from openaclnn.runtime.enums import ENUMERATORS
-from openaclnn.sanitizer.events import Call, Rules, operator_of
+from openaclnn.sanitizer.events import Call, Rules, Site, c_site, operator_of, python_site
 from openaclnn.sanitizer.findings import RULES, Finding, Settings, fault, hearing, listeners
-from openaclnn.sanitizer.sites import Site, c_site, python_site
-
-__all__ = ["Session", "queue_look"]
 
 
 def queue_look(stream: Any, look: Callable[[], None]) -> bool:
@@ -206,11 +203,11 @@ def _handle(prototype: Prototype, values: Sequence[Any], answer: Any, status: in
     if status:
         return 0
     for variable, value in zip(prototype.parameters, values, strict=True):
-        made = glue.is_result(variable) and (
+        created = glue.is_result(variable) and (
             variable.pointee in glue.HANDLES
             or (variable.pointee.startswith("acl") and variable.pointee.endswith("*"))
         )
-        if made and value:
+        if created and value:
             return int(value[0])
     return 0
 

@@ -10,17 +10,6 @@ from typing import Any
 from openaclnn.core.dtypes import DType, dtype_of_name
 from openaclnn.core.tensor import Format
 
-__all__ = [
-    "FieldError",
-    "MissingLibraryError",
-    "dtype_named",
-    "need",
-    "shape_of",
-    "tensor_fields",
-    "value_of",
-    "whole_numbers",
-]
-
 _EXTRAS = dict.fromkeys(("matplotlib", "markdown_it", "openpyxl", "yaml"), "tools") | {
     "torch": "torch"
 }
@@ -67,9 +56,9 @@ def whole_numbers(written: Any, expected: str) -> tuple[int, ...]:
     words = written
     if isinstance(written, str):
         text = written.strip()
-        found = _BRACKETED.fullmatch(text)
-        text = text if found is None else (found[1] or found[2] or "").strip()
-        words = [] if found and not text else re.split(r"\s*[x,]\s*|\s+", text)
+        bracketed = _BRACKETED.fullmatch(text)
+        text = text if bracketed is None else (bracketed[1] or bracketed[2] or "").strip()
+        words = [] if bracketed and not text else re.split(r"\s*[x,]\s*|\s+", text)
     elif not isinstance(written, (list, tuple)):
         words = [written]
     if len(words) > 64:  # more than any rule on dimensions has to see

@@ -25,11 +25,6 @@ from openaclnn.core.results import usable_memory
 from openaclnn.core.writing import replacing, reserve
 from openaclnn.testing.extras import MissingLibraryError, dtype_named, need, shape_of
 
-__all__ = [
-    "RAW", "SUFFIXES", "FileError", "Source", "TooLargeError", "create", "raw_type", "read_array", "read_together",
-    "read_whole", "split_name", "write_array", "write_into",
-]  # fmt: skip
-
 RAW = (".bin", ".raw", ".dat")
 SUFFIXES = (".npy", ".npz", *RAW, ".safetensors", ".pt", ".pth")
 """The kinds of files, by the ends of their names."""

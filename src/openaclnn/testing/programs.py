@@ -15,9 +15,7 @@ from openaclnn.core.interface import REQUIRED, Kind, Parameter, snake_case
 from openaclnn.core.products import PRODUCTS, Product
 from openaclnn.core.tensor import Format, Scalar
 from openaclnn.testing.cases.case import TensorSpec
-from openaclnn.testing.data.goldens import places_of, results_of
-
-__all__ = ["LANGUAGES", "LISTED", "example_of", "program_of", "sample_values"]
+from openaclnn.testing.goldens import places_of, results_of
 
 LANGUAGES = {"c++": ".cpp", "c": ".c", "python": ".py", "cmake": ".txt"}
 """The languages, each with the end of its files' names."""
@@ -39,14 +37,14 @@ def example_of(operator: Operator, language: str) -> str:
     values = sample_values(operator, sample)
     for name, (shape, dtype) in places_of(operator, sample.arrays()).items():
         values.setdefault(name, TensorSpec(shape, dtype))
-    made = frozenset(p.name for p in operator.outputs if not p.in_place)
+    allocated = frozenset(p.name for p in operator.outputs if not p.in_place)
     computed = frozenset(results_of(operator, sample.arrays()))
-    return program_of(operator, values, language, made=made, computed=computed)
+    return program_of(operator, values, language, allocated=allocated, computed=computed)
 
 
 def program_of(
     operator: Operator, values: Mapping[str, Any], language: str, product: Product = PRODUCTS[0],
-    made: frozenset[str] = frozenset(), computed: frozenset[str] | None = None,
+    allocated: frozenset[str] = frozenset(), computed: frozenset[str] | None = None,
 ) -> str:  # fmt: skip
     """The program of a call; ValueError for a call that the language cannot make.
 
@@ -54,7 +52,7 @@ def program_of(
     those in `computed` are shown, or all.
     """
     if language == "python":
-        return _python_program(operator, values, product, made)
+        return _python_program(operator, values, product, allocated)
     if language == "cmake":
         return _CMAKE.format(python=operator.python_name)
     if language not in LANGUAGES:
@@ -374,19 +372,19 @@ assert acl.aclrtSynchronizeStream(None) == 0
 
 
 def _python_program(
-    operator: Operator, values: Mapping[str, Any], product: Product, made: frozenset[str]
+    operator: Operator, values: Mapping[str, Any], product: Product, allocated: frozenset[str]
 ) -> str:
     """The program's text; the plain call makes the outputs in `made`."""
     outputs = [p for p in operator.parameters if p.kind is Kind.OUTPUT]
     names = {p.name: _variable(p, len(outputs) > 1) for p in operator.parameters}
     shown = {p.name: _shown(names[p.name], values.get(p.name)) for p in operator.parameters}
-    shown |= {p.name: names[p.name] for p in outputs if p.name in made}
+    shown |= {p.name: names[p.name] for p in outputs if p.name in allocated}
     lines = []
     for parameter in operator.parameters:
         value = values.get(parameter.name)
-        if isinstance(value, TensorSpec) and parameter.name not in made:
+        if isinstance(value, TensorSpec) and parameter.name not in allocated:
             lines += _assignment(names[parameter.name], value)
-    plain, fresh = _plain_call(operator, values, shown, made)
+    plain, fresh = _plain_call(operator, values, shown, allocated)
     text = "\n".join(lines)
     halves = any(isinstance(each, TensorSpec) and _dtype(each).startswith("ml") for each in values.values())  # fmt: skip
     imports = ["import ml_dtypes"] * halves + ["import numpy as np"]
@@ -421,11 +419,14 @@ def _dtype(spec: TensorSpec) -> str:
 
 
 def _plain_call(
-    operator: Operator, values: Mapping[str, Any], shown: Mapping[str, str], made: frozenset[str]
+    operator: Operator,
+    values: Mapping[str, Any],
+    shown: Mapping[str, str],
+    allocated: frozenset[str],
 ) -> tuple[str, bool]:
     """The plain call, whose results phase two does not write over, and whether that needs outputs of its own."""
     outputs = [p for p in operator.parameters if p.kind is Kind.OUTPUT]
-    passed = [shown[p.name] for p in outputs if p.name not in made]
+    passed = [shown[p.name] for p in outputs if p.name not in allocated]
     keywords = []
     in_place = False
     for parameter in (p for group in operator.plain_parameters for p in group):

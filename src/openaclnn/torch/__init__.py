@@ -8,13 +8,13 @@
 
 Every operator is in `torch.ops.openaclnn` too. docs/pytorch.md is the guide.
 
-- Operators: `schema.py` has their schemas, `kernels.py` calls ours (`wide.py`: float64; `layouts.py`: where results lie), `gradients.py` has the
-  derivatives (`expressions.py`: formulas as PyTorch's operations), `library.py` makes `torch.ops.openaclnn`; `refusals.py` has what is refused, `counts.py` who served.
-- Functions and modules: `functional.py` and `nn.py`; those that are one operator `derived.py` makes of their signatures, in `activations.py` and `losses.py`. `dispatch.py` and `autograd.py` are their shortest way to a kernel, `fused_backward.py` writes a gradient with its loss,
-  `linear.py` has the cross entropy of a linear layer without its logits, `linear_log_probs.py` its log-probabilities and entropies, `products.py` its matrix products; `log_probs.py` has those of logits, divergences, and cross entropy
-  against shares of classes; `adopt.py` replaces the modules of a model.
-- PyTorch's own operators, replaced: `override.py` and `composites.py`; as machine code `signatures.py`, `stable_abi.py` (the stable C interface),
-  `entries.py` and `native.py`.
+- Operators: `schema.py` has their schemas and where results lie, `kernels.py` calls ours, `expressions.py` has formulas as PyTorch's operations, float64
+  among them, `gradients.py` the derivatives, `library.py` makes `torch.ops.openaclnn`; `refusals.py` has what is refused.
+- Functions and modules: `functional.py` and `nn.py`; those that are one operator `derived.py` makes of their signatures, in `elementwise.py`. `dispatch.py` says
+  which way a call goes and counts who served it, `fused_backward.py` writes a gradient with its loss, `linear.py` has the cross entropy of a linear layer without its
+  logits, `log_probs.py` log-probabilities, entropies and divergences of logits and of such layers, and cross entropy against shares of classes; `adopt.py`
+  replaces the modules of a model.
+- PyTorch's own operators, replaced: `override.py`; as machine code `signatures.py`, `native.py` (PyTorch's stable C interface) and `entries.py`.
 - `parallel/` has the losses over many devices. `private.py` has all that is asked of PyTorch under private names, with a way that does without.
 """
 

@@ -24,9 +24,6 @@ from openaclnn.torch.dispatch import autocast_dtype, parallel_for
 from openaclnn.torch.kernels import PLAIN
 from openaclnn.torch.private import TENSOR_PARALLEL_HOOKS, has_forward_hooks, register_pytree
 
-__all__ = ["Applied", "HeadLinear", "Logits", "apply_to", "replacements"]
-
-
 NO_GAIN = frozenset((
     "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "KLDivLoss", "LeakyReLU", "LogSoftmax", "MultiLabelMarginLoss", "NLLLoss", "NLLLoss2d", "ReLU",
     "SiLU", "Sigmoid", "Softmax", "Softshrink", "Threshold",
@@ -156,12 +153,12 @@ def apply_to(
 
 def _layers(model: torch.nn.Module, names: Iterable[str]) -> dict[str, torch.nn.Module]:
     """Linear layers by their names, but for those that are ours."""
-    found = {name: model.get_submodule(name) for name in names}
-    for name, layer in found.items():
+    layers = {name: model.get_submodule(name) for name in names}
+    for name, layer in layers.items():
         reason = _unfit(layer)
         if reason is not None:
             raise TypeError(f"heads: {name} cannot be replaced: {reason}")
-    return {name: each for name, each in found.items() if not isinstance(each, HeadLinear)}
+    return {name: each for name, each in layers.items() if not isinstance(each, HeadLinear)}
 
 
 def _chosen(

@@ -17,9 +17,8 @@ from torch.nn import functional as torch_functional
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.core.interface import Kind
-from openaclnn.torch.autograd import attached
-from openaclnn.torch.counts import FUNCTIONS
 from openaclnn.torch.dispatch import (
+    FUNCTIONS,
     is_index,
     is_memory,
     is_number,
@@ -30,11 +29,10 @@ from openaclnn.torch.dispatch import (
     parallel_for,
     why_not,
 )
+from openaclnn.torch.gradients import attached
 from openaclnn.torch.kernels import KERNELS, PLAIN
 from openaclnn.torch.private import any_autocast
 from openaclnn.torch.refusals import UnservedError, reduction_of
-
-__all__ = ["MAX_AXES", "computed_by"]
 
 MAX_AXES = 8
 _LEGACY = ("size_average", "reduce")
@@ -60,12 +58,12 @@ def computed_by(
     where they are not.
     """
 
-    def made(stated: _Stated) -> _Stated:
+    def decorate(stated: _Stated) -> _Stated:
         return _Function(
             stated, operator, words or {}, cast, alike, sound, attach, positive
         ).written()  # type: ignore[return-value]
 
-    return made
+    return decorate
 
 
 class _Function:

@@ -30,8 +30,6 @@ from openaclnn.torch.signatures import (
     Signature,
 )
 
-__all__ = ["stable_kernel"]
-
 LETTERS = 4  # of each of CHOICES
 EXPONENT_AT, INFINITE = 52, 0x7FF  # of a double: its exponent, and that of what is not finite
 

@@ -20,38 +20,11 @@ from torch.overrides import (
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.results import undisturbed
-from openaclnn.torch.activations import (
-    celu,
-    gelu,
-    glu,
-    hardshrink,
-    hardsigmoid,
-    hardswish,
-    leaky_relu,
-    log_softmax,
-    logsigmoid,
-    mish,
-    prelu,
-    relu,
-    selu,
-    sigmoid,
-    silu,
-    softmax,
-    softplus,
-    softshrink,
-    threshold,
-)
-from openaclnn.torch.autograd import (
-    CrossEntropy,
-    CrossEntropyOverLogits,
-    EluInPlace,
-    Likelihood,
-    attached,
-)
-from openaclnn.torch.counts import FUNCTIONS
+from openaclnn.torch import elementwise
 from openaclnn.torch.derived import MAX_AXES
 from openaclnn.torch.dispatch import (
     FLOATS,
+    FUNCTIONS,
     is_cast_alone,
     is_index,
     is_memory,
@@ -65,12 +38,20 @@ from openaclnn.torch.dispatch import (
     parallel_for,
     why_not,
 )
+from openaclnn.torch.elementwise import *  # noqa: F403
 from openaclnn.torch.fused_backward import (
     LEAST,
     LEAST_ROWS,
     loss_ahead,
     loss_of_rows,
     may_be_ahead,
+)
+from openaclnn.torch.gradients import (
+    CrossEntropy,
+    CrossEntropyOverLogits,
+    EluInPlace,
+    Likelihood,
+    attached,
 )
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
 from openaclnn.torch.linear import (
@@ -79,36 +60,21 @@ from openaclnn.torch.linear import (
     linear_cross_entropy,
     z_loss_of,
 )
-from openaclnn.torch.linear_log_probs import (
-    linear_entropy,
-    linear_log_probs_and_entropy,
-    linear_selected_log_probs,
-)
 from openaclnn.torch.log_probs import (
     distillation_kl,
     entropy,
+    linear_entropy,
+    linear_log_probs_and_entropy,
+    linear_selected_log_probs,
     log_probs_and_entropy,
     selected_log_probs,
     soft_cross_entropy,
 )
-from openaclnn.torch.losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    kl_div,
-    l1_loss,
-    mse_loss,
-    multilabel_margin_loss,
-    smooth_l1_loss,
-    soft_margin_loss,
-)
 from openaclnn.torch.refusals import UnservedError, reduction_of
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu", "check_targets", "cross_entropy", "distillation_kl", "elu", "entropy",
-    "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "kl_div", "l1_loss", "leaky_relu", "linear_cross_entropy", "linear_entropy",
-    "linear_log_probs_and_entropy", "linear_selected_log_probs", "log_probs_and_entropy", "log_softmax", "logsigmoid", "mish", "mse_loss",
-    "multilabel_margin_loss", "nll_loss", "prelu", "relu", "selected_log_probs", "selu", "sigmoid", "silu", "smooth_l1_loss", "soft_margin_loss",
-    "softmax", "softplus", "softshrink", "threshold",
+    *elementwise.__all__, "check_targets", "cross_entropy", "distillation_kl", "elu", "entropy", "linear_cross_entropy", "linear_entropy",
+    "linear_log_probs_and_entropy", "linear_selected_log_probs", "log_probs_and_entropy", "nll_loss", "selected_log_probs",
 ]  # fmt: skip
 
 _ELU: Kernel = KERNELS["elu"]
@@ -406,16 +372,16 @@ def _of_tokens(
     divided = denominator is not None and reduction == "mean"
     whole = token_weight is None and not divided  # reduced by the kernel
     asked = options if whole else ("none", *options[1:])
-    found = None
+    results = None
     if parallel_for(input) is None and not target.is_floating_point():
-        found = _by_kernels(input, target, weight, asked, inplace, sides=True)
-    if found is None:
+        results = _by_kernels(input, target, weight, asked, inplace, sides=True)
+    if results is None:
         raise RuntimeError(
             "token_weight, denominator, return_z_loss: for floating logits and class indices on one CPU or CUDA device, not in forward mode; "
             f"got {input.dtype} {tuple(input.shape)} and {target.dtype} {tuple(target.shape)} on {input.device}"
         )
     _entropy_count.serve()
-    loss, top, rest = found
+    loss, top, rest = results
     dtype, wide = loss.dtype, torch.promote_types(loss.dtype, torch.float32)
     classes = input.shape[min(1, input.dim() - 1)]
     if not whole:

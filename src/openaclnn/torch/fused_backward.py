@@ -25,16 +25,15 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.engines import cpu, gpu
 from openaclnn.engines.dispatch import current_engine
 from openaclnn.engines.formulas.cross_entropy import cross_entropy_step
-from openaclnn.torch.autograd import CrossEntropy
 from openaclnn.torch.dispatch import is_tracked
-from openaclnn.torch.gradients import quick
+from openaclnn.torch.gradients import CrossEntropy, quick
 from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
-
-__all__ = ["LEAST", "LEAST_ROWS", "loss_ahead", "loss_of_rows", "may_be_ahead"]
 
 LEAST = 3 << 22  # bytes: what fewer take is less than what a step costs on the host
 # Images of many classes are read by few programs where loss and gradient are two kernels: 108 us for (48, 600, 7, 7), where one takes 15.
 LEAST_OF_IMAGES, MANY_CLASSES = 3 << 19, 128
+# Many positions are many programs where loss and gradient are two kernels, whatever their bytes: 40 us for (32768, 2), where one takes 6; on the host it takes 15 to 30 us more.
+LEAST_POSITIONS = 1 << 15
 LEAST_OF_LONG_ROWS = (
     1 << 28
 )  # with a program or several for each: few rows are better shared out among all
@@ -45,8 +44,10 @@ _logits, _logits_grad = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_
 
 def may_be_ahead(input: torch.Tensor) -> bool:
     """Whether logits on a GPU are so many that a step in one kernel gains."""
-    image = input.dim() > 2 and input.shape[1] >= MANY_CLASSES
-    return input.nbytes >= (LEAST_OF_IMAGES if image else LEAST)
+    classes = input.shape[1] if input.dim() > 1 else 0
+    image = input.dim() > 2 and classes >= MANY_CLASSES
+    positions = input.numel() // classes if classes else 0
+    return input.nbytes >= (LEAST_OF_IMAGES if image else LEAST) or positions >= LEAST_POSITIONS
 
 
 def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
@@ -163,13 +164,13 @@ def _are_plain(input: Any, target: Any, weight: Any) -> bool:
 def _memory(device: torch.device, plan: _Plan) -> torch.Tensor | None:
     """What backward passes leave for the next loss like theirs: first that they were given 1. None while a graph is captured that would have
     it for its own."""
-    found = _memories.get((device, plan.family))
-    if found is None and not torch.cuda.is_current_stream_capturing():
+    memory = _memories.get((device, plan.family))
+    if memory is None and not torch.cuda.is_current_stream_capturing():
         with torch.inference_mode(False):
-            found = torch.ones(plan.memory, device=device)
+            memory = torch.ones(plan.memory, device=device)
         torch.cuda.current_stream(device).synchronize()  # other streams will read it
-        _memories[device, plan.family] = found
-    return found
+        _memories[device, plan.family] = memory
+    return memory
 
 
 @quick
@@ -184,19 +185,19 @@ class CrossEntropyAhead(CrossEntropy):
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        plan, kept, memory, found = ctx.ahead
+        plan, kept, memory, by_input = ctx.ahead
         x, target, weight = ctx.saved_tensors
         if torch.is_grad_enabled() or not _is_plain(gradient):
             _, top, rest = _logits.call(x.detach(), target, weight, *ctx.options)
             ctx.kept = top, rest, ctx.options
             return CrossEntropy.backward(ctx, gradient)
-        if found is None:  # it was handed out before: in other memory nothing is written yet
-            found, kept = torch.empty_like(x), kept.clone()
+        if by_input is None:  # it was handed out before: in other memory nothing is written yet
+            by_input, kept = torch.empty_like(x), kept.clone()
             kept[plan.sure_at] = 0
         ctx.ahead[-1] = None
-        places = gradient.contiguous(), x, target, weight, kept, memory, found
+        places = gradient.contiguous(), x, target, weight, kept, memory, by_input
         plan.write_gradient(_addresses(places), stream_of(x))
-        return found, None
+        return by_input, None
 
 
 def _is_plain(gradient: Any) -> bool:
@@ -276,12 +277,12 @@ class CrossEntropyOfRows(CrossEntropy):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target = ctx.saved_tensors
-        found, ctx.ahead = ctx.ahead, None  # which is handed out once
-        if found is None or torch.is_grad_enabled() or not _is_plain(gradient) or not _may_scale(found, factor := gradient.item()):  # fmt: skip
+        by_input, ctx.ahead = ctx.ahead, None  # which is handed out once
+        if by_input is None or torch.is_grad_enabled() or not _is_plain(gradient) or not _may_scale(by_input, factor := gradient.item()):  # fmt: skip
             _, top, rest = _logits.call(x.detach(), target, None, *ctx.options)
             arguments = gradient, x, top, rest, target, None
             return _logits_grad.gradient(*arguments, *ctx.options), None
-        return found if factor == 1 else found.mul_(factor), None
+        return by_input if factor == 1 else by_input.mul_(factor), None
 
 
 def _may_scale(gradient: Any, factor: float) -> bool:

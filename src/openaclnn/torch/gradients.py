@@ -14,12 +14,9 @@ from torch.nn.functional import nll_loss as torch_nll_loss
 
 from openaclnn.core.declare import Gradient, Operator
 from openaclnn.operators import find_operator, registry
-from openaclnn.torch.expressions import expression
+from openaclnn.torch.expressions import WIDE, expression
 from openaclnn.torch.kernels import KERNELS, OF_ROWS, Kernel
 from openaclnn.torch.private import Function, transformed, tuned
-from openaclnn.torch.wide import WIDE
-
-__all__ = ["DECLARED", "FORMULAS", "Derivative", "Formula", "quick"]
 
 
 class Formula(Function):  # type: ignore[misc]
@@ -136,8 +133,8 @@ def _declared(operator: Operator) -> dict[str, type[Formula]]:
         def backward(ctx: Any, gradient: Any, *others: Any) -> Any:
             every = dict(enumerate(ctx.options)) | dict(zip(saved, ctx.saved_tensors, strict=True))
             if first.several:
-                found = first.of(gradient, every)
-                by_place = dict(zip(kernel.tensors, found, strict=False))
+                by_tensors = first.of(gradient, every)
+                by_place = dict(zip(kernel.tensors, by_tensors, strict=False))
                 return tuple([by_place.get(place) for place in range(inputs)])
             if len(derivatives) > 1:
                 wanted = ctx.needs_input_grad
@@ -152,8 +149,8 @@ def _declared(operator: Operator) -> dict[str, type[Formula]]:
             return by_first, *[None] * (inputs - 1)
 
     kernels = {each.kernel.operator.python_name: each.kernel for each in derivatives.values()}
-    found = {name: _differentiated(each) for name, each in kernels.items()}
-    return {operator.python_name: Forward, **found}
+    backwards = {name: _differentiated(each) for name, each in kernels.items()}
+    return {operator.python_name: Forward, **backwards}
 
 
 def _differentiated(kernel: Kernel) -> type[Formula]:
@@ -357,8 +354,8 @@ class CrossEntropyLogitsGrad(Formula):
 def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
     """Numbers of rows, whose gradient takes gradients of the first of them, then what the forward takes and gives."""
     kernel, gradient_kernel = KERNELS[forward.python_name], KERNELS[backward.python_name]
-    inputs, made = len(kernel.tensors), len(forward.outputs)
-    differentiable = len(gradient_kernel.tensors) - inputs - made
+    inputs, outputs = len(kernel.tensors), len(forward.outputs)
+    differentiable = len(gradient_kernel.tensors) - inputs - outputs
     options = len(kernel.parameters) - inputs
 
     @quick
@@ -384,8 +381,8 @@ def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
                     if by is not None
                 ]
                 outer = [by for by in by_results if by is not None]
-                (found,) = torch.autograd.grad(wanted, saved[0], outer, create_graph=True)
-                return found, *nothing
+                (by_input,) = torch.autograd.grad(wanted, saved[0], outer, create_graph=True)
+                return by_input, *nothing
             # Those of a sum are one number for all rows: as rows of their own, kernels have them side by side.
             every = [torch.zeros_like(result) if by is None else by.contiguous() for result, by in zip(saved[inputs:], by_results, strict=False)]  # fmt: skip
             return gradient_kernel.gradient(*every, *saved, *ctx.options), *nothing
@@ -416,3 +413,144 @@ for _operator in registry():
         _declarations = _declared(_operator)
         FORMULAS.update(_declarations)
         DECLARED |= {*_declarations}
+
+
+# The losses and ELU for autograd, where nothing stands between caller and kernel: what `functional` takes as a rule.
+#
+# Each is given what has derivatives, and in one tuple all else, the loss that was computed before among it: autograd spends
+# time on every argument, and would take a tensor for an input. What it saves is written where `save_for_backward` writes it,
+# which takes as long again. What is derived how is what the formulas above say, and gradients of gradients go through them.
+
+
+_elu_backward, _logits_grad = KERNELS["elu_backward"], KERNELS["cross_entropy_logits_grad"]
+_l1_backward = KERNELS["l1_loss_backward"]
+
+
+def attached(name: str) -> type[Formula] | None:
+    """The derivative by the first tensor of an operator that declares it, for `apply(tensor, (result, arguments))`; None where one operator
+    computes several derivatives, or there is none.
+    """
+    operator = find_operator(name)
+    if operator.gradient is None:
+        return None
+    derivative = Derivative(operator, operator.gradient)
+    if derivative.several:
+        return None
+    kernel, taken = derivative.kernel, derivative.taken
+    tensors = [place for place in kernel.tensors if place != derivative.incoming]
+    saved = [source for source, _ in taken[: len(tensors)] if source is not None]
+    options = [
+        (source, default, convert)
+        for (source, default), convert in zip(taken, derivative.converted, strict=True)
+    ][len(saved) :]
+    assert derivative.incoming == 0
+    assert len(saved) == len(tensors) == max(tensors)  # tensors stand before options
+
+    @quick
+    class Attached(Formula):
+        @staticmethod
+        def forward(ctx: Any, x: Any, constants: Any) -> Any:
+            result, arguments = constants
+            every = (*arguments, result)
+            ctx.to_save = tuple([every[place] for place in saved])
+            ctx.options = [
+                default if source is None else every[source] if convert is None else convert(every[source])
+                for source, default, convert in options
+            ]  # fmt: skip
+            return result
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return kernel.gradient(gradient, *ctx.saved_tensors, *ctx.options), None
+
+    return Attached
+
+
+@quick
+class EluInPlace(Formula):
+    """Written over its input: the gradient is made from the result."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, alpha: float) -> Any:
+        KERNELS["elu"].into(x, x, alpha, 1.0, 1.0)
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        ctx.alpha = alpha
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (result,) = ctx.saved_tensors
+        return _elu_backward.gradient(gradient, result, ctx.alpha, 1.0, 1.0, True), None
+
+
+@quick
+class L1(Formula):
+    """Of the difference, which is kept, as PyTorch's own loss does: both tensors may be written over."""
+
+    @staticmethod
+    def forward(ctx: Any, apart: Any, constants: Any) -> Any:
+        loss, ctx.options = constants
+        ctx.to_save = (apart,)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (apart,) = ctx.saved_tensors
+        return _l1_backward.gradient(gradient, apart, apart.new_zeros(()), *ctx.options), None
+
+
+@quick
+class Likelihood(Formula):
+    """Of rows or of pixels, by the gradient's kernel for them. The ones in the place of weights that nobody gave are all calls': hooks of
+    what autograd saves, which may write, do not see them.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, constants: tuple[Any, Kernel, Any, Any, Any, Any]) -> Any:
+        (loss, total), kernel, target, weight, factors, options = constants
+        ctx.kept = kernel, total, factors, options
+        ctx.to_save = x, target, weight
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        x, target, weight = ctx.saved_tensors
+        kernel, total, factors, (reduction, ignored) = ctx.kept
+        if weight is None:
+            weight = factors.clone() if torch.is_grad_enabled() else factors
+        return kernel.gradient(gradient, x, target, weight, reduction, ignored, total), None
+
+
+@quick
+class CrossEntropy(Formula):
+    """From logits, which are kept, with two numbers a row."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, constants: Any) -> Any:
+        (loss, top, rest), target, weight, options = constants
+        ctx.kept = top, rest, options
+        ctx.to_save = x, target, weight
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        x, target, weight = ctx.saved_tensors
+        top, rest, (reduction, ignored, smoothing, scale) = ctx.kept
+        return _logits_grad.gradient(
+            gradient, x, top, rest, target, weight, reduction, ignored, smoothing, scale
+        ), None
+
+
+@quick
+class CrossEntropyOverLogits(CrossEntropy):
+    """The same, with the gradient written into the logits' memory."""
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        if torch.is_grad_enabled():  # gradients of gradients read the logits
+            return CrossEntropy.backward(ctx, gradient)
+        x, target, weight = ctx.saved_tensors
+        by_input, (top, rest, options) = x.detach(), ctx.kept
+        _logits_grad.into(by_input, gradient, x, top, rest, target, weight, *options)
+        return by_input, None

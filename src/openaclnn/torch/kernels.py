@@ -15,11 +15,10 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REQUIRED
 from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
-from openaclnn.operators.distillation import DISTILLATION
-from openaclnn.operators.log_probs import LOG_PROBS
+from openaclnn.operators.log_probs import DISTILLATION, LOG_PROBS
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.repeat.cache import CallCache
-from openaclnn.torch.layouts import may_follow, place_for
+from openaclnn.torch.expressions import in_float64
 from openaclnn.torch.private import (
     BEHIND,
     below_autograd,
@@ -29,10 +28,7 @@ from openaclnn.torch.private import (
     transformed,
 )
 from openaclnn.torch.refusals import UnservedError, in_torch_words
-from openaclnn.torch.schema import arguments_of, double_among, made_by
-from openaclnn.torch.wide import in_float64
-
-__all__ = ["KERNELS", "Kernel", "disturbed"]
+from openaclnn.torch.schema import arguments_of, double_among, made_by, may_follow, place_for
 
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 """Classes of tensors that are memory and nothing else, unless somebody wraps them in this thread."""
@@ -100,10 +96,10 @@ class Kernel:
             " or ".join(f"({has[name]}{asked.format(name)})" for name in tensors)
             for asked in ("{}.is_meta", "{}.dtype is _double", "{}.is_neg()", "_is_zero({})")
         )  # without data there are shapes, which the dispatcher knows
-        made = "_result"
+        result = "_result"
         if self._several:
             left = " or ".join(f"_result[{n}] is None" for n in range(len(self.operator.outputs)))
-            made = f"_own.filled(_result, ({passed},)) if {left} else _result"
+            result = f"_own.filled(_result, ({passed},)) if {left} else _result"
         source = f"""
 def short({passed}):
     return {fast_call}
@@ -112,7 +108,7 @@ def compute({passed}):
     try:
         _result = {fast_call}
         if _result is not NotImplemented:
-            return {made}
+            return {result}
         if {bare}:
             return _own.dispatched({passed})
         if {double}:
@@ -197,9 +193,9 @@ def gradient({passed}):
             return self.into(place, *arguments)
         arrays = [arguments[n] for n in self.tensors]
         options = [argument for n, argument in enumerate(arguments) if n not in self.tensors]
-        found = self.cache.call(*arrays, place, *options, None)
-        if found is not NotImplemented:
-            return found
+        result = self.cache.call(*arrays, place, *options, None)
+        if result is not NotImplemented:
+            return result
         named = dict(zip(self.names, arguments, strict=True))
         try:
             return call_plain(self.operator, {**named, "out": place}, None, self.cache)
@@ -210,8 +206,10 @@ def gradient({passed}):
         """Into the caller's memory, one place or a tuple of them: the plain call, or float64 copied there."""
         several = places if isinstance(places, tuple) else (places,)
         if double_among((*arguments, *several)):
-            found = self.compute(*arguments)
-            for result, place in zip(found if self._several else (found,), several, strict=True):
+            results = self.compute(*arguments)
+            for result, place in zip(
+                results if self._several else (results,), several, strict=True
+            ):
                 _check_place(self.operator, result, place)
                 place.copy_(result)
             return
@@ -227,10 +225,10 @@ def _no_fast_path(*arguments: Any) -> Any:
 
 def _plain_function(operator: Operator) -> Callable[..., Any]:
     """The plain call, that of the package where it has one."""
-    found: Callable[..., Any] = getattr(openaclnn, operator.python_name, None) or (
+    function: Callable[..., Any] = getattr(openaclnn, operator.python_name, None) or (
         make_plain_function(operator)
     )
-    return found
+    return function
 
 
 def _resolved(arguments: tuple[Any, ...]) -> list[Any]:
@@ -241,11 +239,11 @@ def _resolved(arguments: tuple[Any, ...]) -> list[Any]:
     ]
 
 
-def _check_place(operator: Operator, made: Any, place: Any) -> None:
+def _check_place(operator: Operator, result: Any, place: Any) -> None:
     """Refuse a place of another shape or dtype, as calls that write there themselves do."""
-    if (place.shape, place.dtype) != (made.shape, made.dtype):
+    if (place.shape, place.dtype) != (result.shape, result.dtype):
         raise RuntimeError(
-            f"{operator.name}: out: expected {made.dtype} {tuple(made.shape)}, got {place.dtype} {tuple(place.shape)}"
+            f"{operator.name}: out: expected {result.dtype} {tuple(result.shape)}, got {place.dtype} {tuple(place.shape)}"
         )
 
 

@@ -18,7 +18,6 @@ from openaclnn.core.status import AclnnError
 from openaclnn.operators import find_operator
 from openaclnn.torch.gradients import DECLARED, FORMULAS
 from openaclnn.torch.kernels import KERNELS, Kernel
-from openaclnn.torch.layouts import follows, laid_like
 from openaclnn.torch.private import (
     any_requires_grad,
     autocast_off,
@@ -30,9 +29,7 @@ from openaclnn.torch.private import (
     transformed,
 )
 from openaclnn.torch.refusals import in_torch_words
-from openaclnn.torch.schema import made_by, out_schema, schema
-
-__all__ = ["constants_of", "define"]
+from openaclnn.torch.schema import follows, laid_like, made_by, out_schema, schema
 
 LIBRARY: Any = torch.library.Library("openaclnn", "FRAGMENT")  # type: ignore[no-untyped-call]
 DEVICES = ("CPU", "CUDA")
@@ -158,25 +155,25 @@ def _fake(operator: Operator) -> Callable[..., Any]:
     def fake(*arguments: Any) -> Any:
         _one_device(operator, arguments)
         try:
-            made = made_by(operator, arguments)
+            specs = made_by(operator, arguments)
         except AclnnError as error:
             raise in_torch_words(error) from None
         if operator.output.in_place:
             return None
         tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
         if follows(operator, arguments):
-            [(_, dtype)] = made
+            [(_, dtype)] = specs
             return torch.empty_like(laid_like(tensors), dtype=dtype)
-        results = tuple(tensors[0].new_empty(shape, dtype=dtype) for shape, dtype in made)
+        results = tuple(tensors[0].new_empty(shape, dtype=dtype) for shape, dtype in specs)
         return results[0] if operator.result_type is None else results
 
     return fake
 
 
 def _one_device(operator: Operator, arguments: tuple[Any, ...]) -> None:
-    found = {argument.device for argument in arguments if isinstance(argument, torch.Tensor)}
-    if len(found) > 1:
-        listed = " and ".join(sorted(map(str, found)))
+    devices = {argument.device for argument in arguments if isinstance(argument, torch.Tensor)}
+    if len(devices) > 1:
+        listed = " and ".join(sorted(map(str, devices)))
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but openaclnn::{operator.python_name} got {listed}"
         )
@@ -278,11 +275,13 @@ def _none_of(kernel: Kernel, arguments: tuple[Any, ...], dims: tuple[Any, ...]) 
         for argument, dim in zip(arguments, dims, strict=True)
     ]
     first = next(argument for argument in one if isinstance(argument, torch.Tensor))
-    made = tuple(
+    results = tuple(
         first.new_empty((0, *shape), dtype=dtype)
         for shape, dtype in made_by(kernel.operator, (*one, *kernel.defaults[len(one) :]))
     )
-    return (made[0], 0) if kernel.operator.result_type is None else (made, (0,) * len(made))
+    return (
+        (results[0], 0) if kernel.operator.result_type is None else (results, (0,) * len(results))
+    )
 
 
 def _routed(kernel: Kernel) -> Callable[..., Any]:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import sys
 import threading
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from openaclnn.core import results
 from openaclnn.core.interface import REDUCTIONS
+from openaclnn.engines.machine import unusable
 from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.words import native as at
 from openaclnn.repeat.words import slots
@@ -31,9 +34,110 @@ from openaclnn.torch.signatures import (
     REDUCTION,
     Signature,
 )
-from openaclnn.torch.stable_abi import StableInterface, address, stable_interface, stream_function
 
-__all__ = ["Native", "as_raised", "native_for"]
+# PyTorch's stable C interface, by its functions' names: what puts machine code into the dispatcher, and what such a kernel calls.
+#
+# It is there since 2.10, with a promise for later versions (torch/csrc/stable/c/shim.h). Where it is not, kernels are functions in Python.
+
+
+_FILE = b"openaclnn"  # what PyTorch says of who entered a kernel; it keeps the address
+
+
+class StableInterface:
+    """The functions of `libtorch_cpu` that kernels need."""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        # In the order of their slots, from GET_DEVICE to STRING_DELETE.
+        self.functions = (
+            library.aoti_torch_get_device_type, library.aoti_torch_get_device_index, library.aoti_torch_get_dtype,
+            library.aoti_torch_get_dim, library.aoti_torch_get_sizes, library.aoti_torch_get_strides,
+            library.aoti_torch_get_data_ptr, library.aoti_torch_get_storage_offset, library.aoti_torch_get_storage_size,
+            library.aoti_torch_is_defined,
+            library.aoti_torch_empty_strided, library.aoti_torch_zero_, library.aoti_torch_delete_tensor_object,
+            _freeing(library), library.torch_call_dispatcher, library.aoti_torch_check,
+            library.torch_string_length, library.torch_string_c_str, library.torch_delete_string,
+        )  # fmt: skip
+        self._open, self._close = (
+            library.aoti_torch_library_init_impl, library.aoti_torch_delete_library_object,
+        )  # fmt: skip
+        self._put, version = library.torch_library_impl, library.aoti_torch_abi_version
+        text, pointer = ctypes.c_char_p, ctypes.c_void_p
+        self._open.argtypes = text, text, text, ctypes.c_uint32, pointer
+        self._put.argtypes, self._close.argtypes = (
+            (pointer, text, pointer, ctypes.c_uint64),
+            (pointer,),
+        )
+        version.restype = ctypes.c_uint64
+        self.version = version()
+        """That of PyTorch, whose ways with arguments kernels follow."""
+        self._from_memory = library.aoti_torch_create_tensor_from_blob
+        self._from_memory.argtypes = (
+            pointer, ctypes.c_int64, pointer, pointer, ctypes.c_int64, *[ctypes.c_int32] * 3, pointer
+        )  # fmt: skip
+
+    def enter(self, name: str, device: str, kernel: int) -> Any:
+        """Into the dispatcher, above what is there; what it returns leaves it."""
+        library = ctypes.c_void_p()
+        _succeed(self._open(b"aten", device.encode(), _FILE, 0, ctypes.byref(library)))
+        _succeed(self._put(library, name.encode(), kernel, self.version))
+        return functools.partial(self._close, library)
+
+    def dtype_number(self, name: str) -> int:
+        return int(getattr(self.library, f"aoti_torch_dtype_{name}")())
+
+    def device_kind(self, device: str) -> int:
+        return int(getattr(self.library, f"aoti_torch_device_type_{device.lower()}")())
+
+    def handle_of(self, tensor: Any) -> int:
+        """A handle, never given back, of the memory of a row that the caller keeps."""
+        handle, device = ctypes.c_void_p(), tensor.device
+        sides = [(ctypes.c_int64 * 1)(length) for length in (len(tensor), 1)]
+        number = self.dtype_number(str(tensor.dtype).removeprefix("torch."))
+        place = number, self.device_kind(device.type), device.index or 0
+        _succeed(self._from_memory(tensor.data_ptr(), 1, *sides, 0, *place, ctypes.byref(handle)))
+        return handle.value or 0
+
+
+def _freeing(library: Any) -> Any:
+    """What frees the word behind an optional argument. Before 2.13 the interface has it allocated by the kernel's C++ `new`, which
+    is the C library's malloc."""
+    return getattr(library, "torch_delete_stable_ivalue", None) or ctypes.CDLL(None).free
+
+
+def _succeed(status: int) -> None:
+    if status:
+        raise RuntimeError("PyTorch's stable C interface refused a kernel")
+
+
+@functools.cache
+def stable_interface() -> StableInterface | None:
+    """None where machine code cannot be a kernel here."""
+    if sys.platform != "linux" or unusable() is not None:
+        return None
+    try:
+        return StableInterface(
+            ctypes.CDLL(str(Path(torch.__path__[0]) / "lib" / "libtorch_cpu.so"))
+        )
+    except (AttributeError, OSError):
+        return None
+
+
+@functools.cache
+def stream_function(device: str) -> int | None:
+    """What names a device's current stream, and raises nothing: 0 where there are no streams, None where it is missing."""
+    if device == "CPU":
+        return 0
+    try:
+        library = ctypes.CDLL(str(Path(torch.__path__[0]) / "lib" / "libtorch_cuda.so"))
+        return address(library.aoti_torch_get_current_cuda_stream)
+    except (AttributeError, OSError):
+        return None
+
+
+def address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
 
 _TYPES: dict[str, type] = {FLOAT: float, INTEGER: int, AXIS: int}
 _FALLBACKS = "openaclnn_fallback"  # the namespace of operators in PyTorch's dispatcher
@@ -92,7 +196,7 @@ class Native:
             kind = types.get(signature.kinds[source])
             block[at.OPTION_TYPES + place] = 0 if kind is None else id(kind)
         block[at.CHOICES : at.CHOICES + len(choices)] = [
-            own if numbered else id(own) for own in choices
+            choice if numbered else id(choice) for choice in choices
         ]
         block[at.MOST_CLASSES] = MOST_CLASSES if device == "CUDA" else sys.maxsize
         self._define_fallback()
@@ -103,7 +207,7 @@ class Native:
     def _write_functions(self) -> None:
         block, api = self._block, ctypes.pythonapi
         block[at.GET_DEVICE : at.STRING_DELETE + 1] = [
-            address(own) for own in self._stable.functions
+            address(each) for each in self._stable.functions
         ]
         for where, function in (
             (at.ENSURE, api.PyGILState_Ensure), (at.RELEASE, api.PyGILState_Release),
@@ -121,8 +225,8 @@ class Native:
         block[at.VERSION] = ctypes.c_int64(self._stable.version).value
         block[at.STREAM] = stream_function(self._device) or 0
         texts = f"{_FALLBACKS}::{self._name}", "", "openaclnn"
-        self._texts = [ctypes.create_string_buffer(own.encode()) for own in texts]
-        block[at.FALLBACK : at.PLACE + 1] = [ctypes.addressof(own) for own in self._texts]
+        self._texts = [ctypes.create_string_buffer(each.encode()) for each in texts]
+        block[at.FALLBACK : at.PLACE + 1] = [ctypes.addressof(each) for each in self._texts]
 
     def _write_dtypes(self) -> None:
         """DLPack's words for the device and for the dtypes that kernels read."""
@@ -150,12 +254,12 @@ class Native:
         """Our kernel by any means, or else PyTorch's. What either raises cannot pass the C interface."""
         _raised.text = _raised.later = _raised.error = None
         try:
-            found = self._asked(*arguments, **named)
-            if found is NotImplemented:
-                found = self._original.call_boxed(keys, *arguments, **named)
+            result = self._asked(*arguments, **named)
+            if result is NotImplemented:
+                result = self._original.call_boxed(keys, *arguments, **named)
         except BaseException as error:
             return self._raise(error, arguments, named, sys._getframe().f_back)
-        return found
+        return result
 
     def _raise(
         self, error: BaseException, arguments: tuple[Any, ...], named: dict[str, Any], waiting: Any
@@ -184,15 +288,15 @@ class Native:
 
     def _blank(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Results of the right shapes; None where the arguments have none."""
-        bare = [own.to("meta") if isinstance(own, torch.Tensor) else own for own in arguments]
+        bare = [each.to("meta") if isinstance(each, torch.Tensor) else each for each in arguments]
         try:
             shapes = self._overload(*bare, **named)
         except Exception:
             return None
         several = isinstance(shapes, tuple)
         blank = tuple([
-            torch.zeros(own.shape, dtype=own.dtype, device=arguments[0].device)
-            for own in (shapes if several else (shapes,))
+            torch.zeros(each.shape, dtype=each.dtype, device=arguments[0].device)
+            for each in (shapes if several else (shapes,))
         ])  # fmt: skip
         return blank if several else blank[0]
 
@@ -207,7 +311,7 @@ class Native:
         from openaclnn.engines.machine.builtins import publish
 
         publish(self._slot(at.CACHE), self._cache.control_for_tensors())
-        if ones is None or any(own is ones for own in self._ones):
+        if ones is None or any(kept is ones for kept in self._ones):
             return
         if len(self._ones) < at.MAX_ONES:
             self._ones.append(ones)  # for good: a call may be using them
@@ -219,7 +323,7 @@ class Native:
         from openaclnn.engines.machine.builtins import publish
 
         block, most = self._block, at.MAX_ONES
-        room = next(place for place, own in enumerate(self._ones) if own is ones)
+        room = next(place for place, kept in enumerate(self._ones) if kept is ones)
         if room < most:
             number = self._stable.dtype_number(str(ones.dtype).removeprefix("torch."))
             first, handle = at.ONES + room * at.ONES_SLOTS, self._stable.handle_of(ones)
@@ -247,7 +351,7 @@ def _fallbacks() -> Any:
         with warnings.catch_warnings(), contextlib.suppress(RuntimeError):
             warnings.simplefilter("ignore")
             passing = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-            passing.impl("_test_optional_intlist", lambda *given: None, "CPU")  # type: ignore[no-untyped-call]
+            passing.impl("_test_optional_intlist", lambda *arguments: None, "CPU")  # type: ignore[no-untyped-call]
             del passing
     return _library
 

@@ -8,6 +8,7 @@ to PyTorch's what that does not serve. `disable` takes them out again, which lea
 from __future__ import annotations
 
 import atexit
+import functools
 import threading
 import warnings
 from collections import deque
@@ -22,10 +23,17 @@ import torch
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators import registry
-from openaclnn.torch.composites import COMPOSITES, Replaced, taken_apart
-from openaclnn.torch.counts import FUNCTIONS, Count, Served
-from openaclnn.torch.functional import INDICES, kept_ones, ones_for
-from openaclnn.torch.kernels import KERNELS, Kernel, disturbed
+from openaclnn.torch import functional
+from openaclnn.torch.dispatch import FUNCTIONS, Count, Served
+from openaclnn.torch.functional import (
+    INDICES,
+    cross_entropy_by_kernels,
+    kept_ones,
+    l1_loss,
+    ones_for,
+)
+from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
+from openaclnn.torch.linear import in_place_of_theirs
 from openaclnn.torch.native import Native, as_raised, native_for
 from openaclnn.torch.private import forget_dispatch, keys_of, leave, schema_of
 from openaclnn.torch.signatures import (
@@ -45,7 +53,96 @@ from openaclnn.torch.signatures import (
     signature_of,
 )
 
-__all__ = ["OVERRIDES", "Served", "disable", "enable", "served", "use"]
+# PyTorch's cross entropy and L1 loss by our kernels. PyTorch makes them of other operators (log-softmax and the likelihood; difference,
+# absolute value and mean), above its derivatives; so ours stand there, too, and bring their own. Linear cross entropy is a function of its in Python, in
+# whose place ours stands. What they do not serve PyTorch takes apart as ever.
+
+
+def _cross_entropy_loss(
+    input: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100, label_smoothing: float = 0.0,
+) -> Any:  # fmt: skip
+    _check_plain(input, target, weight)
+    how = REDUCTIONS[reduction]
+    loss = cross_entropy_by_kernels(input, target, weight, how, ignore_index, label_smoothing)
+    if loss is None:
+        raise TypeError("probabilities of classes, or other arguments of PyTorch's own")
+    return loss
+
+
+def _l1_loss(input: Any, target: Any, reduction: int = 1) -> Any:
+    _check_plain(input, target)
+    loss = l1_loss.by_kernels(input, target, None, None, REDUCTIONS[reduction], None)  # type: ignore[attr-defined]
+    if loss is None:
+        raise TypeError("two shapes or dtypes, or other arguments of PyTorch's own")
+    return loss
+
+
+def _linear_cross_entropy(input: Any, linear_weight: Any, target: Any, **more: Any) -> Any:
+    _check_plain(input, linear_weight, target, more.get("linear_bias"), more.get("weight"))
+    return in_place_of_theirs(input, linear_weight, target, **more)
+
+
+def _check_plain(*tensors: Any) -> None:
+    if any(type(tensor) not in PLAIN for tensor in tensors if tensor is not None):
+        raise TypeError("a tensor of a class of its own")
+
+
+COMPOSITES: dict[str, Callable[..., Any]] = {
+    "cross_entropy_loss": _cross_entropy_loss,
+    "l1_loss": _l1_loss,
+}
+"""The operators of `torch.ops.aten` that are made of others, and what replaces them; with functions that are no operators, where PyTorch has them."""
+if hasattr(torch.nn.functional, "linear_cross_entropy"):
+    COMPOSITES["linear_cross_entropy"] = _linear_cross_entropy
+
+
+def composite_key(device: str) -> str:
+    """Where the dispatcher has them: above derivatives."""
+    return f"Autograd{device}"
+
+
+def taken_apart(name: str) -> Callable[..., Any]:
+    """The operator as PyTorch makes it of others."""
+    if _is_function(name):
+        function: Callable[..., Any] = getattr(torch.nn.functional, name)
+        return function
+    whole: Any = getattr(torch.ops.aten, name).default
+    apart: Callable[..., Any] = whole.decompose
+    return apart
+
+
+def _is_function(name: str) -> bool:
+    """Whether this is a function in Python, and no operator."""
+    return not hasattr(torch.ops.aten, name)
+
+
+class Replaced:
+    """What is entered for an operator, or in the place of a function."""
+
+    def __init__(self, name: str, ours: Callable[..., Any], devices: Sequence[str]) -> None:
+        self.name, self.theirs = name, taken_apart(name)
+        self.library: Any = None
+        if _is_function(name):
+            in_graphs = getattr(functional, name)
+
+            @functools.wraps(self.theirs)
+            def function(*arguments: Any, **more: Any) -> Any:
+                chosen = in_graphs if torch.compiler.is_compiling() else ours
+                return chosen(*arguments, **more)
+
+            setattr(torch.nn.functional, name, function)
+            return
+        library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+        self.library = library
+        for device in devices:
+            library.impl(name, ours, composite_key(device))
+
+    def _destroy(self) -> None:
+        if self.library is None:
+            setattr(torch.nn.functional, self.name, self.theirs)
+        else:
+            leave(self.library)
+
 
 DEVICES = ("CPU", "CUDA")
 SERVED_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
@@ -131,14 +228,14 @@ class Override:
         words = [self._word(kind, arguments, place) for place, kind in enumerate(kinds)]
         taken = [words[place] for place in self._taken]
         if self.in_place:
-            found = run(arguments[0], *taken)
-            return found if found is NotImplemented else arguments[0]
-        made = run(*taken)
-        if self.name in CHECKED and made is not NotImplemented and not _are_finite(made):
+            result = run(arguments[0], *taken)
+            return result if result is NotImplemented else arguments[0]
+        results = run(*taken)
+        if self.name in CHECKED and results is not NotImplemented and not _are_finite(results):
             raise DeclinedError("a loss that is not finite")
-        if made is not NotImplemented and WEIGHT in kinds and self.signature.results > 1:
-            _clear_total(made, *arguments)
-        return made
+        if results is not NotImplemented and WEIGHT in kinds and self.signature.results > 1:
+            _clear_total(results, *arguments)
+        return results
 
     def _unlike(self, arguments: list[Any]) -> str:
         """Why these tensors are PyTorch's: it broadcasts and promotes by rules of its own; what is left are tensors of one dtype and shape,
@@ -210,10 +307,10 @@ def _finite(number: Any) -> float:
     return float(number) if isfinite(number) else _decline("a number that is infinite, or none")
 
 
-def _clear_total(made: Any, x: Any, target: Any, weight: Any, reduction: int, *_: Any) -> None:
+def _clear_total(results: Any, x: Any, target: Any, weight: Any, reduction: int, *_: Any) -> None:
     """Of pixels on a GPU PyTorch leaves the second result of a likelihood as it was allocated: nobody pays to clear it."""
     if REDUCTIONS[reduction] == "none" and target.dim() and (target.dim() == 1 or not x.is_cuda):
-        made[1].zero_()
+        results[1].zero_()
 
 
 # Where PyTorch's operator stays though ours is declared to be the same.
@@ -367,11 +464,11 @@ def served() -> dict[str, Served]:
     Served(calls=1, ours=0, reasons={'torch.float64': 1})
     """
     with _lock:
-        found = {}
+        operators = {}
         for name, count in _counts.items():
-            found[name] = count.told(sum(native.served for native in _natives.get(name, ())))
+            operators[name] = count.told(sum(native.served for native in _natives.get(name, ())))
         functions = {f"functional.{name}": count.told() for name, count in FUNCTIONS.items()}
-        return found | {name: told for name, told in functions.items() if told.calls}
+        return operators | {name: told for name, told in functions.items() if told.calls}
 
 
 def _request(only: Iterable[str] | None, exclude: Iterable[str]) -> _Request:
@@ -382,15 +479,15 @@ def _request(only: Iterable[str] | None, exclude: Iterable[str]) -> _Request:
 
 def _named(names: Iterable[str]) -> list[str]:
     """Operators, by their names or those of functions; a string is one name."""
-    found: list[str] = []
+    operators: list[str] = []
     for name in [names] if isinstance(names, str) else names:
         if name not in ALIASES and name not in OVERRIDES and name not in COMPOSITES:
             known = ", ".join((*OVERRIDES, *COMPOSITES))
             raise ValueError(
                 f"{name!r} is none of {known}, nor of the functions {', '.join(ALIASES)} that are made of them"
             )
-        found += ALIASES.get(name, (name,))
-    return found
+        operators += ALIASES.get(name, (name,))
+    return operators
 
 
 def _settle() -> None:

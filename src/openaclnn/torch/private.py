@@ -17,14 +17,6 @@ from torch.autograd import forward_ad
 from openaclnn.core.torch_names import named
 from openaclnn.torch.refusals import UnservedError
 
-__all__ = [
-    "BEHIND", "OPERATORS_MODULE", "Function", "any_autocast", "any_requires_grad", "autocast_off", "base_of", "below_autograd", "forget_dispatch",
-    "forward_mode", "graph_break", "has_forward_hooks", "included", "is_zero_tensor", "keep_compiler_out", "keys_of", "leave", "register_pytree",
-    "remember_options", "schema_of", "single_level",
-    "transformed", "tuned", "uncompiled",
-]  # fmt: skip
-
-
 # Below transforms of torch.func a function is applied to one of their levels at a time, which this class is made for; it
 # is also quicker to apply than `torch.autograd.Function`.
 _of_one_level = named("autograd.function._SingleLevelFunction")

@@ -9,8 +9,6 @@ from typing import Any
 
 from openaclnn.core.status import AclnnError, Status
 
-__all__ = ["LOWEST", "UnservedError", "check_version", "in_torch_words", "reduction_of"]
-
 LOWEST = (2, 11)
 """The lowest version that passes the tests; `pyproject.toml` has it in the extra `torch`."""
 

@@ -7,25 +7,6 @@ from typing import Any, NamedTuple
 from openaclnn.core.interface import REQUIRED, Kind
 from openaclnn.torch.private import schema_of
 
-__all__ = [
-    "AXIS",
-    "BOOL",
-    "CHOICE",
-    "CHOICES",
-    "DTYPE",
-    "FLOAT",
-    "INTEGER",
-    "MOST_CLASSES",
-    "OPTIONAL",
-    "REDUCTION",
-    "SCALAR",
-    "TENSOR",
-    "UNSET",
-    "WEIGHT",
-    "Signature",
-    "signature_of",
-]
-
 TENSOR, OPTIONAL, WEIGHT, SCALAR, FLOAT, INTEGER, AXIS, BOOL, REDUCTION, CHOICE, UNSET, DTYPE = (
     "TOWSFIABRCND"
 )

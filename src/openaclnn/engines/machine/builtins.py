@@ -60,6 +60,9 @@ def integer_of(code: Code, item: Value) -> Value:
     return code.call_symbol(_AS_INT64, "i64", item)
 
 
+# Here, since code that calls it may be loaded before any builtin is made.
+llvm.add_symbol(_AS_INT64, address_of_function(ctypes.pythonapi.PyLong_AsLongLong))
+
 _definitions: dict[str, int] = {}
 _create = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
     ("PyCFunction_NewEx", ctypes.pythonapi)
@@ -95,7 +98,6 @@ def _defined(name: str, emit: EmitBuiltin, ours: bool) -> int:
             code.leave(result)
         emit(code, code.slots(integer_of(code, self)), code.slots(passed), number)
 
-    llvm.add_symbol(_AS_INT64, address_of_function(ctypes.pythonapi.PyLong_AsLongLong))
     function = cache.compiled(name, whole, ENTRY, ours=ours)
     definition = _MethodDef(b"launch", function, _METH_FASTCALL, None)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))

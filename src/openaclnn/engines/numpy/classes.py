@@ -223,9 +223,6 @@ def shifted_rows(values: Array) -> tuple[Array, Array, Array]:
     return shifted, top, np.log1p(powers.sum(axis=1))
 
 
-__all__: list[str] = []
-
-
 def cross_entropy_logits(
     plan: Plan, views: Mapping[str, Array], losses: Array, tops: Array, rests: Array
 ) -> bool:

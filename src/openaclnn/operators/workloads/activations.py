@@ -1,4 +1,4 @@
-"""Workloads of elementwise activations and their gradients, from their declarations."""
+"""Workloads of elementwise activations, losses of elements and their gradients, from their declarations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ from openaclnn.operators.workloads.words import (
     normal,
 )
 
-__all__ = ["workload_of"]
+
+def drawn(
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], domain: tuple[float, float] | None
+) -> Any:  # fmt: skip
+    """Normal numbers, or such that lie in a domain."""
+    if domain is None:
+        return normal(rng, dtype, shape)
+    low, high = domain
+    inside = low + (high - low) * (0.01 + 0.98 * rng.random(shape, np.float32))
+    return np.asarray(inside).astype(dtype.numpy)
 
 
 class Workload:
@@ -58,15 +67,8 @@ class Workload:
         for parameter in self.operator.tensors:
             if parameter.is_read:
                 each = self.operator.shape_of(parameter.name, shape, options)
-                arguments[parameter.python_name] = self._drawn(rng, dtype, each)
+                arguments[parameter.python_name] = drawn(rng, dtype, each, self.operator.domain)
         return {**arguments, **options}
-
-    def _drawn(self, rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Any:
-        if self.operator.domain is None:
-            return normal(rng, dtype, shape)
-        low, high = self.operator.domain
-        inside = low + (high - low) * (0.01 + 0.98 * rng.random(shape, np.float32))
-        return np.asarray(inside).astype(dtype.numpy)
 
     def torch_peers(self, torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
         """PyTorch's own function, into `out` too where it can, or what is written with several."""
@@ -104,6 +106,41 @@ class Workload:
         return result.to(first.dtype)
 
 
+class LossWorkload(Workload):
+    """Optional tensors are there in the variant `weights` alone; one gradient is there for all elements where these are reduced."""
+
+    def __init__(self, operator: Any) -> None:
+        super().__init__(operator)
+        self.DOMAINS = dict(operator.domains)
+
+    def make(
+        self, rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
+    ) -> Arguments:
+        operator, options = self.operator, self.VARIANTS[variant]
+        arguments: Arguments = {}
+        for parameter in operator.tensors:
+            if parameter.is_read and (variant == "weights" or not parameter.optional):
+                one = parameter.name.startswith("gradOut") and options["reduction"] != "none"
+                domain = operator.domains.get(parameter.name)
+                arguments[parameter.python_name] = drawn(rng, dtype, () if one else shape, domain)
+        return {**arguments, **options}
+
+    def torch_peers(self, torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
+        """Of losses that are reduced without `out`, which not all of PyTorch's reduce into."""
+        if self.operator.is_gradient or values.get("reduction") == "none":
+            return super().torch_peers(torch, values, out)
+        return {"torch": lambda: self._peer(torch, self._arguments(values))}
+
+    def _arguments(self, values: Mapping[str, Any]) -> list[Any]:
+        """A reduction by its number, as PyTorch's operators take it; its functions, by its name."""
+        arguments = super()._arguments(values)
+        if callable(self.peer):
+            return arguments
+        choices = self.operator.reduction.choices
+        return [choices.index(value) if isinstance(value, str) else value for value in arguments]
+
+
 @functools.cache
 def workload_of(operator: Any) -> Workload:
-    return Workload(operator)
+    """Of an operator that `declare` of `activations.py` or of `losses.py` made."""
+    return (LossWorkload if hasattr(operator, "domains") else Workload)(operator)

@@ -10,15 +10,6 @@ import numpy as np
 
 from openaclnn.core.dtypes import DType
 
-__all__ = [
-    "Arguments",
-    "KernelForm",
-    "Peers",
-    "Variants",
-    "allocating_and_into",
-    "normal",
-]
-
 Arguments = dict[str, Any]
 Peers = dict[str, Callable[[], Any]]
 Variants = dict[str, dict[str, Any]]

@@ -1,7 +1,7 @@
 """Case lists of other tools, read: each row or object becomes a case, or says what is wrong with it.
 
-In the order to read: `case.py` says what a case is, and reads the words of lists; `ttk.py` and `atk.py` are the two kinds of lists, `tables.py` has
-TTK's rows and cells. No data are drawn here; `data/` lies below.
+In the order to read: `case.py` says what a case is, and reads the words of lists; `ttk.py` (tables) and `atk.py` (JSON) are the two kinds of lists. No data are
+drawn here.
 """
 
 from __future__ import annotations

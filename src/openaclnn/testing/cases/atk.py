@@ -29,8 +29,6 @@ from openaclnn.testing.cases.case import (
 from openaclnn.testing.extras import dtype_named
 from openaclnn.testing.files import FileError, read_whole
 
-__all__ = ["read_atk"]
-
 _STANDARDS = {"default": "mixed", "single_bm": "stat_rel_err"}
 
 

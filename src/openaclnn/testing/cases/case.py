@@ -19,13 +19,8 @@ from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import Interface, Kind, Parameter
 from openaclnn.core.tensor import Format, Tensor, extent
 from openaclnn.operators import find_operator
-from openaclnn.testing.data.drawing import Distribution
+from openaclnn.testing.drawing import Distribution
 from openaclnn.testing.extras import dtype_named
-
-__all__ = [
-    "Case", "Drawn", "Malformed", "OneOf", "Skip", "TensorSpec", "atk_range", "check_range", "dtype_of", "is_unset",
-    "number_of", "operator_named", "parameter_named", "power_of", "telling", "ttk_range", "without_unread",
-]  # fmt: skip
 
 
 class Skip(ValueError):  # noqa: N818

@@ -15,13 +15,6 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.distributed import ProcessGroup, ReduceOp, all_reduce, get_rank, get_world_size
 
-__all__ = [
-    "ClassRange", "Groups", "Options", "Targets", "at_class", "begun", "check_classes", "check_reduction", "local_weights", "loss_dtype",
-    "max_over_classes", "reduced_over_rows", "shared_by", "shared_gradient", "sum_over", "sum_together",
-    "summed_by", "sums_begun",
-]  # fmt: skip
-
-
 # Options and refusals. What is wrong is refused before a process tells another anything; the exceptions are PyTorch's.
 
 

@@ -35,10 +35,6 @@ from openaclnn.torch.parallel.collectives import (
     summed_by,
 )
 
-__all__ = [
-    "Factors", "RowStatistics", "cross_entropy_of_positions", "gradient_into", "local_largest", "local_sums", "losses_of", "statistics_of",
-]  # fmt: skip
-
 IGNORED = -100
 
 _forward = KERNELS["cross_entropy_logits"].plain

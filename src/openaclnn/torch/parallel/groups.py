@@ -31,17 +31,6 @@ from openaclnn.torch.parallel.collectives import (
 from openaclnn.torch.parallel.cross_entropy import cross_entropy_of_positions
 from openaclnn.torch.private import uncompiled
 
-__all__ = [
-    "batch_parallel_cross_entropy",
-    "batch_parallel_l1_loss",
-    "batch_parallel_nll_loss",
-    "batch_parallel_smooth_l1_loss",
-    "difference_of_elements",
-    "known_group",
-    "nll_of_positions",
-    "vocab_parallel_cross_entropy",
-]
-
 
 @uncompiled
 def vocab_parallel_cross_entropy(

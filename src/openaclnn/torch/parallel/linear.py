@@ -30,6 +30,7 @@ from openaclnn.torch.linear import (
     capped,
     check_shapes,
     in_shape,
+    input_gradient,
     with_z_loss,
     without_autocast,
 )
@@ -61,9 +62,6 @@ from openaclnn.torch.parallel.cross_entropy import (
 from openaclnn.torch.parallel.dtensors import Layout
 from openaclnn.torch.parallel.groups import known_group
 from openaclnn.torch.private import uncompiled
-from openaclnn.torch.products import input_gradient
-
-__all__ = ["linear_cross_entropy"]
 
 
 @uncompiled

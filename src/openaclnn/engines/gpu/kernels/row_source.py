@@ -36,6 +36,7 @@ from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide, hardware
 from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, read_sum, read_wide_sum
 
 __all__ = [
+    "MOST_TILES",
     "PIECES",
     "SPANS",
     "DIVISORS",
@@ -45,7 +46,6 @@ __all__ = [
     "is_divided",
     "kernel_of",
     "parameters_of",
-    "row_kernel",
     "signature_of",
 ]
 
@@ -71,7 +71,8 @@ def signature_of(formula: RowFormula) -> Signature:
 
 class Traversal(NamedTuple):
     """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions; whether PIECES
-    programs that run at once hold a row (`shared`), a thread or a few have one out of a run of them (`dealt`), or a program has some classes of a row of which nothing is reduced, HELD tiles of them one after the other (`cut`)."""
+    programs that run at once hold a row (`shared`), a thread or a few have one out of a run of them (`dealt`), or a program has some classes of a row of which nothing is reduced, HELD tiles of them one after the other (`cut`),
+    or it holds a row in TILES tiles (`tiled`)."""
 
     by_class: bool
     streamed: bool
@@ -79,8 +80,10 @@ class Traversal(NamedTuple):
     shared: bool = False
     dealt: bool = False
     cut: bool = False
+    tiled: bool = False
 
 
+MOST_TILES = 8  # that a program holds of a row
 PAIRINGS = tl.constexpr(10)  # that sum all a thread holds
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 NEUTRAL = {"total": "0.0", "largest": "float('-inf')"}
@@ -173,6 +176,14 @@ def below(x, y):
 def not_above(x, y):
     """The smaller one; y where x is NaN: an instruction, where a comparison and a choice are two."""
     return tl.where(x < y, x, y) if INTERPRETED else tl.minimum(x, y)
+
+
+@triton.jit
+def once_more(x, zero):
+    """The same 16 bits, of which a compiler does not know that they are: what it has computed of them before it will not keep."""
+    if not INTERPRETED and x.dtype.primitive_bitwidth == 16:
+        x = tl.inline_asm_elementwise("add.u32 $0, $1, $2;", "=r,r,r", [x, zero], dtype=x.dtype, is_pure=True, pack=2)  # fmt: skip
+    return x
 
 
 @triton.jit
@@ -551,7 +562,7 @@ class _Writer:
         def read(start: str, more: str) -> list[str]:
             return [
                 *self.chunk(start), *[f"there = there & ({more})"] * bool(more),
-                *(f"read{node.index} = {self.load(node).removeprefix('widen(').removesuffix(', COMPUTE)')}" for node in rows),
+                *(f"read{node.index} = {self.raw(node)}" for node in rows),
             ]  # fmt: skip
 
         widened = [f"v{node.index} = widen(read{node.index}, COMPUTE)" for node in rows]
@@ -680,6 +691,11 @@ class _Writer:
         lanes = f"tl.arange(0, LANES).to(INDEX){self.column}"
         if self.traversal.cut:
             return [*text, f"lane = {lanes}"]
+        if self.traversal.tiled:
+            text += [
+                "PACKED: tl.constexpr = COMPUTE.primitive_bitwidth < 32",
+                "zero = (classes >> 31).to(tl.int16)",
+            ]
         return [*text, f"lane = tl.arange(0, HELD).to(INDEX)[:, None, None] * LANES + {lanes}"]
 
     def edge_values(self) -> list[str]:
@@ -742,6 +758,8 @@ class _Writer:
         order |= {own.index: own for own in self.graph.needed(self.graph.results)}
         if self.traversal.cut:
             return self.cut(order.values())
+        if self.traversal.tiled:
+            return self.tiled([*order.values()])
         return [
             *self.chunk("block * span" if self.traversal.shared else "0"),
             *self.values(order.values()),
@@ -749,6 +767,58 @@ class _Writer:
             *self.written_edges(),
             *self.stores(False),
         ]
+
+    def tiled(self, nodes: list[Node]) -> list[str]:
+        """The same of several tiles, each by names of its own. Of 16 bits a thread holds what it has read, and computes all from it once more after each reduction: that takes
+        half as many registers."""
+        known: set[int] = set()
+        several: list[Node] = []
+        rows = [node for node in nodes if node.kind == "Row"]
+        read = [f"read{node.index} = {self.raw(node)}" for node in rows]
+        text = self.of_tiles([*self.chunk("TILE * CHUNK"), *read])
+
+        def values(nodes: list[Node], again: bool) -> list[str]:
+            lines = []
+            for node in nodes:
+                own = f"read{node.index}"
+                if node.kind == "Row":
+                    lines += [f"{own} = once_more({own}, zero)"] * again + [f"v{node.index} = widen({own}, COMPUTE)"]  # fmt: skip
+                else:
+                    lines += self.lines([node])
+            return lines
+
+        def stage(last: list[str], targets: tuple[Node, ...]) -> list[str]:
+            again = [own for own in self.graph.needed(targets, "c") if own.index in known]
+            packed = [f"    {line}" for line in values(again, True)]
+            lines = [*["if PACKED:"] * bool(packed), *packed, *values(several, False), *last]
+            known.update(node.index for node in several)
+            several.clear()
+            return self.of_tiles(lines)
+
+        for node in nodes:
+            if node.what in NEUTRAL:
+                step = "own + value" if node.what == "total" else "largest_of(own, value)"
+                last = [f"value = {self.masked(node)}", f"own = value if TILE == 0 else {step}"]
+                text += [*stage(last, node.of), *self.reduction(node, "own")]
+            elif "c" in node.axes:
+                several.append(node)
+            else:
+                text += self.lines([node])
+        text += stage(self.stores(True), self.graph.results)
+        return [*text, *self.written_edges(), *self.stores(False)]
+
+    def raw(self, node: Node) -> str:
+        """What is read, before it is widened."""
+        return self.load(node).removeprefix("widen(").removesuffix(", COMPUTE)")
+
+    def of_tiles(self, lines: list[str]) -> list[str]:
+        text = []
+        for tile in range(MOST_TILES):
+            text += [f"if TILES > {tile}:", *(f"    {self.of_tile(tile, line)}" for line in lines)]
+        return text
+
+    def of_tile(self, tile: int, line: str) -> str:
+        return self.renamed(re.sub(r"\bTILE\b", str(tile), line), f"_{tile}", ())
 
     def loop(self, turn: int, nodes: tuple[Node, ...], policy: str, last: list[str]) -> list[str]:
         size = "end" if self.has_edges else "classes"
@@ -759,10 +829,14 @@ class _Writer:
 
     def edges(self, lines: list[str]) -> list[str]:
         """The same of the edges, by names of their own."""
-        named = [f"v{own.index}" for own in self.graph.nodes if "c" in own.axes]
-        renamed = re.compile(rf"\b({'|'.join(['c', 'lane', 'start', 'there', 'place', *named])})\b")
         shaped = [line.replace(self.tile, "[1, 1, 2 * VECTOR]") for line in lines]
-        return ["if VECTOR > 1:", *("    " + renamed.sub(r"\1_of_edge", line) for line in shaped)]
+        return ["if VECTOR > 1:", *(f"    {self.renamed(line, '_of_edge', ('lane',))}" for line in shaped)]  # fmt: skip
+
+    def renamed(self, line: str, suffix: str, others: tuple[str, ...]) -> str:
+        """With other names for what differs along the classes."""
+        named = [f"{kind}{own.index}" for own in self.graph.nodes if "c" in own.axes for kind in ("v", "read")]  # fmt: skip
+        own = re.compile(rf"\b({'|'.join(['c', 'start', 'there', 'place', *others, *named])})\b")
+        return own.sub(rf"\1{suffix}", line)
 
     def written_edges(self) -> list[str]:
         if not self.has_edges or not self.stores(True):
@@ -900,21 +974,16 @@ def parameters_of(
     near = [f"NEAR_{name}" for name in (*inputs, *outputs)]
     constexprs = [
         *["OVERLAPPED"] * formula.sums, "COMPUTE", "PRECISE", *["MEAN", "PARTS"] * formula.sums, "UNIT", "WIDE", *near, "CLASSES", "CUT", "VECTOR", "POSITIONS", "HELD", "LANES",
+        *["TILES"] * traversal.tiled,
     ]  # fmt: skip
     return pointers, numbers, constexprs
 
 
+@functools.cache
 def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
     """The kernel that computes a graph's results."""
     scope = {
         **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "not_above": not_above, "handed_out": handed_out, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "folded": folded, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
-        "below": below, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
+        "below": below, "once_more": once_more, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
     }  # fmt: skip
     return define(_Writer(signature, graph, traversal).source(), scope)
-
-
-@functools.cache
-def row_kernel(formula: RowFormula, switches: tuple[bool, ...], traversal: Traversal) -> Any:
-    """The kernel of a formula, for these values of its switches."""
-    graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
-    return kernel_of(signature_of(formula), graph, traversal)

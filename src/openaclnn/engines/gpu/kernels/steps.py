@@ -3,8 +3,8 @@
 positions in registers, so that logits are read once and the gradient is written once. `fused_backward.py` says which gradient.
 
 A tile has three axes. Along the first lie classes that a thread holds itself: reducing them takes no exchange between threads, and as the
-number of classes is a constexpr, nothing is computed beyond the last. Of the other two axes one has positions and one has classes, so
-that the last has what lies side by side in memory.
+number of classes is a constexpr, nothing is computed beyond the last. Of the other two axes one has positions and one has classes (the last, if ALONG), so
+that the last has what lies side by side in memory; rows of a few classes are dealt out, one to a thread.
 
 Loss and gradient are made of the sum over all classes but the target's: nothing is taken from 1, so that near a loss of 0 no digits are lost.
 Products and sums are contracted where it is written (`tl.fma`), since both kernels must give the same bits.
@@ -17,6 +17,7 @@ import triton.language as tl
 
 from openaclnn.engines.gpu.formulas.words import LOG2_E, reciprocal
 from openaclnn.engines.gpu.kernels.logits import PART, below, finite
+from openaclnn.engines.gpu.kernels.row_source import load_dealt, store_dealt
 from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, let_next_start
 
 GRADIENT, SURE = tl.constexpr(0), tl.constexpr(1)
@@ -76,10 +77,10 @@ def _quotient(x, y, inverse):
 
 
 @triton.jit
-def _classes(BY_CLASS: tl.constexpr, HELD: tl.constexpr, LANES: tl.constexpr):
+def _classes(ALONG: tl.constexpr, HELD: tl.constexpr, LANES: tl.constexpr):
     """The classes of a tile: which one each thread's begin with, and what a lane adds."""
     held = tl.arange(0, HELD)[:, None, None] * LANES
-    if BY_CLASS:
+    if ALONG:
         lane = tl.arange(0, LANES)[None, None, :]
     else:
         lane = tl.arange(0, LANES)[None, :, None]
@@ -89,16 +90,18 @@ def _classes(BY_CLASS: tl.constexpr, HELD: tl.constexpr, LANES: tl.constexpr):
 @triton.jit
 def _positions(
     tile, rows, inner, blocks, held, lane,
-    C: tl.constexpr, BY_CLASS: tl.constexpr, UNIT: tl.constexpr, FULL: tl.constexpr, POSITIONS: tl.constexpr,
+    C: tl.constexpr, BY_CLASS: tl.constexpr, ALONG: tl.constexpr, UNIT: tl.constexpr, FULL: tl.constexpr, POSITIONS: tl.constexpr,
 ):  # fmt: skip
     """The positions of a tile: the first one's number, how far the others are from it, and which of them there are; and of the tile's
     elements."""
-    if BY_CLASS:
+    if ALONG:
         position = tl.arange(0, POSITIONS)[None, :, None]
+    else:
+        position = tl.arange(0, POSITIONS)[None, None, :]
+    if BY_CLASS:
         start = tile.to(tl.int64) * POSITIONS
         inside = position < tl.minimum(rows - start, POSITIONS).to(tl.int32)
     else:
-        position = tl.arange(0, POSITIONS)[None, None, :]
         begin = (tile % blocks) * POSITIONS
         start = (tile // blocks) * (inner.to(tl.int64) * UNIT) + begin
         inside = position < inner * UNIT - begin
@@ -126,14 +129,18 @@ def _places(
 
 @triton.jit
 def _read(
-    x, target, weight, tile, inner, blocks, ignore_index, held, lane, start, position, inside, here,
-    C: tl.constexpr, BY_CLASS: tl.constexpr, UNIT: tl.constexpr, POSITIONS: tl.constexpr,
+    x, target, weight, tile, rows, inner, blocks, ignore_index, held, lane, start, position, inside, here,
+    C: tl.constexpr, BY_CLASS: tl.constexpr, ALONG: tl.constexpr, UNIT: tl.constexpr, HELD: tl.constexpr, POSITIONS: tl.constexpr,
 ):  # fmt: skip
     """A tile's logits, and of each position, whether it counts, which class is its target's, that one's logit and weight."""
     first, at, own, stride = _places(
         tile, inner, blocks, held, lane, start, position, C, BY_CLASS, UNIT, POSITIONS
     )
-    values = tl.load(x + first + at, here, other=float("-inf")).to(tl.float32)
+    if BY_CLASS and not ALONG:
+        values = load_dealt(x + first, rows - start, here, True, False, HELD, 1, POSITIONS, C)
+        values = values.to(tl.float32)
+    else:
+        values = tl.load(x + first + at, here, other=float("-inf")).to(tl.float32)
     indices = tl.load(target + start + position, inside, other=-1).to(tl.int64)
     counted = inside & is_counted(indices, C, ignore_index)
     label = tl.where(counted, indices, -1).to(tl.int32)
@@ -145,9 +152,25 @@ def _read(
 
 
 @triton.jit
-def _probabilities(values, label, hit, held, lane, C: tl.constexpr, BY_CLASS: tl.constexpr):
+def _write(
+    out, found, tile, rows, inner, blocks, held, lane, start, position, here,
+    C: tl.constexpr, BY_CLASS: tl.constexpr, ALONG: tl.constexpr, UNIT: tl.constexpr, HELD: tl.constexpr, POSITIONS: tl.constexpr,
+):  # fmt: skip
+    """A tile's gradient."""
+    first, at, _, _ = _places(
+        tile, inner, blocks, held, lane, start, position, C, BY_CLASS, UNIT, POSITIONS
+    )
+    if BY_CLASS and not ALONG:
+        found = found.to(out.dtype.element_ty)
+        store_dealt(out + first, found, rows - start, False, HELD, 1, POSITIONS, C)
+    else:
+        tl.store(out + first + at, found, here)
+
+
+@triton.jit
+def _probabilities(values, label, hit, held, lane, C: tl.constexpr, ALONG: tl.constexpr):
     """Powers of all logits, the factor that they still want, the target's power, what all others add, and all; and one over that."""
-    AXIS: tl.constexpr = 2 if BY_CLASS else 1
+    AXIS: tl.constexpr = 2 if ALONG else 1
     top = tl.max(tl.max(values, 0, keep_dims=True), AXIS, keep_dims=True)
     base = finite(top)
     # Of large logits first the differences: what a product has lost would be no factor then.
@@ -232,7 +255,7 @@ def step_ahead(
     x, target, weight, expected, loss, sums, out,
     rows, inner, out_inner, blocks, tiles, ignore_index, kept, smoothing, zloss_scale,
     OVERLAPPED: tl.constexpr, EACH: tl.constexpr, SMOOTHED: tl.constexpr, SQUARED: tl.constexpr,
-    C: tl.constexpr, BY_CLASS: tl.constexpr, UNIT: tl.constexpr, FULL: tl.constexpr,
+    C: tl.constexpr, BY_CLASS: tl.constexpr, ALONG: tl.constexpr, UNIT: tl.constexpr, FULL: tl.constexpr,
     HELD: tl.constexpr, LANES: tl.constexpr, POSITIONS: tl.constexpr,
 ):  # fmt: skip
     """A tile's losses or their sum, and the gradient if one is expected.
@@ -241,23 +264,23 @@ def step_ahead(
     """
     let_next_start(OVERLAPPED)
     tile = tl.program_id(0)
-    held, lane = _classes(BY_CLASS, HELD, LANES)
+    held, lane = _classes(ALONG, HELD, LANES)
     start, position, inside, here = _positions(
-        tile, rows, inner, blocks, held, lane, C, BY_CLASS, UNIT, FULL, POSITIONS
+        tile, rows, inner, blocks, held, lane, C, BY_CLASS, ALONG, UNIT, FULL, POSITIONS
     )
     values, counted, label, hit, own_weight = _read(
-        x, target, weight, tile, inner, blocks, ignore_index, held, lane, start, position, inside, here, C, BY_CLASS, UNIT,
-        POSITIONS,
+        x, target, weight, tile, rows, inner, blocks, ignore_index, held, lane, start, position, inside, here, C, BY_CLASS, ALONG, UNIT,
+        HELD, POSITIONS,
     )  # fmt: skip
     await_sums(OVERLAPPED)
     sure, share = tl.load(expected + SURE), tl.load(expected + SHARE)
     top, base, powers, scale, power, others, total, inverse = _probabilities(
-        values, label, hit, held, lane, C, BY_CLASS
+        values, label, hit, held, lane, C, ALONG
     )
     rest = _log_total(hit, top, power, others, inverse)
     each = (rest + (base - hit)) * own_weight
     if SMOOTHED:
-        AXIS: tl.constexpr = 2 if BY_CLASS else 1
+        AXIS: tl.constexpr = 2 if ALONG else 1
         # Of x - top a part is summed, as the sum of whole ones may be infinite.
         apart = below(values, base) * _weights(weight, held, lane, C)
         spread = _sum(tl.where(held + lane < C, apart, -0.0), AXIS)
@@ -284,10 +307,9 @@ def step_ahead(
             share, tl.load(expected + SQUARE_SHARE), expected, weight, counted, label, own_weight, held, lane, top, rest, powers, scale, power, others, total,
             inverse, kept, smoothing, zloss_scale, C, SMOOTHED, SQUARED,
         )  # fmt: skip
-        first, at, _, _ = _places(
-            tile, out_inner, blocks, held, lane, start, position, C, BY_CLASS, UNIT, POSITIONS
-        )
-        tl.store(out + first + at, found, here)
+        _write(
+            out, found, tile, rows, out_inner, blocks, held, lane, start, position, here, C, BY_CLASS, ALONG, UNIT, HELD, POSITIONS
+        )  # fmt: skip
 
 
 @triton.jit
@@ -301,7 +323,7 @@ def step_late(
     gradient, x, target, weight, expected, memory, out,
     rows, inner, out_inner, blocks, tiles, ignore_index, kept, smoothing, zloss_scale, programs,
     MEAN: tl.constexpr, EACH: tl.constexpr, SMOOTHED: tl.constexpr, SQUARED: tl.constexpr,
-    C: tl.constexpr, BY_CLASS: tl.constexpr, UNIT: tl.constexpr, FULL: tl.constexpr,
+    C: tl.constexpr, BY_CLASS: tl.constexpr, ALONG: tl.constexpr, UNIT: tl.constexpr, FULL: tl.constexpr,
     HELD: tl.constexpr, LANES: tl.constexpr, POSITIONS: tl.constexpr,
 ):  # fmt: skip
     """Nothing where the gradient is the one that was expected, else the tile anew. What it was is remembered."""
@@ -316,11 +338,11 @@ def step_late(
     square_share = _share(first_given, tl.load(expected + COUNTED), MEAN)
     if not EACH:
         last = tl.where((_bits(first_given) == _bits(known)) & (sure != 0), 0, tiles)
-    held, lane = _classes(BY_CLASS, HELD, LANES)
+    held, lane = _classes(ALONG, HELD, LANES)
     for number in range(program, last, programs):
         tile = tl.full([], number, tl.int32)  # which the interpreter has as an int
         start, position, inside, here = _positions(
-            tile, rows, inner, blocks, held, lane, C, BY_CLASS, UNIT, FULL, POSITIONS
+            tile, rows, inner, blocks, held, lane, C, BY_CLASS, ALONG, UNIT, FULL, POSITIONS
         )
         late, nll_share, squares_share = True, share, square_share
         if EACH:
@@ -329,11 +351,11 @@ def step_late(
             late = _any(inside & (_bits(nll_share) != _bits(known))) | (sure == 0)
         if late:
             values, counted, label, hit, own_weight = _read(
-                x, target, weight, tile, inner, blocks, ignore_index, held, lane, start, position, inside, here, C, BY_CLASS, UNIT,
-                POSITIONS,
+                x, target, weight, tile, rows, inner, blocks, ignore_index, held, lane, start, position, inside, here, C, BY_CLASS, ALONG, UNIT,
+                HELD, POSITIONS,
             )  # fmt: skip
             top, _, powers, scale, power, others, total, inverse = _probabilities(
-                values, label, hit, held, lane, C, BY_CLASS
+                values, label, hit, held, lane, C, ALONG
             )
             rest = top
             if SQUARED:
@@ -342,10 +364,9 @@ def step_late(
                 nll_share, squares_share, expected, weight, counted, label, own_weight, held, lane, top, rest, powers, scale, power,
                 others, total, inverse, kept, smoothing, zloss_scale, C, SMOOTHED, SQUARED,
             )  # fmt: skip
-            first, at, _, _ = _places(
-                tile, out_inner, blocks, held, lane, start, position, C, BY_CLASS, UNIT, POSITIONS
-            )
-            tl.store(out + first + at, found, here)
+            _write(
+                out, found, tile, rows, out_inner, blocks, held, lane, start, position, here, C, BY_CLASS, ALONG, UNIT, HELD, POSITIONS
+            )  # fmt: skip
 
 
 @triton.jit

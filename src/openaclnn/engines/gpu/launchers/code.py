@@ -1,7 +1,7 @@
 """The machine code of launches of any size or strides: reads sizes, strides and numbers, and says what they decide.
 
 A launch function (`geometry.py`), called with values of the code, says how launches follow from sizes; whatever the code does not serve,
-Python does. `LauncherBlock` makes builtins of it, and the same for callers that have no Python objects, whether they hold the interpreter's lock or not.
+Python does. `LauncherBlock` makes builtins of it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from openaclnn.engines.gpu.launching.code import (
     NUMBERS,
     OWN_NUMBERS,
     Block,
-    Entry,
+    LaunchCode,
     Step,
     takes,
 )
@@ -51,68 +51,28 @@ from openaclnn.engines.gpu.launching.launch import (
 from openaclnn.engines.gpu.launching.native import word
 from openaclnn.engines.gpu.launching.runners import Ready
 from openaclnn.engines.gpu.launching.variants import kinds_of
-from openaclnn.engines.machine.builtins import integer_of
-from openaclnn.engines.machine.cache import compiled
-from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.kinds import TAKING_WORDS
 from openaclnn.engines.machine.numbers import Number
-from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
 __all__ = ["LauncherBlock"]
 
-_EXACT = 1 << 53  # integers up to it are floats
 MOST_ELEMENTS = 1 << 40  # products of sizes and strides stay in 64 bits
 
 
-class PatternEntry(Entry):
-    """The builtin `run(addresses, stream, shape, numbers)` being written, or one with strides before the numbers: what a pattern's launch
-    function says."""
+class PatternCode(LaunchCode):
+    """What a pattern's launch function says, being written."""
 
     pattern: Pattern
     form: Number = 0  # which of a kernel's forms launches
-    more: tuple[str, ...] = ("shape", "numbers")
-
-    def __init__(self, code: Code, control: Array) -> None:
-        super().__init__(code, control)
-        self.numbers = code.frame("i64", MAX_NUMBERS)
+    ours = False  # it depends on Triton and the GPU, too
 
     def known(self, name: str) -> Value:
         """What the plan decides."""
         place = (*self.pattern.roles, *self.pattern.static).index(name)
         return self.control.read(at.STATIC + place)
 
-    def take_shape(self, shape: Array) -> None:
-        self.shape, self.axes = shape.at(TUPLE_ITEMS), shape.read(TUPLE_LENGTH)
-
     def size(self, axis: Value | int) -> Value:
-        return integer_of(self.code, self.shape.read(axis))
-
-    def take_numbers(self, given: Array) -> None:
-        """The call's numbers; without any, the plan's own."""
-        code, control = self.code, self.control
-        count = given.read(TUPLE_LENGTH)
-        self.expect((count == 0) | (count == control.read(NUMBERS)))
-        for place in range(MAX_NUMBERS):
-            self.numbers.write(place, control.read(OWN_NUMBERS + place))
-        with self.when_fit(), code.loop(0, count) as index:
-            item = given.read(index + TUPLE_ITEMS)
-            kind = code.slots(item).read(OBJECT_TYPE)
-            whole = control.read(at.WHOLE).bit(index)
-            with code.either(kind == control.read(at.FLOAT)) as (floating, other):
-                with floating:
-                    self.expect(~whole)
-                    self.numbers.write(index, code.slots(item).read(FLOAT_VALUE))
-                with other:
-                    self.expect(kind == control.read(at.INTEGER))
-                    with self.when_fit():
-                        value = integer_of(code, item)
-                        with code.when(value == -1):  # or too large for 64 bits
-                            self.expect(control.call(at.ERROR, "i64") == 0)
-                            control.call(at.CLEAR, None)
-                        self.expect(whole | (abs(value) <= _EXACT))
-                        bits = value.to("f64").bits_as("i64")
-                        self.numbers.write(index, whole.choose(value, bits))
+        return self.shape.read(axis)
 
     def single(self, index: int) -> Value:
         """A number as FLOAT."""
@@ -124,6 +84,8 @@ class PatternEntry(Entry):
         self.expect_axes()
         with self.when_fit():
             self.product(0, self.axes, self.pattern.limit or MOST_ELEMENTS - 1)
+            if self.pattern.limit:
+                self.take_strides()
         with self.when_fit():
             geometry = self.geometry()
             with self.when_fit():
@@ -216,18 +178,17 @@ class PatternEntry(Entry):
         self.expect(count.get() <= limit)
         return count.get()
 
-    def take_strides(self, given: Array) -> None:
+    def take_strides(self) -> None:
         """Every operand's strides along the axes, as 32 bits; the missing axes come before the others."""
         code, count, depth = self.code, self.control.read(ADDRESSES), self.pattern.axes
-        self.expect_axes()
-        self.expect(given.read(TUPLE_LENGTH) == count * self.axes)
+        self.expect(self.stride_count == count * self.axes)
         self.table = code.frame("i64", (MISSING + 1) * depth)
         for entry in range((MISSING + 1) * depth):
             self.table.write(entry, 0)
         with self.when_fit():
             missing = code.integer(depth) - self.axes
             with code.loop(0, count) as operand, code.loop(0, self.axes) as place:
-                stride = integer_of(code, given.read(operand * self.axes + place + TUPLE_ITEMS))
+                stride = self.given_strides.read(operand * self.axes + place)
                 self.expect(abs(stride) < INT32_LIMIT)
                 self.table.write(operand * depth + missing + place, stride)
 
@@ -249,7 +210,7 @@ class PatternEntry(Entry):
 SHARE, MADE, KNOWN = MAX_NUMBERS, MAX_NUMBERS + 1, MAX_NUMBERS + 4
 
 
-class FormulaEntry(PatternEntry):
+class FormulaCode(PatternCode):
     """The same of kernels that are made from formulas: these have as many operands and numbers as the formula has. A kernel may have
     several forms, which a number chooses from."""
 
@@ -321,14 +282,12 @@ class FormulaEntry(PatternEntry):
 
 
 @functools.cache
-def _entry_of(name: str, kernel: str) -> type[PatternEntry]:
+def _code_of(name: str, kernel: str) -> type[PatternCode]:
     """The code of a pattern's launches; of a formula's kernel, which may choose among forms by its numbers."""
     pattern = _patterns[name]
-    base = PatternEntry if pattern.roles else FormulaEntry
+    base = PatternCode if pattern.roles else FormulaCode
     choice = kernel if kernel in CHOICES and not pattern.limit else ""
-    more = ["shape"] + ["strides"] * bool(pattern.limit)
-    more += ["numbers"] * bool(pattern.roles or not pattern.limit)
-    known = {"pattern": pattern, "more": tuple(more), "choice": choice}
+    known = {"pattern": pattern, "choice": choice}
     return type(base.__name__, (base,), {"name": f"{name}.{choice}" if choice else name, **known})
 
 
@@ -346,9 +305,10 @@ class LauncherBlock(Block):
         self, pattern: Pattern, kernel: str, addresses: int, static: Sequence[int]
     ) -> None:
         _patterns.setdefault(pattern.name, pattern)
-        self._pattern, entry = pattern, _entry_of(pattern.name, kernel)
-        super().__init__(entry, addresses, len(pattern.kernels))
-        self._pattern_entry = entry
+        self._pattern = pattern
+        takes = at.SHAPE | (at.STRIDES if pattern.limit else 0)
+        takes |= at.TOLD_NUMBERS if pattern.roles or not pattern.limit else 0
+        super().__init__(_code_of(pattern.name, kernel), addresses, len(pattern.kernels), takes)
         self._block[at.STATIC : at.STATIC + len(static)] = array("q", static)
 
     # Each of these says whether there is room.
@@ -412,98 +372,3 @@ class LauncherBlock(Block):
                 self.enter(self._step_of(name), kernel, [*key, misaligned], at.MAX_VARIANTS)
 
         return enter
-
-    def without_objects(self) -> tuple[int, int]:
-        """The same as a function for machine code that does not hold the interpreter's lock, and its block; 0 for a function where there is none."""
-        return _words_of(self._pattern_entry, locked=False), self._block.buffer_info()[0]
-
-    def with_lock(self) -> tuple[int, int]:
-        """The same for callers that hold it."""
-        return _words_of(self._pattern_entry, locked=True), self._block.buffer_info()[0]
-
-
-def _words_of(entry: type[PatternEntry], locked: bool) -> int:
-    """`run(block, addresses, how many, shape, axes, numbers, how many, stream)`: 0, or -1 where the builtin has to be called;
-    0 in place of a function for builtins that take more than that. Numbers are integers, or the bits of floats. `locked`, for callers that hold
-    the lock.
-    """
-    if entry.more != PatternEntry.more:
-        return 0
-    name = f"gpu.{entry.name}.words{'.locked' if locked else ''}"
-    return compiled(name, functools.partial(_emit, entry, locked), TAKING_WORDS, ours=False)
-
-
-def _emit(entry: type[PatternEntry], locked: bool, code: Code, arguments: Sequence[Value]) -> None:
-    base = _Locked if locked else _Unlocked
-    kind: type[_OfWords] = type(f"{entry.__name__}OfWords", (base, entry), {})
-    block, addresses, operands, shape, axes, numbers, count, stream = arguments
-    written = kind(code, code.slots(block))
-    written.take(code.slots(addresses), operands, code.slots(numbers), count)
-    written.write_words(code.slots(shape), axes, stream)
-
-
-class _OfWords(PatternEntry):
-    """The function being written."""
-
-    def size(self, axis: Value | int) -> Value:
-        return self.shape.read(axis)
-
-    def take(self, addresses: Array, operands: Value, numbers: Array, count: Value) -> None:
-        code, control = self.code, self.control
-        self.expect(operands == control.read(ADDRESSES))
-        self.expect((count == 0) | (count == control.read(NUMBERS)))
-        for place in range(MAX_NUMBERS):
-            self.numbers.write(place, control.read(OWN_NUMBERS + place))
-        with self.when_fit():
-            with code.loop(0, count) as index:
-                self.numbers.write(index, numbers.read(index))
-            with code.loop(0, operands) as index:
-                self.addresses.write(index, addresses.read(index))
-
-    def write_words(self, shape: Array, axes: Value, stream: Value) -> None:
-        self.shape, self.axes = shape, axes
-        with self.when_fit():
-            self.fit_all()
-        with self.when_fit():
-            self.launch(stream)
-            with self.when_fit():
-                self.code.leave(self.code.integer(0))
-        self.code.leave(self.code.integer(-1))
-
-    def launch(self, stream: Value) -> None:
-        """All that launches, if that is possible here."""
-        raise NotImplementedError
-
-
-class _Unlocked(_OfWords):
-    """Memory is taken with Python's functions, which cannot be called."""
-
-    def launch(self, stream: Value) -> None:
-        self.expect(self.scratch.get() == 0)
-        with self.when_fit():
-            self.start(stream)
-
-
-class _Locked(_OfWords):
-    """What Python raises is left to the builtin, which meets it again; once the work is queued, there is nothing left to do."""
-
-    def __init__(self, code: Code, control: Array) -> None:
-        super().__init__(code, control)
-        self.held = code.variable(code.integer(0))  # the stream as a Python integer
-
-    def launch(self, stream: Value) -> None:
-        with self.when_scratch():
-            self.held.set(self.control.call(at.FROM_INT64, "i64", stream))
-            with self.code.when(self.held.get() == 0):
-                self.fail(queued=False)
-        self.queue_all(stream, self.held.get())
-        self.drop_held()
-
-    def fail(self, queued: bool) -> None:
-        self.control.call(at.CLEAR, None)
-        self.drop_held()
-        self.code.leave(self.code.integer(0 if queued else -1))
-
-    def drop_held(self) -> None:
-        with self.code.when(self.held.get() != 0):
-            self.control.call(at.DECREF, None, self.held.get())

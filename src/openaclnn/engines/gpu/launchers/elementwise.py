@@ -241,7 +241,7 @@ _ANY_STRIDES = Pattern("tiles", launch_few, {TILES: None}, (), INLINE_AXES, LAID
 class Elementwise(FormulaLauncher):
     """What a formula gives for each element."""
 
-    sized, strided = _ANY_SIZE, _ANY_STRIDES
+    sized, strided, limit, positions = _ANY_SIZE, _ANY_STRIDES, LAID, INLINE_AXES
 
     def runner(self, plan: Plan) -> Runner:
         if not self.lies_in_a_row(plan):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import triton.language as tl
 
@@ -23,11 +24,9 @@ from openaclnn.engines.gpu.kernels.row_source import (
     OF_WEIGHTS,
     Signature,
     Traversal,
-    kernel_of,
 )
 from openaclnn.engines.gpu.launchers import row_formulas, sums
 from openaclnn.engines.gpu.launchers.geometry import (
-    CLASS_AXIS,
     Geometry,
     Launches,
     LaunchParams,
@@ -45,7 +44,6 @@ from openaclnn.engines.gpu.launchers.row_formulas import (
     Tile,
     Walk,
     once_tile,
-    sizes_of,
 )
 from openaclnn.engines.gpu.launchers.sums import NUMBERS, WEIGHT
 from openaclnn.engines.gpu.launching.launch import (
@@ -70,11 +68,7 @@ OPERANDS = {
     "target": "target", "gradLoss": "gradient", "input": "x", "top": "top", "rest": "rest", WEIGHT: "weight", "logProb": "log_prob",
     "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss",
 }  # fmt: skip
-# Whether classes lie along the tile.
 COUNTED_ROWS, CUT_IMAGES = "counted rows", "cut images"
-KERNELS = {
-    COUNTED_ROWS: True, STREAMED_ROWS: True, CUT_ROWS: True, CUT_IMAGES: False, DEALT_ROWS: False, STREAMED_IMAGES: False,
-}  # fmt: skip
 # Positions, classes of a thread, lanes of classes, streamed, warps, exact.
 FEW_TILES = {True: (8, 1, 128, 1, 4, 0), False: (128, 4, 1, 1, 4, 0)}
 MANY = 1 << 18  # pixels that keep a device busy with two for each thread
@@ -129,6 +123,15 @@ class GradientLaunch(RowLaunch):
         positions, held, lanes, streamed, warps, exact = where_all(small, FEW_TILES[walk.by_class], found)  # fmt: skip
         return Tile(positions, held, lanes, streamed > 0, warps, exact > 0)
 
+    def traversals(self, axes: int) -> dict[str, Traversal]:
+        found = {
+            STREAMED_ROWS: Traversal(True, True, self.axes(True, axes)), CUT_ROWS: Traversal(True, False, self.axes(True, axes), cut=True),
+            STREAMED_IMAGES: Traversal(False, True, axes), CUT_IMAGES: Traversal(False, False, axes, cut=True),
+        }  # fmt: skip
+        if self.dense:
+            found |= {COUNTED_ROWS: found[CUT_ROWS], DEALT_ROWS: Traversal(False, False, 1, dealt=True)}  # fmt: skip
+        return found
+
     def cuts(self, g: Geometry, walk: Walk) -> Truth:
         """Whether a program has some classes alone: of long rows, of a few elements, so that a device is less idle, of many classes of few pixels, and of rows of which an
         operand lies transposed."""
@@ -161,7 +164,7 @@ class GradientLaunch(RowLaunch):
         found, parts = sums.with_sums(g, "weight", all_of(self.summed, inverse(counts)))
         steps = []
         for own in super().__call__(g).steps:
-            if own.kernel in KERNELS:
+            if own.kernel in self.traversals(1):
                 step = own._replace(constexprs={"PARTS": parts, **own.constexprs})
                 if own.kernel == CUT_ROWS and self.counts and self.dense:
                     steps.append(step._replace(kernel=COUNTED_ROWS, when=all_of(own.when, counts)))
@@ -191,19 +194,8 @@ def _launcher(
         summed=summed,
         counts=mean and "weight" not in operands,
     )
-    layout_axes = axes or 2
-    kernels = {
-        name: kernel_of(
-            signature, graph,
-            Traversal(
-                by_class, name in (STREAMED_ROWS, STREAMED_IMAGES), launch.axes(by_class or name == DEALT_ROWS, layout_axes),
-                dealt=name == DEALT_ROWS, cut=name in (COUNTED_ROWS, CUT_ROWS, CUT_IMAGES),
-            ),
-        )
-        for name, by_class in KERNELS.items() if launch.dense or name not in (COUNTED_ROWS, DEALT_ROWS)
-    }  # fmt: skip
 
-    def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
+    def specs(kernels: Mapping[str, Any], plan: Plan, offset: int) -> dict[str, KernelSpec]:
         slots = pointers_of(plan, lambda own: own.role != "single")
         memory = scratch_of(plan) if summed else None
         # What top and rest are rounded to is FLOAT, whatever the logits are.
@@ -218,16 +210,9 @@ def _launcher(
             )
         return {**(sums.specs(plan, WEIGHT, offset, several) if summed else {}), **main}
 
-    def static(plan: Plan) -> dict[str, int]:
-        return {
-            "rows": 1, "writes": 1, "logarithms": 0, CLASS_AXIS: plan.class_axis, **sizes_of(plan), "sums": several,
-            "weighted": int("weight" in operands),
-        }  # fmt: skip
-
     name = ".".join([formula.name, *operands, *singles, *(str(int(own)) for _, own in switches), str(int(mean))])  # fmt: skip
-    return RowLauncher.of(
-        name, launch, {**(sums.KERNELS if summed else {}), **kernels}, layout_axes, specs, static
-    )
+    static = {"sums": several, "weighted": int("weight" in operands)}
+    return RowLauncher.of(name, launch, graph, axes or 2, specs, static, sums.KERNELS if summed else {})  # fmt: skip
 
 
 class _Gradients(RowFormulas):

@@ -52,7 +52,7 @@ from openaclnn.engines.gpu.launching.runners import (
 from openaclnn.engines.machine.numbers import Number
 
 __all__ = [
-    "ClassLauncher", "DynamicStrides", "FormulaLauncher", "Launcher", "bound", "can_be_emitted", "lies_row_major", "of_rows", "offers_strides",
+    "ClassLauncher", "DynamicStrides", "FormulaLauncher", "Launcher", "bound", "can_be_emitted", "lies_row_major", "of_rows",
 ]  # fmt: skip
 
 DynamicStrides = Callable[..., int]
@@ -83,6 +83,27 @@ class Launcher:
         return None
 
 
+class PatternLauncher(Launcher):
+    """Whose launches of any sizes or strides follow from these by a launch function."""
+
+    limit: int  # elements of any strides; 0: they are not served
+    positions: int  # axes of any strides
+    lies_so: Callable[[Plan], bool]  # whether a plan's operands are row-major
+
+    def dynamic(self, plan: Plan, strided: bool) -> Callable[..., int]:
+        """What queues the plan's kernels at any size, or with any strides: a builtin, where there can be one."""
+        raise NotImplementedError
+
+    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
+        return remembered(plan, self.dynamic) if self.lies_so(plan) else None
+
+    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
+        served = len(plan.shape) <= self.positions and covered_elements(plan) <= self.limit
+        if not served or any(operand.offset for operand in plan.operands):
+            return None
+        return remembered(plan, self.dynamic, strided=True), self.limit
+
+
 def can_be_emitted() -> bool:
     """Whether machine code can call the driver."""
     if triton.knobs.runtime.interpret:
@@ -92,12 +113,6 @@ def can_be_emitted() -> bool:
     except ImportError:  # no llvmlite
         return False
     return native.driver() is not None
-
-
-def offers_strides(plan: Plan, limit: int, axes: int) -> bool:
-    """Whether a plan is one for a runner of any strides, of so many elements and axes of positions at most."""
-    offsets = any(operand.offset for operand in plan.operands)
-    return len(plan.shape) <= axes and covered_elements(plan) <= limit and not offsets
 
 
 def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:
@@ -226,7 +241,7 @@ def _rounded(numbers: Sequence[Any], whole: int) -> tuple[int | float, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class ClassLauncher(Launcher):
+class ClassLauncher(PatternLauncher):
     """How a kernel with a class axis is launched."""
 
     name: str
@@ -236,12 +251,12 @@ class ClassLauncher(Launcher):
     """Of the operands whose strides the launch asks for: first inputs by their places, then others by what the plan calls them, and "out"."""
     inputs: int  # how many of these go by their places
     numbers: tuple[str, ...]  # of which the first is an integer, if it is one of targets
-    positions: int  # axes of positions: 1 for rows, 3 for images
+    positions: int  # axes: 1 for rows, 3 for images
     specs: Callable[..., Mapping[str, KernelSpec]]
     """Of a plan, and how many elements off its targets begin."""
     static: Callable[[Plan], Mapping[str, int]]
-    lies_so: Callable[[Plan], bool]  # whether a plan's operands are row-major
-    limit: int = 0  # elements of any strides; 0: they are not served
+    lies_so: Callable[[Plan], bool]
+    limit: int = 0
     few_elements: int = 0  # elements for which a plan needs no launches of its own
     reduces: bool = False
     axes: int = 8
@@ -257,14 +272,6 @@ class ClassLauncher(Launcher):
             len(plan.operands),
         )
 
-    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
-        return remembered(plan, self._any_shape) if self.lies_so(plan) else None
-
-    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
-        if not self.limit or not offers_strides(plan, self.limit, self.positions):
-            return None
-        return remembered(plan, self._any_strides), self.limit
-
     def few(self, plan: Plan) -> tuple[int, ...] | None:
         if len(plan.shape) > min(self.positions, 2) or covered_elements(plan) > self.few_elements:
             return None
@@ -272,12 +279,6 @@ class ClassLauncher(Launcher):
             return *plan.shape, plan.classes
         images, area = (1, *plan.shape)[-2:]
         return images, plan.classes, 1, area
-
-    def _any_shape(self, plan: Plan) -> DynamicShapes:
-        return self._dynamic(plan, strided=False)
-
-    def _any_strides(self, plan: Plan) -> DynamicStrides:
-        return self._dynamic(plan, strided=True)
 
     def _numbers_of(self, plan: Plan) -> tuple[int | float, ...]:
         return _rounded([plan.numbers[name] for name in self.numbers], self.whole)
@@ -310,8 +311,7 @@ class ClassLauncher(Launcher):
                 strides[name] = *padded(operand.strides, axes, 0), operand.class_stride
         return Layout(padded(plan.shape, axes, 1), plan.classes, strides)
 
-    def _dynamic(self, plan: Plan, strided: bool) -> Callable[..., int]:
-        """What runs a plan's kernels at any size, or with any strides: a builtin, where there can be one."""
+    def dynamic(self, plan: Plan, strided: bool) -> Callable[..., int]:
         planned, specs, static = self._numbers_of(plan), self.specs(plan), self.static(plan)
         name, axes = self.name, 2 if self.positions == 1 else 0
         if strided:
@@ -335,8 +335,7 @@ class ClassLauncher(Launcher):
             geometry = geometry_of(call, _rounded(numbers, self.whole) if numbers else planned)
             return _run(self.launch, geometry, queues, addresses, stream)
 
-        builtin: Callable[..., int] = run if block is None else block.function(run)
-        return builtin
+        return run if block is None else block.function(run)
 
 
 class _Call:
@@ -380,7 +379,7 @@ def _walked(plan: Plan, place: int, strided: bool) -> int:
 # Kernels that are made from formulas.
 
 
-class FormulaLauncher(Launcher):
+class FormulaLauncher(PatternLauncher):
     """How a formula's kernels are launched: over elements that lie in a row, or of any strides."""
 
     sized: Pattern
@@ -396,24 +395,10 @@ class FormulaLauncher(Launcher):
     def static(self, plan: Plan, strided: bool) -> Mapping[str, int]:
         raise NotImplementedError
 
-    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
+    def lies_so(self, plan: Plan) -> bool:
         # One element is no pattern: it may lie for one or for all.
         offsets = any(operand.offset for operand in plan.operands)
-        if not self.lies_in_a_row(plan) or plan.shape == (1,) or offsets:
-            return None
-        return remembered(plan, self._any_shape)
-
-    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
-        limit = self.strided.limit
-        if not offers_strides(plan, limit, self.strided.axes):
-            return None
-        return remembered(plan, self._any_strides, strided=True), limit
-
-    def _any_shape(self, plan: Plan) -> DynamicShapes:
-        return _any_elements(self.sized, plan, lambda form: self.specs(plan, form, False), self.static(plan, False))  # fmt: skip
-
-    def _any_strides(self, plan: Plan) -> DynamicStrides:
-        return _any_elements(self.strided, plan, lambda form: self.specs(plan, form, True), self.static(plan, True))  # fmt: skip
+        return self.lies_in_a_row(plan) and plan.shape != (1,) and not offsets
 
     def bound(self, plan: Plan, specs: Specs, g: Elements, strided: bool = False) -> Runner:
         """The launches of one plan."""
@@ -426,64 +411,57 @@ class FormulaLauncher(Launcher):
         pattern = self.strided if strided else self.sized
         return bound(pattern.launch, at, specs, len(plan.operands))
 
+    def dynamic(self, plan: Plan, strided: bool) -> Callable[..., int]:
+        """With any numbers, or of any strides with the plan's own."""
+        pattern, static = self.strided if strided else self.sized, self.static(plan, strided)
+        own_form, axes = form_of(plan), pattern.axes
+        slots = next(iter(self.specs(plan, own_form, strided).values())).slots
+        forms, numbers, made = _choices_of(plan, own_form, strided)
+        block = None
+        if forms:
+            several = [self.specs(plan, form, strided) for form in forms]
+            block = _block_of(pattern, plan.kernel, plan, [*static.values()], numbers, several)
+        if block is not None:
+            of_form = dict(zip(own_form.formula.numbers, own_form.numbers, strict=True))
+            names = [form.formula.numbers for form in forms]
+            fits = block.take_forms(names, {**plan.numbers, **of_form}, numbers, made, plan.reciprocal)  # fmt: skip
+            block = block if fits else None
+        indices = {(form.formula.name, form.switches): place for place, form in enumerate(forms)}
+        options = [number.option for number in plan.free]
+        known: dict[tuple[str, tuple[bool, ...]], Queues] = {}
 
-def _any_elements(
-    pattern: Pattern, plan: Plan, specs_of: Callable[[Form], Specs], static: Mapping[str, int]
-) -> Callable[..., int]:  # fmt: skip
-    """What runs a formula's kernels at any size, with any numbers, or with any strides and the plan's own numbers: a builtin, where there
-    can be one."""
-    own_form, strided, axes = form_of(plan), pattern.limit > 0, pattern.axes
-    slots = next(iter(specs_of(own_form).values())).slots
-    forms, numbers, made = _choices_of(plan, own_form, strided)
-    block = None
-    if forms:
-        several = [specs_of(form) for form in forms]
-        block = _block_of(pattern, plan.kernel, plan, [*static.values()], numbers, several)
-    if block is not None:
-        fixed = {
-            **plan.numbers,
-            **dict(zip(own_form.formula.numbers, own_form.numbers, strict=True)),
-        }
-        fits = block.take_forms(
-            [form.formula.numbers for form in forms], fixed, numbers, made, plan.reciprocal
-        )
-        block = block if fits else None
-    indices = {(form.formula.name, form.switches): place for place, form in enumerate(forms)}
-    options = [number.option for number in plan.free]
-    known: dict[tuple[str, tuple[bool, ...]], Queues] = {}
+        def queues_of(form: Form) -> Queues:
+            key = form.formula.name, form.switches
+            if key not in known:
+                index = indices.get(key, -1)
+                specs = self.specs(plan, form, strided)
+                known[key] = _queues_of(specs, None if index < 0 else block, index)
+            return known[key]
 
-    def queues_of(form: Form) -> Queues:
-        key = form.formula.name, form.switches
-        if key not in known:
-            index = indices.get(key, -1)
-            known[key] = _queues_of(specs_of(form), None if index < 0 else block, index)
-        return known[key]
+        def run(
+            addresses: Sequence[int], stream: int, sizes: Sequence[int], more: Sequence[Any]
+        ) -> int:
+            if strided and len(sizes) > axes:
+                return NOT_SERVED
+            form = own_form
+            if more and not strided:
+                form = form_of(plan, {**plan.numbers, **dict(zip(options, more, strict=False))})
+            count, numbers = math.prod(sizes), form.numbers
+            if plan.reciprocal:  # one over the count
+                share = form.formula.numbers.index(plan.reciprocal)
+                numbers = (*numbers[:share], float_of(1.0 / count), *numbers[share + 1 :])
+            if strided:
+                table = [padded(strides, axes, 0) for strides in table_of(more, len(sizes))]
+                g = Elements(
+                    count, static, in_a_row=len(sizes) == 1 and {strides[-1] for strides in table[:-1]} == {1}, sizes=padded(sizes, axes, 1),
+                    numbers=numbers, strides=tuple(chain(*table)),
+                )  # fmt: skip
+            else:
+                off = _offsets_of(slots, lambda place: addresses[place] % VECTOR_BYTES)
+                g = Elements(count, static, *off, numbers=numbers)
+            return _run(pattern.launch, g, queues_of(form), addresses, stream)
 
-    def run(
-        addresses: Sequence[int], stream: int, sizes: Sequence[int], more: Sequence[Any]
-    ) -> int:
-        if strided and len(sizes) > axes:
-            return NOT_SERVED
-        form = own_form
-        if more and not strided:
-            form = form_of(plan, {**plan.numbers, **dict(zip(options, more, strict=False))})
-        count, numbers = math.prod(sizes), form.numbers
-        if plan.reciprocal:  # one over the count
-            share = form.formula.numbers.index(plan.reciprocal)
-            numbers = (*numbers[:share], float_of(1.0 / count), *numbers[share + 1 :])
-        if strided:
-            table = [padded(strides, axes, 0) for strides in table_of(more, len(sizes))]
-            g = Elements(
-                count, static, in_a_row=len(sizes) == 1 and {strides[-1] for strides in table[:-1]} == {1}, sizes=padded(sizes, axes, 1),
-                numbers=numbers, strides=tuple(chain(*table)),
-            )  # fmt: skip
-        else:
-            off = _offsets_of(slots, lambda place: addresses[place] % VECTOR_BYTES)
-            g = Elements(count, static, *off, numbers=numbers)
-        return _run(pattern.launch, g, queues_of(form), addresses, stream)
-
-    builtin: Callable[..., int] = run if block is None else block.function(run)
-    return builtin
+        return run if block is None else block.function(run)
 
 
 def _choices_of(

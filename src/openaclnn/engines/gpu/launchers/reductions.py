@@ -43,7 +43,7 @@ from openaclnn.engines.gpu.launchers.launcher import (
     Launcher,
 )
 from openaclnn.engines.gpu.launching.launch import KernelSpec, pointers_of, scratch_of
-from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner, runner_of
+from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, inverse, least, where
 
 __all__ = ["NLL", "Filling", "Summed"]
@@ -183,7 +183,7 @@ class Summed(FormulaLauncher):
     """The sum or mean of what a formula gives."""
 
     reduces = True
-    sized, strided = _SUM, _STRIDED_SUM
+    sized, strided, limit, positions = _SUM, _STRIDED_SUM, LAID, AXES
 
     def runner(self, plan: Plan) -> Runner:
         count, form, in_a_row = math.prod(plan.shape), form_of(plan), self.lies_in_a_row(plan)
@@ -196,8 +196,8 @@ class Summed(FormulaLauncher):
         g = g._replace(in_a_row=False, sizes=padded(plan.shape, axes, 1), strides=strides)
         return self.bound(plan, _strided_specs(plan, form, axes), g, strided=True)
 
-    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
-        return None if plan.kernel in TUNED else super().dynamic_shapes(plan)
+    def lies_so(self, plan: Plan) -> bool:
+        return plan.kernel not in TUNED and super().lies_so(plan)
 
     def lies_in_a_row(self, plan: Plan) -> bool:
         return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.inputs)

@@ -10,18 +10,20 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Plan, covered_elements
-from openaclnn.engines.formulas.rows import ROLES, ROW_FORMULAS, RowFormula
+from openaclnn.engines.formulas.rows import ROLES, ROW_FORMULAS, Graph, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import precision
 from openaclnn.engines.gpu.kernels.row_source import (
+    MOST_TILES,
     PIECES,
     SPANS,
     Signature,
     Traversal,
     is_divided,
-    row_kernel,
+    kernel_of,
     signature_of,
 )
 from openaclnn.engines.gpu.launchers.geometry import (
@@ -67,7 +69,7 @@ from openaclnn.engines.machine.numbers import (
 )
 
 __all__ = [
-    "CUT_ROWS", "DEALT_LANES", "DEALT_ROWS", "STREAMED_IMAGES", "STREAMED_ROWS", "RowFormulas", "RowLaunch", "RowLauncher", "SHORT", "Tile", "Walk", "once_tile", "sizes_of",
+    "CUT_ROWS", "DEALT_LANES", "DEALT_ROWS", "STREAMED_IMAGES", "STREAMED_ROWS", "RowFormulas", "RowLaunch", "RowLauncher", "SHORT", "Tile", "Walk", "once_tile",
 ]  # fmt: skip
 
 LIMIT = 1 << 18  # elements of any strides that one kernel serves
@@ -195,6 +197,17 @@ def _streamed_row(narrow: Truth, row: Number) -> tuple[Number, ...]:
     return where_all(narrow, found, wide)
 
 
+def _tiles(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
+    """How a program holds a row in several tiles: classes of a thread, lanes and warps, and whether it does."""
+    narrow, one = static["itemsize"] < 4, static["rows"] == 1
+    short = all_of(one, classes <= where(narrow, 1 << 14, 5 << 11))
+    warps = where(short, 8, 16)
+    least_classes = where(one, 1 << 13, where(narrow, 1 << 13, 1 << 14))
+    most_classes = where(one, where(narrow, 1 << 15, 5 << 12), where(narrow, 1 << 15, 6 << 12))
+    gains = all_of(classes > least_classes, classes <= most_classes)
+    return where(narrow, 1, 2), warps * where(narrow, 256, 128), warps, flag(gains)
+
+
 def _image_tile(static: Mapping[str, Number], classes: Number, along: Number) -> tuple[Number, ...]:
     """Positions lie side by side; shares as above, and of softmax's gradient."""
     itemsize = static["itemsize"]
@@ -233,7 +246,7 @@ def tile_of(
 
 
 ROWS, STREAMED_ROWS, IMAGES, STREAMED_IMAGES = "rows", "streamed rows", "images", "streamed images"
-SHARED_ROWS, CUT_ROWS = "shared rows", "cut rows"
+SHARED_ROWS, CUT_ROWS, TILED_ROWS = "shared rows", "cut rows", "tiled rows"
 DEALT_ROWS, DEALT_LANES = "dealt rows", "dealt lanes"  # a thread has a row, or a few have
 # Whether classes lie along the tile, and whether they are streamed.
 KERNELS = {
@@ -303,6 +316,19 @@ class RowLaunch:
     dense: bool
     reductions: int = 0
 
+    def traversals(self, axes: int) -> dict[str, Traversal]:
+        """How each kernel walks, by its name, over so many axes of positions."""
+        found = {
+            name: Traversal(by_class, streamed, self.axes(by_class, axes)) for name, (by_class, streamed) in KERNELS.items()
+        }  # fmt: skip
+        if self.dense:
+            found[DEALT_ROWS] = Traversal(False, False, 1, dealt=True)
+            found[DEALT_LANES] = Traversal(True, False, 1, dealt=True)
+        if self.shares:
+            found[SHARED_ROWS] = Traversal(True, False, 1, shared=True)
+            found[TILED_ROWS] = Traversal(True, False, 1, tiled=True)
+        return found
+
     @property
     def shares(self) -> bool:
         """Whether long rows may be shared among programs: not where nothing is read again, or one might read at a target what another has written."""
@@ -335,6 +361,14 @@ class RowLaunch:
             kernel=SHARED_ROWS, grid=own.grid * PIECES.value, args={**own.args, "span": spans}, constexprs=constexprs,
             warps=warps, when=when,
         )  # fmt: skip
+
+    def tiled(self, g: Geometry, walk: Walk, when: Truth, own: LaunchParams) -> LaunchParams:
+        """The launch that takes the place of others: a program holds a row in several tiles."""
+        held, lanes, warps, gains = _tiles(g.static, walk.classes)
+        tiles = ceil_div(walk.classes, held * lanes)
+        constexprs = {**own.constexprs, "HELD": held, "LANES": lanes, "TILES": least(tiles, MOST_TILES)}  # fmt: skip
+        when = all_of(when, gains > 0, walk.positions * walk.classes > FEW, tiles <= MOST_TILES)
+        return own._replace(kernel=TILED_ROWS, constexprs=constexprs, warps=warps, when=when)
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
         if walk.dealt:
@@ -443,8 +477,12 @@ class RowLaunch:
         streamed = held._replace(kernel=name, when=all_of(when, tile.streamed))
         if not (by_class and self.shares):
             return [held, streamed]
+        # Where a row would be streamed, and two of 16 bits would be held in one tile that is not full.
+        streams = any_of(tile.streamed, all_of(g.static["rows"] > 1, g.static["itemsize"] < 4))
+        tiled = self.tiled(g, walk, all_of(when, streams), held)
+        held, streamed = (own._replace(when=all_of(own.when, inverse(tiled.when))) for own in (held, streamed))  # fmt: skip
         shared = self.shared(g, walk, tile, streamed)
-        return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared]
+        return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared, tiled]  # fmt: skip
 
     def vector(self, g: Geometry, near: Mapping[str, Truth], unit: Number, alone: Truth) -> Number:
         """Elements of the vectors by which rows are read that have a program each, or 1 where they begin at bounds, or nothing does."""
@@ -486,13 +524,28 @@ class RowLauncher(ClassLauncher):
 
     @classmethod
     def of(
-        cls, name: str, launch: RowLaunch, kernels: Mapping[str, Any], axes: int, specs: Callable[..., Mapping[str, KernelSpec]],
-        static: Callable[[Plan], Mapping[str, int]],
+        cls, name: str, launch: RowLaunch, graph: Graph, axes: int, specs: Callable[[Mapping[str, Any], Plan, int], Mapping[str, KernelSpec]],
+        static: Mapping[str, int] = MappingProxyType({}), others: Mapping[str, Any] = MappingProxyType({}),
     ) -> RowLauncher:  # fmt: skip
-        """Over so many axes of positions."""
+        """Over so many axes of positions, beside other kernels."""
         signature, roles = launch.signature, {name: ROLES[kind] for name, kind in launch.kinds}
+        kernels = {name: kernel_of(signature, graph, own) for name, own in launch.traversals(axes).items()}  # fmt: skip
+        known = {
+            "rows": sum(kind == "Row" for _, kind in signature.operands),
+            "writes": sum("c" in own.axes for own in graph.results),
+            "powers": sum(own.what == "exp" and "c" in own.axes for own in graph.nodes),
+            "logarithms": sum(own.what in ("log", "log1p") and "c" not in own.axes for own in graph.nodes),
+            "levels": graph.levels, **static,
+        }  # fmt: skip
+
+        def static_of(plan: Plan) -> dict[str, int]:
+            return {**known, "clusters": int(has_clusters()), CLASS_AXIS: plan.class_axis, **sizes_of(plan)}  # fmt: skip
+
+        def specs_of(plan: Plan, offset: int = 0) -> Mapping[str, KernelSpec]:
+            return specs(kernels, plan, offset)
+
         return cls(
-            name, launch, kernels, roles, len(signature.operands), (*signature.targets, *signature.numbers), axes, specs, static,
+            name, launch, {**others, **kernels}, roles, len(signature.operands), (*signature.targets, *signature.numbers), axes, specs_of, static_of,
             lambda plan: before_and_behind(plan) is not None, limit=LIMIT, row_major_alone=launch.dense,
         )  # fmt: skip
 
@@ -515,45 +568,22 @@ def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> Row
     kinds = (*formula.operands, *results)
     reductions = sum(node.what in ("total", "largest") for node in graph.nodes)
     launch = RowLaunch(signature_of(formula), kinds, not axes, reductions)
-    layout_axes = axes or 2
-    kernels = {
-        name: row_kernel(formula, switches, Traversal(by_class, streamed, launch.axes(by_class, layout_axes)))
-        for name, (by_class, streamed) in KERNELS.items()
-    }  # fmt: skip
-    if launch.dense:
-        for name, by_class in ((DEALT_ROWS, False), (DEALT_LANES, True)):
-            kernels[name] = row_kernel(formula, switches, Traversal(by_class, False, 1, dealt=True))
-    if launch.shares:
-        kernels[SHARED_ROWS] = row_kernel(formula, switches, Traversal(True, False, 1, shared=True))
-    rows = sum(kind == "Row" for _, kind in formula.operands)
-    writes = sum(kind == "Row" for _, kind in results)
-    powers = sum(node.what == "exp" and "c" in node.axes for node in graph.nodes)
-    logarithms = sum(node.what in ("log", "log1p") and "c" not in node.axes for node in graph.nodes)
 
-    def specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
+    def specs(kernels: Mapping[str, Any], plan: Plan, offset: int) -> dict[str, KernelSpec]:
         slots = pointers_of(plan, lambda own: own.role == "full")
         found = {
             name: KernelSpec(kernel, slots, precision(plan)) for name, kernel in kernels.items()
         }
-        if SHARED_ROWS in found:
+        if launch.shares:
+            # Two programs of 16 warps run at once then: of two rows each would not hold enough.
+            one = sum(kind == "Row" for _, kind in formula.operands) == 1
+            found[TILED_ROWS] = found[TILED_ROWS]._replace(registers=64 if one else None)
             memory = scratch_of(plan, "float32")
             found[SHARED_ROWS] = found[SHARED_ROWS]._replace(slots=(*slots, memory), cluster=PIECES.value)  # fmt: skip
         return found
 
-    def static(plan: Plan) -> dict[str, int]:
-        return {
-            "rows": rows,
-            "logarithms": logarithms,
-            "powers": powers,
-            "clusters": int(has_clusters()),
-            "writes": writes,
-            "levels": graph.levels,
-            CLASS_AXIS: plan.class_axis,
-            **sizes_of(plan),
-        }
-
     name = ".".join(["row", formula.name, *(str(int(own)) for own in switches)])
-    return RowLauncher.of(name, launch, kernels, layout_axes, specs, static)
+    return RowLauncher.of(name, launch, graph, axes or 2, specs)
 
 
 def sizes_of(plan: Plan) -> dict[str, int]:

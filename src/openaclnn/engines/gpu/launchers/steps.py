@@ -42,6 +42,7 @@ __all__ = [
 MEMORY = 2  # FLOATs that are remembered
 EXPECTED = 8  # FLOATs that are expected
 MOST_CLASSES = {True: 8192, False: 4096}  # of rows, of images
+WHOLE = 32  # classes of rows of which a thread has all, unless threads would read the same banks of shared memory
 PROGRAMS = 2048  # that keep a device busy where all is written late
 FINISHED = 1024  # sums that are added up at once
 GATHERING = 64  # programs, at most, that do it first where there are more
@@ -87,6 +88,9 @@ def _rows(itemsize: int, classes: int) -> Tile:
     """Short rows: one for each lane, so that what is computed once for a row is not computed by all threads that share it. Then up to 20
     classes of a thread, of several rows in a warp; long rows by as many warps as hold 64 each."""
     vector = min(power_of_two_divisor(classes), VECTOR_BYTES // itemsize)
+    if classes <= WHOLE and (classes == 2 or classes % 4):
+        positions, warps = (256, 4) if classes <= 8 else (64, 2)
+        return Tile(next_power_of_two(classes), 1, positions, warps, 1)
     if classes <= 4:
         return Tile(1, next_power_of_two(classes), 128, 4, 1)
     warps = next_power_of_two(-(-classes // (32 * 64)))
@@ -177,7 +181,7 @@ def _shared(step: Step) -> _Shared:
         "smoothing": float_of(smoothing / step.classes), "zloss_scale": float_of(step.zloss_scale),
     }  # fmt: skip
     constexprs: dict[str, Number] = {
-        "C": step.classes, "BY_CLASS": step.by_class, "UNIT": tile.unit, "FULL": length % tile.positions == 0,
+        "C": step.classes, "BY_CLASS": step.by_class, "ALONG": step.by_class and tile.lanes > 1, "UNIT": tile.unit, "FULL": length % tile.positions == 0,
         "HELD": tile.held, "LANES": tile.lanes, "POSITIONS": tile.positions,
     }  # fmt: skip
     return _Shared(args, constexprs, tiles, tile.warps)

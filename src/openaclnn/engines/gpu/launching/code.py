@@ -1,13 +1,17 @@
-"""Builtins that launch: their machine code reads addresses and a control block, and calls the CUDA driver.
+"""Machine code that launches: it reads addresses and a control block, and calls the CUDA driver.
 
 Triton's launcher parses a kernel's arguments anew on every call. They are known here but for the addresses, or follow from sizes, so a control
 block holds what the driver wants, and machine code (by llvmlite, as in the CPU engine) puts the rest in. A kernel is entered when Python has
-launched it, which is what happens with all calls that a builtin is not ready for. `BoundEntry` is the code of one plan's launches; for any
-sizes and strides, `launchers/code.py` adds how launches follow from these.
+launched it, which is what happens with all calls that the code is not ready for.
+
+What launches is a function of 64-bit words (`LaunchCode`), the address of which is in its block: of one plan's launches `BoundCode`; for any sizes and
+strides, `launchers/code.py` adds how launches follow from these. Three functions, the same for all blocks, call it: a builtin, which takes Python's
+objects, and two for callers that have none, whether they hold the interpreter's lock or not.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -18,17 +22,19 @@ from openaclnn.engines.gpu.launching import native
 from openaclnn.engines.gpu.launching.launch import KEY_WORDS, VECTOR_BYTES, PointerArg
 from openaclnn.engines.gpu.launching.native import CONFIG_SLOTS, CONFIG_STREAM
 from openaclnn.engines.machine.builtins import builtin, integer_of, publish
+from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
+from openaclnn.engines.machine.kinds import TAKING_WORDS, signature
+from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
 # The control block, one int64 a slot: functions and objects by address, then what a plan decides.
 (
     LAUNCH, SAVE, RESTORE, VECTORCALL, FROM_INT64, ERROR, CLEAR, DECREF, TUPLE, FLOAT, INTEGER, FALLBACK,
-    ALLOCATE, RELEASE, ADDRESSES, STEPS, SCRATCH, NUMBERS, WHOLE,
-) = range(19)  # fmt: skip
-OWN_NUMBERS, MAX_NUMBERS = 19, 4  # integers where WHOLE has a bit, else float64 by their bits
-STATIC, MAX_STATIC = 23, 32  # what a launch function is told of the plan
+    RUN, TAKES, ALLOCATE, RELEASE, ADDRESSES, STEPS, SCRATCH, NUMBERS, WHOLE,
+) = range(21)  # fmt: skip
+OWN_NUMBERS, MAX_NUMBERS = 21, 4  # integers where WHOLE has a bit, else float64 by their bits
+STATIC, MAX_STATIC = 25, 32  # what a launch function is told of the plan
 FORMS = STATIC + MAX_STATIC  # of formulas
 MAX_FORM_NUMBERS, MAX_FORMS = 12, 5
 # Of each form: how many numbers, then each one's word, and which of the values known at the call it is instead, or -1.
@@ -47,11 +53,14 @@ SHIFTS, MASKS, VARIANTS = (
     PLACES + 3 * MAX_POINTERS,
 )
 MAX_STEPS, MAX_SCRATCH, MAX_ADDRESSES = 8, 4, 24  # MAX_SCRATCH: addresses behind those of a call
+MAX_AXES = 64  # of a call's sizes, and of all operands' strides, one after the other, so many
+MAX_STRIDES = 8 * MAX_ADDRESSES
 FUNCTION, KEY, CONFIG = 0, 1, 1 + KEY_WORDS  # FUNCTION: 0 until it is compiled
 VARIANT_SLOTS = CONFIG + CONFIG_SLOTS
 STEP_SLOTS = VARIANTS + MAX_VARIANTS * VARIANT_SLOTS
-# A launch of one plan has one variant, its grid and its arguments.
-BOUND_GRID = VARIANTS + VARIANT_SLOTS
+# A launch of one plan has a variant for addresses at a vector's bounds and some for others, its grid and its arguments.
+BOUND_VARIANTS = 4
+BOUND_GRID = VARIANTS + BOUND_VARIANTS * VARIANT_SLOTS
 BOUND_VALUES, BOUND_SLOTS = BOUND_GRID + 1, BOUND_GRID + 1 + MAX_VALUES
 
 # What a call has of each launch: whether there is one, its variant, the grid, the variant's key, then pointers, arguments and hidden ones.
@@ -121,22 +130,12 @@ class Step:
         return control.call(LAUNCH, "i32", config, function, places, 0).unsigned("i64")
 
 
-class Entry:
-    """A builtin being written that launches, or leaves the call to its fallback: `run(addresses, stream)`, and what it takes `more`."""
-
-    name = ""
-    more: tuple[str, ...] = ()
-    step_slots = STEP_SLOTS
+class Guarded:
+    """Code that goes on as long as all that it expects holds."""
 
     def __init__(self, code: Code, control: Array) -> None:
         self.code, self.control = code, control
         self.state = code.variable(code.integer(0))  # not 0: nothing was launched, or not all of it
-        self.frame = code.frame("i64", MAX_STEPS * CALL_SLOTS)
-        for index in range(MAX_STEPS):
-            self.frame.write(index * CALL_SLOTS + WANTED_AT, 0)
-        self.addresses = code.frame("i64", MAX_ADDRESSES + MAX_SCRATCH)
-        # Bytes between launches, and where in them pointers begin.
-        self.scratch, *self.places = (code.variable(code.integer(0)) for _ in range(1 + MAX_SCRATCH))  # fmt: skip
 
     def mark(self, bits: Value) -> None:
         self.state.set(self.state.get() | bits)
@@ -147,8 +146,54 @@ class Entry:
     def when_fit(self) -> AbstractContextManager[None]:
         return self.code.when(self.state.get() == 0)
 
-    def when_scratch(self) -> AbstractContextManager[None]:
-        return self.code.when(self.scratch.get() != 0)
+
+LAUNCHING = signature("i64", *["i64"] * 11)
+"""`run(block, addresses, how many, shape, axes, numbers, how many, stream, strides, how many, whether the interpreter's lock is held)`. Numbers are
+integers, or the bits of floats; none: the block's own. It gives one of these."""
+LAUNCHED, NOT_READY, RAISED, RAISED_LATE = 0, -1, -2, 1
+"""All is queued; nothing was done, or the driver refused; Python raised, before the work was queued or behind it."""
+
+
+class LaunchCode(Guarded):
+    """The function being written that launches."""
+
+    name = ""
+    step_slots = STEP_SLOTS
+    ours = True  # as `cache.compiled` has it
+
+    def __init__(self, code: Code, arguments: Sequence[Value]) -> None:
+        block, addresses, count, shape, self.axes, numbers, given, self.stream, strides, self.stride_count, self.locked = arguments  # fmt: skip
+        super().__init__(code, code.slots(block))
+        self.shape, self.given_strides = code.slots(shape), code.slots(strides)
+        self.frame = code.frame("i64", MAX_STEPS * CALL_SLOTS)
+        for step in range(MAX_STEPS):
+            self.frame.write(step * CALL_SLOTS + WANTED_AT, 0)
+        # Bytes between launches, and where in them pointers begin.
+        self.scratch, *self.places = (code.variable(code.integer(0)) for _ in range(1 + MAX_SCRATCH))  # fmt: skip
+        self.addresses = code.frame("i64", MAX_ADDRESSES + MAX_SCRATCH)
+        self.numbers = code.frame("i64", MAX_NUMBERS)
+        control = self.control
+        self.expect(count >= control.read(ADDRESSES))
+        self.expect((given == 0) | (given == control.read(NUMBERS)))
+        with self.when_fit():
+            with code.loop(0, control.read(ADDRESSES)) as index:
+                self.addresses.write(index, code.slots(addresses).read(index))
+            for number in range(MAX_NUMBERS):
+                self.numbers.write(number, control.read(OWN_NUMBERS + number))
+            with code.loop(0, given) as index:
+                self.numbers.write(index, code.slots(numbers).read(index))
+
+    def write(self) -> None:
+        code = self.code
+        with self.when_fit():
+            self.fit_all()
+            # Memory is taken with Python's functions.
+            self.expect((self.scratch.get() == 0) | (self.locked != 0))
+        with self.when_fit():
+            self.queue_all()
+            with self.when_fit():
+                code.leave(code.integer(LAUNCHED))
+        code.leave(code.integer(NOT_READY))
 
     def step(self, index: Value | int) -> Step:
         block = self.control.at(index * self.step_slots + HEADER)
@@ -162,37 +207,8 @@ class Entry:
             with self.code.when(step.wanted.read(0) != 0):
                 yield step
 
-    def write(self, given: Array, number: Value) -> None:
-        code, control = self.code, self.control
-        # Whoever calls differently from a runner's protocol meets the fallback.
-        self.expect(number == 2 + len(self.more))
-        with self.when_fit():
-            places = 0, *range(2, 2 + len(self.more))
-            addresses, *others = (code.slots(given.read(index)) for index in places)
-            for one in (addresses, *others):
-                self.expect(one.read(OBJECT_TYPE) == control.read(TUPLE))
-            with self.when_fit():
-                count = control.read(ADDRESSES)
-                self.expect(self.are_enough(addresses.read(TUPLE_LENGTH), count))
-                for name, one in zip(self.more, others, strict=True):
-                    with self.when_fit():
-                        getattr(self, f"take_{name}")(one)
-                with self.when_fit():
-                    with code.loop(0, count) as index:
-                        item = addresses.read(index + TUPLE_ITEMS)
-                        self.addresses.write(index, integer_of(code, item))
-                    self.fit_all()
-        with self.when_fit():
-            self.queue_all(integer_of(code, given.read(1)), given.read(1))
-            with self.when_fit():
-                code.leave(control.call(FROM_INT64, "i64", 0))
-        code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
-
-    def are_enough(self, addresses: Value, count: Value) -> Value:
-        return addresses == count
-
     def fit(self) -> None:
-        """What launches, its grid, its arguments and its variant's key, if this call is one that the builtin serves."""
+        """What launches, its grid, its arguments and its variant's key, if this call is one that the code serves."""
         raise NotImplementedError
 
     def fit_all(self) -> None:
@@ -206,40 +222,40 @@ class Entry:
             self.expect(self.code.read_shared(chosen, FUNCTION) != 0)
             self.expect(step.has_key(chosen))
 
-    def start(self, queue: Value) -> None:
-        """All launches, as long as none fails."""
-        with self.each_step() as step, self.when_fit():
-            self.mark(step.start(self.control, queue))
-
-    def queue_all(self, queue: Value, stream: Value) -> None:
-        """All launches, with scratch memory that is given back as soon as they are queued. `stream` is the queue as a Python integer, where
-        there is such memory."""
+    def queue_all(self) -> None:
+        """All launches, as long as none fails, with scratch memory that is given back as soon as they are queued."""
         code, control = self.code, self.control
-        memory = code.variable(code.integer(0))
-        with self.when_scratch():
-            memory.set(self.take_memory(self.scratch.get(), stream))
-            own, begin = self.addresses.at(control.read(ADDRESSES)), integer_of(code, memory.get())
+        memory, saved = (code.variable(code.integer(0)) for _ in range(2))
+        with code.when(self.scratch.get() != 0):
+            memory.set(self.take_memory(self.scratch.get()))
+            behind, begin = self.addresses.at(control.read(ADDRESSES)), integer_of(code, memory.get())  # fmt: skip
             for place, at in enumerate(self.places):
-                own.write(place, begin + at.get())
+                behind.write(place, begin + at.get())
             with self.each_step() as step:
                 step.point(self.addresses)
         # A full queue makes the driver wait, perhaps for a host function that needs the interpreter.
-        saved = control.call(SAVE, "i64")
-        self.start(queue)
-        control.call(RESTORE, None, saved)
+        with code.when(self.locked != 0):
+            saved.set(control.call(SAVE, "i64"))
+        with self.each_step() as step, self.when_fit():
+            self.mark(step.start(control, self.stream))
+        with code.when(self.locked != 0):
+            control.call(RESTORE, None, saved.get())
         with code.when(memory.get() != 0):
             self.give_back(memory.get())
 
-    def take_memory(self, size: Value, stream: Value) -> Value:
-        """Allocate scratch memory for work on a stream; its address, as a Python integer. What that raises is raised."""
+    def take_memory(self, size: Value) -> Value:
+        """Allocate scratch memory for work on the stream; its address, as a Python integer."""
         control, items = self.control, self.code.frame("i64", 2)
-        items.write(0, control.call(FROM_INT64, "i64", size))
-        items.write(1, stream)
-        memory = control.call(VECTORCALL, "i64", control.read(ALLOCATE), items, 2, 0)
-        control.call(DECREF, None, items.read(0))
-        with self.code.when(memory == 0):
-            self.fail(queued=False)
-        return memory
+        memory = self.code.variable(0)
+        for place, number in enumerate((size, self.stream)):
+            items.write(place, control.call(FROM_INT64, "i64", number))
+        with self.code.when((items.read(0) != 0) & (items.read(1) != 0)):
+            memory.set(control.call(VECTORCALL, "i64", control.read(ALLOCATE), items, 2, 0))
+        for place in range(2):
+            control.call(DECREF, None, items.read(place))
+        with self.code.when(memory.get() == 0):
+            self.code.leave(self.code.integer(RAISED))
+        return memory.get()
 
     def give_back(self, memory: Value) -> None:
         """Give scratch memory back, as soon as the work is queued."""
@@ -248,22 +264,15 @@ class Entry:
         done = control.call(VECTORCALL, "i64", control.read(RELEASE), items, 1, 0)
         control.call(DECREF, None, memory)
         with self.code.when(done == 0):
-            self.fail(queued=True)
+            self.code.leave(self.code.integer(RAISED_LATE))
         control.call(DECREF, None, done)
 
-    def fail(self, queued: bool) -> None:
-        """Raise what Python raised, when the work is queued or before."""
-        self.code.leave(self.code.integer(0))
 
-
-class BoundEntry(Entry):
-    """The launches of one plan: all is known but the addresses, which must be aligned where that matters."""
+class BoundCode(LaunchCode):
+    """The launches of one plan: all is known but the addresses, and which of them are off a vector's bounds."""
 
     name = "bound"
     step_slots = BOUND_SLOTS
-
-    def are_enough(self, addresses: Value, count: Value) -> Value:
-        return addresses >= count
 
     def fit(self) -> None:
         code, control = self.code, self.control
@@ -279,22 +288,111 @@ class BoundEntry(Entry):
             step.hide(step.count)
 
 
+# What calls it.
+
+SHAPE, STRIDES, TOLD_NUMBERS = 1, 2, 4
+"""What a builtin takes behind addresses and a stream, in this order."""
+_EXACT = 1 << 53  # integers up to it are floats
+
+
+class _Builtin(Guarded):
+    """`run(addresses, stream)` being written, and what TAKES says behind them. Whatever the block does not serve, its fallback does."""
+
+    def write(self, given: Array, number: Value) -> None:
+        code, control = self.code, self.control
+        sized, strided, numbered = ((control.read(TAKES) & bit) != 0 for bit in (SHAPE, STRIDES, TOLD_NUMBERS))  # fmt: skip
+        strides_at = sized.to("i64") + 2
+        numbers_at = strides_at + strided.to("i64")
+        # Whoever calls differently from a runner's protocol meets the fallback.
+        self.expect(number == numbers_at + numbered.to("i64"))
+        addresses = self.taken(given, 0, MAX_ADDRESSES, number > 0)
+        shape = self.taken(given, 2, MAX_AXES, sized)
+        strides = self.taken(given, strides_at, MAX_STRIDES, strided)
+        numbers = self.taken(given, numbers_at, MAX_NUMBERS, numbered, self.number)
+        with self.when_fit():
+            stream = self.integer(given.read(1))
+            with self.when_fit():
+                status = control.call(
+                    RUN, "i64", control, *addresses, *shape, *numbers, stream, *strides, 1
+                )
+                with code.when(status == LAUNCHED):
+                    code.leave(control.call(FROM_INT64, "i64", 0))
+                with code.when(status != NOT_READY):
+                    code.leave(code.integer(0))
+        code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
+
+    def taken(
+        self, given: Array, place: Value | int, most: int, when: Value, read: Callable[..., Value] | None = None
+    ) -> tuple[Array, Value]:  # fmt: skip
+        """The items of a tuple among the arguments as words, and how many there are; none where it is not there."""
+        code, read = self.code, read or self.integer
+        words, count = code.frame("i64", most), code.variable(0)
+        with self.when_fit(), code.when(when):
+            items = code.slots(given.read(place))
+            self.expect(items.read(OBJECT_TYPE) == self.control.read(TUPLE))
+            with self.when_fit():
+                count.set(items.read(TUPLE_LENGTH))
+                self.expect(count.get() <= most)
+                with self.when_fit(), code.loop(0, count.get()) as index:
+                    words.write(index, read(items.read(index + TUPLE_ITEMS), index))
+        return words, count.get()
+
+    def integer(self, item: Value, index: Value | None = None) -> Value:
+        """A Python integer of up to 64 bits."""
+        value = integer_of(self.code, item)
+        with self.code.when(value == -1):
+            self.expect(self.control.call(ERROR, "i64") == 0)
+            self.control.call(CLEAR, None)
+        return value
+
+    def number(self, item: Value, index: Value) -> Value:
+        """One of the call's numbers: an integer, or the bits of a float64."""
+        code, control = self.code, self.control
+        word, kind = code.variable(0), code.slots(item).read(OBJECT_TYPE)
+        whole = control.read(WHOLE).bit(index)
+        with code.either(kind == control.read(FLOAT)) as (floating, other):
+            with floating:
+                self.expect(~whole)
+                word.set(code.slots(item).read(FLOAT_VALUE))
+            with other:
+                self.expect(kind == control.read(INTEGER))
+                with self.when_fit():
+                    value = self.integer(item)
+                    self.expect(whole | (abs(value) <= _EXACT))
+                    word.set(whole.choose(value, value.to("f64").bits_as("i64")))
+        return word.get()
+
+
+def _write_words(locked: bool, code: Code, arguments: Sequence[Value]) -> None:
+    """`run(block, addresses, how many, shape, axes, numbers, how many, stream)`: 0, or -1 where the builtin has to be called. What Python raises is left to
+    that, which meets it again; once the work is queued, there is nothing left to do."""
+    control = code.slots(arguments[0])
+    status = control.call(RUN, "i64", *arguments, 0, 0, int(locked))
+    with code.when((status == RAISED) | (status == RAISED_LATE)):
+        control.call(CLEAR, None)
+    code.leave((status >= LAUNCHED).choose(code.integer(0), -1))
+
+
+def _write_launches(kind: type[LaunchCode], code: Code, arguments: Sequence[Value]) -> None:
+    kind(code, arguments).write()
+
+
 # Their blocks.
 
 
 class Block:
     """A builtin being made: first its launches, then what calls it, then kernels as they are compiled."""
 
-    def __init__(self, entry: type[Entry], addresses: int, steps: int) -> None:
+    def __init__(self, kind: type[LaunchCode], addresses: int, steps: int, takes: int = 0) -> None:
         assert steps <= MAX_STEPS, "a call's frame has no room for so many launches"
-        self._entry = entry
-        self._attributes = HEADER + entry.step_slots * steps
+        self._kind = kind
+        self._attributes = HEADER + kind.step_slots * steps
         size = self._attributes + native.ATTRIBUTE_SLOTS * steps
         self._block = block = array("q", bytes(8 * size))
         functions = native.functions()
         block[: len(functions)] = array("q", functions)
         block[TUPLE], block[FLOAT], block[INTEGER] = id(tuple), id(float), id(int)
-        block[ADDRESSES], block[STEPS] = addresses, steps
+        block[ADDRESSES], block[STEPS], block[TAKES] = addresses, steps, takes
         self._held: list[Any] = []
         self._lock = threading.Lock()
 
@@ -306,7 +404,7 @@ class Block:
 
     def take_step(self, step: int, slots: Sequence[PointerArg | None], arguments: int) -> None:
         """A launch's pointers, and how many arguments a variant has beside them: the block keeps the most."""
-        block, begin = self._block, HEADER + step * self._entry.step_slots
+        block, begin = self._block, HEADER + step * self._kind.step_slots
         own = [slot for slot in slots if slot is not None]
         block[begin + POINTERS] = len(own)
         block[begin + VALUES] = max(block[begin + VALUES], arguments)
@@ -316,7 +414,7 @@ class Block:
 
     def enter(self, step: int, kernel: native.Kernel, key: Sequence[int], most: int) -> None:
         """From now on, launch this variant for calls that have its key, if there is room and none has it yet."""
-        block, begin = self._block, HEADER + step * self._entry.step_slots
+        block, begin = self._block, HEADER + step * self._kind.step_slots
         words = array("q", key)
         with self._lock:  # another thread may be entering one
             entered = block[begin + ENTERED]
@@ -334,14 +432,30 @@ class Block:
 
     def function(self, fallback: Callable[..., int]) -> Callable[..., int]:
         """The builtin itself, which keeps this object; `fallback` takes calls that it is not ready for."""
-        self._block[FALLBACK] = id(fallback)
+        kind, block = self._kind, self._block
+        emit = functools.partial(_write_launches, kind)
+        block[RUN] = compiled(f"gpu.{kind.name}", emit, LAUNCHING, ours=kind.ours)
+        block[FALLBACK] = id(fallback)
         self._held.append(fallback)
-        name, address = f"gpu.{self._entry.name}", self._block.buffer_info()[0]
-        # Its code depends on Triton and the GPU, too.
         function: Callable[..., int] = builtin(
-            name, lambda code, control, *call: self._entry(code, control).write(*call), address, self, False
+            "gpu.builtin", lambda code, control, *call: _Builtin(code, control).write(*call), block.buffer_info()[0], self
         )  # fmt: skip
         return function
+
+    def without_objects(self) -> tuple[int, int]:
+        """The same as a function for machine code that does not hold the interpreter's lock, and its block; 0 for a function where there is none."""
+        return self._taking_words(locked=False)
+
+    def with_lock(self) -> tuple[int, int]:
+        """The same for callers that hold it."""
+        return self._taking_words(locked=True)
+
+    def _taking_words(self, locked: bool) -> tuple[int, int]:
+        address = self._block.buffer_info()[0]
+        if self._block[TAKES] != SHAPE | TOLD_NUMBERS:
+            return 0, address
+        emit = functools.partial(_write_words, locked)
+        return compiled(f"gpu.words{'.locked' * locked}", emit, TAKING_WORDS), address
 
 
 class BoundBlock(Block):
@@ -354,7 +468,7 @@ class BoundBlock(Block):
         scratch: tuple[int, Any, Any] | None = None,
     ) -> None:
         last = max([slot.place for slots, _ in launches for slot in slots if slot], default=0)
-        super().__init__(BoundEntry, last + (scratch is None), len(launches))
+        super().__init__(BoundCode, last + (scratch is None), len(launches))
         for step, (slots, arguments) in enumerate(launches):
             self.take_step(step, slots, arguments)
         if scratch is not None:
@@ -371,14 +485,21 @@ class BoundBlock(Block):
             and all(takes(*own) for own in launches)
         )
 
-    def fill(self, step: int, kernel: native.Kernel, grid: int, numbers: Sequence[Any]) -> None:
-        """From now on, launch this kernel for addresses that are aligned."""
+    def fill(
+        self,
+        step: int,
+        kernel: native.Kernel,
+        grid: int,
+        numbers: Sequence[Any],
+        misaligned: int = 0,
+    ) -> None:
+        """From now on, launch this kernel for addresses of which these are off a vector's bounds."""
         begin = HEADER + step * BOUND_SLOTS
         words = kernel.words(numbers)[: len(numbers)]
         self._block[begin + BOUND_GRID] = grid
         for place, word in enumerate(words, begin + BOUND_VALUES):
             self._block[place] = word
-        self.enter(step, kernel, [0] * KEY_WORDS, 1)
+        self.enter(step, kernel, [*[0] * (KEY_WORDS - 1), misaligned], BOUND_VARIANTS)
 
 
 def takes(slots: Sequence[PointerArg | None], values: int) -> bool:

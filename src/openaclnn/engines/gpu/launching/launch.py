@@ -41,6 +41,7 @@ class KernelSpec(NamedTuple):
     fused: bool = True  # a product and a sum may be rounded once; not in formulas, for NumPy's bits
     overlapped: bool | None = None
     cluster: int = 1  # programs that run at once, and may wait for each other
+    registers: int | None = None  # of a thread at most, so that more programs run at once
     follows: bool = False  # may start while the launch before it ends; the kernel itself waits
 
 

@@ -240,8 +240,7 @@ def _block_of(launches: Sequence[Launch], scratch_bytes: int, at_bounds: bool) -
 
 
 def _fill(block: Any, step: int, launch: Launch, kernel: Any, misaligned: int) -> None:
-    if not misaligned:
-        block.fill(step, kernel, launch.grid, launch.numbers)
+    block.fill(step, kernel, launch.grid, launch.numbers, misaligned)
 
 
 def with_memory(make: Callable[[Any], Runner]) -> Runner:
@@ -290,16 +289,16 @@ _remembered: BoundedCache[tuple[Any, ...], Any] = BoundedCache(256)
 Made = TypeVar("Made")
 
 
-def remembered(plan: Plan, make: Callable[[Plan], Made], strided: bool = False) -> Made:
+def remembered(plan: Plan, make: Callable[[Plan, bool], Made], strided: bool = False) -> Made:
     """What `make` gives for a plan, or gave for another of its kind: one that differs in sizes, or in strides, alone."""
     strides = () if plan.classes or strided else map(_strides_of, plan.operands)
     key = (
-        make, plan.kernel, plan.compute, plan.class_axis, plan.reduction, plan.reciprocal, plan.free,
+        make, strided, plan.kernel, plan.compute, plan.class_axis, plan.reduction, plan.reciprocal, plan.free,
         exactly(plan.numbers, plan.reciprocal), *map(told_of, plan.operands), *strides,
     )  # fmt: skip
     kept: Made | None = _remembered.get(key)
     if kept is None:
-        kept = _remembered[key] = make(plan)
+        kept = _remembered[key] = make(plan, strided)
     return kept
 
 

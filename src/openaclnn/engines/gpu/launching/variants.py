@@ -111,7 +111,7 @@ def variant_of(launch: Launch, offsets: Sequence[int], device: int) -> Variant:
     )
     key = (
         id(spec.kernel), types, kinds_of(launch.numbers), spec.constexprs, launch.constexprs,
-        launch.warps, spec.fused, spec.overlapped, spec.follows, spec.cluster, device,
+        launch.warps, spec.fused, spec.overlapped, spec.follows, spec.cluster, spec.registers, device,
     )  # fmt: skip
     found = _known.get(key)
     if found is None:
@@ -134,6 +134,7 @@ def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Varia
         grid=(launch.grid,),
         num_warps=launch.warps,
         enable_fp_fusion=spec.fused,
+        maxnreg=spec.registers,
         **options,
     )
     # `run` is a property that loads the binary onto the current device; `function` is set by it.

@@ -16,14 +16,9 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType, dtype_of_numpy
 from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.operators import find_operator
-from openaclnn.testing.data.goldens import operator_of, plan_of
 from openaclnn.testing.extras import dtype_named
-from openaclnn.testing.judging.figures import LEVELS, Array
-
-__all__ = [
-    "AMOUNTS", "DEFAULT", "MIXES", "SPECIALS", "Distribution", "Recipe", "draw", "draw_array", "generator", "ranks_of",
-    "variants_of",
-]  # fmt: skip
+from openaclnn.testing.figures import LEVELS, Array
+from openaclnn.testing.goldens import operator_of, plan_of
 
 _CHUNK = (
     1 << 18

@@ -15,12 +15,6 @@ import numpy as np
 
 from openaclnn.core.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, DOUBLE, FLOAT, FLOAT16, DType
 
-__all__ = [
-    "BLOCK", "LEVELS", "STANDARDS", "STRETCH", "ULP_STEPS", "Array", "Computed", "Rules", "Tally", "Tolerance",
-    "Yardstick", "cross_check", "errors_of", "faults", "flat", "limits_of", "overflow_from", "precision", "round_to",
-    "spacing",
-]  # fmt: skip
-
 STANDARDS = ("mixed", "stat_rel_err", "close", "cosine", "binary", "cross_check")
 """The precision standards by name; the first is the default."""
 

@@ -14,11 +14,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.products import PRODUCTS, Product, current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators import find_operator
-from openaclnn.testing.judging.figures import round_to
-
-__all__ = [
-    "Golden", "by_output", "computed_by", "golden", "operator_of", "places_of", "plan_of", "results_of",
-]  # fmt: skip
+from openaclnn.testing.figures import round_to
 
 Array = np.ndarray[Any, Any]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from openaclnn.core.products import PRODUCTS, Product
 from openaclnn.core.status import AclnnError, status_name
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.testing.cases.case import Case, Drawn, OneOf, TensorSpec
-from openaclnn.testing.data.drawing import (
+from openaclnn.testing.drawing import (
     AMOUNTS,
     DEFAULT,
     Distribution,
@@ -32,14 +32,9 @@ from openaclnn.testing.data.drawing import (
     draw_array,
     generator,
 )
-from openaclnn.testing.data.goldens import computed_by, operator_of, places_of, plan_of
+from openaclnn.testing.figures import Array
 from openaclnn.testing.files import Source, read_array
-from openaclnn.testing.judging.figures import Array
-from openaclnn.testing.running.chunks import out_argument
-
-__all__ = [
-    "LACKS", "Answer", "Built", "LevelCase", "answer_of", "build", "call_of", "is_automatic", "level_cases",
-]  # fmt: skip
+from openaclnn.testing.goldens import computed_by, operator_of, places_of, plan_of
 
 LACKS = " does not have the operator; products that have it: "
 """What is told of a product, before the names of those that have it."""
@@ -80,6 +75,13 @@ class Built:
         """Whether an output is written, all that there is of it."""
         written = () if self.plan.empty else self.plan.outputs
         return not self.outputs[name].size or name in [operand.parameter for operand in written]
+
+
+def out_argument(operator: Operator, outputs: Sequence[Array | None]) -> dict[str, Any]:
+    """The plain call's `out` for these outputs; an operator that works in place has none."""
+    if operator.output.in_place:
+        return {}
+    return {"out": outputs[0] if operator.result_type is None else tuple(outputs)}
 
 
 def build(case: Case, seed: int, product: Product) -> Built:

@@ -26,16 +26,13 @@ from openaclnn.core.results import usable_memory
 from openaclnn.core.status import AclnnError
 from openaclnn.core.writing import cell_of
 from openaclnn.engines.threads import get_num_threads, set_num_threads
+from openaclnn.testing.build import Built, LevelCase, build
+from openaclnn.testing.calls import WAYS, oracle_in_chunks, run_through
 from openaclnn.testing.cases.case import Case, Malformed, Skip
-from openaclnn.testing.data.manifest import write_case
+from openaclnn.testing.figures import Array, Computed, Rules
 from openaclnn.testing.files import Source, read_array
-from openaclnn.testing.judging.compare import Comparison, judge, worst
-from openaclnn.testing.judging.figures import Array, Computed, Rules
-from openaclnn.testing.running.build import Built, LevelCase, build
-from openaclnn.testing.running.chunks import oracle_in_chunks
-from openaclnn.testing.running.through import WAYS, run_through
-
-__all__ = ["COLUMNS", "VERDICTS", "CaseResult", "Item", "Settings", "memory_of", "run_cases"]
+from openaclnn.testing.manifest import write_case
+from openaclnn.testing.verdicts import Comparison, judge, worst
 
 VERDICTS = ("passed", "failed", "refused", "skipped")
 Item = Case | Malformed
