@@ -91,12 +91,14 @@ CPU_ENGINES = [
 
 
 LONGEST = (
-    "test_operators.py", "test_logits.py", "test_explorer_page.py", "test_new_operator.py", "test_site.py", "test_gpu_kernels.py",
-    "test_losses.py", "test_cpu_threads.py", "test_torch_parallel.py", "test_benchmarks.py", "test_torch_functional.py",
-    "test_torch_ops.py", "test_gpu_losses.py", "test_gpu_rows.py", "test_cpu_rows.py", "test_fast_path.py", "test_gpu_sized.py",
-    "test_cpu_elementwise.py", "test_torch_override.py", "test_capi_build.py", "test_sessions.py", "test_explorer.py", "test_gpu_steps.py",
-    "test_cli_operators.py", "test_capi_process.py", "test_cpu_classes.py", "test_gpu_images.py", "test_fast_path_outputs.py",
-    "test_torch_samples.py", "test_torch_private.py", "test_torch_log_probs.py", "test_torch_training.py", "test_second_opinion.py",
+    "test_operators.py", "test_logits.py", "test_explorer_page.py", "test_gpu_kernels.py", "test_new_operator.py", "test_benchmarks.py", "test_gpu_losses.py",
+    "test_losses.py", "test_cpu_rows.py", "test_torch_parallel.py", "test_gpu_sized.py", "test_torch_ops.py", "test_fast_path.py", "test_cpu_threads.py",
+    "test_cpu_elementwise.py", "test_torch_override.py", "test_gpu_rows.py", "test_gpu_steps.py", "test_gpu_images.py", "test_capi_build.py", "test_torch_functional.py",
+    "test_sessions.py", "test_gpu_fused_backward.py", "test_attack.py", "test_faults.py", "test_site.py", "test_cli_operators.py", "test_special_values.py",
+    "test_capi_process.py", "test_cpu_classes.py", "test_explorer.py", "test_properties.py", "test_fast_path_outputs.py", "test_torch_samples.py",
+    "test_torch_private.py", "test_torch_log_probs.py", "test_torch_training.py", "test_second_opinion.py", "test_two_phase_kinds.py", "test_cli_compare.py",
+    "test_testing_cases.py", "test_torch_linear.py", "test_torch_like.py", "test_fast_path_losses.py", "test_capi_examples.py", "test_docs.py", "test_gpu_row_operators.py",
+    "test_accuracy.py", "test_gated.py",
 )  # fmt: skip
 """Files that take longest: begun first, they do not keep one process at work when the other has nothing left. Those that compile most
 come before others that load the same kernels in many processes."""
@@ -470,6 +472,12 @@ def outliers(dtype: DType, classes: int) -> Iterator[dict[str, Any]]:
             weight = (0.5 + rng.random(classes)).astype(np.float32)
             weight[places] = own
             yield case | {"weight": weight}
+
+
+def reduced(number: int, dtype: DType) -> Iterator[tuple[int, str]]:
+    """Rows of such a case to be computed alone, with reductions. Rows of 16 bits are reduced as those of FLOAT are: they are tried without."""
+    if dtype is FLOAT or EVERYTHING:
+        yield from ((number % 4, "mean"), ((number + 1) % 4, "sum"))
 
 
 def assert_near_oracle(operator: Operator, case: dict[str, Any], loss: Any) -> None:

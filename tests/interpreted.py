@@ -83,21 +83,81 @@ def _made(tensor: Any, handle: Any, kind: Any) -> None:
 
 
 def _stretched(own: Any, left: Any, right: Any) -> Any:
-    """Most values that meet have one shape, or none."""
-    shape, other = (getattr(value.type, "shape", None) for value in (left, right))
+    """Most values that meet have one shape, or none, or one of them is a number of the other's type."""
+    shape, other = getattr(left.type, "shape", None), getattr(right.type, "shape", None)
     if shape is other:
         return left, right
+    if left.type.scalar is right.type.scalar:
+        if other is None:
+            return left, tl.tensor(own.builder.create_splat(left.type, right.handle), left.type)
+        if shape is None:
+            return tl.tensor(own.builder.create_splat(right.type, left.handle), right.type), right
     return _stretch(own, left, right)
 
 
+def _alike(own: Any, left: Any, right: Any, *options: Any, **named: Any) -> Any:
+    """Two values of one type are neither converted nor stretched, but to be divided (the fourth option). A number beside a value, of
+    any type and shape, is made a value once."""
+    if named or type(left) is not tl.tensor or left.type.scalar.is_ptr():
+        return _check_types(own, left, right, *options, **named)
+    kind = left.type
+    if type(right) is tl.tensor:
+        other = right.type
+        same = kind.scalar is other.scalar and getattr(kind, "shape", 1) is getattr(
+            other, "shape", 1
+        )
+        return (
+            (left, right) if same and len(options) < 4 else _check_types(own, left, right, *options)
+        )
+    if type(right) not in (int, float):
+        return _check_types(own, left, right, *options)
+    key = id(vars(kind)), type(right), repr(right), options
+    known = _numbers.get(key)
+    if known is None:
+        made, known = _check_types(own, left, right, *options)
+        if made is not left:
+            return made, known
+        _numbers[key] = known
+    return left, known
+
+
+def _unwrapped(value: Any) -> Any:
+    """Asked of every argument of every operation: most are values already."""
+    return value if type(value) in _PLAIN else _unwrap(value)
+
+
+def _equal(own: Any, other: Any) -> bool:
+    return own is other or _compare(own, other)
+
+
+def _attached(place: Any, name: str, member: Any, builder: Any, scope: Any) -> None:
+    """An operation, without the check whether it was called from a kernel."""
+    function = getattr(member, "__wrapped__", member)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        named["_semantic"] = interpreter.interpreter_semantic
+        return function(*arguments, **named)
+
+    scope.set_attr(place, name, call)
+
+
+_numbers: dict[tuple[Any, ...], Any] = {}
 _types: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
 _shapes: dict[tuple[int, ...], Any] = {}
 _make_type, _make_tensor = tl.block_type.__init__, tl.tensor.__init__
 _stretch = TritonSemantic.broadcast_impl_value
+_check_types = TritonSemantic.binary_op_type_checking_impl
+_unwrap, _compare = tl.core._unwrap_if_constexpr, tl.dtype.__eq__
+_PLAIN = {tl.tensor, tl.dtype, int, float, bool, type(None)}
 
 tl.block_type.__init__ = _typed
 tl.tensor.__init__ = _made
 TritonSemantic.broadcast_impl_value = _stretched
+TritonSemantic.binary_op_type_checking_impl = _alike
+tl.core._unwrap_if_constexpr = _unwrapped
+tl.dtype.__eq__ = _equal
+interpreter._patch_attr = _attached
+interpreter.TensorHandle.__post_init__ = lambda self: None  # which would check each value's size
 interpreter._convert_float = _rounded
 interpreter.InterpreterBuilder.create_log = _logarithm
 interpreter._patch_lang_tensor = _indexed

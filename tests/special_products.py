@@ -15,7 +15,8 @@ import numpy as np
 import openaclnn
 from conftest import plain
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import DType
+from openaclnn.core.dtypes import FLOAT, DType
+from workloads import EVERYTHING
 
 Array = np.ndarray[Any, Any]
 Case = dict[str, Any]
@@ -127,12 +128,14 @@ def cross_entropy(dtype: DType, few: bool) -> Iterator[Case]:
 
 
 def infinite_probabilities(dtype: DType) -> Iterator[Case]:
-    """Rows whose exponential is infinite somewhere: each of the formula's terms is multiplied by that."""
+    """Rows whose exponential is infinite somewhere: each of the formula's terms is multiplied by that. Of 16 bits all terms at once."""
     rows = np.array([[inf, -1.0, 1e3, -2.0]] * 6)
     rows[3:] = rows[3:, ::-1]
     for smoothing, scale, own in product(
         (0.0, 0.25, 1.0), (0.0, 0.5), (None, [1.0, 2, 0.5, 1], [0, 1.0, 0, 1], [-3.0, 1, 1, -1])
     ):
+        if dtype is not FLOAT and not EVERYTHING and not (smoothing and scale):
+            continue
         yield {
             "grad_loss": np.array([1.0, -2.0, 0.0, 1.0, -2.0, 3.0], dtype.numpy),
             "log_prob": rows.astype(dtype.numpy), "target": np.array([0, 1, 2, 3, -100, 0]),

@@ -8,6 +8,7 @@ import pytest
 
 from attack.__main__ import run_round
 from attack.program import build_program, run_program
+from workloads import EVERYTHING
 
 
 @pytest.mark.parametrize("seed", [1])
@@ -21,7 +22,7 @@ def test_through_python(seed: int) -> None:
 
 def test_through_c(tmp_path: Path) -> None:
     program = build_program(tmp_path)
-    for seed in (1, 2):
+    for seed in (1, 2) if EVERYTHING else (1,):
         fault, counts = run_program(program, seed, 250, 240)
         assert not fault, fault
         assert counts["C right"] > 10, counts

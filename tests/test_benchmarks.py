@@ -43,7 +43,7 @@ from openaclnn.bench.contenders import (
 from openaclnn.bench.machine import team_of
 from openaclnn.bench.plots import pictures, write_pictures
 from openaclnn.bench.problems import LAYOUTS, build, bytes_moved, load_torch, measured, taken
-from openaclnn.bench.processes import first_calls, peak_memory
+from openaclnn.bench.processes import FIRST_CALL, MEMORY, in_fresh_processes
 from openaclnn.bench.regimes import ELEMENTWISE, REGIMES, STEPS, Regime, shrink
 from openaclnn.bench.reports import markdown, report_page, sheet, terminal_tables
 from openaclnn.bench.runner import ALONE, SECTIONS, SelectionError, Settings, choose, run
@@ -842,12 +842,14 @@ def test_fresh_processes_report_first_calls_and_memory() -> None:
         "operator": measured()[0].python_name, "variant": tiny_case("rows").variant, "dtype": "FLOAT", "device": "cpu",
         "shape": [3, 5], "warm_shape": [2, 4],
     }  # fmt: skip
-    cold = next(iter(first_calls(spec, "numpy")))
-    assert cold["cache"] == "cold"
+    cold, warm = in_fresh_processes(spec | {"section": FIRST_CALL}, "numpy")
+    assert (cold["cache"], warm["cache"]) == ("cold", "warm")
     assert cold["first_ms"] > 0, cold
     assert cold["import_s"] > 0
-    assert peak_memory(spec, "numpy out=")["extra_bytes"] >= 0
-    assert "unknown engine" in peak_memory(spec, "none such")["note"]
+    [memory] = in_fresh_processes(spec | {"section": MEMORY}, "numpy out=")
+    assert memory["extra_bytes"] >= 0
+    [unknown] = in_fresh_processes(spec | {"section": MEMORY}, "none such")
+    assert "unknown engine" in unknown["note"]
 
 
 def test_unknown_dtypes_are_refused_with_the_known_ones(capsys: Any) -> None:
@@ -1347,7 +1349,10 @@ def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.Monke
     settings = Settings(
         sections=("overrides",), dtypes=(FLOAT,), rounds=1, budget_seconds=0.001, again_seconds=0
     )
-    cases = choose(settings)["overrides"]
+    every = choose(settings)["overrides"]
+    assert {math.prod(case.shape) for case in every} == {16, 1 << 12, 1 << 16, 1 << 20}
+    assert {case.name for case in every} == {name for name, own in override.OVERRIDES.items() if own.devices}  # fmt: skip
+    cases = choose(replace(settings, quick=True))["overrides"]
     known = override.OVERRIDES.items()
     names = [name for name, own in known if own.devices and name not in override.FEWEST]
     assert list(dict.fromkeys(case.name for case in cases)) == names

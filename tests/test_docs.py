@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools.speed import PICTURE, ROWS, calls_table, picture, speed_table, tables_of
+from tools.speed import PICTURE, ROWS, calls_table, enter, picture, speed_table, tables_of
 from tools.tables import README, SPEED, SUPPORT, written
 
 import openaclnn
@@ -108,7 +108,32 @@ def test_tables_that_the_site_makes_have_lines(page: Path) -> None:
     for name in re.findall(r"^<!-- table: (.*) -->$", page.read_text(), re.M):
         rows = [line.count("|") for line in tables_of(name).splitlines() if line.startswith("|")]
         assert len(rows) > 10
-        assert set(rows) == {rows[0]} or name.startswith("large")
+        assert set(rows) == {rows[0]} or name.startswith(("large", "shapes", "steps"))
+
+
+def test_new_runs_are_entered_where_they_belong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of what was measured before, beside what was not."""
+    for name in ("BY_SHAPE", "STEPS", "LARGE"):
+        monkeypatch.setattr(f"tools.speed.{name}", tmp_path / f"{name}.csv")
+    new, about = tmp_path / "new.csv", "machine,operator,variant,regime,threads,dtype,contender"
+    for path, regime, contender in (
+        ("BY_SHAPE", "shape 4x3", "cpu out="), ("STEPS", "shape 4x3", "openaclnn.torch"), ("LARGE", "bandwidth", "cpu"),
+    ):  # fmt: skip
+        for ratio in ("1", "2"):
+            new.write_text(
+                f"{about},x torch\nM,softmax,rows,{regime},1,FLOAT,{contender},{ratio}\n"
+            )
+            assert enter(new) == tmp_path / f"{path}.csv"
+        new.write_text(f"{about},x liger\nM,softmax,rows,{regime},1,FLOAT16,{contender},3\n")
+        enter(new)
+        kept = [
+            line.split(",")[-4:] for line in (tmp_path / f"{path}.csv").read_text().splitlines()
+        ]
+        assert kept == [
+            ["dtype", "contender", "x torch", "x liger"], ["FLOAT", contender, "2", ""], ["FLOAT16", contender, "", "3"],
+        ]  # fmt: skip
 
 
 def test_every_row_of_speed_says_the_filter_that_makes_it() -> None:

@@ -33,7 +33,7 @@ from openaclnn.engines.machine import objects
 from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.words import slots as at
 from test_interop import to_torch
-from workloads import cases_of, cases_to_compile
+from workloads import EVERYTHING, cases_of, cases_to_compile
 
 pytestmark = pytest.mark.usefixtures("any_size")
 ROADS = [op for op in APART if op.result_type is None]
@@ -231,7 +231,11 @@ with_classes = pytest.mark.parametrize(
 
 by_library = pytest.mark.parametrize(
     ("library", "dtype"),
-    [("numpy", FLOAT), ("torch", FLOAT), ("numpy", BFLOAT16), ("torch", FLOAT16)],
+    [
+        ("numpy", FLOAT),
+        ("torch", BFLOAT16),
+        *[("torch", FLOAT), ("numpy", BFLOAT16), ("torch", FLOAT16)] * EVERYTHING,
+    ],
     ids=str,
 )
 

@@ -170,8 +170,9 @@ def test_derivatives_are_right_twice_in_float64(name: str) -> None:
     given = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for _ in range(count)]
     if "results" in name:
         given[1] = (torch.rand(shape, dtype=torch.float64) * 3 - 2).requires_grad_()
-    assert torch.autograd.gradcheck(function, given)
-    assert torch.autograd.gradgradcheck(function, given)
+    # Along some directions; `make test-all` tries every element by itself.
+    assert torch.autograd.gradcheck(function, given, fast_mode=not EVERYTHING)
+    assert torch.autograd.gradgradcheck(function, given, fast_mode=not EVERYTHING)
 
 
 @pytest.mark.parametrize("name", [*WIDE, *filter(re.compile("softmax").search, KERNELS)])

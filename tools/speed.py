@@ -1,18 +1,22 @@
 """Tables of speed from the files of cases in docs/, which `openaclnn bench --csv` writes: that of large problems, each row with the filter
 that makes it, stands in docs/benchmarks.md; `tables_of` makes those that the site alone shows. The picture of speed is
-drawn from the same file: `python -m tools.speed`."""
+drawn from the same file: `python -m tools.speed`. `python -m tools.speed NEW.csv ...` first enters the cases of new runs into the files in docs/."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from openaclnn.bench.plots import pictures
-from openaclnn.bench.regimes import REGIMES
-from openaclnn.bench.tables import Table, first_engine, same_kind, short_tables
+from openaclnn.bench.regimes import ELEMENTWISE, REGIMES
+from openaclnn.bench.tables import Table, duration, first_engine, same_kind, short_tables
 from openaclnn.bench.timing import Row
+from openaclnn.bench.training import OURS
 from openaclnn.engines.dispatch import ENGINES
 
 __all__ = [
@@ -20,6 +24,7 @@ __all__ = [
     "LARGE",
     "ROWS",
     "calls_table",
+    "enter",
     "picture",
     "results_of",
     "speed_table",
@@ -43,6 +48,7 @@ ROWS = (
 
 _DOCS = Path(__file__).parent.parent / "docs"
 LARGE, CALLS = _DOCS / "benchmarks-large.csv", _DOCS / "benchmarks-calls.csv"
+BY_SHAPE, STEPS = _DOCS / "benchmarks-shapes.csv", _DOCS / "benchmarks-steps.csv"
 PICTURE = _DOCS / "pictures" / "benchmark.png"
 KIND = "same"
 """The kind of calls that the table shows, those that do not change; the file has all."""
@@ -67,14 +73,13 @@ def results_of(path: Path) -> list[dict[str, Any]]:
         row: Row = {name: line[name] for name in ("operator", "variant", "regime", "layout", "dtype", "team", "contender", "status", "note")}  # fmt: skip
         row |= {name: float(line[name]) if line[name] else None for name in ("of_copy", "of_round")}
         row |= {
-            "family": families.get(line["regime"], line["regime"]), "engine": engine, "ours": engine in ENGINES,
+            "family": families.get(line["regime"], line["regime"]), "engine": engine, "ours": engine in (*ENGINES, OURS),
             "threads": int(line["threads"]) if line["threads"] else None, "disturbed": line["disturbed"] == "True",
             "shape": [int(size) for size in line["shape"].split("x")] if line["shape"] else [],
             "ratios": {name[2:]: float(text) for name, text in line.items() if name.startswith("x ") and text},
         }  # fmt: skip
         row |= {"median_us": float(line["median_us"])} if line["median_us"] else {}
-        key = tuple(row[name] for name in ("operator", "variant", "regime", "threads", "dtype", "contender"))  # fmt: skip
-        machines.setdefault(line["machine"], {})[key] = row
+        machines.setdefault(line["machine"], {})[_key(line)] = row
     found = []
     for name, cases in machines.items():
         rows = list(cases.values())
@@ -82,6 +87,34 @@ def results_of(path: Path) -> list[dict[str, Any]]:
         machine = {"cpu": name, "cores": cores} if cores else {"cpu": "", "cores": 0, "gpu": name}
         found.append({"machine": machine, "mode": "beside PyTorch", "rows": rows})
     return found
+
+
+def _key(line: dict[str, str]) -> tuple[str, ...]:
+    """What a line of a file of cases is known by."""
+    return tuple(line[name] for name in ("machine", "operator", "variant", "regime", "threads", "dtype", "contender"))  # fmt: skip
+
+
+def enter(new: Path) -> Path:
+    """Enter a run's cases into the file in docs/ that they belong to, in place of what was measured before: training steps, rows by shape, elementwise
+    operators, or large problems. Returns that file."""
+    lines = list(csv.DictReader(new.read_text(encoding="utf-8").splitlines()))
+    regimes = {line["regime"] for line in lines}
+    elementwise = {each.name for device in ELEMENTWISE.values() for each in device}
+    target = (
+        STEPS if any(line["contender"] == OURS for line in lines)
+        else BY_SHAPE if all(regime.startswith(("shape ", "output transposed")) for regime in regimes)
+        else _DOCS / "benchmarks-elementwise.csv" if regimes <= elementwise
+        else LARGE
+    )  # fmt: skip
+    before = list(csv.DictReader(target.read_text(encoding="utf-8").splitlines())) if target.exists() else []  # fmt: skip
+    every = {_key(line): line for line in (*before, *lines)}
+    names = dict.fromkeys(name for line in every.values() for name in line)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(every.values())
+    target.write_text(text.getvalue(), encoding="utf-8")
+    return target
 
 
 def picture() -> bytes:
@@ -92,8 +125,8 @@ def picture() -> bytes:
 
 
 def tables_of(name: str) -> str:
-    """The tables of a page that its file only names: of large problems on the cores or the GPU, of elementwise operators, of calls that
-    change, or a CSV file as it is."""
+    """The tables of a page that its file only names: of large problems on the cores or the GPU, of rows by shape and of training steps there, of elementwise
+    operators, of calls that change, or a CSV file as it is."""
     if name.endswith(".csv"):
         headings, *lines = csv.reader((_DOCS / name).read_text(encoding="utf-8").splitlines())
         return _table(headings, lines)
@@ -104,6 +137,10 @@ def tables_of(name: str) -> str:
         return _elementwise()
     if what == "calls":
         return _calls(int(number)).markdown()
+    if what == "shapes":
+        return _of_machines(BY_SHAPE, _by_shape)
+    if what == "steps":
+        return _of_machines(STEPS, _steps)
     rows = [row for row in results_of(LARGE)[int(number)]["rows"] if row["regime"] != "override"]
     return "\n".join(f"### {each.title}\n\n{each.markdown()}" for each in short_tables(rows))
 
@@ -127,6 +164,57 @@ def _elementwise() -> str:
                 for kind in ("copy", "torch")
             )  # fmt: skip
     return _table(headings, lines.values())
+
+
+def _of_machines(path: Path, table: Callable[[dict[str, Any]], str]) -> str:
+    """A table for each machine of a file of cases, below its name."""
+    return "\n\n".join(f"### {_machine(each)}\n\n{table(each)}" for each in results_of(path))
+
+
+def _machine(results: dict[str, Any]) -> str:
+    machine = results["machine"]
+    cpu = machine["cpu"].replace("(R)", "").replace(" Processor", "")
+    return machine.get("gpu") or f"{cpu}, {machine['cores']} cores"
+
+
+def _by_shape(results: dict[str, Any]) -> str:
+    """A line for each shape and variant: PyTorch's time over ours into `out=`, and on a GPU before it our share of a copy's pace, FLOAT / BFLOAT16."""
+    of_copy, usual = "gpu" in results["machine"], ("rows", "mean")
+    cells: dict[str, dict[str, dict[str, str]]] = {}
+    told = [row for row in results["rows"] if row["contender"].endswith(" out=") and row["ours"]]
+    for row in told:
+        value = f"{same_kind(row):.2f}"
+        variant = "" if row["variant"] in usual else f", {row['variant']}"
+        shape = row["regime"].removeprefix("shape ") + variant
+        shown = f"{row['of_copy']:.2f}, {value}" if of_copy else value
+        cells.setdefault(shape, {}).setdefault(row["operator"], {})[row["dtype"]] = shown
+    operators = list(dict.fromkeys(row["operator"] for row in told))
+    lines = []
+    for shape, shown in cells.items():
+        dtypes = [shown.get(name, {}) for name in operators]
+        lines.append(
+            [shape, *(" / ".join(each[d] for d in _DTYPES if d in each) for each in dtypes)]
+        )
+    ratios = [ratio for row in told if (ratio := same_kind(row)) is not None]
+    ahead = sum(ratio < 1 for ratio in ratios)
+    said = f"PyTorch's time over ours is {median(ratios):.2f} in the median of {len(ratios)} cases, and below 1 in {ahead}."
+    return f"{_table(['classes along axis 1', *operators], lines)}\n\n{said}"
+
+
+def _steps(results: dict[str, Any]) -> str:
+    """A line for each step: our time, our share of the pace of a copy of the input, and the others' time over ours."""
+    ours = [row for row in results["rows"] if row["ours"] and row["of_copy"]]
+    peers = list(dict.fromkeys(peer for row in ours for peer in row["ratios"]))
+    lines = []
+    for row in ours:
+        shape, form = "x".join(map(str, row["shape"])), row["regime"].partition(", ")[2]
+        ratios = [row["ratios"].get(peer) for peer in peers]
+        lines.append([
+            row["operator"], f"{shape}, {form}" if form else shape, row["dtype"] + " !" * row["disturbed"], duration(row["median_us"]),
+            f"{row['of_copy']:.2f}", *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
+        ])  # fmt: skip
+    headings = ["function", "shape", "dtype", "ours", "of copy", *(f"x {peer}" for peer in peers)]
+    return _table(headings, lines)
 
 
 def _calls(number: int) -> Table:
@@ -237,4 +325,6 @@ def calls_table(sheet: str) -> str:
 
 
 if __name__ == "__main__":
+    for path in sys.argv[1:]:
+        print(enter(Path(path)))
     PICTURE.write_bytes(picture())

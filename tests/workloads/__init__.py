@@ -28,10 +28,20 @@ from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.operators.activations import Activation
 from openaclnn.operators.losses import Loss
 
-__all__ = ["EVERYTHING", "cases_of", "cases_to_compile", "data_of", "few_to_compile"]
+__all__ = [
+    "EVERYTHING",
+    "cases_of",
+    "cases_to_compile",
+    "data_of",
+    "few_to_compile",
+    "most_to_compile",
+]
 
 EVERYTHING = bool(os.environ.get("OPENACLNN_TEST_ALL"))
 """Whether tests try every case where otherwise some stand for the others, in turns: `make test-all`."""
+
+MANY = 15
+"""Cases of an operator: who has more combines every option with every other."""
 
 
 def data_of(operator: Operator) -> Any:
@@ -64,13 +74,22 @@ def cases_of(
 
 
 def few_to_compile(cases: list[dict[str, Any]], turn: int) -> list[dict[str, Any]]:
-    """Every third case, others at other turns: kernels take up to a second each to compile, most of what a first run takes."""
-    return cases[turn % 3 :: 3] if len(cases) > 2 and not EVERYTHING else cases
+    """Every third case, of many every fifth, others at other turns: kernels take up to a second each to compile, most of what a first
+    run takes."""
+    step = 5 if len(cases) > MANY else 3
+    return cases[turn % step :: step] if len(cases) > 2 and not EVERYTHING else cases
+
+
+def most_to_compile(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of many cases, which are every option with every other, two of five: each option is there, with and without others."""
+    if len(cases) <= MANY or EVERYTHING:
+        return cases
+    return [case for number, case in enumerate(cases) if number % 5 in (0, 2)]
 
 
 def cases_to_compile(
     operator: Operator, rng: np.random.Generator, dtype: DType
 ) -> list[dict[str, Any]]:
-    """The operator's cases of FLOAT; of 16 bits every third, the same for all tests, so that they share compiled code."""
+    """The operator's cases of FLOAT, or most; of 16 bits few, the same for all tests, so that they share compiled code."""
     cases = [*cases_of(operator, rng, dtype)]
-    return cases if dtype is FLOAT else few_to_compile(cases, FLOATS.index(dtype))
+    return most_to_compile(cases) if dtype is FLOAT else few_to_compile(cases, FLOATS.index(dtype))

@@ -246,7 +246,7 @@ def outer(arguments: Arguments, names: Sequence[str]) -> Arguments | None:
 LAYOUTS: dict[str, Change | None] = {
     "contiguous": None,
     "transposed": _transposed,
-    "transposed output": None,
+    "output transposed": None,
     "sliced": _sliced,
     "broadcast": _broadcast,
     "outer": lambda arguments, read: outer(arguments, _wide(arguments, read)[-2:]),
@@ -274,7 +274,7 @@ def _swapped(array: Any) -> Any:
     return _filled(view.swapaxes(-1, -2), array)
 
 
-_OUTPUTS: dict[str, Callable[[Any], Any]] = {"shifted": _one_in, "transposed output": _swapped}
+_OUTPUTS: dict[str, Callable[[Any], Any]] = {"shifted": _one_in, "output transposed": _swapped}
 """How outputs lie in layouts that say so."""
 
 

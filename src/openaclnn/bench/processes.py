@@ -15,28 +15,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+FIRST_CALL, MEMORY = "first-call", "memory"  # what is measured, by the names of the sections
 _CACHES = ("OPENACLNN_CACHE_DIR", "NUMBA_CACHE_DIR", "TRITON_CACHE_DIR")
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 
 
-def first_calls(spec: dict[str, Any], contender: str) -> Iterator[dict[str, Any]]:
-    """A contender's first call in a fresh process, with an empty cache and then with the one that left."""
+def in_fresh_processes(spec: dict[str, Any], contender: str) -> list[dict[str, Any]]:
+    """A contender's first call, with an empty cache and then with the one that left; or, where that is what the specification measures, how far
+    one call raises the process's resident memory above what arguments and `out` take."""
     about = spec | {"contender": contender}
     with tempfile.TemporaryDirectory(prefix="openaclnn-benchmark-") as folder:
-        for cache in ("cold", "warm"):
-            yield about | {"cache": cache} | _child(about | {"measure": "first call"}, folder)
-
-
-def peak_memory(spec: dict[str, Any], contender: str) -> dict[str, Any]:
-    """How far one call raises the process's resident memory above what arguments and `out` take."""
-    about = spec | {"contender": contender}
-    with tempfile.TemporaryDirectory(prefix="openaclnn-benchmark-") as folder:
-        return about | _child(about | {"measure": "memory"}, folder)
+        if spec["section"] == MEMORY:
+            return [about | _child(about, folder)]
+        caches = ("cold", "warm")
+        return [about | {"cache": cache} | _child(about, folder) for cache in caches]
 
 
 def _child(spec: dict[str, Any], cache: str) -> dict[str, Any]:
@@ -66,7 +63,7 @@ def _main(spec: dict[str, Any]) -> dict[str, Any]:
     else:
         import openaclnn  # noqa: F401
     imported = time.perf_counter() - start
-    if spec["measure"] == "first call":
+    if spec["section"] == FIRST_CALL:
         call = _prepared(spec, spec["shape"])
         first, *later = [_seconds(call) for _ in range(21)]
         return {"import_s": imported, "first_ms": first * 1e3, "again_ms": min(later) * 1e3}
@@ -88,7 +85,7 @@ def _prepared(spec: dict[str, Any], shape: list[int]) -> Callable[[], Any]:
 
     operator, name = openaclnn.find_operator(spec["operator"]), spec["contender"]
     rng, dtype = np.random.default_rng(0), dtype_of_name(spec["dtype"])
-    if spec["measure"] == "memory":
+    if spec["section"] == MEMORY:
         from openaclnn.bench.problems import TiledGenerator
 
         rng = TiledGenerator(np.random.PCG64(7))  # of large problems

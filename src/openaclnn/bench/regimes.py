@@ -46,7 +46,7 @@ _HELD = "sizes that no kernel is tuned for: from few classes to many, rows and i
 
 _LAYOUTS = {
     "transposed": "one operand lies transposed: two walks through memory that disagree",
-    "transposed output": "the result lies transposed: read along rows, written along columns",
+    "output transposed": "the result lies transposed: read along rows, written along columns",
     "sliced": "every second element: half of every cache line is wasted",
     "broadcast": "one row stretched over all others: stride 0",
     "outer": "a column against a row: two operands that are hardly read",
@@ -74,7 +74,7 @@ def _headline(
     )
 
 
-def _shapes(*shapes: Shape, **worth: Any) -> tuple[Regime, ...]:
+def by_shape(*shapes: Shape, **worth: Any) -> tuple[Regime, ...]:
     """Regimes that are named by their shapes; with more than two axes only for operators that take any axis, along axis 1."""
     return tuple(
         [
@@ -128,17 +128,17 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         Regime("square", (4096, 4096), "as many rows as classes"),
         _headline("vocabulary 32k", (512, 32000), _VOCABULARY, (256, 32000)),
         Regime("vocabulary 128k", (128, 128256), "a large vocabulary: few, long rows"),
-        *_layouts((4096, 4096), "transposed", "transposed output"),
+        *_layouts((4096, 4096), "transposed", "output transposed"),
         *_layouts((512, 32000), "sliced"),
         *_sizes(lambda power: (1 << (power - 10), 1 << 10)),
         _large("32k", (1024, 32000)),
         _odd("5001", (2048, 5001), (2048, 5120)),
         _odd("50257", (256, 50257), (256, 50304)),
         _odd("151643", (96, 151643), (96, 151936)),
-        *_shapes((4096, 1000), (4, 19, 256, 256), quick=True),
-        *_shapes((256, 1000), (4000, 150), (8000, 64), (20000, 21), (300000, 21), (64, 50257)),
-        *_shapes((1, 19, 64, 64), (2, 21, 225, 225), (64, 3, 65, 65), (16, 19, 512, 512)),
-        *_shapes((4, 150, 64, 64), (32, 1000, 7, 7), (8, 1000, 16, 16)),
+        *by_shape((4096, 1000), (4, 19, 256, 256), quick=True),
+        *by_shape((256, 1000), (4000, 150), (8000, 64), (20000, 21), (300000, 21), (64, 50257)),
+        *by_shape((1, 19, 64, 64), (2, 21, 225, 225), (64, 3, 65, 65), (16, 19, 512, 512)),
+        *by_shape((4, 150, 64, 64), (32, 1000, 7, 7), (8, 1000, 16, 16)),
     ),
     "pixels": (
         _tiny((1, 4, 2, 2)),
@@ -169,15 +169,15 @@ _CUDA: dict[str, tuple[Regime, ...]] = {
         Regime("square", (16384, 4096), "many short rows"),
         _headline("vocabulary 32k", (8192, 32000), _VOCABULARY),
         Regime("vocabulary 128k", (4096, 128256), "a large vocabulary: long rows", compiled=True),
-        *_layouts((16384, 4096), "transposed", "transposed output"),
+        *_layouts((16384, 4096), "transposed", "output transposed"),
         *_layouts((8192, 16000), "sliced"),
         _odd("5001", (30000, 5001), (30000, 5120)),
         _odd("50257", (1000, 50257), (1000, 50304)),
         _odd("151643", (1000, 151643), (1000, 151936)),
-        *_shapes((65536, 1000), (2048, 32768), all_variants=True, quick=True, compiled=True),
-        *_shapes((512, 131072), (8, 19, 713, 713), quick=True, compiled=True),
-        *_shapes((131072, 500), (8192, 8192), (4096, 16384), (1024, 65536), compiled=True),
-        *_shapes((32, 1000, 16, 16), compiled=True),
+        *by_shape((65536, 1000), (2048, 32768), all_variants=True, quick=True, compiled=True),
+        *by_shape((512, 131072), (8, 19, 713, 713), quick=True, compiled=True),
+        *by_shape((131072, 500), (8192, 8192), (4096, 16384), (1024, 65536), compiled=True),
+        *by_shape((32, 1000, 16, 16), compiled=True),
     ),
     "pixels": (
         _tiny((1, 4, 2, 2)),
@@ -207,9 +207,9 @@ STEPS: dict[str, dict[str, tuple[Regime, ...]]] = {
         "rows": (
             Regime("vocabulary 32k", (512, 32000), _VOCABULARY, quick=True),
             Regime("segmentation", (8, 21, 512, 512), _SCENES, quick=True),
-            *_shapes((4096, 1000), (4, 19, 256, 256), all_variants=True, quick=True),
-            *_shapes((100000, 2), (20000, 21), (4001, 151), (1000, 4999)),
-            *_shapes((8, 3, 225, 225), (2, 150, 129, 129), (8, 1000, 16, 16)),
+            *by_shape((4096, 1000), (4, 19, 256, 256), all_variants=True, quick=True),
+            *by_shape((100000, 2), (20000, 21), (4001, 151), (1000, 4999)),
+            *by_shape((8, 3, 225, 225), (2, 150, 129, 129), (8, 1000, 16, 16)),
         ),
         "pixels": (Regime("21 classes", (8, 21, 512, 512), _SCENES),),
         "linear": (Regime("vocabulary 32k", (1024, 512, 32000), _VOCABULARY),),
@@ -221,12 +221,12 @@ STEPS: dict[str, dict[str, tuple[Regime, ...]]] = {
             Regime("vocabulary 128k", (4096, 128256), _VOCABULARY),
             Regime("odd 50257", (16384, 50257), _ODD, quick=True),
             Regime("segmentation", (32, 21, 512, 512), _SCENES),
-            *_shapes((40000, 1000), (8, 19, 713, 713), all_variants=True, quick=True),
-            *_shapes(
+            *by_shape((40000, 1000), (8, 19, 713, 713), all_variants=True, quick=True),
+            *by_shape(
                 (300000, 21), (200000, 150), (32, 1000, 16, 16), (6, 150, 641, 641), quick=True
             ),
-            *_shapes((1000000, 2), (250000, 10), (100003, 257), (20001, 2003), (9999, 5000)),
-            *_shapes((16, 2, 1024, 1024), (64, 3, 225, 225), (4, 33, 511, 513), (16, 100, 63, 65)),
+            *by_shape((1000000, 2), (250000, 10), (100003, 257), (20001, 2003), (9999, 5000)),
+            *by_shape((16, 2, 1024, 1024), (64, 3, 225, 225), (4, 33, 511, 513), (16, 100, 63, 65)),
         ),
         "pixels": (Regime("21 classes", (32, 21, 512, 512), _SCENES),),
         "linear": (

@@ -20,7 +20,7 @@ from openaclnn.bench.machine import (
     versions,
 )
 from openaclnn.bench.problems import first_variant, load_torch, measured, torch_objection
-from openaclnn.bench.processes import first_calls, peak_memory
+from openaclnn.bench.processes import FIRST_CALL, MEMORY, in_fresh_processes
 from openaclnn.bench.regimes import REGIMES, Regime
 from openaclnn.bench.speed import elementwise_cases, speed_cases, stands_alone
 from openaclnn.bench.timing import COPY, Bench, Case, Clock, CudaClock, Progress, Row, Steady
@@ -53,9 +53,9 @@ _SECTIONS = {
     "calls": Section(lambda asked: call_cases(asked.all_dtypes), "calls", 0.35, by_threads=False, few=True),
     "training": Section(lambda asked: [*step_cases(asked.device, asked.all_dtypes, asked.quick), *module_cases(asked.all_dtypes)], "training", 8.0, of_torch=True),
     "modules": Section(lambda asked: adoption_cases(asked.all_dtypes), "training", 0.8, of_torch=True),
-    "overrides": Section(lambda asked: override_cases(asked.all_dtypes), "overrides", 0.6, of_torch=True),
-    "first-call": Section(lambda asked: _process_cases(asked, "first-call", _run_first_calls), "first_calls", 9.0, by_threads=False, few=True),
-    "memory": Section(lambda asked: _process_cases(asked, "memory", _run_memory), "memory", 6.0, by_threads=False, few=True),
+    "overrides": Section(lambda asked: override_cases(asked.all_dtypes, asked.quick), "overrides", 0.6, of_torch=True),
+    FIRST_CALL: Section(lambda asked: _process_cases(asked, FIRST_CALL), "first_calls", 9.0, by_threads=False, few=True),
+    MEMORY: Section(lambda asked: _process_cases(asked, MEMORY), "memory", 6.0, by_threads=False, few=True),
 }  # fmt: skip
 SECTIONS = tuple(_SECTIONS)
 BESIDE, ALONE = "beside PyTorch", "alone"
@@ -137,35 +137,25 @@ def choose(settings: Settings) -> dict[str, list[Case]]:
     return chosen
 
 
-def _process_cases(
-    settings: Settings, section: str, run: Callable[..., list[Row]]
-) -> Iterator[Case]:
-    """Each operator's first variant in FLOAT, at its cache-sized and headline shapes."""
+def _process_cases(settings: Settings, section: str) -> Iterator[Case]:
+    """Each operator's first variant in FLOAT: a first call at its cache-sized shape, memory at its headline's after a call at that."""
     for operator in measured():
         shapes = settings.sizes[operator.workloads.PATTERN]
-        headline = next((each for each in shapes if each.headline), shapes[-1])
+        small = shapes[min(1, len(shapes) - 1)].shape
+        headline = next((each for each in shapes if each.headline), shapes[-1]).shape
         name, variant = operator.python_name, first_variant(operator)
-        runner = functools.partial(run, shapes[min(1, len(shapes) - 1)].shape)
-        yield Case(name, variant, section, headline.shape, FLOAT.name, runner)
+        runner = functools.partial(_run_in_processes, small)
+        yield Case(name, variant, section, headline, FLOAT.name, runner)
 
 
-def _spec(case: Case, bench: Bench) -> Row:
-    spec = {key: value for key, value in case.about.items() if key != "regime"}
-    return spec | {"section": case.regime, "device": bench.device}
-
-
-def _sides(bench: Bench) -> list[str]:
-    return [*bench.engines, *(["torch"] if bench.torch is not None else [])]
-
-
-def _run_first_calls(warm_shape: tuple[int, ...], case: Case, bench: Bench) -> list[Row]:
-    spec = _spec(case, bench) | {"shape": list(warm_shape)}
-    return [row for name in _sides(bench) for row in first_calls(spec, name)]
-
-
-def _run_memory(warm_shape: tuple[int, ...], case: Case, bench: Bench) -> list[Row]:
-    spec = _spec(case, bench) | {"warm_shape": list(warm_shape)}
-    return [peak_memory(spec, name + form) for name in _sides(bench) for form in ("", " out=")]
+def _run_in_processes(small: tuple[int, ...], case: Case, bench: Bench) -> list[Row]:
+    spec = case.about | {"section": case.regime, "device": bench.device, "warm_shape": list(small)}
+    sides = [*bench.engines, *(["torch"] if bench.torch is not None else [])]
+    if case.regime == MEMORY:
+        sides = [side + way for side in sides for way in ("", " out=")]
+    else:
+        spec["shape"] = spec["warm_shape"]
+    return [row for side in sides for row in in_fresh_processes(spec, side)]
 
 
 def estimate(settings: Settings) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import product
 from typing import Any
 
 from openaclnn.bench.contenders import build_contenders, find_faults
 from openaclnn.bench.machine import team_of, threaded
 from openaclnn.bench.problems import Problem, build, measured, taken
-from openaclnn.bench.regimes import ELEMENTWISE, Regime
+from openaclnn.bench.regimes import ELEMENTWISE, Regime, by_shape
 from openaclnn.bench.timing import (
     COPY,
     Bench,
@@ -71,13 +72,16 @@ def speed_case(
 
 
 def elementwise_cases(device: str, dtypes: Sequence[DType]) -> Iterator[Case]:
-    """Every elementwise operator that does not write over its input, also of several outputs, in every variant."""
+    """Every elementwise operator that does not write over its input, also of several outputs, in every variant; and those that say their shapes."""
     for operator in registry():
-        if operator.workloads.PATTERN == "elementwise" and not operator.outputs[0].in_place:
-            for variant in operator.workloads.VARIANTS:
-                for regime in ELEMENTWISE[device]:
-                    for dtype in taken(operator, dtypes):
-                        yield speed_case(operator, variant, dtype, regime, _into_memory)
+        work, regimes = operator.workloads, ELEMENTWISE[device]
+        if hasattr(work, "SHAPES"):
+            regimes = by_shape(*work.SHAPES, compiled=device == "cuda")
+        elif work.PATTERN != "elementwise" or operator.outputs[0].in_place:
+            continue
+        for variant, regime in product(work.VARIANTS, regimes):
+            for dtype in taken(operator, dtypes):
+                yield speed_case(operator, variant, dtype, regime, _into_memory)
 
 
 def _into_memory(*problem: Any, **options: Any) -> list[Contender]:

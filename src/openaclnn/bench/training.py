@@ -16,6 +16,7 @@ import copy
 import functools
 import importlib
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -53,6 +54,12 @@ STEP_SECONDS = 10e-3
 """Steps follow each other for so long: a GPU that has to wait for the first of them does not wait in training."""
 FEW = {"elementwise": (16,), "rows": (2, 8), "pixels": (1, 4, 2, 2)}
 """16 elements, where nothing but the call itself takes time."""
+_MORE: dict[str, tuple[Shape, ...]] = {
+    "elementwise": ((1 << 12,), (1 << 16,), (1 << 20,)),
+    "rows": ((256, 16), (4096, 16), (1024, 1024)),
+    "pixels": ((1, 16, 16, 16), (1, 16, 64, 64), (1, 16, 256, 256)),
+}
+"""From which sizes on it is worth to replace PyTorch's operators: 4,096 to a million elements."""
 MODULE, WEIGHT, STEP = "module", "weight", "step"
 _ON_FEW = {
     "CrossEntropyLoss": ("rows", "pixels"), "ELU": ("elementwise",), "L1Loss": ("elementwise",), "SmoothL1Loss": ("elementwise",),
@@ -123,16 +130,19 @@ def _tried(steps: dict[str, Step], torch: Any) -> tuple[list[Contender], dict[st
     return contenders, {OURS: fault} if fault else {}
 
 
-def _beside_a_copy(
+def _time_steps(
     case: Case, steps: dict[str, Step], copied: Any, bench: Bench, *more: Contender
 ) -> list[Row]:
-    """The steps, and what else is timed with them, in turn with a copy of a tensor."""
+    """The steps, and what else is timed with them, in turn with a copy of a tensor, or, of few elements, with a yardstick."""
     contenders, faults = _tried(steps, bench.torch)
-    place = bench.torch.empty_like(copied)
-    copying = Contender(COPY, lambda: place.copy_(copied))
-    everyone = [*contenders, *more, copying]
-    rows, _ = time_contenders(case.about, everyone, faults, bench, sample_seconds=STEP_SECONDS)
-    return rows
+    contenders += more
+    if copied is not None:
+        place = bench.torch.empty_like(copied)
+        contenders.append(Contender(COPY, lambda: place.copy_(copied)))
+    few = copied is None
+    return time_contenders(
+        case.about, contenders, faults, bench, measuring=few, sample_seconds=STEP_SECONDS
+    )[0]
 
 
 def _tensors(name: str, shape: Shape, dtype: DType, bench: Bench, seed: int = 5) -> list[Any]:
@@ -260,7 +270,7 @@ def _run_step(regime: Regime, form: str, dtype: DType, case: Case, bench: Bench)
         others += _tensors("nll", case.shape, dtype, bench)[-1:]
     dynamic = x.dim() == 2 and not regime.family and not bench.quick
     functions = _functions(case.name, x, bench.torch, dynamic, **_FORMS[form])
-    return _beside_a_copy(case, {name: Step(f, x, others) for name, f in functions}, x, bench)
+    return _time_steps(case, {name: Step(f, x, others) for name, f in functions}, x, bench)
 
 
 def _run_linear(dtype: DType, case: Case, bench: Bench) -> list[Row]:
@@ -275,7 +285,7 @@ def _run_linear(dtype: DType, case: Case, bench: Bench) -> list[Row]:
         for name, f in _functions(LINEAR, x, bench.torch, dynamic=True)
     }
     products = Contender("products", functools.partial(_products, x, weight.detach(), scores))
-    rows = _beside_a_copy(case, steps, scores, bench, products)
+    rows = _time_steps(case, steps, scores, bench, products)
     del scores, products
     for row in rows:
         if row["contender"] in steps and row["status"] != "unavailable":
@@ -293,33 +303,17 @@ def _products(x: Any, weight: Any, scores: Any) -> None:
     scores.t() @ x
 
 
-def _module_steps(dtype: DType, case: Case, bench: Bench, **options: Any) -> dict[str, Step]:
-    """Of our module and PyTorch's of the same name."""
-    x, *targets = _tensors(case.name, case.shape, dtype, bench)[:2]
-    libraries = {OURS: importlib.import_module("openaclnn.torch.nn"), THEIRS: bench.torch.nn}
-    modules = {
-        side: getattr(library, case.name)(*_POSITIONAL.get(case.name, ()), **options)
-        for side, library in libraries.items()
-    }
-    return {side: Step(each.to(bench.device, x.dtype), x, targets) for side, each in modules.items()}  # fmt: skip
-
-
 def adoption_cases(dtypes: Sequence[DType] = FLOATS) -> list[Case]:
     """Steps of every module that `apply_to` can replace, by size."""
     from openaclnn.torch.adopt import replacements
 
     names = sorted({module.__name__ for module in replacements()} - set(_ELSEWHERE))
     return [
-        Case(name, STEP, size, (ROWS[size], ROW), dtype.name, functools.partial(_run_modules, dtype), f"{MODULE} {size}")
+        Case(name, STEP, size, (ROWS[size], ROW), dtype.name, functools.partial(_run_module, dtype, False), f"{MODULE} {size}")
         for name, size, dtype in itertools.product(names, ROWS, dtypes)
         # Which PyTorch computes in FLOAT alone, and by one thread: of 16,384 rows for seconds, in which nobody hears Ctrl-C.
         if name != "MultiLabelMarginLoss" or (dtype is FLOAT and size != "large")
     ]  # fmt: skip
-
-
-def _run_modules(dtype: DType, case: Case, bench: Bench) -> list[Row]:
-    steps = _module_steps(dtype, case, bench)
-    return _beside_a_copy(case, steps, steps[OURS].variable.detach(), bench)
 
 
 def module_cases(dtypes: Sequence[DType] = FLOATS) -> list[Case]:
@@ -328,38 +322,48 @@ def module_cases(dtypes: Sequence[DType] = FLOATS) -> list[Case]:
     for name, patterns in _ON_FEW.items():
         weights = {", weighted": True, ", no weight": False} if "rows" in patterns else {"": False}
         for pattern, said, dtype in itertools.product(patterns, weights, dtypes):
-            runner = functools.partial(_run_on_few, dtype, weights[said])
+            runner = functools.partial(_run_module, dtype, weights[said])
             about = name, pattern + said, MODULE, FEW[pattern], dtype.name
             cases.append(Case(*about, runner, f"training {MODULE} {pattern}{said}"))
     return cases
 
 
-def _run_on_few(dtype: DType, weighted: bool, case: Case, bench: Bench) -> list[Row]:
-    options = {}
-    if weighted:
-        options[WEIGHT] = _tensors("nll", case.shape, dtype, bench)[-1]
-    contenders, faults = _tried(_module_steps(dtype, case, bench, **options), bench.torch)
-    rows, _ = time_contenders(
-        case.about, contenders, faults, bench, measuring=True, sample_seconds=STEP_SECONDS
-    )
-    return rows
+def _run_module(dtype: DType, weighted: bool, case: Case, bench: Bench) -> list[Row]:
+    """Our module and PyTorch's of the same name; on few elements without a copy, and with a yardstick."""
+    x, *targets = _tensors(case.name, case.shape, dtype, bench)[:2]
+    options = {WEIGHT: _tensors("nll", case.shape, dtype, bench)[-1]} if weighted else {}
+    steps = {}
+    for side, library in (
+        (OURS, importlib.import_module("openaclnn.torch.nn")),
+        (THEIRS, bench.torch.nn),
+    ):
+        module = getattr(library, case.name)(*_POSITIONAL.get(case.name, ()), **options)
+        steps[side] = Step(module.to(bench.device, x.dtype), x, targets)
+    return _time_steps(case, steps, None if case.regime == MODULE else x, bench)
 
 
-def override_cases(dtypes: Sequence[DType] = FLOATS) -> list[Case]:
-    """Every operator that is replaced for few elements, by each variant of its workload, and without weights where they may be missing."""
+def override_cases(dtypes: Sequence[DType] = FLOATS, quick: bool = False) -> list[Case]:
+    """Every operator that is replaced, by each variant of its workload, and without weights where they may be missing: on few elements, if it is replaced there,
+    and, unless in a quick run, on more."""
     from openaclnn.torch.override import FEWEST, OVERRIDES
     from openaclnn.torch.signatures import WEIGHT as OPTIONAL
 
     cases = []
     for name, override in OVERRIDES.items():
-        if name in FEWEST or not override.devices:
+        if not override.devices:
             continue
         work = override.kernel.operator.workloads
         weights = ("", ", no weight") if OPTIONAL in override.signature.kinds else ("",)
-        for variant, said, dtype in itertools.product(work.VARIANTS, weights, dtypes):
+        shapes = {} if name in FEWEST else {"override": FEW[work.PATTERN]}
+        if not quick:
+            more = _MORE[work.PATTERN]
+            shapes |= {f"override of {math.prod(shape)}": shape for shape in more}
+        for (regime, shape), variant, said, dtype in itertools.product(
+            shapes.items(), work.VARIANTS, weights, dtypes
+        ):
             runner = functools.partial(_run_override, override, variant, not said, dtype)
-            about = name, variant + said, "override", FEW[work.PATTERN], dtype.name
-            cases.append(Case(*about, runner, f"override {variant}{said}"))
+            about = name, variant + said, regime, shape, dtype.name
+            cases.append(Case(*about, runner, f"{regime} {variant}{said}"))
     return cases
 
 

@@ -403,10 +403,22 @@ def same_format(row: str, name: str, other: str) -> Check:
     return Check(row, INVALID, f"{name} has the format of {other}", (name, other), broken_by, name)
 
 
+def expect(
+    row: str, rule: str, name: str, expected: str, got: Callable[[Call], object], status: int = INVALID
+) -> Check:  # fmt: skip
+    """A rule of one operator alone that a parameter is as expected: `got` says what came where it is not, and "" where it is."""
+
+    def broken_by(call: Call) -> Violation | None:
+        came = got(call)
+        return Violation(name, expected, str(came)) if came else None
+
+    return value_check(row, rule, broken_by, status)
+
+
 def value_check(
     row: str, rule: str, broken_by: Callable[[Call], Violation | None], status: int = INVALID
 ) -> Check:
-    """A rule of one operator alone."""
+    """A rule of one operator alone, that says itself what is expected."""
     return Check(row, status, rule, (), broken_by)
 
 

@@ -27,16 +27,6 @@ MOST_FEATURES, LEAST_CLASSES = 65534, 128  # that kernels of the products have; 
 Shapes = Callable[[Call], tuple[tuple[int, ...], ...]]
 
 
-def _rule(row: str, rule: str, name: str, expected: str, broken: Callable[[Call], Any]) -> Check:
-    """A rule that says what is there instead, or nothing."""
-
-    def broken_by(call: Call) -> Violation | None:
-        got = broken(call)
-        return Violation(name, expected, str(got)) if got else None
-
-    return checks.value_check(row, rule, broken_by)
-
-
 def _sizes(call: Call) -> tuple[int, int, int]:
     """Rows, this rank's columns, features."""
     rows, features = call.tensor("input").shape
@@ -59,7 +49,7 @@ def _shape(*axes: str) -> Shapes:
 
 
 def _has_features(row: str) -> Check:
-    return _rule(
+    return checks.expect(
         row, "weight has as many features as input", "weight", "input's number of features along axis 1",
         lambda call: "" if call.tensor("weight").shape[1] == _sizes(call)[2] else f"shape {call.tensor('weight').shape}",
     )  # fmt: skip
@@ -171,15 +161,15 @@ register(
             checks.same_dtype("8", LOGITS, "input"),
             *(checks.rank_is("9", name, 2) for name in ("input", "weight")),
             *(checks.rank_is("9", name, 1) for name in ("target", *ROWS, *PLACES)),
-            _rule("10", "weight has columns", "weight", "a column at least", lambda call: "" if call.tensor("weight").shape[0] else f"shape {call.tensor('weight').shape}"),
-            _rule("11", "the product has so many features", "input", f"{MOST_FEATURES} features at the most", _on_products(lambda call: f"shape {call.tensor('input').shape}" if _sizes(call)[2] > MOST_FEATURES else "")),
+            checks.expect("10", "weight has columns", "weight", "a column at least", lambda call: "" if call.tensor("weight").shape[0] else f"shape {call.tensor('weight').shape}"),
+            checks.expect("11", "the product has so many features", "input", f"{MOST_FEATURES} features at the most", _on_products(lambda call: f"shape {call.tensor('input').shape}" if _sizes(call)[2] > MOST_FEATURES else "")),
             _has_features("12"),
             *(checks.shape_is("13", name, _shape("rows"), "of input's rows") for name in ("target", *ROWS)),
             checks.shape_is("13", PLACES[0], _shape("bytes"), "of input's rows, eight in a byte"),
             checks.shape_is("13", PLACES[1], _shape("rows"), "of input's rows"),
             checks.shape_is("13", LOGITS, _logits_shapes, "of input's rows and weight's, or none"),
-            _rule("14", "vocabStartIndex >= 0", "vocabStartIndex", "0 or more", lambda call: call["vocabStartIndex"] if call["vocabStartIndex"] < 0 else ""),
-            _rule("15", "vocabEndIndex >= vocabStartIndex", "vocabEndIndex", "vocabStartIndex or more", lambda call: f"{call['vocabStartIndex']} to {call['vocabEndIndex']}" if call["vocabEndIndex"] < call["vocabStartIndex"] else ""),
+            checks.expect("14", "vocabStartIndex >= 0", "vocabStartIndex", "0 or more", lambda call: call["vocabStartIndex"] if call["vocabStartIndex"] < 0 else ""),
+            checks.expect("15", "vocabEndIndex >= vocabStartIndex", "vocabEndIndex", "vocabStartIndex or more", lambda call: f"{call['vocabStartIndex']} to {call['vocabEndIndex']}" if call["vocabEndIndex"] < call["vocabStartIndex"] else ""),
             checks.product_has_operator("16", Status.ACLNN_ERR_RUNTIME_ERROR, ("target",)),
         ),
         result=_results,
@@ -334,12 +324,12 @@ register(
             *(checks.dtype_one_of("7", name, (FLOAT,)) for name in (TOP, SUM, SHARE)),
             *(checks.same_dtype("8", name, "input") for name in ("weight", *WRITTEN)),
             checks.format_is_nd("9", *READ, TOP, SUM, SHARE, *WRITTEN),
-            _rule("10", "labelSmoothing is 0", "labelSmoothing", "0", lambda call: call["labelSmoothing"] if call["labelSmoothing"] != 0 else ""),
+            checks.expect("10", "labelSmoothing is 0", "labelSmoothing", "0", lambda call: call["labelSmoothing"] if call["labelSmoothing"] != 0 else ""),
             *(checks.rank_is("11", name, rank) for name, rank in (("grad", 1), ("input", 2), ("weight", 2), ("targetMask", 1), ("maskedTarget", 1), (TOP, 1), (SUM, 1), (SHARE, 2), (WRITTEN[0], 2), (WRITTEN[1], 2))),
             _shapes_of("grad", "rows"),
-            _rule("13", "the product has so few columns", "weight", f"{LEAST_CLASSES} columns at least with {SHARE}", _on_products(lambda call: f"shape {call.tensor('weight').shape}" if call[SHARE] is not None and _sizes(call)[1] < LEAST_CLASSES else "")),
+            checks.expect("13", "the product has so few columns", "weight", f"{LEAST_CLASSES} columns at least with {SHARE}", _on_products(lambda call: f"shape {call.tensor('weight').shape}" if call[SHARE] is not None and _sizes(call)[1] < LEAST_CLASSES else "")),
             _has_features("14"),
-            _rule("15", "targetMask has a bit for each row, or a truth value", "targetMask", "a bit for each of input's rows, or a truth value", _few_bits),
+            checks.expect("15", "targetMask has a bit for each row, or a truth value", "targetMask", "a bit for each of input's rows, or a truth value", _few_bits),
             checks.shape_is("16", "maskedTarget", _shape("rows"), "of input's rows"),
             *(checks.shape_is("17", name, _shape("rows"), "of input's rows") for name in (TOP, SUM)),
             checks.shape_is("17", SHARE, _shape("rows", "columns"), "of input's rows and weight's"),

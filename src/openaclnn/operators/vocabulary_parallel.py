@@ -31,16 +31,6 @@ WRITTEN = (*NUMBERS, *INDICES)
 LARGEST_ROWS, CLASSES = 32768, (16, 204800)
 
 
-def _rule(row: str, rule: str, name: str, expected: str, broken: Callable[[Call], str]) -> Check:
-    """A rule that says what is there instead, or nothing."""
-
-    def broken_by(call: Call) -> Violation | None:
-        got = broken(call)
-        return Violation(name, expected, got) if got else None
-
-    return checks.value_check(row, rule, broken_by)
-
-
 def _of_product(broken: Callable[[tuple[int, ...], Call], bool]) -> Callable[[Call], str]:
     """Sizes that kernels of the products have; we have any."""
 
@@ -143,15 +133,15 @@ register(
             checks.not_null("1", *READ, *WRITTEN),
             checks.dtype_in("2", LOGITS),
             checks.dtype_one_of("2", LOGITS, (FLOAT, BFLOAT16)),
-            _rule(
+            checks.expect(
                 "3", "vocabEndIndex > vocabStartIndex >= 0", "vocabEndIndex", "columns from vocabStartIndex, 0 or more, on",
                 lambda call: "" if call["vocabEndIndex"] > call["vocabStartIndex"] >= 0 else f"{call['vocabStartIndex']} to {call['vocabEndIndex']}",
             ),
-            _rule("4", "vocabParallelLogits has 2 or 3 dimensions, and elements", LOGITS, "2 or 3 dimensions, none of them 0", _ill_ranked),
-            _rule("5", "the product has so many rows", LOGITS, f"{LARGEST_ROWS} rows at the most", _of_product(lambda shape, call: math.prod(shape[:-1]) > LARGEST_ROWS)),
-            _rule("6", "the product has so many columns", LOGITS, f"{CLASSES[0]} to {CLASSES[1]} columns", _of_product(lambda shape, call: not CLASSES[0] <= shape[-1] <= CLASSES[1])),
-            _rule("7", "the product has such a number of columns", LOGITS, "a multiple of 8 columns, of 16 in BFLOAT16", _of_product(lambda shape, call: bool(shape[-1] % _step(call)))),
-            _rule("8", "vocabEndIndex - vocabStartIndex is the number of columns", "vocabEndIndex", "as many columns as vocabParallelLogits has", _ill_parted),
+            checks.expect("4", "vocabParallelLogits has 2 or 3 dimensions, and elements", LOGITS, "2 or 3 dimensions, none of them 0", _ill_ranked),
+            checks.expect("5", "the product has so many rows", LOGITS, f"{LARGEST_ROWS} rows at the most", _of_product(lambda shape, call: math.prod(shape[:-1]) > LARGEST_ROWS)),
+            checks.expect("6", "the product has so many columns", LOGITS, f"{CLASSES[0]} to {CLASSES[1]} columns", _of_product(lambda shape, call: not CLASSES[0] <= shape[-1] <= CLASSES[1])),
+            checks.expect("7", "the product has such a number of columns", LOGITS, "a multiple of 8 columns, of 16 in BFLOAT16", _of_product(lambda shape, call: bool(shape[-1] % _step(call)))),
+            checks.expect("8", "vocabEndIndex - vocabStartIndex is the number of columns", "vocabEndIndex", "as many columns as vocabParallelLogits has", _ill_parted),
             checks.dtype_one_of("9", "target", (INT32,)),
             checks.shape_is("10", "target", _rows, "of vocabParallelLogits' rows"),
             checks.same_dtype("11", "globalLogitsMax", LOGITS),
@@ -324,7 +314,7 @@ register(
             *(checks.same_shape("6", name, "logitsMax") for name in (*SUMS[1:], LOSS)),
             checks.rank_is("7", COLUMNS, 2),
             _heeded(checks.same_shape("8", SHARES, COLUMNS)),
-            _rule("9", "labelSmoothing is 0", "labelSmoothing", "0", lambda call: str(call["labelSmoothing"]) if call["labelSmoothing"] != 0 else ""),
+            checks.expect("9", "labelSmoothing is 0", "labelSmoothing", "0", lambda call: str(call["labelSmoothing"]) if call["labelSmoothing"] != 0 else ""),
             checks.value_check("10", "vocabParallelLogitsOptional has as many rows as logitsMax", _ill_rowed, TILING),
             checks.value_check("11", "the product takes empty tensors", _none_on_950, TILING),
             checks.product_has_operator("12", Status.ACLNN_ERR_INNER_NULLPTR, ("logitsMax",)),

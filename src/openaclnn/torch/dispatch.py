@@ -1,5 +1,5 @@
 """Which way a functional loss goes: straight to the kernels as a rule, by the fast path where a call of its kind was
-made before, and by PyTorch's dispatcher where somebody records operations, transforms or casts them.
+made before, and by PyTorch's dispatcher where somebody records operations, transforms or casts them; and who served it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An operator's formula as PyTorch's operations, value by value: differentiable to any order, on any device, in float64 too."""
+"""An operator's formula as PyTorch's operations, value by value: differentiable to any order, on any device, in float64 too, which has formulas of its own."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _is_class(target: Any, classes: int) -> Any:
 
 
 # float64, which the interface does not compute in and PyTorch's own checks of gradients need: losses of class indices and PReLU as they are written out
-# here, by PyTorch's operations on the device; formulas of the engines by the same operations (`expressions.py`); else by the operators' references on the host.
+# here, by PyTorch's operations on the device; formulas of the engines by the same operations (`expression`); else by the operators' references on the host.
 
 
 aten = torch.ops.aten

@@ -419,7 +419,7 @@ for _operator in registry():
 #
 # Each is given what has derivatives, and in one tuple all else, the loss that was computed before among it: autograd spends
 # time on every argument, and would take a tensor for an input. What it saves is written where `save_for_backward` writes it,
-# which takes as long again. What is derived how is what `gradients` says, and gradients of gradients go through there.
+# which takes as long again. What is derived how is what the formulas above say, and gradients of gradients go through them.
 
 
 _elu_backward, _logits_grad = KERNELS["elu_backward"], KERNELS["cross_entropy_logits_grad"]

@@ -1,4 +1,4 @@
-"""What a declaration is in PyTorch's words: the order of its arguments, its schema, and what it makes of shapes alone."""
+"""What a declaration is in PyTorch's words: the order of its arguments, its schema, what it makes of shapes alone, and where results lie."""
 
 from __future__ import annotations
 

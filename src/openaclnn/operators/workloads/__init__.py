@@ -9,7 +9,7 @@ Each operator has the module of its declaration's name here; `likelihood.py` has
 - `torch_peers(torch, arguments, out)`: PyTorch's ways to the same result, on the same memory, by name;
   `torch_formula(torch, arguments)`: the formula as a PyTorch expression, for `torch.compile`;
 - `COMPOSITE`: True where autograd runs several operators for it;
-- `ANY_SIZE`: False where kernels are made for each size;
+- `ANY_SIZE`: False where kernels are made for each size; `SHAPES`: those that are timed with the elementwise operators, where the pattern's are not;
 - `TRAINED`, of what models are trained with: the name of the function in `torch.nn.functional` and in ours;
 - `KERNELS`, `DOMAINS`, `settle(arguments, chosen)`, `unread(numbers)`, where tools for tests need them: the kernels' words
   in case lists, what a tensor's values lie in, tensors that follow from drawn ones, tensors that nothing reads.

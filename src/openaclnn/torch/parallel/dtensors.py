@@ -293,7 +293,7 @@ class _Whole(torch.autograd.Function):
 # Sharding rules of `torch.ops.openaclnn`: what the operators may do with the parts of DTensors, from their declarations.
 #
 # Elements and rows know nothing of each other, so any part of them is served where it lies; what adds them up gives partial
-# sums. A mean over parts is not the mean: its tensors are gathered first, and the functions of `dtensors.py` are for that.
+# sums. A mean over parts is not the mean: its tensors are gathered first, and the functions above are for that.
 
 
 Rule = tuple[list[Placement], list[Placement]]

@@ -272,8 +272,8 @@ def formula_form(
 
 def _streams(name: str) -> int:
     """Of a loop that computes longer than memory takes: as many as hide the latencies of one, unless what they hold at once is more than the registers.
-    With 3, logit takes 0.88 of the time with AVX-512, swish 0.83 and mish's gradient 0.9; others take more."""
-    return 3 if name in {"logit", "swish", "mish_backward"} and not machine().neon else 4
+    With 3, swish takes 0.83 of the time with AVX-512 and mish's gradient 0.9; others take more."""
+    return 3 if name in {"swish", "mish_backward"} and not machine().neon else 4
 
 
 @functools.cache

@@ -81,6 +81,7 @@ TANH_CUBE, TANH_CUBE_LEFT = 0.07135481387376785, 2.3988323966106506e-09  # 0.044
 LOWEST = -110.9  # the least number of `_falling`, whose power of two is 0 from -104.4 on, and 2^32 times as much from here on
 LOG_LN2_HIGH, LOG_LN2_LOW = 0.693359375, -2.12194440e-4
 HALF_ROOT_BITS = 0x3F3504F3  # of sqrt(1/2)
+RECIPROCAL_BITS = 0x7F000000  # less those of a number: of its reciprocal, to an eighth of it, and exactly for powers of two
 LARGE = 1024.0  # functions of what is larger are 0, infinite or a line, whatever its rest
 # For 16 bits: exp(r) to 2^-23, log1p(e) = e + e^2 P(e) to 2^-22, log as above to 2^-22, MILLS to 2^-21.
 SHORT_EXP = (0.008290749974548817, 0.041902314871549606, 0.16667649149894714, 0.49999117851257324, 0.9999997019767761, 1.0)  # fmt: skip
@@ -451,9 +452,9 @@ class Words:
 
     # Logarithms.
 
-    def _mantissa(self, x: Any) -> tuple[Any, Any]:
-        """x = 2^n (1 + f) of a positive normal number: n as an integer, f between sqrt(1/2) - 1 and sqrt(2) - 1."""
-        bits = x.bits_as("i32") - HALF_ROOT_BITS
+    def _mantissa(self, x: Any, power: int = 0) -> tuple[Any, Any]:
+        """x = 2^(n + power) (1 + f) of a positive normal number: n as an integer, f between sqrt(1/2) - 1 and sqrt(2) - 1."""
+        bits = x.bits_as("i32") - (HALF_ROOT_BITS + (power << 23))
         return bits.shifted_down(23), ((bits & 0x7FFFFF) + HALF_ROOT_BITS).bits_as("f32") - 1.0
 
     def _log(self, n: Any, f: Any, left: Any = 0.0) -> Any:
@@ -500,9 +501,11 @@ class Words:
     def logit(self, x: Any) -> Any:
         below, raised = 1.0 - x, x * 2.0**23  # so that none is subnormal
         ratio = raised / below
-        left = fma(-ratio, below, raised) - ratio * ((1.0 - below) - x)
-        n, f = self._mantissa(ratio)
-        return self._defined(ratio, self._log(n - 23, f, left / raised))
+        left = fma(-ratio, (1.0 - below) - x, fma(-ratio, below, raised))
+        n, f = self._mantissa(ratio, 23)
+        # 1 / raised by a step of Newton's method, whose start is exact for 1/2, around which nothing else is left of the result.
+        start = (RECIPROCAL_BITS - raised.bits_as("i32")).bits_as("f32")
+        return self._defined(ratio, self._log(n, f, left * start * fma(-raised, start, 2.0)))
 
     # The normal distribution.
 

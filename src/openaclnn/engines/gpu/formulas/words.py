@@ -120,6 +120,12 @@ def _hardware_log(x):
 
 
 @triton.jit
+def _raised_log2(x):
+    """log2(x) + 24, right to 2^-19, of numbers up to 1: the hardware's, of which none is subnormal."""
+    return _log2(x * 16777216.0)
+
+
+@triton.jit
 def _reduced(x, rest, BIAS: tl.constexpr):
     """x + rest = n ln 2 + r: n + BIAS in the low bits of an integer, r, and exp(r) - 1 - r."""
     shifted = tl.fma(x, LOG2_E, ROUNDER + BIAS)
@@ -194,9 +200,9 @@ def scaled_exp(multiplier, factor, x, PRECISE: tl.constexpr):
 
 @triton.jit
 def _near_expm1(x):
-    """(exp(x) - 1) / x between -0.5 and 0.5, right to 16 bits."""
-    series = _horner(x, 0.0014090389013290405, 0.00841366034001112, 0.041663624346256256, 0.16665856540203094)  # fmt: skip
-    return tl.fma(tl.fma(series, x, 0.5), x, 1.0)
+    """(exp(x) - 1) / x between -0.3 and 0.3, right to 16 bits."""
+    series = _horner(x, 0.008336998522281647, 0.04182108864188194, 0.16666758060455322, 0.4999966323375702)  # fmt: skip
+    return tl.fma(series, x, 1.0)
 
 
 @triton.jit
@@ -215,7 +221,7 @@ def scaled_expm1(multiplier, factor, x, PRECISE: tl.constexpr):
     else:
         result = (_exp2(exponent * LOG2_E) - 1.0) * multiplier
         linear = linear * _near_expm1(exponent)
-        small = tl.abs(exponent) < 0.5
+        small = tl.abs(exponent) < 0.3
     return tl.where(small, linear, result)
 
 
@@ -254,7 +260,7 @@ def expm1(x, rest=None, PRECISE: tl.constexpr = True):
         # So small a number is its own result.
         result = tl.where(tl.abs(x) < 1.4901161193847656e-08, x, value * 2.0)
     else:
-        result = tl.where(tl.abs(x) < 0.5, _near_expm1(x) * x, _exp2(x * LOG2_E) - 1.0)
+        result = tl.where(tl.abs(x) < 0.3, _near_expm1(x) * x, _exp2(x * LOG2_E) - 1.0)
     return result
 
 
@@ -549,7 +555,7 @@ def low_log(x, PRECISE: tl.constexpr = True):
         result = tl.fma(n, LN_2, small + f)
         result = tl.where(x > 0, result, _log2(x))  # infinite for 0, else NaN
     else:
-        result = _hardware_log(x)
+        result = tl.fma(_raised_log2(x), LN_2, -24.0 * LN_2)
     return result
 
 
@@ -580,7 +586,8 @@ def logit(x, PRECISE: tl.constexpr = True):
         square = d * d
         near = _horner(square, 0.3940429985523224, 0.2428084760904312, 0.40411946177482605, 0.6665311455726624)  # fmt: skip
         near = tl.fma(near * square, d, d * 2.0)
-        result = tl.where(tl.abs(d) < 0.5, near, tl.fma(_log2(1.0 - x), LN_2 * -1.0, _hardware_log(x)))  # fmt: skip
+        far = tl.fma(_raised_log2(x) - _log2(1.0 - x), LN_2, -24.0 * LN_2)
+        result = tl.where(tl.abs(d) < 0.5, near, far)
     return result
 
 

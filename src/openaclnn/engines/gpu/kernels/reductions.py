@@ -147,45 +147,60 @@ def summed_{name}(
 
 
 def summed_part({pointers}part, count, parts, {numbers}{sizes}{strides}{constexprs}FOURS: tl.constexpr, BLOCK: tl.constexpr):
-{lines}
+    total = tl.zeros([BLOCK // 4 if FOURS else BLOCK], tl.float64)
+    lanes = tl.arange(0, BLOCK)
+{bounds}
+    # A mask that can end anywhere forbids vectors, so no whole block has one. The next block is on its way while one is added up; behind the last it is the same again.
+    step = parts * BLOCK
+    is_any = tl.full([BLOCK], 1, tl.int1) & (first < whole)
+    {values} = read_block({pointers}first + lanes, is_any, {sizes}{strides})
+    for start in range(first, whole, step):
+        following = tl.where(start + step < whole, start + step, start)
+        {ahead} = read_block({pointers}following + lanes, None, {sizes}{strides})
+        total += widened(summed_block({values}, {numbers}{known}), FOURS)
+        {values} = {ahead}
+    if part == 0:
+{masked}
     return tl.sum(total)
 
 
-{block}'''
+def read_block({pointers}index, inside, {sizes}{strides}):
+{places}
+    return {reads}
+
+
+def summed_block({values}, {numbers}{constexprs}):
+{widened}
+    return {call}
+'''
 
 # Of elements that lie anywhere.
-PART = """
-    total = tl.zeros([BLOCK // 4 if FOURS else BLOCK], tl.float64)
+BOUNDS = """
+    first = part.to(tl.int64) * BLOCK
     whole = count // BLOCK * BLOCK
-    # A mask that can end anywhere forbids vectors, so only the last block has one.
-    for start in range(part.to(tl.int64) * BLOCK, whole, parts * BLOCK):
-        index = start + tl.arange(0, BLOCK)
-        total += widened(summed_block({pointers}index, None, {numbers}{sizes}{strides}{known}), FOURS)
-    if part == 0:
-        index = whole + tl.arange(0, BLOCK)
+""".strip("\n")
+MASKED = """
+        index = whole + lanes
         inside = index < count
-        last = summed_block({pointers}index, inside, {numbers}{sizes}{strides}{known})
-        total += widened(tl.where(inside, last, 0.0), FOURS)
+        {values} = read_block({pointers}index, inside, {sizes}{strides})
+        total += widened(tl.where(inside, summed_block({values}, {numbers}{known}), 0.0), FOURS)
 """.strip("\n")
 
 # Of those that all begin equally far from a vector's bounds: blocks begin at those before.
-SHIFTED_PART = """
+SHIFTED_BOUNDS = """
     ITEMSIZE: tl.constexpr = {lead}.dtype.element_ty.primitive_bitwidth // 8
     head = ({lead}.to(tl.int64) % 16) // ITEMSIZE
 {moved}
-    total = tl.zeros([BLOCK // 4 if FOURS else BLOCK], tl.float64)
     end = head + count
     whole = end // BLOCK * BLOCK
-    first = tl.where(part == 0, parts, part)
-    for start in range(first.to(tl.int64) * BLOCK, whole, parts * BLOCK):
-        index = start + tl.arange(0, BLOCK)
-        total += widened(summed_block({pointers}index, None, {numbers}{known}), FOURS)
-    if part == 0:
+    first = tl.where(part == 0, parts, part).to(tl.int64) * BLOCK
+""".strip("\n")
+SHIFTED_MASKED = """
         for start in range(0, end, tl.maximum(whole, BLOCK)):  # the first block and the last, if that is another
-            index = start + tl.arange(0, BLOCK)
+            index = start + lanes
             inside = (index >= head) & (index < end)
-            last = summed_block({pointers}index, inside, {numbers}{known})
-            total += widened(tl.where(inside, last, 0.0), FOURS)
+            {values} = read_block({pointers}index, inside, {sizes}{strides})
+            total += widened(tl.where(inside, summed_block({values}, {numbers}{known}), 0.0), FOURS)
 """.strip("\n")
 
 
@@ -195,14 +210,6 @@ def widened(values, FOURS: tl.constexpr):
     if FOURS:
         values = tl.sum(tl.reshape(values, [values.shape[0] // 4, 4]), 1)
     return values.to(tl.float64)
-
-
-SUMMED_BLOCK = """
-def summed_block({pointers}index, inside, {numbers}{sizes}{strides}{constexprs}):
-{places}
-{reads}
-    return {call}
-""".lstrip()
 
 
 @functools.cache
@@ -223,17 +230,20 @@ def summed_kernel(
     for own, one in zip(formula.values, single, strict=True):
         place = " + ".join(f"at_{axis} * stride_{own}_{axis}" for axis in range(axes)) or "index"
         read = f"tl.load(from_{own})" if one else f"tl.load(from_{own} + {place}, inside)"
-        reads.append(f"    value_{own} = widen({read}, COMPUTE)")
+        reads.append(read)
+    values = [f"value_{own}" for own in formula.values]
     in_a_row = [name for name, one in zip(names.pointers, single, strict=True) if not one]
     moved = [f"    {name} = tl.multiple_of({name} - head, 16)" for name in in_a_row]
     words = {
         "name": formula.name, "pointers": listed(names.pointers), "numbers": listed(names.numbers),
         "sizes": listed(sizes), "strides": listed(strides), "constexprs": constexprs(known), "known": listed(known),
-        "places": "\n".join(places), "reads": "\n".join(reads), "call": names.call(), "moved": "\n".join(moved),
+        "places": "\n".join(places), "reads": ", ".join(reads), "call": names.call(), "moved": "\n".join(moved),
         "lead": in_a_row[0] if in_a_row else "",
+        "values": ", ".join(values), "ahead": ", ".join(f"next_{name}" for name in values),
+        "widened": "\n".join(f"    {name} = widen({name}, COMPUTE)" for name in values),
     }  # fmt: skip
-    lines = (SHIFTED_PART if shifted else PART).format(**words)
-    text = SUMMED.format(lines=lines, block=SUMMED_BLOCK.format(**words), **words)
+    bounds, masked = (SHIFTED_BOUNDS, SHIFTED_MASKED) if shifted else (BOUNDS, MASKED)
+    text = SUMMED.format(bounds=bounds.format(**words), masked=masked.format(**words), **words)
     scope = {
         "formula": compiled(formula),
         "widen": widen,
