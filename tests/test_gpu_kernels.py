@@ -434,6 +434,20 @@ if MODE == "interpret":
         openaclnn.cross_entropy_loss_grad(**(arguments | {"log_prob": turned}), out=turned)
         assert np.ascontiguousarray(turned).tobytes() == dense.tobytes()
 
+    def test_cross_entropy_transposed_as_many_elements_are(monkeypatch: pytest.MonkeyPatch) -> None:
+        """By the tiles of 16 bits, of which a program walks several: what is read transposed, what is written, both, in place."""
+        from openaclnn.engines.gpu.launchers import row_formulas
+
+        monkeypatch.setattr(row_formulas, "FEW", 0)
+        operator = openaclnn.cross_entropy_loss_grad.operator
+        arguments = operator.workloads.make(np.random.default_rng(3), BFLOAT16, (70, 150), "mean")
+        turned = arguments["log_prob"].T.copy().T
+        for log_prob, into in (
+            (arguments["log_prob"], np.zeros_like(turned.T).T), (turned, np.zeros_like(turned.T).T), (turned, np.zeros_like(arguments["log_prob"])), (turned, turned),
+        ):  # fmt: skip
+            openaclnn.cross_entropy_loss_grad(**(arguments | {"log_prob": log_prob}), out=into)
+            assert_matches_oracle(operator, arguments, into)
+
     def test_nll_transposed_far_apart() -> None:
         """Neighbours along a row lie 2^27 bytes apart: offsets within a block need 64 bits."""
         operator = openaclnn.nll_loss2d_backward.operator

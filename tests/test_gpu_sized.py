@@ -421,6 +421,7 @@ if MODE == "compile":
     from openaclnn.engines.gpu.launching import native, scratch, variants
     from openaclnn.engines.gpu.launching.launch import Launch
     from openaclnn.engines.gpu.launching.variants import Variant
+    from openaclnn.engines.machine import callers
     from openaclnn.engines.machine.builtins import address_of_function
     from openaclnn.operators.logits import CROSS_ENTROPY_GRAD
     from test_gpu_kernels import COMPILED, TwoDevices, device, plans, row_plan  # noqa: F401
@@ -690,7 +691,7 @@ if MODE == "compile":
         if not function:
             return False
         (numbers,) = more
-        whole = ctypes.c_int64.from_address(block + 8 * fit_code.WHOLE).value
+        whole = ctypes.c_int64.from_address(block + 8 * callers.WHOLE).value
         words = [
             int(own) if whole >> place & 1 else struct.unpack("q", struct.pack("d", own))[0]
             for place, own in enumerate(numbers)

@@ -234,12 +234,10 @@ def test_compiled_c_calls_it(copy: Copy) -> None:
 
 BENCHMARKS = """
 import openaclnn
-from openaclnn.bench import speed
 from tools import accuracy
 from openaclnn.cli import main
 from openaclnn.core.dtypes import FLOATS
 
-speed.ATTEMPTS = 1
 operator = openaclnn.find_operator("band_backward")
 for dtype in FLOATS:
     row = accuracy.measure(operator, "unit", dtype)

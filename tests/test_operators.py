@@ -43,7 +43,13 @@ from openaclnn.core.dtypes import (
     UINT8,
     DType,
 )
-from workloads import cases_of, cases_to_compile, few_to_compile, most_to_compile
+from workloads import (
+    EVERYTHING,
+    cases_of,
+    cases_to_compile,
+    few_to_compile,
+    most_to_compile,
+)
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 of_each_family = pytest.mark.parametrize(
@@ -354,7 +360,7 @@ def test_an_output_over_itself_is_refused(engine: str) -> None:
 def test_same_bits_every_time(operator: Operator, engine: str) -> None:
     """Of so many elements that several threads compute them."""
     shape = {"elementwise": (70_001,), "rows": (257, 301), "pixels": (3, 9, 64, 50)}
-    for place, variant in enumerate([*operator.workloads.VARIANTS] * 2):
+    for place, variant in enumerate([*operator.workloads.VARIANTS] * (1 + EVERYTHING)):
         dtypes, rng = floats_of(operator), np.random.default_rng(23)
         dtype = dtypes[place % len(dtypes)]
         arguments = operator.workloads.make(rng, dtype, shape[operator.workloads.PATTERN], variant)

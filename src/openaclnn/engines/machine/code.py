@@ -477,10 +477,10 @@ class Code:
         last = ir.Constant(I1, 0)
         call_declared(self.builder, f"llvm.{name}", VOID, target.pointer, what, size.value, last)
 
-    def prefetch(self, address: Value, written: bool = False) -> None:
-        """Ask for a cache line that is read soon, or written; any address will do."""
+    def prefetch(self, address: Value, written: bool = False, level: int = 1) -> None:
+        """Ask for a cache line that is read soon, or written, in this level of caches; any address will do."""
         # To be read or written, to be kept, data.
-        hints = (ir.Constant(I32, hint) for hint in (int(written), 3, 1))
+        hints = (ir.Constant(I32, hint) for hint in (int(written), 4 - level, 1))
         call_declared(self.builder, "llvm.prefetch.p0", VOID, address.pointer, *hints)
 
     def settle(self) -> None:

@@ -25,7 +25,7 @@ VARIANTS: Variants = {"rows": {"dim": -1}, "columns": {"dim": 0}}
 
 def _options(variant: str, shape: tuple[int, ...]) -> Arguments:
     """Of images, whose classes lie along axis 1, there is one variant."""
-    return VARIANTS[variant] if len(shape) == 2 else {"dim": 1}
+    return {"dim": 1} if len(shape) > 2 else VARIANTS[variant]
 
 
 def _make(

@@ -14,7 +14,6 @@ import math
 import operator
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -32,17 +31,23 @@ from openaclnn.engines.cpu.classes.parameters import (
     pack,
     places,
 )
-from openaclnn.engines.cpu.launching import control as at
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.cpu.launching.launcher import ROOM as ROOM_OF_BOTH
 from openaclnn.engines.cpu.launching.launcher import TINY, Launch
 from openaclnn.engines.cpu.registry import Runner, SizedRunner
-from openaclnn.engines.machine.builtins import address_of_function, builtin, integer_of, publish
-from openaclnn.engines.machine.cache import compiled
+from openaclnn.engines.machine.builtins import address_of_function, publish
+from openaclnn.engines.machine.callers import (
+    CALL_HEADER,
+    NOT_READY,
+    RAISED,
+    SHAPE,
+    STRIDES,
+    TOLD_NUMBERS,
+    CallBlock,
+    CallWords,
+)
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.kinds import TAKING_WORDS
 from openaclnn.engines.machine.numbers import Number, ceil_div, flag, inverse, least, most, where
-from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
 __all__ = ["ALONE", "IMAGES", "ClassKernel", "Kernels", "LaidRunner", "Launches", "Problem", "cut_tiles", "example", "outer_places"]  # fmt: skip
@@ -280,10 +285,8 @@ def _runner_of(words: array[int], launches: Launches, kernels: Kernels, operands
     return run
 
 
-# A builtin's own block: what it calls, its template, then the kernels, 0 until they are compiled.
-(
-    CONTROL, FALLBACK, FLOAT, ALLOCATE, RELEASE, NO_MEMORY, TEMPLATE, CLASS_AXIS, SUMS, CLEAR, FINISH, VARIANTS,
-) = range(12)  # fmt: skip
+# The control block of a builtin, behind what calls it: the pool's, memory, its template, then the kernels, 0 until they are compiled.
+CONTROL, ALLOCATE, RELEASE, NO_MEMORY, TEMPLATE, CLASS_AXIS, SUMS, CLEAR, FINISH, VARIANTS = range(CALL_HEADER, CALL_HEADER + 10)  # fmt: skip
 MAX_VARIANTS = 3
 ROOM = 256  # bytes of scratch memory in the frame, which no call has to allocate
 OPERANDS = VARIANTS + MAX_VARIANTS  # of any strides: the first of each one's slots, and its itemsize  # fmt: skip
@@ -298,7 +301,10 @@ def _builtin_of(
         addresses: Sequence[int], stream: int, shape: Sequence[int], *more: Sequence[Any]
     ) -> int:
         """What runs until the builtin has all that it needs, and what has more axes than it knows."""
-        told = [tuple(one) for one in (*more, ())[: code.arguments - 3]]
+        *strides, numbers = (*more, ())[: 1 + bool(operands)]
+        if len(numbers) == len(code.free):  # of whichever types: the builtin takes ints and floats
+            numbers = [int(own) if kind == "i64" else float(own) for own, (_, kind, _) in zip(numbers, code.free, strict=True)]  # fmt: skip
+        told = *map(tuple, strides), tuple(numbers)
         if operands and len(shape) > AXES + 1:
             return _over_outer_axes(run, addresses, stream, shape, operands[1::2], *told)
         pool.ensure_started()
@@ -306,23 +312,12 @@ def _builtin_of(
             variant = _variant_of_strided(kernel, template, tuple(shape), operands, told[0])
         else:
             variant = _variant_of(kernel, template, tuple(shape), plan.class_axis)
-        write, *others = kernel.kernels(plan, variant)
-        state[SUMS : SUMS + len(others)] = array("q", others)
-        publish(state.buffer_info()[0] + state.itemsize * (VARIANTS + variant), write)
+        block.enter(variant, kernel.kernels(plan, variant))
         return run(tuple(addresses), stream, tuple(shape), *told)
 
     code = _BuiltinCode(kernel, bool(operands), kernel.free_numbers(plan))
-    first = pool.control_address(), id(fallback), id(float), *_memory_functions()
-    words = (
-        *first,
-        template.buffer_info()[0],
-        plan.class_axis,
-        *[0] * (OPERANDS - SUMS),
-        *operands,
-    )
-    state = array("q", words)
-    held = _Held(code, state, template, fallback)
-    run: Callable[..., int] = builtin(code.name, code.emit, state.buffer_info()[0], held)
+    block = _Block(code, template, plan.class_axis, operands)
+    run = block.callable(code.name, code.emit, fallback)
     return run
 
 
@@ -380,36 +375,25 @@ def _variant_of_strided(
     return variant
 
 
-@dataclass(eq=False)
-class _Held:
-    """What a builtin relies on."""
+class _Block(CallBlock):
+    """The control block of a builtin."""
 
-    code: _BuiltinCode
-    state: array[int]
-    template: array[int]
-    fallback: Any
-    words: dict[bool, tuple[int, int]] = field(default_factory=dict)  # `_taking_words`, once asked
+    def __init__(
+        self, code: _BuiltinCode, template: array[int], class_axis: int, operands: Sequence[int]
+    ) -> None:
+        takes = SHAPE | (STRIDES if code.strided else 0) | TOLD_NUMBERS
+        whole = sum(1 << place for place, (_, kind, _) in enumerate(code.free) if kind == "i64")
+        super().__init__(OPERANDS + len(operands), takes, whole)
+        first = pool.control_address(), *_memory_functions(), template.buffer_info()[0], class_axis
+        self._block[CONTROL : CONTROL + len(first)] = array("q", first)
+        self._block[OPERANDS:] = array("q", operands)
+        self._held.append(template)
 
-    def without_objects(self) -> tuple[int, int]:
-        """A runner for row-major operands as a function for machine code, and its block; 0 for a function where there is none.
-
-        `run(block, addresses, how many, shape, axes, numbers, how many, stream)` returns the status word, or -1 where it has to be
-        called as a builtin. Numbers are integers, or the bits of floats.
-        """
-        return self._taking_words(locked=False)
-
-    def with_lock(self) -> tuple[int, int]:
-        """The same for callers that hold the interpreter's lock, which is given back while large kernels run."""
-        return self._taking_words(locked=True)
-
-    def _taking_words(self, locked: bool) -> tuple[int, int]:
-        if self.code.strided:
-            return 0, 0
-        if locked not in self.words:
-            name = f"{self.code.name}.words{'.locked' * locked}"
-            emit = functools.partial(self.code.emit_words, locked)
-            self.words[locked] = compiled(name, emit, TAKING_WORDS), self.state.buffer_info()[0]
-        return self.words[locked]
+    def enter(self, variant: int, kernels: Kernels) -> None:
+        """From now on, launch these for the calls that choose them."""
+        write, *others = kernels
+        self._block[SUMS : SUMS + len(others)] = array("q", others)
+        publish(self.address + 8 * (VARIANTS + variant), write)
 
 
 @functools.cache
@@ -419,70 +403,8 @@ def _memory_functions() -> tuple[int, ...]:
     return tuple(map(address_of_function, functions))
 
 
-class _Objects:
-    """A call's arguments as Python's objects: tuples of numbers."""
-
-    locked = True  # the interpreter is
-
-    def __init__(
-        self, code: Code, state: Array, addresses: Array, shape: Array, numbers: Array
-    ) -> None:
-        self.code, self.state, self.shape = code, state, shape
-        self.addresses, self.numbers = addresses, numbers
-        self.operands, self.axes, self.count = (
-            one.read(TUPLE_LENGTH) for one in (addresses, shape, numbers)
-        )
-
-    def address(self, place: Value) -> Value:
-        return integer_of(self.code, self.addresses.read(place + TUPLE_ITEMS))
-
-    def size(self, axis: Value) -> Value:
-        return integer_of(self.code, self.shape.read(axis + TUPLE_ITEMS))
-
-    def number(self, index: int, kind: str) -> Value:
-        """An integer, or any number as FLOAT, in float64."""
-        code, item = self.code, self.numbers.read(TUPLE_ITEMS + index)
-        if kind == "i64":
-            return integer_of(code, item)
-        value, floating = code.variable(code.double(0.0)), self.state.read(FLOAT)
-        with code.either(code.slots(item).read(OBJECT_TYPE) == floating) as (is_float, other):
-            with is_float:
-                value.set(code.slots(item).read(FLOAT_VALUE).bits_as("f64"))
-            with other:
-                value.set(integer_of(code, item).to("f64"))
-        return value.get().to("f32").to("f64")
-
-    def without_memory(self) -> Value:
-        """What is returned where there is none."""
-        return self.state.call(NO_MEMORY, "i64")
-
-
-class _Words:
-    """The same as plain words, from callers that hold the interpreter's lock or do not."""
-
-    def __init__(
-        self, code: Code, locked: bool, addresses: Value, operands: Value, shape: Value, axes: Value, numbers: Value, count: Value
-    ) -> None:  # fmt: skip
-        self.code, self.locked = code, locked
-        self.addresses, self.shape, self.numbers = map(code.slots, (addresses, shape, numbers))
-        self.operands, self.axes, self.count = operands, axes, count
-
-    def address(self, place: Value) -> Value:
-        return self.addresses.read(place)
-
-    def size(self, axis: Value) -> Value:
-        return self.shape.read(axis)
-
-    def number(self, index: int, kind: str) -> Value:
-        word = self.numbers.read(index)
-        return word if kind == "i64" else word.bits_as("f64").to("f32").to("f64")
-
-    def without_memory(self) -> Value:
-        return self.code.integer(-1)
-
-
 class _BuiltinCode:
-    """Writes the builtin of a kernel, and the function for callers without Python's objects."""
+    """Writes what the builtin of a kernel runs."""
 
     def __init__(
         self, kernel: ClassKernel, strided: bool, free: Sequence[tuple[str, str, float]]
@@ -491,89 +413,68 @@ class _BuiltinCode:
         self.name = f"{kernel.name}.{'dynamic_strides' if strided else 'dynamic_shapes'}"
         if free != kernel.free:
             self.name += "".join(f".{slot}" for slot, *_ in free)
-        self.arguments = 5 if strided else 4
 
-    def emit(self, code: Code, state: Array, passed: Array, number: Value) -> None:
-        control, axes = code.slots(state.read(CONTROL)), self.kernel.axes
-        with code.when(number == self.arguments):
-            tuples = [code.slots(passed.read(index)) for index in (0, *range(2, self.arguments))]
-            known = code.integer(0) == 0
-            for one in tuples:
-                known = known & (one.read(OBJECT_TYPE) == control.read(at.TUPLE))
-            length = tuples[1].read(TUPLE_LENGTH)
-            fits = length > (1 if self.strided else state.read(CLASS_AXIS))
-            if self.strided:
-                fits = fits & (length <= AXES + 1)
-            elif axes != IMAGES:
-                fits = length == axes
-            with code.when(known & fits):
-                addresses, shape, *steps, numbers = tuples
-                objects = _Objects(code, state, addresses, shape, numbers)
+    def emit(self, code: Code, arguments: Sequence[Value]) -> None:
+        call, axes = CallWords(code, arguments), self.kernel.axes
+        fits = call.axes > (1 if self.strided else call.block.read(CLASS_AXIS))
+        if self.strided:
+            fits = fits & (call.axes <= AXES + 1)
+            fits = fits & (call.stride_count == call.operands * call.axes)
+        elif axes != IMAGES:
+            fits = call.axes == axes
+        with code.when(fits):
+            self._run(code, call)
+        code.leave(code.integer(NOT_READY))
 
-                def leave(status: Value) -> None:
-                    code.leave(control.call(at.FROM_INT64, "i64", status))
-
-                self._run(code, state, objects, steps, leave)
-        code.leave(control.call(at.VECTORCALL, "i64", state.read(FALLBACK), passed, number, 0))
-
-    def emit_words(self, locked: bool, code: Code, arguments: Sequence[Value]) -> None:
-        state, *rest, _ = arguments
-        passed, axes = _Words(code, locked, *rest), self.kernel.axes
-        axis = code.slots(state).read(CLASS_AXIS)
-        with code.when(passed.axes > axis if axes == IMAGES else passed.axes == axes):
-            self._run(code, code.slots(state), passed, (), code.leave)
-        code.leave(code.integer(-1))
-
-    def _run(
-        self, code: Code, state: Array, passed: _Objects | _Words, steps: Sequence[Array],
-        leave: Callable[[Value], None],
-    ) -> None:  # fmt: skip
+    def _run(self, code: Code, call: CallWords) -> None:
         """Run the launches and leave with the status word, if all that they take is there."""
-        kernel, control = self.kernel, code.slots(state.read(CONTROL))
-        count = len(kernel.slots)
+        kernel, state = self.kernel, call.block
+        control, count = code.slots(state.read(CONTROL)), len(kernel.slots)
         block = code.frame("i64", count)
         code.move(state.read(TEMPLATE), block.address(), code.integer(8 * count))
         if self.strided:
             problem = Problem(block, kernel.slots)
-            _place_strided(code, problem, state, block, passed.shape, steps[0], passed.operands)
+            _place_strided(code, problem, call, block)
         else:
-            problem = Problem(block, kernel.slots, self._shape(code, state, passed))
+            problem = Problem(block, kernel.slots, self._shape(code, call))
             kernel.place_row_major(problem)
-        with code.when(passed.count == len(self.free)):
+        with code.when(call.number_count == len(self.free)):
             for index, (slot, kind, factor) in enumerate(self.free):
-                word = passed.number(index, kind)
-                if kind == "f64":
-                    word = (word if factor == 1 else word * factor).bits_as("i64")
+                word = call.numbers.read(index)
+                if kind == "f64":  # as FLOAT
+                    number = word.bits_as("f64").to("f32").to("f64")
+                    word = (number if factor == 1 else number * factor).bits_as("i64")
                 problem[slot] = word
         launches = Launches(*map(code.as_integer, kernel.cut(problem)))
-        launch = Launch(code, control, passed.locked)
+        launch = Launch(code, control, call.locked != 0)
         launch.arguments.write(0, block.address())
         launch.arguments.write(1, 0)
-        with code.loop(0, passed.operands) as place:
-            launch.arguments.write(place + 2, passed.address(place))
+        with code.loop(0, call.operands) as place:
+            launch.arguments.write(place + 2, call.addresses.read(place))
         # What the kernel takes besides was written before it.
         write = code.read_shared(state, launches.variant + VARIANTS)
         with code.when((write != 0) & launch.ready(launches.pieces, launches.grain)):
-            leave(self._launch(code, state, passed, launch, write, launches))
+            code.leave(self._launch(code, call, launch, write, launches))
 
-    def _shape(self, code: Code, state: Array, passed: _Objects | _Words) -> tuple[Number, ...]:
+    def _shape(self, code: Code, call: CallWords) -> tuple[Number, ...]:
         """Images, classes, pixels; of rows, one pixel."""
         if self.kernel.axes != IMAGES:
-            return *(passed.size(code.integer(axis)) for axis in range(2)), 1
-        classes = state.read(CLASS_AXIS)
+            return *(call.shape.read(axis) for axis in range(2)), 1
+        classes = call.block.read(CLASS_AXIS)
 
         def product(start: Value | int, stop: Value) -> Value:
             size = code.variable(1)
             with code.loop(start, stop) as axis:
-                size.set(size.get() * passed.size(axis))
+                size.set(size.get() * call.shape.read(axis))
             return size.get()
 
-        return product(0, classes), passed.size(classes), product(classes + 1, passed.axes)
+        return product(0, classes), call.shape.read(classes), product(classes + 1, call.axes)
 
     def _launch(
-        self, code: Code, state: Array, passed: _Objects | _Words, launch: Launch, write: Value, launches: Launches
-    ) -> Value:  # fmt: skip
+        self, code: Code, call: CallWords, launch: Launch, write: Value, launches: Launches
+    ) -> Value:
         """All launches, in order; the status word."""
+        state = call.block
         _, pieces, grain, sum_blocks, spans, left = launches
         scratch = code.variable(0)
         with code.when(sum_blocks > 0):
@@ -589,7 +490,10 @@ class _BuiltinCode:
                 scratch.set(state.call(ALLOCATE, "i64", left))
                 launch.arguments.write(1, scratch.get())
                 with code.when(scratch.get() == 0, likely=False):
-                    code.leave(passed.without_memory())
+                    with code.when(call.locked == 0):
+                        code.leave(code.integer(NOT_READY))
+                    state.call(NO_MEMORY, "i64")
+                    code.leave(code.integer(RAISED))
         status = launch.execute(write, pieces, grain)
         with code.when(left > 0):
             launch.execute(state.read(FINISH), code.integer(1), code.integer(TINY))
@@ -598,27 +502,24 @@ class _BuiltinCode:
         return status
 
 
-def _place_strided(
-    code: Code, problem: Problem, state: Array, block: Array, shape: Array, steps: Array, operands: Value
-) -> None:  # fmt: skip
+def _place_strided(code: Code, problem: Problem, call: CallWords, block: Array) -> None:
     """The parameters of operands of any strides: sizes, and steps in bytes, missing axes first."""
-    axes, positions = shape.read(TUPLE_LENGTH) - 1, code.variable(1)
+    axes, positions = call.axes - 1, code.variable(1)
     sizes, missing = block.at(problem.slots["size0"]), code.integer(AXES) - axes
     with code.loop(0, code.integer(AXES)) as axis:
         sizes.write(axis, 1)
     with code.loop(0, axes) as axis:
-        size = integer_of(code, shape.read(axis + TUPLE_ITEMS))
+        size = call.shape.read(axis)
         sizes.write(missing + axis, size)
         positions.set(positions.get() * size)
     problem["positions"] = positions.get()
-    problem["classes"] = integer_of(code, shape.read(axes + TUPLE_ITEMS))
-    with code.loop(0, operands) as operand:
-        record = state.at(operand * 2 + OPERANDS)
+    problem["classes"] = call.shape.read(axes)
+    with code.loop(0, call.operands) as operand:
+        record = call.block.at(operand * 2 + OPERANDS)
         first, item = block.at(record.read(0)), record.read(1)
-        taken = steps.at(operand * (axes + 1) + TUPLE_ITEMS)
-        first.write(CLASS_STEP, integer_of(code, taken.read(axes)) * item)
+        taken = call.strides.at(operand * call.axes)
+        first.write(CLASS_STEP, taken.read(axes) * item)
         with code.loop(0, code.integer(AXES)) as axis:
             first.at(FIRST_STEP).write(axis, 0)
         with code.loop(0, axes) as axis:
-            step = integer_of(code, taken.read(axis)) * item
-            first.at(FIRST_STEP).write(missing + axis, step)
+            first.at(FIRST_STEP).write(missing + axis, taken.read(axis) * item)

@@ -1,9 +1,8 @@
 """Kernels of row formulas: three ways to walk the lines of `row_passes.py`, and what launches them.
 
 Where classes lie side by side, or nearer to each other than positions do, a line is a row and its classes lie in the lanes; of short rows a line is some
-together, each a stream. Elsewhere, and where rows are shorter than a few vectors, a line is some vectors of positions. Some lines are copied into the frame together, class after class, as FLOAT: planes are often
-a power of two apart, where caches hold but few of their lines, and each is read in longer runs so. Of positions that lie side by side long lines are loaded where they
-lie, and results written there; others are copied from the frame. A line's classes are taken in blocks that the caches or the frame have room for; of what has one block
+together, each a stream. Elsewhere, and where rows are shorter than a few vectors, a line is some vectors of positions. Those that lie side by side are loaded where they lie, and
+results written there; of short lines some are asked for together, so that each plane is read in longer runs. Others are copied into the frame, class after class, as FLOAT, and from there. A line's classes are taken in blocks that the caches or the frame have room for; of what has one block
 alone, heavy values are kept between passes.
 """
 
@@ -72,7 +71,6 @@ PARTS = 32  # of the positions, at the least
 TOGETHER = 4  # vectors of positions that are a line: one would wait for itself where its numbers are computed
 CHUNK = 1 << 11  # classes of a row that stay in the first-level cache
 AHEAD = 8  # classes
-PLANES = 8  # classes whose planes a processor reads side by side
 SUBS = 16  # of those that are copied together, at the most
 
 
@@ -134,6 +132,7 @@ class _Lines:
         }  # fmt: skip
         self.labels: dict[str, Target] = {}
         self.shared: Mapping[str, Value] = {}  # numbers that the parameters do not have
+        self.asks: set[str] = set()  # of the phase that is being written
         self.none = code.constant("f64", 0.0, 1) if self.one_row else self.filled("f64", 0.0)
         self.sums = [code.variable(self.none) for _ in self.graph.results[len(names.written) :]]
 
@@ -252,6 +251,7 @@ class RowLines(_Lines):
     def begin(self, places: Mapping[str, Variable], many: Value) -> None:
         """The row that lies at these places, the first of so many."""
         self.place = {name: place.get() for name, place in places.items()}
+        self.is_last = many <= 1
         self.read: set[str] = set()  # by a pass before
         for name, kind in self.names.inputs.items():
             if kind == "Target":
@@ -307,7 +307,7 @@ class RowLines(_Lines):
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         """Whole vectors; the last one ends with the block, and begins among those of the one before. It is read before others are written."""
         code, one = self.code, Shape(1, self.code.lanes)
-        self.ahead = phase is self.schedule.asks
+        self.asks = phase.asks
         end = count - code.lanes
         last = leaves(end, one) if phase.writes or phase.saves else None
         done = code.integer(0)
@@ -320,17 +320,22 @@ class RowLines(_Lines):
             body(one, end, mask, last)
 
     def load(self, node: Node, index: Value, shape: Shape) -> Value:
-        if self.ahead and node.kind == "Row":
+        if node.kind == "Row" and node.name in self.asks:
             self._ask(node.name, index, shape)
         return self.rounded(numerics.load(self.arrays[node.name], index, shape), node.name)
 
     def _ask(self, name: str, index: Value, shape: Shape, written: bool = False) -> None:
         """Memory would rest while rows are computed: the next block or row is asked for meanwhile."""
         array = self.arrays[name]
-        row, block = self.parameters[f"{name}.step2"], self.block * SIZE[array.kind]
+        row, block = self._following_row(name, written), self.block * SIZE[array.kind]
         following = array.address(index) + self.several.choose(block, row)
         for line in range(0, shape.elements * SIZE[array.kind] * (shape.streams > 1), LINE):
             self.code.prefetch(following + line, written)
+
+    def _following_row(self, name: str, written: bool) -> Value:
+        """How far away the row is that follows. The last one's is written by another thread, whose cache line would be taken away."""
+        step = self.parameters[f"{name}.step2"] * self.rows
+        return self.is_last.choose(0, step) if written else step
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
         # How far the target is from the first lane, or -1.
@@ -407,7 +412,7 @@ class RowGroups(RowLines):
 
     def begin(self, places: Mapping[str, Variable], many: Value) -> None:
         """Past the last row that is taken again: all are read before they are written."""
-        code, self.many = self.code, many
+        code, self.many, self.is_last = self.code, many, many <= self.rows
         self.at = {
             name: [
                 place.get() + code.integer(row).least(many - 1) * self.parameters[f"{name}.step2"]
@@ -448,7 +453,7 @@ class RowGroups(RowLines):
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         code, end = self.code, count - self.code.lanes
-        self.ahead = phase is self.schedule.asks
+        self.asks = phase.asks
         last = leaves(end, self.shape) if phase.writes or phase.saves else None
         step = functools.partial(_unmasked, body, self.shape)
         done = code.strides(code.integer(0), count, code.lanes, step)
@@ -460,7 +465,7 @@ class RowGroups(RowLines):
         if node.kind == "PerClass":
             rows = [self.code.array(self.parameters.address(name), self.kinds.of[name])]
         else:
-            rows = self._arrays(name, index, self.ahead)
+            rows = self._arrays(name, index, name in self.asks)
         vectors = [numerics.load(row, index, self.one) for row in rows]
         return self.rounded(self.code.joined(vectors), name)
 
@@ -468,8 +473,7 @@ class RowGroups(RowLines):
         """The rows of an operand, of which those that follow may be asked for."""
         rows = [self.code.array(place, self.kinds.of[name]) for place in self.at[name]]
         for row in rows if asks else ():
-            following = row.address(index) + self.parameters[f"{name}.step2"] * TOGETHER
-            self.code.prefetch(following, written)
+            self.code.prefetch(row.address(index) + self._following_row(name, written), written)
         return rows
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
@@ -635,13 +639,15 @@ class PositionLines(_Lines):
                     self.places[name].write(lane, place)
             with code.when(self.beside[name]):
                 self.places[name].write(0, origin)
-        # Long lines, and those of few classes, are loaded where they lie, unless a result may have taken their place: the last vector begins among those of the
-        # one before.
-        where_they_lie = (self.several | (self.classes <= PLANES)) & self.apart
-        self.direct = {name: self.beside[name] & where_they_lie for name in self.full}
+        # Positions side by side are loaded where they lie, unless a result may have taken their place: the last vector begins among those of the one before.
+        beside = [self.beside[name] for name in (*self.full, *self.written.values())]
+        self.direct = functools.reduce(operator.and_, beside, self.apart)
         for name in self.full:
-            with code.when(~self.several & ~self.direct[name]):
-                self._copy(name, code.integer(0), self.classes)
+            with code.when(~self.several), code.either(self.direct) as (where_they_lie, apart):
+                with where_they_lie:
+                    self._ask_for_group(name)
+                with apart:
+                    self._copy(name, code.integer(0), self.classes)
 
     def finish(self) -> None:
         """Copy the results of a group that were not written where they belong."""
@@ -770,7 +776,7 @@ class PositionLines(_Lines):
         def one(number: Value, start: Value, count: Value) -> None:
             self.start = start
             for name in names:
-                with code.when(self.several & ~self.direct[name]):
+                with code.when(self.several & ~self.direct):
                     self._copy(name, start, count)
             body(number, count)
             for name in writes:
@@ -780,8 +786,13 @@ class PositionLines(_Lines):
         self.each_block(self.parameters["blocks"], one)
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
+        """Two loops: one that would look at each operand's layout again for each class takes up to 1.6 times as long."""
         step = functools.partial(_unmasked, body, self.shape)
-        self.code.strides(self.code.integer(0), count, 1, step)
+        self.asks = phase.asks
+        with self.code.either(self.direct) as ways:
+            for self.loads_directly, way in zip((True, False), ways, strict=True):
+                with way:
+                    self.code.strides(self.code.integer(0), count, 1, step)
 
     def load(self, node: Node, index: Value, shape: Shape) -> Value:
         code, name = self.code, node.name
@@ -789,25 +800,31 @@ class PositionLines(_Lines):
         if node.kind == "PerClass":
             value = code.load(self.parameters.address(name) + step, self.kinds.of[name])
             return self.rounded(value.to("f32").fill(shape), name)
-        loaded = code.variable(self.filled("f32", 0.0))
-        with code.either(self.direct[name]) as (memory, frame):
-            with memory:
-                lines = self._beside(name, step)
-                self._ask(lines, name)
-                vectors = [numerics.load(line, code.integer(0), self.one) for line in lines]
-                loaded.set(self.rounded(self.together(vectors), name))
-            with frame:
-                loaded.set(self.kept(name, index, shape))
-        return loaded.get()
+        if not self.loads_directly:
+            return self.kept(name, index, shape)
+        lines = self._beside(name, step)
+        if name in self.asks:
+            self._ask(lines, name)
+        vectors = [numerics.load(line, code.integer(0), self.one) for line in lines]
+        return self.rounded(self.together(vectors), name)
 
     def _ask(self, lines: list[Array], name: str, written: bool = False) -> None:
-        """Memory would rest meanwhile: the positions that follow are asked for, of long lines the classes."""
+        """Memory would rest meanwhile: of long lines the classes that follow are asked for, of others the positions that are written next."""
         later = self.parameters[f"{name}.class_step"] * AHEAD
         for line in lines:
+            here = line.address(self.code.integer(0))
             # Vectors may begin in a cache line that is there.
-            following = line.address((TOGETHER + 1) * self.lanes) - 1
-            place = self.several.choose(line.address(self.code.integer(0)) + later, following)
-            self.code.prefetch(place, written)
+            following = line.address((TOGETHER + 1) * self.lanes) - 1 if written else here
+            self.code.prefetch(self.several.choose(here + later, following), written)
+
+    def _ask_for_group(self, name: str) -> None:
+        """What is read next of short lines, in longer runs than a line has: planes are more than a processor foresees."""
+        code, size = self.code, SIZE[self.kinds.of[name]]
+        following = self.origin[name] + self.many * size
+        with code.loop(0, self.classes) as label:
+            plane = following + label * self.parameters[f"{name}.class_step"]
+            with code.loop(0, self.many * size, LINE) as distance:
+                code.prefetch(plane + distance, level=2)
 
     def _put_down(self, arrays: list[Array], place: Value, values: Value) -> None:
         for array, vector in zip(arrays, values.streams(), strict=True):
@@ -828,12 +845,19 @@ class PositionLines(_Lines):
     def write(self, result: int, index: Value, values: Value) -> None:
         code, name = self.code, self.written[result]
         step = self.parameters[f"{name}.class_step"]
+
+        def put_beside() -> None:
+            lines = self._beside(name, (self.start + index) * step)
+            self._ask(lines, name, written=True)
+            for line, vector in zip(lines, values.streams(), strict=True):
+                self.store(vector, line, code.integer(0), name)
+
+        if self.loads_directly:
+            put_beside()
+            return
         with code.either(self.beside[name]) as (beside, elsewhere):
             with beside:
-                lines = self._beside(name, (self.start + index) * step)
-                self._ask(lines, name, written=True)
-                for line, vector in zip(lines, values.streams(), strict=True):
-                    self.store(vector, line, code.integer(0), name)
+                put_beside()
             with elsewhere:
                 self._put_down(self._arrays(self.slot[name]), index * self.lanes, values)
 

@@ -14,7 +14,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from openaclnn.engines.cpu.arithmetic.functions import (
@@ -123,6 +123,8 @@ class Phase:
     writes: tuple[tuple[int, Node], ...] = ()  # results, by their number
     saves: tuple[Node, ...] = ()  # what later phases want, and would take long to compute again
     uses: tuple[Node, ...] = ()  # what was saved before
+    asks: set[str] = field(default_factory=set)
+    """Operands of which it asks for what follows in memory: that of long powers for all that it reads, others for what they read first."""
 
     @property
     def others(self) -> bool:
@@ -181,8 +183,10 @@ class Schedule:
             if not early or self.phases[-1].online:
                 self.phases.append(Phase(self.levels + 1))
             self.phases[-1].writes = writes
-        # The phase that asks for what follows in memory: of long powers, or the first one.
-        self.asks = next((one for one in self.phases if one.others), (*self.phases, None)[0])
+        asked: set[str] = set()
+        for phase in sorted(self.phases, key=lambda one: not one.others):
+            phase.asks = {node.name for node in self.inputs([phase])} - asked
+            asked |= phase.asks
         self._save()
         of_elements = [node for node in needed if "c" in node.axes]
         self.numbers = {each.index: each for node in of_elements for each in node.of if "c" not in each.axes}  # fmt: skip

@@ -12,6 +12,7 @@ from openaclnn.engines.machine.builtins import integer_of
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.modes import is_standard, read_mode, set_standard, write_mode
+from openaclnn.engines.machine.numbers import Truth, all_of
 from openaclnn.engines.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
@@ -19,6 +20,7 @@ __all__ = ["BRIEF", "MEMBER", "TINY", "WORKER", "Launch", "emit_both", "emit_bou
 
 TINY = 64  # count <= grain / TINY is a tiny call
 BRIEF = 512  # elements, of a call that has one unit
+LONG = 4  # times what one thread does faster than two, for each thread
 
 
 ROOM = 512  # FLOAT64s of scratch memory in a kernel that runs two
@@ -62,9 +64,9 @@ def emit_bound(code: Code, bound: Array, passed: Array, number: Value) -> None:
 
 
 class Launch:
-    """A launch being written: its argument block is filled, then it runs. `locked`: the interpreter's lock is held."""
+    """A launch being written: its argument block is filled, then it runs. `locked`: the interpreter's lock is held, which code may know at run time alone."""
 
-    def __init__(self, code: Code, control: Array, locked: bool = True) -> None:
+    def __init__(self, code: Code, control: Array, locked: Truth = True) -> None:
         self.code, self.control, self.locked = code, control, locked
         self.block = code.frame("i64", at.FIRST_ARGUMENT + at.MAX_ARGUMENTS)
         self.block.write(at.STATUS, 0)
@@ -77,17 +79,17 @@ class Launch:
     def execute(self, kernel: Value, count: Value, grain: Value) -> Value:
         """Run a kernel; its status word."""
         code, control = self.code, self.control
-        if not self.locked:
+        # A tiny call keeps the interpreter's lock: with a busy second thread, giving it away costs 5 ms.
+        gives = all_of(self.locked, count * TINY > grain)
+        if gives is False:
             share(control, kernel, self.block, count, grain)
             return self.block.read(at.STATUS)
-        # A tiny call keeps the interpreter's lock: with a busy second thread, giving it away costs 5 ms.
-        with code.either(count * TINY <= grain) as (tiny, longer):
-            with tiny:
-                code.call(kernel, None, self.block, 0, count)
-            with longer:
-                state = control.call(at.SAVE, "i64")
-                share(control, kernel, self.block, count, grain)
-                control.call(at.RESTORE, None, state)
+        state = code.variable(0)
+        with code.when(gives):
+            state.set(control.call(at.SAVE, "i64"))
+        share(control, kernel, self.block, count, grain)
+        with code.when(gives):
+            control.call(at.RESTORE, None, state.get())
         return self.block.read(at.STATUS)
 
     def run(self, kernel: Value, count: Value, grain: Value) -> None:
@@ -172,13 +174,13 @@ def _share_out(
             size = code.variable(active + 1)
             with code.when(control.read(at.TEAM_SIZE) != 0):
                 size.set(control.call(at.TEAM_SIZE, "i32").to("i64"))
-            _cut(control, kernel, block, count, size.get().least(at.MAX_WORKERS + 1))
+            _cut(control, kernel, block, count, grain, size.get().least(at.MAX_WORKERS + 1))
             # All of the team, however few are needed: another number than the last costs more.
             body = control.read(at.TEAM_BODY)
             code.call(team, None, body, control, size.get().to("i32"), code.integer(0).to("i32"))
         with workers:
             helpers = (count.unsigned_div(grain) + 1).least(active)
-            _cut(control, kernel, block, count, helpers + 1)
+            _cut(control, kernel, block, count, grain, helpers + 1)
             with code.when(control.read(at.CPUS) > 1):
                 _keep_off_this_cpu(control)
             with code.loop(0, helpers) as index:
@@ -188,7 +190,9 @@ def _share_out(
                 _wait(control, _worker(control, index).at(at.DONE))
 
 
-def _cut(control: Array, kernel: Value, block: Array, count: Value, threads: Value) -> None:
+def _cut(
+    control: Array, kernel: Value, block: Array, count: Value, grain: Value, threads: Value
+) -> None:
     """Write the task down. Few units are cut finely: of 65, two at a time would keep 16 threads as long as 96."""
     wanted = threads * at.EACH
     few, many = count.unsigned_div(wanted), (count + wanted - 1).unsigned_div(wanted)
@@ -196,7 +200,7 @@ def _cut(control: Array, kernel: Value, block: Array, count: Value, threads: Val
     parts = (count + step - 1).unsigned_div(step)
     task = (
         (at.KERNEL, kernel), (at.ARGUMENTS, block.address()), (at.COUNT, count), (at.STEP, step),
-        (at.PARTS, parts), (at.THREADS, threads),
+        (at.PARTS, parts), (at.THREADS, threads), (at.LONG, (count > grain * threads * LONG).to("i64")),
     )  # fmt: skip
     for where, value in task:
         control.write(where, value)
@@ -219,7 +223,8 @@ def _wait(control: Array, semaphore: Array) -> None:
 
 
 def _take_parts(control: Array, rank: Value) -> None:
-    """Run the thread's own parts, then what others have not come for.
+    """Run the thread's own parts, then what others have not come for: of a short task only where they have not even begun, since all are waited for, and what
+    one takes of another leaves that one's caches, for the next call too (256 rows of 1,000 classes take 1.1 times as long).
 
     Its own are those that it had in the last call and that PyTorch gives it: what lies there is in its caches (2^20 FLOAT
     elements in 27 us, 49 where threads take parts as they come).
@@ -235,7 +240,9 @@ def _take_parts(control: Array, rank: Value) -> None:
         owner = (own + turn >= threads).choose(own + turn - threads, own + turn)
         first, many = owner * each + owner.least(more), (owner < more).choose(each + 1, each)
         taken = _taken(control, owner)
-        following = code.variable(code.read_shared(taken, 0))
+        begun = code.read_shared(taken, 0)
+        open_to_all = (turn == 0) | (begun == 0) | control.flag(at.LONG)
+        following = code.variable(open_to_all.choose(begun, many))
         with code.repeat_while(lambda: following.get() < many):
             part = code.add_shared(taken, 0, code.integer(1))
             with code.when(part < many):

@@ -16,6 +16,8 @@ behind the last of them are its edges: read at once, reduced apart, and written 
 Short rows that begin anywhere are `dealt`: a program reads those it has as one run of elements, by vectors, and hands them out through shared memory, so that a thread
 has all classes of a row, as one has those of a pixel, or, `by_class`, a few threads have. Results go back the same way. CLASSES is their number then.
 
+A row that would leave much of one tile empty is `tiled`: a program holds it in several.
+
 A row that no program can hold is `shared` by several, which run at once (a cluster) and tell each other what their pieces come to.
 """
 
@@ -583,7 +585,7 @@ class _Writer:
             "if HELD > 1:",
             f"    last = tl.minimum(first + CHUNK, {'end' if self.has_edges else 'classes'})",
             "    for turn in range(first, last, LANES):",
-            *(f"        {line}" for line in (*widened, *read("(turn + LANES)", "turn + LANES < last"), *self.chunk("turn"), *written)),
+            *(f"        {line}" for line in (*widened, *read("(turn + LANES)", f"{'place' if self.has_edges else 'c'} < last"), *self.chunk("turn"), *written)),
             "else:",
             *(f"    {line}" for line in (*widened, *written)),
         ]  # fmt: skip

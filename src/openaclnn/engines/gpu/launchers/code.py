@@ -51,6 +51,7 @@ from openaclnn.engines.gpu.launching.launch import (
 from openaclnn.engines.gpu.launching.native import word
 from openaclnn.engines.gpu.launching.runners import Ready
 from openaclnn.engines.gpu.launching.variants import kinds_of
+from openaclnn.engines.machine import callers
 from openaclnn.engines.machine.numbers import Number
 from openaclnn.engines.machine.values import Value
 
@@ -66,13 +67,18 @@ class PatternCode(LaunchCode):
     form: Number = 0  # which of a kernel's forms launches
     ours = False  # it depends on Triton and the GPU, too
 
+    @property
+    def axes(self) -> Value:
+        """How many sizes a call has."""
+        return self.call.axes
+
     def known(self, name: str) -> Value:
         """What the plan decides."""
         place = (*self.pattern.roles, *self.pattern.static).index(name)
         return self.control.read(at.STATIC + place)
 
     def size(self, axis: Value | int) -> Value:
-        return self.shape.read(axis)
+        return self.call.shape.read(axis)
 
     def single(self, index: int) -> Value:
         """A number as FLOAT."""
@@ -181,14 +187,14 @@ class PatternCode(LaunchCode):
     def take_strides(self) -> None:
         """Every operand's strides along the axes, as 32 bits; the missing axes come before the others."""
         code, count, depth = self.code, self.control.read(ADDRESSES), self.pattern.axes
-        self.expect(self.stride_count == count * self.axes)
+        self.expect(self.call.stride_count == count * self.axes)
         self.table = code.frame("i64", (MISSING + 1) * depth)
         for entry in range((MISSING + 1) * depth):
             self.table.write(entry, 0)
         with self.when_fit():
             missing = code.integer(depth) - self.axes
             with code.loop(0, count) as operand, code.loop(0, self.axes) as place:
-                stride = self.given_strides.read(operand * self.axes + place)
+                stride = self.call.strides.read(operand * self.axes + place)
                 self.expect(abs(stride) < INT32_LIMIT)
                 self.table.write(operand * depth + missing + place, stride)
 
@@ -306,8 +312,8 @@ class LauncherBlock(Block):
     ) -> None:
         _patterns.setdefault(pattern.name, pattern)
         self._pattern = pattern
-        takes = at.SHAPE | (at.STRIDES if pattern.limit else 0)
-        takes |= at.TOLD_NUMBERS if pattern.roles or not pattern.limit else 0
+        takes = callers.SHAPE | (callers.STRIDES if pattern.limit else 0)
+        takes |= callers.TOLD_NUMBERS if pattern.roles or not pattern.limit else 0
         super().__init__(_code_of(pattern.name, kernel), addresses, len(pattern.kernels), takes)
         self._block[at.STATIC : at.STATIC + len(static)] = array("q", static)
 
@@ -318,7 +324,7 @@ class LauncherBlock(Block):
         if len(numbers) > MAX_NUMBERS:
             return False
         block, whole = self._block, self._pattern.whole
-        block[NUMBERS], block[at.WHOLE] = len(numbers), (1 << whole) - 1
+        block[NUMBERS], block[callers.WHOLE] = len(numbers), (1 << whole) - 1
         for place, number in enumerate(numbers):
             if place < whole:
                 block[OWN_NUMBERS + place] = min(ignored(int(number)), INT32_LIMIT)

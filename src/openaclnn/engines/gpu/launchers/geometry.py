@@ -192,7 +192,10 @@ class Call(Protocol):
     """What a geometry is read from: a call with ints, or the code of a builtin being written."""
 
     pattern: Pattern
-    axes: Any  # how many sizes it has
+
+    @property
+    def axes(self) -> Any:
+        """How many sizes it has."""
 
     def known(self, name: str) -> Number:
         """What the plan decides; of an operand its place or, if operands are row-major, whether it has a number for each position or class."""

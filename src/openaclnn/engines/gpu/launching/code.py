@@ -4,9 +4,8 @@ Triton's launcher parses a kernel's arguments anew on every call. They are known
 block holds what the driver wants, and machine code (by llvmlite, as in the CPU engine) puts the rest in. A kernel is entered when Python has
 launched it, which is what happens with all calls that the code is not ready for.
 
-What launches is a function of 64-bit words (`LaunchCode`), the address of which is in its block: of one plan's launches `BoundCode`; for any sizes and
-strides, `launchers/code.py` adds how launches follow from these. Three functions, the same for all blocks, call it: a builtin, which takes Python's
-objects, and two for callers that have none, whether they hold the interpreter's lock or not.
+`BoundCode` is that of one plan's launches; for any sizes and strides, `launchers/code.py` adds how launches follow from these. Who calls it,
+`engines/machine/callers.py` says.
 """
 
 from __future__ import annotations
@@ -15,26 +14,34 @@ import functools
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from openaclnn.engines.gpu.launching import native
 from openaclnn.engines.gpu.launching.launch import KEY_WORDS, VECTOR_BYTES, PointerArg
 from openaclnn.engines.gpu.launching.native import CONFIG_SLOTS, CONFIG_STREAM
-from openaclnn.engines.machine.builtins import builtin, integer_of, publish
-from openaclnn.engines.machine.cache import compiled
+from openaclnn.engines.machine.builtins import integer_of, publish
+from openaclnn.engines.machine.callers import (
+    CALL_HEADER,
+    FROM_INT64,
+    NOT_READY,
+    RAISED,
+    RAISED_LATE,
+    VECTORCALL,
+    CallBlock,
+    CallWords,
+    Guarded,
+)
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.kinds import TAKING_WORDS, signature
-from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
-# The control block, one int64 a slot: functions and objects by address, then what a plan decides.
-(
-    LAUNCH, SAVE, RESTORE, VECTORCALL, FROM_INT64, ERROR, CLEAR, DECREF, TUPLE, FLOAT, INTEGER, FALLBACK,
-    RUN, TAKES, ALLOCATE, RELEASE, ADDRESSES, STEPS, SCRATCH, NUMBERS, WHOLE,
-) = range(21)  # fmt: skip
-OWN_NUMBERS, MAX_NUMBERS = 21, 4  # integers where WHOLE has a bit, else float64 by their bits
-STATIC, MAX_STATIC = 25, 32  # what a launch function is told of the plan
+# The control block, one int64 a slot: behind what calls it, functions by address, then what a plan decides.
+LAUNCH, SAVE, RESTORE, DECREF, ALLOCATE, RELEASE, ADDRESSES, STEPS, SCRATCH, NUMBERS = range(CALL_HEADER, CALL_HEADER + 10)  # fmt: skip
+OWN_NUMBERS, MAX_NUMBERS = (
+    NUMBERS + 1,
+    4,
+)  # integers where WHOLE has a bit, else float64 by their bits
+STATIC, MAX_STATIC = OWN_NUMBERS + MAX_NUMBERS, 32  # what a launch function is told of the plan
 FORMS = STATIC + MAX_STATIC  # of formulas
 MAX_FORM_NUMBERS, MAX_FORMS = 12, 5
 # Of each form: how many numbers, then each one's word, and which of the values known at the call it is instead, or -1.
@@ -53,8 +60,6 @@ SHIFTS, MASKS, VARIANTS = (
     PLACES + 3 * MAX_POINTERS,
 )
 MAX_STEPS, MAX_SCRATCH, MAX_ADDRESSES = 8, 4, 24  # MAX_SCRATCH: addresses behind those of a call
-MAX_AXES = 64  # of a call's sizes, and of all operands' strides, one after the other, so many
-MAX_STRIDES = 8 * MAX_ADDRESSES
 FUNCTION, KEY, CONFIG = 0, 1, 1 + KEY_WORDS  # FUNCTION: 0 until it is compiled
 VARIANT_SLOTS = CONFIG + CONFIG_SLOTS
 STEP_SLOTS = VARIANTS + MAX_VARIANTS * VARIANT_SLOTS
@@ -130,30 +135,6 @@ class Step:
         return control.call(LAUNCH, "i32", config, function, places, 0).unsigned("i64")
 
 
-class Guarded:
-    """Code that goes on as long as all that it expects holds."""
-
-    def __init__(self, code: Code, control: Array) -> None:
-        self.code, self.control = code, control
-        self.state = code.variable(code.integer(0))  # not 0: nothing was launched, or not all of it
-
-    def mark(self, bits: Value) -> None:
-        self.state.set(self.state.get() | bits)
-
-    def expect(self, condition: Value) -> None:
-        self.mark((~condition).to("i64"))
-
-    def when_fit(self) -> AbstractContextManager[None]:
-        return self.code.when(self.state.get() == 0)
-
-
-LAUNCHING = signature("i64", *["i64"] * 11)
-"""`run(block, addresses, how many, shape, axes, numbers, how many, stream, strides, how many, whether the interpreter's lock is held)`. Numbers are
-integers, or the bits of floats; none: the block's own. It gives one of these."""
-LAUNCHED, NOT_READY, RAISED, RAISED_LATE = 0, -1, -2, 1
-"""All is queued; nothing was done, or the driver refused; Python raised, before the work was queued or behind it."""
-
-
 class LaunchCode(Guarded):
     """The function being written that launches."""
 
@@ -162,9 +143,9 @@ class LaunchCode(Guarded):
     ours = True  # as `cache.compiled` has it
 
     def __init__(self, code: Code, arguments: Sequence[Value]) -> None:
-        block, addresses, count, shape, self.axes, numbers, given, self.stream, strides, self.stride_count, self.locked = arguments  # fmt: skip
-        super().__init__(code, code.slots(block))
-        self.shape, self.given_strides = code.slots(shape), code.slots(strides)
+        call = CallWords(code, arguments)
+        super().__init__(code, call.block)
+        self.call = call
         self.frame = code.frame("i64", MAX_STEPS * CALL_SLOTS)
         for step in range(MAX_STEPS):
             self.frame.write(step * CALL_SLOTS + WANTED_AT, 0)
@@ -173,26 +154,26 @@ class LaunchCode(Guarded):
         self.addresses = code.frame("i64", MAX_ADDRESSES + MAX_SCRATCH)
         self.numbers = code.frame("i64", MAX_NUMBERS)
         control = self.control
-        self.expect(count >= control.read(ADDRESSES))
-        self.expect((given == 0) | (given == control.read(NUMBERS)))
+        self.expect(call.operands >= control.read(ADDRESSES))
+        self.expect((call.number_count == 0) | (call.number_count == control.read(NUMBERS)))
         with self.when_fit():
             with code.loop(0, control.read(ADDRESSES)) as index:
-                self.addresses.write(index, code.slots(addresses).read(index))
+                self.addresses.write(index, call.addresses.read(index))
             for number in range(MAX_NUMBERS):
                 self.numbers.write(number, control.read(OWN_NUMBERS + number))
-            with code.loop(0, given) as index:
-                self.numbers.write(index, code.slots(numbers).read(index))
+            with code.loop(0, call.number_count) as index:
+                self.numbers.write(index, call.numbers.read(index))
 
     def write(self) -> None:
         code = self.code
         with self.when_fit():
             self.fit_all()
             # Memory is taken with Python's functions.
-            self.expect((self.scratch.get() == 0) | (self.locked != 0))
+            self.expect((self.scratch.get() == 0) | (self.call.locked != 0))
         with self.when_fit():
             self.queue_all()
             with self.when_fit():
-                code.leave(code.integer(LAUNCHED))
+                code.leave(code.integer(0))
         code.leave(code.integer(NOT_READY))
 
     def step(self, index: Value | int) -> Step:
@@ -234,11 +215,11 @@ class LaunchCode(Guarded):
             with self.each_step() as step:
                 step.point(self.addresses)
         # A full queue makes the driver wait, perhaps for a host function that needs the interpreter.
-        with code.when(self.locked != 0):
+        with code.when(self.call.locked != 0):
             saved.set(control.call(SAVE, "i64"))
         with self.each_step() as step, self.when_fit():
-            self.mark(step.start(control, self.stream))
-        with code.when(self.locked != 0):
+            self.mark(step.start(control, self.call.stream))
+        with code.when(self.call.locked != 0):
             control.call(RESTORE, None, saved.get())
         with code.when(memory.get() != 0):
             self.give_back(memory.get())
@@ -247,7 +228,7 @@ class LaunchCode(Guarded):
         """Allocate scratch memory for work on the stream; its address, as a Python integer."""
         control, items = self.control, self.code.frame("i64", 2)
         memory = self.code.variable(0)
-        for place, number in enumerate((size, self.stream)):
+        for place, number in enumerate((size, self.call.stream)):
             items.write(place, control.call(FROM_INT64, "i64", number))
         with self.code.when((items.read(0) != 0) & (items.read(1) != 0)):
             memory.set(control.call(VECTORCALL, "i64", control.read(ALLOCATE), items, 2, 0))
@@ -288,91 +269,6 @@ class BoundCode(LaunchCode):
             step.hide(step.count)
 
 
-# What calls it.
-
-SHAPE, STRIDES, TOLD_NUMBERS = 1, 2, 4
-"""What a builtin takes behind addresses and a stream, in this order."""
-_EXACT = 1 << 53  # integers up to it are floats
-
-
-class _Builtin(Guarded):
-    """`run(addresses, stream)` being written, and what TAKES says behind them. Whatever the block does not serve, its fallback does."""
-
-    def write(self, given: Array, number: Value) -> None:
-        code, control = self.code, self.control
-        sized, strided, numbered = ((control.read(TAKES) & bit) != 0 for bit in (SHAPE, STRIDES, TOLD_NUMBERS))  # fmt: skip
-        strides_at = sized.to("i64") + 2
-        numbers_at = strides_at + strided.to("i64")
-        # Whoever calls differently from a runner's protocol meets the fallback.
-        self.expect(number == numbers_at + numbered.to("i64"))
-        addresses = self.taken(given, 0, MAX_ADDRESSES, number > 0)
-        shape = self.taken(given, 2, MAX_AXES, sized)
-        strides = self.taken(given, strides_at, MAX_STRIDES, strided)
-        numbers = self.taken(given, numbers_at, MAX_NUMBERS, numbered, self.number)
-        with self.when_fit():
-            stream = self.integer(given.read(1))
-            with self.when_fit():
-                status = control.call(
-                    RUN, "i64", control, *addresses, *shape, *numbers, stream, *strides, 1
-                )
-                with code.when(status == LAUNCHED):
-                    code.leave(control.call(FROM_INT64, "i64", 0))
-                with code.when(status != NOT_READY):
-                    code.leave(code.integer(0))
-        code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
-
-    def taken(
-        self, given: Array, place: Value | int, most: int, when: Value, read: Callable[..., Value] | None = None
-    ) -> tuple[Array, Value]:  # fmt: skip
-        """The items of a tuple among the arguments as words, and how many there are; none where it is not there."""
-        code, read = self.code, read or self.integer
-        words, count = code.frame("i64", most), code.variable(0)
-        with self.when_fit(), code.when(when):
-            items = code.slots(given.read(place))
-            self.expect(items.read(OBJECT_TYPE) == self.control.read(TUPLE))
-            with self.when_fit():
-                count.set(items.read(TUPLE_LENGTH))
-                self.expect(count.get() <= most)
-                with self.when_fit(), code.loop(0, count.get()) as index:
-                    words.write(index, read(items.read(index + TUPLE_ITEMS), index))
-        return words, count.get()
-
-    def integer(self, item: Value, index: Value | None = None) -> Value:
-        """A Python integer of up to 64 bits."""
-        value = integer_of(self.code, item)
-        with self.code.when(value == -1):
-            self.expect(self.control.call(ERROR, "i64") == 0)
-            self.control.call(CLEAR, None)
-        return value
-
-    def number(self, item: Value, index: Value) -> Value:
-        """One of the call's numbers: an integer, or the bits of a float64."""
-        code, control = self.code, self.control
-        word, kind = code.variable(0), code.slots(item).read(OBJECT_TYPE)
-        whole = control.read(WHOLE).bit(index)
-        with code.either(kind == control.read(FLOAT)) as (floating, other):
-            with floating:
-                self.expect(~whole)
-                word.set(code.slots(item).read(FLOAT_VALUE))
-            with other:
-                self.expect(kind == control.read(INTEGER))
-                with self.when_fit():
-                    value = self.integer(item)
-                    self.expect(whole | (abs(value) <= _EXACT))
-                    word.set(whole.choose(value, value.to("f64").bits_as("i64")))
-        return word.get()
-
-
-def _write_words(locked: bool, code: Code, arguments: Sequence[Value]) -> None:
-    """`run(block, addresses, how many, shape, axes, numbers, how many, stream)`: 0, or -1 where the builtin has to be called. What Python raises is left to
-    that, which meets it again; once the work is queued, there is nothing left to do."""
-    control = code.slots(arguments[0])
-    status = control.call(RUN, "i64", *arguments, 0, 0, int(locked))
-    with code.when((status == RAISED) | (status == RAISED_LATE)):
-        control.call(CLEAR, None)
-    code.leave((status >= LAUNCHED).choose(code.integer(0), -1))
-
-
 def _write_launches(kind: type[LaunchCode], code: Code, arguments: Sequence[Value]) -> None:
     kind(code, arguments).write()
 
@@ -380,20 +276,17 @@ def _write_launches(kind: type[LaunchCode], code: Code, arguments: Sequence[Valu
 # Their blocks.
 
 
-class Block:
+class Block(CallBlock):
     """A builtin being made: first its launches, then what calls it, then kernels as they are compiled."""
 
     def __init__(self, kind: type[LaunchCode], addresses: int, steps: int, takes: int = 0) -> None:
         assert steps <= MAX_STEPS, "a call's frame has no room for so many launches"
         self._kind = kind
         self._attributes = HEADER + kind.step_slots * steps
-        size = self._attributes + native.ATTRIBUTE_SLOTS * steps
-        self._block = block = array("q", bytes(8 * size))
-        functions = native.functions()
-        block[: len(functions)] = array("q", functions)
-        block[TUPLE], block[FLOAT], block[INTEGER] = id(tuple), id(float), id(int)
-        block[ADDRESSES], block[STEPS], block[TAKES] = addresses, steps, takes
-        self._held: list[Any] = []
+        super().__init__(self._attributes + native.ATTRIBUTE_SLOTS * steps, takes)
+        block, functions = self._block, native.functions()
+        block[LAUNCH : LAUNCH + len(functions)] = array("q", functions)
+        block[ADDRESSES], block[STEPS] = addresses, steps
         self._lock = threading.Lock()
 
     def take_scratch(self, allocate: Any, release: Any, size: int = 0) -> None:
@@ -432,30 +325,9 @@ class Block:
 
     def function(self, fallback: Callable[..., int]) -> Callable[..., int]:
         """The builtin itself, which keeps this object; `fallback` takes calls that it is not ready for."""
-        kind, block = self._kind, self._block
+        kind = self._kind
         emit = functools.partial(_write_launches, kind)
-        block[RUN] = compiled(f"gpu.{kind.name}", emit, LAUNCHING, ours=kind.ours)
-        block[FALLBACK] = id(fallback)
-        self._held.append(fallback)
-        function: Callable[..., int] = builtin(
-            "gpu.builtin", lambda code, control, *call: _Builtin(code, control).write(*call), block.buffer_info()[0], self
-        )  # fmt: skip
-        return function
-
-    def without_objects(self) -> tuple[int, int]:
-        """The same as a function for machine code that does not hold the interpreter's lock, and its block; 0 for a function where there is none."""
-        return self._taking_words(locked=False)
-
-    def with_lock(self) -> tuple[int, int]:
-        """The same for callers that hold it."""
-        return self._taking_words(locked=True)
-
-    def _taking_words(self, locked: bool) -> tuple[int, int]:
-        address = self._block.buffer_info()[0]
-        if self._block[TAKES] != SHAPE | TOLD_NUMBERS:
-            return 0, address
-        emit = functools.partial(_write_words, locked)
-        return compiled(f"gpu.words{'.locked' * locked}", emit, TAKING_WORDS), address
+        return self.callable(f"gpu.{kind.name}", emit, fallback, kind.ours)
 
 
 class BoundBlock(Block):

@@ -144,14 +144,6 @@ def _parameter_sizes(function: int) -> list[int]:
 def functions() -> tuple[int, ...]:
     """What the machine code calls: the driver's launch (0 without one), then the interpreter's functions."""
     api, library = ctypes.pythonapi, driver()
-    return (
-        0 if library is None else address_of_function(library.cuLaunchKernelEx),
-        *map(
-            address_of_function,
-            (
-                api.PyEval_SaveThread, api.PyEval_RestoreThread,
-                api.PyObject_Vectorcall, api.PyLong_FromLongLong,
-                api.PyErr_Occurred, api.PyErr_Clear, api.Py_DecRef,
-            ),
-        ),
-    )  # fmt: skip
+    launch = 0 if library is None else address_of_function(library.cuLaunchKernelEx)
+    several = api.PyEval_SaveThread, api.PyEval_RestoreThread, api.Py_DecRef
+    return launch, *map(address_of_function, several)

@@ -1,0 +1,195 @@
+"""How machine code that computes is called: it is one function of 64-bit words, the address of which is in its control block, and three more call it, which are the
+same for all blocks: a builtin, which takes Python's objects, and two for callers that have none, whether they hold the interpreter's lock or not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from openaclnn.engines.machine.builtins import address_of_function, builtin, integer_of
+from openaclnn.engines.machine.cache import Emit, compiled
+from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.kinds import TAKING_WORDS, signature
+from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
+from openaclnn.engines.machine.values import Value
+
+__all__ = [
+    "CALL_HEADER", "NOT_READY", "RAISED", "RAISED_LATE", "SHAPE", "STRIDES", "TAKES", "TOLD_NUMBERS", "WHOLE", "CallBlock", "CallWords", "Guarded",
+]  # fmt: skip
+
+# The first slots of a control block: functions and types by address; what takes calls that it does not serve; the function of words; what the builtin takes; a bit
+# for each of the call's numbers that is an integer.
+VECTORCALL, FROM_INT64, ERROR, CLEAR, TUPLE, FLOAT, INTEGER, FALLBACK, RUN, TAKES, WHOLE = range(11)
+CALL_HEADER = 11
+MAX_ADDRESSES, MAX_AXES, MAX_STRIDES, MAX_NUMBERS = 64, 64, 512, 16  # of a call by Python
+
+RUNNING = signature("i64", *["i64"] * 11)
+"""Of what `CallWords` says. It gives a status, 0 at least, or one of these."""
+NOT_READY, RAISED, RAISED_LATE = -1, -2, -3
+"""Nothing was done, or not all; Python raised, before all was done or behind it."""
+
+
+class CallWords:
+    """A call in words: its block, addresses, shape, numbers, none of which means the block's own, stream, all strides one after the other, and whether the interpreter's lock is
+    held. Numbers are integers, or the bits of floats."""
+
+    def __init__(self, code: Code, arguments: Sequence[Value]) -> None:
+        (
+            block, addresses, self.operands, shape, self.axes, numbers, self.number_count, self.stream, strides, self.stride_count, self.locked,
+        ) = arguments  # fmt: skip
+        self.block, self.addresses, self.shape, self.numbers, self.strides = map(
+            code.slots, (block, addresses, shape, numbers, strides)
+        )
+
+
+class Guarded:
+    """Code that goes on as long as all that it expects holds."""
+
+    def __init__(self, code: Code, control: Array) -> None:
+        self.code, self.control = code, control
+        self.state = code.variable(code.integer(0))  # not 0: nothing was launched, or not all of it
+
+    def mark(self, bits: Value) -> None:
+        self.state.set(self.state.get() | bits)
+
+    def expect(self, condition: Value) -> None:
+        self.mark((~condition).to("i64"))
+
+    def when_fit(self) -> AbstractContextManager[None]:
+        return self.code.when(self.state.get() == 0)
+
+
+SHAPE, STRIDES, TOLD_NUMBERS = 1, 2, 4
+"""What a builtin takes behind addresses and a stream, in this order."""
+_EXACT = 1 << 53  # integers up to it are floats
+
+
+class _Builtin(Guarded):
+    """`run(addresses, stream)` being written, and what TAKES says behind them. Whatever the block does not serve, its fallback does."""
+
+    def write(self, given: Array, number: Value) -> None:
+        code, control = self.code, self.control
+        sized, strided, numbered = ((control.read(TAKES) & bit) != 0 for bit in (SHAPE, STRIDES, TOLD_NUMBERS))  # fmt: skip
+        strides_at = sized.to("i64") + 2
+        numbers_at = strides_at + strided.to("i64")
+        # Whoever calls differently from a runner's protocol meets the fallback.
+        self.expect(number == numbers_at + numbered.to("i64"))
+        addresses = self.taken(given, 0, MAX_ADDRESSES, number > 0)
+        shape = self.taken(given, 2, MAX_AXES, sized)
+        strides = self.taken(given, strides_at, MAX_STRIDES, strided)
+        numbers = self.taken(given, numbers_at, MAX_NUMBERS, numbered, self.number)
+        with self.when_fit():
+            stream = self.integer(given.read(1))
+            with self.when_fit():
+                status = control.call(
+                    RUN, "i64", control, *addresses, *shape, *numbers, stream, *strides, 1
+                )
+                with code.when(status >= 0):
+                    code.leave(control.call(FROM_INT64, "i64", status))
+                with code.when(status != NOT_READY):
+                    code.leave(code.integer(0))
+        code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
+
+    def taken(
+        self, given: Array, place: Value | int, most: int, when: Value, read: Callable[..., Value] | None = None
+    ) -> tuple[Array, Value]:  # fmt: skip
+        """The items of a tuple among the arguments as words, and how many there are; none where it is not there."""
+        code, read = self.code, read or self.integer
+        words, count = code.frame("i64", most), code.variable(0)
+        with self.when_fit(), code.when(when):
+            items = code.slots(given.read(place))
+            self.expect(items.read(OBJECT_TYPE) == self.control.read(TUPLE))
+            with self.when_fit():
+                count.set(items.read(TUPLE_LENGTH))
+                self.expect(count.get() <= most)
+                with self.when_fit(), code.loop(0, count.get()) as index:
+                    words.write(index, read(items.read(index + TUPLE_ITEMS), index))
+        return words, count.get()
+
+    def integer(self, item: Value, index: Value | None = None) -> Value:
+        """A Python integer of up to 64 bits."""
+        value = integer_of(self.code, item)
+        with self.code.when(value == -1):
+            self.expect(self.control.call(ERROR, "i64") == 0)
+            self.control.call(CLEAR, None)
+        return value
+
+    def number(self, item: Value, index: Value) -> Value:
+        """One of the call's numbers: an integer, or the bits of a float64."""
+        code, control = self.code, self.control
+        word, kind = code.variable(0), code.slots(item).read(OBJECT_TYPE)
+        whole = control.read(WHOLE).bit(index)
+        with code.either(kind == control.read(FLOAT)) as (floating, other):
+            with floating:
+                self.expect(~whole)
+                word.set(code.slots(item).read(FLOAT_VALUE))
+            with other:
+                self.expect(kind == control.read(INTEGER))
+                with self.when_fit():
+                    value = self.integer(item)
+                    self.expect(whole | (abs(value) <= _EXACT))
+                    word.set(whole.choose(value, value.to("f64").bits_as("i64")))
+        return word.get()
+
+
+def _write_words(locked: bool, code: Code, arguments: Sequence[Value]) -> None:
+    """`run(block, addresses, how many, shape, axes, numbers, how many, stream)`: the status, or -1 where the builtin has to be called. What Python raises is left to
+    that, which meets it again; once all is done, there is nothing left to do."""
+    control = code.slots(arguments[0])
+    status = control.call(RUN, "i64", *arguments, 0, 0, int(locked))
+    with code.when(status < NOT_READY):
+        control.call(CLEAR, None)
+    code.leave((status == RAISED_LATE).choose(code.integer(0), (status < 0).choose(code.integer(-1), status)))  # fmt: skip
+
+
+class CallBlock:
+    """A control block of so many slots, and what calls its function."""
+
+    def __init__(self, slots: int, takes: int, whole: int = 0) -> None:
+        self._block = array("q", bytes(8 * slots))
+        header = *_functions(), id(tuple), id(float), id(int), 0, 0, takes, whole
+        self._block[:CALL_HEADER] = array("q", header)
+        self._held: list[Any] = []  # what the block relies on
+
+    @property
+    def address(self) -> int:
+        return self._block.buffer_info()[0]
+
+    def callable(
+        self, name: str, emit: Emit, fallback: Callable[..., int], ours: bool = True
+    ) -> Callable[..., int]:
+        """The builtin, which keeps this object, of the function that `emit` writes, under a name that tells it from all others; `fallback` takes calls that it is
+        not ready for. `ours` is as `cache.compiled` has it."""
+        self._block[RUN] = compiled(name, emit, RUNNING, ours=ours)
+        self._block[FALLBACK] = id(fallback)
+        self._held.append(fallback)
+        function: Callable[..., int] = builtin(
+            "callers.builtin", lambda code, control, *call: _Builtin(code, control).write(*call), self.address, self
+        )  # fmt: skip
+        return function
+
+    def without_objects(self) -> tuple[int, int]:
+        """The same as a function for machine code that does not hold the interpreter's lock, and its block; 0 for a function where there is none."""
+        return self._taking_words(locked=False)
+
+    def with_lock(self) -> tuple[int, int]:
+        """The same for callers that hold it."""
+        return self._taking_words(locked=True)
+
+    def _taking_words(self, locked: bool) -> tuple[int, int]:
+        if self._block[TAKES] != SHAPE | TOLD_NUMBERS:
+            return 0, self.address
+        emit = functools.partial(_write_words, locked)
+        return compiled(f"callers.words{'.locked' * locked}", emit, TAKING_WORDS), self.address
+
+
+@functools.cache
+def _functions() -> tuple[int, ...]:
+    api = ctypes.pythonapi
+    several = api.PyObject_Vectorcall, api.PyLong_FromLongLong, api.PyErr_Occurred, api.PyErr_Clear
+    return tuple(map(address_of_function, several))
