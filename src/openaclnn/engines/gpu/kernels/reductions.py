@@ -150,16 +150,21 @@ def summed_part({pointers}part, count, parts, {numbers}{sizes}{strides}{constexp
     total = tl.zeros([BLOCK // 4 if FOURS else BLOCK], tl.float64)
     lanes = tl.arange(0, BLOCK)
 {bounds}
-    # A mask that can end anywhere forbids vectors, so no whole block has one. The next block is asked for before one is added up, though ptxas does so where
-    # registers fall free: late in the loops of long formulas. Behind the last block it is the same again.
+    # A mask that can end anywhere forbids vectors, so no whole block has one.
     step = parts * BLOCK
-    is_any = tl.full([BLOCK], 1, tl.int1) & (first < whole)
-    {values} = read_block({pointers}first + lanes, is_any, {sizes}{strides})
-    for start in range(first, whole, step):
-        following = tl.where(start + step < whole, start + step, start)
-        {ahead} = read_block({pointers}following + lanes, None, {sizes}{strides})
-        total += widened(summed_block({values}, {numbers}{known}), FOURS)
-        {values} = {ahead}
+    if {lead}.dtype.element_ty.primitive_bitwidth == 16:
+        # The next block is asked for before one is added up. Behind the last it is the same again.
+        is_any = tl.full([BLOCK], 1, tl.int1) & (first < whole)
+        {values} = read_block({pointers}first + lanes, is_any, {sizes}{strides})
+        for start in range(first, whole, step):
+            following = tl.where(start + step < whole, start + step, start)
+            {ahead} = read_block({pointers}following + lanes, None, {sizes}{strides})
+            total += widened(summed_block({values}, {numbers}{known}), FOURS)
+            {values} = {ahead}
+    else:
+        for start in range(first, whole, step):
+            {values} = read_block({pointers}start + lanes, None, {sizes}{strides})
+            total += widened(summed_block({values}, {numbers}{known}), FOURS)
     if part == 0:
 {masked}
     return tl.sum(total)
@@ -239,7 +244,7 @@ def summed_kernel(
         "name": formula.name, "pointers": listed(names.pointers), "numbers": listed(names.numbers),
         "sizes": listed(sizes), "strides": listed(strides), "constexprs": constexprs(known), "known": listed(known),
         "places": "\n".join(places), "reads": ", ".join(reads), "call": names.call(), "moved": "\n".join(moved),
-        "lead": in_a_row[0] if in_a_row else "",
+        "lead": (in_a_row or names.pointers)[0],
         "values": ", ".join(values), "ahead": ", ".join(f"next_{name}" for name in values),
         "widened": "\n".join(f"    {name} = widen_pairs({name}, COMPUTE)" for name in values),
     }  # fmt: skip

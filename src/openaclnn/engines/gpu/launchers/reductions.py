@@ -34,7 +34,6 @@ from openaclnn.engines.gpu.launchers.geometry import (
     launch_of,
     padded,
     power_of_two_above,
-    where_all,
 )
 from openaclnn.engines.gpu.launchers.launcher import (
     ClassLauncher,
@@ -50,10 +49,13 @@ __all__ = ["NLL", "Filling", "Summed"]
 
 PARTS = 1024  # of positions, at most, each of a program of its own
 BLOCK = 1024  # positions of a program at once
-# Elements of a program at once, programs at most, and warps: as many programs as an H200 runs at once, since those that wait for others would have its processors half empty in the end, and for
-# what has registers for fewer, smaller ones. Shares of a copy, FLOAT and BFLOAT16: binary cross entropy 0.98 and 0.82 (twice as many programs as run at once 0.96 and 0.80), with logits 0.91 and
-# 0.91 (0.90 and 0.88), soft margin 0.81 and 0.89 (0.80 and 0.85), smooth L1 BFLOAT16 1.00 (1024 programs on 132 processors 0.98).
-LIGHT, FOURS, LONG = (2048, 528, 8), (2048, 1056, 4), (1024, 2112, 4)
+# Elements of a program at once, programs at most, and warps, of FLOAT and of 16 bits, by what the formula takes: few instructions; logarithms, with four elements added up before they
+# are converted; long words in FLOAT, with which conversions are no more to wait for and smaller programs have their registers. Shares of a copy (2^25 elements, H200): L1 1.02 and 0.98, binary
+# cross entropy 0.95 and 0.80, with logits 0.90 and 0.89, soft margin 0.82 and 0.83. The programs of 16 bits ask for the next block before one is added up (`summed_kernel`): that took binary
+# cross entropy from 0.75, with logits from 0.81, soft margin from 0.86; in FLOAT soft margin would fall to 0.78.
+LIGHT = (1024, 1024, 4), (2048, 528, 8)
+FOURS = (2048, 1056, 8), (2048, 1056, 4)
+LONG = (1024, 2112, 4)
 MOST_PARTS = 4096
 HEAVY = LONG_WORDS | {WORDS[name] for name in ("exp", "log", "low_log")}
 # Elements or positions that one program adds up and finishes, in less time than one more launch takes.
@@ -94,8 +96,8 @@ def in_parts(
 
 def launch_sum(g: Elements) -> Launches:
     """Elements that lie in a row, or are one; or of any strides, of which those that lie in a row after all have the kernels of these, and their bits."""
-    block, most, warps = _programs(g)
-    parts, alone = parts_of(g.count, block, most)
+    block, warps = g.static["block"], g.static["warps"]
+    parts, alone = parts_of(g.count, block, g.static["most"])
     args = {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}
     add = LaunchParams(
         ADDING, parts, args, {"BLOCK": block}, warps, aligned=inverse(all_of(not g.sizes, g.few, g.misaligned))
@@ -122,19 +124,14 @@ def launch_sum(g: Elements) -> Launches:
     return launches._replace(steps=[*steps, finish])
 
 
-def _programs(g: Elements) -> tuple[Number, ...]:
-    """Elements of a program at once, how many programs at most, and warps."""
-    heavy = where_all(g.static["fours"] > 0, FOURS, LONG)
-    return where_all(g.static["light"] > 0, LIGHT, heavy)
-
-
 def _divisor(g: Elements) -> Number:
     return where(g.static["mean"] > 0, g.count, 1)
 
 
-_SUM = Pattern("summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)), ("mean", "light", "fours", "together"))  # fmt: skip
+PROGRAM = ("block", "most", "warps")
+_SUM = Pattern("summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)), ("mean", *PROGRAM, "together"))  # fmt: skip
 _STRIDED_SUM = Pattern(
-    "summed.strided", launch_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), ("mean", "light", "fours"), AXES, LAID,
+    "summed.strided", launch_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), ("mean", *PROGRAM), AXES, LAID,
 )  # fmt: skip
 
 
@@ -179,6 +176,14 @@ def _in_fours(plan: Plan) -> bool:
     return not _is_light(plan) and not (plan.compute is FLOAT and has_words(plan, LONG_WORDS))
 
 
+def _program(plan: Plan) -> tuple[int, int, int]:
+    """Elements of a program at once, how many programs at most, and warps."""
+    if not _is_light(plan) and not _in_fours(plan):
+        return LONG
+    of_float, of_16_bits = LIGHT if _is_light(plan) else FOURS
+    return of_float if plan.compute is FLOAT else of_16_bits
+
+
 class Summed(FormulaLauncher):
     """The sum or mean of what a formula gives."""
 
@@ -213,8 +218,8 @@ class Summed(FormulaLauncher):
         return {**found, FINISHING: _finish_spec(plan)}
 
     def static(self, plan: Plan, strided: bool) -> dict[str, int]:
-        light, fours = _is_light(plan), _in_fours(plan)
-        found = {"mean": int(plan.reduction == "mean"), "light": int(light), "fours": int(fours)}
+        program = zip(PROGRAM, _program(plan), strict=True)
+        found = {"mean": int(plan.reduction == "mean"), **dict(program)}
         return found if strided else {**found, "together": int(_together(plan, _single_of(plan)))}
 
 
