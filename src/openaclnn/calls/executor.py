@@ -23,8 +23,6 @@ from openaclnn.repeat.phases import CheckedMemory, Launch, Specialization, locat
 from openaclnn.runtime import AclFailure, Stream, current_stream, memory
 from openaclnn.runtime.device import device_named
 
-__all__ = ["Executor", "fail", "fail_inside", "phase_one", "phase_two"]
-
 _USED = "one that has run already and is not repeatable"
 _SMALL = 1 << 16
 """Elements up to which a kernel runs in the calling thread, on a stream without work."""

@@ -17,8 +17,6 @@ from openaclnn.engines.dispatch import choose_engine
 from openaclnn.engines.threads import described
 from openaclnn.operators import find_operator
 
-__all__ = ["Explanation", "explain"]
-
 
 @dataclass
 class Explanation:

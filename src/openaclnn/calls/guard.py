@@ -27,11 +27,6 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.repeat.phases import CheckedMemory, Extents
 from openaclnn.runtime.memory import Allocation, find_allocation
 
-__all__ = [
-    "announce_writes", "check_devices", "check_memory", "check_output_layout", "check_overlap", "check_storages",
-    "lies_apart",
-]  # fmt: skip
-
 # Views up to this size are searched exactly; larger ones with a doubtful layout are refused.
 _EXACT = 1 << 20
 _OVERLAP_WORK: Any = 100_000

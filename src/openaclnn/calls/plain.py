@@ -32,8 +32,6 @@ from openaclnn.engines.dispatch import Choice, choose_engine
 from openaclnn.repeat.cache import CallCache, nothing_chosen
 from openaclnn.runtime.device import device_named
 
-__all__ = ["call_plain", "make_plain_function"]
-
 
 @undivided
 def call_plain(

@@ -23,8 +23,6 @@ from openaclnn.repeat.phases import (
     signature_of,
 )
 
-__all__ = ["planned"]
-
 
 def planned(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool

@@ -18,8 +18,6 @@ from openaclnn.core.interop import strided_view
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.steps import MATRIX_PRODUCT, PLACED_TARGETS, RESTORED_TARGETS
 
-__all__ = ["ARRAY_KERNELS", "declined_on_device", "on_device", "on_host"]
-
 Runner = Callable[[Sequence[int], int], int]
 BLOCK = 1 << 24  # elements of a factor that are converted at once
 

@@ -15,8 +15,6 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.products import choosing
 from openaclnn.core.status import AclnnError, Status
 
-__all__ = ["ENGINES", "Choice", "choose_engine", "current_engine", "use_engine"]
-
 ENGINES: dict[str, str] = {
     "cpu": "openaclnn.engines.cpu",
     "triton": "openaclnn.engines.gpu",

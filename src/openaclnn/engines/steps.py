@@ -9,8 +9,6 @@ import numpy as np
 
 from openaclnn.core.plan import Plan
 
-__all__ = ["Runner", "host_memory", "objection", "stepped"]
-
 Runner = Callable[[Sequence[int], int], int]
 Memory = Callable[[int, int], AbstractContextManager[int]]
 """Lends so many bytes to what is queued on a stream meanwhile."""

@@ -11,8 +11,6 @@ from typing import TypeVar
 from openaclnn.core.results import usable_cores
 from openaclnn.engines import openmp
 
-__all__ = ["blocks_of", "get_num_threads", "map_in_order", "set_num_threads", "use_threads_of"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

@@ -41,8 +41,6 @@ from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
 if TYPE_CHECKING:
     from openaclnn.repeat.code.read_copy_update import Readers
 
-__all__ = ["CallCache", "nothing_chosen"]
-
 _BY_VALUE = frozenset((float, int, bool, str, type(None)))
 """Types of options that cannot change."""
 

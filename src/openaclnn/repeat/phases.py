@@ -34,18 +34,6 @@ from openaclnn.repeat.specialize import (
 )
 from openaclnn.repeat.words import slots as at
 
-__all__ = [
-    "Extents",
-    "CheckedMemory",
-    "Launch",
-    "Signature",
-    "Specialization",
-    "locate",
-    "look_up",
-    "remember",
-    "signature_of",
-]
-
 Extents = Sequence[tuple[int, int]]
 """The bytes that each of a kernel's tensors covers, from its first element on."""
 

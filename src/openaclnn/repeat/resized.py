@@ -19,8 +19,6 @@ from openaclnn.engines.dispatch import Choice, Runner, choose_engine
 from openaclnn.repeat.specialize import halved
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["over_tensors", "resized"]
-
 MOST_SIZES = 256  # that are kept
 
 

@@ -35,11 +35,6 @@ from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat.words import slots as at
 from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions, words_of
 
-__all__ = [
-    "CallArguments", "FreeNumber", "Patterns", "Work", "entry_of", "halved", "library_of", "numbers_of", "option_words", "patterns_of", "places_of",
-    "work_of",
-]  # fmt: skip
-
 
 def library_of(arrays: Sequence[Any]) -> int:
     """The one library that all arrays are of, None aside; 0 where machine code does not read them."""

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from openaclnn.core.plan import Plan
 
-__all__ = ["KERNELS", "Kernel", "Runner", "SizedRunner"]
-
 Runner = Callable[[Sequence[int], int], int]
 """Of the operands' addresses, the output's last, and a stream; not 0 where a target was out of range."""
 

@@ -13,8 +13,6 @@ from typing import Any, NoReturn
 
 from openaclnn.engines.formulas.words import WORDS
 
-__all__ = ["Reader", "called", "definitions", "functions_of"]
-
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.BitAnd, ast.BitOr)
 LOOP = "loop (write its turns one after another)"
 INSTEAD: dict[type[ast.AST], str] = {

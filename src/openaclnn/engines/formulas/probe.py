@@ -7,8 +7,6 @@ from typing import Any, NoReturn
 
 from openaclnn.engines.formulas.words import WORDS
 
-__all__ = ["words_of"]
-
 
 def _refusing(what: str) -> Callable[..., NoReturn]:
     def refuse(*operands: Any) -> NoReturn:

@@ -26,11 +26,6 @@ from typing import Any, NamedTuple, NoReturn
 from openaclnn.engines.formulas.language import Reader, definitions
 from openaclnn.engines.formulas.words import WORDS, Value
 
-__all__ = [
-    "ROW_FORMULAS", "Graph", "Node", "PerClass", "PerRow", "Row", "RowFormula", "Target", "at", "average", "index_of", "is_counted", "is_inside",
-    "is_target", "largest", "log_sum_exp", "rounded", "row_formula", "total", "traced",
-]  # fmt: skip
-
 Row = PerClass = PerRow = Target = Value
 """What an operand is: a number for each row and class, for each class, for each row; the index of a row's class."""
 

@@ -6,17 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "erf",
-    "erfc",
-    "erfinv",
-    "log_sigmoid",
-    "normal_cdf",
-    "normal_pdf",
-    "sigmoid",
-    "softplus",
-]
-
 Array = np.ndarray[Any, Any]
 
 # Chebyshev series, computed with 40 digits: of exp(x^2) erfc(x) (1 + 2x) in (x - 3.75) / (x + 3.75) for x from 0 on,

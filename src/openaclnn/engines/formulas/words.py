@@ -21,12 +21,6 @@ import numpy as np
 
 from openaclnn.engines.formulas import special
 
-__all__ = [
-    "BOUNDS", "LARGEST", "WORDS", "Value", "abs", "erf", "erfc", "erfinv", "exp", "expm1", "fma", "gate", "gelu", "gelu_tanh", "gelu_tanh_slope", "log", "log1p", "log_sigmoid", "logit",
-    "low_log", "low_log1m", "maximum", "minimum", "mish", "normal_cdf", "normal_pdf", "ratio", "scaled_exp", "scaled_expm1", "sigmoid", "sign", "softened", "softplus", "sqrt",
-    "tanh", "where",
-]  # fmt: skip
-
 Value = Any
 """A FLOAT for each element, or a truth value where two were compared."""
 

@@ -14,8 +14,6 @@ from openaclnn.engines.gpu.launchers.multilabel import MULTILABEL
 from openaclnn.engines.gpu.launchers.reductions import NLL, Filling, Summed
 from openaclnn.engines.gpu.launchers.row_formulas import RowFormulas
 
-__all__ = ["CLASS_KERNELS", "launcher_of"]
-
 SUMMED, FILLING, ELEMENTWISE, ROW_KERNELS = Summed(), Filling(), Elementwise(), RowFormulas()
 CLASS_KERNELS: dict[str, Launcher] = {
     "nll_loss": NLL,

@@ -14,8 +14,6 @@ from typing import TypeVar, cast
 from openaclnn.core.forks import acquire_in_turns, stacks_of
 from openaclnn.core.rounding import standard
 
-__all__ = ["run_apart"]
-
 T = TypeVar("T")
 
 _STACK = 16 << 20

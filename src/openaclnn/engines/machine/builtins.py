@@ -16,10 +16,6 @@ from openaclnn.engines.machine.kinds import I64, signature
 from openaclnn.engines.machine.modes import is_standard, read_mode, set_standard, write_mode
 from openaclnn.engines.machine.values import Value
 
-__all__ = [
-    "address_of_function", "builtin", "external_block", "integer_of", "let_exceptions_pass", "name_block", "publish",
-]  # fmt: skip
-
 EmitBuiltin = Callable[[Code, Array, Array, Value], None]
 """Writes a builtin, of its control block, the addresses of its arguments and their number."""
 

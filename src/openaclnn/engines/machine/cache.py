@@ -40,8 +40,6 @@ from openaclnn.engines.machine.host import Machine, machine, this_machine
 from openaclnn.engines.machine.kinds import I64, PTR, VOID
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["FEW", "KERNEL", "Emit", "Few", "compiled", "machine_key"]
-
 KERNEL = ir.FunctionType(VOID, [PTR, I64, I64])
 """void kernel(int64_t *arguments, int64_t start, int64_t stop): what `pool.launch` runs."""
 

@@ -18,10 +18,6 @@ from openaclnn.engines.machine.kinds import TAKING_WORDS, signature
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
-__all__ = [
-    "CALL_HEADER", "NOT_READY", "RAISED", "RAISED_LATE", "SHAPE", "STRIDES", "TAKES", "TOLD_NUMBERS", "WHOLE", "CallBlock", "CallWords", "Guarded",
-]  # fmt: skip
-
 # The first slots of a control block: functions and types by address; what takes calls that it does not serve; the function of words; what the builtin takes; a bit
 # for each of the call's numbers that is an integer.
 VECTORCALL, FROM_INT64, ERROR, CLEAR, TUPLE, FLOAT, INTEGER, FALLBACK, RUN, TAKES, WHOLE = range(11)

@@ -30,8 +30,6 @@ from openaclnn.engines.machine.kinds import (
 )
 from openaclnn.engines.machine.values import Shape, Value, Variable, call_declared, zero_of
 
-__all__ = ["LOOKUP_512", "Array", "Code"]
-
 FRAME_ALIGNMENT = 64
 LOOKUP_512 = "llvm.x86.avx512.permvar.sf.512"
 

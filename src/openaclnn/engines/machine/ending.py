@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["hear_of_exit", "inside_llvm", "loaded"]
-
 _AT_WORK, _ENDING = range(2)
 _ENDS_WITHIN = 2.0
 """Seconds after which a thread that may not go inside is told so: the process is gone by then, unless its end waits for the thread."""

@@ -12,18 +12,6 @@ import llvmlite.binding as llvm
 
 from openaclnn.core.dtypes import BFLOAT16, FLOAT16, DType
 
-__all__ = [
-    "LINE",
-    "Machine",
-    "last_cache",
-    "machine",
-    "multiplies",
-    "on_arm",
-    "this_machine",
-    "vectors_of",
-    "written_for",
-]
-
 LINE = 64  # bytes of a cache line
 
 

@@ -14,8 +14,6 @@ from openaclnn.engines.machine.host import on_arm
 from openaclnn.engines.machine.kinds import I64, VOID
 from openaclnn.engines.machine.values import Value, call_declared
 
-__all__ = ["is_standard", "read_mode", "set_standard", "write_mode"]
-
 
 class _Register(NamedTuple):
     read: str

@@ -10,20 +10,6 @@ from typing import Any, TypeAlias
 
 from openaclnn.core.dtypes import float_of
 
-__all__ = [
-    "Number",
-    "Truth",
-    "all_of",
-    "any_of",
-    "ceil_div",
-    "flag",
-    "inverse",
-    "least",
-    "most",
-    "single",
-    "where",
-]
-
 Number: TypeAlias = Any
 """An int, or an int64 of machine code; a float or an f32 where a function says so."""
 Truth: TypeAlias = Any

@@ -7,8 +7,6 @@ import sys
 
 import numpy as np
 
-__all__ = ["arrays_are_readable"]
-
 HEADER_SLOTS = object.__basicsize__ // 8
 OBJECT_TYPE = HEADER_SLOTS - 1
 TUPLE_LENGTH, TUPLE_ITEMS = HEADER_SLOTS, tuple.__basicsize__ // 8

@@ -33,9 +33,6 @@ from openaclnn.engines.machine.kinds import (
     in_lanes,
 )  # fmt: skip
 
-__all__ = ["Shape", "Value", "Variable", "call_declared", "fma", "intrinsic", "maximum", "minimum"]
-
-
 V = TypeVar("V", bound="Value")
 
 

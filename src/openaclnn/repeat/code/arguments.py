@@ -14,8 +14,6 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["LOW_HALF", "Guard", "Reader", "guarded"]
-
 LOW_HALF = 0xFFFFFFFF
 
 

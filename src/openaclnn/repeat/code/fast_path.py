@@ -13,8 +13,6 @@ from openaclnn.repeat.code.arguments import guarded
 from openaclnn.repeat.code.outputs import Outputs
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["FastPath", "emit_phase_one", "emit_plain_call"]
-
 HOST = 1  # DLPack's number for the CPU
 
 

@@ -24,8 +24,6 @@ from openaclnn.repeat.code.read_copy_update import arrive, depart
 from openaclnn.repeat.words import native as block_at
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["Arguments", "NativeTensor", "native_fast_path"]
-
 
 class Arguments(NamedTuple):
     """How many there are: arrays that are read, outputs, options. Each has a word, in this order."""

@@ -17,8 +17,6 @@ from openaclnn.repeat.code.arguments import LOW_HALF
 from openaclnn.repeat.code.recognise import Search
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["Outputs"]
-
 
 class Geometry(Search):
     """The function being written, as far as it knows where elements lie. An array is what an entry says of it, and its view."""

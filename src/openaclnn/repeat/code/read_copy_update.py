@@ -19,8 +19,6 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.words.slots import Entry
 
-__all__ = ["Published", "Readers", "arrive", "depart"]
-
 # The word of a place where readers come in: how many there are in the first turn and in the second, and how many calls they served.
 _TURN_BITS = 14
 _TURN = (1 << _TURN_BITS) - 1

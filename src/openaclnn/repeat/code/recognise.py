@@ -8,8 +8,6 @@ from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.code.arguments import LOW_HALF, Guard, Reader, guarded
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["Search"]
-
 
 class Search(Reader):
     """The function being written, as far as it compares what was read with cache entries."""

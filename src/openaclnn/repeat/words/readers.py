@@ -17,8 +17,6 @@ from openaclnn.core.torch_names import dispatch_modes
 from openaclnn.engines.machine.objects import arrays_are_readable
 from openaclnn.repeat.words import slots as at
 
-__all__ = ["described", "numpy_is_readable", "torch_functions", "words_of"]
-
 numpy_is_readable = functools.cache(arrays_are_readable)
 
 

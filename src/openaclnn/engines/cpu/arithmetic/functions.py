@@ -13,8 +13,6 @@ from openaclnn.engines.cpu.arithmetic.numerics import Constants
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Shape, Value, fma, maximum, minimum
 
-__all__ = ["Exp", "Expm1", "ShiftedExp", "exp64", "expm1_64", "log1p_32", "log1p_short", "power64"]  # fmt: skip
-
 LOG2_E = float(np.float32(1.4426950408889634))
 LN2_HIGH = 0.693145751953125  # 16 significant bits: exact when multiplied by an exponent
 LN2_LOW = float(np.float32(0.6931471805599453 - LN2_HIGH))

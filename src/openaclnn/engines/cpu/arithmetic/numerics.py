@@ -8,10 +8,6 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Shape, Value, fma
 
-__all__ = [
-    "Constants", "Opaque", "across", "load", "lookup", "narrow", "paired", "rounded", "store", "widen", "write"
-]  # fmt: skip
-
 
 class Constants:
     """Constants in memory, read by volatile loads at each use.

@@ -25,8 +25,6 @@ from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["CrossEntropy"]
-
 LOSS, SQUARE, WEIGHT, COUNTED, BOTH, LOG_PROB, LSE, TOP, REST = range(9)
 """The results of the loss's formula."""
 RESULTS = {

@@ -50,8 +50,6 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.numbers import Number, ceil_div, flag, inverse, least, most, where
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["ALONE", "IMAGES", "ClassKernel", "Kernels", "LaidRunner", "Launches", "Problem", "cut_tiles", "example", "outer_places"]  # fmt: skip
-
 LaidRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[float]], int]
 """A `SizedRunner` of addresses, a stream, the sizes of the positions' axes and the classes, every operand's strides along them, in
 elements, and numbers."""

@@ -17,8 +17,6 @@ from openaclnn.engines.machine.host import LINE
 from openaclnn.engines.machine.kinds import SIZE, signature
 from openaclnn.engines.machine.values import Shape, Value
 
-__all__ = ["copier"]
-
 COPY = signature(None, *["i64"] * 8)
 """`copy(frame, pitch, places, positions, distance, step, classes, beside)`: vectors of positions lie `pitch` bytes apart in the frame; `places` are the
 addresses of positions, `distance` bytes before their first class, and classes `step` bytes apart; `beside` says whether positions lie side by side."""

@@ -62,8 +62,6 @@ from openaclnn.engines.machine.numbers import (
 )
 from openaclnn.engines.machine.values import Shape, Value, Variable
 
-__all__ = ["Names", "RowKernel", "example_classes"]
-
 ROOM = 1 << 14  # FLOATs in the frame for what is copied or kept
 AT_ONCE = 1 << 12  # elements of the rows that are one piece of work, if they are short
 PIECE = 1 << 14  # elements of the positions that are one piece of work

@@ -30,8 +30,6 @@ from openaclnn.engines.formulas.rows import REDUCTIONS, Graph, Node
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Shape, Value, Variable, fma
 
-__all__ = ["Line", "Passes", "Phase", "Schedule"]
-
 OPERATORS: dict[str, Callable[..., Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "neg": operator.neg,
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,

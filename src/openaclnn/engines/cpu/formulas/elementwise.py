@@ -29,8 +29,6 @@ from openaclnn.engines.cpu.registry import Runner, SizedRunner
 from openaclnn.engines.formulas import FORMULAS, Formula
 from openaclnn.engines.machine.host import last_cache, machine
 
-__all__ = ["Elementwise", "plain_form"]
-
 
 def plain_form(plan: Plan) -> Form:
     """The formula as it is written."""

@@ -24,24 +24,6 @@ from openaclnn.engines.machine.host import LINE, Machine, last_cache, machine
 from openaclnn.engines.machine.kinds import SIZE, signature
 from openaclnn.engines.machine.values import Shape, Value
 
-__all__ = [
-    "TUNED",
-    "Derive",
-    "Flat",
-    "Form",
-    "Rare",
-    "Signature",
-    "Site",
-    "Tuned",
-    "constants",
-    "derive_address",
-    "formula_form",
-    "past_from",
-    "plain_derivation",
-    "tuned",
-]
-
-
 DERIVE = signature("i64", "i64", "i64")
 PAST_STREAMS = 4  # vectors a turn: more take longer where lines are written whole
 

@@ -37,8 +37,6 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.values import Shape, Value
 
-__all__ = ["Filling", "flat", "runner", "dynamic_shapes", "write_one"]
-
 SLAB = 1 << 18  # elements that are computed before they are added up where they have to be gathered
 BLOCK = 4096  # elements
 FEW = tiles.GRAIN // BLOCK  # blocks that one thread does sooner than two

@@ -24,8 +24,6 @@ from openaclnn.engines.cpu.arithmetic.functions import (
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value, fma, intrinsic, maximum, minimum
 
-__all__ = ["HEAVY", "ShortWords", "Words", "Words64"]
-
 HEAVY = frozenset(
     {
         "erf", "erfc", "erfinv", "exp", "expm1", "gate", "gelu", "gelu_tanh", "gelu_tanh_slope", "log", "log1p", "log_sigmoid", "logit", "low_log", "low_log1m",

@@ -16,8 +16,6 @@ from openaclnn.engines.machine.numbers import Truth, all_of
 from openaclnn.engines.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["BRIEF", "MEMBER", "TINY", "WORKER", "Launch", "emit_both", "emit_bound", "emit_entry", "emit_member", "emit_worker"]  # fmt: skip
-
 TINY = 64  # count <= grain / TINY is a tiny call
 BRIEF = 512  # elements, of a call that has one unit
 LONG = 4  # times what one thread does faster than two, for each thread

@@ -42,8 +42,6 @@ from openaclnn.engines.cpu.launching.launcher import (
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.builtins import address_of_function, builtin
 
-__all__ = ["bind", "bind_both", "get_num_threads", "launch"]
-
 _STACK = 1 << 20  # of a worker, whatever `ulimit -s` says
 _ATTRIBUTE_BYTES = 64  # no C library's pthread_attr_t is larger
 _SIGNAL_SET_BYTES = 128  # nor sigset_t

@@ -17,8 +17,6 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["MOST", "Gathered", "gathering"]
-
 MOST = 1 << 15  # elements
 TILE = 1024  # of them at a time
 MAX_AXES, MAX_OPERANDS = 8, 12

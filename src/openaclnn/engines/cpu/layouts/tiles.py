@@ -23,8 +23,6 @@ from openaclnn.engines.machine.host import LINE
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.values import Shape, Value
 
-__all__ = ["Arrangement", "arrange", "is_shifted", "runner", "singles", "transposed"]
-
 GRAIN = 1 << 15  # elements that one thread does sooner than two: waking a worker takes 15 to 40 us
 TILE = 4096  # elements of a buffered tile, or fewer where many operands share the buffers
 NARROW = 16  # fewer columns than this are not worth a row of their own

@@ -9,8 +9,6 @@ from typing import Any
 
 from openaclnn.engines.formulas.language import Reader, called, definitions
 
-__all__ = ["DIVIDE", "NUMBER", "translated"]
-
 _PRECISE = ast.keyword("PRECISE", ast.Name("PRECISE"))
 DIVIDE = "ieee_divide"  # Triton's own division is not to the last place
 NUMBER = "number"  # of the source, as a value

@@ -25,8 +25,6 @@ from openaclnn.engines.formulas.words import (
     where,
 )
 
-__all__ = ["CHOICES", "TUNED", "Choice", "Form", "Tuned", "form_of", "tuned"]
-
 
 class Form(NamedTuple):
     """What computes a plan: a formula, its numbers as FLOAT, its switches as constexprs of the kernel."""

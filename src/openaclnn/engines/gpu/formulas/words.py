@@ -13,8 +13,6 @@ import triton
 import triton.language as tl
 from triton import knobs
 
-__all__ = ["INTERPRETED", "WORDS", "divide", "hardware_exp", "log_from_one", "reciprocal"]
-
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
 LN_2_LEFT = tl.constexpr(-1.904654323148236e-09)  # by its rounding to FLOAT

@@ -16,8 +16,6 @@ from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu.formulas.compiled import Names, compiled, constexprs, define, widen
 from openaclnn.engines.gpu.kernels.sums import await_sums, let_next_start
 
-__all__ = ["Walk", "axis_sums_kernel", "finish_kernel"]
-
 
 class Walk(NamedTuple):
     """How many axes are kept and how many are added up, and whether the last of the kept lies along the columns. Of each operand, then each result:

@@ -37,20 +37,6 @@ from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, define, widen
 from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide, hardware_exp, log_from_one
 from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, read_sum, read_wide_sum
 
-__all__ = [
-    "MOST_TILES",
-    "PIECES",
-    "SPANS",
-    "DIVISORS",
-    "OF_WEIGHTS",
-    "Signature",
-    "Traversal",
-    "is_divided",
-    "kernel_of",
-    "parameters_of",
-    "signature_of",
-]
-
 DIVISORS, OF_WEIGHTS = ("total_weight", "rows_counted"), ("weight_sum", "infinite_sum")
 """Numbers of formulas that are sums over all positions, and over all classes' weights, in the order of `kernels.sums.add_up`."""
 

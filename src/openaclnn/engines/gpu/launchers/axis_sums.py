@@ -26,8 +26,6 @@ from openaclnn.engines.gpu.launching.launch import (
 )
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 
-__all__ = ["AxisSums", "is_axis_sum"]
-
 # Elements of a program at a time, and programs: as many as an H200 runs at once, if there is more than a tile for each. Where columns are kept, a program has more to do
 # before and behind its loop.
 TILE, PROGRAMS = 1024, 2112

@@ -55,8 +55,6 @@ from openaclnn.engines.machine import callers
 from openaclnn.engines.machine.numbers import Number
 from openaclnn.engines.machine.values import Value
 
-__all__ = ["LauncherBlock"]
-
 MOST_ELEMENTS = 1 << 40  # products of sizes and strides stay in 64 bits
 
 

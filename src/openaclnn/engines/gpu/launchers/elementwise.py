@@ -39,8 +39,6 @@ from openaclnn.engines.gpu.launching.launch import (
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, inverse
 
-__all__ = ["LONG_WORDS", "Elementwise", "has_words"]
-
 FEW = 1 << 16  # elements that one launch serves wherever they lie
 
 # Operands that lie in a row.

@@ -27,8 +27,6 @@ from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.gpu.launching.variants import has_clusters
 from openaclnn.engines.machine.numbers import Number
 
-__all__ = ["Tile", "gradient_runner", "kept", "loss_runner", "serves", "sure_at", "tile_of"]
-
 
 def kept(step: Step) -> int:
     """FLOATs between loss and gradient: of each row the largest logit and the logarithm of the rest, and two that the gradient is

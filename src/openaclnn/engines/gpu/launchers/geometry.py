@@ -25,11 +25,6 @@ from openaclnn.engines.machine.numbers import (
     where,
 )
 
-__all__ = [
-    "CLASS_AXIS", "MISSING", "NO_TARGETS", "NUMBERS_ARGS", "STRIDES_ARGS", "Elements", "Geometry", "LaunchParams", "Launches", "Launching", "Layout",
-    "Pattern", "Targets", "clamp", "geometry_of", "ignored", "is_float", "key_words", "launch_of", "names_of", "padded", "power_of_two_above", "power_of_two_divisor", "row_major", "where_all",
-]  # fmt: skip
-
 DIVISOR = 16  # the largest power of two that is looked for
 
 

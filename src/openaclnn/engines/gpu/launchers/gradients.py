@@ -62,8 +62,6 @@ from openaclnn.engines.machine.numbers import (
     where,
 )
 
-__all__ = ["GRADIENTS"]
-
 OPERANDS = {
     "target": "target", "gradLoss": "gradient", "input": "x", "top": "top", "rest": "rest", WEIGHT: "weight", "logProb": "log_prob",
     "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss",

@@ -51,10 +51,6 @@ from openaclnn.engines.gpu.launching.runners import (
 )
 from openaclnn.engines.machine.numbers import Number
 
-__all__ = [
-    "ClassLauncher", "DynamicStrides", "FormulaLauncher", "Launcher", "bound", "can_be_emitted", "lies_row_major", "of_rows",
-]  # fmt: skip
-
 DynamicStrides = Callable[..., int]
 """Of addresses, a stream, the sizes of all axes, each operand's strides along them one after the other and, with a class axis, which is the
 last then, the plan's free numbers; without these, the plan's own hold. Not 0: it does not serve so many axes."""

@@ -24,8 +24,6 @@ from openaclnn.engines.gpu.launching.launch import (
 )
 from openaclnn.engines.machine.numbers import all_of, any_of, ceil_div, least, where
 
-__all__ = ["LOSSES"]
-
 MANY = 1 << 20  # pixels that keep a device busy with a whole vector for each thread
 FEW_EACH = 2  # pixels of a thread where there are fewer
 WARPS = 4

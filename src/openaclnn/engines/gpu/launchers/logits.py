@@ -36,8 +36,6 @@ from openaclnn.engines.gpu.launching.launch import (
 )
 from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, inverse, least, most, where
 
-__all__ = ["FINISHED", "LOGITS", "SUMS", "total_loss", "total_of"]
-
 WRITTEN = "logProbOut"
 SIDES = "topOut", "restOut"
 RESULTS = "lossOut", *SIDES, "zlossOut", "lseForZlossOut"  # of each row

@@ -9,8 +9,6 @@ from openaclnn.engines.gpu.launchers.launcher import Launcher
 from openaclnn.engines.gpu.launching.launch import KernelSpec, pointers_of
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 
-__all__ = ["MULTILABEL"]
-
 LONGEST = 1024  # classes at a time
 
 

@@ -45,8 +45,6 @@ from openaclnn.engines.machine.numbers import (
     where,
 )
 
-__all__ = ["PIXELS", "ROWS"]
-
 # 4 MiB of INT64 targets. Half of it gave (32,21,512,1024) FLOAT 0.91 of a copy instead of 0.95; twice
 # and four times gave (2,80,2048,2048) 0.86 and 0.72 instead of 0.97, as targets left the cache.
 PANEL_PIXELS = 1 << 19

@@ -45,8 +45,6 @@ from openaclnn.engines.gpu.launching.launch import KernelSpec, pointers_of, scra
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, inverse, least, where
 
-__all__ = ["NLL", "Filling", "Summed"]
-
 PARTS = 1024  # of positions, at most, each of a program of its own
 BLOCK = 1024  # positions of a program at once
 # Elements of a program at once, programs at most, and warps, of FLOAT and of 16 bits, by what the formula takes: few instructions; logarithms, with four elements added up before they

@@ -68,10 +68,6 @@ from openaclnn.engines.machine.numbers import (
     where,
 )
 
-__all__ = [
-    "CUT_ROWS", "DEALT_LANES", "DEALT_ROWS", "STREAMED_IMAGES", "STREAMED_ROWS", "RowFormulas", "RowLaunch", "RowLauncher", "SHORT", "Tile", "Walk", "once_tile",
-]  # fmt: skip
-
 LIMIT = 1 << 18  # elements of any strides that one kernel serves
 STRIDED_AXES = 3  # of positions, of that kernel
 MOST_SHARED = 1 << 18  # elements of a position that PIECES programs hold

@@ -35,10 +35,6 @@ from openaclnn.engines.gpu.launching.launch import (
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number
 
-__all__ = [
-    "EXPECTED", "MEMORY", "MOST_CLASSES", "Step", "Tile", "gradient_runner", "kept", "launched", "loss_runner", "pointers", "serves", "sure_at", "tile_of",
-]  # fmt: skip
-
 MEMORY = 2  # FLOATs that are remembered
 EXPECTED = 8  # FLOATs that are expected
 MOST_CLASSES = {True: 8192, False: 4096}  # of rows, of images

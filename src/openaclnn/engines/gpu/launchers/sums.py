@@ -23,10 +23,6 @@ from openaclnn.engines.gpu.launching.launch import (
 )
 from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, most, where
 
-__all__ = [
-    "ADD", "FINISH", "KERNELS", "NUMBERS", "WEIGHT", "adding", "loss_numbers", "specs", "with_sums",
-]  # fmt: skip
-
 FLOAT64_BYTES = 8
 
 # Up to this many positions the kernel that needs a sum adds up a few parts itself; beyond, the sum is

@@ -8,10 +8,6 @@ from typing import Any, NamedTuple
 from openaclnn.core.dtypes import BOOL
 from openaclnn.core.plan import Operand, Plan
 
-__all__ = [
-    "INT32_LIMIT", "KEY_WORDS", "MAX_KEYS", "VECTOR_BYTES", "KernelSpec", "Launch", "PointerArg", "next_power_of_two", "pointers_by_name", "pointers_of", "scratch_of", "table_of",
-]  # fmt: skip
-
 INT32_LIMIT = 1 << 31
 KEY_WORDS = 8  # of what tells the variants of a launch apart in machine code
 # Numbers in them; the last word says which addresses are off a vector's bounds.

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 from openaclnn.engines.machine.builtins import address_of_function
 
-__all__ = ["Kernel", "driver", "functions", "word", "write_attribute", "write_config"]
-
 # CUlaunchConfig: grid, block and shared memory as seven 32-bit numbers, then the rest by slots.
 CONFIG_SLOTS, CONFIG_STREAM, CONFIG_ATTRIBUTES, CONFIG_ATTRIBUTE_COUNT = 7, 4, 5, 6
 

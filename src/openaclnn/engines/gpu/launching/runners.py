@@ -22,11 +22,6 @@ from openaclnn.engines.gpu.launching import scratch
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, Launch, PointerArg
 from openaclnn.engines.gpu.launching.variants import Pointer, Start, kinds_of, variant_of
 
-__all__ = [
-    "NOT_SERVED", "Queue", "Ready", "Runner", "DynamicShapes", "can_be_queued", "device_library", "key_of", "queue_all", "queue_of", "remembered",
-    "runner_of", "with_memory",
-]  # fmt: skip
-
 NO_POINTER = -1  # the place of what the kernel has no use for; addresses end with a 0 for it
 
 Runner = Callable[[Sequence[int], int], int]  # of addresses and a stream

@@ -8,9 +8,6 @@ from typing import Any
 
 from openaclnn.core.torch_names import raw_allocator
 
-__all__ = ["allocate", "functions", "release"]
-
-
 _held: dict[int, Any] = {}  # host memory by its address
 
 

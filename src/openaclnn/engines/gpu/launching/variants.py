@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, Launch
 
-__all__ = ["Pointer", "Start", "Variant", "has_clusters", "kinds_of", "variant_of"]
-
 Start = Callable[..., None]  # of the grid, a stream, and the kernel's pointers and numbers
 
 
