@@ -111,7 +111,7 @@ def report_page(reports: Iterable[dict[str, Any]], drawn: Sequence[dict[str, byt
     for section in sections(reports):
         text = render(section.text).replace("<table>", '<div class="wide" tabindex="0"><table>')
         text = text.replace("</table>", "</table></div>")
-        text = re.sub(r"(?<=<th)[^<]+", lambda found: found[0].replace("_", "_<wbr>"), text)
+        text = re.sub(r"(?<=<th)[^<]+", lambda match: match[0].replace("_", "_<wbr>"), text)
         if section.level == 1:
             text = f"<details><summary>How to read the numbers</summary>\n{text}</details>\n"
         parts.append(f"<h{section.level}>{html.escape(section.title)}</h{section.level}>\n{text}")

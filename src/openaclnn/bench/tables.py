@@ -287,7 +287,7 @@ def range_table(title: str, rows: Iterable[Row], by: str) -> Table:
     lines = []
     for (name, way), members in grouped(ours, by, "contender").items():
         values = [[v for row in members if (v := value(row)) is not None] for value in columns.values()]  # fmt: skip
-        spreads = [_spread(found, number if place else duration) for place, found in enumerate(values)]  # fmt: skip
+        spreads = [_spread(column, number if place else duration) for place, column in enumerate(values)]  # fmt: skip
         lines.append([name, way, str(len(members)), *spreads])
     return Table(title, [by, "ours", "cases", *columns], 2, lines)
 

@@ -54,14 +54,14 @@ class _Remembers(click.Command):
 
 
 def _dtypes(context: Any, parameter: Any, names: Sequence[str]) -> tuple[Any, ...]:
-    found = []
+    dtypes = []
     for name in names:
         try:
-            found.append(next(dtype for dtype in FLOATS if dtype is dtype_named(name)))
+            dtypes.append(next(dtype for dtype in FLOATS if dtype is dtype_named(name)))
         except (ValueError, StopIteration):
             listed = ", ".join(each.name for each in FLOATS)
             raise click.BadParameter(f"unknown dtype {name!r}; known dtypes: {listed}") from None
-    return tuple(found)
+    return tuple(dtypes)
 
 
 def _counts(context: Any, parameter: Any, text: str | None) -> tuple[int, ...]:
@@ -213,7 +213,7 @@ def _results(settings: Settings, sources: Sequence[Path]) -> list[dict[str, Any]
             say("stopped: what was timed until then follows", error=True)
         _say_left_out(settings)
         return [results]
-    found: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     for path in sources:
         try:
             held = json.loads(read_whole(path))
@@ -222,8 +222,8 @@ def _results(settings: Settings, sources: Sequence[Path]) -> list[dict[str, Any]
         held = held if isinstance(held, list) else [held]
         if not all(isinstance(each, dict) and {"rows", "machine"} <= each.keys() for each in held):
             raise click.UsageError(f"{path} has no results of this command")
-        found += held
-    return found
+        reports += held
+    return reports
 
 
 @contextmanager
@@ -318,6 +318,6 @@ def _wrong(reports: Sequence[dict[str, Any]]) -> int:
     return 1 if wrong else 0
 
 
-def tabulated(found: Table) -> str:
+def tabulated(table: Table) -> str:
     """A table of results as text."""
-    return table_of(found.headings, found.lines, found.left, found.title, found.notes, joined=found.cases)  # fmt: skip
+    return table_of(table.headings, table.lines, table.left, table.title, table.notes, joined=table.cases)  # fmt: skip

@@ -200,9 +200,9 @@ def functions_of(text: str, scope: dict[str, Any]) -> list[Callable[..., Any]]:
     file = f"<openaclnn {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     # It asks here before it asks the disk.
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    found: dict[str, Any] = {}
-    exec(compile(text, file, "exec"), scope, found)
-    return list(found.values())
+    defined: dict[str, Any] = {}
+    exec(compile(text, file, "exec"), scope, defined)
+    return list(defined.values())
 
 
 def called(

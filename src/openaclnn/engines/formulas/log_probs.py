@@ -170,20 +170,20 @@ def divergence(
     q = exp(log_q)
     if mixed:
         log_mean = log(q * beta + p * (1.0 - beta))
-        own = total(_times(p, log_p - log_mean))
-        result = total(_times(q, log_q - log_mean)) * beta + own * (1.0 - beta)
+        one_sided = total(_times(p, log_p - log_mean))
+        result = total(_times(q, log_q - log_mean)) * beta + one_sided * (1.0 - beta)
     else:
         if reverse:
-            own = total(_times(p, log_p - log_q))
+            one_sided = total(_times(p, log_p - log_q))
         else:
-            own = total(_times(q, log_q - log_p))
-        result = own
-    return result, own, top, rest, teacher_top, teacher_rest
+            one_sided = total(_times(q, log_q - log_p))
+        result = one_sided
+    return result, one_sided, top, rest, teacher_top, teacher_rest
 
 
 @row_formula
 def divergence_grad(
-    gradient: PerRow, x: Row, teacher: Row, result: PerRow, own: PerRow, top: PerRow, rest: PerRow, teacher_top: PerRow, teacher_rest: PerRow,
+    gradient: PerRow, x: Row, teacher: Row, result: PerRow, one_sided: PerRow, top: PerRow, rest: PerRow, teacher_top: PerRow, teacher_rest: PerRow,
     *, beta: float, excess: float, reverse: bool, mixed: bool, scales: bool,
 ) -> Row:  # fmt: skip
     log_p = (_scaled(x, excess, scales) - top) - rest
@@ -191,10 +191,10 @@ def divergence_grad(
     p = exp(log_p)
     q = exp(log_q)
     if mixed:
-        by_z = _times(p, (log_p - log(q * beta + p * (1.0 - beta))) - own) * (1.0 - beta)
+        by_z = _times(p, (log_p - log(q * beta + p * (1.0 - beta))) - one_sided) * (1.0 - beta)
     else:
         if reverse:
-            by_z = _times(p, (log_p - log_q) - own)
+            by_z = _times(p, (log_p - log_q) - one_sided)
         else:
             by_z = p - q
     return by_z * _scaled(gradient, excess, scales)

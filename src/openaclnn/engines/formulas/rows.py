@@ -213,8 +213,8 @@ class Graph:
         if key not in self._known:
             axes = "".join(axis for axis in "rc" if any(axis in each.axes for each in of))
             level = max((each.level for each in of), default=0)
-            given = {"axes": axes, "level": level, "truth": False, "kind": kind, **more}
-            self._known[key] = Node(self, len(self.nodes), what, of, name, **given)
+            attributes = {"axes": axes, "level": level, "truth": False, "kind": kind, **more}
+            self._known[key] = Node(self, len(self.nodes), what, of, name, **attributes)
             self.nodes.append(self._known[key])
         return self._known[key]
 
@@ -389,8 +389,8 @@ def traced(
     """What a function computes of operands by name and kind: elementwise formulas are such functions, too."""
     graph = Graph()
     inputs = [graph.node("input", name=name, kind=kind, axes=AXES[kind]) for name, kind in operands]
-    given = {name: graph.node("number", name=name) for name in numbers}
-    results = function(*inputs, **given, **switches)
+    named = {name: graph.node("number", name=name) for name in numbers}
+    results = function(*inputs, **named, **switches)
     results = results if isinstance(results, tuple) else (results,)
     graph.results = tuple(graph.value(result) for result in results)
     return graph
@@ -430,15 +430,15 @@ def described(function: Callable[..., Any]) -> RowFormula:
         raise TypeError(f"{function.__name__}: expected a Row among its operands")
     with contextlib.suppress(OSError):  # there is no source, as in some packed applications
         definitions(function, RowReader)
-    made = RowFormula(
+    formula = RowFormula(
         function.__name__, function, tuple(operands), tuple(options["float"]), tuple(options["bool"])
     )  # fmt: skip
-    for switches in itertools.product((False, True), repeat=len(made.switches)):
+    for switches in itertools.product((False, True), repeat=len(formula.switches)):
         try:
-            _traced(made, switches)
+            _traced(formula, switches)
         except TypeError as error:
             raise TypeError(f"{_place(function, error)}: {error}") from None
-    return made
+    return formula
 
 
 def _place(function: Callable[..., Any], error: TypeError) -> str:
@@ -452,9 +452,9 @@ def _place(function: Callable[..., Any], error: TypeError) -> str:
 
 def row_formula(function: Callable[..., Any]) -> RowFormula:
     """Make a function the row formula of the kernel of its name."""
-    made = described(function)
-    known = ROW_FORMULAS.setdefault(made.name, made)
+    formula = described(function)
+    known = ROW_FORMULAS.setdefault(formula.name, formula)
     if known.function.__module__ != function.__module__:
-        raise ValueError(f"{made.name} is a row formula of {known.function.__module__} already")
-    ROW_FORMULAS[made.name] = made
-    return made
+        raise ValueError(f"{formula.name} is a row formula of {known.function.__module__} already")
+    ROW_FORMULAS[formula.name] = formula
+    return formula

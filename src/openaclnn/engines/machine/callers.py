@@ -68,19 +68,19 @@ _EXACT = 1 << 53  # integers up to it are floats
 class _Builtin(Guarded):
     """`run(addresses, stream)` being written, and what TAKES says behind them. Whatever the block does not serve, its fallback does."""
 
-    def write(self, given: Array, number: Value) -> None:
+    def write(self, passed: Array, number: Value) -> None:
         code, control = self.code, self.control
         sized, strided, numbered = ((control.read(TAKES) & bit) != 0 for bit in (SHAPE, STRIDES, TOLD_NUMBERS))  # fmt: skip
         strides_at = sized.to("i64") + 2
         numbers_at = strides_at + strided.to("i64")
         # Whoever calls differently from a runner's protocol meets the fallback.
         self.expect(number == numbers_at + numbered.to("i64"))
-        addresses = self.taken(given, 0, MAX_ADDRESSES, number > 0)
-        shape = self.taken(given, 2, MAX_AXES, sized)
-        strides = self.taken(given, strides_at, MAX_STRIDES, strided)
-        numbers = self.taken(given, numbers_at, MAX_NUMBERS, numbered, self.number)
+        addresses = self.taken(passed, 0, MAX_ADDRESSES, number > 0)
+        shape = self.taken(passed, 2, MAX_AXES, sized)
+        strides = self.taken(passed, strides_at, MAX_STRIDES, strided)
+        numbers = self.taken(passed, numbers_at, MAX_NUMBERS, numbered, self.number)
         with self.when_fit():
-            stream = self.integer(given.read(1))
+            stream = self.integer(passed.read(1))
             with self.when_fit():
                 status = control.call(
                     RUN, "i64", control, *addresses, *shape, *numbers, stream, *strides, 1
@@ -89,16 +89,16 @@ class _Builtin(Guarded):
                     code.leave(control.call(FROM_INT64, "i64", status))
                 with code.when(status != NOT_READY):
                     code.leave(code.integer(0))
-        code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), given, number, 0))
+        code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), passed, number, 0))
 
     def taken(
-        self, given: Array, place: Value | int, most: int, when: Value, read: Callable[..., Value] | None = None
+        self, passed: Array, place: Value | int, most: int, when: Value, read: Callable[..., Value] | None = None
     ) -> tuple[Array, Value]:  # fmt: skip
         """The items of a tuple among the arguments as words, and how many there are; none where it is not there."""
         code, read = self.code, read or self.integer
         words, count = code.frame("i64", most), code.variable(0)
         with self.when_fit(), code.when(when):
-            items = code.slots(given.read(place))
+            items = code.slots(passed.read(place))
             self.expect(items.read(OBJECT_TYPE) == self.control.read(TUPLE))
             with self.when_fit():
                 count.set(items.read(TUPLE_LENGTH))

@@ -381,10 +381,10 @@ class Code:
         if not places.lanes:
             return self.lookup(table, places.splat(lanes)).lane(0)
         if places.lanes > lanes:
-            found = self.lookup(table, places.split(lanes))
-            while found.lanes < places.lanes:
-                found = found.joined()
-            return found
+            result = self.lookup(table, places.split(lanes))
+            while result.lanes < places.lanes:
+                result = result.joined()
+            return result
         if places.lanes < lanes:
             padded = places.pick([*range(places.lanes), *[0] * (lanes - places.lanes)])
             return self.lookup(table, padded).pick(range(places.lanes))
@@ -403,8 +403,8 @@ class Code:
             at = ((places & 15) * 0x04040404 + 0x03020100).each(
                 lambda one: self.builder.bitcast(one, as_bytes)
             )
-            found = at.each(lambda one: call("llvm.aarch64.neon.tbl4.v16i8", *tables, one))
-            return found.bits_as_lanes("f32")
+            result = at.each(lambda one: call("llvm.aarch64.neon.tbl4.v16i8", *tables, one))
+            return result.bits_as_lanes("f32")
         if lanes == 16:
             (whole,) = parts(16)
             return places.each(lambda one: call(LOOKUP_512, whole, one))

@@ -69,8 +69,8 @@ def _value(
         case "at":
             row, target = operands
             inside = (target >= 0) & (target < classes)
-            found = np.take_along_axis(row, np.where(inside, target, 0), axis=1)
-            return np.where(inside, found, work(0))
+            picked = np.take_along_axis(row, np.where(inside, target, 0), axis=1)
+            return np.where(inside, picked, work(0))
         case what:
             return (OPERATORS.get(what) or WORDS[what])(*operands)
 

@@ -167,11 +167,11 @@ class CrossEntropy:
         for dtype, target, reduction, classes in product(FLOATS, (INT64, INT32), reductions, example_classes()):  # fmt: skip
             single = {"lossOut": "single"} if reduction else {}
             kinds = {"target": target, **dict.fromkeys(("top", "rest", "topOut", "restOut"), FLOAT)}
-            taken, given = (
+            taken, written = (
                 [(each, kinds.get(each, dtype), (roles | single)[each]) for each in roles]
                 for roles in (inputs, outputs)
             )
-            yield example(name, dtype, classes, taken, given, reduction=reduction)
+            yield example(name, dtype, classes, taken, written, reduction=reduction)
 
 
 @functools.cache

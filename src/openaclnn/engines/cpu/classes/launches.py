@@ -301,7 +301,7 @@ def _builtin_of(
         """What runs until the builtin has all that it needs, and what has more axes than it knows."""
         *strides, numbers = (*more, ())[: 1 + bool(operands)]
         if len(numbers) == len(code.free):  # of whichever types: the builtin takes ints and floats
-            numbers = [int(own) if kind == "i64" else float(own) for own, (_, kind, _) in zip(numbers, code.free, strict=True)]  # fmt: skip
+            numbers = [int(number) if kind == "i64" else float(number) for number, (_, kind, _) in zip(numbers, code.free, strict=True)]  # fmt: skip
         told = *map(tuple, strides), tuple(numbers)
         if operands and len(shape) > AXES + 1:
             return _over_outer_axes(run, addresses, stream, shape, operands[1::2], *told)

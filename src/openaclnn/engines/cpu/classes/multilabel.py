@@ -30,8 +30,8 @@ def emit_rows(dtype: str, target: str, loss: str) -> Emit:
     """The kernel: some rows, from the first to before the last."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        given, first, last = arguments
-        parameters = ParametersOnce(code, given, SLOTS)
+        parameter_block, first, last = arguments
+        parameters = ParametersOnce(code, parameter_block, SLOTS)
         classes = parameters["classes"]
         step = {name: parameters[f"{name}.class_step"] for name in ("values", "labels", "mask")}
 

@@ -227,8 +227,8 @@ class RowLines(_Lines):
 
     rows = 1  # of a line
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         code = self.code
         self.staged = self.parameters.flag("staged")
         lanes = code.lanes
@@ -401,8 +401,8 @@ class RowGroups(RowLines):
 
     rows, one_row, one_block = TOGETHER, False, True
 
-    def __init__(self, code: Code, *given: Any) -> None:
-        super().__init__(code, *given)
+    def __init__(self, code: Code, *arguments: Any) -> None:
+        super().__init__(code, *arguments)
         self.several = code.integer(0) != 0
         self.one, self.shape = Shape(1, code.lanes), Shape(TOGETHER, code.lanes)
         self.none = code.constant("f64", 0.0, 1)
@@ -581,8 +581,8 @@ class PositionLines(_Lines):
 
     one_row = False
 
-    def __init__(self, code: Code, *given: Any) -> None:
-        super().__init__(code, *given)
+    def __init__(self, code: Code, *arguments: Any) -> None:
+        super().__init__(code, *arguments)
         parameters = self.parameters
         self.lanes, self.subs = code.lanes, parameters["subs"]
         self.one, self.shape = Shape(1, self.lanes), Shape(TOGETHER, self.lanes)
@@ -953,8 +953,8 @@ class RowKernel(ClassKernel):
         self.told = tuple(name for name in formula.targets if name == "first_class")
         items = [f"{name}.item" for name in (*self.full, *self.per_class)]
         items += [f"{name}.copy" for name in self.full]
-        own = ("tile", "staged", "block", "blocks", "subs")
-        slots = fields(self.named.all, (*items, *formula.numbers, *self.told, *own, *more))
+        walk_slots = ("tile", "staged", "block", "blocks", "subs")
+        slots = fields(self.named.all, (*items, *formula.numbers, *self.told, *walk_slots, *more))
         name = f"rows.{formula.name}.{_digest(self.graphs)}"
         super().__init__(name, slots, {each: each for each in self.named.all})
 
@@ -967,9 +967,9 @@ class RowKernel(ClassKernel):
 
     def declines(self, plan: Plan) -> str | None:
         kinds = self.named.inputs.values()
-        floats = [own.dtype for own, kind in zip(plan.inputs, kinds, strict=True) if kind != "Target"]  # fmt: skip
+        floats = [operand.dtype for operand, kind in zip(plan.inputs, kinds, strict=True) if kind != "Target"]  # fmt: skip
         # Whole numbers are results of rows alone.
-        floats += [own.dtype for own in plan.outputs if (own.dtype, own.role) != (INT32, "positions")]  # fmt: skip
+        floats += [operand.dtype for operand in plan.outputs if (operand.dtype, operand.role) != (INT32, "positions")]  # fmt: skip
         if plan.compute not in FLOATS:
             return f"it computes in {plan.compute}"
         # FLOAT64 would be rounded twice on its way to 16 bits.

@@ -350,8 +350,8 @@ class _Largest:
             return
         streams = values.streams()
         pairs = zip(streams[::2], streams[1::2] or streams, strict=True)
-        found = [first.unordered(second) for first, second in pairs]
-        self.nan.set(self.nan.get() | paired(found, operator.or_))
+        unordered = [first.unordered(second) for first, second in pairs]
+        self.nan.set(self.nan.get() | paired(unordered, operator.or_))
 
     def fold(self) -> None:
         """After a block."""

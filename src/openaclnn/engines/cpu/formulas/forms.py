@@ -109,11 +109,11 @@ class Signature(NamedTuple):
 class Rare(NamedTuple):
     """Elements that want more operations, and are so rare that a loop does better to ask whether there are any.
 
-    The formula has a switch for those. `found(values, numbers)` is a vector of truth values with one that holds if there are such elements.
+    The formula has a switch for those. `occurs(values, numbers)` is a vector of truth values with one that holds if there are such elements.
     """
 
     switch: str
-    found: Callable[[Sequence[Value], Mapping[str, Value]], Value]
+    occurs: Callable[[Sequence[Value], Mapping[str, Value]], Value]
 
 
 class Site:
@@ -280,13 +280,13 @@ def _written(
                 ]
             terms = [*map(term, values)]
 
-            def computed(**found: bool) -> Any:
-                return formula.function(*terms, **named, **chosen, **found)
+            def computed(**switched: bool) -> Any:
+                return formula.function(*terms, **named, **chosen, **switched)
 
             if rare is None:
                 return computed()
             ways = (functools.partial(computed, **{rare.switch: on}) for on in (False, True))
-            return site.unless(rare.found(terms, named), *ways)
+            return site.unless(rare.occurs(terms, named), *ways)
 
         site.loop(site.streaming() if light else _streams(formula.name), body)
 

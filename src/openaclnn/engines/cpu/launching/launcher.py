@@ -36,7 +36,7 @@ def emit_entry(code: Code, control: Array, passed: Array, number: Value) -> None
 
 
 def emit_bound(code: Code, bound: Array, passed: Array, number: Value) -> None:
-    """The builtin `run(addresses, stream)` of one kernel with its constants, whose block is `own`.
+    """The builtin `run(addresses, stream)` of one kernel with its constants, whose block is `bound`.
 
     What it is not made for, or before the workers run, the function in Python does.
     """
@@ -233,9 +233,9 @@ def _take_parts(control: Array, rank: Value) -> None:
     )
     each = parts.unsigned_div(threads)
     more = parts - each * threads  # threads that have one part more
-    own = rank.unsigned_rem(threads)
+    thread = rank.unsigned_rem(threads)
     with code.loop(0, threads) as turn:
-        owner = (own + turn >= threads).choose(own + turn - threads, own + turn)
+        owner = (thread + turn >= threads).choose(thread + turn - threads, thread + turn)
         first, many = owner * each + owner.least(more), (owner < more).choose(each + 1, each)
         taken = _taken(control, owner)
         begun = code.read_shared(taken, 0)

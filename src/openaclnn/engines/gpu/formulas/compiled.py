@@ -26,7 +26,7 @@ def define(text: str, scope: Mapping[str, Any]) -> Any:
     """The first of a text's functions as a `triton.jit` function; it sees the others and the scope."""
     everything = {"__name__": __name__, "tl": tl, **scope}
     first, *others = functions_of(text, everything)
-    everything.update((own.__name__, triton.jit(own)) for own in others)
+    everything.update((function.__name__, triton.jit(function)) for function in others)
     return triton.jit(first)
 
 

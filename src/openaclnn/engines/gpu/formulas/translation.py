@@ -19,8 +19,8 @@ def translated(function: Callable[..., Any], precise_words: frozenset[str]) -> s
 
     Every function takes PRECISE last, and hands it on to helpers and to the words that heed it.
     """
-    made = definitions(function, partial(_Translator, precise_words=precise_words))
-    return "\n\n".join(ast.unparse(ast.fix_missing_locations(own)) for own in made) + "\n"
+    functions = definitions(function, partial(_Translator, precise_words=precise_words))
+    return "\n\n".join(ast.unparse(ast.fix_missing_locations(each)) for each in functions) + "\n"
 
 
 class _Translator(Reader):
@@ -34,27 +34,27 @@ class _Translator(Reader):
         read = super().definition()
         marked = (f"{n}: tl.constexpr" if n in self.switches else n for n in self.parameters)
         head = f"def {read.name}({', '.join(marked)}, PRECISE: tl.constexpr): pass"
-        (made,) = ast.parse(head).body
-        assert isinstance(made, ast.FunctionDef)
-        made.body = read.body
-        return made
+        (result,) = ast.parse(head).body
+        assert isinstance(result, ast.FunctionDef)
+        result.body = read.body
+        return result
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        made = super().visit_BinOp(node)
-        assert isinstance(made, ast.BinOp)
-        literal = isinstance(made.left, ast.Constant) and isinstance(made.right, ast.Constant)
-        if isinstance(made.op, ast.Div) and not literal:
-            by = made.right
+        visited = super().visit_BinOp(node)
+        assert isinstance(visited, ast.BinOp)
+        literal = isinstance(visited.left, ast.Constant) and isinstance(visited.right, ast.Constant)
+        if isinstance(visited.op, ast.Div) and not literal:
+            by = visited.right
             if isinstance(by, ast.Constant):
                 by = called(NUMBER, [by])
-            return called(DIVIDE, [made.left, by], [_PRECISE])
-        return made
+            return called(DIVIDE, [visited.left, by], [_PRECISE])
+        return visited
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        made = super().visit_UnaryOp(node)
-        assert isinstance(made, ast.UnaryOp)
-        operand = made.operand
-        if isinstance(made.op, ast.Invert):  # which the interpreter has for blocks alone
+        visited = super().visit_UnaryOp(node)
+        assert isinstance(visited, ast.UnaryOp)
+        operand = visited.operand
+        if isinstance(visited.op, ast.Invert):  # which the interpreter has for blocks alone
             return ast.Compare(operand, [ast.Eq()], [ast.Constant(0)])
         if isinstance(operand, ast.Constant) and isinstance(operand.value, float):
             return ast.Constant(-operand.value)

@@ -71,9 +71,9 @@ def tuned(
     """Make a function a faster form of a kernel's formula."""
 
     def enter(function: Callable[..., Any]) -> Tuned:
-        made = Tuned(described(function), when, numbers)
-        TUNED.setdefault(kernel, []).append(made)
-        return made
+        form = Tuned(described(function), when, numbers)
+        TUNED.setdefault(kernel, []).append(form)
+        return form
 
     return enter
 
@@ -92,16 +92,16 @@ def _packed(count: int) -> struct.Struct:
     return struct.Struct(f"{count}f")
 
 
-def form_of(plan: Plan, given: Mapping[str, Any] | None = None) -> Form:
+def form_of(plan: Plan, call_numbers: Mapping[str, Any] | None = None) -> Form:
     """The first form that serves the plan, or other numbers than its own; else the formula as it is."""
-    formula, numbers = FORMULAS[plan.kernel], plan.numbers if given is None else given
+    formula, numbers = FORMULAS[plan.kernel], plan.numbers if call_numbers is None else call_numbers
     rounded = as_floats([numbers[name] for name in formula.numbers])
     own_forms = TUNED.get(plan.kernel)
     if own_forms:
         floats = dict(zip(formula.numbers, rounded, strict=True))
-        for own in own_forms:
-            if own.when(plan.compute, floats):
-                formula, numbers = own.formula, {**numbers, **floats, **own.numbers(floats)}
+        for form in own_forms:
+            if form.when(plan.compute, floats):
+                formula, numbers = form.formula, {**numbers, **floats, **form.numbers(floats)}
                 rounded = as_floats([numbers[name] for name in formula.numbers])
                 break
     return Form(formula, rounded, tuple([bool(numbers[name]) for name in formula.switches]))
@@ -143,15 +143,15 @@ def _kinds(code: Any, number: Any) -> tuple[Any, Any, list[Any]]:
 
 def _write_choice(code: Any, exact: Any, beta: Any) -> tuple[Any, list[Any]]:
     """The number of the form among those of CHOICES, and 1 / beta."""
-    served, power, made = _kinds(code, beta)
+    served, power, inverse = _kinds(code, beta)
     shrinks = (beta > 1.0).to("i64")
-    return power.choose(shrinks, (served & ~exact).choose(shrinks + 2, 4)), made
+    return power.choose(shrinks, (served & ~exact).choose(shrinks + 2, 4)), inverse
 
 
 def _write_product(code: Any, exact: Any, number: Any) -> tuple[Any, list[Any]]:
     """0 for the form with a product, 1 for the formula; and the number's inverse."""
-    served, power, made = _kinds(code, number)
-    return (power | (served & ~exact)).choose(code.integer(0), 1), made
+    served, power, inverse = _kinds(code, number)
+    return (power | (served & ~exact)).choose(code.integer(0), 1), inverse
 
 
 # The same bits in a third of the instructions, since the product is exact. An outer product of 16-bit

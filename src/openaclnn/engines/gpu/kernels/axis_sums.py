@@ -72,12 +72,12 @@ class _Writer:
         letters = "k" if walk.keeps_columns else "s"
         kept, summed = range(walk.kept), range(walk.summed)
         sizes = [*(f"size_k{axis}" for axis in kept), *(f"size_s{axis}" for axis in summed)]
-        strides = [f"stride_{own}_k{axis}" for own in self.walked for axis in kept]
+        strides = [f"stride_{name}_k{axis}" for name in self.walked for axis in kept]
         strides += [
-            f"stride_{own}_s{axis}" for own in self.walked if own != total for axis in summed
+            f"stride_{name}_s{axis}" for name in self.walked if name != total for axis in summed
         ]
         divided = [
-            f"stride_{own}_{axis}" for own, (_, _, step) in self.walked.items() if step == 1 and own != total
+            f"stride_{name}_{axis}" for name, (_, _, step) in self.walked.items() if step == 1 and name != total
             for axis in (*(f"k{axis}" for axis in kept), *(f"s{axis}" for axis in summed))
         ]  # fmt: skip
         last = (walk.kept if walk.keeps_columns else walk.summed) - 1
@@ -85,9 +85,9 @@ class _Writer:
         lines = [
             "let_next_start(OVERLAPPED)",
             "INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32",
-            *(f"{own} = {own}.to(INDEX)" for own in (*sizes, *strides, "span")),
-            *(f"{own} = {own} * UNIT" for own in (f"size_{columns}", *divided)),
-            *(f"step_{own} = stride_{own}_{columns}" for own in self.walked if own != total or walk.keeps_columns),
+            *(f"{name} = {name}.to(INDEX)" for name in (*sizes, *strides, "span")),
+            *(f"{name} = {name} * UNIT" for name in (f"size_{columns}", *divided)),
+            *(f"step_{name} = stride_{name}_{columns}" for name in self.walked if name != total or walk.keeps_columns),
             "rest = tl.program_id(0).to(INDEX)",
         ]  # fmt: skip
         if walk.keeps_columns:
@@ -121,11 +121,11 @@ class _Writer:
             ]
             batch = kept
         wide = "" if walk.keeps_columns else "[:, None]"
-        for own in self.walked:
-            varies = batch and self.walked[own][0]
-            lines.append(f"first_{own} = ({_offset(own, 'k', batch)}){wide}" if varies else f"first_{own} = 0")  # fmt: skip
-        varying = [own for own in formula.values if self.walked[own][1]]
-        lines += [self.read(own, False) for own in formula.values if own not in varying]
+        for name in self.walked:
+            varies = batch and self.walked[name][0]
+            lines.append(f"first_{name} = ({_offset(name, 'k', batch)}){wide}" if varies else f"first_{name} = 0")  # fmt: skip
+        varying = [name for name in formula.values if self.walked[name][1]]
+        lines += [self.read(name, False) for name in formula.values if name not in varying]
         lines += ["lanes = tl.zeros([ROWS, COLUMNS], tl.float32)"]
         lines += [
             "end = tl.minimum((split + 1) * span, count)",
@@ -146,20 +146,20 @@ class _Writer:
                 *_taken_apart("outer", "s", summed[:-1]),
             ]
             along, wide = summed[:-1], ""
-        for own in (*varying, *written):
-            place = _offset(own, "s", along)
-            body.append(f"along_{own} = ({place}){wide if along else ''}")
-        body += [self.read(own, True) for own in varying]
+        for name in (*varying, *written):
+            place = _offset(name, "s", along)
+            body.append(f"along_{name} = ({place}){wide if along else ''}")
+        body += [self.read(name, True) for name in varying]
         body += [
             f"{', '.join(self.results)} = {names.call()}",
             "inside = inside_rows[:, None] & inside_columns[None, :]",
             f"lanes += tl.where(inside, {total}, 0.0)",
         ]
-        for own, out in zip(written, names.outs, strict=False):
+        for name, out in zip(written, names.outs, strict=False):
             body += [
-                f"places, _ = tl.broadcast({self.place(own, out, True)}, inside)",
-                f"{own}, _ = tl.broadcast({own}.to(COMPUTE), inside)",
-                f"tl.store(places, {own}, inside)",
+                f"places, _ = tl.broadcast({self.place(name, out, True)}, inside)",
+                f"{name}, _ = tl.broadcast({name}.to(COMPUTE), inside)",
+                f"tl.store(places, {name}, inside)",
             ]  # fmt: skip
         lines += [f"    {line}" for line in body]
         out = names.outs[-1]
@@ -193,10 +193,12 @@ def axis_sums_kernel(formula: Formula, walk: Walk) -> Any:
 @functools.cache
 def finish_kernel(axes: int) -> Any:
     """The kernel that adds up the parts of sums that lie along so many axes."""
-    sizes, strides = ([f"{own}_k{axis}" for axis in range(axes)] for own in ("size", "stride_out"))
+    sizes, strides = (
+        [f"{kind}_k{axis}" for axis in range(axes)] for kind in ("size", "stride_out")
+    )
     lines = [
         "await_sums(OVERLAPPED)",
-        *(f"{own} = {own}.to(tl.int64)" for own in (*sizes, *strides)),
+        *(f"{name} = {name}.to(tl.int64)" for name in (*sizes, *strides)),
         "number = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)",
         "inside = number < kept_size",
         "lanes = tl.zeros([PARTS, KEPT], tl.float64)",

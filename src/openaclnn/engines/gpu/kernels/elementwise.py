@@ -90,15 +90,15 @@ def flat_block({pointers}{outs}index, inside, {numbers}{constexprs}):
 def flat_kernel(formula: Formula, shifted: bool = False) -> Any:
     """The formula's kernel for dense operands; `shifted` for those that begin equally far from a vector's bounds."""
     names = Names(formula)
-    known = [*names.switches, *(f"STEP_{own}" for own in formula.values), "COMPUTE", "PRECISE"]
+    known = [*names.switches, *(f"STEP_{name}" for name in formula.values), "COMPUTE", "PRECISE"]
     reads = (
-        f"    value_{own} = read(from_{own}, index, inside, COMPUTE, STEP_{own})"
-        for own in formula.values
+        f"    value_{name} = read(from_{name}, index, inside, COMPUTE, STEP_{name})"
+        for name in formula.values
     )
     moved = [f"    {out} = tl.multiple_of({out} - head, 16)" for out in names.outs]
     moved += [
-        f"    if STEP_{own}:\n        from_{own} = tl.multiple_of(from_{own} - head, 16)"
-        for own in formula.values
+        f"    if STEP_{name}:\n        from_{name} = tl.multiple_of(from_{name} - head, 16)"
+        for name in formula.values
     ]
     writes = (
         f"    tl.store({out} + index, {result}.to(COMPUTE), inside)"
@@ -207,9 +207,9 @@ def tiled_{name}(
 '''
 
 AXES = ("first", "second", "third", "row", "column")
-READ = """    value_{own} = read(
-        from_{own}, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
-        {strides}inside_rows, inside_columns, ROW_{own}, COLUMN_{own}, UNIT, COMPUTE,
+READ = """    value_{name} = read(
+        from_{name}, at_first, at_second, at_third, row_start, column_start, row_lanes, column_lanes,
+        {strides}inside_rows, inside_columns, ROW_{name}, COLUMN_{name}, UNIT, COMPUTE,
     )"""
 
 WRITE = """    places = places_of(
@@ -226,9 +226,9 @@ def tiled_kernel(formula: Formula) -> Any:
     """The formula's kernel for any strides."""
     names = Names(formula)
     walked = [*formula.values, *names.results]
-    own_strides = {own: [f"stride_{own}_{axis}" for axis in AXES] for own in walked}
+    own_strides = {name: [f"stride_{name}_{axis}" for axis in AXES] for name in walked}
     strides = [*chain(*own_strides.values())]
-    steps = [f"{axis}_{own}" for own in walked for axis in ("ROW", "COLUMN")]
+    steps = [f"{axis}_{name}" for name in walked for axis in ("ROW", "COLUMN")]
     writes = (
         WRITE.format(out=out, result=result, strides=listed(own_strides[result]))
         for out, result in zip(names.outs, names.results, strict=True)
@@ -237,7 +237,7 @@ def tiled_kernel(formula: Formula) -> Any:
         name=formula.name, pointers=listed(names.pointers), strides=listed(strides),
         numbers=listed(names.numbers),
         constexprs=constexprs([*names.switches, "COMPUTE", "PRECISE", *steps]),
-        reads="\n".join(READ.format(own=own, strides=listed(own_strides[own])) for own in formula.values),
+        reads="\n".join(READ.format(name=name, strides=listed(own_strides[name])) for name in formula.values),
         call=names.call(), outs=listed(names.outs), results=", ".join(names.results), writes="\n".join(writes),
     )  # fmt: skip
     scope = {"formula": compiled(formula), "read": _read_tile, "places_of": _places}

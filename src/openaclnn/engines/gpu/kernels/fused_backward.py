@@ -79,9 +79,9 @@ def _factor(share, top, others):
     The quotient is made better by its remainder, without a branch: what follows it would have to wait.
     """
     whole = 1.0 + others
-    found = share / whole
-    found = tl.fma(tl.fma(-found, whole, share), 1.0 / whole, found)
-    return found + (top - top)
+    quotient = share / whole
+    quotient = tl.fma(tl.fma(-quotient, whole, share), 1.0 / whole, quotient)
+    return quotient + (top - top)
 
 
 @triton.jit
@@ -121,10 +121,10 @@ def _met():
 
 
 @triton.jit
-def _of_all(top, others, pieces, own, PIECES: tl.constexpr, WIDTH: tl.constexpr):
+def _of_all(top, others, pieces, piece, PIECES: tl.constexpr, WIDTH: tl.constexpr):
     """A row's largest logit and what its others add, from those of its pieces, in their order. Both of a piece are one word."""
     low, high = top.to(tl.uint32, bitcast=True), others.to(tl.uint32, bitcast=True)
-    tl.store(pieces + own, (low.to(tl.uint64) | (high.to(tl.uint64) << 32)).to(tl.int64))
+    tl.store(pieces + piece, (low.to(tl.uint64) | (high.to(tl.uint64) << 32)).to(tl.int64))
     each = tl.arange(0, WIDTH)
     words = tl.load(pieces + each + _met(), each < PIECES, other=0, volatile=True)
     tops = (words & 0xFFFFFFFF).to(tl.uint32).to(tl.float32, bitcast=True)
@@ -148,8 +148,8 @@ def loss_ahead(
     All is asked for before anything is computed: few programs share a multiprocessor, and little hides what they wait for.
     """
     row = (tl.program_id(0) // PIECES).to(tl.int64)
-    own = tl.program_id(0) % PIECES
-    start = own * each * ROUND
+    piece = tl.program_id(0) % PIECES
+    start = piece * each * ROUND
     count = classes.to(tl.int64) * UNIT
     held = classes * UNIT
     if PIECES > 1:
@@ -165,9 +165,9 @@ def loss_ahead(
     others, equals = _sums(tl.where(largest, 0.0, powers), largest)
     others = others * scale + tl.maximum(equals - 1, 0).to(tl.float32)
     if PIECES > 1:
-        top, others = _of_all(top, others, pieces + row * PIECES, own, PIECES, WIDTH)
-    tl.store(parts + row, top, own == 0)
-    tl.store(parts + rows.to(tl.int64) + row, others, own == 0)
+        top, others = _of_all(top, others, pieces + row * PIECES, piece, PIECES, WIDTH)
+    tl.store(parts + row, top, piece == 0)
+    tl.store(parts + rows.to(tl.int64) + row, others, piece == 0)
     counted = is_counted(index, count, ignore_index)
     wanted = at < held * (sure != 0).to(tl.int32)
     _write(values, top, _factor(share, top, others), at, wanted, out + row * count + start, counted)
@@ -180,18 +180,18 @@ def gradient_late(
     MEAN: tl.constexpr, UNIT: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
     """Nothing, if the gradient is the one that was expected; else all rows, in blocks of classes. What it was is remembered."""
-    given = tl.load(gradient).to(tl.float32)
+    actual = tl.load(gradient).to(tl.float32)
     # By its bits: the gradient of -0 is not that of 0.
-    same = given.to(tl.int32, bitcast=True) == tl.load(expected + GRADIENT).to(
+    same = actual.to(tl.int32, bitcast=True) == tl.load(expected + GRADIENT).to(
         tl.int32, bitcast=True
     )
     first = tl.program_id(0)
     if first == 0:
-        tl.store(memory + GRADIENT, given)
+        tl.store(memory + GRADIENT, actual)
         tl.store(memory + SURE, same.to(tl.float32))
     if (same & (tl.load(expected + SURE) != 0)) == 0:
         count = classes.to(tl.int64) * UNIT
-        share = _share(given, tl.load(expected + COUNTED), MEAN)
+        share = _share(actual, tl.load(expected + COUNTED), MEAN)
         for block in range(first, rows * blocks, programs):
             row = block // blocks
             at = (block % blocks) * CLASSES + tl.arange(0, CLASSES)

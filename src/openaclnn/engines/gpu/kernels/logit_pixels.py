@@ -57,19 +57,19 @@ def _plane(planes, label, classes, class_step, inside):
 def _weight(weight, label, classes, weight_stride):
     """Of a class; that of the last one beyond."""
     if weight is None:
-        own = tl.full([], 1.0, tl.float32)
+        factor = tl.full([], 1.0, tl.float32)
     else:
-        own = tl.load(weight + tl.minimum(label, classes - 1).to(tl.int64) * weight_stride)
-    return own
+        factor = tl.load(weight + tl.minimum(label, classes - 1).to(tl.int64) * weight_stride)
+    return factor
 
 
 @triton.jit
 def _smoothed(spread, weights, values, shift, weight, label, classes, weight_stride):
     """What label smoothing sums: weight * (x - shift), a part of it, and the weights."""
-    own = _weight(weight, label, classes, weight_stride)
+    factor = _weight(weight, label, classes, weight_stride)
     there = label + tl.zeros([1], tl.int32) < classes
-    own = tl.where(there, own, 0.0)
-    return spread + spread_of(values, own, there, shift), weights + own.to(tl.float64)
+    factor = tl.where(there, factor, 0.0)
+    return spread + spread_of(values, factor, there, shift), weights + factor.to(tl.float64)
 
 
 @triton.jit

@@ -58,12 +58,12 @@ def _joined_four(top, others, first, second, third, fourth):
 def weights_at(weight, at, inside, weight_stride, WEIGHT_STEP: tl.constexpr):
     """Of a block of classes; 1 without weights."""
     if weight is None:
-        own = tl.full([1, 1], 1.0, tl.float32)
+        factors = tl.full([1, 1], 1.0, tl.float32)
     elif WEIGHT_STEP == 1:
-        own = tl.load(weight + at, inside, other=0)
+        factors = tl.load(weight + at, inside, other=0)
     else:
-        own = tl.load(weight + at.to(tl.int64) * weight_stride, inside, other=0)
-    return own
+        factors = tl.load(weight + at.to(tl.int64) * weight_stride, inside, other=0)
+    return factors
 
 
 @triton.jit
@@ -73,9 +73,9 @@ def below(values, shift):
 
 
 @triton.jit
-def spread_of(values, own, inside, shift):
+def spread_of(values, factors, inside, shift):
     """What label smoothing sums: weight * (x - shift), a part of it."""
-    return tl.where(inside, below(values, shift) * own, 0.0)
+    return tl.where(inside, below(values, shift) * factors, 0.0)
 
 
 @triton.jit
@@ -102,8 +102,8 @@ def _read(
     else:
         values = tl.load(rows + at.to(tl.int64) * class_stride, inside, other=NOTHING)
         values = values.to(tl.float32)
-    own = weights_at(weight, lead + at, inside, weight_stride, WEIGHT_STEP)
-    return values, own, inside
+    factors = weights_at(weight, lead + at, inside, weight_stride, WEIGHT_STEP)
+    return values, factors, inside
 
 
 @triton.jit
@@ -133,7 +133,7 @@ def logit_sums(
     part = program % splits
     row = (program // splits).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside_rows = (row < rows)[:, None]
-    own = x + row * (row_stride * UNIT)
+    row_pointers = x + row * (row_stride * UNIT)
     SPAN: tl.constexpr = CLASSES * TURNS
     begin = part * span * SPAN  # a multiple, as the compiler sees
     lanes = tl.arange(0, CLASSES)[None, :]
@@ -144,10 +144,10 @@ def logit_sums(
     weights = tl.zeros([ROWS, CLASSES], tl.float32)
     count = classes * UNIT
     lead = tl.zeros([ROWS, 1], tl.int32)  # classes before the first whole vector
-    begins = own[:, None]
+    begins = row_pointers[:, None]
     if VECTOR:
         ITEMSIZE: tl.constexpr = x.dtype.element_ty.primitive_bitwidth // 8
-        head = ((own.to(tl.int64) % (VECTOR * ITEMSIZE)) // ITEMSIZE).to(tl.int32)
+        head = ((row_pointers.to(tl.int64) % (VECTOR * ITEMSIZE)) // ITEMSIZE).to(tl.int32)
         lead = ((VECTOR - head) % VECTOR)[:, None]
         body = (count - lead) // VECTOR * VECTOR
         at = tl.where(lanes < lead, lanes, body + lanes)
@@ -157,7 +157,7 @@ def logit_sums(
             own_weights = weights_at(weight, at, there, weight_stride, WEIGHT_STEP)
             spread = spread_of(top, own_weights, there, finite(top))
             weights += tl.where(there, own_weights, 0.0)
-        begins = tl.multiple_of(own + (VECTOR - head) % VECTOR, VECTOR * ITEMSIZE)[:, None]
+        begins = tl.multiple_of(row_pointers + (VECTOR - head) % VECTOR, VECTOR * ITEMSIZE)[:, None]
         end = tl.minimum(tl.max(body), begin + span * SPAN)
         limit = end // VECTOR * VECTOR
     else:
@@ -235,11 +235,11 @@ def beside_infinity(others, high, endless):
 
 
 @triton.jit
-def _infinite_others(own, others, high, classes, class_stride, inside):
+def _infinite_others(pointers, others, high, classes, class_stride, inside):
     endless = tl.zeros(high.shape, tl.int32)
     for _ in range(classes):
-        endless += is_endless(tl.load(own, inside, other=0).to(tl.float32))
-        own += class_stride
+        endless += is_endless(tl.load(pointers, inside, other=0).to(tl.float32))
+        pointers += class_stride
     return beside_infinity(others, high, endless)
 
 
@@ -321,8 +321,8 @@ def logit_losses(
     count = classes.to(tl.int64)
     indices = tl.load(target + row * target_stride, inside, other=0).to(tl.int64)
     counted = inside & is_counted(indices, count, ignore_index)
-    own = x + row * row_stride
-    picked = tl.load(own + indices * class_stride, counted, other=0).to(tl.float64)
+    row_pointers = x + row * row_stride
+    picked = tl.load(row_pointers + indices * class_stride, counted, other=0).to(tl.float64)
     own_weight = weight_of(weight, indices, counted, weight_stride)
     await_sums(OVERLAPPED)
     number = rows.to(tl.int64) * splits
@@ -338,7 +338,7 @@ def logit_losses(
         high = above
     if WHOLE:
         if tl.max((high == float("inf")).to(tl.int32), 0) > 0:
-            others = _infinite_others(own, others, high, classes, class_stride, inside)
+            others = _infinite_others(row_pointers, others, high, classes, class_stride, inside)
     top, rest = row_ends(high, others, count, WHOLE)
     loss = -(own_weight * ((picked - top) - rest))
     if SMOOTHED:

@@ -27,17 +27,19 @@ def margin_rows(
     for start in range(0, classes, CHUNK):
         c = lanes + start
         value = tl.load(x + c * x_class, c < classes, other=0).to(tl.float32)
-        own = tl.zeros([CHUNK], tl.int32)
+        is_label = tl.zeros([CHUNK], tl.int32)
         for place in range(labels):
             label = tl.load(target + place * target_class)
-            own = own | (c == label).to(tl.int32)
-        tl.store(mask + c * mask_class, own.to(tl.float32).to(mask.dtype.element_ty), c < classes)
+            is_label = is_label | (c == label).to(tl.int32)
+        tl.store(
+            mask + c * mask_class, is_label.to(tl.float32).to(mask.dtype.element_ty), c < classes
+        )
         for place in range(labels):
             label = tl.load(target + place * target_class).to(tl.int64)
             known = (label >= 0) & (label < classes)
             below = 1.0 - tl.load(x + label * x_class, known, other=0).to(tl.float32)
             margin = below + value
-            counted = known & (c < classes) & (own == 0) & (margin > 0)
+            counted = known & (c < classes) & (is_label == 0) & (margin > 0)
             total += tl.where(counted, margin, 0.0).to(tl.float64)
     whole = tl.sum(total) / classes.to(tl.float64)
     tl.store(loss + row * loss_row, whole.to(tl.float32).to(loss.dtype.element_ty))

@@ -108,8 +108,9 @@ def nll_loss2d_backward(
         else:
             divisor = read_sum(sums, 0, PARTS)
         factor = tl.div_rn(factor, divisor)
-    own = tl.load(weight + indices * weight_stride, counted, other=0).to(tl.float32)
-    value = (factor * own) * -1.0  # a unary minus is 0 - x in Triton, and the document wants -0
+    target_weight = tl.load(weight + indices * weight_stride, counted, other=0).to(tl.float32)
+    # A unary minus is 0 - x in Triton, and the document wants -0.
+    value = (factor * target_weight) * -1.0
     value = value.to(out.dtype.element_ty)
     nothing = tl.zeros([1, 1], out.dtype.element_ty)
     if WIDE:
@@ -207,9 +208,9 @@ def nll_loss2d_backward_planes(
             # A class's own number, or one that no class has.
             code = tl.where((indices >> 32) == 0, indices.to(tl.int32), -1)
             if not ONE_GRADIENT:
-                own = tl.load(gradient + pixel, inside, other=0).to(tl.float32)
+                pixel_factor = tl.load(gradient + pixel, inside, other=0).to(tl.float32)
                 if DIVIDED:
-                    own = tl.div_rn(own, divisor)
+                    pixel_factor = tl.div_rn(pixel_factor, divisor)
             place = plane - head + start
             for number in range(first, end, VECTOR):
                 here = tl.load(weight + number * weight_stride).to(tl.float32)
@@ -217,7 +218,7 @@ def nll_loss2d_backward_planes(
                 if ONE_GRADIENT:
                     value = (factor * here) * -1.0
                 else:
-                    value = (own * here) * -1.0
+                    value = (pixel_factor * here) * -1.0
                 hit = (code == number) & (number != ignore_index)
                 result = tl.where(hit, value.to(out.dtype.element_ty), nothing)
                 places = tl.multiple_of(place, VECTOR * ITEMSIZE) + lanes

@@ -88,9 +88,9 @@ def nll_losses(
         indices = tl.load(target + place, inside, other=0).to(tl.int64)
         counted = inside & is_counted(indices, classes, ignore_index)
         place = first * values_first + second * values_second + third * values_third
-        own = tl.load(values + place + indices * class_stride, counted, other=0).to(tl.float64)
+        picked = tl.load(values + place + indices * class_stride, counted, other=0).to(tl.float64)
         factor = tl.load(weight + indices * weight_stride, counted, other=0).to(tl.float64)
-        loss = tl.where(counted, -(factor * own), 0.0)
+        loss = tl.where(counted, -(factor * picked), 0.0)
         losses += loss
         total += factor
         if EACH:
@@ -227,17 +227,17 @@ def summed_kernel(
     names = Names(formula)
     known = [*names.switches, "COMPUTE", "PRECISE"]
     sizes = [f"size_{axis}" for axis in range(axes)]
-    strides = [f"stride_{own}_{axis}" for own in formula.values for axis in range(axes)]
+    strides = [f"stride_{name}_{axis}" for name in formula.values for axis in range(axes)]
     places, reads, rest = [], [], "index"
     for axis in reversed(range(axes)):
         places.append(f"    rest_{axis} = ({rest}) // size_{axis}")
         places.append(f"    at_{axis} = ({rest}) - rest_{axis} * size_{axis}")
         rest = f"rest_{axis}"
-    for own, one in zip(formula.values, single, strict=True):
-        place = " + ".join(f"at_{axis} * stride_{own}_{axis}" for axis in range(axes)) or "index"
-        read = f"tl.load(from_{own})" if one else f"tl.load(from_{own} + {place}, inside)"
+    for name, one in zip(formula.values, single, strict=True):
+        place = " + ".join(f"at_{axis} * stride_{name}_{axis}" for axis in range(axes)) or "index"
+        read = f"tl.load(from_{name})" if one else f"tl.load(from_{name} + {place}, inside)"
         reads.append(read)
-    values = [f"value_{own}" for own in formula.values]
+    values = [f"value_{name}" for name in formula.values]
     in_a_row = [name for name, one in zip(names.pointers, single, strict=True) if not one]
     moved = [f"    {name} = tl.multiple_of({name} - head, 16)" for name in in_a_row]
     words = {

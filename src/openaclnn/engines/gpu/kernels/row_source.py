@@ -247,12 +247,12 @@ SPANS = tl.constexpr(
 
 
 @triton.jit
-def joined(own, memory, piece, TOTAL: tl.constexpr):
+def joined(value, memory, piece, TOTAL: tl.constexpr):
     """A reduction of a row, in the order of its pieces, from that of a program's own; all wait until each has told its own.
 
     Interpreted programs run one after the other and cannot wait: they run again, and find what all left the time before.
     """
-    tl.store(memory + piece + tl.zeros([1, 1, 1], tl.int32), own)
+    tl.store(memory + piece + tl.zeros([1, 1, 1], tl.int32), value)
     zero = tl.program_id(0) * 0
     if not INTERPRETED:
         zero = tl.inline_asm_elementwise(
@@ -334,7 +334,7 @@ class _Writer:
         for node in needed if formula.sums else ():
             at_target = node.what == "at" and node.of[0].kind == "Row"
             if at_target or (
-                "c" not in node.axes and any(own.index in self.wide for own in node.of)
+                "c" not in node.axes and any(operand.index in self.wide for operand in node.of)
             ):
                 self.wide.add(node.index)
         self.awaited = False
@@ -449,13 +449,13 @@ class _Writer:
             both = f"{value} + {edges}" if node.what == "total" else f"largest_of({value}, {edges})"
             lines += self.edges([*self.lines(self.computed(node.of)), f"{value} = {both}"])
         if self.traversal.shared:
-            place = f"number * {len(self.reductions)} + {[own.index for own in self.reductions].index(node.index)}"
+            place = f"number * {len(self.reductions)} + {[each.index for each in self.reductions].index(node.index)}"
             lines.append(f"{value} = joined({value}, exchange + ({place}) * PIECES, block, {node.what == 'total'})")  # fmt: skip
         return lines
 
     def computed(self, nodes: tuple[Node, ...]) -> list[Node]:
         """What differs along the classes, but for what is read."""
-        return [own for own in self.graph.needed(nodes, "c") if own.what != "input"]
+        return [node for node in self.graph.needed(nodes, "c") if node.what != "input"]
 
     def masked(self, node: Node) -> str:
         """A reduction's operand, with the neutral element for classes beyond the last."""
@@ -508,25 +508,25 @@ class _Writer:
         return f"(whole + place if VECTOR > 1 else {place})" if self.has_edges else place
 
     def lines(self, nodes: Iterable[Node], policy: str = "") -> list[str]:
-        made = []
+        lines = []
         for node in nodes:
             if node.what == "number" and node.name in DIVISORS + OF_WEIGHTS and self.formula.sums:
                 if not self.awaited:
-                    made.append("await_sums(OVERLAPPED)")
+                    lines.append("await_sums(OVERLAPPED)")
                 self.awaited = True
             if node.what == "input" and policy:
-                made.append(f"v{node.index} = {self.load(node, policy)}")
+                lines.append(f"v{node.index} = {self.load(node, policy)}")
             elif node.what in NEUTRAL:
-                made += self.reduction(node)
+                lines += self.reduction(node)
             elif node.what != "constant":
-                made.append(self.line(node))
-        return made
+                lines.append(self.line(node))
+        return lines
 
     def values(self, nodes: Iterable[Node]) -> list[str]:
         """The same, with what is float64 behind all that it needs."""
         several = [*nodes]
         return self.lines(
-            [own for part in self.parts(several) for own in part] if self.wide else several
+            [node for part in self.parts(several) for node in part] if self.wide else several
         )
 
     def parts(self, nodes: Iterable[Node]) -> tuple[list[Node], list[Node], list[Node], list[Node]]:
@@ -557,7 +557,7 @@ class _Writer:
         written = [*self.lines([*weights, *across]), *self.stores(True)]
         target = next(f"v{node.index}" for node in numbers if node.kind == "Target")
         after = f"{target} - first"
-        of_classes = {own.index for node in across for own in node.of}
+        of_classes = {operand.index for node in across for operand in node.of}
         used = [node.index for node in (*numbers, *wide) if node.index in of_classes and node.what != "constant"]  # fmt: skip
         return [
             "first = block * CHUNK",
@@ -577,7 +577,7 @@ class _Writer:
         ]  # fmt: skip
 
     def stores(self, by_class: bool) -> list[str]:
-        made = []
+        lines = []
         for place, result in enumerate(self.graph.results):
             if ("c" in result.axes) == by_class:
                 at, mask, policy = f"first_{place}", "inside", ""
@@ -589,10 +589,10 @@ class _Writer:
                 value = f"{self.name(result)}{rounded}.to(to_{place}.dtype.element_ty)"
                 if by_class and self.traversal.dealt:
                     value = f"tl.broadcast_to({value}, {self.tile})"
-                    made.append(f"store_dealt(to_{place} + run, {value}, size_0 - number * POSITIONS, {self.traversal.by_class}, HELD, LANES, POSITIONS, CLASSES)")  # fmt: skip
+                    lines.append(f"store_dealt(to_{place} + run, {value}, size_0 - number * POSITIONS, {self.traversal.by_class}, HELD, LANES, POSITIONS, CLASSES)")  # fmt: skip
                     continue
-                made.append(f"tl.store(to_{place} + {at}, {value}, mask={mask}, eviction_policy={policy!r})")  # fmt: skip
-        return made
+                lines.append(f"tl.store(to_{place} + {at}, {value}, mask={mask}, eviction_policy={policy!r})")  # fmt: skip
+        return lines
 
     # Traversals.
 
@@ -610,13 +610,13 @@ class _Writer:
         """Where the program's positions lie."""
         by_class, axes = self.traversal.by_class, self.traversal.axes
         text = ["INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32"]
-        results = [(str(place), "Row" if "c" in own.axes else "PerRow") for place, own in enumerate(self.graph.results)]  # fmt: skip
+        results = [(str(place), "Row" if "c" in result.axes else "PerRow") for place, result in enumerate(self.graph.results)]  # fmt: skip
         divided = ["classes" if by_class else f"size_{axes - 1}"]
         for name, kind in (*self.formula.operands, *results):
-            own = [f"step_{name}", *(f"stride_{name}_{axis}" for axis in range(axes))]
-            text += [f"{number} = {number}.to(INDEX)" for number in own]
+            strides = [f"step_{name}", *(f"stride_{name}_{axis}" for axis in range(axes))]
+            text += [f"{number} = {number}.to(INDEX)" for number in strides]
             if is_divided(kind, by_class):
-                divided += own
+                divided += strides
         text += [f"{number} = {number}.to(INDEX)" for number in ("classes", *(f"size_{axis}" for axis in range(axes)))]  # fmt: skip
         text += [f"{number} = {number} * UNIT" for number in divided]
         rows = [name for name, kind in (*self.formula.operands, *results) if kind == "Row"]
@@ -689,7 +689,7 @@ class _Writer:
     def edge_values(self) -> list[str]:
         """The classes of a row's edges, and what is read of them."""
         others = " + block * (2 * VECTOR)" if self.traversal.shared else ""  # have none
-        inputs = [own for own in self.graph.nodes if own.what == "input" and "c" in own.axes and own.index in self.needed]  # fmt: skip
+        inputs = [node for node in self.graph.nodes if node.what == "input" and "c" in node.axes and node.index in self.needed]  # fmt: skip
         return [
             f"c = tl.arange(0, 2 * VECTOR).to(INDEX){self.column}",
             f"there = c{others} < tl.where(c < VECTOR, lead, VECTOR + classes - lead - end)",
@@ -741,9 +741,9 @@ class _Writer:
     def held(self) -> list[str]:
         """Each reduction as early as it can be, so that registers hold less at a time."""
         order: dict[int, Node] = {}
-        for node in sorted(self.reductions, key=lambda own: (own.level, own.online is not None, own.index)):  # fmt: skip
-            order |= {own.index: own for own in self.graph.needed((node,))}
-        order |= {own.index: own for own in self.graph.needed(self.graph.results)}
+        for node in sorted(self.reductions, key=lambda each: (each.level, each.online is not None, each.index)):  # fmt: skip
+            order |= {each.index: each for each in self.graph.needed((node,))}
+        order |= {each.index: each for each in self.graph.needed(self.graph.results)}
         if self.traversal.cut:
             return self.cut(order.values())
         if self.traversal.tiled:
@@ -768,15 +768,15 @@ class _Writer:
         def values(nodes: list[Node], again: bool) -> list[str]:
             lines = []
             for node in nodes:
-                own = f"read{node.index}"
+                raw = f"read{node.index}"
                 if node.kind == "Row":
-                    lines += [f"{own} = once_more({own}, zero)"] * again + [f"v{node.index} = widen({own}, COMPUTE)"]  # fmt: skip
+                    lines += [f"{raw} = once_more({raw}, zero)"] * again + [f"v{node.index} = widen({raw}, COMPUTE)"]  # fmt: skip
                 else:
                     lines += self.lines([node])
             return lines
 
         def stage(last: list[str], targets: tuple[Node, ...]) -> list[str]:
-            again = [own for own in self.graph.needed(targets, "c") if own.index in known]
+            again = [each for each in self.graph.needed(targets, "c") if each.index in known]
             packed = [f"    {line}" for line in values(again, True)]
             lines = [*["if PACKED:"] * bool(packed), *packed, *values(several, False), *last]
             known.update(node.index for node in several)
@@ -785,9 +785,9 @@ class _Writer:
 
         for node in nodes:
             if node.what in NEUTRAL:
-                step = "own + value" if node.what == "total" else "largest_of(own, value)"
-                last = [f"value = {self.masked(node)}", f"own = value if TILE == 0 else {step}"]
-                text += [*stage(last, node.of), *self.reduction(node, "own")]
+                step = "so_far + value" if node.what == "total" else "largest_of(so_far, value)"
+                last = [f"value = {self.masked(node)}", f"so_far = value if TILE == 0 else {step}"]
+                text += [*stage(last, node.of), *self.reduction(node, "so_far")]
             elif "c" in node.axes:
                 several.append(node)
             else:
@@ -822,9 +822,11 @@ class _Writer:
 
     def renamed(self, line: str, suffix: str, others: tuple[str, ...]) -> str:
         """With other names for what differs along the classes."""
-        named = [f"{kind}{own.index}" for own in self.graph.nodes if "c" in own.axes for kind in ("v", "read")]  # fmt: skip
-        own = re.compile(rf"\b({'|'.join(['c', 'start', 'there', 'place', *others, *named])})\b")
-        return own.sub(rf"\1{suffix}", line)
+        named = [f"{kind}{node.index}" for node in self.graph.nodes if "c" in node.axes for kind in ("v", "read")]  # fmt: skip
+        pattern = re.compile(
+            rf"\b({'|'.join(['c', 'start', 'there', 'place', *others, *named])})\b"
+        )
+        return pattern.sub(rf"\1{suffix}", line)
 
     def written_edges(self) -> list[str]:
         if not self.has_edges or not self.stores(True):
@@ -850,50 +852,52 @@ class _Writer:
         """
         lanes, total = f"lanes{top.index}", f"lanes{powers.index}"
         one = [
-            f"apart = below(own, {lanes})",
+            f"apart = below(value, {lanes})",
             "less = tl.exp2(apart * LOG2_E)",
-            f"{total} = tl.where(own > {lanes}, {total} * less + 1.0, {total} + less)",
-            f"{lanes} = largest_of({lanes}, own)",
+            f"{total} = tl.where(value > {lanes}, {total} * less + 1.0, {total} + less)",
+            f"{lanes} = largest_of({lanes}, value)",
         ]
         several = [
-            f"new = largest_of({lanes}, largest_along(own, 0))",
+            f"new = largest_of({lanes}, largest_along(value, 0))",
             f"apart = below(new, {lanes})",
             "less = tl.exp2(apart * LOG2_E)",
             # Where all are minus infinity, so that their powers are 0.
-            "apart_from_new = own - tl.where(new == float('-inf'), 0.0, new)",
+            "apart_from_new = value - tl.where(new == float('-inf'), 0.0, new)",
             "powers = tl.exp2(apart_from_new * LOG2_E)",
             f"{total} = {total} * less + held_total(powers)",
             f"{lanes} = new",
         ]
         if weighted is not None:
             sums = f"lanes{weighted.index}"
-            one.insert(2, f"{sums} = tl.where(own > {lanes}, tl.fma(apart, {total}, {sums}) * less, tl.fma(apart, less, {sums}))")  # fmt: skip
+            one.insert(2, f"{sums} = tl.where(value > {lanes}, tl.fma(apart, {total}, {sums}) * less, tl.fma(apart, less, {sums}))")  # fmt: skip
             several.insert(5, f"{sums} = tl.fma(apart, {total}, {sums}) * less + held_total(powers * tl.maximum(apart_from_new, LOWEST_POWER))")  # fmt: skip
-        return ["own = folded(own, FOLD)", "if HELD * FOLD == 1:", *(f"    {line}" for line in one), "else:", *(f"    {line}" for line in several)]  # fmt: skip
+        return ["value = folded(value, FOLD)", "if HELD * FOLD == 1:", *(f"    {line}" for line in one), "else:", *(f"    {line}" for line in several)]  # fmt: skip
 
     def streamed(self) -> list[str]:
         text = self.ready(0)
         for level in range(1, self.graph.levels + 1):
-            own = [n for n in self.graph.nodes if n.what in NEUTRAL and n.level == level]
-            rescaled = {n.online.index: n for n in own if n.online is not None and n.sums_powers}
-            weighted = {
-                n.online.index: n for n in own if n.online is not None and not n.sums_powers
+            reductions = [n for n in self.graph.nodes if n.what in NEUTRAL and n.level == level]
+            rescaled = {
+                n.online.index: n for n in reductions if n.online is not None and n.sums_powers
             }
-            alone, last = [n for n in own if n.online is None], []
-            for node in own:
+            weighted = {
+                n.online.index: n for n in reductions if n.online is not None and not n.sums_powers
+            }
+            alone, last = [n for n in reductions if n.online is None], []
+            for node in reductions:
                 online = node.online is not None or node.index in rescaled
                 shape = self.tile.replace("HELD", "1").replace("LANES", "LANES // FOLD") if online else self.tile  # fmt: skip
                 text.append(f"lanes{node.index} = tl.full({shape}, {NEUTRAL[node.what]}, tl.float32)")  # fmt: skip
             for node in alone:
                 lanes = f"lanes{node.index}"
-                last.append(f"own = {self.masked(node)}")
+                last.append(f"value = {self.masked(node)}")
                 if node.index in rescaled:
                     last += self.online(node, rescaled[node.index], weighted.get(node.index))
                     continue
-                step = f"{lanes} + own" if node.what == "total" else f"largest_of({lanes}, own)"
+                step = f"{lanes} + value" if node.what == "total" else f"largest_of({lanes}, value)"
                 last.append(f"{lanes} = {step}")
             text += self.loop(level, tuple(n.of[0] for n in alone), "evict_last", last)
-            for node in own:
+            for node in reductions:
                 lanes = f"lanes{node.index}"
                 if node.online is not None:
                     top = node.online.index

@@ -47,9 +47,9 @@ def expect_step(
     tl.store(expected + GRADIENT, gradient)
     tl.store(expected + SURE, sure)
     for which in tl.static_range(SUMS):
-        own = sums + which * PARTS
-        total = tl.sum(tl.load(own + tl.arange(0, PARTS)))
-        tl.store(own, total)
+        place = sums + which * PARTS
+        total = tl.sum(tl.load(place + tl.arange(0, PARTS)))
+        tl.store(place, total)
         tl.store(expected + WEIGHTS + which, total.to(tl.float32))
         if which < 2:
             tl.store(expected + SHARE + which, _share(gradient, total.to(tl.float32), MEAN))
@@ -71,9 +71,9 @@ def _any(flags):
 @triton.jit
 def _quotient(x, y, inverse):
     """x / y, made better by its remainder, unless it is infinite."""
-    found = x * inverse
-    better = tl.fma(tl.fma(-found, y, x), inverse, found)
-    return tl.where(tl.abs(found) == float("inf"), found, better)
+    quotient = x * inverse
+    better = tl.fma(tl.fma(-quotient, y, x), inverse, quotient)
+    return tl.where(tl.abs(quotient) == float("inf"), quotient, better)
 
 
 @triton.jit
@@ -120,11 +120,11 @@ def _places(
 ):  # fmt: skip
     """Where a tile's elements begin, where they lie from there on, each position's first, and how far its classes are apart."""
     if BY_CLASS:
-        first, own, stride = start * C, position * C, 1
+        first, offset, stride = start * C, position * C, 1
     else:
         stride = inner.to(tl.int64) * UNIT  # 64 bits, with which an address is one instruction
-        first, own = (tile // blocks) * (C * stride) + (tile % blocks) * POSITIONS, position
-    return first, held * stride + (lane * stride + own), own, stride
+        first, offset = (tile // blocks) * (C * stride) + (tile % blocks) * POSITIONS, position
+    return first, held * stride + (lane * stride + offset), offset, stride
 
 
 @triton.jit
@@ -133,7 +133,7 @@ def _read(
     C: tl.constexpr, BY_CLASS: tl.constexpr, ALONG: tl.constexpr, UNIT: tl.constexpr, HELD: tl.constexpr, POSITIONS: tl.constexpr,
 ):  # fmt: skip
     """A tile's logits, and of each position, whether it counts, which class is its target's, that one's logit and weight."""
-    first, at, own, stride = _places(
+    first, at, offset, stride = _places(
         tile, inner, blocks, held, lane, start, position, C, BY_CLASS, UNIT, POSITIONS
     )
     if BY_CLASS and not ALONG:
@@ -144,7 +144,7 @@ def _read(
     indices = tl.load(target + start + position, inside, other=-1).to(tl.int64)
     counted = inside & is_counted(indices, C, ignore_index)
     label = tl.where(counted, indices, -1).to(tl.int32)
-    hit = tl.load(x + first + own + label * stride, counted, other=float("-inf")).to(tl.float32)
+    hit = tl.load(x + first + offset + label * stride, counted, other=float("-inf")).to(tl.float32)
     own_weight = tl.full(hit.shape, 1.0, tl.float32)
     if weight is not None:
         own_weight = tl.load(weight + label, counted, other=0)
@@ -153,7 +153,7 @@ def _read(
 
 @triton.jit
 def _write(
-    out, found, tile, rows, inner, blocks, held, lane, start, position, here,
+    out, gradients, tile, rows, inner, blocks, held, lane, start, position, here,
     C: tl.constexpr, BY_CLASS: tl.constexpr, ALONG: tl.constexpr, UNIT: tl.constexpr, HELD: tl.constexpr, POSITIONS: tl.constexpr,
 ):  # fmt: skip
     """A tile's gradient."""
@@ -161,10 +161,10 @@ def _write(
         tile, inner, blocks, held, lane, start, position, C, BY_CLASS, UNIT, POSITIONS
     )
     if BY_CLASS and not ALONG:
-        found = found.to(out.dtype.element_ty)
-        store_dealt(out + first, found, rows - start, False, HELD, 1, POSITIONS, C)
+        gradients = gradients.to(out.dtype.element_ty)
+        store_dealt(out + first, gradients, rows - start, False, HELD, 1, POSITIONS, C)
     else:
-        tl.store(out + first + at, found, here)
+        tl.store(out + first + at, gradients, here)
 
 
 @triton.jit
@@ -204,10 +204,10 @@ def _log_total(hit, top, power, others, inverse):
 def _weights(weight, held, lane, C: tl.constexpr):
     """Of all classes; 1 without weights."""
     if weight is None:
-        own = tl.full([1, 1, 1], 1.0, tl.float32)
+        factors = tl.full([1, 1, 1], 1.0, tl.float32)
     else:
-        own = tl.load(weight + (held + lane), held + lane < C, other=0)
-    return own
+        factors = tl.load(weight + (held + lane), held + lane < C, other=0)
+    return factors
 
 
 @triton.jit
@@ -244,10 +244,10 @@ def _gradients(
         by_power = tl.where(counted, by_power, 0.0)
         # Another value for the compiler, which would keep a register for each comparison with the first one.
         label = tl.where(counted, label, -2)
-    found = tl.where(held == label - lane, at_target, powers * by_power)
+    gradients = tl.where(held == label - lane, at_target, powers * by_power)
     if SMOOTHED:
-        found = tl.fma(smooth * -1.0, _weights(weight, held, lane, C), found)
-    return found
+        gradients = tl.fma(smooth * -1.0, _weights(weight, held, lane, C), gradients)
+    return gradients
 
 
 @triton.jit
@@ -303,12 +303,12 @@ def step_ahead(
             square = tl.where(counted, square, 0.0).to(tl.float64)
             tl.store(sums + tiles + tile, tl.sum(tl.ravel(square)))
     if sure != 0:
-        found = _gradients(
+        gradients = _gradients(
             share, tl.load(expected + SQUARE_SHARE), expected, weight, counted, label, own_weight, held, lane, top, rest, powers, scale, power, others, total,
             inverse, kept, smoothing, zloss_scale, C, SMOOTHED, SQUARED,
         )  # fmt: skip
         _write(
-            out, found, tile, rows, out_inner, blocks, held, lane, start, position, here, C, BY_CLASS, ALONG, UNIT, HELD, POSITIONS
+            out, gradients, tile, rows, out_inner, blocks, held, lane, start, position, here, C, BY_CLASS, ALONG, UNIT, HELD, POSITIONS
         )  # fmt: skip
 
 
@@ -360,12 +360,12 @@ def step_late(
             rest = top
             if SQUARED:
                 rest = _log_total(hit, top, power, others, inverse)
-            found = _gradients(
+            gradients = _gradients(
                 nll_share, squares_share, expected, weight, counted, label, own_weight, held, lane, top, rest, powers, scale, power,
                 others, total, inverse, kept, smoothing, zloss_scale, C, SMOOTHED, SQUARED,
             )  # fmt: skip
             _write(
-                out, found, tile, rows, out_inner, blocks, held, lane, start, position, here, C, BY_CLASS, ALONG, UNIT, HELD, POSITIONS
+                out, gradients, tile, rows, out_inner, blocks, held, lane, start, position, here, C, BY_CLASS, ALONG, UNIT, HELD, POSITIONS
             )  # fmt: skip
 
 

@@ -73,9 +73,9 @@ def add_up(
         for first in range(part * BLOCK, classes, parts * BLOCK):
             place = (first + lanes).to(tl.int64)
             inside = place < classes
-            own = tl.load(weight + place * weight_stride, inside, other=0).to(tl.float64)
-            everything += own
-            infinite += tl.where(inside, own * float("inf"), 0.0)
+            weights = tl.load(weight + place * weight_stride, inside, other=0).to(tl.float64)
+            everything += weights
+            infinite += tl.where(inside, weights * float("inf"), 0.0)
         tl.store(sums + 2 * parts + part, tl.sum(everything))
         if SUMS > 3:
             tl.store(sums + 3 * parts + part, tl.sum(infinite))
@@ -87,8 +87,8 @@ def finish_sums(sums, OVERLAPPED: tl.constexpr, PARTS: tl.constexpr):
     if OVERLAPPED:
         gdc_launch_dependents()
         gdc_wait()
-    own = sums + tl.program_id(0) * PARTS
-    tl.store(own, tl.sum(tl.load(own + tl.arange(0, PARTS))))
+    place = sums + tl.program_id(0) * PARTS
+    tl.store(place, tl.sum(tl.load(place + tl.arange(0, PARTS))))
 
 
 @triton.jit
