@@ -137,10 +137,10 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
         return _few(plan, launcher.few(plan)) or launcher.runner(plan)
     # Not all calls with these have a cache entry that would keep the runner, which takes longer to make than small kernels.
     key = _signature(plan)
-    found = _runners.get(key)
-    if found is None:
-        found = _runners[key] = launcher.runner(plan)
-    return found
+    runner = _runners.get(key)
+    if runner is None:
+        runner = _runners[key] = launcher.runner(plan)
+    return runner
 
 
 def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], int], int] | None:

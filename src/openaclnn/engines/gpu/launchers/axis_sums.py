@@ -43,10 +43,10 @@ def is_axis_sum(plan: Plan) -> bool:
 
 def _columns(size: int, widest: int) -> int:
     """How many elements along an axis a tile has: as many as leave little of tiles empty."""
-    found = min(next_power_of_two(size), widest)
-    while found > 128 and -(-size // found) * found * 15 > size * 16:
-        found //= 2
-    return found
+    width = min(next_power_of_two(size), widest)
+    while width > 128 and -(-size // width) * width * 15 > size * 16:
+        width //= 2
+    return width
 
 
 class AxisSums(Launcher):
@@ -60,9 +60,9 @@ class AxisSums(Launcher):
         keeps_columns = last in kept
         walk = Walk(
             len(kept), len(summed), keeps_columns,
-            tuple([_walked(own, kept, summed, last) for own in plan.operands]),
+            tuple([_walked(operand, kept, summed, last) for operand in plan.operands]),
         )  # fmt: skip
-        itemsize = max(own.dtype.itemsize for own in plan.operands)
+        itemsize = max(operand.dtype.itemsize for operand in plan.operands)
         columns = shape[last]
         tile, programs = (KEPT_TILE, KEPT_PROGRAMS) if keeps_columns else (TILE, PROGRAMS)
         count = math.prod([shape[axis] for axis in kept])
@@ -83,12 +83,12 @@ class AxisSums(Launcher):
         parts = -(-turns // span)
         # What lies side by side along the columns needs no stride there, and is read by vectors where all its other strides are multiples of these.
         others = [
-            tuple([step if axis < last or step != 1 else 0 for axis, step in enumerate(own.strides)])
-            for own in plan.operands[:-1]
+            tuple([step if axis < last or step != 1 else 0 for axis, step in enumerate(operand.strides)])
+            for operand in plan.operands[:-1]
         ]  # fmt: skip
-        near = [own.strides[last] == 1 for own in plan.operands[:-1]]
-        unit = power_of_two_divisor(columns, *(step for own, by_vectors in zip(others, near, strict=True) if by_vectors for step in own))  # fmt: skip
-        divided = [[step // (unit if by_vectors else 1) for step in own] for own, by_vectors in zip(others, near, strict=True)]  # fmt: skip
+        near = [operand.strides[last] == 1 for operand in plan.operands[:-1]]
+        unit = power_of_two_divisor(columns, *(step for steps, by_vectors in zip(others, near, strict=True) if by_vectors for step in steps))  # fmt: skip
+        divided = [[step // (unit if by_vectors else 1) for step in steps] for steps, by_vectors in zip(others, near, strict=True)]  # fmt: skip
         form = form_of(plan)
         names = [
             *form.formula.values,
@@ -102,13 +102,13 @@ class AxisSums(Launcher):
             f"size_{mark}": shape[axis] // (unit if axis == last else 1) for mark, axis in marks
         }
         strides = {
-            f"stride_{name}_{mark}": own[axis]
-            for name, own in zip(names, (*divided, total.strides), strict=True)
+            f"stride_{name}_{mark}": steps[axis]
+            for name, steps in zip(names, (*divided, total.strides), strict=True)
             for mark, axis in marks if name != names[-1] or axis in kept
         }  # fmt: skip
-        slots = pointers_of(plan, lambda own: True)
+        slots = pointers_of(plan, lambda operand: True)
         parts_slot = scratch_of(plan)
-        reach = max(sum(abs(step) * (size - 1) for step, size in zip(own.strides, shape, strict=True)) for own in plan.operands)  # fmt: skip
+        reach = max(sum(abs(step) * (size - 1) for step, size in zip(operand.strides, shape, strict=True)) for operand in plan.operands)  # fmt: skip
         wide = max(reach, math.prod(shape)) + 2 * tile >= INT32_LIMIT
         add = launch_of(
             KernelSpec(

@@ -211,7 +211,7 @@ class PatternCode(LaunchCode):
 
 
 # Those values are the call's numbers, one over the count, and what a choice of forms makes.
-SHARE, MADE, KNOWN = MAX_NUMBERS, MAX_NUMBERS + 1, MAX_NUMBERS + 4
+SHARE, DERIVED, KNOWN = MAX_NUMBERS, MAX_NUMBERS + 1, MAX_NUMBERS + 4
 
 
 class FormulaCode(PatternCode):
@@ -253,13 +253,13 @@ class FormulaCode(PatternCode):
         """What a form's numbers may be, and the form."""
         code, self.values = self.code, self.code.frame("i64", KNOWN)
         numbers = [self.single(index) for index in range(MAX_NUMBERS)]
-        made: list[Value] = []
+        derived: list[Value] = []
         self.form = code.integer(0)
         if self.choice:
             exact = self.known("exact") != 0
-            self.form, made = CHOICES[self.choice].write(code, exact, numbers[0])
+            self.form, derived = CHOICES[self.choice].write(code, exact, numbers[0])
         share = (code.double(1.0) / count.to("f64")).to("f32")
-        for place, number in enumerate((*numbers, share, *made)):
+        for place, number in enumerate((*numbers, share, *derived)):
             self.values.write(place, number.bits_as("i32").unsigned("i64"))
 
     def put_arguments(self, step: Step, kernel: Any, args: Mapping[str, Number]) -> None:
@@ -345,13 +345,13 @@ class LauncherBlock(Block):
         return True
 
     def take_forms(
-        self, forms: Sequence[Sequence[str]], fixed: Mapping[str, float], numbers: Sequence[str], made: Sequence[str], share: str
+        self, forms: Sequence[Sequence[str]], fixed: Mapping[str, float], numbers: Sequence[str], derived: Sequence[str], share: str
     ) -> bool:  # fmt: skip
         """The numbers of each form by their names: those of the call, of a choice, one over the count, or `fixed` ones."""
         if len(forms) > at.MAX_FORMS or max(map(len, forms)) > at.MAX_FORM_NUMBERS:
             return False
         known = {name: place for place, name in enumerate(numbers)}
-        known |= {name: place for place, name in enumerate(made, MADE)}
+        known |= {name: place for place, name in enumerate(derived, DERIVED)}
         known |= {share: SHARE} if share else {}
         for index, names in enumerate(forms):
             sources = [known.get(name, -1) for name in names]

@@ -80,8 +80,8 @@ def has_words(plan: Plan, words: Set[Callable[..., Any]]) -> bool:
 @functools.cache
 def _has_words(function: FunctionType, words: frozenset[Callable[..., Any]]) -> bool:
     named = map(function.__globals__.get, function.__code__.co_names)
-    functions = [own for own in named if isinstance(own, FunctionType)]
-    return any(own in words or _has_words(own, words) for own in functions)
+    functions = [called for called in named if isinstance(called, FunctionType)]
+    return any(called in words or _has_words(called, words) for called in functions)
 
 
 def flat_shape(plan: Plan) -> tuple[int, int]:
@@ -110,10 +110,10 @@ def _tile_axes(plan: Plan) -> tuple[int, int, bool]:
     if not others:
         return -1, column, False
     for operand in plan.inputs:
-        own = [abs(stride) for stride in operand.strides]
-        if own[column] > 1:
-            nearest = min((own[axis] or INT32_LIMIT, axis) for axis in others)
-            if nearest[0] < own[column]:
+        distances = [abs(stride) for stride in operand.strides]
+        if distances[column] > 1:
+            nearest = min((distances[axis] or INT32_LIMIT, axis) for axis in others)
+            if nearest[0] < distances[column]:
                 return nearest[1], column, True
     if shape[column] * shape[column - 1] >= 512:
         return column - 1, column, False
@@ -188,7 +188,7 @@ def _tile_spec(plan: Plan, form: Form, steps: Sequence[int], wide: bool) -> Kern
     """With so large steps along the rows and columns of each operand."""
     known = (*form.switches, *precision(plan), *steps)
     return KernelSpec(
-        tiled_kernel(form.formula), pointers_of(plan, lambda own: wide), known, fused=False
+        tiled_kernel(form.formula), pointers_of(plan, lambda operand: wide), known, fused=False
     )
 
 
@@ -201,29 +201,31 @@ def tiles_of(plan: Plan) -> Iterator[Launch]:
     # None: an axis the plan does not have, of one element.
     axes = [None] * (INLINE_AXES - 2 - len(inline)) + [*inline, None if row < 0 else row, column]
     sizes = [1 if axis is None else plan.shape[axis] for axis in axes]
-    table = [[0 if axis is None else own.strides[axis] for axis in axes] for own in operands]
+    table = [
+        [0 if axis is None else operand.strides[axis] for axis in axes] for operand in operands
+    ]
     *batch, rows, columns = sizes
-    thin = all(0 in own[-2:] for own in table[: len(plan.inputs)])
+    thin = all(0 in steps[-2:] for steps in table[: len(plan.inputs)])
     tile = tile_shape(plan.output.dtype.itemsize, rows, columns, transposed, thin)
     # What the kernel knows is no argument.
     strides = [
         stride if place < INLINE_AXES - 2 or _step(stride) == 2 else 0
-        for own in table
-        for place, stride in enumerate(own)
+        for steps in table
+        for place, stride in enumerate(steps)
     ]
     unit = power_of_two_divisor(*strides)
-    reach = max(tile[0] * abs(own[-2]) + tile[1] * abs(own[-1]) for own in table)
+    reach = max(tile[0] * abs(steps[-2]) + tile[1] * abs(steps[-1]) for steps in table)
     params = tiles(
         sizes, tile, (unit, power_of_two_divisor(rows), power_of_two_divisor(columns)), math.prod(batch) > 1, reach >= INT32_LIMIT
     )  # fmt: skip
     form = form_of(plan)
-    spec = _tile_spec(plan, form, [_step(stride) for own in table for stride in own[-2:]], True)
+    spec = _tile_spec(plan, form, [_step(stride) for steps in table for stride in steps[-2:]], True)
     divided = tuple([stride // unit for stride in strides])
     launch = launch_of(spec, params, Elements(1, {}, numbers=form.numbers, strides=divided))
     for position in product(*(range(plan.shape[axis]) for axis in walked)):
         slots = [
-            slot._replace(shift=slot.shift + sum(at * own.strides[axis] for at, axis in zip(position, walked, strict=True)) * own.dtype.itemsize)
-            for slot, own in zip(pointers_of(plan, lambda own: True), operands, strict=True)
+            slot._replace(shift=slot.shift + sum(at * operand.strides[axis] for at, axis in zip(position, walked, strict=True)) * operand.dtype.itemsize)
+            for slot, operand in zip(pointers_of(plan, lambda operand: True), operands, strict=True)
         ]  # fmt: skip
         yield launch._replace(spec=spec._replace(slots=tuple(slots)))
 
@@ -252,20 +254,22 @@ class Elementwise(FormulaLauncher):
         return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= FEW else None
 
     def lies_in_a_row(self, plan: Plan) -> bool:
-        return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.operands)
+        return len(plan.shape) == 1 and all(
+            operand.strides[0] in (0, 1) for operand in plan.operands
+        )
 
     def specs(self, plan: Plan, form: Form, strided: bool) -> dict[str, KernelSpec]:
         if strided:  # which are known at run time only
             return {TILES: _tile_spec(plan, form, (2, 2) * len(plan.operands), False)}
-        slots = pointers_of(plan, lambda own: _is_wide(plan, own))
-        known = (*form.switches, *(own.strides[0] for own in plan.inputs), *precision(plan))
+        slots = pointers_of(plan, lambda operand: _is_wide(plan, operand))
+        known = (*form.switches, *(operand.strides[0] for operand in plan.inputs), *precision(plan))
         flat = KernelSpec(flat_kernel(form.formula), slots, known, fused=False)
         return {FLAT: flat, SHIFTED: flat._replace(kernel=flat_kernel(form.formula, True))}
 
     def static(self, plan: Plan, strided: bool) -> dict[str, int]:
         if strided:
             return {}
-        sizes = {own.dtype.itemsize for own in plan.operands if _is_wide(plan, own)}
+        sizes = {operand.dtype.itemsize for operand in plan.operands if _is_wide(plan, operand)}
         block, warps = flat_shape(plan)
         # Elements of a vector; 0 where operands have different ones.
         vector = VECTOR_BYTES // sizes.pop() if len(sizes) == 1 else 0

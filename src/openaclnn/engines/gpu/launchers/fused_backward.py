@@ -67,7 +67,7 @@ class Tile(NamedTuple):
 
 
 def tile_of(itemsize: int, classes: int) -> Tile:
-    held, warps = next(own for most, own in TILES[itemsize].items() if classes <= most)
+    held, warps = next(tile for most, tile in TILES[itemsize].items() if classes <= most)
     lanes = warps * 32 * (VECTOR_BYTES // itemsize)
     return Tile(held, lanes, warps, -(-classes // (held * lanes)))
 
@@ -92,7 +92,7 @@ def loss_runner(step: Step) -> Runner:
     """What queues it, of addresses: logits, targets, 0, loss, what is kept, what is remembered, gradient."""
     dtype, rows, classes, mean = step.dtype, step.positions, step.classes, step.reduction == "mean"
     x, target, _, loss, top, memory, out = pointers(step)
-    rest, parts, expected = (top._replace(shift=rows * own * 4) for own in (1, 2, 4))
+    rest, parts, expected = (top._replace(shift=rows * place * 4) for place in (1, 2, 4))
     blocks, last = -(-rows // FINISHED), ignored(step.ignore_index)
     tile, unit = tile_of(dtype.itemsize, classes), power_of_two_divisor(classes)
     sums, pieces = PointerArg(7, "float64"), PointerArg(7, "int64", blocks * SUMS * 8)
@@ -129,7 +129,7 @@ def gradient_runner(step: Step) -> Runner:
     """The same of: the loss's gradient, logits, targets, 0, what is kept, what is remembered, gradient."""
     rows, classes, mean = step.positions, step.classes, step.reduction == "mean"
     x, target, _, gradient, top, memory, out = pointers(step, backward=True)
-    parts, expected = (top._replace(shift=rows * own * 4) for own in (2, 4))
+    parts, expected = (top._replace(shift=rows * place * 4) for place in (2, 4))
     unit, blocks, last = (
         power_of_two_divisor(classes),
         -(-classes // WIDE),
@@ -137,7 +137,7 @@ def gradient_runner(step: Step) -> Runner:
     )
     programs = min(rows * blocks, PROGRAMS)
     late = KernelSpec(gradient_late, (gradient, x, target, parts, expected, memory, out), (mean,))
-    own = KernelSpec(
+    target_spec = KernelSpec(
         at_targets,
         (gradient, x._replace(wide=False), target, parts, expected, out._replace(wide=False)), (mean,),
     )  # fmt: skip
@@ -145,6 +145,6 @@ def gradient_runner(step: Step) -> Runner:
     in_blocks = {**of_rows, "classes": classes // unit, "blocks": blocks, "programs": programs}
     launches = (
         launched(late, programs, in_blocks, {"UNIT": unit, "CLASSES": WIDE}, 4),
-        launched(own, -(-rows // FINISHED), of_rows, {"ROWS": FINISHED}, 4),
+        launched(target_spec, -(-rows // FINISHED), of_rows, {"ROWS": FINISHED}, 4),
     )
     return runner_of(launches)

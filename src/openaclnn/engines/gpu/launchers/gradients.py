@@ -112,15 +112,15 @@ class GradientLaunch(RowLaunch):
     def tile(self, g: Geometry, walk: Walk) -> Tile:
         if walk.dealt:
             return super().tile(g, walk)
-        found = (
+        tile = (
             _row_tile(g.static, walk.classes)
             if walk.by_class
             else _image_tile(g.static, walk.classes, walk.positions, walk.along)
         )
         if not (self.dense and walk.by_class):
-            found = where_all(self.cuts(g, walk), self.square(g, walk), found)
+            tile = where_all(self.cuts(g, walk), self.square(g, walk), tile)
         small = walk.positions * walk.classes <= row_formulas.FEW
-        positions, held, lanes, streamed, warps, exact = where_all(small, FEW_TILES[walk.by_class], found)  # fmt: skip
+        positions, held, lanes, streamed, warps, exact = where_all(small, FEW_TILES[walk.by_class], tile)  # fmt: skip
         return Tile(positions, held, lanes, streamed > 0, warps, exact > 0)
 
     def square(self, g: Geometry, walk: Walk) -> tuple[Number, ...]:
@@ -134,13 +134,13 @@ class GradientLaunch(RowLaunch):
         )  # fmt: skip
 
     def traversals(self, axes: int) -> dict[str, Traversal]:
-        found = {
+        traversals = {
             STREAMED_ROWS: Traversal(True, True, self.axes(True, axes)), CUT_ROWS: Traversal(True, False, self.axes(True, axes), cut=True),
             STREAMED_IMAGES: Traversal(False, True, axes), CUT_IMAGES: Traversal(False, False, axes, cut=True),
         }  # fmt: skip
         if self.dense:
-            found |= {COUNTED_ROWS: found[CUT_ROWS], DEALT_ROWS: Traversal(False, False, 1, dealt=True)}  # fmt: skip
-        return found
+            traversals |= {COUNTED_ROWS: traversals[CUT_ROWS], DEALT_ROWS: Traversal(False, False, 1, dealt=True)}  # fmt: skip
+        return traversals
 
     def cuts(self, g: Geometry, walk: Walk) -> Truth:
         """Whether a program has some classes alone: of long rows, of a few elements, so that a device is less idle, of many classes of few pixels, and of rows of which an
@@ -153,11 +153,11 @@ class GradientLaunch(RowLaunch):
         return all_of(len(walk.shape) == 1, inverse(small))
 
     def launches(self, g: Geometry, walk: Walk, when: Truth) -> list[LaunchParams]:
-        found = super().launches(g, walk, when)
+        launches = super().launches(g, walk, when)
         cuts = self.cuts(g, walk)
         if walk.dealt or cuts is False:
-            return found
-        _, walked = found
+            return launches
+        _, walked = launches
         pieces = ceil_div(walk.classes, self.tile(g, walk).chunk)
         cut = walked._replace(
             kernel=CUT_ROWS if walk.by_class else CUT_IMAGES, grid=walked.grid * pieces, args={**walked.args, "pieces": pieces},
@@ -171,17 +171,19 @@ class GradientLaunch(RowLaunch):
             self.counts, self.dense, not g.strided, g.few, before <= COUNTED.value, before * g.layout.classes <= row_formulas.FEW,
             *(size == 1 for size in behind),
         )  # fmt: skip
-        found, parts = sums.with_sums(g, "weight", all_of(self.summed, inverse(counts)))
+        launches, parts = sums.with_sums(g, "weight", all_of(self.summed, inverse(counts)))
         steps = []
-        for own in super().__call__(g).steps:
-            if own.kernel in self.traversals(1):
-                step = own._replace(constexprs={"PARTS": parts, **own.constexprs})
-                if own.kernel == CUT_ROWS and self.counts and self.dense:
-                    steps.append(step._replace(kernel=COUNTED_ROWS, when=all_of(own.when, counts)))
-                    step = step._replace(when=all_of(own.when, inverse(counts)))
+        for params in super().__call__(g).steps:
+            if params.kernel in self.traversals(1):
+                step = params._replace(constexprs={"PARTS": parts, **params.constexprs})
+                if params.kernel == CUT_ROWS and self.counts and self.dense:
+                    steps.append(
+                        step._replace(kernel=COUNTED_ROWS, when=all_of(params.when, counts))
+                    )
+                    step = step._replace(when=all_of(params.when, inverse(counts)))
                 steps.append(step)
-        return found._replace(
-            steps=[*found.steps, *[own for own in steps if own.when is not False]]
+        return launches._replace(
+            steps=[*launches.steps, *[step for step in steps if step.when is not False]]
         )
 
 
@@ -206,7 +208,7 @@ def _launcher(
     )
 
     def specs(kernels: Mapping[str, Any], plan: Plan, offset: int) -> dict[str, KernelSpec]:
-        slots = pointers_of(plan, lambda own: own.role != "single")
+        slots = pointers_of(plan, lambda operand: operand.role != "single")
         memory = scratch_of(plan) if summed else None
         # What top and rest are rounded to is FLOAT, whatever the logits are.
         known = tl.float32, plan.compute is FLOAT, mean
@@ -220,7 +222,7 @@ def _launcher(
             )
         return {**(sums.specs(plan, WEIGHT, offset, several) if summed else {}), **main}
 
-    name = ".".join([formula.name, *operands, *singles, *(str(int(own)) for _, own in switches), str(int(mean))])  # fmt: skip
+    name = ".".join([formula.name, *operands, *singles, *(str(int(on)) for _, on in switches), str(int(mean))])  # fmt: skip
     static = {"sums": several, "weighted": int("weight" in operands)}
     return RowLauncher.of(name, launch, graph, axes or 2, specs, static, sums.KERNELS if summed else {})  # fmt: skip
 
@@ -237,8 +239,10 @@ class _Gradients(RowFormulas):
         known["grad_zloss_given"] = numbers.get("grad_zloss_given", False)
         formula = cross_entropy_loss_grad if plan.kernel == "cross_entropy_loss_grad" else cross_entropy_logits_grad  # fmt: skip
         switches = tuple([(name, bool(known[name])) for name in formula.switches])
-        operands = tuple([OPERANDS[own.parameter] for own in plan.inputs])
-        singles = tuple([OPERANDS[own.parameter] for own in plan.inputs if own.role == "single"])
+        operands = tuple([OPERANDS[operand.parameter] for operand in plan.inputs])
+        singles = tuple(
+            [OPERANDS[operand.parameter] for operand in plan.inputs if operand.role == "single"]
+        )
         return _launcher(formula, operands, singles, switches, bool(numbers["mean"]), axes)
 
     def _serves_numbers(self, plan: Plan) -> bool:

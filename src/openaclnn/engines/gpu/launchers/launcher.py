@@ -412,7 +412,7 @@ class FormulaLauncher(PatternLauncher):
         pattern, static = self.strided if strided else self.sized, self.static(plan, strided)
         own_form, axes = form_of(plan), pattern.axes
         slots = next(iter(self.specs(plan, own_form, strided).values())).slots
-        forms, numbers, made = _choices_of(plan, own_form, strided)
+        forms, numbers, derived = _choices_of(plan, own_form, strided)
         block = None
         if forms:
             several = [self.specs(plan, form, strided) for form in forms]
@@ -420,7 +420,7 @@ class FormulaLauncher(PatternLauncher):
         if block is not None:
             of_form = dict(zip(own_form.formula.numbers, own_form.numbers, strict=True))
             names = [form.formula.numbers for form in forms]
-            fits = block.take_forms(names, {**plan.numbers, **of_form}, numbers, made, plan.reciprocal)  # fmt: skip
+            fits = block.take_forms(names, {**plan.numbers, **of_form}, numbers, derived, plan.reciprocal)  # fmt: skip
             block = block if fits else None
         indices = {(form.formula.name, form.switches): place for place, form in enumerate(forms)}
         options = [number.option for number in plan.free]

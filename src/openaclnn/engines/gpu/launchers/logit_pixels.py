@@ -84,7 +84,7 @@ def _squares(plan: Plan) -> bool:
 
 def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     each = not plan.reduction
-    slots = pointers_by_name(plan, lambda own: own.role != "classes")
+    slots = pointers_by_name(plan, lambda operand: operand.role != "classes")
     scratch = scratch_of(plan)
     main = KernelSpec(
         pixel_losses,

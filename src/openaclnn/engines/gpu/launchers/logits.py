@@ -107,7 +107,7 @@ def launch(g: Geometry) -> Launches:
     each, whole = (g.static[name] > 0 for name in ("each", "whole"))
     row, weight, written = strides["x"][0], strides[WEIGHT][1], strides[WRITTEN]
     # A row of one class is no step long: as good as 1.
-    by_class, out_class = (where(classes > 1, own[1], 1) for own in (strides["x"], written))
+    by_class, out_class = (where(classes > 1, steps[1], 1) for steps in (strides["x"], written))
     few = all_of(classes <= WIDE, rows * classes <= FEW)
     # Those that are no operands lie in scratch memory.
     along = [
@@ -139,8 +139,8 @@ def launch(g: Geometry) -> Launches:
     )  # fmt: skip
 
     across: Number = FEW_CLASSES[-1]
-    for own in FEW_CLASSES[-2::-1]:
-        across = where(classes <= own, own, across)
+    for limit in FEW_CLASSES[-2::-1]:
+        across = where(classes <= limit, limit, across)
     tall = WIDE // across
     short_blocks = ceil_div(rows, tall)
     short = LaunchParams(
@@ -151,7 +151,7 @@ def launch(g: Geometry) -> Launches:
     log_prob = _log_prob(rows, classes, (row, by_class), (written[0], out_class))
     log_prob = log_prob._replace(when=all_of(whole, inverse(few)))
 
-    short_size, parts = (where(each, 0, own * (SUMS * 8)) for own in (short_blocks, finished))
+    short_size, parts = (where(each, 0, blocks * (SUMS * 8)) for blocks in (short_blocks, finished))
     tops = parts + rows * cut.splits * (PARTS * 4)
     rests = tops + rows * 4
     size = where(whole, rests + rows * 4, tops)
@@ -216,12 +216,12 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     numbers, each, whole = plan.numbers, not plan.reduction, _is_whole(plan)
     sums, parts, *sides = (scratch_of(plan, dtype, place) for place, dtype in enumerate(SCRATCH))
     smooths, squares = (float_of(numbers[name]) != 0 for name in ("label_smoothing", "zloss_scale"))
-    slots = pointers_by_name(plan, lambda own: own.parameter == "input")
+    slots = pointers_by_name(plan, lambda operand: operand.parameter == "input")
     target, x, weight = slots["target"], slots["input"], slots.get(WEIGHT)
     top, rest = sides if whole else [slots[name] for name in SIDES]
-    out, square, lse = (slots.get(own) for own in ("lossOut", "zlossOut", "lseForZlossOut"))
+    out, square, lse = (slots.get(name) for name in ("lossOut", "zlossOut", "lseForZlossOut"))
     finished = (out, top, rest, square) if each else (None, top, rest, None)
-    found = {
+    specs = {
         READ: KernelSpec(
             logit_sums, (x, weight if smooths else None, parts), (smooths,), overlapped=True
         ),
@@ -243,13 +243,13 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
         ),
     }  # fmt: skip
     if not each:
-        found[TOTAL] = total_loss(sums, out, plan.reduction == "mean", square, squares)
+        specs[TOTAL] = total_loss(sums, out, plan.reduction == "mean", square, squares)
     if whole:
         written = slots[WRITTEN]._replace(wide=True)
-        found[LOG_PROB] = KernelSpec(
+        specs[LOG_PROB] = KernelSpec(
             log_probabilities, (x, top, rest, written), overlapped=True, follows=True
         )
-    return found
+    return specs
 
 
 def _static(plan: Plan) -> dict[str, int]:

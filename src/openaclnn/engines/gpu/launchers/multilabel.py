@@ -17,8 +17,8 @@ class _Rows(Launcher):
 
     def runner(self, plan: Plan) -> Runner:
         args = {"classes": plan.classes}
-        for name, own in zip(("x", "target", "loss", "mask"), plan.operands, strict=True):
-            args |= {f"{name}_row": own.strides[0], f"{name}_class": own.class_stride}
+        for name, operand in zip(("x", "target", "loss", "mask"), plan.operands, strict=True):
+            args |= {f"{name}_row": operand.strides[0], f"{name}_class": operand.class_stride}
         del args["loss_class"]
         chunk = power_of_two_above(plan.classes, LONGEST)
         params = LaunchParams("rows", plan.shape[0], args, {"CHUNK": chunk}, 4)

@@ -122,7 +122,7 @@ def launch(g: Geometry) -> Launches:
     (first, second, pixels), classes, strides = g.layout
     target, gradient, out = (strides[name] for name in ("target", "gradient", "out"))
     itemsize = g.static["itemsize"]
-    found, parts = sums.with_sums(g, "weight", g.static["summed"] > 0)
+    launches, parts = sums.with_sums(g, "weight", g.static["summed"] > 0)
     one_class_of_one_pixel = all_of(out[2] == 1, out[3] == 1)
     # Pixels lie side by side everywhere, and planes begin off a vector's bounds.
     odd = all_of(
@@ -134,7 +134,7 @@ def launch(g: Geometry) -> Launches:
         g.few, first * second * pixels * classes <= FEW, inverse(one_class_of_one_pixel)
     )
     turned = any_of(
-        *(all_of(abs(own[1]) > 0, abs(own[1]) < abs(own[2])) for own in (target, gradient))
+        *(all_of(abs(steps[1]) > 0, abs(steps[1]) < abs(steps[2])) for steps in (target, gradient))
     )  # fmt: skip
     channels_last = all_of(out[3] == 1, out[2] != 1)
     # With few elements all constexprs are the same whatever the sizes.
@@ -155,7 +155,7 @@ def launch(g: Geometry) -> Launches:
         target[0], unknown(target[1]), unknown(target[2]), gradient[0], unknown(gradient[1]), unknown(gradient[2]),
     )  # fmt: skip
     unit, read_unit, pixels_unit = (
-        where(small, 1, power_of_two_divisor(*own)) for own in (written, read, (pixels,))
+        where(small, 1, power_of_two_divisor(*divided)) for divided in (written, read, (pixels,))
     )
     # Only a block of several rows has a mask along them.
     seconds_unit = where(tall > 1, power_of_two_divisor(second), 1)
@@ -164,16 +164,16 @@ def launch(g: Geometry) -> Launches:
     panel_blocks = ceil_div(pixel_blocks, panels)
     second_blocks, chunks = ceil_div(second, tall), ceil_div(classes, at_most)
     reach = classes + wide
-    for own, by_class in ((out, wide * abs(out[3])), (target, 0), (gradient, 0)):
-        reach = most(reach, across * abs(own[2]) + tall * abs(own[1]) + by_class)
+    for steps, by_class in ((out, wide * abs(out[3])), (target, 0), (gradient, 0)):
+        reach = most(reach, across * abs(steps[2]) + tall * abs(steps[1]) + by_class)
     main = LaunchParams(
         MAIN, first * second_blocks * panels * chunks * panel_blocks,
         {
             "pixels": pixels // pixels_unit, "second_size": second // seconds_unit,
             "second_blocks": second_blocks, "panels": panels, "panel_blocks": panel_blocks, "classes": classes,
             "chunk_classes": ceil_div(classes, chunks), "chunks": chunks,
-            **{name: own // read_unit for name, own in zip(READ_ARGS, read, strict=True)},
-            **{name: own // unit for name, own in zip(OUT_ARGS, written, strict=True)},
+            **{name: stride // read_unit for name, stride in zip(READ_ARGS, read, strict=True)},
+            **{name: stride // unit for name, stride in zip(OUT_ARGS, written, strict=True)},
             "weight_stride": strides["weight"][3], "ignore_index": ignored(g.numbers[0]),
         },
         {
@@ -186,7 +186,7 @@ def launch(g: Geometry) -> Launches:
         warps, inverse(odd), inverse(small),
     )  # fmt: skip
     planes = [] if odd is False else [_planes(g, parts, odd)]
-    return found._replace(steps=[*found.steps, *planes, main])
+    return launches._replace(steps=[*launches.steps, *planes, main])
 
 
 def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
@@ -194,13 +194,13 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     target, gradient, weight = plan.inputs[:3]
     single, summed = gradient.role == "single", is_summed(plan)
     by_vectors = (target, plan.output) if single else (target, gradient, plan.output)
-    slots = pointers_by_name(plan, lambda own: own in by_vectors)
+    slots = pointers_by_name(plan, lambda operand: operand in by_vectors)
     inputs = [slots.get(name) for name in (target.parameter, gradient.parameter, weight.parameter, "totalWeight")]  # fmt: skip
     pointers = *inputs, scratch_of(plan) if summed else None, slots[plan.output.parameter]
     known = plan.numbers["mean"], single
     main = KernelSpec(nll_loss2d_backward, pointers, known, overlapped=summed, follows=summed)
-    made = sums.specs(plan, weight.parameter, offset) if summed else {}
-    return {**made, PLANES_KERNEL: main._replace(kernel=nll_loss2d_backward_planes), MAIN: main}
+    specs = sums.specs(plan, weight.parameter, offset) if summed else {}
+    return {**specs, PLANES_KERNEL: main._replace(kernel=nll_loss2d_backward_planes), MAIN: main}
 
 
 def _static(plan: Plan) -> dict[str, int]:

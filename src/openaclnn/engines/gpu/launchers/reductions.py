@@ -140,9 +140,11 @@ def _add_spec(
     part, and it finishes."""
     *inputs, out = pointers_of(plan)
     single = single or (False,) * len(inputs)
-    own = [slot._replace(wide=not (axes or one)) for slot, one in zip(inputs, single, strict=True)]
+    slots = [
+        slot._replace(wide=not (axes or one)) for slot, one in zip(inputs, single, strict=True)
+    ]
     return KernelSpec(
-        summed_kernel(form.formula, axes, single), (*own, out if alone else scratch_of(plan)),
+        summed_kernel(form.formula, axes, single), (*slots, out if alone else scratch_of(plan)),
         (alone, alone and plan.reduction == "mean", _in_fours(plan) and not alone, *form.switches, *precision(plan)), fused=False, overlapped=not alone,
     )  # fmt: skip
 
@@ -155,14 +157,16 @@ def _finish_spec(plan: Plan) -> KernelSpec:
 
 def _together(plan: Plan, single: tuple[bool, ...]) -> bool:
     """Whether inputs can be read by whole vectors that begin equally far from their bounds: not where their elements have different sizes."""
-    sizes = {own.dtype.itemsize for own, one in zip(plan.inputs, single, strict=True) if not one}
+    sizes = {
+        operand.dtype.itemsize for operand, one in zip(plan.inputs, single, strict=True) if not one
+    }
     return len(sizes) == 1
 
 
 def _single_of(plan: Plan) -> tuple[bool, ...]:
     """Which inputs are one element for all, of those that lie in a row."""
     several = math.prod(plan.shape) > 1
-    return tuple(several and not own.strides[0] for own in plan.inputs)
+    return tuple(several and not operand.strides[0] for operand in plan.inputs)
 
 
 def _is_light(plan: Plan) -> bool:
@@ -195,7 +199,9 @@ class Summed(FormulaLauncher):
             return self.bound(plan, self.specs(plan, form, False), g)
         # One kernel serves few elements whatever their axes; to many, missing ones would cost time.
         axes = max(AXES, len(plan.shape)) if count <= FEW else len(plan.shape)
-        strides = tuple([step for own in plan.operands for step in padded(own.strides, axes, 0)])
+        strides = tuple(
+            [step for operand in plan.operands for step in padded(operand.strides, axes, 0)]
+        )
         g = g._replace(in_a_row=False, sizes=padded(plan.shape, axes, 1), strides=strides)
         return self.bound(plan, _strided_specs(plan, form, axes), g, strided=True)
 
@@ -203,22 +209,22 @@ class Summed(FormulaLauncher):
         return plan.kernel not in TUNED and super().lies_so(plan)
 
     def lies_in_a_row(self, plan: Plan) -> bool:
-        return len(plan.shape) == 1 and all(own.strides[0] in (0, 1) for own in plan.inputs)
+        return len(plan.shape) == 1 and all(operand.strides[0] in (0, 1) for operand in plan.inputs)
 
     def specs(self, plan: Plan, form: Form, strided: bool) -> dict[str, KernelSpec]:
         single = (False,) * len(plan.inputs) if strided else _single_of(plan)
         add = _add_spec(plan, form, single=single)
-        found = {ADDING: add, WHOLE: _add_spec(plan, form, single=single, alone=True)}
+        specs = {ADDING: add, WHOLE: _add_spec(plan, form, single=single, alone=True)}
         if strided:
-            return {**found, **_strided_specs(plan, form, AXES)}
+            return {**specs, **_strided_specs(plan, form, AXES)}
         if _together(plan, single):
-            found[SHIFTED] = add._replace(kernel=summed_kernel(form.formula, 0, single, shifted=True))  # fmt: skip
-        return {**found, FINISHING: _finish_spec(plan)}
+            specs[SHIFTED] = add._replace(kernel=summed_kernel(form.formula, 0, single, shifted=True))  # fmt: skip
+        return {**specs, FINISHING: _finish_spec(plan)}
 
     def static(self, plan: Plan, strided: bool) -> dict[str, int]:
         program = zip(PROGRAM, _program(plan), strict=True)
-        found = {"mean": int(plan.reduction == "mean"), **dict(program)}
-        return found if strided else {**found, "together": int(_together(plan, _single_of(plan)))}
+        static = {"mean": int(plan.reduction == "mean"), **dict(program)}
+        return static if strided else {**static, "together": int(_together(plan, _single_of(plan)))}
 
 
 def _strided_specs(plan: Plan, form: Form, axes: int) -> dict[str, KernelSpec]:
@@ -240,9 +246,9 @@ def launch_nll(g: Geometry) -> Launches:
     args = {
         "count": count, "second_size": second, "third_size": third,
         **{
-            f"{name}_{axis}": own
+            f"{name}_{axis}": stride
             for name in ("target", "values", "out")
-            for axis, own in zip(along, strides[name], strict=False)
+            for axis, stride in zip(along, strides[name], strict=False)
         },
         "class_stride": strides["values"][-1], "weight_stride": strides["weight"][-1], "classes": classes,
         "ignore_index": ignored(g.numbers[0]), "parts": parts,
@@ -287,11 +293,11 @@ class Filling(Launcher):
         *outer, count = plan.shape
         block = min(BLOCK, 1 << (count - 1).bit_length())
         launches = []
-        for slot, own in zip(pointers_of(plan), plan.outputs, strict=True):
-            args = {"number": float(plan.numbers[own.parameter]), "count": count, "stride": own.strides[-1]}  # fmt: skip
+        for slot, output in zip(pointers_of(plan), plan.outputs, strict=True):
+            args = {"number": float(plan.numbers[output.parameter]), "count": count, "stride": output.strides[-1]}  # fmt: skip
             params = LaunchParams("fill", ceil_div(count, block), args, {"BLOCK": block}, 1)
             for index in itertools.product(*map(range, outer)):
-                steps = sum(map(operator.mul, index, own.strides))
-                place = slot._replace(shift=slot.shift + steps * own.dtype.itemsize)
+                steps = sum(map(operator.mul, index, output.strides))
+                place = slot._replace(shift=slot.shift + steps * output.dtype.itemsize)
                 launches.append(launch_of(KernelSpec(fill, (place,)), params))
         return runner_of(launches)

@@ -106,10 +106,10 @@ FEW_LONG_IMAGES = 16, 8, 8, 1, 4, 0
 
 
 def _few_tile(by_class: bool, classes: Number) -> tuple[Number, ...]:
-    known, found = (FEW_ROWS, FEW_LONG_ROWS) if by_class else (FEW_IMAGES, FEW_LONG_IMAGES)
+    known, chosen = (FEW_ROWS, FEW_LONG_ROWS) if by_class else (FEW_IMAGES, FEW_LONG_IMAGES)
     for limit, tile in reversed(known):
-        found = where_all(classes <= limit, tile, found)
-    return found
+        chosen = where_all(classes <= limit, tile, chosen)
+    return chosen
 
 
 def _row_tile(
@@ -153,7 +153,7 @@ def _row_tile(
     # What is read once: gradients of log-probabilities and entropies of 50257 classes 0.88 and 0.79, BFLOAT16 0.84 and 0.82.
     once = where_all(narrow, (1, 1, 2048, 1, 8, 0), where_all(row <= 1 << 16, (1, 1, 4096, 1, 16, 0), (1, 1, 8192, 1, 32, 0)))  # fmt: skip
     streamed = where_all(static["levels"] == 0, once, streamed)
-    found = where_all(classes <= longest, held, streamed)
+    chosen = where_all(classes <= longest, held, streamed)
     # Where no row is written, a few warps that find the largest of several classes of a thread first, so that there is little to compute; one, which waits for no other, where a
     # row is short. Shares of reading alone, log-probabilities and those with entropies: BFLOAT16 700 classes 0.60 and 0.50 (held 0.43 and 0.34), 3001 1.06 and 0.95, 8001 1.04 and
     # 0.85 (0.78 and 0.54), 50257 1.01 and 1.00; FLOAT 1300 and 6001 0.94 and 0.96, 50257 0.94 and 0.93 (by four warps 0.88), 128256 1.08 and 1.07.
@@ -162,7 +162,7 @@ def _row_tile(
     few = positions <= FEW_READ
     read = where_all(few, (1, 4, 4096, 1, 16, 0), read)
     reads = all_of(static["writes"] == 0, classes > where(few, 1 << 12, 1 << 9))
-    return where_all(reads, read, found)
+    return where_all(reads, read, chosen)
 
 
 def once_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
@@ -170,13 +170,13 @@ def once_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ..
     Cross entropy's gradient from logits, FLOAT and BFLOAT16, and by blocks of classes of several rows: 64 classes 0.86 and 0.72 (0.65 and 0.59), 70 0.70 and 0.47 (0.25 and 0.12), 150 0.71 and 0.61
     (0.27 and 0.26), 300 0.85 (0.44), 451 0.76 and 0.54 (0.40 and 0.37), 1000 0.96 and 0.84 (0.93 and 0.63), 1501 0.91 and 0.69 (0.86 and 0.67), 2300 BFLOAT16 0.79 (0.71)."""
     pairs = all_of((classes % 2) == 0, static["itemsize"] > 2)
-    found: tuple[Number, ...] = 1, 2, 512, 1, 2, 0
+    chosen: tuple[Number, ...] = 1, 2, 512, 1, 2, 0
     for limit, tile in (
         (1024, (1, 1, 512, 1, 2, 0)), (512, (1, 1, 256, 1, 1, 0)), (384, where_all(pairs, (8, 1, 64, 1, 4, 0), (8, 1, 32, 1, 2, 0))),
         (64, (32, 1, 32, 1, 4, 0)), (4, (256, 1, 4, 1, 4, 0)),
     ):  # fmt: skip
-        found = where_all(classes <= limit, tile, found)
-    return found
+        chosen = where_all(classes <= limit, tile, chosen)
+    return chosen
 
 
 def _streamed_row(narrow: Truth, row: Number) -> tuple[Number, ...]:
@@ -185,12 +185,12 @@ def _streamed_row(narrow: Truth, row: Number) -> tuple[Number, ...]:
     wide = 1, 8, 4096, 1, 16, 0
     for limit, tile in ((144, (1, 8, 2048, 1, 8, 0)), (40, (1, 4, 2048, 1, 8, 0))):
         wide = where_all(row <= limit << 10, tile, wide)
-    found = 1, 4, 8192, 1, 32, 0
+    of_16_bits = 1, 4, 8192, 1, 32, 0
     for limit, tile in (
         (192, (1, 4, 4096, 1, 16, 0)), (96, (1, 8, 2048, 1, 8, 0)), (48, (1, 4, 2048, 1, 8, 0)), (28, (1, 4, 1024, 1, 4, 0)),
     ):  # fmt: skip
-        found = where_all(row <= limit << 10, tile, found)
-    return where_all(narrow, found, wide)
+        of_16_bits = where_all(row <= limit << 10, tile, of_16_bits)
+    return where_all(narrow, of_16_bits, wide)
 
 
 def _tiles(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
@@ -272,17 +272,17 @@ class Walk(NamedTuple):
 
     def apart(self, name: str) -> Number:
         """How far neighbours along the tile's last axis are apart; a row of one class is no step long, which is as good as 1."""
-        own = self.strides[name]
-        return where(self.classes > 1, own[-1], 1) if self.by_class else own[-2]
+        strides = self.strides[name]
+        return where(self.classes > 1, strides[-1], 1) if self.by_class else strides[-2]
 
     def across(self, name: str) -> tuple[Number, ...]:
         """An operand's strides along all other axes."""
-        own = self.strides[name]
-        return own[:-1] if self.by_class else (*own[:-2], own[-1])
+        strides = self.strides[name]
+        return strides[:-1] if self.by_class else (*strides[:-2], strides[-1])
 
     def reach(self, tile: Tile) -> Number:
         """More than any offset that a program computes, beyond the last position and class too."""
-        found = self.positions + tile.positions
+        reach = self.positions + tile.positions
         # Positions that are numbered through all axes leave the first alone; those of one image, the last.
         behind = math.prod(self.shape[2:], start=self.shape[1]) if len(self.shape) > 1 else 1
         for *along, step in self.strides.values():
@@ -290,10 +290,10 @@ class Walk(NamedTuple):
                 tile.positions // behind + 1
             )
             span = span + abs(along[-1]) * (0 if self.by_class else tile.positions)
-            for size, own in zip(self.shape, along, strict=True):
-                span = span + abs(own) * size
-            found = most(found, span)
-        return found
+            for size, stride in zip(self.shape, along, strict=True):
+                span = span + abs(stride) * size
+            reach = most(reach, span)
+        return reach
 
 
 def _kernel_of(walk: Walk) -> str:
@@ -316,16 +316,16 @@ class RowLaunch:
 
     def traversals(self, axes: int) -> dict[str, Traversal]:
         """How each kernel walks, by its name, over so many axes of positions."""
-        found = {
+        traversals = {
             name: Traversal(by_class, streamed, self.axes(by_class, axes)) for name, (by_class, streamed) in KERNELS.items()
         }  # fmt: skip
         if self.dense:
-            found[DEALT_ROWS] = Traversal(False, False, 1, dealt=True)
-            found[DEALT_LANES] = Traversal(True, False, 1, dealt=True)
+            traversals[DEALT_ROWS] = Traversal(False, False, 1, dealt=True)
+            traversals[DEALT_LANES] = Traversal(True, False, 1, dealt=True)
         if self.shares:
-            found[SHARED_ROWS] = Traversal(True, False, 1, shared=True)
-            found[TILED_ROWS] = Traversal(True, False, 1, tiled=True)
-        return found
+            traversals[SHARED_ROWS] = Traversal(True, False, 1, shared=True)
+            traversals[TILED_ROWS] = Traversal(True, False, 1, tiled=True)
+        return traversals
 
     @property
     def shares(self) -> bool:
@@ -333,7 +333,7 @@ class RowLaunch:
         writes = any(kind == "Row" for _, kind in self.kinds[len(self.signature.operands) :])
         return self.dense and self.reductions > 0 and writes and not self.signature.targets
 
-    def shared(self, g: Geometry, walk: Walk, tile: Tile, own: LaunchParams) -> LaunchParams:
+    def shared(self, g: Geometry, walk: Walk, tile: Tile, streamed: LaunchParams) -> LaunchParams:
         """The launch that takes the place of a streamed one: a program holds up to 128 elements in a thread."""
         itemsize = g.static["itemsize"]
         spans = ceil_div(walk.classes, PIECES.value * SPANS.value)
@@ -352,21 +352,21 @@ class RowLaunch:
         longer = all_of(wide, walk.classes * itemsize > 96 << 10)
         gains = where(rows > 1, any_of(longer, aligned, long), all_of(wide, walk.classes > 3 << 15))
         when = all_of(
-            own.when, g.static["clusters"] > 0, fits, any_of(gains, walk.positions <= FEW_LONG)
+            streamed.when, g.static["clusters"] > 0, fits, any_of(gains, walk.positions <= FEW_LONG)
         )
-        constexprs = {**own.constexprs, "HELD": held, "LANES": lanes}
-        return own._replace(
-            kernel=SHARED_ROWS, grid=own.grid * PIECES.value, args={**own.args, "span": spans}, constexprs=constexprs,
+        constexprs = {**streamed.constexprs, "HELD": held, "LANES": lanes}
+        return streamed._replace(
+            kernel=SHARED_ROWS, grid=streamed.grid * PIECES.value, args={**streamed.args, "span": spans}, constexprs=constexprs,
             warps=warps, when=when,
         )  # fmt: skip
 
-    def tiled(self, g: Geometry, walk: Walk, when: Truth, own: LaunchParams) -> LaunchParams:
+    def tiled(self, g: Geometry, walk: Walk, when: Truth, params: LaunchParams) -> LaunchParams:
         """The launch that takes the place of others: a program holds a row in several tiles."""
         held, lanes, warps, gains = _tiles(g.static, walk.classes)
         tiles = ceil_div(walk.classes, held * lanes)
-        constexprs = {**own.constexprs, "HELD": held, "LANES": lanes, "TILES": least(tiles, MOST_TILES)}  # fmt: skip
+        constexprs = {**params.constexprs, "HELD": held, "LANES": lanes, "TILES": least(tiles, MOST_TILES)}  # fmt: skip
         when = all_of(when, gains > 0, walk.positions * walk.classes > FEW, tiles <= MOST_TILES)
-        return own._replace(kernel=TILED_ROWS, constexprs=constexprs, warps=warps, when=when)
+        return params._replace(kernel=TILED_ROWS, constexprs=constexprs, warps=warps, when=when)
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
         if walk.dealt:
@@ -411,7 +411,7 @@ class RowLaunch:
         for by_class, when in ((True, rows), (False, inverse(classes_along))):
             if when is not False:
                 steps += self.launches(g, self.walk(g.layout, by_class), when)
-        shared = [own.when for own in steps if own.kernel == SHARED_ROWS]
+        shared = [step.when for step in steps if step.kernel == SHARED_ROWS]
         if not shared:
             return Launches(steps)
         bytes_of_row = PIECES.value * 4 * self.reductions
@@ -422,13 +422,16 @@ class RowLaunch:
         if self.dense:
             return layout.shape[1] == 1
         *_, last = [layout.strides[name] for name, kind in self.kinds if kind == "Row"]
-        position, step = (abs(own) for own in last[-2:])
+        position, step = (abs(stride) for stride in last[-2:])
         return all_of(step != 0, any_of(position == 0, step <= position))
 
     def walk(self, layout: Layout, by_class: bool) -> Walk:
         shape, classes, strides = layout
         if self.dense and by_class:
-            shape, strides = shape[:1], {name: (own[0], own[2]) for name, own in strides.items()}
+            shape, strides = (
+                shape[:1],
+                {name: (steps[0], steps[2]) for name, steps in strides.items()},
+            )
         return Walk(by_class, shape, classes, strides)
 
     def launches(self, g: Geometry, walk: Walk, when: Truth) -> list[LaunchParams]:
@@ -478,7 +481,7 @@ class RowLaunch:
         # Where a row would be streamed, and two of 16 bits would be held in one tile that is not full.
         streams = any_of(tile.streamed, all_of(g.static["rows"] > 1, g.static["itemsize"] < 4))
         tiled = self.tiled(g, walk, all_of(when, streams), held)
-        held, streamed = (own._replace(when=all_of(own.when, inverse(tiled.when))) for own in (held, streamed))  # fmt: skip
+        held, streamed = (params._replace(when=all_of(params.when, inverse(tiled.when))) for params in (held, streamed))  # fmt: skip
         shared = self.shared(g, walk, tile, streamed)
         return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared, tiled]  # fmt: skip
 
@@ -503,15 +506,15 @@ class RowLaunch:
         if walk.by_class:
             last, other = other, last
         args |= {other: args[other] // other_unit, last: walk.along // unit}
-        for name, own in walk.strides.items():
-            *along, step = [each // unit for each in own] if name in divided else own
+        for name, strides in walk.strides.items():
+            *along, step = [each // unit for each in strides] if name in divided else strides
             args[f"step_{name}"] = step
             args |= {f"stride_{name}_{axis}": each for axis, each in enumerate(along)}
         numbers = g.numbers
         for told in self.signature.targets:
             args[told] = ignored(numbers[0]) if told == IGNORED else numbers[0]
             numbers = numbers[1:]
-        return args | {f"number_{own}": number for own, number in zip(self.signature.numbers, numbers, strict=False)}  # fmt: skip
+        return args | {f"number_{name}": number for name, number in zip(self.signature.numbers, numbers, strict=False)}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -527,12 +530,12 @@ class RowLauncher(ClassLauncher):
     ) -> RowLauncher:  # fmt: skip
         """Over so many axes of positions, beside other kernels."""
         signature, roles = launch.signature, {name: ROLES[kind] for name, kind in launch.kinds}
-        kernels = {name: kernel_of(signature, graph, own) for name, own in launch.traversals(axes).items()}  # fmt: skip
+        kernels = {name: kernel_of(signature, graph, traversal) for name, traversal in launch.traversals(axes).items()}  # fmt: skip
         known = {
             "rows": sum(kind == "Row" for _, kind in signature.operands),
-            "writes": sum("c" in own.axes for own in graph.results),
-            "powers": sum(own.what == "exp" and "c" in own.axes for own in graph.nodes),
-            "logarithms": sum(own.what in ("log", "log1p") and "c" not in own.axes for own in graph.nodes),
+            "writes": sum("c" in node.axes for node in graph.results),
+            "powers": sum(node.what == "exp" and "c" in node.axes for node in graph.nodes),
+            "logarithms": sum(node.what in ("log", "log1p") and "c" not in node.axes for node in graph.nodes),
             "levels": graph.levels, **static,
         }  # fmt: skip
 
@@ -562,31 +565,33 @@ class RowLauncher(ClassLauncher):
 def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> RowLauncher:
     """For row-major operands, or for so many axes of any strides."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
-    results = [(str(place), "Row" if "c" in own.axes else "PerRow") for place, own in enumerate(graph.results)]  # fmt: skip
+    results = [(str(place), "Row" if "c" in node.axes else "PerRow") for place, node in enumerate(graph.results)]  # fmt: skip
     kinds = (*formula.operands, *results)
     reductions = sum(node.what in ("total", "largest") for node in graph.nodes)
     launch = RowLaunch(signature_of(formula), kinds, not axes, reductions)
 
     def specs(kernels: Mapping[str, Any], plan: Plan, offset: int) -> dict[str, KernelSpec]:
-        slots = pointers_of(plan, lambda own: own.role == "full")
-        found = {
+        slots = pointers_of(plan, lambda operand: operand.role == "full")
+        kernel_specs = {
             name: KernelSpec(kernel, slots, precision(plan)) for name, kernel in kernels.items()
         }
         if launch.shares:
             # So that two programs of 16 warps run at once: softmax of 32003 classes, BFLOAT16, 0.92 (0.65 without). Two rows would not fit (20011 classes 0.67, 0.88 without).
             one = sum(kind == "Row" for _, kind in formula.operands) == 1
-            found[TILED_ROWS] = found[TILED_ROWS]._replace(registers=64 if one else None)
+            kernel_specs[TILED_ROWS] = kernel_specs[TILED_ROWS]._replace(
+                registers=64 if one else None
+            )
             memory = scratch_of(plan, "float32")
-            found[SHARED_ROWS] = found[SHARED_ROWS]._replace(slots=(*slots, memory), cluster=PIECES.value)  # fmt: skip
-        return found
+            kernel_specs[SHARED_ROWS] = kernel_specs[SHARED_ROWS]._replace(slots=(*slots, memory), cluster=PIECES.value)  # fmt: skip
+        return kernel_specs
 
-    name = ".".join(["row", formula.name, *(str(int(own)) for own in switches)])
+    name = ".".join(["row", formula.name, *(str(int(on)) for on in switches)])
     return RowLauncher.of(name, launch, graph, axes or 2, specs)
 
 
 def sizes_of(plan: Plan) -> dict[str, int]:
     """Of a row's elements, and whether that is one size."""
-    sizes = {own.dtype.itemsize for own in plan.operands if own.role == "full"}
+    sizes = {operand.dtype.itemsize for operand in plan.operands if operand.role == "full"}
     return {"itemsize": max(sizes), "alike": int(len(sizes) == 1)}
 
 
@@ -614,7 +619,7 @@ class RowFormulas(Launcher):
         """Whether the numbers that calls may change are those that kernels are told, in their order."""
         formula = ROW_FORMULAS[plan.kernel]
         told = [*formula.targets, *formula.numbers]
-        return [own.option for own in plan.free] in ([], told)
+        return [number.option for number in plan.free] in ([], told)
 
     def runner(self, plan: Plan) -> Runner:
         axes = 0 if before_and_behind(plan) else len(plan.shape)

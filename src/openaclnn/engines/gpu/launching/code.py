@@ -89,8 +89,8 @@ class Step:
         """The variant that has the key; the first where none has."""
         self.variant.write(0, 0)
         with self.code.loop(0, self.block.read(ENTERED)) as index:
-            own = self.block.at(index * VARIANT_SLOTS + VARIANTS)
-            with self.code.when(self.has_key(own)):
+            variant = self.block.at(index * VARIANT_SLOTS + VARIANTS)
+            with self.code.when(self.has_key(variant)):
                 self.variant.write(0, index)
 
     def has_key(self, variant: Array) -> Value:
@@ -298,10 +298,10 @@ class Block(CallBlock):
     def take_step(self, step: int, slots: Sequence[PointerArg | None], arguments: int) -> None:
         """A launch's pointers, and how many arguments a variant has beside them: the block keeps the most."""
         block, begin = self._block, HEADER + step * self._kind.step_slots
-        own = [slot for slot in slots if slot is not None]
-        block[begin + POINTERS] = len(own)
+        pointers = [slot for slot in slots if slot is not None]
+        block[begin + POINTERS] = len(pointers)
         block[begin + VALUES] = max(block[begin + VALUES], arguments)
-        for place, slot in enumerate(own, begin):
+        for place, slot in enumerate(pointers, begin):
             block[place + PLACES], block[place + SHIFTS] = slot.place, slot.shift
             block[place + MASKS] = VECTOR_BYTES - 1 if slot.wide else 0
 
@@ -311,8 +311,8 @@ class Block(CallBlock):
         words = array("q", key)
         with self._lock:  # another thread may be entering one
             entered = block[begin + ENTERED]
-            places = [begin + VARIANTS + own * VARIANT_SLOTS for own in range(entered + 1)]
-            keys = [block[own + KEY : own + CONFIG] for own in places[:-1]]
+            places = [begin + VARIANTS + index * VARIANT_SLOTS for index in range(entered + 1)]
+            keys = [block[place + KEY : place + CONFIG] for place in places[:-1]]
             if kernel.hidden > MAX_HIDDEN or entered == most or words in keys:
                 return
             place, attribute = places[-1], self._attributes + step * native.ATTRIBUTE_SLOTS
@@ -354,7 +354,7 @@ class BoundBlock(Block):
         return (
             len(launches) <= MAX_STEPS
             and max(places, default=0) < MAX_ADDRESSES
-            and all(takes(*own) for own in launches)
+            and all(takes(*launch) for launch in launches)
         )
 
     def fill(

@@ -45,27 +45,27 @@ class Kernel(NamedTuple):
     cluster: int = 1  # programs that run at once; those of a cluster do not overlap
 
     @classmethod
-    def of(cls, found: Any, pointers: int, numbers: int, cluster: int = 1) -> Kernel | None:
+    def of(cls, binary: Any, pointers: int, numbers: int, cluster: int = 1) -> Kernel | None:
         """That of a kernel which Triton compiled; None where its parameters are not what we take them for."""
-        metadata = found.metadata
+        metadata = binary.metadata
         plain = (
             getattr(metadata, "num_ctas", 1) == 1
             and not getattr(metadata, "global_scratch_size", 0)
             and not getattr(metadata, "profile_scratch_size", 0)
             and not getattr(metadata, "launch_cooperative_grid", False)
         )
-        kinds = [kind for kind in found.src.signature.values() if kind != "constexpr"]
+        kinds = [kind for kind in binary.src.signature.values() if kind != "constexpr"]
         kept = [kind for kind in kinds if not kind.startswith("*")]
         known = all(kind in SIZES for kind in kept)
         if not plain or not known or kinds[pointers:] != kept or len(kept) != numbers:
             return None
         sizes = [8] * pointers + [SIZES[kind] for kind in kept]
-        found_sizes = _parameter_sizes(found.function)
-        hidden = len(found_sizes) - len(sizes)
-        if found_sizes != sizes + [8] * hidden:
+        driver_sizes = _parameter_sizes(binary.function)
+        hidden = len(driver_sizes) - len(sizes)
+        if driver_sizes != sizes + [8] * hidden:
             return None
         return cls(
-            found.function, 32 * metadata.num_warps, metadata.shared, tuple(kept), hidden,
+            binary.function, 32 * metadata.num_warps, metadata.shared, tuple(kept), hidden,
             bool(getattr(metadata, "launch_pdl", False)), cluster,
         )  # fmt: skip
 
@@ -73,8 +73,8 @@ class Kernel(NamedTuple):
         """Parameters after the pointers."""
         return [
             *(
-                word(float(own) if is_float else int(own))
-                for own, is_float in zip(numbers, self.floats(), strict=True)
+                word(float(number) if is_float else int(number))
+                for number, is_float in zip(numbers, self.floats(), strict=True)
             ),
             *(0,) * self.hidden,
         ]
@@ -90,7 +90,7 @@ class Kernel(NamedTuple):
         block = array("q", bytes(8 * (CONFIG_SLOTS + ATTRIBUTE_SLOTS)))
         write_config(block, 0, self, grid, write_attribute(block, CONFIG_SLOTS, self.cluster))
         block[CONFIG_STREAM] = stream
-        values = array("Q", [*pointers, *(own % (1 << 64) for own in self.words(numbers))])
+        values = array("Q", [*pointers, *(bits % (1 << 64) for bits in self.words(numbers))])
         first = values.buffer_info()[0]
         places = array("Q", range(first, first + 8 * len(values), 8))
         failed = driver().cuLaunchKernelEx(

@@ -75,7 +75,9 @@ def has_clusters() -> bool:
 
 def kinds_of(numbers: Sequence[int | float]) -> tuple[bool, ...]:
     """Which numbers are more than 32 bits: Triton gives those another type."""
-    return tuple([type(own) is int and not -INT32_LIMIT <= own < INT32_LIMIT for own in numbers])
+    return tuple(
+        [type(number) is int and not -INT32_LIMIT <= number < INT32_LIMIT for number in numbers]
+    )
 
 
 def _unspecialised(number: int | float) -> int | float:
@@ -111,21 +113,21 @@ def variant_of(launch: Launch, offsets: Sequence[int], device: int) -> Variant:
         id(spec.kernel), types, kinds_of(launch.numbers), spec.constexprs, launch.constexprs,
         launch.warps, spec.fused, spec.overlapped, spec.follows, spec.cluster, spec.registers, device,
     )  # fmt: skip
-    found = _known.get(key)
-    if found is None:
-        found = _known[key] = _compiled(launch, types)
-    return found
+    variant = _known.get(key)
+    if variant is None:
+        variant = _known[key] = _compiled(launch, types)
+    return variant
 
 
 def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Variant:
     spec = launch.spec
-    marks = [own and Pointer(0 if own[1] else 1, own[0]) for own in types]
+    marks = [slot_type and Pointer(0 if slot_type[1] else 1, slot_type[0]) for slot_type in types]
     constexprs, options = (*spec.constexprs, *launch.constexprs), {}
     if spec.overlapped is not None:
         overlapped = spec.overlapped and _overlapping()
         constexprs = (overlapped, *constexprs)
         options = {"launch_pdl": True} if spec.follows and overlapped else {}
-    found = spec.kernel.warmup(
+    binary = spec.kernel.warmup(
         *marks,
         *map(_unspecialised, launch.numbers),
         *constexprs,
@@ -136,16 +138,16 @@ def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Varia
         **options,
     )
     # `run` is a property that loads the binary onto the current device; `function` is set by it.
-    known = found.run, found.function, found.packed_metadata, constexprs
+    known = binary.run, binary.function, binary.packed_metadata, constexprs
     arguments = len(types) + len(launch.numbers)
     pointers = len(types) - types.count(None)
     kind = _driven()
-    native = kind and kind.of(found, pointers, len(launch.numbers), spec.cluster)
+    native = kind and kind.of(binary, pointers, len(launch.numbers), spec.cluster)
     if spec.cluster > 1:
         start = _start_together(native, types)
     else:
         start = _bare_start(*known, arguments) or _start(*known)
-    return Variant(start, native, found)
+    return Variant(start, native, binary)
 
 
 def _driven() -> Any:
@@ -163,10 +165,10 @@ def _start_together(native: Any, types: Sequence[Any]) -> Start:
         raise RuntimeError(
             "a kernel whose grid wait for each other cannot be launched by Triton's launcher"
         )
-    given = [place for place, own in enumerate(types) if own is not None]
+    places = [place for place, slot_type in enumerate(types) if slot_type is not None]
 
     def start(grid: int, stream: int, *arguments: Any) -> None:
-        native.launch(grid, stream, [arguments[place] for place in given], arguments[len(types) :])
+        native.launch(grid, stream, [arguments[place] for place in places], arguments[len(types) :])
 
     return start
 
@@ -193,7 +195,7 @@ def _bare_start(
         return None
     noted: list[tuple[Any, ...]] = []
     twin = copy.copy(run)
-    twin.launch = lambda *given: noted.append(given)
+    twin.launch = lambda *passed: noted.append(passed)
     grid, stream = 70_001, object()
     marks = tuple(object() for _ in range(arguments))
     _start(twin, function, metadata, constexprs)(grid, stream, *marks)
