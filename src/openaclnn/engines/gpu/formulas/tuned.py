@@ -38,12 +38,12 @@ class Choice(NamedTuple):
     """Which of a kernel's forms serves a number, as machine code: what `form_of` finds in Python.
 
     `write(code, exact, number)` gets whether the computation type is FLOAT, and the call's number as FLOAT, the first where there are several. It gives the
-    form's place among `forms`, and numbers that forms take by the names in `made`.
+    form's place among `forms`, and numbers that forms take by the names in `derived`.
     """
 
     number: str
     forms: tuple[tuple[Formula, tuple[bool, ...]], ...]  # with their switches
-    made: tuple[str, ...]
+    derived: tuple[str, ...]
     write: Callable[[Any, Any, Any], tuple[Any, list[Any]]]
 
 

@@ -470,7 +470,7 @@ def _choices_of(
         return [form], (), ()
     if choice is not None and (not names or names[0] == choice.number):
         forms = [Form(formula, (), switches) for formula, switches in choice.forms]
-        return forms, names or (choice.number,), choice.made
+        return forms, names or (choice.number,), choice.derived
     if choice is not None or plan.kernel in TUNED or {*names} & {*form.formula.switches}:
         return [], (), ()
     return [form], names, ()
