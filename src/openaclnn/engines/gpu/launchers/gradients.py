@@ -173,8 +173,9 @@ class GradientLaunch(RowLaunch):
         )  # fmt: skip
         launches, parts = sums.with_sums(g, "weight", all_of(self.summed, inverse(counts)))
         steps = []
+        walks = self.traversals(1).keys()
         for params in super().__call__(g).steps:
-            if params.kernel in self.traversals(1):
+            if params.kernel in walks:
                 step = params._replace(constexprs={"PARTS": parts, **params.constexprs})
                 if params.kernel == CUT_ROWS and self.counts and self.dense:
                     steps.append(
