@@ -37,6 +37,7 @@ if MODE:
     from openaclnn.core.plan import Free, Plan
     from openaclnn.core.products import current_product
     from openaclnn.engines import gpu
+    from openaclnn.engines.gpu.launchers import launcher
     from openaclnn.engines.gpu.launching import runners
     from workloads import logits
 
@@ -291,7 +292,7 @@ if MODE == "interpret":
                 strides = [n for own in (*plan.inputs, plan.output) for n in own.strides]
                 run_both(operator, arguments, lambda *a: run(*a[:2], plan.shape, strides))  # noqa: B023
             operands = len(plan.inputs) + 1
-            assert run((0,) * operands, 0, (2,) * 6, (2,) * 6 * operands) == runners.NOT_SERVED
+            assert run((0,) * operands, 0, (2,) * 6, (2,) * 6 * operands) == launcher.NOT_SERVED
 
     @names
     @dtypes
@@ -520,7 +521,7 @@ if MODE == "compile":
                 patched.setattr(variants, "_compiled", None)
                 for shape in others:
                     assert run(addresses, 5, shape, ()) == 0
-                runners._remembered.clear()
+                launcher._remembered.clear()
                 again = gpu.dynamic_shapes(plan)
                 assert again is not None
                 assert again(addresses, 5, first, ()) == 0, "another call's variants serve"
@@ -615,7 +616,7 @@ if MODE == "compile":
             monkeypatch.setattr(native, "driver", lambda: self)
             monkeypatch.setattr(variants, "_compiled", self._compiled)
             monkeypatch.setattr(variants, "_known", {})
-            monkeypatch.setattr(runners, "_remembered", {})
+            monkeypatch.setattr(launcher, "_remembered", {})
 
         def _compiled(self, launch: Any, types: Any) -> Any:
             large = variants.kinds_of(launch.numbers)

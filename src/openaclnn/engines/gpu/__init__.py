@@ -17,6 +17,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from types import BuiltinFunctionType
 from typing import Any
@@ -119,12 +120,12 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     would wait for the device. Under TRITON_INTERPRET the same kernels run on host addresses.
     """
     if plan.steps:
-        from openaclnn.engines.gpu.launchers.axis_sums import AxisSums, is_axis_sum
-        from openaclnn.engines.gpu.launching.runners import with_memory
+        from openaclnn.engines.gpu.launchers.axis_sums import axis_sums, is_axis_sum
+        from openaclnn.engines.gpu.launching import runners, scratch
 
         if is_axis_sum(plan):
-            return AxisSums().runner(plan)
-        return with_memory(functools.partial(steps.stepped, plan, prepare))
+            return axis_sums(plan)
+        return runners.on_each_device(lambda: steps.stepped(plan, prepare, scratch.lent))
     if plan.kernel in arrays.ARRAY_KERNELS:
         import triton
 
@@ -148,7 +149,7 @@ def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], 
 
     `shape` is that of row-major operands; others have a builtin for any strides.
     """
-    from openaclnn.engines.gpu.launchers.launcher import can_be_emitted
+    from openaclnn.engines.gpu.launching.runners import can_be_emitted
 
     if not can_be_emitted():
         return None
@@ -176,21 +177,13 @@ def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], 
 _runners: BoundedCache[tuple[Any, ...], Callable[[Sequence[int], int], int]] = BoundedCache(256)
 
 
+_walked = attrgetter("parameter", "dtype", "strides", "class_stride", "offset", "role")
+
+
 def _signature(plan: Plan) -> tuple[Any, ...]:
     """All that a runner is made of."""
-    operands = [
-        (
-            operand.parameter,
-            operand.dtype,
-            operand.strides,
-            operand.class_stride,
-            operand.offset,
-            operand.role,
-        )
-        for operand in plan.operands
-    ]
     return (
-        plan.kernel, plan.compute, plan.shape, plan.classes, plan.reduction, exactly(plan.numbers), *operands,
+        plan.kernel, plan.compute, plan.shape, plan.classes, plan.reduction, exactly(plan.numbers), *map(_walked, plan.operands),
     )  # fmt: skip
 
 
@@ -207,12 +200,7 @@ def dynamic_shapes(
     or there are several devices. A plan knows merged axes only, so that the caller must know that its
     arrays are row-major.
     """
-    from openaclnn.engines.gpu.launching.runners import can_be_queued
-    from openaclnn.engines.gpu.registry import launcher_of
-
-    launcher = launcher_of(plan)
-    assert launcher is not None, declines(plan)
-    return launcher.dynamic_shapes(plan) if can_be_queued() else None
+    return _dynamic(plan, strided=False)[0]
 
 
 def dynamic_strides(plan: Plan) -> tuple[Callable[..., int], int] | None:
@@ -222,9 +210,15 @@ def dynamic_strides(plan: Plan) -> tuple[Callable[..., int], int] | None:
     operand after the other; axes are in the output's order. With a class axis, which is the last then, it takes the plan's
     free numbers (none: as in the plan). It gives 1 where there are too many axes. It gives the bits of `prepare`.
     """
+    run, limit = _dynamic(plan, strided=True)
+    return run and (run, limit)
+
+
+def _dynamic(plan: Plan, strided: bool) -> tuple[Callable[..., int] | None, int]:
+    """The same with how many elements of any strides the kernel takes."""
     from openaclnn.engines.gpu.launching.runners import can_be_queued
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)
     assert launcher is not None, declines(plan)
-    return launcher.dynamic_strides(plan) if can_be_queued() else None
+    return launcher.dynamic(plan, strided) if can_be_queued() else None, launcher.limit
