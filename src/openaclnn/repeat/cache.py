@@ -72,7 +72,6 @@ class CallCache:
         self._fits = all(count <= most for count, most in zip(taken, room, strict=True))
         self._control: Any = None
         self._published: Any = None  # its entries, once there is machine code to read them
-        self._without_objects = False  # whether there are callers that are not Python
         self._lock = threading.RLock()  # a finaliser may come in between
         self._builtin: Callable[..., Any] = _no_fast_path
         self.call = self._builtin
@@ -123,7 +122,7 @@ class CallCache:
             choice = resized(self._declared, plan, choice, values, by_name, shape)
         work = work_of(plan, choice, patterns) or Work(-1, ANY_COUNT, runner=choice.prepare())
         call = CallArguments(library, arrays, places, options, self._options)
-        entry = entry_of(call, plan, seen, patterns, work, self._without_objects)
+        entry = entry_of(call, plan, seen, patterns, work)
         self._enter(entry, library)
         result = self._builtin(*passed, *options, None)
         if result is NotImplemented:
@@ -207,13 +206,10 @@ class CallCache:
 
     @undivided
     def admit(self, readers: Readers) -> None:
-        """Let callers that are not Python read entries; those that there are say nothing to them."""
+        """Let callers that are not Python read entries."""
         if self._control is None:
             self._open()
         with self._lock:
-            if not self._without_objects:
-                self._without_objects = True
-                self.forget()
             self._published.admit(readers)
 
     def control_for_tensors(self) -> int:

@@ -64,17 +64,12 @@ class CallArguments(NamedTuple):
 
 
 def entry_of(
-    call: CallArguments, plan: Plan, views: Sequence[Tensor | None], patterns: Patterns, work: Work, without_objects: bool = False
+    call: CallArguments, plan: Plan, views: Sequence[Tensor | None], patterns: Patterns, work: Work
 ) -> at.Entry:  # fmt: skip
-    """The cache entry of a call. The views are the arrays' and those of outputs that are yet to be made. `without_objects`, callers that
-    are not Python take the fast path, too.
-    """
+    """The cache entry of a call. The views are the arrays' and those of outputs that are yet to be made."""
     library, arrays, places, options, names = call
     source, counts, kernel, grain, reciprocal, constants, takes, gathering, runner, flat = work
     derivation, free = numbers_of(plan, work, names, tuple(map(type, options)))
-    words = (0, 0, 0)
-    if takes == at.BY_SHAPE:
-        words = _words(runner, without_objects)
     output = places.index(len(plan.inputs))  # the first
     fresh = [
         view.dtype if array is None and view is not None else None
@@ -88,7 +83,7 @@ def entry_of(
     # In the order of `slots`, whose names say what each word is, from ENTRY_LIBRARY on.
     entry = [
         library, output if source < 0 else source, make, make_large, results.LARGE, dtypes, id(runner), kernel, grain, *counts, reciprocal,
-        len(constants), len(plan.operands), takes, patterns.axes, plan.class_axis, gathering, len(arrays) - output, *words, *derivation,
+        len(constants), len(plan.operands), takes, patterns.axes, plan.class_axis, gathering, len(arrays) - output, _block_of(runner), *derivation,
         *constants, *_NO_CONSTANTS[len(constants) :], *option_words(options, free), *_NO_OPTIONS[at.OPTION_SLOTS * len(options) :],
     ]  # fmt: skip
     each = patterns.each
@@ -98,18 +93,14 @@ def entry_of(
     return at.Entry(entry, (*allocators, runner, flat, options, array_dtypes))
 
 
+def _block_of(runner: Any) -> int:
+    """The control block of a builtin that can be called in words; 0 where there is none."""
+    kept = getattr(getattr(runner, "__self__", None), "keep", None)
+    block: int = getattr(kept, "address", 0)
+    return block
+
+
 _NO_CONSTANTS, _NO_OPTIONS = (0,) * at.MAX_CONSTANTS, (0,) * (at.FIRST_ARRAY - at.FIRST_OPTION)
-
-
-def _words(sized: Any, without_objects: bool) -> tuple[int, int, int]:
-    """WORDS, LOCKED_WORDS and WORDS_BLOCK, of a builtin that can do without Python's objects."""
-    kept: Any = getattr(getattr(sized, "__self__", None), "keep", None)
-    free = held = (0, 0)
-    if without_objects and hasattr(kept, "without_objects"):
-        free = kept.without_objects()
-    if hasattr(kept, "with_lock"):
-        held = kept.with_lock()
-    return free[0], held[0], free[1] or held[1]
 
 
 def _add_arrays(
@@ -341,7 +332,7 @@ class Work(NamedTuple):
     grain: int = 0
     reciprocal: int = -1
     constants: tuple[int, ...] = ()
-    takes: int = 0  # SIZED
+    takes: int = 0
     gathering: int = 0
     runner: Any = None  # what Python calls where there is no kernel; of sizes, where it takes some
     flat: Any = None  # what the kernel's constants derive from
@@ -364,7 +355,7 @@ def work_of(plan: Plan, choice: Choice, patterns: Patterns) -> Work | None:
         kernel, grain, constants, reciprocal, served, *_ = flat
         return Work(source, served, kernel, grain, reciprocal, constants, flat=flat)
     sized = None if choice.dynamic_shapes is None else choice.dynamic_shapes(plan)
-    return sized and Work(source, counts, takes=at.BY_SHAPE, runner=sized)
+    return sized and Work(source, counts, takes=at.TAKES_SIZES | at.TAKES_NUMBERS, runner=sized)
 
 
 def _gathered(plan: Plan, flat: Any, source: int, count: int) -> Work | None:
@@ -389,7 +380,7 @@ def _strided(plan: Plan, choice: Choice, source: int) -> Work | None:
     if offer is None:
         return None
     runner, most = offer
-    takes = at.BY_CLASSES if plan.classes else at.BY_LAYOUT
+    takes = at.TAKES_SIZES | at.TAKES_STRIDES | (at.TAKES_NUMBERS if plan.classes else 0)
     return Work(source, (1, most + 1), takes=takes, runner=runner)
 
 
@@ -423,7 +414,7 @@ def numbers_of(
     runner takes its own. And whether each option may be another number.
     """
     wanted: tuple[str, ...] = ()
-    if work.takes in (at.BY_SHAPE, at.BY_CLASSES):
+    if work.takes & at.TAKES_NUMBERS:
         wanted = tuple([free.option for free in plan.free])
     elif work.flat is not None and work.flat.derive:
         wanted = work.flat.derived_from

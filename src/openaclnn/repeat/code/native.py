@@ -53,6 +53,8 @@ class NativeCode(FastPath):
     """The function being written. Arrays are handles of C++ tensors, 0 where there is none; options are an integer, the
     bits of a float, or an object."""
 
+    has_lock = False
+
     def __init__(
         self, code: Code, block: Array, control: Array, words: Array, results: Array, many: Arguments
     ) -> None:  # fmt: skip
@@ -159,8 +161,6 @@ class NativeCode(FastPath):
             kind = self.block.at(block_at.OPTION_TYPES).read(index)
             self.option_types.write(index, kind)
             self.option_words.write(index, self.option(index))
-
-    words_slot = at.WORDS
 
     def number_object(self, option: Value) -> Value:
         code, block, item = self.code, self.block, self.code.variable(0)

@@ -41,19 +41,18 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 # An entry: the guards of a kind of call, and what runs it.
 (
     KEEP, ENTRY_LIBRARY, SHAPE_SOURCE, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
-    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, SOURCE_AXES, CLASS_AXIS, GATHERING, RESULTS,
-    WORDS, LOCKED_WORDS, WORDS_BLOCK, DERIVE, DERIVED, SOURCE,
-) = range(26)  # fmt: skip
+    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, TAKES, SOURCE_AXES, CLASS_AXIS, GATHERING, RESULTS,
+    BLOCK, DERIVE, DERIVED, SOURCE,
+) = range(24)  # fmt: skip
 # KEEP is the object that has the entry. MAKE is 0 where the caller gave all outputs.
 # SHAPE_SOURCE is the array that sizes are read of; ARRAYS: what the inputs stretch to; the first of the outputs: they are part of the kind.
-# WORDS is what a sized runner is for callers that have no Python objects, given its block, and LOCKED_WORDS for those that hold the
-# interpreter's lock; 0: nothing.
+# BLOCK is the control block of a runner that can be called in words, without Python's objects (`machine.callers`); 0: it cannot.
 MAX_RESULTS = 4
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
 MAX_DERIVED = 4
-BY_SHAPE, BY_LAYOUT, BY_CLASSES = 1, 2, 3
-"""SIZED: what a runner takes besides addresses and a stream: a shape and numbers; sizes and strides; those, with the class
-axis last, and numbers. 0: nothing."""
+TAKES_SIZES, TAKES_STRIDES, TAKES_NUMBERS = 1, 2, 4
+"""Bits of TAKES, what a runner takes besides addresses and a stream, as `machine.callers` has them: the source's shape, or with strides the sizes of merged axes,
+the class axis last; every operand's strides along those, in elements, one operand after the other; numbers."""
 CONSTANT = SOURCE + MAX_DERIVED
 FIRST_OPTION = CONSTANT + MAX_CONSTANTS
 
