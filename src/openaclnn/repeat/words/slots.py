@@ -64,13 +64,14 @@ FIRST_ARRAY = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS
 
 # Of each array: how it must lie, where among a kernel's operands it stands, whether the output may be exactly its memory, and of an output that
 # the fast path makes by which pattern its shape follows.
-FIRST, SECOND, PATTERN, PLACE, ITEM, COINCIDES, MASK, MADE, SHAPE = range(9)
+FIRST, SECOND, PATTERN, PLACE, ITEM, COINCIDES, FOLLOWS, MADE, SHAPE = range(9)
 STRIDES = SHAPE + MAX_AXES
 ARRAY_SLOTS = STRIDES + MAX_AXES
-MISSING, SAME, DENSE, ONE, SOME, LAID, HALF = range(7)
-"""Patterns: not given; the very shape and strides; row-major and of the source's shape; one element; row-major over some of
-the source's axes (MASK); not row-major, with the source's length along some of its axes (MASK) and one along the others, or,
-where there is a class axis, over some of the source's axes (MASK); row-major, with half the source's length along CLASS_AXIS."""
+MISSING, SAME, DENSE, ONE, SOME, LAID = range(6)
+"""Patterns: not given; the very shape and strides; row-major and of the source's shape; one element; row-major, with axes that follow the source's (FOLLOWS); not
+row-major, with such axes."""
+STRETCHED, HALF = 0x10, 0x20
+"""FOLLOWS has a byte for each axis of an array: the axis of the source whose length it has, or half of it; or STRETCHED: one element."""
 
 
 class Entry:
