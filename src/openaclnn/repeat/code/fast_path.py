@@ -18,12 +18,12 @@ HOST = 1  # DLPack's number for the CPU
 
 
 def emit_plain_call(code: Code, control: Array, arguments: Array, number: Value) -> None:
-    """The builtin `call(*arrays, *options, product)`. Outputs are the last of the arrays; several are one tuple."""
+    """The builtin `call(*arrays, *options, product)`. Outputs are the last of the arrays; the result of several is a tuple."""
     FastPath(code, control, arguments).write(number)
 
 
 def emit_phase_one(code: Code, control: Array, arguments: Array, number: Value) -> None:
-    """The builtin `locate(*arrays, *options)` of two-phase calls, which runs nothing; all outputs are among the arrays."""
+    """The builtin `locate(*arrays, *options)` of two-phase calls, which runs nothing."""
     PhaseOne(code, control, arguments).write(number)
 
 
@@ -45,10 +45,8 @@ class FastPath(Outputs):
         code.leave(control.read(at.NOT_IMPLEMENTED))
 
     def take_arguments(self, number: Value) -> None:
-        self.guard.expect(number == self.inputs + self.options + 2)
+        self.guard.expect(number == self.arrays + self.options + 1)
         self.expect_no_product(self.arguments.read(number - 1))
-        self.out.set(self.arguments.read(self.inputs))
-        self.spread()
 
     def expect_no_product(self, product: Value) -> None:
         """Another product than the process's is the slow path's. It is None, or False where a kernel of PyTorch's dispatcher calls: modes,
@@ -70,8 +68,8 @@ class FastPath(Outputs):
         self.expect_untracked(library)
         with code.when(fresh):
             self.expect_ordered(entry)
-            self.make_outputs(entry, operands)
-        self.take_outputs(entry)
+        self.make_outputs(entry, operands)
+        self.count_writes(library)
         self.execute(entry, launch, operands, stream)
 
     def recognise(self) -> Array:

@@ -178,20 +178,22 @@ class NativeCode(FastPath):
     def expect_untracked(self, library: Value) -> None:
         """Autograd is above the dispatcher's kernels, and knows."""
 
-    def take_outputs(self, entry: Array) -> None:
-        """Whoever gave an output has it."""
+    def count_writes(self, library: Value) -> None:
+        """So is who counts what is written."""
 
     def make_outputs(self, entry: Array, operands: Array) -> None:
         code, guard = self.code, self.guard
         many, dtypes = entry.read(at.RESULTS), code.slots(entry.read(at.MAKE_DTYPE))
         guard.expect(many <= block_at.MAX_RESULTS)
         with code.loop(0, many) as index:
-            array, result = self.array_of(entry, self.inputs + index), self.results.at(index)
-            guard.expect(array.flag(at.MADE))
-            dtype, view = dtypes.read(index + objects.TUPLE_ITEMS), self.view(self.inputs + index)
-            self.make_output(entry, array, dtype, result, view)
-            self.look_at_fresh(result.read(0), view, code.integer(at.TORCH))
-            operands.write(array.read(at.PLACE), self.address(view))
+            array, view = self.array_of(entry, self.inputs + index), self.view(self.inputs + index)
+            is_made, result = array.flag(at.MADE), self.results.at(index)
+            guard.expect(is_made | self.is_given(self.inputs + index))  # which whoever gave it has
+            with code.when(is_made):
+                dtype = dtypes.read(index + objects.TUPLE_ITEMS)
+                self.make_output(entry, array, dtype, result, view)
+                self.look_at_fresh(result.read(0), view, code.integer(at.TORCH))
+                operands.write(array.read(at.PLACE), self.address(view))
 
     def read_fresh(self, item: Value, view: Array, library: Value) -> None:
         view.write(at.DATA, NativeTensor(self.code, item, self.block).ask(block_at.GET_DATA))

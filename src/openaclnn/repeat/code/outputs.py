@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine import objects
-from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.code import Array
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat.code.arguments import LOW_HALF
 from openaclnn.repeat.code.recognise import Search
@@ -188,31 +188,6 @@ def _swap(words: Array, index: Value) -> None:
 class Outputs(Geometry):
     """The function being written, as far as it is about outputs."""
 
-    def __init__(self, code: Code, control: Array, arguments: Array) -> None:
-        super().__init__(code, control, arguments)
-        self.out = code.variable(0)  # the output, or what stands for several
-
-    def spread(self) -> None:
-        """Give each output a place of its own, where one argument stands for several: None or a tuple of them."""
-        code, control, arguments = self.code, self.control, self.arguments
-        wide, out = code.frame("i64", at.MAX_ARRAYS + at.MAX_OPTIONS), code.slots(self.out.get())
-        several = self.outputs != 1
-        with code.when(several):
-            with code.loop(0, self.inputs) as index:
-                wide.write(index, arguments.read(index))
-            with code.loop(0, self.outputs) as index:
-                wide.write(self.inputs + index, self.absent)
-            with code.loop(0, self.options) as index:
-                wide.write(self.arrays + index, arguments.read(self.inputs + 1 + index))
-            with code.when(self.out.get() != self.absent):
-                kind = out.read(objects.OBJECT_TYPE)
-                known = (kind == control.read(at.TUPLE)) | (kind == control.read(at.RESULT_TYPE))
-                self.guard.expect(known)
-                self.guard.expect(out.read(objects.TUPLE_LENGTH) == self.outputs)
-                with code.loop(0, self.outputs) as index:
-                    wide.write(self.inputs + index, out.read(index + objects.TUPLE_ITEMS))
-        self.arguments = code.slots(several.choose(wide.address(), arguments.address()))
-
     # Outputs that the caller gave.
 
     @contextmanager
@@ -264,13 +239,6 @@ class Outputs(Geometry):
             self.fail_without(told)
             self.drop(told)
 
-    def take_outputs(self, entry: Array) -> None:
-        """Autograd is told what is written; where nothing was made, what was given for outputs is the result."""
-        self.count_writes(entry.read(at.ENTRY_LIBRARY))
-        with self.code.when(entry.read(at.MAKE) == 0):
-            self.control.call(at.INCREF, None, self.out.get())
-            self.result.set(self.out.get())
-
     # Outputs that are made.
 
     def expect_ordered(self, entry: Array) -> None:
@@ -293,15 +261,15 @@ class Outputs(Geometry):
                     least.set(stride)
 
     def make_outputs(self, entry: Array, operands: Array) -> None:
-        """Make fresh outputs, and enter their addresses among the operands. Several are a tuple, which has those that were given too,
-        and None for one that is neither given nor written.
+        """Make fresh outputs, and enter their addresses among the operands. The result is what was made or given; of several a tuple, with
+        None for one that is neither given nor written.
         """
         code, control, library = self.code, self.control, entry.read(at.ENTRY_LIBRARY)
         many, dtypes = entry.read(at.RESULTS), code.slots(entry.read(at.MAKE_DTYPE))
         with code.when(many != 1):
             self.result.set(self.new_tuple(many))
         with code.loop(0, many) as index:
-            array = self.array_of(entry, self.inputs + index)
+            array, view = self.array_of(entry, self.inputs + index), self.view(self.inputs + index)
             is_made = array.flag(at.MADE)
             item = code.variable(self.arguments.read(self.inputs + index))
             with code.either(is_made) as (fresh, left):
@@ -317,7 +285,6 @@ class Outputs(Geometry):
                 with among:
                     control.call(at.TUPLE_SET, "i32", self.result.get(), index, item.get())
             with code.when(is_made):
-                view = self.view(self.inputs + index)
                 self.look_at_fresh(item.get(), view, library)
                 operands.write(array.read(at.PLACE), self.address(view))
 

@@ -19,14 +19,14 @@ MAX_ENTRIES = 32  # a training loop has a handful; the oldest makes room
     AS_INT64, LENGTH, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT, INT,
     PRODUCT, ENGINE, POOL, ENTRY_LIST, ARRAYS, OPTIONS, ERROR,
     HAS_MODE, IS_NEGATED, STORAGE, STORAGE_OFFSET, IS_TRACING, MODES, REQUIRES_GRAD, COUNT_WRITE,
-    OUTPUTS, TUPLE, RESULT_TYPE, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, PIN, CONTROL_SLOTS,
-) = range(45)  # fmt: skip
+    OUTPUTS, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, PIN, CONTROL_SLOTS,
+) = range(43)  # fmt: skip
 # ENTRY_LIST: where the address of the list of entries is (`code/read_copy_update.py`).
 # From HAS_MODE to COUNT_WRITE: the objects of `readers.TorchFunctions`.
 # COLLECTS: whether the interpreter collects garbage, whose finalisers are Python code, when an object is made.
 # ORDERED: whether a fresh output is left to the slow path if an input's axes lie in memory in another order than row-major.
 # PIN: what makes a weak reference, in phase one.
-# Of ARRAYS the last are the OUTPUTS. A plain call has one argument for several: None, a tuple or a RESULT_TYPE.
+# Of ARRAYS the last are the OUTPUTS.
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
 # offset), of a NumPy array data, dtype object, axes, shape, strides, 0.
