@@ -594,9 +594,18 @@ if MODE == "compile":
         monkeypatch.setattr(variants, "_compiled", None)
         gpu.prepare(row_plan(FLOAT, 6000, 4096, True))(ALIGNED[:4], 5)
 
-    def test_several_devices_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_any_size_is_launched_on_the_device_of_the_output(
+        device: Any,  # noqa: F811
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
         monkeypatch.setattr(runners, "device_library", TwoDevices)
-        assert gpu.dynamic_shapes(plans(FLOAT)["flat"]) is None
+        run = gpu.dynamic_shapes(plans(FLOAT)["flat"])
+        assert run is not None
+        for place in (1 << 41, 1 << 20):
+            assert run((place,) * 4, 7, (100_000,), ()) == 0
+        functions = [arguments[4] for _, arguments in COMPILED]
+        assert functions == [f"flat_smooth_l1_clamped on {number}" for number in (1, 0)]
+        assert device.current == 0
 
     TYPES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
 

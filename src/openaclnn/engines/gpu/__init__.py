@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from types import BuiltinFunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from openaclnn.core.dtypes import (
     BFLOAT16,
@@ -38,6 +38,9 @@ from openaclnn.core.dtypes import (
 from openaclnn.core.plan import BoundedCache, Plan, exactly, rounded_first
 from openaclnn.core.trust import warn_of, why_untrusted
 from openaclnn.engines import arrays, steps
+
+if TYPE_CHECKING:
+    from openaclnn.engines.gpu.launchers.launcher import Launcher
 
 DEVICES = ("cuda",)
 
@@ -130,10 +133,7 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
         import triton
 
         return arrays.on_host(plan) if triton.knobs.runtime.interpret else arrays.on_device(plan)
-    from openaclnn.engines.gpu.registry import launcher_of
-
-    launcher = launcher_of(plan)
-    assert launcher is not None, declines(plan)
+    launcher = _launcher(plan)
     if not (plan.more or plan.reduction):
         return _few(plan, launcher.few(plan)) or launcher.runner(plan)
     # Not all calls with these have a cache entry that would keep the runner, which takes longer to make than small kernels.
@@ -196,11 +196,10 @@ def dynamic_shapes(
 
     It serves operands that lie as the plan's do: row-major in the output's shape (per-position and
     per-class ones in their part of it) or of one element; kernels with classes take the same rank. The
-    shape has an element at least. It gives the bits of `prepare`. None where the plan lies otherwise
-    or there are several devices. A plan knows merged axes only, so that the caller must know that its
-    arrays are row-major.
+    shape has an element at least. It gives the bits of `prepare`. None where the plan lies otherwise.
+    A plan knows merged axes only, so that the caller must know that its arrays are row-major.
     """
-    return _dynamic(plan, strided=False)[0]
+    return _launcher(plan).dynamic(plan, strided=False)
 
 
 def dynamic_strides(plan: Plan) -> tuple[Callable[..., int], int] | None:
@@ -210,15 +209,15 @@ def dynamic_strides(plan: Plan) -> tuple[Callable[..., int], int] | None:
     operand after the other; axes are in the output's order. With a class axis, which is the last then, it takes the plan's
     free numbers (none: as in the plan). It gives 1 where there are too many axes. It gives the bits of `prepare`.
     """
-    run, limit = _dynamic(plan, strided=True)
-    return run and (run, limit)
+    launcher = _launcher(plan)
+    run = launcher.dynamic(plan, strided=True)
+    return run and (run, launcher.limit)
 
 
-def _dynamic(plan: Plan, strided: bool) -> tuple[Callable[..., int] | None, int]:
-    """The same with how many elements of any strides the kernel takes."""
-    from openaclnn.engines.gpu.launching.runners import can_be_queued
+def _launcher(plan: Plan) -> Launcher:
+    """What launches a plan that is not declined."""
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)
     assert launcher is not None, declines(plan)
-    return launcher.dynamic(plan, strided) if can_be_queued() else None, launcher.limit
+    return launcher

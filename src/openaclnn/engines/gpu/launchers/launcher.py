@@ -41,7 +41,13 @@ from openaclnn.engines.gpu.launchers.geometry import (
     table_of,
 )
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, Launch
-from openaclnn.engines.gpu.launching.runners import Runner, can_be_emitted, queue_all, runner_of
+from openaclnn.engines.gpu.launching.runners import (
+    Runner,
+    can_be_emitted,
+    on_each_device,
+    queue_all,
+    runner_of,
+)
 from openaclnn.engines.machine.numbers import Number
 
 Dynamic = Callable[..., int]
@@ -104,7 +110,7 @@ def _remembered_of(plan: Plan, make: Callable[[Plan, bool], Dynamic], strided: b
     )  # fmt: skip
     kept = _remembered.get(key)
     if kept is None:
-        kept = _remembered[key] = make(plan, strided)
+        kept = _remembered[key] = on_each_device(lambda: make(plan, strided))
     return kept
 
 

@@ -166,28 +166,24 @@ def _device_of(library: Any, address: int) -> int:
     return ordinal.value
 
 
-def can_be_queued() -> bool:
-    """Whether there is one device, or the interpreter: nobody asks which device an address is on."""
-    return bool(triton.knobs.runtime.interpret) or device_library() is None
-
-
-def on_each_device(make: Callable[[], Runner]) -> Runner:
-    """What `make` makes for the current device: of several, for each on which an output lies."""
-    if can_be_queued():
+def on_each_device(make: Callable[[], Callable[..., int]]) -> Callable[..., int]:
+    """The runner that `make` makes for the current device: of several, for each on which an output lies."""
+    library = None if triton.knobs.runtime.interpret else device_library()
+    if library is None:
         return make()
     from triton.runtime import driver
 
-    active, library = driver.active, device_library()
-    runners: dict[int, Runner] = {}
+    active = driver.active
+    runners: dict[int, Callable[..., int]] = {}
 
-    def run(addresses: Sequence[int], stream: int = 0) -> int:
+    def run(addresses: Sequence[int], stream: int = 0, *more: Any) -> int:
         device, current = _device_of(library, addresses[-1]), active.get_current_device()
         if device != current:
             active.set_current_device(device)
         try:
             if device not in runners:
                 runners[device] = make()
-            return runners[device](addresses, stream)
+            return runners[device](addresses, stream, *more)
         finally:
             if device != current:
                 active.set_current_device(current)
