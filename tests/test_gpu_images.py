@@ -217,7 +217,7 @@ if MODE == "compile":
             taken.append(size)
             return 1 << 30
 
-        monkeypatch.setattr(scratch, "_allocator", lambda: (allocate, lambda at: None))
+        monkeypatch.setattr(scratch, "functions", lambda: (allocate, lambda at: None))
         draw, several = np.random.default_rng(5), NUMBERS["cross_entropy_loss_grad"]
         for dtype in (FLOAT, BFLOAT16):
             for operator, given in kinds(SMALL, dtype, 3, dtype is FLOAT):

@@ -721,7 +721,7 @@ if MODE == "compile":
         assert not (off or classes * dtype.itemsize % 16) or "st.global.v4" not in text
 
     def test_the_sum_and_its_user_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(scratch, "_allocator", lambda: (lambda *_: 1 << 30, lambda at: None))
+        monkeypatch.setattr(scratch, "functions", lambda: (lambda *_: 1 << 30, lambda at: None))
         text = assembly(row_plan(FLOAT, 4096, 4096, True), [ALIGNED] * 4, monkeypatch)
         first_load, wait = text.index("ld.global.v4"), text.index("griddepcontrol.wait")
         assert first_load < wait < text.index("st.global.v4")
@@ -800,7 +800,7 @@ if MODE == "compile":
             events.append(("allocate", size <= 32 << 10, stream))
             return 1 << 30
 
-        monkeypatch.setattr(scratch, "_allocator", lambda: (allocate, events.append))
+        monkeypatch.setattr(scratch, "functions", lambda: (allocate, events.append))
         for rows, launches in ((100, 2), (100_000, 2), (1_000_000, 3)):
             COMPILED.clear()
             gpu.prepare(row_plan(BFLOAT16, rows, 4096, True))([1 << 20] * 4, 9)

@@ -417,7 +417,7 @@ if MODE == "compile":
 
         monkeypatch.setattr(row_formulas, "has_clusters", lambda: True)
         monkeypatch.setattr(
-            scratch, "_allocator", lambda: (lambda size, stream: 1 << 30, lambda at: None)
+            scratch, "functions", lambda: (lambda size, stream: 1 << 30, lambda at: None)
         )
         draw = np.random.default_rng(3)
         for dtype, axis in ((FLOAT, 1), (BFLOAT16, 2), (FLOAT, 0)):

@@ -431,7 +431,7 @@ if MODE == "compile":
 
     @pytest.fixture(autouse=True)
     def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(scratch, "_allocator", lambda: (lambda *_: 1 << 30, lambda at: None))
+        monkeypatch.setattr(scratch, "functions", lambda: (lambda *_: 1 << 30, lambda at: None))
 
     def arguments_of(launched: Any) -> tuple[Any, ...]:
         """Grid, stream, kernel, then what the kernel gets."""
@@ -989,7 +989,7 @@ if MODE == "compile":
         def release(address: int) -> None:
             events.append((address, len(driver.by_driver)))
 
-        monkeypatch.setattr(scratch, "_allocator", lambda: (allocate, release))
+        monkeypatch.setattr(scratch, "functions", lambda: (allocate, release))
         driver = Pretended(monkeypatch)  # for what happens before there is one
         driver, run, call = summed_call(monkeypatch)
         events.clear()
@@ -1031,7 +1031,7 @@ if MODE == "compile":
                 raise MemoryError("no scratch")
             return 1 << 30
 
-        monkeypatch.setattr(scratch, "_allocator", lambda: (allocate, lambda at: None))
+        monkeypatch.setattr(scratch, "functions", lambda: (allocate, lambda at: None))
         driver, run, call = summed_call(monkeypatch)
         assert in_words(run, *call, locked=True)
         assert len(driver.by_driver) == 2
@@ -1052,7 +1052,7 @@ if MODE == "compile":
             if broken:
                 raise RuntimeError("not mine")
 
-        monkeypatch.setattr(scratch, "_allocator", lambda: (lambda *_: 1 << 30, release))
+        monkeypatch.setattr(scratch, "functions", lambda: (lambda *_: 1 << 30, release))
         driver, run, call = summed_call(monkeypatch)
         broken = True
         for call_again in (in_words, lambda run, *call, locked: run(*call)):
