@@ -74,8 +74,9 @@ REPEAT_LAYERS = (
     ("openaclnn.repeat.cache",),
     ("openaclnn.repeat.resized",),
     ("openaclnn.repeat.specialize",),
-    ("openaclnn.repeat.code",),
-    ("openaclnn.repeat.words",),
+    ("openaclnn.repeat.code", "openaclnn.repeat.readers"),
+    ("openaclnn.repeat.native_slots",),
+    ("openaclnn.repeat.slots",),
 )
 TESTING_LAYERS = (
     ("openaclnn.testing.programs", "openaclnn.testing.run"),
