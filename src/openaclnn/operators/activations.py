@@ -48,17 +48,14 @@ class Activation(Operator):
     kernels: tuple[KernelForm, ...] = ()
     # PyTorch's function of the same arguments, where it is not `aten`: its name under `torch.ops.aten`, or a function of `torch` and these.
     peer: str | Callable[..., Any] = ""
-    peer_into: Callable[..., Any] | None = (
-        None  # the same with a place for the result, the last argument
-    )
-    trained: str = (
-        ""  # the function of `torch.nn.functional`, and of ours, that models are trained with
-    )
+    # The same with a place for the result, the last argument.
+    peer_into: Callable[..., Any] | None = None
+    # The function of `torch.nn.functional`, and of ours, that models are trained with.
+    trained: str = ""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"plain": {}})
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    bounds_of: Callable[[Call], Mapping[str, tuple[float, float]]] | None = (
-        None  # where calls differ
-    )
+    # Where calls differ.
+    bounds_of: Callable[[Call], Mapping[str, tuple[float, float]]] | None = None
     domain: tuple[float, float] | None = None  # what inputs are drawn from
     # Options that rules beside bounds speak of: a call with another number is checked anew.
     held: tuple[str, ...] = ()

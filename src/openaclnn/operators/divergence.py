@@ -68,23 +68,13 @@ def _plan_of(derived: str, total: str) -> Any:
         dtype = pairwise.promoted_dtype(call, *INPUTS)
         assert dtype is not None
         tensors = [(each, values[each]) for each in INPUTS]
-        numbers = {
-            "mean_scale": float_of(1.0 / _count(shape, reduction)),
-            "log_target": values["logTarget"],
-        }
+        scale = float_of(1.0 / _count(shape, reduction))
+        numbers = {"mean_scale": scale, "log_target": values["logTarget"]}
         if values[derived].shape == shape:
             reciprocal = "mean_scale" if reduction == "mean" else ""
-            fixed = reduction == "batchmean"
             return elementwise_plan(
-                name,
-                operator.kernel.name,
-                dtype,
-                tensors,
-                written,
-                numbers,
-                reciprocal,
-                fixed=fixed,
-            )
+                name, operator.kernel.name, dtype, tensors, written, numbers, reciprocal, fixed=reduction == "batchmean"
+            )  # fmt: skip
         kernels = operator.kernel.name, total, added_up.name
         return summed_plan(name, kernels, dtype, tensors, written, shape, numbers)
 

@@ -47,9 +47,8 @@ class Loss(Activation):
 
     beyond: str = ""  # what an unknown number of a reduction acts as; "": it is refused
     onto: str = ""  # the tensor that all others broadcast to; "": all broadcast together
-    mean_of: str = (
-        ""  # the tensor whose elements a mean counts; "": those of the shape that is computed
-    )
+    # The tensor whose elements a mean counts; "": those of the shape that is computed.
+    mean_of: str = ""
     typed: str = ""  # the tensor whose dtype the output has; "": the common one, or any
     domains: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
