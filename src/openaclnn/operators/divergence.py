@@ -23,7 +23,7 @@ from openaclnn.core.plan import (
 from openaclnn.core.tensor import PRIVATE_FORMATS
 from openaclnn.engines.formulas import losses as formulas
 from openaclnn.engines.formulas.channels import added_up
-from openaclnn.operators import pairwise, rules
+from openaclnn.operators import rules
 from openaclnn.operators.activations import NEWEST
 from openaclnn.operators.losses import Loss, declare
 from openaclnn.operators.workloads.words import KernelForm
@@ -65,7 +65,7 @@ def _plan_of(derived: str, total: str) -> Any:
         shape, reduction = _shape(call), operator.reduction_of(call)
         if 0 in shape:  # nothing is added up
             return filling_plan(name, (*written, 0.0))
-        dtype = pairwise.promoted_dtype(call, *INPUTS)
+        dtype = rules.promoted_dtype(call, *INPUTS)
         assert dtype is not None
         tensors = [(each, values[each]) for each in INPUTS]
         scale = float_of(1.0 / _count(shape, reduction))
