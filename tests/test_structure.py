@@ -230,7 +230,6 @@ def test_every_module_that_is_no_family_is_imported_by_one_line() -> None:
         "log_probs",
         "logits",
         "losses",
-        "pairwise",
         "rows",
         "rules",
         *FAMILIES,
