@@ -9,9 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as theirs
 
+from openaclnn.engines import gpu
 from openaclnn.engines.gpu.launchers import steps
 from openaclnn.engines.gpu.launching import variants
-from openaclnn.torch import check_targets, functional, nn, served, use
+from openaclnn.torch import check_targets, functional, fused_backward, nn, served, use
 from test_torch_unlocked import STEPS, computes_alone
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -264,6 +265,8 @@ def test_a_kernel_compiled_for_one_program_serves_many() -> None:
     """The last kernel of a step is compiled for whichever size comes first: it knows nothing of that one's numbers."""
     variants._known.clear()
     steps.loss_runner.cache_clear()
+    gpu._runners.clear()
+    fused_backward._step.cache.forget()
     for shape in ((1, 19, 512, 500), (200000, 150), (16384, 2050), (9001, 2050)):
         x = torch.randn(shape, device="cuda")
         target = torch.randint(0, shape[1], (shape[0], *shape[2:]), device="cuda")
