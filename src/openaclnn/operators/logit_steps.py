@@ -14,11 +14,11 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID, Check, Violation
+from openaclnn.core.checks import Check
 from openaclnn.core.declare import Operator, OutputSpec, like
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT64
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Plan, class_plan
+from openaclnn.core.plan import Plan
 from openaclnn.operators import logits
 from openaclnn.operators.logits import (
     INPUT,
@@ -29,6 +29,7 @@ from openaclnn.operators.logits import (
     per_loss,
     per_row,
 )
+from openaclnn.operators.rows import rows_plan
 
 LONG = 8192  # classes: of longer rows there are four numbers each
 MEMORY = Parameter(
@@ -45,11 +46,12 @@ def kept_by(shape: tuple[int, ...]) -> int:
     return 4 * images * int(np.prod(pixels)) + 4 if classes > LONG else 2 + 2 * 4 * 1024
 
 
-def _weight_dtype(call: Call) -> Violation | None:
+def _stray_weight(call: Call) -> str:
     known = call.tensor("input").dtype, FLOAT
-    if call.has_tensor("weightOptional") and call.tensor("weightOptional").dtype not in known:
-        return Violation("weightOptional", "FLOAT, or the dtype of input", call.tensor("weightOptional").dtype.name)  # fmt: skip
-    return None
+    if not call.has_tensor("weightOptional"):
+        return ""
+    actual = call.tensor("weightOptional").dtype
+    return "" if actual in known else actual.name
 
 
 def _kept_shape(call: Call) -> tuple[tuple[int, ...], ...]:
@@ -65,7 +67,13 @@ def _checks(needed: tuple[str, ...], loss: str, kept: str, out: str) -> tuple[Ch
         checks.dtype_one_of("2", kept, (FLOAT,)),
         checks.same_dtype("2", loss, "input"),
         checks.same_dtype("2", out, "input"),
-        checks.value_check("2", "weightOptional is FLOAT, or as input", _weight_dtype, INVALID),
+        checks.expect(
+            "2",
+            "weightOptional is FLOAT, or as input",
+            "weightOptional",
+            "FLOAT, or the dtype of input",
+            _stray_weight,
+        ),
         checks.reduction_known("3", "reductionOptional"),
         checks.shape_is("4", "target", per_row, "(N, ...) of input"),
         checks.shape_is("4", "memory", lambda call: ((2,),), "(2,)"),
@@ -76,23 +84,21 @@ def _checks(needed: tuple[str, ...], loss: str, kept: str, out: str) -> tuple[Ch
     )
 
 
-def _plan_of(call: Call, kernel: str, inputs: tuple[str, ...], outputs: tuple[str, ...], reduction: str = "") -> Plan:  # fmt: skip
+def _plan_of(call: Call, kernel: str, read: tuple[str, ...], written: tuple[str, ...], reduction: str = "") -> Plan:  # fmt: skip
     """Losses are of positions, or one; logits and gradients are full, and what is kept or remembered is told by its address."""
     losses = "positions" if call.reduction == "none" else "single"
     roles = {"input": "full", "gradInputOut": "full", "target": "positions", "weightOptional": "classes", "lossOut": losses, "gradLoss": losses}  # fmt: skip
     if call.has_tensor("weightOptional"):
-        inputs = (*inputs, "weightOptional")
-    read, written = (
-        [(name, call.tensor(name), roles.get(name, "single")) for name in names] for names in (inputs, outputs)
-    )  # fmt: skip
+        read = (*read, "weightOptional")
+    of_inputs, of_outputs = (
+        {name: roles.get(name, "single") for name in names} for names in (read, written)
+    )
     numbers: dict[str, Any] = {
         "ignore_index": call["ignoreIndex"], "label_smoothing": float(call["labelSmoothing"]), "zloss_scale": float(call["zlossScale"]),
         "mean": call.reduction == "mean",
     }  # fmt: skip
-    x = call.tensor("input")
-    return class_plan(
-        call.operator.name, kernel, x.dtype, read, written, x.shape, 1, inputs.index("target"), numbers, reduction=reduction
-    )  # fmt: skip
+    compute = call.tensor("input").dtype
+    return rows_plan(call, kernel, compute, of_inputs, of_outputs, 1, numbers, reduction=reduction)
 
 
 def _results(call: Call) -> tuple[OutputSpec, ...]:
