@@ -275,6 +275,22 @@ def test_a_kernel_compiled_for_one_program_serves_many() -> None:
         torch.testing.assert_close(loss.double(), expected, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("classes", [8, 1000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_step_off_the_bounds_of_vectors(dtype: Any, classes: int) -> None:
+    """After one at them, by the same cache entry; with weights of the logits' dtype."""
+    rows = 40000
+    memory = torch.randn(rows * classes + 1, device="cuda").to(dtype)
+    target = torch.randint(0, classes, (rows,), device="cuda")
+    weight = (torch.rand(classes, device="cuda") + 0.5).to(dtype)
+    off = memory[1:].view(rows, classes)
+    for _ in range(2):
+        at = [step(x, target, weight=weight) for x in (off.clone(), off)]
+        assert all(map(torch.equal, *at))
+    known = theirs.cross_entropy(off.double(), target, weight.double())
+    torch.testing.assert_close(at[0][0].double(), known, rtol=1e-6 if dtype is torch.float32 else 4e-3, atol=0)  # fmt: skip
+
+
 def test_gradients_written_ahead_are_handed_out_once() -> None:
     x = torch.randn(4200, 16000, device="cuda", requires_grad=True)
     target = torch.randint(0, 16000, (4200,), device="cuda")
