@@ -229,6 +229,7 @@ def test_every_module_that_is_no_family_is_imported_by_one_line() -> None:
         "linear",
         "log_probs",
         "logits",
+        "logit_steps",
         "losses",
         "rows",
         "rules",
