@@ -118,12 +118,13 @@ def _without_classes(call: Call) -> str:
     return "" if shape[1] else f"shape {shape}"
 
 
-def _rows(call: Call) -> tuple[tuple[int, ...], ...]:
-    return ((call.tensor("input").shape[0],),)
+def _rows(logits: str) -> checks.Shapes:
+    return lambda call: (call.tensor(logits).shape[:1],)
 
 
-def _per_loss(call: Call) -> tuple[tuple[int, ...], ...]:
-    return _rows(call) if call.reduction == "none" else ((1,), ())
+def _per_loss(logits: str, *reduced: tuple[int, ...]) -> checks.Shapes:
+    """Of each row, or of what they are reduced to."""
+    return lambda call: (call.tensor(logits).shape[:1],) if call.reduction == "none" else reduced
 
 
 CHECKS: tuple[Check, ...] = (
@@ -133,13 +134,13 @@ CHECKS: tuple[Check, ...] = (
     *(checks.same_dtype("3", name, "input") for name in OUTPUTS),
     *shared_checks("input", TENSORS),
     checks.expect("6", "input has a class", "input", "a class at least", _without_classes, TILING),
-    checks.shape_is("6", "target", _rows, "(N,) of input", TILING),
+    checks.shape_is("6", "target", _rows("input"), "(N,) of input", TILING),
     weight_shape("input"),
-    checks.shape_is("6", "lossOut", _per_loss, "(N,) for none, one element otherwise", TILING),
+    checks.shape_is("6", "lossOut", _per_loss("input", (1,), ()), "(N,) for none, one element otherwise", TILING),
     checks.same_shape("6", "logProbOut", "input", TILING),
-    checks.shape_is("6", "zlossOut", _per_loss, "(N,) for none, one element otherwise", TILING),
-    checks.shape_is("6", "lseForZlossOut", _rows, "(N,) of input", TILING),
-)
+    checks.shape_is("6", "zlossOut", _per_loss("input", (1,), ()), "(N,) for none, one element otherwise", TILING),
+    checks.shape_is("6", "lseForZlossOut", _rows("input"), "(N,) of input", TILING),
+)  # fmt: skip
 
 
 def _returns_zloss(call: Call) -> bool:
@@ -318,14 +319,6 @@ def _no_lse(call: Call) -> str:
     return "null" if computes_zloss(call) and call["lseForZlossOptional"] is None else ""
 
 
-def _gradient_rows(call: Call) -> tuple[tuple[int, ...], ...]:
-    return ((call.tensor("logProb").shape[0],),)
-
-
-def _per_gradient(call: Call) -> tuple[tuple[int, ...], ...]:
-    return _gradient_rows(call) if call.reduction == "none" else ((), (1,))
-
-
 def _for_zloss(*rules: Check) -> tuple[Check, ...]:
     """Rules that hold where a z-loss is computed: elsewhere its tensors have no effect, whatever they are like."""
     named = (rule._replace(rule=f"for z-loss, {rule.rule}") for rule in rules)
@@ -341,30 +334,23 @@ GRADIENT_CHECKS: tuple[Check, ...] = (
     checks.dtype_in("3", "gradLoss"),
     *(checks.same_dtype("3", name, "gradLoss") for name in SAME_DTYPE),
     *shared_checks("logProb", GRADIENT_TENSORS),
-    checks.shape_is("6", "gradLoss", _per_gradient, "(N,) for none, one element otherwise", TILING),
-    checks.shape_is("6", "target", _gradient_rows, "(N,) of logProb", TILING),
+    checks.shape_is("6", "gradLoss", _per_loss("logProb", (), (1,)), "(N,) for none, one element otherwise", TILING),
+    checks.shape_is("6", "target", _rows("logProb"), "(N,) of logProb", TILING),
     weight_shape("logProb"),
     *_for_zloss(
-        checks.shape_is("6", "gradZlossOptional", _per_gradient, "(N,) for none, one element otherwise", TILING),
-        checks.shape_is("6", "lseForZlossOptional", _gradient_rows, "(N,) of logProb", TILING),
+        checks.shape_is("6", "gradZlossOptional", _per_loss("logProb", (), (1,)), "(N,) for none, one element otherwise", TILING),
+        checks.shape_is("6", "lseForZlossOptional", _rows("logProb"), "(N,) of logProb", TILING),
     ),
     checks.same_shape("6", "out", "logProb", TILING),
 )  # fmt: skip
 
 
 def _gradient_plan(call: Call) -> Plan:
-    log_prob, per_loss = (
-        call.tensor("logProb"),
-        "positions" if call.reduction == "none" else "single",
-    )
+    log_prob = call.tensor("logProb")
     if log_prob.empty:
         return empty_plan(call.operator.name, ("out", call.tensor("out")))
-    read = {
-        "target": "positions",
-        "gradLoss": per_loss,
-        "logProb": "full",
-        **weights_of(call),
-    }
+    per_loss = "positions" if call.reduction == "none" else "single"
+    read = {"target": "positions", "gradLoss": per_loss, "logProb": "full", **weights_of(call)}
     zloss = computes_zloss(call)
     grad_zloss = zloss and call.has_tensor("gradZlossOptional")
     if zloss:

@@ -23,7 +23,6 @@ FAMILIES = frozenset({"a3", "a2"})
 HALVES = (FLOAT16, BFLOAT16)
 INDICES = (INT32, INT64)
 MOST_FEATURES, LEAST_CLASSES = 65534, 128  # that kernels of the products have; we have any
-Shapes = Callable[[Call], tuple[tuple[int, ...], ...]]
 
 
 def _sizes(call: Call) -> tuple[int, int, int]:
@@ -36,7 +35,7 @@ def _on_products(broken: Callable[[Call], Any]) -> Callable[[Call], Any]:
     return lambda call: None if call.product.is_default else broken(call)
 
 
-def _shape(*axes: str) -> Shapes:
+def _shape(*axes: str) -> checks.Shapes:
     """A shape by the names of its axes."""
 
     def shapes(call: Call) -> tuple[tuple[int, ...], ...]:
