@@ -94,9 +94,7 @@ def _smoothing_in_range(call: Call) -> Violation | None:
 def shared_checks(logits: str, tensors: tuple[str, ...]) -> tuple[Check, ...]:
     """The rows from the targets' dtype to the rank of what has the classes, which the loss and its gradient have in common."""
     return (
-        checks.of_tensors(
-            "3", "target has a dtype of the product", ("target",), _target_dtype
-        )._replace(names=()),
+        checks.of_tensors("3", "target has a dtype of the product", ("target",), _target_dtype),
         checks.dtype_one_of("3", "weightOptional", (FLOAT,)),
         checks.format_is_nd("3", *tensors),
         checks.product_has_operator("4", Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR),
