@@ -9,12 +9,13 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID, NULL, TILING, Check, Violation
+from openaclnn.core.checks import NULL, TILING, Check, Violation
 from openaclnn.core.declare import Discrepancy, OutputSpec, Sample, like
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.plan import Free, Plan, empty_plan, filling_plan
 from openaclnn.core.status import Status
+from openaclnn.core.tensor import Tensor
 from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.operators.rows import Array, counted_targets, declare, rows_plan
 
@@ -74,14 +75,11 @@ def computes_zloss(call: Call) -> bool:
     return zloss_scale(call) != 0
 
 
-def _target_dtype(call: Call) -> Violation | None:
+def _target_dtype(call: Call, target: Tensor) -> checks.Fault:
     both = call.product.is_default or call.product.tag == "950"
     allowed = (INT64, INT32) if both else (INT64,)
-    dtype = call.tensor("target").dtype
-    if dtype not in allowed:
-        listed = f"dtype {checks.names(allowed)} (product {call.product.tag})"
-        return Violation("target", listed, dtype.name)
-    return None
+    expected = f"dtype {checks.names(allowed)} (product {call.product.tag})"
+    return None if target.dtype in allowed else (expected, target.dtype.name)
 
 
 def _smoothing_in_range(call: Call) -> Violation | None:
@@ -96,7 +94,7 @@ def _smoothing_in_range(call: Call) -> Violation | None:
 def shared_checks(logits: str, tensors: tuple[str, ...]) -> tuple[Check, ...]:
     """The rows from the targets' dtype to the rank of what has the classes, which the loss and its gradient have in common."""
     return (
-        checks.value_check("3", "target has a dtype of the product", _target_dtype, INVALID),
+        checks.of_tensors("3", "target has a dtype of the product", ("target",), _target_dtype),
         checks.dtype_one_of("3", "weightOptional", (FLOAT,)),
         checks.format_is_nd("3", *tensors),
         checks.product_has_operator("4", Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR),
@@ -113,18 +111,18 @@ def weight_shape(logits: str) -> Check:
     )  # fmt: skip
 
 
-def _has_classes(call: Call) -> Violation | None:
-    if call.tensor("input").shape[1] == 0:
-        return Violation("input", "a class at least", f"shape {call.tensor('input').shape}")
-    return None
+def _without_classes(call: Call) -> str:
+    shape = call.tensor("input").shape
+    return "" if shape[1] else f"shape {shape}"
 
 
-def _rows(call: Call) -> tuple[tuple[int, ...], ...]:
-    return ((call.tensor("input").shape[0],),)
+def _rows(logits: str) -> checks.Shapes:
+    return lambda call: (call.tensor(logits).shape[:1],)
 
 
-def _per_loss(call: Call) -> tuple[tuple[int, ...], ...]:
-    return _rows(call) if call.reduction == "none" else ((1,), ())
+def _per_loss(logits: str, *reduced: tuple[int, ...]) -> checks.Shapes:
+    """Of each row, or of what they are reduced to."""
+    return lambda call: (call.tensor(logits).shape[:1],) if call.reduction == "none" else reduced
 
 
 CHECKS: tuple[Check, ...] = (
@@ -133,14 +131,14 @@ CHECKS: tuple[Check, ...] = (
     checks.dtype_in("3", "input"),
     *(checks.same_dtype("3", name, "input") for name in OUTPUTS),
     *shared_checks("input", TENSORS),
-    checks.value_check("6", "input has a class", _has_classes, TILING),
-    checks.shape_is("6", "target", _rows, "(N,) of input", TILING),
+    checks.expect("6", "input has a class", "input", "a class at least", _without_classes, TILING),
+    checks.shape_is("6", "target", _rows("input"), "(N,) of input", TILING),
     weight_shape("input"),
-    checks.shape_is("6", "lossOut", _per_loss, "(N,) for none, one element otherwise", TILING),
+    checks.shape_is("6", "lossOut", _per_loss("input", (1,), ()), "(N,) for none, one element otherwise", TILING),
     checks.same_shape("6", "logProbOut", "input", TILING),
-    checks.shape_is("6", "zlossOut", _per_loss, "(N,) for none, one element otherwise", TILING),
-    checks.shape_is("6", "lseForZlossOut", _rows, "(N,) of input", TILING),
-)
+    checks.shape_is("6", "zlossOut", _per_loss("input", (1,), ()), "(N,) for none, one element otherwise", TILING),
+    checks.shape_is("6", "lseForZlossOut", _rows("input"), "(N,) of input", TILING),
+)  # fmt: skip
 
 
 def _returns_zloss(call: Call) -> bool:
@@ -315,19 +313,8 @@ GRADIENT_PARAMETERS = (
 )  # fmt: skip
 
 
-def _zloss_has_lse(call: Call) -> Violation | None:
-    if computes_zloss(call) and call["lseForZlossOptional"] is None:
-        expected = "a tensor when lseSquareScaleForZloss is not 0"
-        return Violation("lseForZlossOptional", expected, "null")
-    return None
-
-
-def _gradient_rows(call: Call) -> tuple[tuple[int, ...], ...]:
-    return ((call.tensor("logProb").shape[0],),)
-
-
-def _per_gradient(call: Call) -> tuple[tuple[int, ...], ...]:
-    return _gradient_rows(call) if call.reduction == "none" else ((), (1,))
+def _no_lse(call: Call) -> str:
+    return "null" if computes_zloss(call) and call["lseForZlossOptional"] is None else ""
 
 
 def _for_zloss(*rules: Check) -> tuple[Check, ...]:
@@ -339,34 +326,29 @@ def _for_zloss(*rules: Check) -> tuple[Check, ...]:
 GRADIENT_CHECKS: tuple[Check, ...] = (
     checks.not_null("1", "gradLoss", "logProb", "target", "out"),
     checks.result_pointers("2", "executor", "workspaceSize"),
-    checks.value_check("2", "lseForZlossOptional is given for z-loss", _zloss_has_lse, NULL),
+    checks.expect(
+        "2", "lseForZlossOptional is given for z-loss", "lseForZlossOptional", "a tensor when lseSquareScaleForZloss is not 0", _no_lse, NULL
+    ),
     checks.dtype_in("3", "gradLoss"),
     *(checks.same_dtype("3", name, "gradLoss") for name in SAME_DTYPE),
     *shared_checks("logProb", GRADIENT_TENSORS),
-    checks.shape_is("6", "gradLoss", _per_gradient, "(N,) for none, one element otherwise", TILING),
-    checks.shape_is("6", "target", _gradient_rows, "(N,) of logProb", TILING),
+    checks.shape_is("6", "gradLoss", _per_loss("logProb", (), (1,)), "(N,) for none, one element otherwise", TILING),
+    checks.shape_is("6", "target", _rows("logProb"), "(N,) of logProb", TILING),
     weight_shape("logProb"),
     *_for_zloss(
-        checks.shape_is("6", "gradZlossOptional", _per_gradient, "(N,) for none, one element otherwise", TILING),
-        checks.shape_is("6", "lseForZlossOptional", _gradient_rows, "(N,) of logProb", TILING),
+        checks.shape_is("6", "gradZlossOptional", _per_loss("logProb", (), (1,)), "(N,) for none, one element otherwise", TILING),
+        checks.shape_is("6", "lseForZlossOptional", _rows("logProb"), "(N,) of logProb", TILING),
     ),
     checks.same_shape("6", "out", "logProb", TILING),
 )  # fmt: skip
 
 
 def _gradient_plan(call: Call) -> Plan:
-    log_prob, per_loss = (
-        call.tensor("logProb"),
-        "positions" if call.reduction == "none" else "single",
-    )
+    log_prob = call.tensor("logProb")
     if log_prob.empty:
         return empty_plan(call.operator.name, ("out", call.tensor("out")))
-    read = {
-        "target": "positions",
-        "gradLoss": per_loss,
-        "logProb": "full",
-        **weights_of(call),
-    }
+    per_loss = "positions" if call.reduction == "none" else "single"
+    read = {"target": "positions", "gradLoss": per_loss, "logProb": "full", **weights_of(call)}
     zloss = computes_zloss(call)
     grad_zloss = zloss and call.has_tensor("gradZlossOptional")
     if zloss:

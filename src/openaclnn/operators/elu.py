@@ -10,7 +10,6 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import Violation
 from openaclnn.core.declare import Gradient, Sample
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
@@ -79,10 +78,9 @@ declare(
 )  # fmt: skip
 
 
-def _alpha_not_negative(call: Call) -> Violation | None:
-    if call["isResult"] and call["alpha"].float32() < 0:  # NaN and -0 pass
-        return Violation("alpha", ">= 0 when isResult is true", str(call["alpha"].float32()))
-    return None
+def _negative_alpha(call: Call) -> str:
+    alpha = call["alpha"].float32()
+    return str(alpha) if call["isResult"] and alpha < 0 else ""  # NaN and -0 pass
 
 
 def _bounds(call: Call) -> Mapping[str, tuple[float, float]]:
@@ -126,7 +124,7 @@ elementwise_operator(
         rules.not_null(), rules.same_dtype("gradOutput", "selfOrResult"), rules.dtypes("gradOutput"), rules.scalars("alpha", "scale", "inputScale"),
         rules.converts("gradOutput"), rules.same_shape("gradOutput", "selfOrResult"), rules.same_shape("gradOutput", "gradInput"),
         rules.rank("gradOutput"),
-        lambda operator, row: [checks.value_check(row, "alpha >= 0 if isResult", _alpha_not_negative)],
+        lambda operator, row: [checks.expect(row, "alpha >= 0 if isResult", "alpha", ">= 0 when isResult is true", _negative_alpha)],
     ),
     ALL, None, None, bounds_of=_bounds, variants={"input": {}, **VARIANTS, "result": {"is_result": True}}, aten="elu_backward",
     kernels=(KernelForm("elu_grad_v2", INPUTS), KernelForm("elu_grad", INPUTS, values={"isResult": True})),

@@ -9,7 +9,7 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import Check, Violation
+from openaclnn.core.checks import Check
 from openaclnn.core.declare import OutputSpec, Sample
 from openaclnn.core.dtypes import BFLOAT16, BOOL, FLOAT, FLOAT16, INT32, INT64, UINT8
 from openaclnn.core.interface import Kind, Parameter
@@ -23,7 +23,6 @@ FAMILIES = frozenset({"a3", "a2"})
 HALVES = (FLOAT16, BFLOAT16)
 INDICES = (INT32, INT64)
 MOST_FEATURES, LEAST_CLASSES = 65534, 128  # that kernels of the products have; we have any
-Shapes = Callable[[Call], tuple[tuple[int, ...], ...]]
 
 
 def _sizes(call: Call) -> tuple[int, int, int]:
@@ -36,7 +35,7 @@ def _on_products(broken: Callable[[Call], Any]) -> Callable[[Call], Any]:
     return lambda call: None if call.product.is_default else broken(call)
 
 
-def _shape(*axes: str) -> Shapes:
+def _shape(*axes: str) -> checks.Shapes:
     """A shape by the names of its axes."""
 
     def shapes(call: Call) -> tuple[tuple[int, ...], ...]:
@@ -193,16 +192,9 @@ READ = ("grad", "input", "weight", "targetMask", "maskedTarget")
 WRITTEN = ("inputGradOut", "weightGradOut")
 
 
-def _sources(row: str) -> Check:
+def _no_source(call: Call) -> str:
     """Probabilities, or what they are made of."""
-
-    def broken_by(call: Call) -> Violation | None:
-        if call[SHARE] is not None or None not in (call[TOP], call[SUM]):
-            return None
-        return Violation(SHARE, f"a tensor, where {TOP} or {SUM} is none", "null")
-
-    rule = f"{SHARE} is not null, or {TOP} and {SUM} are not"
-    return Check(row, checks.NULL, rule, (), broken_by)
+    return "null" if call[SHARE] is None and None in (call[TOP], call[SUM]) else ""
 
 
 def _few_bits(call: Call) -> str:
@@ -297,7 +289,9 @@ declare(
         Parameter(WRITTEN[1], Kind.OUTPUT, "gradient of weight", "(n, k)", HALVES),
     ),
     (
-        _sources("1"),
+        checks.expect(
+            "1", f"{SHARE} is not null, or {TOP} and {SUM} are not", SHARE, f"a tensor, where {TOP} or {SUM} is none", _no_source, checks.NULL
+        ),
         checks.not_null("2", *READ, *WRITTEN),
         checks.dtype_one_of("3", "grad", (FLOAT,)),
         checks.dtype_in("4", "input", "weight"),

@@ -31,9 +31,8 @@ def _floating_enough(call: Call) -> Violation | None:
         expected = f"a floating dtype like target's, {target}, for reduction none"
         return Violation("self", expected, dtype.name)
     if call.reduction == "mean" and target.kind != "floating":
-        return Violation(
-            "self, target", "a floating dtype for reduction mean", f"{dtype}, {target}"
-        )
+        expected = "a floating dtype for reduction mean"
+        return Violation("self, target", expected, f"{dtype}, {target}")
     return None
 
 
@@ -128,14 +127,9 @@ BOUNDS = {"beta": (0.0, math.inf)}
 SIGMA = {"sigma": "beta"}
 
 
-def _beta_not_negative(call: Call) -> Violation | None:
-    if not call["beta"] >= 0:  # NaN fails too
-        return Violation("beta", ">= 0", str(call["beta"]))
-    return None
-
-
 def _beta(operator: Any, row: str) -> list[Check]:
-    return [checks.value_check(row, "beta >= 0", _beta_not_negative)]
+    # NaN fails too.
+    return [checks.expect(row, "beta >= 0", "beta", ">= 0", lambda call: "" if call["beta"] >= 0 else str(call["beta"]))]  # fmt: skip
 
 
 def _result_shape(operator: Any, row: str) -> list[Check]:

@@ -38,7 +38,7 @@ def _of_classes(positions: str, weights: str) -> tuple[Parameter, ...]:
 
 
 def _parameters(shape: str, positions: str, loss: str) -> tuple[Parameter, ...]:
-    """A loss's _parameters, with the shapes that the operator asks for."""
+    """A loss's parameters, with the shapes that the operator asks for."""
     return (
         Parameter("self", Kind.TENSOR, "log-probabilities", shape, FLOATS),
         *_of_classes(positions, "(C,)"),
@@ -95,7 +95,7 @@ def _of_targets_or_one(
             return None if shape == wanted else (whole, f"shape {shape}")
         return None if is_one(tensor) else (expected, f"shape {shape}")
 
-    return checks.of_tensors(row, rule, (name,), fault)._replace(names=())
+    return checks.of_tensors(row, rule, (name,), fault)
 
 
 def _pixels_match(row: str) -> Check:
@@ -111,7 +111,7 @@ def _target_shape(row: str, rule: str, wanted: Callable[[Call], tuple[int, ...]]
         shape = wanted(call)
         return None if target.shape == shape else (f"shape {shape}, {what}", f"shape {target.shape}")  # fmt: skip
 
-    return checks.of_tensors(row, rule, ("target",), fault)._replace(names=())
+    return checks.of_tensors(row, rule, ("target",), fault)
 
 
 def _results(call: Call) -> tuple[OutputSpec, OutputSpec]:
@@ -215,7 +215,7 @@ def _has_rank(row: str, name: str, expected: str, ranks: tuple[int, ...]) -> Che
     def fault(call: Call, tensor: Tensor) -> checks.Fault:
         return None if tensor.rank in ranks else (expected, f"shape {tensor.shape}")
 
-    return checks.of_tensors(row, f"{name} has {expected}", (name,), fault)._replace(names=())
+    return checks.of_tensors(row, f"{name} has {expected}", (name,), fault)
 
 
 ROWS_CHECKS = (

@@ -120,7 +120,7 @@ declare(
         checks.same_dtype("5", "isTarget", "self"),
         checks.expect(
             "6", "self has at most 2 dimensions, and classes", "self", "at most 2 dimensions, and a class at least", _ill_shaped
-        )._replace(names=("self",)),
+        ),
         checks.same_shape("7", "target", "self"),
         checks.any_reduction("8", "reduction", REDUCTION.choices),
         checks.shape_is("9", "out", _losses, "(N,) for none, one element otherwise"),

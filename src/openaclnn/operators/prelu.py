@@ -33,7 +33,7 @@ def _one_for_each_channel(row: str) -> Check:
         return None if weight.size in (1, count) else (expected, f"{weight.size}, shape {weight.shape}")  # fmt: skip
 
     rule = "weight has one element, or one for each channel of self"
-    return checks.of_tensors(row, rule, ("weight",), fault)._replace(names=("weight", "self"))
+    return checks.of_tensors(row, rule, ("weight",), fault)
 
 
 def _shaped(weight: Array, x: Array) -> Array:

@@ -74,6 +74,8 @@ def _build(
     storageDims: Any,
     tensorData: Any,
 ) -> Tensor:
+    """Describe a view of device memory; strides and offset count elements, null strides are
+    contiguous. A NumPy array may stand for the address: the view then keeps it alive."""
     shape = () if viewDims is None else _integers(viewDims, "viewDims", 0)
     dtype = dtype_of_code(integer(dataType, "dataType", INT32, INVALID))
     row_major = strides = contiguous_strides(shape)
@@ -134,19 +136,16 @@ def _checked(tensor: Any) -> Tensor:
     return live(tensor, Tensor, "tensor", "tensor", INVALID, NULL)
 
 
-@null_on_failure
-def aclCreateTensor(
-    viewDims: Any,
-    dataType: Any,
-    stride: Any,
-    offset: Any,
-    format: Any,
-    storageDims: Any,
-    tensorData: Any,
-) -> Tensor:
-    """Describe a view of device memory; strides and offset count elements, null strides are
-    contiguous. A NumPy array may stand for the address: the view then keeps it alive."""
-    return _build(viewDims, dataType, stride, offset, format, storageDims, tensorData)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _named(function: F, name: str, text: str) -> F:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    return function
+
+
+aclCreateTensor = null_on_failure(_named(_build, "aclCreateTensor", str(_build.__doc__)))
 
 
 @returns_status
@@ -379,15 +378,6 @@ def _size(kind: type[_Sequence], text: str) -> Callable[[Any], tuple[int, int]]:
 
 def _checked_array(kind: type[S], array: Any) -> S:
     return live(array, kind, kind.c_name, "array", INVALID, NULL)
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _named(function: F, name: str, text: str) -> F:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = text
-    return function
 
 
 aclCreateIntArray = _create(IntArray, _int, "An array of 64-bit integers, copied.")
