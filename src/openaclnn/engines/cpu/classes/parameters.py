@@ -209,6 +209,10 @@ class Targets:
             label = label - self.first
         return Target(label, label.below(self.classes), label != self.ignored)
 
+    def of_vector(self, labels: Value) -> Target:
+        """Of targets as they lie in memory."""
+        return self.of(labels.unsigned("i64") if self.kind == "u8" else labels.to("i64"))
+
     def alike(self, place: Value) -> Value:
         """Whether a group's targets, which lie side by side, are all the same."""
         group = self.code.array(place, self.kind).load(self.code.integer(0), Shape(1, GROUP))

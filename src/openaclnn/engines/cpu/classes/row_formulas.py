@@ -138,8 +138,18 @@ class _Lines:
         self.none = code.constant("f64", 0.0, 1) if self.one_row else self.filled("f64", 0.0)
         self.sums = [code.variable(self.none) for _ in self.graph.results[len(names.written) :]]
 
+    def blocks(self, phases: list[Phase], body: Callable[[Value, Value], None]) -> None:
+        self.start = self.code.integer(0)
+        body(self.start, self.classes)
+
     def filled(self, kind: str, number: float) -> Value:
         raise NotImplementedError
+
+    def folded(self, values: Value, join: Callable[[Value, Value], Value]) -> Value:
+        return values
+
+    def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
+        return vector
 
     def running(self, kind: str, number: float) -> Any:
         return self.code.variable(self.filled(kind, number))
@@ -192,10 +202,15 @@ class _Lines:
     def targets(self, name: str) -> Targets:
         return Targets(self.code, self.parameters, self.kinds.of[name])
 
-    def known(self, node: Node) -> Value:
-        """A number of the formula."""
-        known = self.shared.get(node.name)
-        return self.parameters.double(node.name) if known is None else known
+    def number(self, node: Node) -> Value:
+        """A number of the formula, or what a target says of itself."""
+        if node.what == "number":
+            known = self.shared.get(node.name)
+            return self.parameters.double(node.name) if known is None else known
+        target = self.labels[node.of[0].name]
+        if node.what == "index_of":
+            return target.inside.choose(target.label, 0).to("f64")
+        return target.counted if node.what == "is_counted" else target.inside
 
     def single(self, name: str, place: Value) -> Value:
         """An element, FLOAT64."""
@@ -222,12 +237,6 @@ class _Lines:
 
     def store(self, values: Value, array: Array, index: Value, name: str) -> None:
         numerics.store(self.rounded(values, name), array, index, self.opaque, self.kinds.any_nan)
-
-
-def _of_target(node: Node, target: Target) -> Value:
-    if node.what == "index_of":
-        return target.inside.choose(target.label, 0).to("f64")
-    return target.counted if node.what == "is_counted" else target.inside
 
 
 def _whole(number: Value) -> Value:
@@ -271,13 +280,10 @@ class RowLines(_Lines):
                 self.labels[name] = target
 
     def number(self, node: Node) -> Value:
-        match node.what:
-            case "input":
-                return self.single(node.name, self.place[node.name])
-            case "number":
-                return self.known(node)
-            case "is_counted" | "is_inside" | "index_of":
-                return _of_target(node, self.labels[node.of[0].name])
+        if node.what == "input":
+            return self.single(node.name, self.place[node.name])
+        if node.what != "at":
+            return super().number(node)
         row, target = node.of
         label = self.labels[target.name]
         step = label.inside.choose(label.label, 0) * self.parameters[f"{row.name}.class_step"]
@@ -407,12 +413,41 @@ class RowLines(_Lines):
         number = self.rounded(value.to("f32").splat(1), name).lane(0)
         self.code.store(number.to("f64") if kind == "f64" else number, self.place[name], kind)
 
+    def walk(self, passes: Passes, first: Value, last: Value) -> None:
+        """Pieces of work are some rows each."""
+        code, parameters = self.code, self.parameters
+        tile, positions, size = (parameters[name] for name in ("tile", "positions", "size2"))
+        places = {name: code.variable(0) for name in self.names.all}
+        next_row = code.variable(0)
+
+        def rows(start: Value, stop: Value) -> None:
+            # Positions are counted along the last axis, since divisions would take as long as a short row.
+            next_row.set(start)
+            with code.repeat_while(lambda: next_row.get() < stop):
+                row = next_row.get()
+                many = (stop - row).least(size - parameters.split(row)[-1])
+                for name, place in places.items():
+                    place.set(parameters.position(name, row))
+                with code.loop(0, many, self.rows) as done:
+                    self.begin(places, many - done)
+                    passes.over(self)
+                    for name, place in places.items():
+                        place.set(place.get() + parameters[f"{name}.step2"] * self.rows)
+                next_row.set(row + many)
+
+        if not self.sums:
+            rows(first * tile, (last * tile).least(positions))
+            return
+        with code.loop(first, last) as piece, self.piece(piece):
+            rows(piece * tile, ((piece + 1) * tile).least(positions))
+
 
 class RowGroups(RowLines):
     """Lines are some short rows, one of which would wait for itself: elements of each are a stream, and its numbers a lane. Classes lie side by side, and a block has
     all of them."""
 
     rows, one_row, one_block = TOGETHER, False, True
+    blocks, folded = _Lines.blocks, _Lines.folded
 
     def __init__(self, code: Code, *arguments: Any) -> None:
         super().__init__(code, *arguments)
@@ -434,33 +469,22 @@ class RowGroups(RowLines):
         for name, kind in self.names.inputs.items():
             if kind == "Target":
                 labels = [code.load(place, self.kinds.of[name]) for place in self.at[name]]
-                wide = [
-                    one.unsigned("i64") if self.kinds.of[name] == "u8" else one.to("i64")
-                    for one in labels
-                ]
-                self.labels[name] = target = self.targets(name).of(code.lanes_of(wide))
+                self.labels[name] = target = self.targets(name).of(code.lanes_of(labels))
                 self.report(target.stray.reduce("or"))
 
     def number(self, node: Node) -> Value:
-        match node.what:
-            case "input":
-                return self._lanes(self.at[node.name], node.name)
-            case "at":
-                row, target = node.of
-                label = self.labels[target.name]
-                step = (
-                    label.inside.choose(label.label, 0) * self.parameters[f"{row.name}.class_step"]
-                )
-                places = [place + step.lane(k) for k, place in enumerate(self.at[row.name])]
-                return label.inside.choose(self._lanes(places, row.name), 0.0)
-        return super().number(node)
+        if node.what == "input":
+            return self._lanes(self.at[node.name], node.name)
+        if node.what != "at":
+            return super().number(node)
+        row, target = node.of
+        label = self.labels[target.name]
+        step = label.inside.choose(label.label, 0) * self.parameters[f"{row.name}.class_step"]
+        places = [place + step.lane(k) for k, place in enumerate(self.at[row.name])]
+        return label.inside.choose(self._lanes(places, row.name), 0.0)
 
     def _lanes(self, places: list[Value], name: str) -> Value:
         return self.code.lanes_of([self.single(name, place) for place in places])
-
-    def blocks(self, phases: list[Phase], body: Callable[[Value, Value], None]) -> None:
-        self.start = self.code.integer(0)
-        body(self.start, self.classes)
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         code, end = self.code, count - self.code.lanes
@@ -514,9 +538,6 @@ class RowGroups(RowLines):
     def filled(self, kind: str, number: float) -> Value:
         return self.code.joined([super().filled(kind, number)] * TOGETHER)
 
-    def folded(self, values: Value, join: Callable[[Value, Value], Value]) -> Value:
-        return values
-
     def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
         """The lanes of each stream, joined as those of a row are."""
         rows = vector.streams()
@@ -546,49 +567,6 @@ class RowGroups(RowLines):
             super().put(result, value.lane(row) if value.lanes else value)
 
 
-Share = Callable[[Code, Parameters], Mapping[str, Value]]
-"""What computes numbers that all lines share, by their names, before they are walked."""
-
-
-def emit_rows(
-    lines: type[RowLines], schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int], share: Share
-) -> Emit:  # fmt: skip
-    """The kernel over rows: pieces of work are some rows each."""
-
-    def emit(code: Code, arguments: Sequence[Value]) -> None:
-        block, first, last = arguments
-        parameters = ParametersOnce(code, block, slots)
-        line = lines(code, parameters, schedule, names, kinds)
-        line.shared = share(code, parameters)
-        passes = Passes(code, schedule)
-        tile, positions, size = (parameters[name] for name in ("tile", "positions", "size2"))
-        places = {name: code.variable(0) for name in names.all}
-        next_row = code.variable(0)
-
-        def rows(start: Value, stop: Value) -> None:
-            # Positions are counted along the last axis, since divisions would take as long as a short row.
-            next_row.set(start)
-            with code.repeat_while(lambda: next_row.get() < stop):
-                row = next_row.get()
-                many = (stop - row).least(size - parameters.split(row)[-1])
-                for name, place in places.items():
-                    place.set(parameters.position(name, row))
-                with code.loop(0, many, lines.rows) as done:
-                    line.begin(places, many - done)
-                    passes.over(line)
-                    for name, place in places.items():
-                        place.set(place.get() + parameters[f"{name}.step2"] * lines.rows)
-                next_row.set(row + many)
-
-        if not line.sums:
-            rows(first * tile, (last * tile).least(positions))
-            return
-        with code.loop(first, last) as piece, line.piece(piece):
-            rows(piece * tile, ((piece + 1) * tile).least(positions))
-
-    return emit
-
-
 class PositionLines(_Lines):
     """Lines are some vectors of positions, class after class. One vector would wait for itself where its numbers are computed."""
 
@@ -611,7 +589,9 @@ class PositionLines(_Lines):
         targets = [name for name, kind in self.names.inputs.items() if kind == "Target"]
         self.lane, *chosen = (code.frame("i64", width) for _ in range(1 + len(targets)))
         self.chosen = dict(zip(targets, chosen, strict=True))
-        self.gathered = {kind: code.frame(kind, width) for kind in {*self.kinds.of.values()}}
+        self.gathered = {
+            kind: code.frame(kind, width) for kind in dict.fromkeys(self.kinds.of.values())
+        }
         # Whether no result takes the place of an operand, so that positions may be computed twice.
         self.apart = code.integer(0) == 0
         for name, one in itertools.product(self.full, self.written.values()):
@@ -676,9 +656,7 @@ class PositionLines(_Lines):
         self._lay(self.lane, self.together([numbers + first for first in self.first_lanes]))
         for name, kind in self.names.inputs.items():
             if kind == "Target":
-                labels = self._vector(name)
-                wide = labels.unsigned("i64") if self.kinds.of[name] == "u8" else labels.to("i64")
-                target = self.targets(name).of(wide)
+                target = self.targets(name).of_vector(self._vector(name))
                 self._lay(self.chosen[name], target.inside.choose(target.label, 0))
                 # Lanes past the end are those of the last position again.
                 self.report(numerics.paired(target.stray.streams(), operator.or_).reduce("or"))
@@ -730,16 +708,13 @@ class PositionLines(_Lines):
         return self.together(new).choose(values, 0.0)
 
     def number(self, node: Node) -> Value:
-        match node.what:
-            case "input":
-                if node.name in self.names.singles:
-                    return self.single(node.name, self.parameters.address(node.name))
-                values = numerics.widen(self._vector(node.name), self.kinds.of[node.name])
-                return self.plain(self.rounded(values, node.name), node.name).to("f64")
-            case "number":
-                return self.known(node)
-            case "is_counted" | "is_inside" | "index_of":
-                return _of_target(node, self.labels[node.of[0].name])
+        if node.what == "input":
+            if node.name in self.names.singles:
+                return self.single(node.name, self.parameters.address(node.name))
+            values = numerics.widen(self._vector(node.name), self.kinds.of[node.name])
+            return self.plain(self.rounded(values, node.name), node.name).to("f64")
+        if node.what != "at":
+            return super().number(node)
         row, target = node.of
         label = self.labels[target.name]
         step = self.parameters[f"{row.name}.class_step"]
@@ -875,14 +850,8 @@ class PositionLines(_Lines):
     def filled(self, kind: str, number: float) -> Value:
         return self.together([self.code.constant(kind, number, self.code.lanes)] * TOGETHER)
 
-    def folded(self, values: Value, join: Callable[[Value, Value], Value]) -> Value:
-        return values
-
     def together(self, vectors: Sequence[Value]) -> Value:
         return self.code.joined(vectors)
-
-    def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
-        return vector
 
     def any(self, truths: Value) -> Value:
         return truths
@@ -905,6 +874,21 @@ class PositionLines(_Lines):
                     value = self.gathered[kind].read(lane)
                     with code.when(self.lane.read(lane) < self.many):
                         code.array(self._place(name, lane), kind).write(0, value)
+
+    def walk(self, passes: Passes, first: Value, last: Value) -> None:
+        """Pieces of work are some vectors each."""
+        code, tile, positions = self.code, self.parameters["tile"], self.parameters["positions"]
+        with code.loop(first, last) as piece, self.piece(piece):
+            stop = ((piece + 1) * tile).least(positions)
+            start = code.variable(piece * tile)
+            with code.repeat_while(lambda: start.get() < stop):
+                begin, many = self.stretch(start.get(), stop)
+                self.group(begin, many, start.get() - begin)
+                with code.loop(0, (self._used() + (TOGETHER - 1)).unsigned_div(TOGETHER)) as sub:
+                    self.begin(sub)
+                    passes.over(self)
+                self.finish()
+                start.set(begin + many)
 
 
 def _unmasked(body: Callable[..., None], shape: Shape, index: Value) -> None:
@@ -950,10 +934,6 @@ class RunLines(_Lines):
     def spread(self, number: Any) -> Value:
         return number.get() if isinstance(number, _OfRun) else number
 
-    def blocks(self, phases: list[Phase], body: Callable[[Value, Value], None]) -> None:
-        self.start = self.code.integer(0)
-        body(self.start, self.classes)
-
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         with self.code.loop(0, count) as label:
             self.label = label
@@ -977,11 +957,17 @@ class RunLines(_Lines):
         name = self.written[result]
         self.store(values, self._plane(name), index, name)
 
-    def folded(self, values: Value, join: Callable[[Value, Value], Value]) -> Value:
-        return values
-
-    def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
-        return vector
+    def walk(self, passes: Passes, first: Value, last: Value) -> None:
+        """Pieces of work are runs."""
+        code, parameters = self.code, self.parameters
+        tile, positions, size = (parameters[name] for name in ("tile", "positions", "size2"))
+        start, stop = code.variable(first * tile), (last * tile).least(positions)
+        with code.repeat_while(lambda: start.get() < stop):
+            here = start.get()
+            many = (stop - here).least(size - here.unsigned_rem(size)).least(tile)
+            self.begin(here, many)
+            passes.over(cast("Line", self))  # no formula that takes runs asks for the rest
+            start.set(here + many)
 
 
 class _OfRun:
@@ -997,52 +983,25 @@ class _OfRun:
         self.array.store(values, self.line.index)
 
 
-def emit_runs(
-    schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int], share: Share
-) -> Emit:
-    """The kernel over runs of positions: pieces of work are some runs each."""
+LINES = {"rows": RowLines, "positions": PositionLines, "groups": RowGroups, "runs": RunLines}
+"""The variants of a kernel, in order."""
+
+Share = Callable[[Code, Parameters], Mapping[str, Value]]
+"""What computes numbers that all lines share, by their names, before they are walked."""
+
+
+def emit_lines(
+    lines: type[RowLines | PositionLines | RunLines], schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int],
+    share: Share,
+) -> Emit:  # fmt: skip
+    """The kernel that walks such lines."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, first, last = arguments
         parameters = ParametersOnce(code, block, slots)
-        line = RunLines(code, parameters, schedule, names, kinds)
+        line = lines(code, parameters, schedule, names, kinds)
         line.shared = share(code, parameters)
-        passes = Passes(code, schedule)
-        tile, positions, size = (parameters[name] for name in ("tile", "positions", "size2"))
-        start, stop = code.variable(first * tile), (last * tile).least(positions)
-        with code.repeat_while(lambda: start.get() < stop):
-            here = start.get()
-            many = (stop - here).least(size - here.unsigned_rem(size)).least(tile)
-            line.begin(here, many)
-            passes.over(cast("Line", line))  # no formula that takes runs asks for the rest
-            start.set(here + many)
-
-    return emit
-
-
-def emit_positions(
-    schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int], share: Share
-) -> Emit:
-    """The kernel over vectors of positions: pieces of work are some vectors each."""
-
-    def emit(code: Code, arguments: Sequence[Value]) -> None:
-        block, first, last = arguments
-        parameters = ParametersOnce(code, block, slots)
-        line = PositionLines(code, parameters, schedule, names, kinds)
-        line.shared = share(code, parameters)
-        passes = Passes(code, schedule)
-        tile, positions = parameters["tile"], parameters["positions"]
-        with code.loop(first, last) as piece, line.piece(piece):
-            stop = ((piece + 1) * tile).least(positions)
-            start = code.variable(piece * tile)
-            with code.repeat_while(lambda: start.get() < stop):
-                begin, many = line.stretch(start.get(), stop)
-                line.group(begin, many, start.get() - begin)
-                with code.loop(0, (line._used() + (TOGETHER - 1)).unsigned_div(TOGETHER)) as sub:
-                    line.begin(sub)
-                    passes.over(line)
-                line.finish()
-                start.set(begin + many)
+        line.walk(Passes(code, schedule), first, last)
 
     return emit
 
@@ -1215,11 +1174,8 @@ class RowKernel(ClassKernel):
     def kernels(self, plan: Plan, variant: int) -> Kernels:
         kinds = Kinds(plan, self.named)
         schedule = self.schedule(plan)
-        emitters = (
-            functools.partial(emit_rows, RowLines), emit_positions, functools.partial(emit_rows, RowGroups), emit_runs
-        )  # fmt: skip
-        emit = emitters[variant](schedule, self.named, kinds, self.slots, self.share)
-        how = ("rows", "positions", "groups", "runs")[variant]
+        how, lines = list(LINES.items())[variant]
+        emit = emit_lines(lines, schedule, self.named, kinds, self.slots, self.share)
         name = f"{self.name}.{_digest(schedule.graph)}.{how}.{kinds.text}"
         return Kernels(compiled(name, emit))
 

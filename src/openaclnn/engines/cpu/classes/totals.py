@@ -114,8 +114,7 @@ class _TargetSums:
         lanes = code.variable(code.constant("i64", 0, GROUP))
         with code.loop(0, together, GROUP) as index:
             group = code.array(first, self.targets.kind).load(index, shape)
-            label = group.unsigned("i64") if self.targets.kind == "u8" else group.to("i64")
-            lanes.set(lanes.get() + self.targets.of(label).counted.to("i64"))
+            lanes.set(lanes.get() + self.targets.of_vector(group).counted.to("i64"))
         self._count(lanes.get().reduce("add"))
         with code.loop(together, count) as index:
             target = self.targets.at(first + index * self.target_step)
