@@ -707,15 +707,15 @@ def _widened(x):
 
 
 @triton.jit
-def _times_power(x, shifted):
-    """Float64 times 2^n, of an n in the low bits of another, that both lie in the normal range: by its upper half alone, since sums of 64 bits are two instructions."""
+def _times_power(x, bits):
+    """Float64 times 2^n, of which both lie in the normal range, by an n in the low bits of an integer: into the upper half alone, since sums of 64 bits are two instructions."""
     if INTERPRETED:
-        bits = x.to(tl.int64, bitcast=True) + (shifted.to(tl.int64, bitcast=True) << 52)
-        result = bits.to(tl.float64, bitcast=True)
+        raised = x.to(tl.int64, bitcast=True) + (bits.to(tl.int64) << 52)
+        result = raised.to(tl.float64, bitcast=True)
     else:
         result = tl.inline_asm_elementwise(
-            "{ .reg .b32 low, high, n, rest; mov.b64 {low, high}, $1; mov.b64 {n, rest}, $2; shl.b32 n, n, 20; add.s32 high, high, n; mov.b64 $0, {low, high}; }",
-            "=d,d,d", [x, shifted], dtype=tl.float64, is_pure=True, pack=1,
+            "{ .reg .b32 low, high, n; mov.b64 {low, high}, $1; shl.b32 n, $2, 20; add.s32 high, high, n; mov.b64 $0, {low, high}; }",
+            "=d,d,r", [x, bits], dtype=tl.float64, is_pure=True, pack=1,
         )  # fmt: skip
     return result
 
@@ -726,14 +726,16 @@ def gelu(x, PRECISE: tl.constexpr = True):
     but while those run."""
     if PRECISE:
         size = _least(tl.abs(x), 14.46)
-        t = size.to(tl.float64)
         # exp(-t^2 / 2) = 2^n (1 + q) with t^2 = r - 2 n ln 2
-        square = t * t
-        shifted = tl.fma(square, _double(-0.5 * LOG2_E), _double(WIDE_ROUNDER))
-        r = tl.fma(shifted - _double(WIDE_ROUNDER), _double(2.0 * LN_2), square).to(tl.float32)
+        square = size * size
+        shifted = tl.fma(square, -0.5 * LOG2_E, ROUNDER)
+        n = shifted - ROUNDER
+        rest = tl.fma(n, -2.0 * MINUS_LN2_LOW, tl.fma(size, size, square * -1.0))
+        r = tl.fma(n, -2.0 * MINUS_LN2_HIGH, square) + rest
         curve = _horner(r, 0.0013820742024108768 / 64, -0.008369248360395432 / 32, 0.041668280959129333 / 16, -0.16666516661643982 / 8)  # fmt: skip
         q = r * tl.fma(tl.fma(curve, r, 0.4999999403953552 / 4), r, -0.5)
         # t exp(t^2 / 2) normal_cdf(-t) = w P(w), w = t / (t + 27/8)
+        t = size.to(tl.float64)
         w = t * _wide_reciprocal(t + _double(3.375))
         v = w - _double(0.5)
         near = v.to(tl.float32)
@@ -742,7 +744,8 @@ def gelu(x, PRECISE: tl.constexpr = True):
         series = _widened(tl.fma(series, near, 1.1815038908414357))
         series = tl.fma(series, v, _double(-1.1059844233837388))
         tail = tl.fma(series, v, _double(0.7410802789956288)) * w
-        below = _times_power(tl.fma(tail, q.to(tl.float64), tail), shifted).to(tl.float32)
+        below = tl.fma(tail, q.to(tl.float64), tail)
+        below = _times_power(below, shifted.to(tl.int32, bitcast=True)).to(tl.float32)
         result = tl.where(x >= 0, x, x * 0.0) - below  # NaN for minus infinity
     else:
         factor = tl.abs(_least(x, 14.46))  # infinity times nothing is NaN, but only below 0
@@ -979,11 +982,13 @@ def _softened_term(x, rest, PRECISE: tl.constexpr):
         series = _horner(f, -0.003318456932902336, 0.00693068653345108, -0.01017770916223526, 0.016656987369060516)  # fmt: skip
         series = _on(series, f, -0.028904998674988747, 0.05108905956149101, -0.09323185682296753)
         series = tl.fma(tl.fma(series, f, 0.179224893450737), f, -0.37813955545425415)
+        result = tl.fma(e * e, series, e)
     else:
-        e = _exp2(tl.fma(tl.abs(x), LOG2_E * -1.0, 24.0)) * 5.9604644775390625e-08
-        series = _horner(e, -0.024734158937364713, 0.10359169381793755, -0.21240339510569894, 0.32622580575392435)  # fmt: skip
-        series = tl.fma(series, e, -0.49953944330393796)
-    return tl.fma(e * e, series, e)
+        # Of 2^16 times the exponential, so that none which counts is subnormal.
+        e = _exp2(tl.fma(tl.abs(x), LOG2_E * -1.0, 16.0))
+        series = _horner(e, -0.024734158937364713 * 2.0**-96, 0.10359169381793755 * 2.0**-80, -0.21240339510569894 * 2.0**-64, 0.32622580575392435 * 2.0**-48)  # fmt: skip
+        result = e * tl.fma(tl.fma(series, e, -0.49953944330393796 * 2.0**-32), e, 2.0**-16)
+    return result
 
 
 @triton.jit

@@ -84,8 +84,9 @@ def flat_shape(plan: Plan) -> tuple[int, int]:
     """Elements of a program, and warps."""
     # 8 elements in a thread share what each program does once: functions of some 40 instructions 0.99 of a copy (4 elements 0.91 to 0.95), without any
     # as much as before (4.38 TB/s, a copy 4.24). 16 elements of 16 bits, or with long words: softplus 0.96 (8 elements 0.92), erfc 0.81 (0.77),
-    # in BFLOAT16 tanh 0.93 (0.83); the logarithm and logit alone would lose (0.96 and 0.97, and 0.99). evict_first loads lost 7%.
-    many = plan.output.dtype.itemsize < 4 or has_words(plan, LONG_WORDS)
+    # in BFLOAT16 tanh 0.93 (0.83); the logarithm would lose in FLOAT (0.96, and 0.99), and logit in both (clamped in BFLOAT16 0.91, and 0.94). evict_first loads lost 7%.
+    is_short = plan.output.dtype.itemsize < 4 and not has_words(plan, {"logit"})
+    many = is_short or has_words(plan, LONG_WORDS)
     return 2048 if many else 1024, 4
 
 

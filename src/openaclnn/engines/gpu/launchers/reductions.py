@@ -52,7 +52,7 @@ BLOCK = 1024  # positions of a program at once
 # entropy 0.98 and 0.86, with logits 1.02 and 0.95, soft margin 1.04 and 1.03. The programs of 16 bits ask for the next block before one is added up (`summed_kernel`).
 LIGHT = (1024, 1024, 4), (2048, 528, 8)
 FOURS = (2048, 1056, 8), (1024, 1056, 4)
-LONG = (1024, 1056, 4)
+LONG = (1024, 1188, 4)
 MOST_PARTS = 4096
 HEAVY = LONG_WORDS | {"exp", "log", "low_log"}
 # Elements or positions that one program adds up and finishes, in less time than one more launch takes.
