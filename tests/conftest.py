@@ -7,8 +7,12 @@ import gc
 import importlib
 import os
 import signal
+import sys
+import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -33,6 +37,7 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
+from openaclnn.engines.machine import cache
 from openaclnn.repeat.words.slots import MAX_ARRAYS, MAX_RESULTS
 from openaclnn.testing.goldens import plan_of
 from workloads import EVERYTHING, data_of
@@ -112,10 +117,27 @@ SURROUNDINGS = (
 """Variables that change what programs print or compute."""
 
 
+CACHE = Path(tempfile.gettempdir()) / f"openaclnn-test-cache-{os.getuid()}{'-all' * EVERYTHING}"
+"""Where all tests, and the processes that they start, keep compiled code. It is apart from the user's, as most of it is not optimised."""
+
+OPTIMISED = 3
+"""Of so many kernels one is compiled as users have it, and the others as they are written, in a quarter of the time. Each minor version
+of Python has another one: together they optimise all. A test compares the two (test_cpu_widths.py)."""
+
+
+def is_in_turn(source: str, turn: int = sys.version_info.minor) -> bool:
+    """Whether a kernel is among those, by its name, in the first line of its source."""
+    return zlib.crc32(source.partition("\n")[0].encode()) % OPTIMISED == turn % OPTIMISED
+
+
 def pytest_configure() -> None:
     """Tests, and the processes that they start, find the same terminal, settings and signals wherever the suite runs."""
     for name in SURROUNDINGS:
         os.environ.pop(name, None)
+    os.environ["OPENACLNN_CACHE_DIR"] = str(CACHE)
+    if not EVERYTHING:
+        usual = cache._is_optimised
+        cache._is_optimised = lambda source: usual(source) and is_in_turn(source)
     os.environ["TERM"] = "dumb"
     os.umask(0o022)
     # A background job ignores them, and so would all that it starts.
