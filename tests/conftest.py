@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -120,24 +121,40 @@ SURROUNDINGS = (
 CACHE = Path(tempfile.gettempdir()) / f"openaclnn-test-cache-{os.getuid()}{'-all' * EVERYTHING}"
 """Where all tests, and the processes that they start, keep compiled code. It is apart from the user's, as most of it is not optimised."""
 
-OPTIMISED = 3
-"""Of so many kernels one is compiled as users have it, and the others as they are written, in a quarter of the time. Each minor version
-of Python has another one: together they optimise all. A test compares the two (test_cpu_widths.py)."""
+TURNS = 3
+"""What takes long is tried in turns: of so many cases, or kernels to optimise, `make test` has one, and each minor version of Python has
+another, so that three of them together try all. `make test-all` has all at once."""
 
 
-def is_in_turn(source: str, turn: int = sys.version_info.minor) -> bool:
-    """Whether a kernel is among those, by its name, in the first line of its source."""
-    return zlib.crc32(source.partition("\n")[0].encode()) % OPTIMISED == turn % OPTIMISED
+def digits(number: int) -> int:
+    """The sum of its digits to the base of `TURNS`: along every axis of a grid of parameters turns follow each other."""
+    return number and number % TURNS + digits(number // TURNS)
 
 
-def pytest_configure() -> None:
+def is_in_turn(number: int, turn: int = sys.version_info.minor) -> bool:
+    return digits(number) % TURNS == turn % TURNS
+
+
+def in_turn(cases: Sequence[Any]) -> list[Any]:
+    """Those of them that have their turn."""
+    return [case for number, case in enumerate(cases) if EVERYTHING or is_in_turn(number)]
+
+
+def is_optimised_in_turn(source: str, turn: int = sys.version_info.minor) -> bool:
+    """A kernel, by its name, in the first line of its source. The others are compiled as they are, in a quarter of the time: to the same
+    bits, as a test sees (test_cpu_widths.py)."""
+    return zlib.crc32(source.partition("\n")[0].encode()) % TURNS == turn % TURNS
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Tests, and the processes that they start, find the same terminal, settings and signals wherever the suite runs."""
+    config.addinivalue_line("markers", "in_turns: of its cases a third is tried, see TURNS")
     for name in SURROUNDINGS:
         os.environ.pop(name, None)
     os.environ["OPENACLNN_CACHE_DIR"] = str(CACHE)
     if not EVERYTHING:
         usual = cache._is_optimised
-        cache._is_optimised = lambda source: usual(source) and is_in_turn(source)
+        cache._is_optimised = lambda source: usual(source) and is_optimised_in_turn(source)
     os.environ["TERM"] = "dumb"
     os.umask(0o022)
     # A background job ignores them, and so would all that it starts.
@@ -181,8 +198,21 @@ def _takes_part(item: Any) -> bool:
     return chosen.get("dtype") not in FLOATS or chosen["dtype"] in _dtypes_of_width(item)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _those_in_turn(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """All but the cases of tests marked `in_turns` that have their turn with another Python; of fewer cases than turns all."""
+    functions = [getattr(item, "function", item) for item in items]
+    cases, numbers = Counter(functions), Counter[Any]()
+    for item, function in zip(items, functions, strict=True):
+        marked = item.get_closest_marker("in_turns") and cases[function] >= TURNS
+        if not marked or is_in_turn(numbers[function]):
+            yield item
+        numbers[function] += 1
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = filter(_takes_part, items)
+    if not EVERYTHING and not any("::" in asked for asked in config.args):  # those are named
+        items[:] = _those_in_turn(items)
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
 

@@ -15,7 +15,7 @@ import pytest
 from llvmlite import ir
 
 import openaclnn
-from conftest import OPTIMISED, is_in_turn
+from conftest import TURNS, is_optimised_in_turn
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.host import machine
@@ -31,6 +31,7 @@ ELEMENTWISE = [
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(("operator", "variant"), ELEMENTWISE, ids=str)
+@pytest.mark.in_turns
 def test_elements_have_the_bits_of_many(operator: Any, variant: str, dtype: DType) -> None:
     function = getattr(openaclnn, operator.python_name)
     count = 3 * cache.FEW
@@ -130,5 +131,5 @@ def test_code_has_the_same_bits_optimised_or_as_it_is(tmp_path: Path) -> None:
 def test_every_kernel_is_optimised_in_one_of_the_turns() -> None:
     for number in range(30):
         source = str(ir.Module(f"kernel {number}"))
-        assert sum(is_in_turn(source, turn) for turn in range(OPTIMISED)) == 1
+        assert sum(is_optimised_in_turn(source, turn) for turn in range(TURNS)) == 1
         assert f"kernel {number}" in source.partition("\n")[0]

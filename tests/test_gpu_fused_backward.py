@@ -91,6 +91,7 @@ if MODE == "interpret":
             (50304, ml_dtypes.bfloat16, "mean"),
         ],
     )  # fmt: skip
+    @pytest.mark.in_turns
     def test_a_step_is_what_the_formulas_say(classes: int, dtype: Any, reduction: str) -> None:
         own = Step(classes, reduction, dtype=dtype)
         own.forward()
@@ -145,6 +146,7 @@ if MODE == "interpret":
         assert np.isfinite(own.out[0]).all()
 
     @pytest.mark.parametrize("start", [0, 8000, 26000])
+    @pytest.mark.in_turns
     def test_a_piece_of_nothing_but_nan(start: int) -> None:
         own = Step(33000, "mean")
         own.x[1, start : start + 7000] = nan
@@ -205,6 +207,7 @@ if MODE == "compile":
             (ahead.loss_runner, BFLOAT16, 32000), (ahead.gradient_runner, BFLOAT16, 32000),
         ],
     )  # fmt: skip
+    @pytest.mark.in_turns
     def test_rows_are_read_once_by_vectors_and_held(
         maker: Any, dtype: DType, classes: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -131,11 +131,13 @@ if MODE == "interpret":
 
     @elementwise
     @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.in_turns
     def test_elementwise_layouts(operator: Operator, layout: str) -> None:
         check_layout(operator, layout)
 
     @classes
     @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.in_turns
     def test_class_layouts(operator: Operator, layout: str) -> None:
         check_layout(operator, layout)
 
@@ -163,6 +165,7 @@ if MODE == "interpret":
     @elementwise
     @dtypes
     @pytest.mark.parametrize("output", FLOATS, ids=str)
+    @pytest.mark.in_turns
     def test_elementwise_two_roundings(operator: Operator, dtype: DType, output: DType) -> None:
         if has_one_dtype(operator, output, dtype):
             return  # the refusal is tested with its checks
@@ -179,6 +182,7 @@ if MODE == "interpret":
 
     @elementwise
     @dtypes
+    @pytest.mark.in_turns
     def test_elementwise_in_place(operator: Operator, dtype: DType) -> None:
         rng = np.random.default_rng(17)
         for name in tensor_names(operator):
@@ -268,6 +272,7 @@ if MODE == "interpret":
 
     @pytest.mark.parametrize("rows", [1, 7, 1030])
     @pytest.mark.parametrize("columns", [1, 3, 1030])
+    @pytest.mark.in_turns
     def test_cross_entropy_regimes(rows: int, columns: int) -> None:
         """Few and many classes, one and several blocks of both, with every option on."""
         if rows * columns > 100_000:
@@ -294,6 +299,7 @@ if MODE == "interpret":
 
     @dtypes
     @pytest.mark.parametrize(("columns", "off"), [(256, 1), (257, 0), (2049, 3), (4103, 0)])
+    @pytest.mark.in_turns
     def test_cross_entropy_rows_that_begin_anywhere(dtype: DType, columns: int, off: int) -> None:
         """Heads, tails and targets in both, in place as well, and a canary around every tensor."""
         operator = openaclnn.find_operator("cross_entropy_loss_grad")
@@ -419,6 +425,7 @@ if MODE == "interpret":
             (577, "none"),
         ],
     )
+    @pytest.mark.in_turns
     def test_cross_entropy_transposed(columns: int, variant: str) -> None:
         """A program goes through several blocks of classes."""
         operator = openaclnn.cross_entropy_loss_grad.operator
@@ -704,9 +711,8 @@ if MODE == "compile":
 
     BEGINNINGS = [*product(INTERPRETED, ((128256, 1), (50257, 3), (50260, 0)))]
 
-    @pytest.mark.parametrize(
-        ("dtype", "row"), BEGINNINGS if EVERYTHING else BEGINNINGS[::2], ids=str
-    )
+    @pytest.mark.parametrize(("dtype", "row"), BEGINNINGS, ids=str)
+    @pytest.mark.in_turns
     def test_rows_that_begin_anywhere_move_by_16_bytes(
         dtype: DType, row: tuple[int, int], monkeypatch: pytest.MonkeyPatch
     ) -> None:

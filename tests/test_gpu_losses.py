@@ -151,6 +151,7 @@ if MODE == "interpret":
             ((2, 5, 3, 4), 3), ((1, 1, 1), 11), ((1, 9, 300), 7),
         ],
     )  # fmt: skip
+    @pytest.mark.in_turns
     def test_cases_match_the_oracle(dtype: DType, shape: tuple[int, ...], every: int) -> None:
         """Short rows together, and long ones alone, whose first and last vectors are not whole, and in parts; and images."""
         every = every if dtype is FLOAT else 7
@@ -256,6 +257,7 @@ if MODE == "interpret":
             )
 
     @pytest.mark.parametrize("classes", [2, 3, 33, 1000, 4203, 12300])
+    @pytest.mark.in_turns
     def test_classes_far_from_the_others_are_smoothed(classes: int) -> None:
         """Masked classes, in rows that begin anywhere, in one part and in several, and in pixels."""
         for number, case in enumerate(outliers(FLOAT, classes)):
@@ -276,6 +278,7 @@ if MODE == "interpret":
 
     @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
     @pytest.mark.parametrize("wide", [1, 350])
+    @pytest.mark.in_turns
     def test_special_logits(dtype: DType, wide: int) -> None:
         rows = np.float32(
             [
@@ -467,6 +470,7 @@ if MODE == "interpret":
                     np.testing.assert_allclose(own, known, rtol=1e-6, atol=1e-7)
 
     @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.in_turns
     def test_logits_of_any_strides_have_the_bits_of_their_own_plan(layout: str) -> None:
         for number, shape in enumerate([(9, 7), (1, 40), (7, 1), (3, 300), (2, 1029)]):
             for operator, given in logit_cases(shape, FLOAT, 19):
@@ -600,6 +604,7 @@ if MODE == "compile":
 
     @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
     @pytest.mark.parametrize("classes", [32000, 50257])
+    @pytest.mark.in_turns
     def test_long_rows_are_read_by_whole_vectors(dtype: DType, classes: int) -> None:
         """Wherever they begin."""
         from openaclnn.engines.gpu.launching import variants

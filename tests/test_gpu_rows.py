@@ -196,6 +196,7 @@ if MODE == "interpret":
 
     @formulas
     @pytest.mark.parametrize("tile", [HELD, STREAMED])
+    @pytest.mark.in_turns
     def test_every_traversal(name: str, tile: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """Rows and images, of sizes that fill no tile, by the dtypes in turn: what is held has those of rows that are streamed as images."""
         monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(*tile))
@@ -204,6 +205,7 @@ if MODE == "interpret":
             run_checked(Case(name, dtype, shapes[turn % 2], 1))
 
     @formulas
+    @pytest.mark.in_turns
     def test_what_serves_many_elements(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Images cut into blocks, code for a number of classes, rows that begin off a vector's bounds, and may have no whole one, short
         ones that are dealt out; nothing is written beside them."""
@@ -219,6 +221,7 @@ if MODE == "interpret":
             run_checked(Case(name, FLOATS[turn % 2 * 2], shape, 1))
 
     @pytest.mark.parametrize("name", SOFTMAX)
+    @pytest.mark.in_turns
     def test_long_rows_are_shared_among_programs(
         name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -466,6 +469,7 @@ if MODE == "compile":
         ],
         ids=str,
     )
+    @pytest.mark.in_turns
     def test_kernels_for_an_h200(
         sizes: tuple[int, int, int], wide: bool, vectors: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:

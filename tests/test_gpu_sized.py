@@ -159,6 +159,7 @@ if MODE == "interpret":
     @names
     @dtypes
     @pytest.mark.parametrize("few", [True, False])
+    @pytest.mark.in_turns
     def test_any_shape_has_the_bits_of_its_own_plan(
         operator: Operator, dtype: DType, few: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -271,6 +272,7 @@ if MODE == "interpret":
 
     @names
     @dtypes
+    @pytest.mark.in_turns
     def test_any_layout_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType) -> None:
         """Transposed, with gaps, stretched: other variants and operators, other shapes."""
         if operator.workloads.PATTERN != "elementwise":
@@ -295,6 +297,7 @@ if MODE == "interpret":
 
     @names
     @dtypes
+    @pytest.mark.in_turns
     def test_any_layout_with_classes_has_the_bits_of_its_own_plan(
         operator: Operator, dtype: DType
     ) -> None:
@@ -360,6 +363,7 @@ if MODE == "interpret":
 
     @dtypes
     @pytest.mark.parametrize("off", OFFSETS)
+    @pytest.mark.in_turns
     def test_planes_that_begin_anywhere(
         dtype: DType, off: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -716,6 +720,7 @@ if MODE == "compile":
     }
 
     @names
+    @pytest.mark.in_turns
     def test_the_builtin_launches_what_python_would(
         operator: Operator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -765,6 +770,7 @@ if MODE == "compile":
         "operator", [*families(GRADIENTS), openaclnn.find_operator("nll_loss_backward"), CROSS_ENTROPY_GRAD],
         ids=lambda op: op.python_name,
     )  # fmt: skip
+    @pytest.mark.in_turns
     def test_the_builtin_launches_any_size_as_python_would(
         operator: Operator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -802,6 +808,7 @@ if MODE == "compile":
         assert natively == [False, False, False, True, True, False, True]
 
     @names
+    @pytest.mark.in_turns
     def test_the_builtin_of_any_strides_launches_what_python_would(
         operator: Operator, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -265,6 +265,7 @@ if MODE == "interpret":
             ),
         ],
     )
+    @pytest.mark.in_turns
     def test_autograd_gets_the_gradient_it_asks_for(
         on_the_host: None, layout: str, reduction: str
     ) -> None:

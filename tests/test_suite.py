@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 
-from conftest import SURROUNDINGS
+from conftest import SURROUNDINGS, TURNS, is_in_turn
 
 ODD = dict.fromkeys(SURROUNDINGS, "1") | {"COLUMNS": "40", "TERM": "xterm-256color"}
 
@@ -41,3 +41,12 @@ def test_only_pytorch_may_warn_of_itself(category: type[Warning]) -> None:
     for ours in ("openaclnn.torch.nn", "test_torch_ops", "torchlike"):
         with pytest.raises(category):
             warnings.warn_explicit("old", category, "ours.py", 1, ours)
+
+
+def test_every_case_has_its_turn_along_every_axis() -> None:
+    turns = range(TURNS)
+    assert all(sum(is_in_turn(case, turn) for turn in turns) == 1 for case in range(100))
+    for axis in (1, 2, 3, 4, 6, 9, 12):  # cases of the parameter that changes fastest
+        for column in range(axis):
+            cases = range(column, 9 * axis, axis)
+            assert all(any(is_in_turn(case, turn) for case in cases) for turn in turns)

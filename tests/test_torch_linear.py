@@ -74,6 +74,7 @@ def ours(x: Any, w: Any, b: Any, target: Any = TARGET, **options: Any) -> Any:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("rows", [None, 1, 8])
+@pytest.mark.in_turns
 def test_values_and_gradients(name: str, rows: int | None) -> None:
     """In chunks of any size they are those of the logits, in FLOAT and, hardly further off than PyTorch's, in BFLOAT16."""
     options = CASES[name]
@@ -137,6 +138,7 @@ def test_classes_filled_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["z-loss", "weights, z-loss", "denominator"])
+@pytest.mark.in_turns
 def test_the_part_of_the_z_loss(name: str) -> None:
     """It is that of the logits' cross entropy, has no gradient, and is a part of graphs, too; without a z-loss it is 0."""
     options, x = CASES[name], X.clone().requires_grad_()

@@ -65,6 +65,7 @@ def run(x: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.in_turns
 def test_a_model_that_nobody_edits(dtype: torch.dtype) -> None:
     x = torch.randn(4, 5).to(dtype)
     known, before = run(x), kernels()
