@@ -12,8 +12,7 @@ from openaclnn.core import declare
 from openaclnn.core.declare import Operator, SupportTable
 from openaclnn.core.interface import python_name
 from openaclnn.operators import (  # noqa: F401
-    cross_entropy_loss,
-    cross_entropy_loss_grad,
+    cross_entropy,
     elu,
     l1_loss,
     likelihood,

@@ -20,15 +20,14 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID, Violation, value_check
 from openaclnn.core.declare import Operator, OutputSpec, Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Free, Plan, class_plan, empty_plan
+from openaclnn.core.plan import Free, Plan, empty_plan
 from openaclnn.engines.formulas import log_probs as formulas
 from openaclnn.engines.formulas.rows import ROLES, RowFormula
+from openaclnn.operators.rows import Array, counted_targets, rows_plan
 
-Array = np.ndarray[Any, Any]
 ROWS, LOGITS = "(...)", "(..., C)"
 
 TEXTS = {
@@ -43,17 +42,9 @@ TEXTS = {
 }  # fmt: skip
 
 
-def _has_classes(call: Call) -> Violation | None:
+def _without_classes(call: Call) -> str:
     shape = call.tensor("input").shape
-    if not shape or shape[-1] == 0:
-        return Violation("input", "(..., C) with a class at least", f"shape {shape}")
-    return None
-
-
-def _excess_in_range(call: Call) -> Violation | None:
-    if not -1 < call["excess"] < math.inf:
-        return Violation("excess", "a number above -1", str(call["excess"]))
-    return None
+    return "" if shape and shape[-1] else f"shape {shape}"
 
 
 def row_operator(
@@ -64,7 +55,6 @@ def row_operator(
     """An operator of rows along the last axis: logits of any FLOAT dtype, all numbers of rows FLOAT, and results of rows of the logits' dtype."""
     kinds = dict(zip(read, (kind for _, kind in kernel.operands), strict=True))
     rows = [each for each, kind in kinds.items() if kind == "Row"]
-    targets = [place for place, each in enumerate(read) if kinds[each] == "Target"]
     full = written == ["out"]
 
     def parameter(tensor: str) -> Parameter:
@@ -102,13 +92,9 @@ def row_operator(
         logits = call.tensor(rows[0])
         if logits.empty:
             return empty_plan(name, (output_names[0], call.tensor(output_names[0])))
-        roles = [ROLES[kinds[each]] for each in read]
-        return class_plan(
-            name, kernel.name, FLOAT,
-            [(each, call.tensor(each), role) for each, role in zip(read, roles, strict=True)],
-            [(each, call.tensor(each), "full" if full else "positions") for each in output_names],
-            logits.shape, len(logits.shape) - 1, targets[0] if targets else -1, told(call), tuple(free),
-        )  # fmt: skip
+        roles = {each: ROLES[kinds[each]] for each in read}
+        written = dict.fromkeys(output_names, "full" if full else "positions")
+        return rows_plan(call, kernel.name, FLOAT, roles, written, len(logits.shape) - 1, told(call), free=tuple(free))  # fmt: skip
 
     per_class = [each for each in read if kinds[each] == "PerClass"]
     per_row = [each for each in (*read, *output_names) if each not in (*rows, *per_class, *["out"] * full)]  # fmt: skip
@@ -123,7 +109,7 @@ def row_operator(
             *(checks.dtype_one_of("2", each.name, each.dtypes) for each in parameters),
             *(checks.same_dtype("2", "out", rows[0]) for _ in range(full)),
             *(checks.rank_at_most("3", each) for each in rows),
-            checks.value_check("4", "input has a class", _has_classes, INVALID),
+            checks.expect("4", "input has a class", "input", "(..., C) with a class at least", _without_classes),
             *(checks.same_shape("5", each, rows[0]) for each in (*rows[1:], *(["out"] if full else []))),
             *(checks.shape_is("5", each, of_classes, f"(C,) of {rows[0]}") for each in per_class),
             *(checks.shape_is("5", each, of_rows, f"of {rows[0]}'s rows") for each in per_row),
@@ -148,8 +134,7 @@ def log_probabilities(input: Array, excess: float, work: Any) -> tuple[Array, Ar
 
 def _chosen(log_p: Array, target: Array, ignored: int) -> tuple[Array, Array, Array]:
     """Which rows count, their classes, and the log-probabilities of these."""
-    counted = (target != ignored) & (target >= 0) & (target < log_p.shape[-1])
-    safe = np.where(counted, target, 0).astype(np.int64)
+    counted, safe = counted_targets(target, log_p.shape[-1], ignored)
     return counted, safe, np.take_along_axis(log_p, safe[..., None], -1)[..., 0]
 
 
@@ -230,7 +215,9 @@ def reference_both_grad(
 
 _IGNORED = Parameter("ignoreIndex", Kind.INT64, "the class that counts for nothing", default=-100)
 EXCESS = Parameter("excess", Kind.DOUBLE, "one over the temperature, less 1", default=0.0)
-RULES = (checks.value_check("6", "excess is above -1", _excess_in_range, INVALID),)
+RULES = (
+    checks.expect("6", "excess is above -1", "excess", "a number above -1", lambda call: "" if -1 < call["excess"] < math.inf else str(call["excess"])),
+)  # fmt: skip
 _FREE_EXCESS = Free("excess", low=float(np.nextafter(np.float32(-1), np.float32(0))), high=float(np.finfo(np.float32).max), keeps_zero=True)  # fmt: skip
 
 
@@ -418,11 +405,6 @@ _SMOOTHING = (
 _BETA = Parameter("beta", Kind.DOUBLE, "the teacher's share of the mean", default=0.0)
 
 
-def _beta_in_range(call: Call) -> Violation | None:
-    beta = call["beta"]
-    return None if 0 <= beta <= 1 else Violation("beta", "a value in [0, 1]", str(beta))
-
-
 def _told_of_smoothing(call: Call) -> dict[str, Any]:
     keep, spread = float_of(call["keep"]), float_of(call["spread"])
     return {"keep": keep, "spread": spread, "smooths": keep != 1 or spread != 0}
@@ -469,7 +451,10 @@ DISTILLATION: tuple[Operator, ...] = (
     *(
         row_operator(
             name, text, formula, kernel, read, written, reference, sample, (_BETA, EXCESS), _told_of_teacher, (),
-            (*RULES, value_check("7", "beta is in [0, 1]", _beta_in_range, INVALID)),
+            (
+                *RULES,
+                checks.expect("7", "beta is in [0, 1]", "beta", "a value in [0, 1]", lambda call: "" if 0 <= call["beta"] <= 1 else str(call["beta"])),
+            ),
         )
         for name, text, formula, kernel, read, written, reference, sample in (
             (

@@ -53,6 +53,8 @@ class NativeCode(FastPath):
     """The function being written. Arrays are handles of C++ tensors, 0 where there is none; options are an integer, the
     bits of a float, or an object."""
 
+    has_lock = False
+
     def __init__(
         self, code: Code, block: Array, control: Array, words: Array, results: Array, many: Arguments
     ) -> None:  # fmt: skip
@@ -160,8 +162,6 @@ class NativeCode(FastPath):
             self.option_types.write(index, kind)
             self.option_words.write(index, self.option(index))
 
-    words_slot = at.WORDS
-
     def number_object(self, option: Value) -> Value:
         code, block, item = self.code, self.block, self.code.variable(0)
         word = self.option_words.read(option)
@@ -178,20 +178,22 @@ class NativeCode(FastPath):
     def expect_untracked(self, library: Value) -> None:
         """Autograd is above the dispatcher's kernels, and knows."""
 
-    def take_outputs(self, entry: Array) -> None:
-        """Whoever gave an output has it."""
+    def count_writes(self, library: Value) -> None:
+        """So is who counts what is written."""
 
     def make_outputs(self, entry: Array, operands: Array) -> None:
         code, guard = self.code, self.guard
         many, dtypes = entry.read(at.RESULTS), code.slots(entry.read(at.MAKE_DTYPE))
         guard.expect(many <= block_at.MAX_RESULTS)
         with code.loop(0, many) as index:
-            array, result = self.array_of(entry, self.inputs + index), self.results.at(index)
-            guard.expect(array.flag(at.MADE))
-            dtype, view = dtypes.read(index + objects.TUPLE_ITEMS), self.view(self.inputs + index)
-            self.make_output(entry, array, dtype, result, view)
-            self.look_at_fresh(result.read(0), view, code.integer(at.TORCH))
-            operands.write(array.read(at.PLACE), self.address(view))
+            array, view = self.array_of(entry, self.inputs + index), self.view(self.inputs + index)
+            is_made, result = array.flag(at.MADE), self.results.at(index)
+            guard.expect(is_made | self.is_given(self.inputs + index))  # which whoever gave it has
+            with code.when(is_made):
+                dtype = dtypes.read(index + objects.TUPLE_ITEMS)
+                self.make_output(entry, array, dtype, result, view)
+                self.look_at_fresh(result.read(0), view, code.integer(at.TORCH))
+                operands.write(array.read(at.PLACE), self.address(view))
 
     def read_fresh(self, item: Value, view: Array, library: Value) -> None:
         view.write(at.DATA, NativeTensor(self.code, item, self.block).ask(block_at.GET_DATA))

@@ -74,47 +74,33 @@ class Search(Reader):
             expected.read(at.PATTERN),
         )
         count, rank = source.read(at.SIZE), self.axes(source)
-        axes, dense, classes = (
+        axes, dense, fixed_rank = (
             self.axes(view),
             view.flag(at.IS_CONTIGUOUS),
             entry.read(at.SOURCE_AXES),
         )
         guard.expect((count >= entry.read(at.COUNT_FROM)) & (count < entry.read(at.COUNT_BELOW)))
-        guard.expect((classes == 0) | (classes == rank))
+        guard.expect((fixed_rank == 0) | (fixed_rank == rank))
         known_axes = (pattern == at.DENSE).choose(rank, expected.read(at.SECOND) & LOW_HALF)
         with code.either(pattern == at.ONE) as (single, more):
             with single:
                 guard.expect((view.read(at.SIZE) == 1) & (axes <= rank))
             with more:
-                guard.expect((axes == known_axes) & (axes <= rank))
+                guard.expect(axes == known_axes)
                 # Strided arrays have an entry of their own: row-major ones are taken as they are.
-                whole = (classes != 0) | (view.read(at.SIZE) == count)
+                whole = (entry.read(at.CLASS_AXIS) >= 0) | (view.read(at.SIZE) == count)
                 guard.expect((pattern == at.LAID).choose(~(dense & whole), dense))
-                with code.either(classes == 0) as (elementwise, with_classes):
-                    with elementwise:
-                        self.compare_broadcast(guard, expected, view, source)
-                    with with_classes:
-                        self.compare_some(guard, entry, expected, view, source)
+                with code.loop(0, axes) as axis:
+                    length = self.followed_length(guard, expected, source, axis)
+                    guard.expect(self.length(view, axis) == length)
 
-    def compare_broadcast(self, guard: Guard, expected: Array, view: Array, source: Array) -> None:
-        """The source's lengths, from the last axis on; one element along axes that the mask lacks."""
-        axes, mask = self.axes(view), expected.read(at.MASK)
-        before, dense = self.axes(source) - axes, expected.read(at.PATTERN) == at.DENSE
-        with self.code.loop(0, axes) as axis:
-            wanted = (dense | mask.bit(axis)).choose(self.length(source, axis + before), 1)
-            guard.expect(self.length(view, axis) == wanted)
-
-    def compare_some(
-        self, guard: Guard, entry: Array, expected: Array, view: Array, source: Array
-    ) -> None:
-        """The source's lengths along the axes of the mask, in their order; or half of one."""
-        code, axis, mask = self.code, self.code.variable(0), expected.read(at.MASK)
-        halved, along = expected.read(at.PATTERN) == at.HALF, entry.read(at.CLASS_AXIS)
-        with code.loop(0, self.axes(source)) as whole, code.when(mask.bit(whole)):
-            length = self.length(view, axis.get())
-            length = (halved & (whole == along)).choose(length * 2, length)
-            guard.expect(length == self.length(source, whole))
-            axis.set(axis.get() + 1)
+    def followed_length(self, guard: Guard, array: Array, source: Array, axis: Value) -> Value:
+        """The length of an array along an axis, as it follows from the source's."""
+        follows = array.read(at.FOLLOWS) >> axis * 8
+        length, halved = self.length(source, follows & (at.MAX_AXES - 1)), (follows & at.HALF) != 0
+        guard.expect(~halved | ((length & 1) == 0))
+        length = halved.choose(length >> 1, length)
+        return ((follows & at.STRETCHED) != 0).choose(1, length)
 
     def broadcast(self, guard: Guard, common: Array) -> None:
         """The shape that all inputs broadcast to, where none has it, into a view of no array; no product of its lengths but the whole

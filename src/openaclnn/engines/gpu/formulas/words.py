@@ -88,6 +88,17 @@ def reciprocal(x):
 
 
 @triton.jit
+def _wide_reciprocal(x):
+    """Right to 2^-40, of float64 that is neither tiny nor huge: the hardware's high half, and a step of Newton's."""
+    if INTERPRETED:
+        result = 1.0 / x
+    else:
+        near = tl.inline_asm_elementwise("rcp.approx.ftz.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)  # fmt: skip
+        result = tl.fma(near, tl.fma(near * _double(-1.0), x, _double(1.0)), near)
+    return result
+
+
+@triton.jit
 def _reciprocal_root(x):
     """Right to 2 ulp, of numbers that are not tiny."""
     return tl.rsqrt(x) if INTERPRETED else _instruction(x, "rsqrt.approx.ftz.f32")
@@ -696,34 +707,42 @@ def _widened(x):
 
 
 @triton.jit
+def _times_power(x, shifted):
+    """Float64 times 2^n, of an n in the low bits of another, that both lie in the normal range: by its upper half alone, since sums of 64 bits are two instructions."""
+    if INTERPRETED:
+        bits = x.to(tl.int64, bitcast=True) + (shifted.to(tl.int64, bitcast=True) << 52)
+        result = bits.to(tl.float64, bitcast=True)
+    else:
+        result = tl.inline_asm_elementwise(
+            "{ .reg .b32 low, high, n, rest; mov.b64 {low, high}, $1; mov.b64 {n, rest}, $2; shl.b32 n, n, 20; add.s32 high, high, n; mov.b64 $0, {low, high}; }",
+            "=d,d,d", [x, shifted], dtype=tl.float64, is_pure=True, pack=1,
+        )  # fmt: skip
+    return result
+
+
+@triton.jit
 def gelu(x, PRECISE: tl.constexpr = True):
     """Float64 takes one instruction for what FLOAT takes several, to know what its roundings left; between the two a conversion takes as long as eight others,
     but while those run."""
     if PRECISE:
         size = _least(tl.abs(x), 14.46)
         t = size.to(tl.float64)
-        # exp(-t^2 / 2) = s (1 + q) with t^2 = r - 2 n ln 2, and 2^32 s, a power of two
+        # exp(-t^2 / 2) = 2^n (1 + q) with t^2 = r - 2 n ln 2
         square = t * t
-        shifted = tl.fma(square, _double(-0.5 * LOG2_E), _double(WIDE_ROUNDER + 159))
-        r = tl.fma(shifted - _double(WIDE_ROUNDER + 159), _double(2.0 * LN_2), square).to(
-            tl.float32
-        )
+        shifted = tl.fma(square, _double(-0.5 * LOG2_E), _double(WIDE_ROUNDER))
+        r = tl.fma(shifted - _double(WIDE_ROUNDER), _double(2.0 * LN_2), square).to(tl.float32)
         curve = _horner(r, 0.0013820742024108768 / 64, -0.008369248360395432 / 32, 0.041668280959129333 / 16, -0.16666516661643982 / 8)  # fmt: skip
         q = r * tl.fma(tl.fma(curve, r, 0.4999999403953552 / 4), r, -0.5)
-        bits = shifted.to(tl.int64, bitcast=True).to(tl.int32) << 23
-        # exp(t^2 / 2) normal_cdf(-t) as in `_tail`
-        near = reciprocal(size + 2.875)
-        u = _widened(near)
-        u = tl.fma(u, tl.fma(u * _double(-1.0), t + _double(2.875), _double(1.0)), u)
-        v = near - 0.1375732421875
-        series = _horner(v, 2190.0205078125, -1257.78271484375, -181.43162536621094, 253.86520385742188)  # fmt: skip
-        series = _on(series, v, 15.308189392089844, -43.104793548583984, -8.380183219909668)
-        series = _on(series, v, 7.733826160430908, 6.07248592376709, 2.361847400665283)
-        ratio = (
-            tl.fma(u - _double(0.1375732421875), _widened(series), _double(0.6300777792930603)) * u
-        )
-        below = (tl.fma(ratio, q.to(tl.float64), ratio) * t).to(tl.float32)
-        below = below * (bits.to(tl.float32, bitcast=True) * DOWN)
+        # t exp(t^2 / 2) normal_cdf(-t) = w P(w), w = t / (t + 27/8)
+        w = t * _wide_reciprocal(t + _double(3.375))
+        v = w - _double(0.5)
+        near = v.to(tl.float32)
+        series = _horner(near, 0.06853826950471932, 0.07877513300811419, -0.1087078711702242, -0.14397659395687953)  # fmt: skip
+        series = _on(series, near, 0.25040539043725624, 0.13949963779106456, -0.7870758646359591)
+        series = _widened(tl.fma(series, near, 1.1815038908414357))
+        series = tl.fma(series, v, _double(-1.1059844233837388))
+        tail = tl.fma(series, v, _double(0.7410802789956288)) * w
+        below = _times_power(tl.fma(tail, q.to(tl.float64), tail), shifted).to(tl.float32)
         result = tl.where(x >= 0, x, x * 0.0) - below  # NaN for minus infinity
     else:
         factor = tl.abs(_least(x, 14.46))  # infinity times nothing is NaN, but only below 0
