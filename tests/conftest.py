@@ -7,7 +7,6 @@ import gc
 import importlib
 import os
 import signal
-import sys
 import tempfile
 import zlib
 from collections import Counter
@@ -38,7 +37,6 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
-from openaclnn.engines.machine import cache
 from openaclnn.repeat.words.slots import MAX_ARRAYS, MAX_RESULTS
 from openaclnn.testing.goldens import plan_of
 from workloads import EVERYTHING, data_of
@@ -97,13 +95,13 @@ CPU_ENGINES = [
 
 
 LONGEST = (
-    "test_operators.py", "test_logits.py", "test_explorer_page.py", "test_gpu_kernels.py", "test_new_operator.py", "test_benchmarks.py", "test_gpu_losses.py",
-    "test_losses.py", "test_cpu_rows.py", "test_torch_parallel.py", "test_gpu_sized.py", "test_torch_ops.py", "test_fast_path.py", "test_cpu_threads.py",
-    "test_cpu_elementwise.py", "test_torch_override.py", "test_gpu_rows.py", "test_gpu_steps.py", "test_gpu_images.py", "test_capi_build.py", "test_torch_functional.py",
-    "test_sessions.py", "test_gpu_fused_backward.py", "test_attack.py", "test_faults.py", "test_site.py", "test_cli_operators.py", "test_special_values.py",
+    "test_operators.py", "test_gpu.py", "test_logits.py", "test_losses.py", "test_explorer_page.py", "test_new_operator.py", "test_benchmarks.py",
+    "test_cpu_rows.py", "test_torch_parallel.py", "test_torch_ops.py", "test_fast_path.py", "test_cpu_threads.py",
+    "test_cpu_elementwise.py", "test_torch_override.py", "test_capi_build.py", "test_torch_functional.py",
+    "test_sessions.py", "test_attack.py", "test_faults.py", "test_site.py", "test_cli_operators.py", "test_special_values.py",
     "test_capi_process.py", "test_cpu_classes.py", "test_explorer.py", "test_properties.py", "test_fast_path_outputs.py", "test_torch_samples.py",
     "test_torch_private.py", "test_torch_log_probs.py", "test_torch_training.py", "test_second_opinion.py", "test_two_phase_kinds.py", "test_cli_compare.py",
-    "test_testing_cases.py", "test_torch_linear.py", "test_torch_like.py", "test_fast_path_losses.py", "test_capi_examples.py", "test_docs.py", "test_gpu_row_operators.py",
+    "test_testing_cases.py", "test_torch_linear.py", "test_torch_like.py", "test_fast_path_losses.py", "test_capi_examples.py", "test_docs.py",
     "test_accuracy.py", "test_gated.py",
 )  # fmt: skip
 """Files that take longest: begun first, they do not keep one process at work when the other has nothing left. Those that compile most
@@ -118,12 +116,11 @@ SURROUNDINGS = (
 """Variables that change what programs print or compute."""
 
 
-CACHE = Path(tempfile.gettempdir()) / f"openaclnn-test-cache-{os.getuid()}{'-all' * EVERYTHING}"
-"""Where all tests, and the processes that they start, keep compiled code. It is apart from the user's, as most of it is not optimised."""
+CACHE = Path(tempfile.gettempdir()) / f"openaclnn-test-cache-{os.getuid()}"
+"""Where all tests, and the processes that they start, keep compiled code: what one has compiled serves the others."""
 
 TURNS = 3
-"""What takes long is tried in turns: of so many cases, or kernels to optimise, `make test` has one, and each minor version of Python has
-another, so that three of them together try all. `make test-all` has all at once."""
+"""Tests marked `in_turns`, of what is the same for many operators, try one of so many cases: each test others. `make test-all` tries all."""
 
 
 def digits(number: int) -> int:
@@ -131,19 +128,14 @@ def digits(number: int) -> int:
     return number and number % TURNS + digits(number // TURNS)
 
 
-def is_in_turn(number: int, turn: int = sys.version_info.minor) -> bool:
-    return digits(number) % TURNS == turn % TURNS
+def is_in_turn(number: int, name: str) -> bool:
+    """Whether it is the turn of a test's case with this number."""
+    return (digits(number) + zlib.crc32(name.encode())) % TURNS == 0
 
 
-def in_turn(cases: Sequence[Any]) -> list[Any]:
-    """Those of them that have their turn."""
-    return [case for number, case in enumerate(cases) if EVERYTHING or is_in_turn(number)]
-
-
-def is_optimised_in_turn(source: str, turn: int = sys.version_info.minor) -> bool:
-    """A kernel, by its name, in the first line of its source. The others are compiled as they are, in a quarter of the time: to the same
-    bits, as a test sees (test_cpu_widths.py)."""
-    return zlib.crc32(source.partition("\n")[0].encode()) % TURNS == turn % TURNS
+def in_turn(cases: Sequence[Any], name: str) -> list[Any]:
+    """Those of a test's cases whose turn it is."""
+    return [case for number, case in enumerate(cases) if EVERYTHING or is_in_turn(number, name)]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -152,9 +144,6 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in SURROUNDINGS:
         os.environ.pop(name, None)
     os.environ["OPENACLNN_CACHE_DIR"] = str(CACHE)
-    if not EVERYTHING:
-        usual = cache._is_optimised
-        cache._is_optimised = lambda source: usual(source) and is_optimised_in_turn(source)
     os.environ["TERM"] = "dumb"
     os.umask(0o022)
     # A background job ignores them, and so would all that it starts.
@@ -199,12 +188,12 @@ def _takes_part(item: Any) -> bool:
 
 
 def _those_in_turn(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """All but the cases of tests marked `in_turns` that have their turn with another Python; of fewer cases than turns all."""
+    """Of tests marked `in_turns` the cases whose turn it is, of fewer cases than turns all; every case of the others."""
     functions = [getattr(item, "function", item) for item in items]
     cases, numbers = Counter(functions), Counter[Any]()
     for item, function in zip(items, functions, strict=True):
         marked = item.get_closest_marker("in_turns") and cases[function] >= TURNS
-        if not marked or is_in_turn(numbers[function]):
+        if not marked or is_in_turn(numbers[function], function.__name__):
             yield item
         numbers[function] += 1
 

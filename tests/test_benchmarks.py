@@ -181,7 +181,7 @@ def test_a_run_without_torch_has_ours_and_the_copy(results: dict[str, Any]) -> N
 
 def test_torch_takes_part_where_it_is_installed() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch's contenders need PyTorch")
-    operators = in_turn(measured())
+    operators = in_turn(measured(), "torch_takes_part")
     only = tuple(f"{operator.python_name} " for operator in operators)
     rows = run(replace(SETTINGS, dtypes=(BFLOAT16,), only=only))["rows"]
     assert {row["status"] for row in rows} == {"ok"}, [r["note"] for r in rows if r["note"]]

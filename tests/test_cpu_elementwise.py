@@ -251,7 +251,6 @@ def every_pattern(dtype: np.dtype) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
 @pytest.mark.parametrize("name", [L1, SMOOTH])
-@pytest.mark.in_turns
 def test_every_16_bit_value_of_a_pair(name: str, dtype: np.dtype) -> None:
     x = every_pattern(dtype)
     special = np.array([0, -0.0, 1, -2.5, np.inf, -np.inf, np.nan, 6e4, 1e-7], dtype)

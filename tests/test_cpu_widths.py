@@ -1,21 +1,14 @@
-"""Few elements are computed with narrower vectors where there are wide ones, and tests have most kernels compiled without
-optimising: other code, to the same bits."""
+"""Few elements are computed with narrower vectors where there are wide ones: by other code, to the same bits."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from llvmlite import ir
 
 import openaclnn
-from conftest import TURNS, is_optimised_in_turn
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.host import machine
@@ -91,45 +84,3 @@ def test_code_is_there_twice_where_vectors_are_wide(monkeypatch: pytest.MonkeyPa
         assert [
             whole.count(part) for part in ("define ", "declare ", '"prefer-vector-width"="256"')
         ] == [3, 0, 1]
-
-
-RESULTS = """
-import sys
-import numpy as np
-import openaclnn
-from openaclnn.core.dtypes import BFLOAT16
-from openaclnn.engines.machine import cache
-
-cache._is_optimised = lambda source: sys.argv[1] == "optimised"
-shapes = {"elementwise": (3, 77), "rows": (5, 77), "pixels": (2, 7, 5, 11)}
-for name in sys.argv[2:]:
-    workloads = openaclnn.find_operator(name).workloads
-    variant = next(iter(workloads.VARIANTS))
-    given = workloads.make(np.random.default_rng(3), BFLOAT16, shapes[workloads.PATTERN], variant)
-    results = getattr(openaclnn, name)(**given)
-    print(name, *(own.tobytes().hex() for own in (results if isinstance(results, tuple) else (results,))))
-"""
-SOME = ("mish_backward", "gelu", "smooth_l1_loss", "softmax", "nll_loss2d_backward", "cross_entropy_loss_grad")  # fmt: skip
-
-
-def test_code_has_the_same_bits_optimised_or_as_it_is(tmp_path: Path) -> None:
-    told, sizes = [], []
-    for how in ("optimised", "as it is"):
-        folder = tmp_path / how
-        done = subprocess.run(
-            [sys.executable, "-c", RESULTS, how, *SOME], capture_output=True, text=True, check=False,
-            env={**os.environ, "OPENACLNN_CACHE_DIR": str(folder), "OPENACLNN_ENGINE": "cpu"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        told.append(done.stdout)
-        sizes.append(sum(path.stat().st_size for path in folder.glob("*.o")))
-    assert told[0] == told[1]
-    assert told[0].count("\n") == len(SOME)
-    assert sizes[0] < sizes[1]  # they are two sorts of code
-
-
-def test_every_kernel_is_optimised_in_one_of_the_turns() -> None:
-    for number in range(30):
-        source = str(ir.Module(f"kernel {number}"))
-        assert sum(is_optimised_in_turn(source, turn) for turn in range(TURNS)) == 1
-        assert f"kernel {number}" in source.partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Cross entropy with its gradient in one go, without a GPU: interpreted on host memory, and compiled for an H200; see `test_gpu_kernels.py`."""
+"""Cross entropy with its gradient in one go, without a GPU: interpreted on host memory, and compiled for an H200; see `test_gpu.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-
-from gpu_process import run_in_a_process_of_its_own
 
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
@@ -28,13 +26,6 @@ if MODE:
     ROWS = 5
     nan, inf = np.nan, np.inf
     TINY = {"float32": 1e-37, "bfloat16": 1e-37, "float16": 1e-7}
-
-if not MODE:
-
-    @pytest.mark.parametrize("mode", ["interpret", "compile"])
-    def test_in_a_process_of_its_own(mode: str) -> None:
-        run_in_a_process_of_its_own(__file__, mode)
-
 
 if MODE == "interpret":
 
@@ -146,7 +137,6 @@ if MODE == "interpret":
         assert np.isfinite(own.out[0]).all()
 
     @pytest.mark.parametrize("start", [0, 8000, 26000])
-    @pytest.mark.in_turns
     def test_a_piece_of_nothing_but_nan(start: int) -> None:
         own = Step(33000, "mean")
         own.x[1, start : start + 7000] = nan

@@ -1,7 +1,6 @@
 """The Triton kernels without a GPU: interpreted on host memory, and compiled (not run) for an H200.
 
-Triton decides when it is imported whether it interprets, so each way is a process of its own that
-runs this same file. To look at one alone: OPENACLNN_GPU_TESTS=interpret pytest tests/test_gpu_kernels.py
+Each way is a process of its own: see `test_gpu.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_process import run_in_a_process_of_its_own
 from workloads import EVERYTHING, cases_of
 
 if sys.platform != "linux":
@@ -52,13 +50,6 @@ if MODE:
 
     dtypes = pytest.mark.parametrize("dtype", INTERPRETED, ids=str)
     nan, inf = np.nan, np.inf
-
-
-if not MODE:
-
-    @pytest.mark.parametrize("mode", ["interpret", "compile"])
-    def test_in_a_process_of_its_own(mode: str) -> None:
-        run_in_a_process_of_its_own(__file__, mode)
 
 
 if MODE == "interpret":
@@ -425,7 +416,6 @@ if MODE == "interpret":
             (577, "none"),
         ],
     )
-    @pytest.mark.in_turns
     def test_cross_entropy_transposed(columns: int, variant: str) -> None:
         """A program goes through several blocks of classes."""
         operator = openaclnn.cross_entropy_loss_grad.operator

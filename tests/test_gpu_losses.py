@@ -1,6 +1,6 @@
 """The Triton kernels of cross entropy from logits and of sums over all elements without a GPU: interpreted on host memory, and compiled for an H200.
 
-Each way is a process of its own: see `test_gpu_kernels.py`.
+Each way is a process of its own: see `test_gpu.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_process import run_in_a_process_of_its_own
 from workloads import cases_of
 
 if sys.platform != "linux":
@@ -127,13 +126,6 @@ if MODE:
         return call, outputs
 
 
-if not MODE:
-
-    @pytest.mark.parametrize("mode", ["interpret", "compile"])
-    def test_in_a_process_of_its_own(mode: str) -> None:
-        run_in_a_process_of_its_own(__file__, mode)
-
-
 if MODE == "interpret":
 
     def drawn(
@@ -151,7 +143,6 @@ if MODE == "interpret":
             ((2, 5, 3, 4), 3), ((1, 1, 1), 11), ((1, 9, 300), 7),
         ],
     )  # fmt: skip
-    @pytest.mark.in_turns
     def test_cases_match_the_oracle(dtype: DType, shape: tuple[int, ...], every: int) -> None:
         """Short rows together, and long ones alone, whose first and last vectors are not whole, and in parts; and images."""
         every = every if dtype is FLOAT else 7
@@ -257,7 +248,6 @@ if MODE == "interpret":
             )
 
     @pytest.mark.parametrize("classes", [2, 3, 33, 1000, 4203, 12300])
-    @pytest.mark.in_turns
     def test_classes_far_from_the_others_are_smoothed(classes: int) -> None:
         """Masked classes, in rows that begin anywhere, in one part and in several, and in pixels."""
         for number, case in enumerate(outliers(FLOAT, classes)):
@@ -278,7 +268,6 @@ if MODE == "interpret":
 
     @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
     @pytest.mark.parametrize("wide", [1, 350])
-    @pytest.mark.in_turns
     def test_special_logits(dtype: DType, wide: int) -> None:
         rows = np.float32(
             [

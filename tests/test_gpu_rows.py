@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_process import run_in_a_process_of_its_own
-
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
 
@@ -159,13 +157,6 @@ if MODE:
                     assert (np.abs(got - wanted) <= bound)[finite].all(), place
 
             return check
-
-
-if not MODE:
-
-    @pytest.mark.parametrize("mode", ["interpret", "compile"])
-    def test_in_a_process_of_its_own(mode: str) -> None:
-        run_in_a_process_of_its_own(__file__, mode)
 
 
 if MODE == "interpret":

@@ -1,6 +1,6 @@
 """GPU launches of any size: one function for a pattern gives, at every shape, what `prepare` gives for that shape.
 
-Interpreted on host memory, and compiled (not run) for an H200, each in a process of its own: see test_gpu_kernels.py.
+Interpreted on host memory, and compiled (not run) for an H200, each in a process of its own: see test_gpu.py.
 To look at one alone: OPENACLNN_GPU_TESTS=interpret pytest tests/test_gpu_sized.py
 """
 
@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from gpu_process import run_in_a_process_of_its_own
 
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
@@ -128,13 +126,6 @@ if MODE:
         view = memory[(..., *cut)].transpose(np.argsort(order))
         view[...] = values
         return view
-
-
-if not MODE:
-
-    @pytest.mark.parametrize("mode", ["interpret", "compile"])
-    def test_in_a_process_of_its_own(mode: str) -> None:
-        run_in_a_process_of_its_own(__file__, mode)
 
 
 if MODE == "interpret":

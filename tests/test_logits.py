@@ -99,7 +99,6 @@ forms = pytest.mark.parametrize(
 
 @dtypes
 @pytest.mark.parametrize("shape", SHAPES + IMAGES, ids=str)
-@pytest.mark.in_turns
 def test_cases_match_the_oracle(
     engine_of_any_width: str, dtype: DType, shape: tuple[int, ...], of_another_width: bool
 ) -> None:
@@ -331,7 +330,6 @@ def test_classes_far_from_the_others_are_smoothed(
 
 @dtypes
 @forms
-@pytest.mark.in_turns
 def test_special_logits(engine: str, dtype: DType, form: Form) -> None:
     """NaN and infinities wherever they stand; an ignored row counts for nothing and has no gradient. Of 16 bits one option each."""
     rows = np.float32(

@@ -43,10 +43,10 @@ def test_only_pytorch_may_warn_of_itself(category: type[Warning]) -> None:
             warnings.warn_explicit("old", category, "ours.py", 1, ours)
 
 
-def test_every_case_has_its_turn_along_every_axis() -> None:
-    turns = range(TURNS)
-    assert all(sum(is_in_turn(case, turn) for turn in turns) == 1 for case in range(100))
+def test_a_third_of_the_cases_has_its_turn_along_every_axis() -> None:
+    cases = [number for number in range(81) if is_in_turn(number, "test")]
+    assert len(cases) == 81 // TURNS
     for axis in (1, 2, 3, 4, 6, 9, 12):  # cases of the parameter that changes fastest
-        for column in range(axis):
-            cases = range(column, 9 * axis, axis)
-            assert all(any(is_in_turn(case, turn) for case in cases) for turn in turns)
+        assert {number % axis for number in cases} == {*range(axis)}
+    turns = {is_in_turn(0, name) for name in ("a", "b", "c", "d", "e")}
+    assert turns == {False, True}  # other tests, other cases

@@ -138,7 +138,6 @@ def test_classes_filled_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["z-loss", "weights, z-loss", "denominator"])
-@pytest.mark.in_turns
 def test_the_part_of_the_z_loss(name: str) -> None:
     """It is that of the logits' cross entropy, has no gradient, and is a part of graphs, too; without a z-loss it is 0."""
     options, x = CASES[name], X.clone().requires_grad_()

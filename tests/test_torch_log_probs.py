@@ -69,7 +69,6 @@ def gradients_case(pair: tuple[Operator, Operator], case: dict[str, Any], result
 
 
 @pairs
-@pytest.mark.in_turns
 def test_operators_match_their_oracles(pair: tuple[Operator, Operator]) -> None:
     """On every engine for CPU memory: rows of all lengths, one with blocks on the CPU among them, and those that lie with gaps."""
     functions = [make_plain_function(own) for own in pair]
@@ -217,7 +216,6 @@ def test_graphs_shapes_and_casts() -> None:
 
 
 @pytest.mark.parametrize("shape", [(5,), (4, 7), (2, 5, 3, 2)], ids=str)
-@pytest.mark.in_turns
 def test_cross_entropy_against_shares(shape: tuple[int, ...]) -> None:
     axis = min(1, len(shape) - 1)
     x = torch.from_numpy(np.random.default_rng(3).standard_normal(shape)) * 2

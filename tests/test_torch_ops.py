@@ -166,7 +166,6 @@ DOUBLE: dict[str, tuple[Loss, tuple[int, ...], int]] = {
 
 
 @pytest.mark.parametrize("name", DOUBLE)
-@pytest.mark.in_turns
 def test_derivatives_are_right_twice_in_float64(name: str) -> None:
     function, shape, count = DOUBLE[name]
     torch.manual_seed(1)

@@ -136,7 +136,7 @@ for asked in sys.argv[1:]:
 def test_names_that_pytorch_no_longer_has() -> None:
     environment = {**os.environ, "PYTHONPATH": str(FACE.parent.parent)}
     asked = [
-        *in_turn(sorted(EVERYWHERE)),
+        *in_turn(sorted(EVERYWHERE), "names"),
         " ".join(name for name in NAMES if name not in EVERYWHERE),
     ]
     done = subprocess.run(

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -70,6 +70,12 @@ class Activation(Operator):
     domain: tuple[float, float] | None = None  # what inputs are drawn from
     # Options that rules beside bounds speak of: a call with another number is checked anew.
     held: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, call: Call) -> Self:
+        """The operator of a call."""
+        assert isinstance(call.operator, cls)
+        return call.operator
 
     @functools.cached_property
     def read(self) -> tuple[str, ...]:
@@ -129,20 +135,20 @@ def dtypes_among(known: tuple[DType, ...], *names: str) -> Rule:
     return lambda operator, row: [checks.dtype_one_of(row, name, known) for name in names]
 
 
-def same_dtype(*names: str) -> Rule:
+def _like_the_first(check: Callable[[str, str, str], Check], names: tuple[str, ...]) -> Rule:
     def of(operator: Activation, row: str) -> list[Check]:
         first, *others = _renamed(operator, names or tuple(p.name for p in operator.tensors))
-        return [checks.same_dtype(row, other, first) for other in others]
+        return [check(row, other, first) for other in others]
 
     return of
+
+
+def same_dtype(*names: str) -> Rule:
+    return _like_the_first(checks.same_dtype, names)
 
 
 def same_shape(*names: str) -> Rule:
-    def of(operator: Activation, row: str) -> list[Check]:
-        first, *others = _renamed(operator, names or tuple(p.name for p in operator.tensors))
-        return [checks.same_shape(row, other, first) for other in others]
-
-    return of
+    return _like_the_first(checks.same_shape, names)
 
 
 def same_format(operator: Activation, row: str) -> list[Check]:
@@ -157,18 +163,14 @@ def rank(*names: str) -> Rule:
 def converts(source: str = "") -> Rule:
     """What is computed, by itself or in a tensor's dtype, may be written to the output."""
 
+    what = f"{source}'s dtype" if source else "the promoted dtype"
+
+    def computed(call: Call) -> DType | None:
+        return call.tensor(source).dtype if source else promoted(call)
+
     def of(operator: Activation, row: str) -> list[Check]:
-        if operator.output.in_place:
-            return []
-        what = f"{source}'s dtype" if source else "the promoted dtype"
-        return [
-            checks.castable(
-                row,
-                operator.output.name,
-                lambda call: call.tensor(source).dtype if source else promoted(call),
-                what,
-            )
-        ]
+        written = operator.output
+        return [] if written.in_place else [checks.castable(row, written.name, computed, what)]
 
     return of
 
@@ -187,24 +189,15 @@ def broadcast(operator: Activation, row: str) -> list[Check]:
     return [checks.broadcastable(row, *read), checks.output_shape(row, operator.output.name, read)]
 
 
-def same_as_promoted() -> Rule:
+def same_as_promoted(operator: Activation, row: str) -> list[Check]:
     """The output has the inputs' common dtype."""
 
-    def of(operator: Activation, row: str) -> list[Check]:
-        def broken_by(call: Call) -> Violation | None:
-            output, common = call.values[operator.output.name], promoted(call)
-            if not isinstance(output, Tensor) or output.dtype is common:
-                return None
-            return Violation(
-                operator.output.name, f"dtype {common}, the common one", output.dtype.name
-            )
+    def fault(call: Call, output: Tensor) -> checks.Fault:
+        common = promoted(call)
+        return None if output.dtype is common else (f"dtype {common}, the common one", output.dtype.name)  # fmt: skip
 
-        name = operator.output.name
-        return [
-            Check(row, checks.INVALID, f"{name} has the common dtype", (name,), broken_by, name)
-        ]
-
-    return of
+    name = operator.output.name
+    return [checks.of_tensors(row, f"{name} has the common dtype", (name,), fault)]
 
 
 def in_bounds(name: str) -> Rule:
@@ -251,8 +244,7 @@ def _renamed(operator: Activation, names: Sequence[str]) -> tuple[str, ...]:
 
 def promoted(call: Call) -> DType | None:
     """The common dtype of what the formula reads."""
-    operator = call.operator
-    assert isinstance(operator, Activation)
+    operator = Activation.of(call)
     return pairwise.promoted_dtype(call, *operator.read)
 
 
@@ -402,8 +394,7 @@ def enter(
 
 def _result(call: Call) -> OutputSpec:
     """The shape and dtype of an omitted output."""
-    operator = call.operator
-    assert isinstance(operator, Activation)
+    operator = Activation.of(call)
     shape = broadcast_shapes(*[call.values[name].shape for name in operator.read])
     dtype = promoted(call)
     assert shape is not None
@@ -416,8 +407,7 @@ def _plan(
     compute: Callable[[Call], DType | None] | None,
     numbers: Callable[[Call], dict[str, Any]] | None,
 ) -> Plan:
-    operator, values = call.operator, call.values
-    assert isinstance(operator, Activation)
+    operator, values = Activation.of(call), call.values
     written = operator.output.name, values[operator.output.name]
     if written[1].empty:
         return empty_plan(operator.name, written)
@@ -432,8 +422,7 @@ def _plan(
 def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Free, ...]]:
     """What the formula takes beside tensors: the numbers that are known, and the options of these names; which of them may be others in the
     next call."""
-    operator = call.operator
-    assert isinstance(operator, Activation)
+    operator = Activation.of(call)
     bounds = operator.bounds_of(call) if operator.bounds_of else operator.bounds
     values, taken, free = call.values, dict(known), []
     for parameter in operator.numbers:

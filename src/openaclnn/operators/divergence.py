@@ -69,8 +69,7 @@ def _plan_of(derived: str, total: str) -> Any:
     """The plan of a gradient that has one tensor's shape."""
 
     def plan(call: Call) -> Plan:
-        operator, values = call.operator, call.values
-        assert isinstance(operator, Loss)
+        operator, values = Loss.of(call), call.values
         name, written = operator.name, (operator.output.name, values[operator.output.name])
         if values[derived].empty:
             return empty_plan(name, written)

@@ -7,7 +7,7 @@ tensor it is, and which half.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID, TILING, Check, Violation
+from openaclnn.core.checks import INVALID, TILING, Check
 from openaclnn.core.declare import Gradient
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
@@ -69,19 +69,13 @@ class Gated(Activation):
 
 
 def _half_shape(call: Call) -> tuple[int, ...]:
-    tensor, axis = call.tensor(_gated(call).whole), call.axis("dim")
+    tensor, axis = call.tensor(Gated.of(call).whole), call.axis("dim")
     assert axis is not None
     return (*tensor.shape[:axis], tensor.shape[axis] // 2, *tensor.shape[axis + 1 :])
 
 
-def _gated(call: Call) -> Gated:
-    operator = call.operator
-    assert isinstance(operator, Gated)
-    return operator
-
-
 def _result(call: Call) -> Any:
-    operator = _gated(call)
+    operator = Gated.of(call)
     tensor, halved = call.tensor(operator.whole), _half_shape(call)
     shapes = [halved if name in operator.written else tensor.shape for name in operator.output_names]  # fmt: skip
     outputs = tuple((shape, tensor.dtype) for shape in shapes)
@@ -89,7 +83,7 @@ def _result(call: Call) -> Any:
 
 
 def _plan(call: Call) -> Plan:
-    operator, values = _gated(call), call.values
+    operator, values = Gated.of(call), call.values
     first = operator.output.name, values[operator.output.name]
     if first[1].empty:
         return empty_plan(operator.name, first)
@@ -111,62 +105,56 @@ def _plan(call: Call) -> Plan:
 # Rules.
 
 
-def ranked(operator: Activation, row: str) -> list[Check]:
-    """The tensor with the halves has an axis."""
+def _of_whole(rule: str, fault: Callable[[Call, Tensor], checks.Fault], status: int = INVALID) -> Rule:  # fmt: skip
+    """A rule about the tensor with the halves, whose name the text has as {}."""
+
+    def of(operator: Activation, row: str) -> list[Check]:
+        name = _whole(operator)
+        return [checks.of_tensors(row, rule.format(name), (name,), fault, status)]
+
+    return of
+
+
+def _whole(operator: Activation) -> str:
     assert isinstance(operator, Gated)
-    name = operator.whole
+    return operator.whole
 
-    def broken_by(call: Call) -> Violation | None:
-        return None if call.tensor(name).rank else Violation(name, "1 to 8 dimensions", "0")
 
-    return [Check(row, INVALID, f"at least 1 dimension: {name}", (name,), broken_by)]
+ranked = _of_whole("at least 1 dimension: {}", lambda call, tensor: None if tensor.rank else ("1 to 8 dimensions", "0"))  # fmt: skip
 
 
 def axis(operator: Activation, row: str) -> list[Check]:
-    assert isinstance(operator, Gated)
-    return [checks.axis_in_range(row, "dim", operator.whole)]
+    return [checks.axis_in_range(row, "dim", _whole(operator))]
 
 
 def even(status: int = INVALID) -> Rule:
     """The axis has two halves; a tensor without axes has none."""
 
-    def of(operator: Activation, row: str) -> list[Check]:
-        assert isinstance(operator, Gated)
-        name = operator.whole
+    def fault(call: Call, tensor: Tensor) -> checks.Fault:
+        along, shape = call.axis("dim"), tensor.shape or (1,)
+        assert along is not None
+        return None if shape[along] % 2 == 0 else (f"an even size along axis {along}", f"shape {shape}")  # fmt: skip
 
-        def broken_by(call: Call) -> Violation | None:
-            along, shape = call.axis("dim"), call.tensor(name).shape or (1,)
-            assert along is not None
-            if shape[along] % 2 == 0:
-                return None
-            return Violation(name, f"an even size along axis {along}", f"shape {shape}")
-
-        return [Check(row, status, f"the size of {name} along dim is even", (name,), broken_by)]
-
-    return of
+    return _of_whole("the size of {} along dim is even", fault, status)
 
 
 def in_blocks(operator: Activation, row: str) -> list[Check]:
     """The axis has two halves, which the inference series cuts into blocks."""
-    assert isinstance(operator, Gated)
-    name = operator.whole
 
-    def broken_by(call: Call) -> Violation | None:
-        size = _half_shape(call)[call.axis("dim") or 0] * call.tensor(name).dtype.itemsize
-        if call.product.tag != "310p" or size % 64 == 0:
-            return None
-        return Violation(name, "halves of a multiple of 64 bytes on 310p", f"{size} bytes")
+    def fault(call: Call, tensor: Tensor) -> checks.Fault:
+        size = _half_shape(call)[call.axis("dim") or 0] * tensor.dtype.itemsize
+        fits = call.product.tag != "310p" or size % 64 == 0
+        return None if fits else ("halves of a multiple of 64 bytes on 310p", f"{size} bytes")
 
-    rule = f"on 310p, halves of {name} along dim are multiples of 64 bytes"
-    return [*even(TILING)(operator, row), Check(row, TILING, rule, (name,), broken_by)]
+    cut = _of_whole("on 310p, halves of {} along dim are multiples of 64 bytes", fault, TILING)
+    return [*even(TILING)(operator, row), *cut(operator, row)]
 
 
 def half(*names: str, status: int = INVALID) -> Rule:
     """Shapes of one half."""
 
     def of(operator: Activation, row: str) -> list[Check]:
-        assert isinstance(operator, Gated)
-        told = f"of {operator.whole}, with half its size along dim"
+        told = f"of {_whole(operator)}, with half its size along dim"
         return [
             checks.shape_is(row, name, lambda call: (_half_shape(call),), told, status)
             for name in names
@@ -181,14 +169,14 @@ def like(name: str, other: str, status: int = INVALID) -> Rule:
 
 def same_rank(operator: Activation, row: str) -> list[Check]:
     """The gradient has as many dimensions as the tensor with the halves."""
-    assert isinstance(operator, Gated)
-    name, whole = operator.tensors[0].name, operator.whole
+    name, whole = operator.tensors[0].name, _whole(operator)
 
-    def broken_by(call: Call) -> Violation | None:
-        axes, other = (call.tensor(each).rank for each in (name, whole))
-        return None if axes == other else Violation(name, f"{other} dimensions, as {whole}", str(axes))  # fmt: skip
+    def fault(call: Call, tensor: Tensor) -> checks.Fault:
+        other = call.tensor(whole).rank
+        return None if tensor.rank == other else (f"{other} dimensions, as {whole}", str(tensor.rank))  # fmt: skip
 
-    return [Check(row, TILING, f"{name} has the rank of {whole}", (name, whole), broken_by)]
+    check = checks.of_tensors(row, f"{name} has the rank of {whole}", (name,), fault, TILING)
+    return [check._replace(names=(name, whole))]
 
 
 def _unknown(call: Call) -> bool:

@@ -106,7 +106,7 @@ declare(
     lambda g, x, approximate: tanh_backward(g, x) if approximate == "tanh" else erf_backward(g, x),
     [-0.0005036496612264215, -0.1666309411753726, 2.6024853739684883, 4.047782588816736],
     (
-        not_null("gradOutput", "self", "gradInput", "approximate"), promotes(), same_as_promoted(), broadcast,
+        not_null("gradOutput", "self", "gradInput", "approximate"), promotes(), same_as_promoted, broadcast,
         value("approximate", '"none" or "tanh"', lambda call: call["approximate"] not in ("none", "tanh")),
     ),
     inputs=GRADIENT, output="gradInput", compute=promoted, numbers=lambda call: {"tanh": call["approximate"] == "tanh"},

@@ -158,8 +158,7 @@ def unless_empty(name: str, *rules: Rule) -> tuple[Rule, ...]:
 
 def value_shape(call: Call) -> tuple[int, ...]:
     """The shape of what is computed for each element."""
-    operator = call.operator
-    assert isinstance(operator, Loss)
+    operator = Loss.of(call)
     if operator.onto:
         return call.tensor(operator.onto).shape
     shape = broadcast_shapes(*[call.values[name].shape for name in pairwise.present(call)])
@@ -271,8 +270,7 @@ def _scaled(operator: Loss, values: Array, reduction: str, arrays: Mapping[str, 
 
 def _result(call: Call) -> OutputSpec:
     """The shape and dtype of an omitted output."""
-    operator = call.operator
-    assert isinstance(operator, Loss)
+    operator = Loss.of(call)
     typed = [operator.typed] if operator.typed else pairwise.present(call)
     dtype = pairwise.promoted_dtype(call, *typed)
     assert dtype is not None
@@ -282,14 +280,12 @@ def _result(call: Call) -> OutputSpec:
 
 def _tensors(call: Call) -> list[tuple[str, Tensor]]:
     """What the formula reads."""
-    operator = call.operator
-    assert isinstance(operator, Loss)
+    operator = Loss.of(call)
     return [(name, call.values[name]) for name in operator.read if call.values[name] is not None]
 
 
 def _loss_plan(call: Call) -> Plan:
-    operator = call.operator
-    assert isinstance(operator, Loss)
+    operator = Loss.of(call)
     kernel, reduction = operator.kernel_of(call), operator.reduction_of(call)
     dtype = pairwise.promoted_dtype(call, *pairwise.present(call))
     assert dtype is not None
@@ -300,8 +296,7 @@ def _loss_plan(call: Call) -> Plan:
 
 
 def _gradient_plan(call: Call) -> Plan:
-    operator, values = call.operator, call.values
-    assert isinstance(operator, Loss)
+    operator, values = Loss.of(call), call.values
     written = operator.output.name, values[operator.output.name]
     shape = value_shape(call)
     if element_count(shape) == 0:

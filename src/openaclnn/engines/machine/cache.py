@@ -119,9 +119,7 @@ def _build(name: str, emit: Emit, signature: Any, few: Few | None, ours: bool) -
         if code is not None:
             return _load(code)
     source = _source_of(name, emit, signature, few)
-    key = _digest(
-        f"{machine_key()}|{'optimised' if _is_optimised(source) else 'as it is'}\n{source}"
-    )
+    key = _digest(f"{machine_key()}|{'optimised' if _is_optimised() else 'as it is'}\n{source}")
     path = None if folder is None else folder / f"{key}.o"
     code = _read(path)
     if code is None:
@@ -179,16 +177,14 @@ def _write_function(module: Any, name: str, emit: Emit, signature: Any) -> Any:
     return function
 
 
-def _is_optimised(source: str) -> bool:
-    """Code for another machine, which tests alone run, is compiled as it is: it has the same bits, and takes an eighth of the time.
-    They choose among this machine's kernels, too."""
+def _is_optimised() -> bool:
+    """Code for another machine, which tests alone run, is compiled as it is: it has the same bits, and takes an eighth of the time."""
     return machine() == this_machine()
 
 
 def _compile(source: str) -> bytes:
     module = llvm.parse_assembly(source)
-    optimised = _is_optimised(source)
-    if optimised:
+    if _is_optimised():
         # The vectors are written out, the loops unrolled and the functions one: passes for these cost a third of the time, and registers.
         # At level 1 LLVM 22 fails an assertion of its own about some loops of launches.
         options = llvm.create_pipeline_tuning_options(speed_level=2)
@@ -200,7 +196,7 @@ def _compile(source: str) -> bytes:
                 passes.run(function, builder)
     if '@"narrow"' in source:
         module = llvm.parse_assembly(_with_narrow(str(module)))
-    code: bytes = _target(3 if optimised else 0).emit_object(module)
+    code: bytes = _target(3 if _is_optimised() else 0).emit_object(module)
     return code
 
 
