@@ -34,8 +34,8 @@ from openaclnn.engines import dispatch
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.machine import callers, objects
 from openaclnn.engines.machine.builtins import address_of_function
+from openaclnn.repeat import slots as at
 from openaclnn.repeat.cache import CallCache
-from openaclnn.repeat.words import slots as at
 from test_interop import to_torch
 from workloads import EVERYTHING, cases_of, cases_to_compile
 

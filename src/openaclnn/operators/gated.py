@@ -22,21 +22,11 @@ from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Half, Plan, empty_plan, halves_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas import activations as formulas
-from openaclnn.operators import activations
-from openaclnn.operators.activations import (
-    NOT_910,
-    Activation,
-    KernelForm,
-    Rule,
-    dtypes,
-    generated,
-    not_null,
-    rank,
-    same_dtype,
-    value,
-)
+from openaclnn.operators import activations, rules
+from openaclnn.operators.activations import NOT_910, Activation
 from openaclnn.operators.gelu import erf, erf_backward, tanh, tanh_backward
 from openaclnn.operators.sigmoids import sigmoid
+from openaclnn.operators.workloads.words import KernelForm
 
 FIRST, SECOND = False, True
 Part = str | tuple[str, bool]
@@ -105,7 +95,7 @@ def _plan(call: Call) -> Plan:
 # Rules.
 
 
-def _of_whole(rule: str, fault: Callable[[Call, Tensor], checks.Fault], status: int = INVALID) -> Rule:  # fmt: skip
+def _of_whole(rule: str, fault: Callable[[Call, Tensor], checks.Fault], status: int = INVALID) -> rules.Rule:  # fmt: skip
     """A rule about the tensor with the halves, whose name the text has as {}."""
 
     def of(operator: Activation, row: str) -> list[Check]:
@@ -127,7 +117,7 @@ def axis(operator: Activation, row: str) -> list[Check]:
     return [checks.axis_in_range(row, "dim", _whole(operator))]
 
 
-def even(status: int = INVALID) -> Rule:
+def even(status: int = INVALID) -> rules.Rule:
     """The axis has two halves; a tensor without axes has none."""
 
     def fault(call: Call, tensor: Tensor) -> checks.Fault:
@@ -150,7 +140,7 @@ def in_blocks(operator: Activation, row: str) -> list[Check]:
     return [*even(TILING)(operator, row), *cut(operator, row)]
 
 
-def half(*names: str, status: int = INVALID) -> Rule:
+def half(*names: str, status: int = INVALID) -> rules.Rule:
     """Shapes of one half."""
 
     def of(operator: Activation, row: str) -> list[Check]:
@@ -163,7 +153,7 @@ def half(*names: str, status: int = INVALID) -> Rule:
     return of
 
 
-def like(name: str, other: str, status: int = INVALID) -> Rule:
+def like(name: str, other: str, status: int = INVALID) -> rules.Rule:
     return lambda operator, row: [checks.same_shape(row, name, other, status)]
 
 
@@ -183,7 +173,7 @@ def _unknown(call: Call) -> bool:
     return call["approximate"] not in ((1,) if call.product.tag == "310p" else (0, 1))
 
 
-approximation = value("approximate", "0 or 1, on 310p only 1", _unknown)
+approximation = rules.value("approximate", "0 or 1, on 310p only 1", _unknown)
 
 
 # Declarations.
@@ -235,7 +225,7 @@ def _glu_backward(g: Any, x: Any, dim: int) -> Any:
 declare(
     "Glu", "The first half of x along an axis, times the logistic function of the second.",
     "out = a / (1 + exp(-b)), a = first half of self along dim, b = second half", formulas.glu, _glu, [0.9525741268224333, -1.2449186624037092],
-    (not_null(), dtypes("self", "out", more=(DOUBLE,)), rank("self", "out"), ranked, axis, even(), half("out")),
+    (rules.not_null(), rules.dtypes("self", "out", more=(DOUBLE,)), rules.rank("self", "out"), ranked, axis, even(), half("out")),
     whole="self", parts=(("self", FIRST), ("self", SECOND)), written=("out",), accepts=(*FLOATS, DOUBLE), const_output=True,
     arguments={"self": ROW}, kernels=(KernelForm("glu", {"self": "self"}),), peer="glu", gradient=Gradient("aclnnGluBackward"),
 )  # fmt: skip
@@ -245,8 +235,8 @@ declare(
     "out = [gradOut * s, gradOut * s * (a - a * s)], s = 1 / (1 + exp(-b)), a = first half of self along dim, b = second half", formulas.glu_backward,
     _glu_backward, [0.9525741268224333, 1.2449186624037092, 0.04517665973091213, -0.940014848806378],
     (
-        not_null("self", "gradOut", "out"), dtypes("self", more=(DOUBLE,)), same_dtype("self", "gradOut", "out"),
-        rank("self", "out", "gradOut"), ranked, axis, even(), half("gradOut"), like("out", "self"),
+        rules.not_null("self", "gradOut", "out"), rules.dtypes("self", more=(DOUBLE,)), rules.same_dtype("self", "gradOut", "out"),
+        rules.rank("self", "out", "gradOut"), ranked, axis, even(), half("gradOut"), like("out", "self"),
     ),
     whole="self", parts=("gradOut", ("self", FIRST), ("self", SECOND)),
     inputs={"gradOut": "gradient of the output", "self": "the forward's input"}, accepts=(*FLOATS, DOUBLE), const_output=True,
@@ -279,7 +269,7 @@ def _torch_swi_glu_grad(torch: Any, g: Any, x: Any, dim: int) -> Any:
 declare(
     "SwiGlu", "SiLU of the first half of x along an axis, times the second.",
     "out = a / (1 + exp(-a)) * b, a = first half of x along dim, b = second half", formulas.swi_glu, _swi_glu, [2.193175735890015, -0.11920292202211756],
-    generated("x", axis, in_blocks, half("out", status=TILING)), whole="x", parts=(("x", FIRST), ("x", SECOND)), written=("out",),
+    rules.generated("x", axis, in_blocks, half("out", status=TILING)), whole="x", parts=(("x", FIRST), ("x", SECOND)), written=("out",),
     families=NOT_910, generated=True, const_output=True, arguments={"x": ROW}, kernels=(KernelForm("swi_glu", {"x": "x"}),),
     peer=_torch_swi_glu, gradient=Gradient("aclnnSwiGluGrad"),
 )  # fmt: skip
@@ -288,7 +278,7 @@ declare(
     "SwiGluGrad", "Gradient of SwiGLU with respect to its input.",
     "out = [yGrad * s * (1 + a * (1 - s)) * b, yGrad * s * a], s = 1 / (1 + exp(-a)), a = first half of x along dim, b = second half",
     formulas.swi_glu_grad, _swi_glu_grad, [2.78301153561446, -0.09078424878489548, 0.7310585786300049, -0.47681168808847024],
-    generated("x", same_rank, axis, in_blocks, half("yGrad", status=TILING), like("out", "x", TILING)), whole="x",
+    rules.generated("x", same_rank, axis, in_blocks, half("yGrad", status=TILING), like("out", "x", TILING)), whole="x",
     parts=("yGrad", ("x", FIRST), ("x", SECOND)), inputs={"yGrad": "gradient of the output", "x": "the forward's input"},
     families=NOT_910, generated=True, const_output=True, arguments={"y_grad": BACK, "x": ROW},
     kernels=(KernelForm("swi_glu_grad", {"y_grad": "yGrad", "x": "x"}),), peer=_torch_swi_glu_grad,
@@ -335,11 +325,13 @@ BACKWARD = {
     "gradOutput": "gradient of the output", "self": "the forward's input", "gelu": "the forward's second output",
 }  # fmt: skip
 FORWARD_RULES = (
-    not_null(), dtypes("self", "out", "outGelu"), same_dtype(), rank("self", "out", "outGelu"), axis, even(), half("out", "outGelu"),
+    rules.not_null(), rules.dtypes("self", "out", "outGelu"), rules.same_dtype(), rules.rank("self", "out", "outGelu"), axis, even(),
+    half("out", "outGelu"),
     approximation,
 )  # fmt: skip
 BACKWARD_RULES = (
-    not_null(), dtypes("gradOutput"), same_dtype(), like("gelu", "gradOutput"), like("gradInput", "self"), axis, even(), half("gradOutput"),
+    rules.not_null(), rules.dtypes("gradOutput"), rules.same_dtype(), like("gelu", "gradOutput"), like("gradInput", "self"), axis, even(),
+    half("gradOutput"),
     approximation,
 )  # fmt: skip
 

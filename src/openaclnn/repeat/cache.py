@@ -25,6 +25,8 @@ from openaclnn.core.plan import ANY_COUNT, Plan
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
+from openaclnn.repeat import slots as at
+from openaclnn.repeat.readers import numpy_is_readable, torch_functions
 from openaclnn.repeat.resized import over_tensors, resized
 from openaclnn.repeat.specialize import (
     CallArguments,
@@ -35,8 +37,6 @@ from openaclnn.repeat.specialize import (
     places_of,
     work_of,
 )
-from openaclnn.repeat.words import slots as at
-from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
 
 if TYPE_CHECKING:
     from openaclnn.repeat.code.read_copy_update import Readers

@@ -23,6 +23,7 @@ from openaclnn.core.plan import BoundedCache, Plan, covered_elements
 from openaclnn.core.products import chosen_product, listeners
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice, Runner, chosen_engine
+from openaclnn.repeat import slots as at
 from openaclnn.repeat.cache import CallCache, nothing_chosen
 from openaclnn.repeat.specialize import (
     CallArguments,
@@ -32,7 +33,6 @@ from openaclnn.repeat.specialize import (
     patterns_of,
     work_of,
 )
-from openaclnn.repeat.words import slots as at
 
 Extents = Sequence[tuple[int, int]]
 """The bytes that each of a kernel's tensors covers, from its first element on."""

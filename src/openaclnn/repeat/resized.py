@@ -16,8 +16,8 @@ from openaclnn.core.plan import BoundedCache, Plan
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Choice, Runner, choose_engine
+from openaclnn.repeat import slots as at
 from openaclnn.repeat.specialize import Pattern
-from openaclnn.repeat.words import slots as at
 
 MOST_SIZES = 256  # that are kept
 

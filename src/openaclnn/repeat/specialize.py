@@ -32,8 +32,8 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.core.torch_names import empty_strided
 from openaclnn.engines.cpu.launching.control import MAX_ARGUMENTS
 from openaclnn.engines.dispatch import Choice
-from openaclnn.repeat.words import slots as at
-from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions, words_of
+from openaclnn.repeat import slots as at
+from openaclnn.repeat.readers import numpy_is_readable, torch_functions, words_of
 
 
 def library_of(arrays: Sequence[Any]) -> int:

@@ -10,9 +10,9 @@ from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine import callers
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.code.arguments import guarded
+from openaclnn.repeat import slots as at
 from openaclnn.repeat.code.outputs import Outputs
-from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.code.recognise import guarded
 
 HOST = 1  # DLPack's number for the CPU
 

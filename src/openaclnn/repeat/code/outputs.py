@@ -13,9 +13,8 @@ from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.code.arguments import LOW_HALF
-from openaclnn.repeat.code.recognise import Search
-from openaclnn.repeat.words import slots as at
+from openaclnn.repeat import slots as at
+from openaclnn.repeat.code.recognise import LOW_HALF, Search
 
 
 class Geometry(Search):
@@ -275,7 +274,8 @@ class Outputs(Geometry):
             with code.either(is_made) as (fresh, left):
                 with fresh:
                     dtype = dtypes.read(index + objects.TUPLE_ITEMS)
-                    item.set(self.allocated(entry, array, dtype))
+                    self.lay_fresh(entry, array, view)
+                    item.set(self.allocated(entry, array, view, dtype))
                     self.fail_without(item.get())
                 with left:
                     control.call(at.INCREF, None, item.get())
@@ -285,33 +285,12 @@ class Outputs(Geometry):
                 with among:
                     control.call(at.TUPLE_SET, "i32", self.result.get(), index, item.get())
             with code.when(is_made):
-                self.look_at_fresh(item.get(), view, library)
-                operands.write(array.read(at.PLACE), self.address(view))
+                self.take_fresh(array, view, self.fresh_address(item.get(), library), operands)
 
-    def allocated(self, entry: Array, array: Array, dtype: Value) -> Value:
-        """A fresh output by `make(shape, dtype)` of NumPy or `make(shape, strides, dtype)` of PyTorch; the object, or 0 where Python raised."""
-        code, fresh = self.code, self.code.variable(0)
-        make, make_large = entry.read(at.MAKE), entry.read(at.MAKE_LARGE)
-        sizes, strides, axes, count = self.fresh_layout(entry, array)
-        large = count * array.read(at.ITEM) >= entry.read(at.LARGE_FROM)
-        # On the host small ones are made by a function of C.
-        self.note_python(large | (make_large == make))
-        shape, chosen = self.pack(sizes, axes), large.choose(make_large, make)
-        with code.either(entry.read(at.ENTRY_LIBRARY) == at.NUMPY) as (numpy, torch):
-            with numpy:
-                fresh.set(self.call_object(chosen, shape, dtype))
-            with torch:
-                steps = self.pack(strides, axes)
-                fresh.set(self.call_object(chosen, shape, steps, dtype))
-                self.drop(steps)
-        self.drop(shape)
-        return fresh.get()
-
-    def fresh_layout(self, entry: Array, array: Array) -> tuple[Array, Array, Value, Value]:
-        """Sizes and row-major strides of a fresh output, how many axes and how many elements. Its axes follow the source's, or it has the
-        shape that stands there."""
+    def lay_fresh(self, entry: Array, array: Array, view: Array) -> None:
+        """The view of a fresh output, but for its memory: its axes follow the source's, or it has the shape that stands there, row-major."""
         code, source = self.code, self.view(entry.read(at.SHAPE_SOURCE))
-        sizes, strides = (code.frame("i64", at.MAX_AXES) for _ in range(2))
+        library, sizes, steps = entry.read(at.ENTRY_LIBRARY), view.at(at.SIZES), view.at(at.STEPS)
         count, pattern = code.variable(1), array.read(at.MADE)
         axes = (pattern == at.DENSE).choose(self.axes(source), array.read(at.SECOND) & LOW_HALF)
         with code.loop(0, axes) as axis, code.either(pattern == at.SAME) as (fixed, follows):
@@ -319,8 +298,40 @@ class Outputs(Geometry):
                 sizes.write(axis, array.at(at.SHAPE).read(axis))
             with follows:
                 sizes.write(axis, self.followed_length(self.guard, array, source, axis))
+        unit = (library == at.NUMPY).choose(array.read(at.ITEM), 1)
         with code.loop(0, axes) as behind:
             axis = axes - 1 - behind
-            strides.write(axis, count.get())
+            steps.write(axis, count.get() * unit)
             count.set(count.get() * sizes.read(axis))
-        return sizes, strides, axes, count.get()
+        for slot, value in (
+            (at.KIND, axes), (at.SHAPE_AT, sizes.address()), (at.STRIDES_AT, steps.address()), (at.SIZE, count.get()), (at.LIBRARY, library),
+        ):  # fmt: skip
+            view.write(slot, value)
+
+    def take_fresh(self, array: Array, view: Array, address: Value, operands: Array) -> None:
+        """Enter a fresh output's memory, which may be lacking, among the operands."""
+        self.guard.expect(address != 0)
+        view.write(at.DATA, address)
+        view.write(at.OFFSET, 0)
+        operands.write(array.read(at.PLACE), address)
+
+    def is_large(self, entry: Array, array: Array, view: Array) -> Value:
+        return view.read(at.SIZE) * array.read(at.ITEM) >= entry.read(at.LARGE_FROM)
+
+    def allocated(self, entry: Array, array: Array, view: Array, dtype: Value) -> Value:
+        """A fresh output by `make(shape, dtype)` of NumPy or `make(shape, strides, dtype)` of PyTorch; the object, or 0 where Python raised."""
+        code, fresh, axes = self.code, self.code.variable(0), self.axes(view)
+        make, make_large = entry.read(at.MAKE), entry.read(at.MAKE_LARGE)
+        large = self.is_large(entry, array, view)
+        # On the host small ones are made by a function of C.
+        self.note_python(large | (make_large == make))
+        shape, chosen = self.pack(view.at(at.SIZES), axes), large.choose(make_large, make)
+        with code.either(entry.read(at.ENTRY_LIBRARY) == at.NUMPY) as (numpy, torch):
+            with numpy:
+                fresh.set(self.call_object(chosen, shape, dtype))
+            with torch:
+                steps = self.pack(view.at(at.STEPS), axes)
+                fresh.set(self.call_object(chosen, shape, steps, dtype))
+                self.drop(steps)
+        self.drop(shape)
+        return fresh.get()
