@@ -7,6 +7,7 @@ import gc
 import importlib
 import os
 import signal
+import sys
 import tempfile
 import zlib
 from collections import Counter
@@ -120,7 +121,10 @@ CACHE = Path(tempfile.gettempdir()) / f"openaclnn-test-cache-{os.getuid()}"
 """Where all tests, and the processes that they start, keep compiled code: what one has compiled serves the others."""
 
 TURNS = 3
-"""Tests marked `in_turns`, of what is the same for many operators, try one of so many cases: each test others. `make test-all` tries all."""
+"""Tests marked `in_turns`, of what is the same for many operators, try one of so many cases: each test others, and at the next turn the next
+ones. `.ci/run` has another turn with each commit, the forge with each minor version of Python. `make test-all` tries all."""
+
+TURN = int(os.environ.get("OPENACLNN_TEST_TURN", sys.version_info.minor))
 
 
 def digits(number: int) -> int:
@@ -128,9 +132,9 @@ def digits(number: int) -> int:
     return number and number % TURNS + digits(number // TURNS)
 
 
-def is_in_turn(number: int, name: str) -> bool:
+def is_in_turn(number: int, name: str, turn: int = TURN) -> bool:
     """Whether it is the turn of a test's case with this number."""
-    return (digits(number) + zlib.crc32(name.encode())) % TURNS == 0
+    return (digits(number) + zlib.crc32(name.encode()) + turn) % TURNS == 0
 
 
 def in_turn(cases: Sequence[Any], name: str) -> list[Any]:

@@ -231,6 +231,7 @@ if MODE == "interpret":
     }
 
     @every_elementwise
+    @pytest.mark.in_turns
     def test_elementwise_special_values(operator: Operator) -> None:
         """Every pair of special values, the same bits of NaN, infinity and zero as on the CPU; of a family's first in both dtypes, of others in one,
         by turns."""

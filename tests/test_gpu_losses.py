@@ -323,6 +323,7 @@ if MODE == "interpret":
 
     @pytest.mark.parametrize("name", [*LOSSES, *OF_ELEMENTS])
     @dtypes
+    @pytest.mark.in_turns
     def test_losses_match_the_oracle(name: str, dtype: DType) -> None:
         operator = openaclnn.find_operator(name)
         given = [*cases_of(operator, np.random.default_rng(7), dtype)]

@@ -36,6 +36,7 @@ if MODE == "interpret":
 
     @names
     @pytest.mark.parametrize("dtype", INTERPRETED, ids=str)
+    @pytest.mark.in_turns
     def test_cases(operator: Operator, dtype: DType) -> None:
         if reason := lacks(operator, "triton"):
             pytest.skip(reason)

@@ -99,6 +99,7 @@ forms = pytest.mark.parametrize(
 
 @dtypes
 @pytest.mark.parametrize("shape", SHAPES + IMAGES, ids=str)
+@pytest.mark.in_turns
 def test_cases_match_the_oracle(
     engine_of_any_width: str, dtype: DType, shape: tuple[int, ...], of_another_width: bool
 ) -> None:
