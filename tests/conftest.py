@@ -7,8 +7,13 @@ import gc
 import importlib
 import os
 import signal
+import sys
+import tempfile
+import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -91,13 +96,13 @@ CPU_ENGINES = [
 
 
 LONGEST = (
-    "test_operators.py", "test_logits.py", "test_explorer_page.py", "test_gpu_kernels.py", "test_new_operator.py", "test_benchmarks.py", "test_gpu_losses.py",
-    "test_losses.py", "test_cpu_rows.py", "test_torch_parallel.py", "test_gpu_sized.py", "test_torch_ops.py", "test_fast_path.py", "test_cpu_threads.py",
-    "test_cpu_elementwise.py", "test_torch_override.py", "test_gpu_rows.py", "test_gpu_steps.py", "test_gpu_images.py", "test_capi_build.py", "test_torch_functional.py",
-    "test_sessions.py", "test_gpu_fused_backward.py", "test_attack.py", "test_faults.py", "test_site.py", "test_cli_operators.py", "test_special_values.py",
+    "test_operators.py", "test_gpu.py", "test_logits.py", "test_losses.py", "test_explorer_page.py", "test_new_operator.py", "test_benchmarks.py",
+    "test_cpu_rows.py", "test_torch_parallel.py", "test_torch_ops.py", "test_fast_path.py", "test_cpu_threads.py",
+    "test_cpu_elementwise.py", "test_torch_override.py", "test_capi_build.py", "test_torch_functional.py",
+    "test_sessions.py", "test_attack.py", "test_faults.py", "test_site.py", "test_cli_operators.py", "test_special_values.py",
     "test_capi_process.py", "test_cpu_classes.py", "test_explorer.py", "test_properties.py", "test_fast_path_outputs.py", "test_torch_samples.py",
     "test_torch_private.py", "test_torch_log_probs.py", "test_torch_training.py", "test_second_opinion.py", "test_two_phase_kinds.py", "test_cli_compare.py",
-    "test_testing_cases.py", "test_torch_linear.py", "test_torch_like.py", "test_fast_path_losses.py", "test_capi_examples.py", "test_docs.py", "test_gpu_row_operators.py",
+    "test_testing_cases.py", "test_torch_linear.py", "test_torch_like.py", "test_fast_path_losses.py", "test_capi_examples.py", "test_docs.py",
     "test_accuracy.py", "test_gated.py",
 )  # fmt: skip
 """Files that take longest: begun first, they do not keep one process at work when the other has nothing left. Those that compile most
@@ -112,10 +117,37 @@ SURROUNDINGS = (
 """Variables that change what programs print or compute."""
 
 
-def pytest_configure() -> None:
+CACHE = Path(tempfile.gettempdir()) / f"openaclnn-test-cache-{os.getuid()}"
+"""Where all tests, and the processes that they start, keep compiled code: what one has compiled serves the others."""
+
+TURNS = 3
+"""Tests marked `in_turns`, of what is the same for many operators, try one of so many cases: each test others, and at the next turn the next
+ones. `.ci/run` has another turn with each commit, the forge with each minor version of Python. `make test-all` tries all."""
+
+TURN = int(os.environ.get("OPENACLNN_TEST_TURN", sys.version_info.minor))
+
+
+def digits(number: int) -> int:
+    """The sum of its digits to the base of `TURNS`: along every axis of a grid of parameters turns follow each other."""
+    return number and number % TURNS + digits(number // TURNS)
+
+
+def is_in_turn(number: int, name: str, turn: int = TURN) -> bool:
+    """Whether it is the turn of a test's case with this number."""
+    return (digits(number) + zlib.crc32(name.encode()) + turn) % TURNS == 0
+
+
+def in_turn(cases: Sequence[Any], name: str) -> list[Any]:
+    """Those of a test's cases whose turn it is."""
+    return [case for number, case in enumerate(cases) if EVERYTHING or is_in_turn(number, name)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Tests, and the processes that they start, find the same terminal, settings and signals wherever the suite runs."""
+    config.addinivalue_line("markers", "in_turns: of its cases a third is tried, see TURNS")
     for name in SURROUNDINGS:
         os.environ.pop(name, None)
+    os.environ["OPENACLNN_CACHE_DIR"] = str(CACHE)
     os.environ["TERM"] = "dumb"
     os.umask(0o022)
     # A background job ignores them, and so would all that it starts.
@@ -159,8 +191,21 @@ def _takes_part(item: Any) -> bool:
     return chosen.get("dtype") not in FLOATS or chosen["dtype"] in _dtypes_of_width(item)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _those_in_turn(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of tests marked `in_turns` the cases whose turn it is, of fewer cases than turns all; every case of the others."""
+    functions = [getattr(item, "function", item) for item in items]
+    cases, numbers = Counter(functions), Counter[Any]()
+    for item, function in zip(items, functions, strict=True):
+        marked = item.get_closest_marker("in_turns") and cases[function] >= TURNS
+        if not marked or is_in_turn(numbers[function], function.__name__):
+            yield item
+        numbers[function] += 1
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = filter(_takes_part, items)
+    if not EVERYTHING and not any("::" in asked for asked in config.args):  # those are named
+        items[:] = _those_in_turn(items)
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
 

@@ -22,7 +22,7 @@ import pytest
 
 import openaclnn
 from conftest import each as arrays_of
-from conftest import families, floats_of, has_halves, whole
+from conftest import families, floats_of, has_halves, in_turn, whole
 from openaclnn import cli
 from openaclnn.bench.calls import (
     CHANGES,
@@ -181,10 +181,12 @@ def test_a_run_without_torch_has_ours_and_the_copy(results: dict[str, Any]) -> N
 
 def test_torch_takes_part_where_it_is_installed() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch's contenders need PyTorch")
-    rows = run(replace(SETTINGS, dtypes=(BFLOAT16,)))["rows"]
+    operators = in_turn(measured(), "torch_takes_part")
+    only = tuple(f"{operator.python_name} " for operator in operators)
+    rows = run(replace(SETTINGS, dtypes=(BFLOAT16,), only=only))["rows"]
     assert {row["status"] for row in rows} == {"ok"}, [r["note"] for r in rows if r["note"]]
     ours = [row for row in rows if row["ours"]]
-    assert len(ours) == sum(len(taken(operator, (BFLOAT16,))) for operator in measured()) * 3
+    assert len(ours) == sum(len(taken(operator, (BFLOAT16,))) for operator in operators) * 3
     for row in ours:
         operator = openaclnn.find_operator(row["operator"])
         peer = getattr(operator, "peer", "elu")
@@ -950,6 +952,7 @@ def test_every_operator_is_called_in_every_regime() -> None:
 
 
 @pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
+@pytest.mark.in_turns
 def test_every_way_to_call_an_operator_is_right(operator: Operator) -> None:
     """Ours and PyTorch's; a sequence has a call of each kind, or two that differ. Other operators, other regimes."""
     torch = load_torch()
@@ -1016,6 +1019,7 @@ def test_without_torch_calls_are_made_on_arrays_alone() -> None:
 
 
 @pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
+@pytest.mark.in_turns
 def test_what_is_new_was_not_seen_before(operator: Operator) -> None:
     def all_problems(name: str) -> list[Any]:
         turns = [Turn(operator, FLOAT, "cpu", 20, place, 3) for place in range(3)]

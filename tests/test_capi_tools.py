@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
-import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
 
+from conftest import CACHE
 from openaclnn.capi.build import Installation, installation
 
 ROOT = Path(__file__).resolve().parents[1]
-CACHE = Path(tempfile.gettempdir()) / f"openaclnn-test-cache-{os.getuid()}"
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 STANDARDS = {".c": ["cc", "-std=c11"], ".cpp": ["c++", "-std=c++17"]}
 

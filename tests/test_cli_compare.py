@@ -205,6 +205,7 @@ def device(operator: Operator, made: Path, dump: Path, suffix: str, own: str = "
 
 
 @pytest.mark.parametrize("operator", families(OPERATORS)[::2], ids=lambda op: op.python_name)
+@pytest.mark.in_turns
 def test_golden_then_compare(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, operator: Operator
 ) -> None:

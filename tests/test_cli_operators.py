@@ -77,6 +77,7 @@ SUFFIXES = (".npy", ".bin", ".npz", ".safetensors", ".pt")
     [(op, SUFFIXES[place % len(SUFFIXES)]) for place, op in enumerate(families(OPERATORS))],
     ids=lambda own: getattr(own, "python_name", str(own)),
 )
+@pytest.mark.in_turns
 def test_run_on_files(tmp_path: Path, operator: Operator, suffix: str, capsys: Any) -> None:
     if suffix == ".pt":
         pytest.importorskip("torch")
@@ -216,6 +217,7 @@ def as_file(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @names
+@pytest.mark.in_turns
 def test_checks_tell_every_mistake(tmp_path: Path, operator: Operator, capsys: Any) -> None:
     sound, mistakes = table_of(operator)
     path = tmp_path / "call.json"

@@ -206,6 +206,7 @@ def test_channels_last_and_mixed_layouts(dtype: DType, wide: int) -> None:
 @DTYPES
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.in_turns
 def test_class_counts_around_vector_widths(dtype: DType, smoothing: float, weighted: bool) -> None:
     for count in (*range(1, 71), 1023, 1024, 1025, 2100):
         case = rows(dtype, 3, count, seed=count, label_smoothing=smoothing)
@@ -225,6 +226,7 @@ def test_pixel_classes_and_widths_give_numpys_bits(dtype: DType, reduction: str)
 
 @DTYPES
 @pytest.mark.parametrize("cache", [0, 1 << 20, 1 << 40])
+@pytest.mark.in_turns
 def test_planes_give_numpys_bits_compared_or_scattered(
     dtype: DType, cache: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -440,6 +442,7 @@ EDGES = (np.nan, np.inf, -np.inf, 0.0, -0.0, 88.72283, 88.72284, 89.0, -103.9, -
 @DTYPES
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.in_turns
 def test_few_classes_have_the_bits_of_many(
     dtype: DType, smoothing: float, weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

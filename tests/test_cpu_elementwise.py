@@ -155,6 +155,7 @@ def check(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.in_turns
 def test_every_size_around_the_vector_widths(name: str, dtype: np.dtype) -> None:
     rng = np.random.default_rng(1)
     for place, options in enumerate(OPTIONS[name]):
@@ -166,6 +167,7 @@ def test_every_size_around_the_vector_widths(name: str, dtype: np.dtype) -> None
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.in_turns
 def test_every_layout(name: str, dtype: np.dtype) -> None:
     rng = np.random.default_rng(2)
 
@@ -438,6 +440,7 @@ def test_special_values_of_pairs(dtype: np.dtype) -> None:
 
 @pytest.mark.parametrize("lanes", [1, *WIDTHS])
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.in_turns
 def test_lane_counts_give_the_same_bits(lanes: int, dtype: np.dtype) -> None:
     rng = np.random.default_rng(9)
     for name in OPTIONS:

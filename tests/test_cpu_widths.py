@@ -24,6 +24,7 @@ ELEMENTWISE = [
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(("operator", "variant"), ELEMENTWISE, ids=str)
+@pytest.mark.in_turns
 def test_elements_have_the_bits_of_many(operator: Any, variant: str, dtype: DType) -> None:
     function = getattr(openaclnn, operator.python_name)
     count = 3 * cache.FEW

@@ -229,6 +229,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("kind", ODD)
+@pytest.mark.in_turns
 def test_code_is_of_that_very_call(server: Explorer, tmp_path: Path, kind: str) -> None:
     """In all three languages: the values that the page shows, or its refusal."""
     told = call(server, "elu_backward", ODD[kind])

@@ -96,6 +96,7 @@ def taken() -> Iterator[list[bool]]:
     [(op, dtype) for op in SIZED for dtype in (FLOATS if op in families(SIZED) else (FLOAT,))],
     ids=lambda own: getattr(own, "python_name", str(own)),
 )
+@pytest.mark.in_turns
 def test_every_case_has_the_same_bits(operator: Operator, dtype: Any, taken: list[bool]) -> None:
     rng = np.random.default_rng(9)
     for case in cases_to_compile(operator, rng, dtype):
@@ -118,6 +119,7 @@ SEVERAL = [operator for operator in APART if operator.result_type is not None]
 
 @pytest.mark.parametrize("convert", [np.asarray, to_torch], ids=["numpy", "torch"])
 @pytest.mark.parametrize("operator", SEVERAL, ids=lambda op: op.python_name)
+@pytest.mark.in_turns
 def test_several_outputs_are_made_on_the_road(
     operator: Operator, convert: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +248,7 @@ by_library = pytest.mark.parametrize(
 
 @by_library
 @with_classes
+@pytest.mark.in_turns
 def test_classes_and_positions_of_any_number(
     operator: Operator, library: str, dtype: Any, taken: list[bool]
 ) -> None:
@@ -773,6 +776,7 @@ def class_call(
 
 @by_library
 @with_classes
+@pytest.mark.in_turns
 def test_any_numbers_and_sizes_of_classes(
     operator: Operator, library: str, dtype: Any, taken: list[bool]
 ) -> None:

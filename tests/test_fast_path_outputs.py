@@ -93,6 +93,7 @@ def options_of(operator: Operator) -> Iterator[dict[str, Any]]:
 @libraries
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @of_any_size
+@pytest.mark.in_turns
 def test_outputs_of_any_size_are_written_on_the_road(
     operator: Operator, dtype: DType, convert: Any, taken: list[bool]
 ) -> None:
@@ -139,6 +140,7 @@ def test_some_outputs_may_be_given_and_others_made(
 
 @libraries
 @pytest.mark.parametrize("operator", [*filter(has_targets, SEVERAL)], ids=lambda op: op.python_name)
+@pytest.mark.in_turns
 def test_a_stray_target_is_refused_and_nothing_is_lost(
     operator: Operator, convert: Any, taken: list[bool]
 ) -> None:
@@ -268,6 +270,7 @@ class Memory:
 @pytest.mark.parametrize("step", [1, 2], ids=["row-major", "with gaps"])
 @pytest.mark.parametrize("phases", [1, 2], ids=["plain", "two-phase"])
 @names
+@pytest.mark.in_turns
 def test_what_is_wrong_with_an_output_is_told_alike(
     operator: Operator, phases: int, step: int, convert: Any, taken: list[bool]
 ) -> None:

@@ -1,12 +1,11 @@
 """Operators over two halves of an axis: any axis of any rank, layouts, memory, special values; on the CPU and, interpreted, for the GPU.
 
-Like `test_gpu_kernels.py` this file runs itself in a process that interprets.
+Some of it wants a process that interprets: see `test_gpu.py`.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from conftest import (
     tensor_names,
     told,
 )
-from gpu_process import run_in_a_process_of_its_own
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
 from openaclnn.operators.gated import Gated
 from workloads import cases_of
@@ -97,10 +95,6 @@ if MODE == "interpret":
 
 
 if not MODE:
-
-    @pytest.mark.skipif(sys.platform != "linux", reason="Triton has wheels for Linux alone")
-    def test_in_a_process_of_its_own() -> None:
-        run_in_a_process_of_its_own(__file__, "interpret")
 
     @operators
     @pytest.mark.parametrize("engine", CPU_ENGINES)

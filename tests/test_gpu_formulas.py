@@ -1,6 +1,6 @@
 """Formulas as the Triton engine takes them: any number of inputs and numbers, and what it refuses.
 
-Like `test_gpu_kernels.py` this file runs itself in a process that interprets.
+Some of it wants a process that interprets: see `test_gpu.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_process import run_in_a_process_of_its_own
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Plan, elementwise_plan
@@ -182,9 +181,6 @@ def assert_within_3_ulps(function: Callable[..., Any], x: Array, got: Array) -> 
 
 
 if not MODE:
-
-    def test_interpreted() -> None:
-        run_in_a_process_of_its_own(__file__, "interpret")
 
     def test_what_is_rewritten() -> None:
         text = translated(four_and_six, frozenset())

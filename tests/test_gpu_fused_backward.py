@@ -1,4 +1,4 @@
-"""Cross entropy with its gradient in one go, without a GPU: interpreted on host memory, and compiled for an H200; see `test_gpu_kernels.py`."""
+"""Cross entropy with its gradient in one go, without a GPU: interpreted on host memory, and compiled for an H200; see `test_gpu.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-
-from gpu_process import run_in_a_process_of_its_own
 
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
@@ -28,13 +26,6 @@ if MODE:
     ROWS = 5
     nan, inf = np.nan, np.inf
     TINY = {"float32": 1e-37, "bfloat16": 1e-37, "float16": 1e-7}
-
-if not MODE:
-
-    @pytest.mark.parametrize("mode", ["interpret", "compile"])
-    def test_in_a_process_of_its_own(mode: str) -> None:
-        run_in_a_process_of_its_own(__file__, mode)
-
 
 if MODE == "interpret":
 
@@ -91,6 +82,7 @@ if MODE == "interpret":
             (50304, ml_dtypes.bfloat16, "mean"),
         ],
     )  # fmt: skip
+    @pytest.mark.in_turns
     def test_a_step_is_what_the_formulas_say(classes: int, dtype: Any, reduction: str) -> None:
         own = Step(classes, reduction, dtype=dtype)
         own.forward()
@@ -205,6 +197,7 @@ if MODE == "compile":
             (ahead.loss_runner, BFLOAT16, 32000), (ahead.gradient_runner, BFLOAT16, 32000),
         ],
     )  # fmt: skip
+    @pytest.mark.in_turns
     def test_rows_are_read_once_by_vectors_and_held(
         maker: Any, dtype: DType, classes: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:

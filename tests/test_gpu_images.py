@@ -1,6 +1,6 @@
 """Cross entropy of images on a GPU: one runner for each kind, told their sizes in the call, as Python and as machine code.
 
-Interpreted on host memory, and compiled (not run) for an H200, each in a process of its own: see test_gpu_kernels.py.
+Interpreted on host memory, and compiled (not run) for an H200, each in a process of its own: see test_gpu.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from gpu_process import run_in_a_process_of_its_own
 
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
@@ -51,13 +49,6 @@ if MODE:
         for case in [*cases(rng, dtype, shape)][begin::every]:
             yield CROSS_ENTROPY, case
             yield CROSS_ENTROPY_GRAD, grad_of(rng, case)
-
-
-if not MODE:
-
-    @pytest.mark.parametrize("mode", ["interpret", "compile"])
-    def test_in_a_process_of_its_own(mode: str) -> None:
-        run_in_a_process_of_its_own(__file__, mode)
 
 
 if MODE == "interpret":

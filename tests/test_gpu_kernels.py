@@ -1,7 +1,6 @@
 """The Triton kernels without a GPU: interpreted on host memory, and compiled (not run) for an H200.
 
-Triton decides when it is imported whether it interprets, so each way is a process of its own that
-runs this same file. To look at one alone: OPENACLNN_GPU_TESTS=interpret pytest tests/test_gpu_kernels.py
+Each way is a process of its own: see `test_gpu.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_process import run_in_a_process_of_its_own
 from workloads import EVERYTHING, cases_of
 
 if sys.platform != "linux":
@@ -52,13 +50,6 @@ if MODE:
 
     dtypes = pytest.mark.parametrize("dtype", INTERPRETED, ids=str)
     nan, inf = np.nan, np.inf
-
-
-if not MODE:
-
-    @pytest.mark.parametrize("mode", ["interpret", "compile"])
-    def test_in_a_process_of_its_own(mode: str) -> None:
-        run_in_a_process_of_its_own(__file__, mode)
 
 
 if MODE == "interpret":
@@ -131,11 +122,13 @@ if MODE == "interpret":
 
     @elementwise
     @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.in_turns
     def test_elementwise_layouts(operator: Operator, layout: str) -> None:
         check_layout(operator, layout)
 
     @classes
     @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.in_turns
     def test_class_layouts(operator: Operator, layout: str) -> None:
         check_layout(operator, layout)
 
@@ -163,6 +156,7 @@ if MODE == "interpret":
     @elementwise
     @dtypes
     @pytest.mark.parametrize("output", FLOATS, ids=str)
+    @pytest.mark.in_turns
     def test_elementwise_two_roundings(operator: Operator, dtype: DType, output: DType) -> None:
         if has_one_dtype(operator, output, dtype):
             return  # the refusal is tested with its checks
@@ -179,6 +173,7 @@ if MODE == "interpret":
 
     @elementwise
     @dtypes
+    @pytest.mark.in_turns
     def test_elementwise_in_place(operator: Operator, dtype: DType) -> None:
         rng = np.random.default_rng(17)
         for name in tensor_names(operator):
@@ -236,6 +231,7 @@ if MODE == "interpret":
     }
 
     @every_elementwise
+    @pytest.mark.in_turns
     def test_elementwise_special_values(operator: Operator) -> None:
         """Every pair of special values, the same bits of NaN, infinity and zero as on the CPU; of a family's first in both dtypes, of others in one,
         by turns."""
@@ -268,6 +264,7 @@ if MODE == "interpret":
 
     @pytest.mark.parametrize("rows", [1, 7, 1030])
     @pytest.mark.parametrize("columns", [1, 3, 1030])
+    @pytest.mark.in_turns
     def test_cross_entropy_regimes(rows: int, columns: int) -> None:
         """Few and many classes, one and several blocks of both, with every option on."""
         if rows * columns > 100_000:
@@ -294,6 +291,7 @@ if MODE == "interpret":
 
     @dtypes
     @pytest.mark.parametrize(("columns", "off"), [(256, 1), (257, 0), (2049, 3), (4103, 0)])
+    @pytest.mark.in_turns
     def test_cross_entropy_rows_that_begin_anywhere(dtype: DType, columns: int, off: int) -> None:
         """Heads, tails and targets in both, in place as well, and a canary around every tensor."""
         operator = openaclnn.find_operator("cross_entropy_loss_grad")
@@ -704,9 +702,8 @@ if MODE == "compile":
 
     BEGINNINGS = [*product(INTERPRETED, ((128256, 1), (50257, 3), (50260, 0)))]
 
-    @pytest.mark.parametrize(
-        ("dtype", "row"), BEGINNINGS if EVERYTHING else BEGINNINGS[::2], ids=str
-    )
+    @pytest.mark.parametrize(("dtype", "row"), BEGINNINGS, ids=str)
+    @pytest.mark.in_turns
     def test_rows_that_begin_anywhere_move_by_16_bytes(
         dtype: DType, row: tuple[int, int], monkeypatch: pytest.MonkeyPatch
     ) -> None:

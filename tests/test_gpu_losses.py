@@ -1,6 +1,6 @@
 """The Triton kernels of cross entropy from logits and of sums over all elements without a GPU: interpreted on host memory, and compiled for an H200.
 
-Each way is a process of its own: see `test_gpu_kernels.py`.
+Each way is a process of its own: see `test_gpu.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_process import run_in_a_process_of_its_own
 from workloads import cases_of
 
 if sys.platform != "linux":
@@ -125,13 +124,6 @@ if MODE:
         for output, own in zip(operator.outputs, outputs, strict=True):
             call.values[output.name] = Tensor.from_numpy(own)
         return call, outputs
-
-
-if not MODE:
-
-    @pytest.mark.parametrize("mode", ["interpret", "compile"])
-    def test_in_a_process_of_its_own(mode: str) -> None:
-        run_in_a_process_of_its_own(__file__, mode)
 
 
 if MODE == "interpret":
@@ -331,6 +323,7 @@ if MODE == "interpret":
 
     @pytest.mark.parametrize("name", [*LOSSES, *OF_ELEMENTS])
     @dtypes
+    @pytest.mark.in_turns
     def test_losses_match_the_oracle(name: str, dtype: DType) -> None:
         operator = openaclnn.find_operator(name)
         given = [*cases_of(operator, np.random.default_rng(7), dtype)]
@@ -467,6 +460,7 @@ if MODE == "interpret":
                     np.testing.assert_allclose(own, known, rtol=1e-6, atol=1e-7)
 
     @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.in_turns
     def test_logits_of_any_strides_have_the_bits_of_their_own_plan(layout: str) -> None:
         for number, shape in enumerate([(9, 7), (1, 40), (7, 1), (3, 300), (2, 1029)]):
             for operator, given in logit_cases(shape, FLOAT, 19):
@@ -594,6 +588,7 @@ if MODE == "compile":
 
     @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
     @pytest.mark.parametrize("classes", [32000, 50257])
+    @pytest.mark.in_turns
     def test_long_rows_are_read_by_whole_vectors(dtype: DType, classes: int) -> None:
         """Wherever they begin."""
         from openaclnn.engines.gpu.launching import variants

@@ -11,20 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_process import run_in_a_process_of_its_own
-
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
 
 MODE = os.environ.get("OPENACLNN_GPU_TESTS", "")
 if MODE == "interpret":
     from interpreted import on_the_interpreter  # noqa: F401
-
-if not MODE:
-
-    def test_in_a_process_of_its_own() -> None:
-        run_in_a_process_of_its_own(__file__, "interpret")
-
 
 if MODE == "interpret":
     from conftest import INTERPRETED, OPERATORS, assert_matches_oracle, each, lacks, plain
@@ -44,6 +36,7 @@ if MODE == "interpret":
 
     @names
     @pytest.mark.parametrize("dtype", INTERPRETED, ids=str)
+    @pytest.mark.in_turns
     def test_cases(operator: Operator, dtype: DType) -> None:
         if reason := lacks(operator, "triton"):
             pytest.skip(reason)

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_process import run_in_a_process_of_its_own
-
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
 
@@ -160,13 +158,6 @@ if MODE:
             return check
 
 
-if not MODE:
-
-    @pytest.mark.parametrize("mode", ["interpret", "compile"])
-    def test_in_a_process_of_its_own(mode: str) -> None:
-        run_in_a_process_of_its_own(__file__, mode)
-
-
 if MODE == "interpret":
 
     @pytest.fixture(autouse=True)
@@ -195,6 +186,7 @@ if MODE == "interpret":
 
     @formulas
     @pytest.mark.parametrize("tile", [HELD, STREAMED])
+    @pytest.mark.in_turns
     def test_every_traversal(name: str, tile: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """Rows and images, of sizes that fill no tile, by the dtypes in turn: what is held has those of rows that are streamed as images."""
         monkeypatch.setattr(row_formulas, "tile_of", lambda *_: row_formulas.Tile(*tile))
@@ -203,6 +195,7 @@ if MODE == "interpret":
             run_checked(Case(name, dtype, shapes[turn % 2], 1))
 
     @formulas
+    @pytest.mark.in_turns
     def test_what_serves_many_elements(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Images cut into blocks, code for a number of classes, rows that begin off a vector's bounds, and may have no whole one, short
         ones that are dealt out; nothing is written beside them."""
@@ -218,6 +211,7 @@ if MODE == "interpret":
             run_checked(Case(name, FLOATS[turn % 2 * 2], shape, 1))
 
     @pytest.mark.parametrize("name", SOFTMAX)
+    @pytest.mark.in_turns
     def test_long_rows_are_shared_among_programs(
         name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -465,6 +459,7 @@ if MODE == "compile":
         ],
         ids=str,
     )
+    @pytest.mark.in_turns
     def test_kernels_for_an_h200(
         sizes: tuple[int, int, int], wide: bool, vectors: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:

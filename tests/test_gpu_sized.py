@@ -1,6 +1,6 @@
 """GPU launches of any size: one function for a pattern gives, at every shape, what `prepare` gives for that shape.
 
-Interpreted on host memory, and compiled (not run) for an H200, each in a process of its own: see test_gpu_kernels.py.
+Interpreted on host memory, and compiled (not run) for an H200, each in a process of its own: see test_gpu.py.
 To look at one alone: OPENACLNN_GPU_TESTS=interpret pytest tests/test_gpu_sized.py
 """
 
@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from gpu_process import run_in_a_process_of_its_own
 
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
@@ -131,13 +129,6 @@ if MODE:
         return view
 
 
-if not MODE:
-
-    @pytest.mark.parametrize("mode", ["interpret", "compile"])
-    def test_in_a_process_of_its_own(mode: str) -> None:
-        run_in_a_process_of_its_own(__file__, mode)
-
-
 if MODE == "interpret":
     OFFSETS = (0, 1, 3)
 
@@ -160,6 +151,7 @@ if MODE == "interpret":
     @names
     @dtypes
     @pytest.mark.parametrize("few", [True, False])
+    @pytest.mark.in_turns
     def test_any_shape_has_the_bits_of_its_own_plan(
         operator: Operator, dtype: DType, few: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -272,6 +264,7 @@ if MODE == "interpret":
 
     @names
     @dtypes
+    @pytest.mark.in_turns
     def test_any_layout_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType) -> None:
         """Transposed, with gaps, stretched: other variants and operators, other shapes."""
         if operator.workloads.PATTERN != "elementwise":
@@ -296,6 +289,7 @@ if MODE == "interpret":
 
     @names
     @dtypes
+    @pytest.mark.in_turns
     def test_any_layout_with_classes_has_the_bits_of_its_own_plan(
         operator: Operator, dtype: DType
     ) -> None:
@@ -361,6 +355,7 @@ if MODE == "interpret":
 
     @dtypes
     @pytest.mark.parametrize("off", OFFSETS)
+    @pytest.mark.in_turns
     def test_planes_that_begin_anywhere(
         dtype: DType, off: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -727,6 +722,7 @@ if MODE == "compile":
     }
 
     @names
+    @pytest.mark.in_turns
     def test_the_builtin_launches_what_python_would(
         operator: Operator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -776,6 +772,7 @@ if MODE == "compile":
         "operator", [*families(GRADIENTS), openaclnn.find_operator("nll_loss_backward"), CROSS_ENTROPY_GRAD],
         ids=lambda op: op.python_name,
     )  # fmt: skip
+    @pytest.mark.in_turns
     def test_the_builtin_launches_any_size_as_python_would(
         operator: Operator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -813,6 +810,7 @@ if MODE == "compile":
         assert natively == [False, False, False, True, True, False, True]
 
     @names
+    @pytest.mark.in_turns
     def test_the_builtin_of_any_strides_launches_what_python_would(
         operator: Operator, monkeypatch: pytest.MonkeyPatch
     ) -> None:

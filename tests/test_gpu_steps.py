@@ -1,5 +1,5 @@
 """Cross entropy of up to some thousand classes with its gradient in one go, without a GPU: interpreted on host memory, and compiled for an
-H200; see `test_gpu_kernels.py`."""
+H200; see `test_gpu.py`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-
-from gpu_process import run_in_a_process_of_its_own
 
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
@@ -35,13 +33,6 @@ if MODE:
     nan, inf = np.nan, np.inf
     PLAIN: dict[str, Any] = {}
     ALL: dict[str, Any] = {"weighted": True, "smoothing": 0.1, "zloss_scale": 0.01}
-
-if not MODE:
-
-    @pytest.mark.parametrize("mode", ["interpret", "compile"])
-    def test_in_a_process_of_its_own(mode: str) -> None:
-        run_in_a_process_of_its_own(__file__, mode)
-
 
 if MODE == "interpret":
 
@@ -291,6 +282,7 @@ if MODE == "interpret":
             ),
         ],
     )
+    @pytest.mark.in_turns
     def test_autograd_gets_the_gradient_it_asks_for(
         on_the_host: None, layout: str, reduction: str
     ) -> None:

@@ -64,6 +64,7 @@ def unset(like: Any) -> Any:
 
 @names
 @dtypes
+@pytest.mark.in_turns
 def test_torch_in_torch_out(operator: Operator, dtype: DType) -> None:
     for arguments in cases_to_compile(operator, np.random.default_rng(31), dtype):
         expected = plain(operator)(**arguments)

@@ -99,6 +99,7 @@ forms = pytest.mark.parametrize(
 
 @dtypes
 @pytest.mark.parametrize("shape", SHAPES + IMAGES, ids=str)
+@pytest.mark.in_turns
 def test_cases_match_the_oracle(
     engine_of_any_width: str, dtype: DType, shape: tuple[int, ...], of_another_width: bool
 ) -> None:
@@ -315,6 +316,7 @@ FEW_AND_MANY = (2, 3, 7, 16, 33, 1000, 32000)
 @dtypes
 @forms
 @pytest.mark.parametrize("classes", FEW_AND_MANY)
+@pytest.mark.in_turns
 def test_classes_far_from_the_others_are_smoothed(
     engine_of_any_width: str, dtype: DType, form: Form, classes: int
 ) -> None:

@@ -53,6 +53,7 @@ def through_phases(operator: Operator, given: dict[str, Any], outputs: list[Any]
 
 @names
 @dtypes
+@pytest.mark.in_turns
 def test_repeated_calls_have_the_same_bits_by_every_way(operator: Operator, dtype: DType) -> None:
     """No engine is named: a repeated call takes the fast path where the operator has one."""
     known: dict[int, Any] = {}
@@ -433,6 +434,7 @@ def test_a_z_loss_without_a_factor_is_nothing(engine: str, reduction: str) -> No
 
 @dtypes
 @pytest.mark.parametrize("classes", [2, 3, 7, 16, 33, 1000, 32000])
+@pytest.mark.in_turns
 def test_classes_far_from_the_others_are_smoothed(
     engine_of_any_width: str, dtype: DType, classes: int
 ) -> None:

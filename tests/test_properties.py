@@ -202,6 +202,7 @@ def run(
 @pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
 @settings(quick, max_examples=8)
 @given(data=st.data(), engine_name=st.sampled_from(CPU_ENGINES))
+@pytest.mark.in_turns
 def test_workload_in_any_layout(operator: Operator, engine_name: str, data: Any) -> None:
     """Operators without a test of their own above, too: its workload's cases, each tensor somewhere else."""
     dtype = data.draw(st.sampled_from(floats_of(operator)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import warnings
 
 import pytest
 
-from conftest import SURROUNDINGS
+from conftest import SURROUNDINGS, TURNS, is_in_turn
 
 ODD = dict.fromkeys(SURROUNDINGS, "1") | {"COLUMNS": "40", "TERM": "xterm-256color"}
 
@@ -41,3 +42,13 @@ def test_only_pytorch_may_warn_of_itself(category: type[Warning]) -> None:
     for ours in ("openaclnn.torch.nn", "test_torch_ops", "torchlike"):
         with pytest.raises(category):
             warnings.warn_explicit("old", category, "ours.py", 1, ours)
+
+
+def test_every_case_has_its_turn_and_every_turn_cases_along_every_axis() -> None:
+    turns = [[number for number in range(81) if is_in_turn(number, "test", turn)] for turn in range(TURNS)]  # fmt: skip
+    assert sorted(itertools.chain(*turns)) == [*range(81)]
+    for axis, cases in itertools.product((1, 2, 3, 4, 6, 9, 12), turns):
+        assert {number % axis for number in cases} == {*range(axis)}
+    assert (
+        20 < sum(is_in_turn(0, f"test_{number}") for number in range(100)) < 50
+    )  # other tests, other cases

@@ -32,6 +32,7 @@ def printed(capsys: Any, line: str) -> list[str]:
         *(f"{command} --help" for command in COMMANDS), "run cross_entropy_loss_grad --help", "check elu_backward --help",
     ],
 )  # fmt: skip
+@pytest.mark.in_turns
 def test_no_line_is_longer_than_the_terminal(
     capsys: Any, monkeypatch: Any, tmp_path: Any, line: str, columns: int
 ) -> None:

@@ -112,6 +112,7 @@ def test_refusals_say_the_rule(tmp_path: Path, operator: Operator) -> None:
 
 
 @pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
+@pytest.mark.in_turns
 def test_drawn_cases_of_a_level(operator: Operator) -> None:
     for through in ("two-phase", "plain"):
         found = list(run_cases(level_cases(operator, "L0", count=9, seed=2), through=through))

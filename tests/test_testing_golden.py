@@ -205,6 +205,7 @@ def test_rounding_to_bfloat16_happens_once() -> None:
 
 
 @pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
+@pytest.mark.in_turns
 def test_a_level_has_every_kind(operator: Operator) -> None:
     recipe = Recipe(operator.name, level="L1", count=45, elements=48)
     kinds = set()

@@ -48,6 +48,7 @@ CASES = [
     CASES,
     ids=[f"{case[0].__name__} {len(case[2])} {sorted(case[4][0])}" for case in CASES],
 )
+@pytest.mark.in_turns
 def test_exports_with_dynamic_axes(
     loss: Loss, draw: Loss, first: Any, other: Any, sizes: Any, reduction: str
 ) -> None:

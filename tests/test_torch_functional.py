@@ -93,6 +93,7 @@ def test_pairs(dtype: torch.dtype, reduction: str) -> None:
 
 @by_dtype
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.in_turns
 def test_classes(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Of FLOAT by every reduction, of other dtypes by one in turn."""
     turn = (SHAPES.index(shape) + FLOATS.index(dtype)) % len(REDUCTIONS)

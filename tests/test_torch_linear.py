@@ -74,6 +74,7 @@ def ours(x: Any, w: Any, b: Any, target: Any = TARGET, **options: Any) -> Any:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("rows", [None, 1, 8])
+@pytest.mark.in_turns
 def test_values_and_gradients(name: str, rows: int | None) -> None:
     """In chunks of any size they are those of the logits, in FLOAT and, hardly further off than PyTorch's, in BFLOAT16."""
     options = CASES[name]

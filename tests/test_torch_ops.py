@@ -85,6 +85,7 @@ def test_every_operator_is_there() -> None:
 
 
 @by_kernel
+@pytest.mark.in_turns
 def test_samples_are_those_of_the_plain_call(kernel: Kernel) -> None:
     for number, sample in enumerate(kernel.operator.samples):
         given = {name: tensor(value) for name, value in sample.arrays().items()}
@@ -99,6 +100,7 @@ def test_samples_are_those_of_the_plain_call(kernel: Kernel) -> None:
 
 
 @by_kernel
+@pytest.mark.in_turns
 def test_pytorch_finds_nothing_wrong(kernel: Kernel) -> None:
     arguments = arguments_of(kernel)
     tracked = arguments_of(kernel)

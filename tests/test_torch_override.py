@@ -23,6 +23,7 @@ from openaclnn.torch import native as native_kernels
 from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.native import stable_interface
 from openaclnn.torch.override import COMPOSITES, OVERRIDES, Served
+from workloads import EVERYTHING
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +65,9 @@ def run(x: Any) -> list[Any]:
     return [*values, *torch.autograd.grad(sum(v.sum() for v in values), x)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, *[torch.float16] * EVERYTHING], ids=str
+)
 def test_a_model_that_nobody_edits(dtype: torch.dtype) -> None:
     x = torch.randn(4, 5).to(dtype)
     known, before = run(x), kernels()

@@ -77,6 +77,7 @@ def test_all_are_there() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", [n for n in NAMES if hasattr(functional, n)])
+@pytest.mark.in_turns
 def test_the_functional_face(name: str, dtype: torch.dtype, capsys: Any) -> None:
     count = 0
     for sample in samples(name, dtype):
@@ -90,6 +91,7 @@ def test_the_functional_face(name: str, dtype: torch.dtype, capsys: Any) -> None
 
 @pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.in_turns
 def test_the_override(name: str, dtype: torch.dtype, capsys: Any) -> None:
     count = 0
     given = list(samples(name, dtype))

@@ -129,6 +129,7 @@ SHAPES = {
 
 @names
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
+@pytest.mark.in_turns
 def test_other_sizes_have_the_bits_of_the_slow_path(
     operator: Operator, dtype: Any, slow_paths: list[str]
 ) -> None:
@@ -160,6 +161,7 @@ FEW = {
     "convert", [np.asarray, torch.from_numpy, Tensor.from_numpy], ids=["arrays", "tensors", "ours"]
 )
 @every
+@pytest.mark.in_turns
 def test_calls_of_one_size_are_known_when_they_come_again(
     operator: Operator, convert: Any, slow_paths: list[str]
 ) -> None:
@@ -223,6 +225,7 @@ def test_a_mean_follows_the_size(slow_paths: list[str]) -> None:
 
 
 @every
+@pytest.mark.in_turns
 def test_what_is_wrong_is_told_alike_after_a_good_call(
     operator: Operator, slow_paths: list[str]
 ) -> None:
@@ -674,6 +677,7 @@ def test_a_product_s_calls_are_nobody_else_s(slow_paths: list[str], stream: Any)
 
 @pytest.mark.parametrize("convert", [lambda array: array, to_torch], ids=["numpy", "torch"])
 @of_any_size
+@pytest.mark.in_turns
 def test_arrays_of_other_sizes_are_known(
     operator: Operator, convert: Any, slow_paths: list[str]
 ) -> None:
