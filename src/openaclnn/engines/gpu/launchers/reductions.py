@@ -11,9 +11,8 @@ from collections.abc import Mapping
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
-from openaclnn.engines.formulas.words import WORDS
 from openaclnn.engines.gpu.formulas.compiled import TRITON_TYPES, precision
-from openaclnn.engines.gpu.formulas.tuned import TUNED, Form, form_of
+from openaclnn.engines.gpu.formulas.tuned import CHOICES, Form, form_of
 from openaclnn.engines.gpu.kernels.reductions import (
     fill,
     finish_nll,
@@ -37,7 +36,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
 )
 from openaclnn.engines.gpu.launchers.launcher import (
     ClassLauncher,
-    DynamicStrides,
+    Dynamic,
     FormulaLauncher,
     Launcher,
 )
@@ -48,14 +47,14 @@ from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, i
 PARTS = 1024  # of positions, at most, each of a program of its own
 BLOCK = 1024  # positions of a program at once
 # Elements of a program at once, programs at most, and warps, of FLOAT and of 16 bits, by what the formula takes: few instructions; logarithms, with four elements added up before they
-# are converted; long words in FLOAT, with which conversions are no more to wait for and smaller programs have their registers. Shares of a copy (2^25 elements, H200): L1 1.02 and 0.98, binary
-# cross entropy 0.95 and 0.80, with logits 0.90 and 0.89, soft margin 0.82 and 0.83. The programs of 16 bits ask for the next block before one is added up (`summed_kernel`): that took binary
-# cross entropy from 0.75, with logits from 0.81, soft margin from 0.86; in FLOAT soft margin would fall to 0.78.
+# are converted; long words in FLOAT, with which conversions are no more to wait for and smaller programs have their registers. All programs must run at once, 8 of 4 warps on a processor with 64 registers
+# a thread: those that wait for others to end cost binary cross entropy in 16 bits 4%, soft margin 17%. Shares of a copy (2^25 elements, H200, without the last launch): L1 1.02 and 0.98, binary cross
+# entropy 0.98 and 0.86, with logits 1.02 and 0.95, soft margin 1.04 and 1.03. The programs of 16 bits ask for the next block before one is added up (`summed_kernel`).
 LIGHT = (1024, 1024, 4), (2048, 528, 8)
-FOURS = (2048, 1056, 8), (2048, 1056, 4)
-LONG = (1024, 2112, 4)
+FOURS = (2048, 1056, 8), (1024, 1056, 4)
+LONG = (1024, 1056, 4)
 MOST_PARTS = 4096
-HEAVY = LONG_WORDS | {WORDS[name] for name in ("exp", "log", "low_log")}
+HEAVY = LONG_WORDS | {"exp", "log", "low_log"}
 # Elements or positions that one program adds up and finishes, in less time than one more launch takes.
 ALONE = 2 * BLOCK
 FLOAT64_BYTES = 8
@@ -206,7 +205,7 @@ class Summed(FormulaLauncher):
         return self.bound(plan, _strided_specs(plan, form, axes), g, strided=True)
 
     def lies_so(self, plan: Plan) -> bool:
-        return plan.kernel not in TUNED and super().lies_so(plan)
+        return plan.kernel not in CHOICES and super().lies_so(plan)
 
     def lies_in_a_row(self, plan: Plan) -> bool:
         return len(plan.shape) == 1 and all(operand.strides[0] in (0, 1) for operand in plan.inputs)
@@ -275,8 +274,8 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
 
 
 class _Likelihood(ClassLauncher):
-    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
-        return super().dynamic_strides(plan) if plan.class_axis == 1 else None
+    def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
+        return super().dynamic(plan, strided) if plan.class_axis == 1 else None
 
 
 NLL = _Likelihood(
