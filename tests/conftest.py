@@ -38,7 +38,6 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
-from openaclnn.repeat.slots import MAX_ARRAYS, MAX_RESULTS
 from openaclnn.testing.goldens import plan_of
 from workloads import EVERYTHING, data_of
 from workloads.mistakes import Mistake
@@ -310,12 +309,8 @@ def lacks(operator: Operator, engine: str = "cpu", ability: str = "") -> str | N
     module = importlib.import_module(ENGINES[engine])
     plan = plan_of(operator, operator.samples[0].arrays())
     reason: str | None = module.declines(plan)
-    if reason is None and ability and plan.of_one_size:
-        results, tensors = len(operator.outputs), {p.name for p in (*operator.tensors, *operator.outputs)}  # fmt: skip
-        few = results <= MAX_RESULTS and len(tensors) <= MAX_ARRAYS
-        reason = None if few else f"{operator.name} has more tensors than a cache entry"
-        if FLOAT not in operator.data_dtypes:
-            reason = f"{operator.name} takes no FLOAT, of which the tests' calls are, and its sizes follow from two tensors"
+    if reason is None and ability and (plan.fixed or plan.steps):
+        reason = f"a plan of {plan.kernel} is of one size"
     elif reason is None and plan.classes and ability and getattr(module, ability)(plan) is None:
         reason = f"{engine} has no {ability} for {plan.kernel}"
     return reason

@@ -11,9 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import openaclnn
-from conftest import OPERATORS, assert_matches_oracle, families, has_targets, lacks, plain
+from conftest import (
+    OPERATORS,
+    assert_matches_oracle,
+    families,
+    has_halves,
+    has_targets,
+    lacks,
+    plain,
+)
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
+from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.cpu import FEW
 from openaclnn.engines.cpu.layouts import gathered
@@ -172,15 +181,58 @@ def test_shapes_that_do_not_stretch_to_one_are_refused(taken: list[bool]) -> Non
     assert taken == [False] * len(taken)
 
 
-def test_many_elements_take_the_slow_path(taken: list[bool]) -> None:
-    for n in (100, 101, gathered.MOST // 10 + 1):
+def test_many_elements_are_planned_anew_on_the_road(taken: list[bool]) -> None:
+    many = gathered.MOST // 10
+    for n in (100, 101, many + 1, many + 2, many + 1, 102):
         g, x = (torch.randn(n, 20)[:, ::2] for _ in range(2))
-        taken.clear()
-        openaclnn.elu_backward(g, x)
-    assert taken == [False]
+        got = openaclnn.elu_backward(g, x)
+        np.testing.assert_array_equal(got, openaclnn.elu_backward(g.contiguous(), x.contiguous()))
+    strided = taken[::2]
+    assert strided == [False, True, False, True, True, True]
+
+
+HALVED = [op for op in ROADS if has_halves(op)]
+
+
+@pytest.mark.parametrize("operator", HALVED, ids=lambda op: op.python_name)
+@pytest.mark.parametrize("convert", [np.asarray, to_torch], ids=["numpy", "torch"])
+def test_halves_of_any_size_and_strides(
+    operator: Operator, convert: Any, taken: list[bool]
+) -> None:
+    """With the slow path's bits; few elements and many, made and given."""
+    rng, call = np.random.default_rng(2), plain(operator)
+    for dim, gap in ((-1, 1), (0, 1), (-1, 2), (1, 3)):
+        for rows in (4, 6, 50, 300, 302, 8):
+            arguments = {}
+            for p in operator.tensors:
+                if p.kind is Kind.TENSOR:
+                    *sizes, last = operator.shape_of(p.name, (rows, 4, 30), {"dim": dim})
+                    wide = rng.standard_normal((*sizes, last * gap)).astype(np.float32)
+                    arguments[p.python_name] = wide[..., ::gap]
+            with openaclnn.use_engine("cpu"):
+                expected = call(**arguments, dim=dim)
+            converted = {name: convert(value) for name, value in arguments.items()}
+            np.testing.assert_array_equal(call(**converted, dim=dim), expected)
+            out = convert(np.full_like(expected, 7))
+            call(**converted, dim=dim, out=out)
+            np.testing.assert_array_equal(out, expected)
+    served = sum(taken)
+    assert served > len(taken) // 2, "each kind's first call, and those under use_engine, are none"
+
+
+def test_halves_that_the_slow_path_refuses(taken: list[bool]) -> None:
+    x, g = np.ones((4, 6), np.float32), np.ones((4, 3), np.float32)
+    openaclnn.glu(x)
+    openaclnn.swi_glu_grad(g, x)
+    openaclnn.swi_glu_grad(g, x, out=np.empty_like(x))
     taken.clear()
-    openaclnn.elu_backward(g, x)
-    assert taken == [True]  # the very same layout
+    with pytest.raises(AclnnError, match="overlap"):
+        openaclnn.swi_glu_grad(g, x, out=x)
+    with pytest.raises(AclnnError):
+        openaclnn.glu(x[:, :5])
+    with pytest.raises(AclnnError):
+        openaclnn.swi_glu_grad(g, x[:, :4])
+    assert taken == [False] * 3
 
 
 def test_outputs_that_must_not_be_written(taken: list[bool]) -> None:

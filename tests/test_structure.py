@@ -72,7 +72,6 @@ GPU_LAYERS = (
 REPEAT_LAYERS = (
     ("openaclnn.repeat.phases",),
     ("openaclnn.repeat.cache",),
-    ("openaclnn.repeat.resized",),
     ("openaclnn.repeat.specialize",),
     ("openaclnn.repeat.code", "openaclnn.repeat.readers"),
     ("openaclnn.repeat.native_slots",),

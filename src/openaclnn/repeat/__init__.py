@@ -17,7 +17,6 @@ In the order to read, each imports from those below it:
 
     phases.py        two-phase calls: phase-one lookup, by machine code or in a dictionary, and what phase two runs
     cache.py         the cache of an operator's plain calls: makes the builtin, and enters what the slow path found
-    resized.py       plans of one size, which are planned anew for others, inside the fast path
     specialize.py    makes a cache entry of a call
     code/            the machine code: `recognise.py`, `outputs.py`, `fast_path.py`; `native.py` for PyTorch's dispatcher; the list of entries
     readers.py       what must hold before machine code may read NumPy's arrays and PyTorch's tensors

@@ -27,7 +27,6 @@ from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.readers import numpy_is_readable, torch_functions
-from openaclnn.repeat.resized import over_tensors, resized
 from openaclnn.repeat.specialize import (
     CallArguments,
     Work,
@@ -106,22 +105,18 @@ class CallCache:
         library = self._library(arrays, options)
         if not library:
             return NotImplemented
-        one_size = plan.of_one_size
-        if one_size:
-            plan, choice = over_tensors(plan, choice)
         places = self._places(plan)
         operands = range(len(plan.operands))
+        if sum([place in operands for both in places for place in both]) < len(operands):
+            return NotImplemented  # a tensor is more than two of them
         seen = [
             None if array is None and place not in operands else view
-            for array, place, view in zip(arrays, places, views, strict=True)
+            for array, (place, _), view in zip(arrays, places, views, strict=True)
         ]
-        patterns = patterns_of(plan, places, seen)
-        if one_size and patterns.source >= 0:
-            by_name = dict(zip(self._names, patterns.each, strict=True))
-            shape = views[patterns.source].shape
-            choice = resized(self._declared, plan, choice, values, by_name, shape)
-        work = work_of(plan, choice, patterns) or Work(-1, ANY_COUNT, runner=choice.prepare())
-        call = CallArguments(library, arrays, places, options, self._options)
+        patterns = patterns_of(plan, self._inputs, places, seen)
+        work = work_of(plan, choice, patterns, views[self._inputs].device)
+        work = work or Work(-1, ANY_COUNT, runner=choice.prepare())
+        call = CallArguments(library, arrays, places, options, self._options, len(self._outputs))
         entry = entry_of(call, plan, seen, patterns, work)
         self._enter(entry, library)
         result = self._builtin(*arrays, *options, None)
@@ -134,7 +129,7 @@ class CallCache:
             return result
         return tuple.__new__(self._result_type, result)
 
-    def _places(self, plan: Plan) -> list[int]:
+    def _places(self, plan: Plan) -> list[tuple[int, int]]:
         """Where each array stands among a plan's operands."""
         return places_of(plan, self._names[: self._inputs], self._outputs)
 

@@ -249,18 +249,20 @@ class PhaseCache(CallCache):
             return None
         arrays, options, views = ordered[:count], ordered[count:], self.ordered(arguments)[:count]
         places = self._places(plan)
-        patterns = patterns_of(plan, places, views)
+        patterns = patterns_of(plan, self._inputs, places, views)
         if patterns.source < 0 or not all(view is None or view.contiguous for view in views):
             return None
         if not _SERVED.issuperset(pattern.lies for pattern in patterns.each):
             return None
-        work = work_of(plan, choice, patterns)
+        work = work_of(plan, choice, patterns, exact.device)
         if work is None:
             return None
         entry = AnySize(self._declared, exact, work, arguments, self._names, patterns)
         library = self._library(arrays, options) if nothing_chosen() else 0
         if library:
-            call = CallArguments(library, arrays, places, options, self._options)
+            call = CallArguments(
+                library, arrays, places, options, self._options, len(self._outputs)
+            )
             known = entry_of(call, plan, views, patterns, work)
             known.relies_on = entry, library, known.relies_on
             self._enter(known, library)

@@ -41,11 +41,12 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 # An entry: the guards of a kind of call, and what runs it.
 (
     KEEP, ENTRY_LIBRARY, SHAPE_SOURCE, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
-    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, TAKES, SOURCE_AXES, CLASS_AXIS, GATHERING, RESULTS,
-    BLOCK, DERIVE, DERIVED, SOURCE,
-) = range(24)  # fmt: skip
+    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, TAKES, SOURCE_AXES, CLASS_AXIS, HALF_AXIS, HALVED, GATHERING,
+    RESULTS, BLOCK, DERIVE, DERIVED, SOURCE,
+) = range(26)  # fmt: skip
 # KEEP is the object that has the entry. MAKE is 0 where the caller gave all outputs.
-# SHAPE_SOURCE is the array that sizes are read of; ARRAYS: what the inputs stretch to; the first of the outputs: they are part of the kind.
+# SHAPE_SOURCE is the array that sizes are read of; ARRAYS: what the inputs stretch to, or half of the array HALVED along HALF_AXIS; the first of the outputs: they are
+# part of the kind.
 # BLOCK is the control block of a runner that can be called in words, without Python's objects (`machine.callers`); 0: it cannot.
 MAX_RESULTS = 4
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
@@ -62,16 +63,16 @@ FIXED, ANOTHER, ANOTHER_BUT_ZERO = range(3)
 """FREE: not; any number within the bounds; the same, but a zero stays one and others stay others."""
 FIRST_ARRAY = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS
 
-# Of each array: how it must lie, where among a kernel's operands it stands, whether the output may be exactly its memory, and of an output that
+# Of each array: how it must lie, where among a kernel's operands it stands, and once more, as its second half if it is halved, whether the output may be exactly its memory, and of an output that
 # the fast path makes by which pattern its shape follows.
-FIRST, SECOND, PATTERN, PLACE, ITEM, COINCIDES, FOLLOWS, MADE, SHAPE = range(9)
+FIRST, SECOND, PATTERN, PLACE, OTHER_PLACE, ITEM, COINCIDES, FOLLOWS, MADE, SHAPE = range(10)
 STRIDES = SHAPE + MAX_AXES
 ARRAY_SLOTS = STRIDES + MAX_AXES
 MISSING, SAME, DENSE, ONE, SOME, LAID = range(6)
 """Patterns: not given; the very shape and strides; row-major and of the source's shape; one element; row-major, with axes that follow the source's (FOLLOWS); not
 row-major, with such axes."""
-STRETCHED, HALF = 0x10, 0x20
-"""FOLLOWS has a byte for each axis of an array: the axis of the source whose length it has, or half of it; or STRETCHED: one element."""
+STRETCHED, DOUBLED = 0x10, 0x20
+"""FOLLOWS has a byte for each axis of an array: the axis of the source whose length it has, or twice that; or STRETCHED: one element."""
 
 
 class Entry:

@@ -12,6 +12,7 @@ import math
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
@@ -22,16 +23,19 @@ from openaclnn.core.dtypes import DType, is_int64
 from openaclnn.core.interop import torch_dtype, torch_tensor
 from openaclnn.core.plan import (
     ANY_COUNT,
+    HALVES,
+    BoundedCache,
     Free,
     Plan,
     broadcast_shapes,
+    collapse,
     covered_elements,
     walks_alike,
 )
 from openaclnn.core.tensor import Tensor
 from openaclnn.core.torch_names import empty_strided
 from openaclnn.engines.cpu.launching.control import MAX_ARGUMENTS
-from openaclnn.engines.dispatch import Choice
+from openaclnn.engines.dispatch import Choice, Runner, choose_engine
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.readers import numpy_is_readable, torch_functions, words_of
 
@@ -58,19 +62,20 @@ class CallArguments(NamedTuple):
 
     library: int  # of all arrays
     arrays: Sequence[Any]  # inputs, then outputs; None where there is none
-    places: Sequence[int]  # where each stands among the plan's operands
+    places: Sequence[tuple[int, int]]  # among the plan's operands, as `places_of` has them
     options: Sequence[Any]
     names: tuple[str, ...]  # of the options
+    outputs: int  # so many of the arrays
 
 
 def entry_of(
     call: CallArguments, plan: Plan, views: Sequence[Tensor | None], patterns: Patterns, work: Work
 ) -> at.Entry:  # fmt: skip
     """The cache entry of a call. The views are the arrays' and those of outputs that are yet to be made."""
-    library, arrays, places, options, names = call
+    library, arrays, places, options, names, _ = call
     source, counts, kernel, grain, reciprocal, constants, takes, gathering, runner, flat = work
     derivation, free = numbers_of(plan, work, names, tuple(map(type, options)))
-    output = places.index(len(plan.inputs))  # the first
+    output = len(arrays) - call.outputs  # the first
     fresh = [
         view.dtype if array is None and view is not None else None
         for array, view in zip(arrays[output:], views[output:], strict=True)
@@ -80,10 +85,14 @@ def entry_of(
     if any(fresh):
         allocators = _allocators(fresh, arrays, library)
         make, make_large, dtypes = map(id, allocators)
+    class_axis, half_axis, halved = plan.class_axis if plan.classes else -1, -1, -1
+    if source >= 0 and plan.halved:
+        half_axis = plan.class_axis
+        halved = next(n for n, (_, other) in enumerate(places) if other >= 0)
     # In the order of `slots`, whose names say what each word is, from ENTRY_LIBRARY on.
     entry = [
         library, output if source < 0 else source, make, make_large, results.LARGE, dtypes, id(runner), kernel, grain, *counts, reciprocal,
-        len(constants), len(plan.operands), takes, patterns.axes, plan.class_axis, gathering, len(arrays) - output, _block_of(runner), *derivation,
+        len(constants), len(plan.operands), takes, patterns.axes, class_axis, half_axis, halved, gathering, len(arrays) - output, _block_of(runner), *derivation,
         *constants, *_NO_CONSTANTS[len(constants) :], *option_words(options, free), *_NO_OPTIONS[at.OPTION_SLOTS * len(options) :],
     ]  # fmt: skip
     each = patterns.each
@@ -108,11 +117,11 @@ def _add_arrays(
 ) -> list[Any]:  # fmt: skip
     """What each array must be like; `output` is the first that is written. Where shape and strides must be the very same, they are
     here, too, and so is the shape of what is yet to be made where it follows from no other's. Gives the dtypes, whose addresses are here."""
-    library, arrays, places, _, _ = call
+    library, arrays, places, _, _, _ = call
     operands, dtypes, device = plan.operands, list[Any](), 0
     # Operands may be where the first output is, if that is given.
     coincident = 0 if arrays[output] is None else len(plan.inputs)
-    for array, place, view, follower in zip(arrays, places, views, patterns, strict=True):
+    for array, (place, other), view, follower in zip(arrays, places, views, patterns, strict=True):
         if view is None:
             entry += _ABSENT
             continue
@@ -121,14 +130,24 @@ def _add_arrays(
         shape, itemsize, strides = view.shape, view.dtype.itemsize, _NO_AXES
         pattern, follows = follower.lies, follower.follows
         if array is None:  # yet to be made, where the others are
-            entry += (device, len(shape), at.MISSING, place, itemsize, 0, follows, pattern)
+            entry += (device, len(shape), at.MISSING, place, other, itemsize, 0, follows, pattern)
         else:
             dtypes.append(array.dtype)
             first, second = words_of(array, library)
             if library == at.TORCH:
                 device = device or first
             alike = 0 <= place < coincident and walks_alike(operands[place], plan.output)
-            entry += (first, second + len(shape), pattern, place, itemsize, alike, follows, 0)
+            entry += (
+                first,
+                second + len(shape),
+                pattern,
+                place,
+                other,
+                itemsize,
+                alike,
+                follows,
+                0,
+            )
         if pattern != at.SAME:
             entry += _NO_LAYOUT
             continue
@@ -142,7 +161,7 @@ def _add_arrays(
 
 _NO_AXES = (0,) * at.MAX_AXES
 _NO_LAYOUT = (0,) * (at.ARRAY_SLOTS - at.SHAPE)
-_ABSENT = (0, 0, at.MISSING, -1, 0, 0, 0, 0, *_NO_LAYOUT)
+_ABSENT = (0, 0, at.MISSING, -1, -1, 0, 0, 0, 0, *_NO_LAYOUT)
 
 
 # What makes outputs.
@@ -180,18 +199,22 @@ def _empty_strided(make: Any, device: Any, shape: Any, strides: Any, dtype: Any)
 # How arrays lie.
 
 
-def places_of(plan: Plan, inputs: Iterable[str], outputs: Iterable[str]) -> list[int]:
+def places_of(plan: Plan, inputs: Iterable[str], outputs: Iterable[str]) -> list[tuple[int, int]]:
     """Where arrays of these names stand among a plan's operands, those last that it does not write; -1 for what it does not
-    read.
+    read. A second place is that of the second half, where the first is the first half's, or of the same tensor once more; else -1.
     """
-    first = len(plan.inputs)
-    read = {operand.parameter: place for place, operand in enumerate(plan.inputs)}
-    ends = (*plan.outputs, *plan.spared)
-    written = {operand.parameter: place for place, operand in enumerate(ends, first)}
-    return [
-        *[read.get(name, -1) for name in inputs],
-        *[written.get(name, -1) for name in outputs],
-    ]
+    operands, read, written = (*plan.operands, *plan.spared), dict[str, list[int]](), dict[str, list[int]]()  # fmt: skip
+    for place, operand in enumerate(operands):
+        side = read if place < len(plan.inputs) else written
+        side.setdefault(operand.parameter, []).append(place)
+    named = *[read.get(name, []) for name in inputs], *[written.get(name, []) for name in outputs]
+    places = []
+    for several in named:
+        if len(several) > 1:
+            several.sort(key=lambda place: operands[place].role == HALVES[1])
+        first, second, *_ = *several, -1, -1
+        places.append((first, second))
+    return places
 
 
 class Pattern(NamedTuple):
@@ -210,7 +233,7 @@ class Pattern(NamedTuple):
         if self.lies == at.DENSE:
             return source
         return tuple([
-            1 if axis & at.STRETCHED else source[axis & ~at.HALF] // (2 if axis & at.HALF else 1)
+            1 if axis & at.STRETCHED else source[axis & ~at.DOUBLED] * (2 if axis & at.DOUBLED else 1)
             for axis in self.axes
         ])  # fmt: skip
 
@@ -226,29 +249,44 @@ class Patterns(NamedTuple):
     axes: int = 0
 
 
-def patterns_of(plan: Plan, places: Sequence[int], views: Sequence[Tensor | None]) -> Patterns:
+def patterns_of(
+    plan: Plan, inputs: int, places: Sequence[tuple[int, int]], views: Sequence[Tensor | None]
+) -> Patterns:
     """How each array lies relative to the shape source, where sizes need not be part of the entry.
 
-    That is an input of the output's shape, or of all inputs' where that is another (a sum, several outputs, one for each row), or the largest of a plan of one
-    size; elementwise, where none is, it is the shape that they broadcast to. All others have that shape too, or one element, or stretch; with a
-    class axis they have what their roles say.
+    That is one of the inputs, so many, of the output's shape, or of all inputs' where that is another (a sum, several outputs, one for each row); elementwise, where
+    none is, it is the shape that they broadcast to, or half of one. All others have that shape too, or one element, or stretch; with a
+    class axis, halves or channels they have what their roles say.
     """
-    one_size = plan.of_one_size
-    by_role = bool(plan.classes) or one_size
-    if plan.dense and not by_role and -1 not in places:
+    if plan.fixed or plan.steps or not _has_both_halves(plan, places):
+        return Patterns([_SAME] * len(views), -1)
+    apart = plan.of_one_size  # halves, or numbers for channels
+    by_role = bool(plan.classes) or apart
+    first = [place for place, _ in places]
+    if plan.dense and not by_role and -1 not in first:
         return Patterns([_DENSE] * len(views), 0)
-    inputs = places.index(len(plan.inputs))  # the first output is behind them
-    shape = _source_shape(plan, one_size, places[:inputs], views)
-    if shape is not None and math.prod(shape) != 1:  # else one element cannot be told from all
-        patterns, strided = _followers(plan, shape, places, views, by_role)
+    shape = _source_shape(plan, first[:inputs], views) or ()
+    # One element cannot be told from all.
+    if math.prod(shape) != 1 and len(shape) <= at.MAX_AXES:
+        patterns, strided = _followers(plan, shape, first, views, by_role)
+        strided = strided or apart
         axes = len(shape) if by_role or strided else 0
         for source, (pattern, _) in enumerate(patterns[:inputs]):
             view = views[source]
             if pattern in (at.DENSE, at.LAID) and view is not None and view.shape == shape:
                 return Patterns(patterns, source, strided, axes)
-        if patterns and not by_role and -1 not in places[:inputs]:
+        if patterns and (plan.halved or not by_role) and -1 not in first[:inputs]:
             return Patterns(patterns, len(views), strided, axes)
     return Patterns([_SAME] * len(views), -1)
+
+
+def _has_both_halves(plan: Plan, places: Sequence[tuple[int, int]]) -> bool:
+    """Whether each tensor of a plan of halves is one operand, or both of its halves."""
+    if not plan.halved:
+        return True
+    operands = plan.operands
+    roles = [tuple([operands[place].role for place in both if place >= 0]) for both in places]
+    return all(each in ((), ("full",), HALVES) for each in roles)
 
 
 _MISSING, _SAME, _ONE = Pattern(at.MISSING), Pattern(at.SAME), Pattern(at.ONE)
@@ -259,10 +297,10 @@ def _followers(
     plan: Plan, shape: tuple[int, ...], places: Sequence[int], views: Sequence[Tensor | None], by_role: bool
 ) -> tuple[list[Pattern], bool]:  # fmt: skip
     """How each array follows the shape: by its role, or elementwise as it stretches; and whether one is not row-major. Nothing where an array has something
-    else, or in a plan of one size is not row-major; what a kernel does not read, one element, and anything in such a plan has to have just that.
+    else; what a kernel does not read, and one element, has to have just that.
     """
     patterns, strided, every = [], False, tuple(range(len(shape)))
-    operands, one_size, along = plan.operands + plan.spared, plan.of_one_size, plan.class_axis
+    operands, along = plan.operands + plan.spared, plan.class_axis
     for place, view in zip(places, views, strict=True):
         if view is None:
             patterns.append(_MISSING)
@@ -278,10 +316,8 @@ def _followers(
         else:
             return [], False
         pattern = Pattern(at.SOME, axes)
-        if plan.halved and view.shape != pattern.shape(shape):
-            pattern = Pattern(at.SOME, (*every[:along], along | at.HALF, *every[along + 1 :]))
         if role == "single" or view.shape != pattern.shape(shape):
-            if place >= 0 and role != "single" and not one_size:
+            if place >= 0 and role != "single":
                 return [], False
             pattern = _SAME
         elif view.contiguous and view.shape == shape:
@@ -289,8 +325,6 @@ def _followers(
         elif not by_role and view.size == 1:
             pattern = _ONE
         elif not by_role or not view.contiguous:
-            if one_size:
-                return [], False
             pattern = Pattern(at.LAID, pattern.axes)
             strided = strided or 0 <= place < len(plan.operands)
         patterns.append(pattern)
@@ -301,29 +335,31 @@ def _axes_of_role(role: str, every: tuple[int, ...], along: int) -> tuple[int, .
     """The axes of the source that an array with a role has, where classes or halves are along one of them."""
     if role == "channels":
         return every[1:2]
+    if role in HALVES:
+        return (*every[:along], along | at.DOUBLED, *every[along + 1 :])
     if role == "positions" and along >= 0:
         return every[:along] + every[along + 1 :]
     return every[along : along + 1] if role == "classes" and along >= 0 else every
 
 
 def _source_shape(
-    plan: Plan, one_size: bool, places: Sequence[int], views: Sequence[Tensor | None]
+    plan: Plan, places: Sequence[int], views: Sequence[Tensor | None]
 ) -> tuple[int, ...] | None:
     """The shape that a kernel runs over; the places are those of what it reads, the first output is behind them."""
     result = views[len(places)]
     assert result is not None
-    apart = plan.reduction or plan.more or plan.output.role == "positions"
-    if not apart and not one_size:
+    apart = plan.reduction or plan.more or plan.output.role == "positions" or plan.halved
+    if not apart:
         return result.shape
     read = []
     for place, view in zip(places, views, strict=False):
         if place >= 0 and view is not None:
-            if plan.inputs[place].role == "full" and plan.classes:
-                return view.shape
-            read.append(view.shape)
-    if one_size:
-        largest = max(read, key=math.prod)
-        return largest if len(largest) <= at.MAX_AXES else None
+            role, shape, axis = plan.inputs[place].role, view.shape, plan.class_axis
+            if role in HALVES:
+                return (*shape[:axis], shape[axis] // 2, *shape[axis + 1 :])
+            if role == "full" and plan.classes:
+                return shape
+            read.append(shape)
     return broadcast_shapes(*read) if read and not plan.classes else None
 
 
@@ -345,7 +381,7 @@ class Work(NamedTuple):
     flat: Any = None  # what the kernel's constants derive from
 
 
-def work_of(plan: Plan, choice: Choice, patterns: Patterns) -> Work | None:
+def work_of(plan: Plan, choice: Choice, patterns: Patterns, device: str) -> Work | None:
     """What runs calls on arrays that lie so; None where sizes are part of the entry."""
     source, strided = patterns.source, patterns.strided
     flat: Any = choice.flat
@@ -357,7 +393,8 @@ def work_of(plan: Plan, choice: Choice, patterns: Patterns) -> Work | None:
     if source < 0:
         return None
     if strided:
-        return _gathered(plan, flat, source, count) or _strided(plan, choice, source)
+        quick = _gathered(plan, flat, source, count) or _strided(plan, choice, source)
+        return quick or _planned_anew(plan, choice, source, device)
     if flat is not None:
         kernel, grain, constants, reciprocal, served, *_ = flat
         return Work(source, served, kernel, grain, reciprocal, constants, flat=flat)
@@ -369,26 +406,80 @@ def _gathered(plan: Plan, flat: Any, source: int, count: int) -> Work | None:
     """A flat kernel on few elements, which are gathered before it runs."""
     from openaclnn.engines.cpu.layouts import gathered
 
-    operands = len(plan.inputs) + 1
-    if flat is None or count > flat.gathers or operands > gathered.MAX_OPERANDS:
+    operands, most = len(plan.inputs) + 1, _most_gathered(plan, flat)
+    if flat is None or plan.more or count > most or operands > gathered.MAX_OPERANDS:
         return None
     if 1 + len(flat.constants) + operands > MAX_ARGUMENTS:
         return None
     least, beyond = flat.counts
     return Work(
-        source, (least, min(beyond, flat.gathers + 1)), flat.dense(), flat.grain, flat.reciprocal,
+        source, (least, min(beyond, most + 1)), flat.dense(), flat.grain, flat.reciprocal,
         flat.constants, gathering=flat.gathering(), flat=flat,
     )  # fmt: skip
 
 
+def _most_gathered(plan: Plan, flat: Any) -> int:
+    """So many elements at most; halves are long runs, which the best geometry walks twice as fast from some thousand on. Where there is no flat kernel, those up
+    to which GPUs have kernels for any strides."""
+    most: int = 1 << 18 if flat is None else flat.gathers
+    return min(most, 1 << 13) if plan.halved and flat is not None else most
+
+
 def _strided(plan: Plan, choice: Choice, source: int) -> Work | None:
     """A runner that is told sizes and strides."""
+    if plan.halved:
+        if plan.more:
+            return None
+        plan = _walking(plan, plan.shape, [operand.strides for operand in plan.operands])
     offer = None if choice.dynamic_strides is None else choice.dynamic_strides(plan)
     if offer is None:
         return None
     runner, most = offer
     takes = at.TAKES_SIZES | at.TAKES_STRIDES | (at.TAKES_NUMBERS if plan.classes else 0)
     return Work(source, (1, most + 1), takes=takes, runner=runner)
+
+
+def _planned_anew(plan: Plan, choice: Choice, source: int, device: str) -> Work | None:
+    """A runner of any sizes and strides that plans each of them when it comes first, and keeps what runs the last of them: of elements that no kernel for any
+    strides serves, so many or with several results."""
+    if plan.classes or plan.reduction or plan.reciprocal:
+        return None
+    runners: BoundedCache[Any, Runner] = BoundedCache(_MOST_LAYOUTS)
+
+    def run(
+        addresses: Sequence[int], stream: int, sizes: Sequence[int], strides: Sequence[int]
+    ) -> int:
+        runner = runners.get((sizes, strides))
+        if runner is None:
+            axes = len(sizes)
+            walks = [strides[first : first + axes] for first in range(0, len(strides), axes)]
+            relaid = _walking(plan, *collapse(sizes, walks))
+            runner = runners[sizes, strides] = choose_engine(relaid, device).prepare()
+        return runner(addresses, stream)
+
+    most = 0 if plan.more else _most_gathered(plan, choice.flat)
+    least = min(covered_elements(plan), most + 1)
+    return Work(source, (least, ANY_COUNT[1]), takes=at.TAKES_SIZES | at.TAKES_STRIDES, runner=run)
+
+
+_MOST_LAYOUTS = 256  # that are kept
+
+
+def _walking(
+    plan: Plan, shape: tuple[int, ...], walks: Sequence[tuple[int, ...]], offsets: Sequence[int] = ()
+) -> Plan:  # fmt: skip
+    """An elementwise plan over operands of other sizes and strides, each a tensor of its own."""
+    operands = [
+        operand._replace(strides=walk, offset=offset, role="full")
+        for operand, walk, offset in zip(
+            plan.operands, walks, offsets or [0] * len(walks), strict=True
+        )
+    ]
+    inputs = len(plan.inputs)
+    return replace(
+        plan, shape=shape, inputs=tuple(operands[:inputs]), output=operands[inputs], more=tuple(operands[inputs + 1 :]), class_axis=-1,
+        dense=False,
+    )  # fmt: skip
 
 
 # Options.

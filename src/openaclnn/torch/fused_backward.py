@@ -58,7 +58,8 @@ def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -
     memory = _memories.get((input.device, input.shape[1], options[0]))
     results = NotImplemented
     if memory is not None:
-        results = _step.cache.call(input, target, memory, weight, _places(input), *options, None)
+        places = _places(input) or (None, None, None)
+        results = _step.cache.call(input, target, memory, weight, *places, *options, None)
     if results is NotImplemented:  # the first of its kind, if it is one
         if not _is_step(input, target, weight, options):
             return None

@@ -123,9 +123,9 @@ class FastPath(Outputs):
             arguments.write(entry.read(at.RECIPROCAL), bits)
         operands = arguments.at(constants)
         with code.loop(0, self.arrays) as index:
-            place = self.array_of(entry, index).read(at.PLACE)
-            with code.when((place >= 0) & self.is_given(index)):
-                operands.write(place, self.address(self.view(index)))
+            array = self.array_of(entry, index)
+            with code.when((array.read(at.PLACE) >= 0) & self.is_given(index)):
+                self.enter_operand(entry, array, self.view(index), operands)
         return operands
 
     def execute(self, entry: Array, launch: Launch, operands: Array, stream: Array) -> None:

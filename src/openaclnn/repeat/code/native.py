@@ -195,7 +195,8 @@ class NativeCode(FastPath):
                     entry, array, view, dtypes.read(index + objects.TUPLE_ITEMS), result
                 )
                 tensor = NativeTensor(code, result.read(0), self.block)
-                self.take_fresh(array, view, tensor.ask(block_at.GET_DATA), operands)
+                self.take_fresh(view, tensor.ask(block_at.GET_DATA))
+                self.enter_operand(entry, array, view, operands)
 
     def make_output(
         self, entry: Array, array: Array, view: Array, dtype: Value, result: Array

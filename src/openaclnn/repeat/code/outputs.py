@@ -29,6 +29,16 @@ class Geometry(Search):
     def address(self, view: Array) -> Value:
         return view.read(at.DATA) + view.read(at.OFFSET)
 
+    def enter_operand(self, entry: Array, array: Array, view: Array, operands: Array) -> None:
+        """Where an array begins among the operands; a kernel may take the array twice, or its halves as two."""
+        operands.write(array.read(at.PLACE), self.address(view))
+        with self.code.when(array.read(at.OTHER_PLACE) >= 0, likely=False):
+            along, other = entry.read(at.HALF_AXIS), self.code.variable(self.address(view))
+            with self.code.when(along >= 0):
+                half = (self.length(view, along) >> 1) * self.step(array, view, along)
+                other.set(other.get() + half)
+            operands.write(array.read(at.OTHER_PLACE), other.get())
+
     def span(self, array: Array, view: Array) -> tuple[Value, Value]:
         """Where an argument's memory begins and ends."""
         code, start = self.code, self.address(view)
@@ -45,7 +55,7 @@ class Geometry(Search):
         target, output = self.array_of(entry, self.inputs), self.view(self.inputs)
         answer = code.variable(array.flag(at.COINCIDES))
         strided = (array.read(at.PATTERN) == at.LAID) | (target.read(at.PATTERN) == at.LAID)
-        with code.when(strided):
+        with code.when(strided & (entry.read(at.HALF_AXIS) < 0)):
             axes = self.axes(output)
             alike = (self.axes(view) == axes) & (array.read(at.ITEM) == target.read(at.ITEM))
             answer.set(alike)
@@ -84,9 +94,11 @@ class Geometry(Search):
         along = code.frame("i64", gathered.MAX_OPERANDS * at.MAX_AXES)
         with code.loop(0, self.arrays) as index:
             array, view = self.array_of(entry, index), self.view(index)
-            with code.when(array.read(at.PLACE) >= 0):
-                geometry.at(gathered.ITEMS).write(array.read(at.PLACE), array.read(at.ITEM))
-                self.follow(array, view, along.at(array.read(at.PLACE) * at.MAX_AXES))
+            for slot in (at.PLACE, at.OTHER_PLACE):
+                place = array.read(slot)
+                with code.when(place >= 0):
+                    geometry.at(gathered.ITEMS).write(place, array.read(at.ITEM))
+                    self.follow(array, view, along.at(place * at.MAX_AXES))
         class_axis = entry.read(at.CLASS_AXIS)
 
         def enter(axis: Value, where: Value) -> None:
@@ -285,7 +297,8 @@ class Outputs(Geometry):
                 with among:
                     control.call(at.TUPLE_SET, "i32", self.result.get(), index, item.get())
             with code.when(is_made):
-                self.take_fresh(array, view, self.fresh_address(item.get(), library), operands)
+                self.take_fresh(view, self.fresh_address(item.get(), library))
+                self.enter_operand(entry, array, view, operands)
 
     def lay_fresh(self, entry: Array, array: Array, view: Array) -> None:
         """The view of a fresh output, but for its memory: its axes follow the source's, or it has the shape that stands there, row-major."""
@@ -308,12 +321,11 @@ class Outputs(Geometry):
         ):  # fmt: skip
             view.write(slot, value)
 
-    def take_fresh(self, array: Array, view: Array, address: Value, operands: Array) -> None:
-        """Enter a fresh output's memory, which may be lacking, among the operands."""
+    def take_fresh(self, view: Array, address: Value) -> None:
+        """A fresh output's memory, which may be lacking."""
         self.guard.expect(address != 0)
         view.write(at.DATA, address)
         view.write(at.OFFSET, 0)
-        operands.write(array.read(at.PLACE), address)
 
     def is_large(self, entry: Array, array: Array, view: Array) -> Value:
         return view.read(at.SIZE) * array.read(at.ITEM) >= entry.read(at.LARGE_FROM)

@@ -352,7 +352,7 @@ class Search(Reader):
                 entry = code.slots(entries.read(index + 1))
                 self.moved.set(False)
                 with code.when(entry.read(at.SHAPE_SOURCE) == self.arrays, likely=False):
-                    self.broadcast(guard, self.view(self.arrays))
+                    self.write_common_shape(guard, entry, self.view(self.arrays))
                 with code.loop(0, self.arrays) as array:
                     self.compare(guard, entry, self.array_of(entry, array), self.view(array))
                 with code.loop(0, self.options) as option:
@@ -417,13 +417,20 @@ class Search(Reader):
     def followed_length(self, guard: Guard, array: Array, source: Array, axis: Value) -> Value:
         """The length of an array along an axis, as it follows from the source's."""
         follows = array.read(at.FOLLOWS) >> axis * 8
-        length, halved = self.length(source, follows & (at.MAX_AXES - 1)), (follows & at.HALF) != 0
-        guard.expect(~halved | ((length & 1) == 0))
-        length = halved.choose(length >> 1, length)
+        length = self.length(source, follows & (at.MAX_AXES - 1))
+        length = ((follows & at.DOUBLED) != 0).choose(length << 1, length)
         return ((follows & at.STRETCHED) != 0).choose(1, length)
 
+    def write_common_shape(self, guard: Guard, entry: Array, common: Array) -> None:
+        """The shape that a kernel runs over, where no input has it, into a view of no array."""
+        with self.code.either(entry.read(at.HALVED) < 0) as (stretched, halved):
+            with stretched:
+                self.broadcast(guard, common)
+            with halved:
+                self.halve(guard, entry, common)
+
     def broadcast(self, guard: Guard, common: Array) -> None:
-        """The shape that all inputs broadcast to, where none has it, into a view of no array; no product of its lengths but the whole
+        """The shape that all inputs broadcast to; no product of its lengths but the whole
         is beyond 31 bits.
         """
         code, sizes = self.code, common.at(at.SIZES)
@@ -447,6 +454,22 @@ class Search(Reader):
         common.write(at.KIND, axes.get())
         common.write(at.SIZE, size.get())
         common.write(at.SHAPE_AT, sizes.address())
+
+    def halve(self, guard: Guard, entry: Array, half: Array) -> None:
+        """The shape of half an array along an axis."""
+        whole, along, sizes = (
+            self.view(entry.read(at.HALVED)),
+            entry.read(at.HALF_AXIS),
+            half.at(at.SIZES),
+        )
+        guard.expect(self.axes(whole) == entry.read(at.SOURCE_AXES))
+        with self.code.loop(0, self.axes(whole)) as axis:
+            sizes.write(axis, self.length(whole, axis))
+        guard.expect((sizes.read(along) & 1) == 0)
+        sizes.write(along, sizes.read(along) >> 1)
+        half.write(at.KIND, self.axes(whole))
+        half.write(at.SIZE, whole.read(at.SIZE) >> 1)
+        half.write(at.SHAPE_AT, sizes.address())
 
     # Options.
 
