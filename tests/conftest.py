@@ -33,7 +33,7 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
-from openaclnn.repeat.words.slots import MAX_ARRAYS, MAX_RESULTS
+from openaclnn.repeat.slots import MAX_ARRAYS, MAX_RESULTS
 from openaclnn.testing.goldens import plan_of
 from workloads import EVERYTHING, data_of
 from workloads.mistakes import Mistake

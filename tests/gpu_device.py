@@ -1,19 +1,10 @@
-"""The Triton engine on a real GPU: `python -m pytest tests/gpu_device.py` (a name pytest does not collect).
-
-`python tests/gpu_device.py bench` times it (`bench quick`: without torch.compile), and
-`python tests/gpu_device.py tune` times other launch shapes. Both write JSON to $OUT if it is set.
-"""
+"""The Triton engine on a real GPU: `python -m pytest tests/gpu_device.py` (a name pytest does not collect)."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import os
-import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -178,7 +169,7 @@ def test_in_place(operator: Operator, dtype: DType) -> None:
     pattern = operator.workloads.PATTERN
     if pattern == "pixels":
         return  # it reads nothing that lies like its output
-    arguments = bench_arguments(operator, dtype, (999_999,) if pattern != "rows" else (301, 5003))
+    arguments = device_arguments(operator, dtype, (999_999,) if pattern != "rows" else (301, 5003))
     fitting = [name for name in tensor_names(operator) if name in arguments]
     for name in fitting if pattern == "elementwise" else ["log_prob"]:
         separate = plain(operator)(**arguments)
@@ -320,7 +311,7 @@ def test_same_bits_in_20_runs(operator: Operator, dtype: DType) -> None:
     shapes = {"elementwise": (3_000_001,), "rows": (4097, 3001), "pixels": (5, 19, 128, 250)}
     for variant in operator.workloads.VARIANTS:
         shape = shapes[operator.workloads.PATTERN]
-        arguments = bench_arguments(operator, dtype, shape, variant)
+        arguments = device_arguments(operator, dtype, shape, variant)
         arguments.pop("total_weight", None)  # so that the device makes the sum
         first = plain(operator)(**arguments).view(torch.uint8)
         for _ in range(19):
@@ -332,7 +323,7 @@ def test_graph_capture_and_replay(operator: Operator) -> None:
     shapes = {"elementwise": (70_001,), "rows": (2000, 301), "pixels": (3, 9, 64, 50)}
     for variant in operator.workloads.VARIANTS:
         dtype = BFLOAT16 if BFLOAT16 in floats_of(operator) else FLOAT
-        arguments = bench_arguments(operator, dtype, shapes[operator.workloads.PATTERN], variant)
+        arguments = device_arguments(operator, dtype, shapes[operator.workloads.PATTERN], variant)
         arguments.pop("total_weight", None)
         expected = plain(operator)(**arguments)  # compiles, which must not happen in a capture
         out = torch.full_like(expected, float("nan"))
@@ -350,7 +341,7 @@ def test_graph_capture_and_replay(operator: Operator) -> None:
 def test_work_goes_to_the_current_stream(operator: Operator) -> None:
     """Inputs become right only late on a side stream: work queued elsewhere would see zeros."""
     shapes = {"elementwise": (1 << 20,), "rows": (512, 3001), "pixels": (2, 9, 128, 128)}
-    arguments = bench_arguments(operator, FLOAT, shapes[operator.workloads.PATTERN])
+    arguments = device_arguments(operator, FLOAT, shapes[operator.workloads.PATTERN])
     arguments.pop("total_weight", None)
     expected = plain(operator)(**arguments)
     late = {k: torch.zeros_like(v) if torch.is_tensor(v) else v for k, v in arguments.items()}
@@ -400,7 +391,7 @@ def test_all_steps_go_to_one_stream(name: str, stream: str, dtype: DType) -> Non
 def test_no_memory_but_the_output(operator: Operator) -> None:
     shapes = {"elementwise": (1 << 24,), "rows": (8192, 2048), "pixels": (8, 21, 256, 256)}
     for variant in operator.workloads.VARIANTS:
-        arguments = bench_arguments(operator, FLOAT, shapes[operator.workloads.PATTERN], variant)
+        arguments = device_arguments(operator, FLOAT, shapes[operator.workloads.PATTERN], variant)
         arguments.pop("total_weight", None)
         out = plain(operator)(**arguments)
         torch.cuda.synchronize()
@@ -432,7 +423,7 @@ def test_more_than_2_to_the_31_elements() -> None:
 
 def test_class_kernels_beyond_2_to_the_31() -> None:
     rows, classes = 32801, 65472  # 2^31 + 68 k elements
-    arguments = bench_arguments(find("cross_entropy_loss_grad"), BFLOAT16, (rows, classes))
+    arguments = device_arguments(find("cross_entropy_loss_grad"), BFLOAT16, (rows, classes))
     arguments["reduction"] = "sum"
     got = openaclnn.cross_entropy_loss_grad(**arguments)
     few = slice(rows - 3, rows)
@@ -440,7 +431,7 @@ def test_class_kernels_beyond_2_to_the_31() -> None:
     assert torch.equal(got[few], openaclnn.cross_entropy_loss_grad(**last))
     del arguments, got, last
     torch.cuda.empty_cache()
-    arguments = bench_arguments(find("nll_loss2d_backward"), BFLOAT16, (70, 31, 1000, 1000))
+    arguments = device_arguments(find("nll_loss2d_backward"), BFLOAT16, (70, 31, 1000, 1000))
     got = openaclnn.nll_loss2d_backward(**arguments)
     last = arguments | {
         name: arguments[name][-1:].clone() for name in ("grad_output", "target", "self")
@@ -509,7 +500,7 @@ def with_output(
     operator: Operator, dtype: DType, shape: tuple[int, ...], variant: str
 ) -> Arguments:
     """A variant's arguments and an output; pixels without the total weight, so that sums are made."""
-    arguments = bench_arguments(operator, dtype, shape, variant)
+    arguments = device_arguments(operator, dtype, shape, variant)
     arguments.pop("total_weight", None)
     return arguments | {"out": torch.full(shape, 7, device="cuda", dtype=torch_dtype(dtype))}
 
@@ -578,7 +569,7 @@ def test_any_numbers_have_the_bits_of_the_slow_path(operator: Operator, dtype: D
     several = [own for name, own in OTHER_NUMBERS.items() if name in operator.signature()]
     function = getattr(openaclnn, operator.python_name)
     for variant in operator.workloads.VARIANTS:
-        arguments = bench_arguments(operator, dtype, shape, variant)
+        arguments = device_arguments(operator, dtype, shape, variant)
         for numbers in ({}, *itertools.chain(*several, *several)):
             if not numbers.keys() <= operator.plain_defaults.keys():
                 continue
@@ -726,10 +717,7 @@ def test_time_of_new_sizes() -> None:
             print(f"\n{title}:", ", ".join(f"{name} {cost:.1f} us" for name, cost in costs.items()))
 
 
-# Timing
-
-
-def bench_arguments(
+def device_arguments(
     operator: Operator, dtype: DType, shape: tuple[int, ...], variant: str | None = None
 ) -> Arguments:
     """What the workload's `make` gives, made on the device: the host would take minutes."""
@@ -779,254 +767,3 @@ def bench_arguments(
         "grad_output": normal(*pixels), "self": own_self, "target": target.contiguous(),
         "weight": weight, "total_weight": weight.float()[target].sum().to(kind).reshape(1), **options,
     }  # fmt: skip
-
-
-def timed(contenders: dict[str, Callable[[], Any]], rounds: int = 15) -> dict[str, float]:
-    """Median milliseconds of a call, the contenders taking turns; enough calls each to hide the host."""
-    repeats = {}
-    for name, call in contenders.items():
-        for _ in range(3):
-            call()
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        call()
-        torch.cuda.synchronize()
-        repeats[name] = max(1, min(20, round(1e-3 / (time.perf_counter() - start))))
-    events: dict[str, list[Any]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, call in contenders.items():
-            start_event = torch.cuda.Event(enable_timing=True)
-            end_event = torch.cuda.Event(enable_timing=True)
-            start_event.record()
-            for _ in range(repeats[name]):
-                call()
-            end_event.record()
-            events[name].append((start_event, end_event))
-    torch.cuda.synchronize()
-    return {
-        name: statistics.median(a.elapsed_time(b) for a, b in pairs) / repeats[name]
-        for name, pairs in events.items()
-    }
-
-
-def bytes_touched(arguments: Arguments) -> int:
-    """Each element that exists once: strides of 0 take no memory, and `self` of pixels is not read."""
-    total = 0
-    for value in arguments.values():
-        if torch.is_tensor(value):
-            sizes = [n for n, s in zip(value.shape, value.stride(), strict=True) if s]
-            total += int(np.prod(sizes, dtype=np.int64)) * value.element_size()
-    return total
-
-
-def problems() -> Iterator[tuple[str, Operator, DType, Arguments, bool]]:
-    """Title, operator, dtype, arguments with `out`, and whether torch.compile is worth its time."""
-    size = 1 << 28
-
-    def row(
-        title: str, name: str, dtype: DType, arguments: Arguments, compiled: bool = False
-    ) -> Any:
-        operator = find(name)
-        if "out" not in arguments:
-            shape = np.broadcast_shapes(*(v.shape for v in arguments.values() if torch.is_tensor(v))) \
-                if operator.workloads.PATTERN == "elementwise" else \
-                arguments["self" if "self" in arguments else "log_prob"].shape  # fmt: skip
-            arguments["out"] = torch.empty(tuple(shape), device="cuda", dtype=torch_dtype(dtype))
-        return title, operator, dtype, arguments, compiled
-
-    for dtype in (FLOAT, BFLOAT16):
-        kind = torch_dtype(dtype)
-        for name in ("elu_backward", "smooth_l1_loss_backward", "l1_loss_backward"):
-            yield row("2^28", name, dtype, bench_arguments(find(name), dtype, (size,)), True)
-        name = "cross_entropy_loss_grad"
-        for shape in ((16384, 4096), (8192, 32000), (4096, 128256)):
-            for variant in ("mean", "none"):
-                arguments = bench_arguments(find(name), dtype, shape, variant)
-                best = variant == "mean" and shape[1] == 128256
-                yield row(f"{shape}, {variant}", name, dtype, arguments, best)
-        for shape in ((4096, 50257), (8192, 32001)):
-            arguments = bench_arguments(find(name), dtype, shape)
-            yield row(f"{shape}, mean", name, dtype, arguments)
-        name = "nll_loss2d_backward"
-        for shape4 in ((32, 21, 512, 1024), (8, 150, 512, 512)):
-            arguments = bench_arguments(find(name), dtype, shape4)
-            yield row(f"{shape4}, none", name, dtype, arguments, shape4[1] == 21)
-        side = 16384
-        matrix = torch.randn(side, side, device="cuda", dtype=kind)
-        other = torch.randn(side, side, device="cuda", dtype=kind)
-        yield row(
-            "transposed x",
-            "elu_backward",
-            dtype,
-            {"grad_output": matrix, "self_or_result": other.t()},
-        )
-        loss = {"reduction": "mean", "beta": 1.0}
-        smooth = "smooth_l1_loss_backward"
-        outer = {"grad_out": matrix[0, 0], "self": matrix[:, :1].clone(), "target": other[:1]}
-        yield row("(N,1) with (1,M), one gradient", smooth, dtype, outer | loss)
-        lines = {"grad_out": matrix[0, 0], "self": matrix, "target": other[:1]}
-        yield row("target (1,M), one gradient", smooth, dtype, lines | loss)
-        one = {"grad_out": matrix[0, 0], "self": matrix, "target": other}
-        yield row("one gradient", smooth, dtype, one | loss)
-        half = {"grad_output": matrix[:, :8192], "self_or_result": other[:, 8192:]}
-        yield row("half rows", "elu_backward", dtype, half)
-        off = {"grad_output": matrix.view(-1)[1:-15], "self_or_result": other.view(-1)[:-16]}
-        yield row("one operand off by one", "elu_backward", dtype, off)
-        del matrix, other
-
-
-def save(name: str, rows: list[Any]) -> None:
-    folder = os.environ.get("OUT")
-    if folder:
-        facts = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
-        import triton
-
-        facts["triton"] = triton.__version__
-        (Path(folder) / name).write_text(json.dumps(facts, indent=1))
-
-
-def host_costs() -> dict[str, float]:
-    """Microseconds of a call on a few elements, which is the host's work alone."""
-    operator = find("elu_backward")
-    arguments = bench_arguments(operator, FLOAT, (16,))
-    arguments["out"] = torch.empty(16, device="cuda")
-    plan, addresses = plan_of(operator, arguments)
-    runner = gpu.prepare(plan)
-    stream = torch.cuda.current_stream().cuda_stream
-    rows = find("cross_entropy_loss_grad")
-    loss = bench_arguments(rows, FLOAT, (4, 16), "mean")
-    loss["out"] = torch.empty(4, 16, device="cuda")
-    mean_plan, mean_addresses = plan_of(rows, loss)
-    mean_runner = gpu.prepare(mean_plan)
-    calls: dict[str, Callable[[], Any]] = {
-        "runner": lambda: runner(addresses, stream),
-        "runner, two launches": lambda: mean_runner(mean_addresses, stream),
-        "plain call, out=": lambda: plain(operator)(**arguments),
-        **operator.workloads.torch_peers(torch, arguments, arguments["out"]),
-    }
-    costs = {}
-    for name, call in calls.items():
-        for _ in range(200):
-            call()
-        torch.cuda.synchronize()
-        spans = []
-        for _ in range(9):
-            start = time.perf_counter()
-            for _ in range(300):
-                call()
-            spans.append((time.perf_counter() - start) / 300 * 1e6)
-            torch.cuda.synchronize()
-        costs[name] = statistics.median(spans)
-    return costs
-
-
-def bench(compiled: bool) -> None:
-    print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
-    costs = host_costs()
-    print("host us:", ", ".join(f"{name} {cost:.1f}" for name, cost in costs.items()), flush=True)
-    rows: list[Any] = [{"host_us": costs}]
-    for title, operator, dtype, arguments, worth in problems():
-        out = arguments["out"]
-        inputs = {k: v for k, v in arguments.items() if k != "out"}
-        contenders: dict[str, Callable[[], Any]] = {"ours": engine_call(operator, arguments)}
-        source = torch.empty_like(out)
-        contenders["copy"] = lambda out=out, source=source: out.copy_(source)
-        try:
-            if (
-                operator.workloads.PATTERN == "elementwise"
-            ):  # aten's out= forms resize a broadcast output
-                inputs = {
-                    k: v.expand(out.shape) if torch.is_tensor(v) else v for k, v in inputs.items()
-                }
-            peers = operator.workloads.torch_peers(torch, inputs, out)
-            for name, call in peers.items():
-                call()
-                contenders[name] = call
-            if worth and compiled:
-                torch._dynamo.reset()
-                formula = torch.compile(operator.workloads.torch_formula, dynamic=False)
-                contenders["compile"] = lambda f=formula, i=inputs: f(torch, i)
-        except (RuntimeError, ValueError) as error:
-            print(f"  torch has no peer here: {str(error)[:100]}")
-        times = timed(contenders)
-        moved = bytes_touched(arguments)
-        speed = moved / times["ours"] / 1e6
-        copied = 2 * out.numel() * out.element_size() / times["copy"] / 1e6
-        ratios = {
-            name: times[name] / times["ours"] for name in times if name not in ("ours", "copy")
-        }
-        label = f"{operator.python_name} {dtype} {title}"
-        print(
-            f"{label:62} {times['ours']:8.4f} ms {speed:6.0f} GB/s  {speed / copied:5.3f} of copy  "
-            + "  ".join(f"{name} {ratio:.2f}x" for name, ratio in ratios.items()),
-            flush=True,
-        )
-        rows.append({"case": label, "ms": times, "GB/s": speed, "of_copy": speed / copied})
-        del arguments, inputs, out, source, contenders
-        torch.cuda.empty_cache()
-    save("gpu_bench.json", rows)
-
-
-def tune(selected: list[str]) -> None:
-    """Other launch shapes than the tables', on the goals' problems (or on those that a word selects)."""
-    from openaclnn.engines.gpu.launchers import elementwise, gradients, pixels
-
-    flat = [(block, warps) for block in (512, 1024, 2048) for warps in (4, 8)]
-    turned = [
-        (a, b, warps) for a in (32, 64, 128) for b in (32, 64, 128) for warps in (4, 8)
-        if 2048 <= a * b <= 8192
-    ]  # fmt: skip
-    outer = [
-        (a, b, warps) for a in (1, 4, 8, 16, 32) for b in (256, 512, 1024, 2048) for warps in (4, 8)
-        if 2048 <= a * b <= 8192
-    ]  # fmt: skip
-    row = [(1, 1, block, 1, warps, 0) for block in (512, 1024, 2048, 4096) for warps in (2, 4, 8)]
-    pixel = [
-        (1, block, 1, warps, chunk)
-        for block, warps in ((512, 2), (512, 4), (1024, 4)) for chunk in (6, 8, 12, 16)
-    ]  # fmt: skip
-    found: list[Any] = []
-    for title, operator, dtype, arguments, _ in problems():
-        label = f"{operator.python_name} {dtype} {title}"
-        if "2^28" in title:
-            module, name, choices = elementwise, "flat_shape", flat
-        elif "transposed" in title:
-            module, name, choices = elementwise, "tile_shape", turned
-        elif "(1,M)" in title or "half" in title:
-            module, name, choices = elementwise, "tile_shape", outer
-        elif operator.workloads.PATTERN == "rows":
-            module, name, choices = gradients, "_row_tile", row
-        elif operator.workloads.PATTERN == "pixels":
-            module, name, choices = pixels, "pixel_tile", pixel
-        else:
-            continue
-        if selected and not any(word in label for word in selected):
-            continue
-        original = getattr(module, name)
-        contenders = {"table": engine_call(operator, arguments)}
-        for choice in choices:
-            setattr(module, name, lambda *_, choice=choice: choice)
-            contenders[str(choice)] = engine_call(operator, arguments)
-        setattr(module, name, original)
-        source = torch.empty_like(arguments["out"])
-        contenders["copy"] = lambda a=arguments, source=source: a["out"].copy_(source)
-        times = timed(contenders, rounds=5)
-        copied = times.pop("copy")
-        best = sorted(times, key=lambda key: times[key])[:6]
-        speed = bytes_touched(arguments) / times["table"] / 1e6
-        part = speed / (2 * arguments["out"].nbytes / copied / 1e6)
-        print(f"{label:62} table {times['table']:.4f} ms {part:.3f}; best", *(
-            f"{key} {times['table'] / times[key]:.3f}x" for key in best
-        ), flush=True)  # fmt: skip
-        found.append({"case": label, "ms": times})
-        del arguments, contenders, source
-    save("gpu_tune.json", found)
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["bench"]:
-        bench("quick" not in sys.argv)
-    elif sys.argv[1:2] == ["tune"]:
-        tune(sys.argv[2:])
-    else:
-        sys.exit(__doc__)

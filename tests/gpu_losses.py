@@ -1,14 +1,9 @@
-"""Losses on a real GPU: `python -m pytest tests/gpu_losses.py` (a name pytest does not collect).
-
-`python tests/gpu_losses.py bench` times cross entropy from logits beside a copy of the logits and PyTorch, and
-`python tests/gpu_losses.py tune` other shapes of its programs.
-"""
+"""Losses on a real GPU: `python -m pytest tests/gpu_losses.py` (a name pytest does not collect)."""
 
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,8 +17,6 @@ from openaclnn.calls.plain import make_plain_function
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.interface import Kind
-from openaclnn.engines import gpu
-from openaclnn.engines.gpu.launchers import logits
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from workloads import cases_of
 from workloads.logits import cases, grad_of
@@ -268,68 +261,3 @@ def test_captured_in_a_graph() -> None:
     graph.replay()
     for own, known in zip(captured, both(), strict=True):
         assert torch.equal(own, known)
-
-
-PROBLEMS = [(8192, 32000), (4096, 128256), (16384, 50257)]
-
-
-def problems() -> Iterator[tuple[torch.dtype, int, int, Any, Any]]:
-    for dtype, (rows, classes) in itertools.product((torch.bfloat16, torch.float32), PROBLEMS):
-        x = torch.randn(rows, classes, device="cuda", dtype=dtype)
-        yield dtype, rows, classes, x, torch.randint(0, classes, (rows,), device="cuda")
-
-
-def timed(function: Callable[[], Any]) -> float:
-    import triton
-
-    return float(triton.testing.do_bench(function, warmup=20, rep=60, return_mode="median"))
-
-
-def bench() -> None:
-    theirs = torch.compile(torch.nn.functional.cross_entropy)
-    for dtype, rows, classes, x, target in problems():
-        out, one = torch.empty_like(x), torch.ones((), device="cuda", dtype=dtype)
-        copy = timed(lambda x=x, out=out: out.copy_(x))
-        forward = timed(lambda x=x, target=target: loss_of(x, target))
-        _, top, rest = loss_of(x, target)
-        backward = timed(
-            lambda x=x, target=target, top=top, rest=rest, out=out, one=one: gradient_of(
-                one, x, top, rest, target, out=out
-            )
-        )
-        leaf = x.requires_grad_()
-
-        def both(leaf: Any = leaf, target: Any = target) -> None:
-            leaf.grad = None
-            theirs(leaf, target).backward()
-
-        compiled = timed(both)
-        print(
-            f"{dtype} {rows}x{classes}: copy {copy:.3f} ms, forward {forward / copy:.2f}, backward {backward / copy:.2f}, "
-            f"both {(forward + backward) / copy:.2f} copies; torch.compile {compiled / (forward + backward):.2f} times that",
-            flush=True,
-        )
-
-
-def tune() -> None:
-    for dtype, rows, classes, x, target in problems():
-        copy = timed(lambda x=x: x.clone())
-        found = []
-        for wide, turns, warps in itertools.product((512, 1024, 2048, 4096), (1, 4), (2, 4, 8, 16)):
-            tile = (1, wide, turns, warps)
-            logits.tile_of = lambda *sizes, tile=tile: tile
-            gpu._runners.clear()
-            loss_of(x, target)
-            found.append(
-                (round(timed(lambda x=x, target=target: loss_of(x, target)) / copy, 3), tile)
-            )
-        print(dtype, rows, classes, sorted(found)[:4], flush=True)
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["bench"]:
-        bench()
-    elif sys.argv[1:] == ["tune"]:
-        tune()
-    else:
-        sys.exit(__doc__)

@@ -1,14 +1,8 @@
-"""Row formulas on a real GPU: `python -m pytest tests/gpu_rows.py` (a name pytest does not collect).
-
-`python tests/gpu_rows.py bench` prints times beside a copy of the same bytes, PyTorch and torch.compile.
-"""
+"""Row formulas on a real GPU: `python -m pytest tests/gpu_rows.py` (a name pytest does not collect)."""
 
 from __future__ import annotations
 
-import itertools
 import math
-import statistics
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -192,67 +186,3 @@ def test_more_elements_than_32_bits_count(shape: tuple[int, ...], axis: int) -> 
     assert gpu.prepare(plan)(addresses, stream()) == 0
     for part in (slice(0, 2), slice(-2, None)):
         assert_near("softmax", BFLOAT16, [x[part]], out[part], axis)
-
-
-# Times
-
-
-def timed(contenders: dict[str, Callable[[], Any]], rounds: int = 9, repetitions: int = 4) -> dict[str, float]:  # fmt: skip
-    """Milliseconds, medians, in turns."""
-    events: dict[str, list[Any]] = {name: [] for name in contenders}
-    for turn in range(rounds + 1):
-        for name, run in contenders.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            for _ in range(repetitions):
-                run()
-            end.record()
-            if turn:
-                events[name].append((begin, end))
-    torch.cuda.synchronize()
-    return {
-        name: statistics.median(begin.elapsed_time(end) for begin, end in own) / repetitions
-        for name, own in events.items()
-    }
-
-
-BENCH = [
-    (40000, 500), (40000, 1000), (16384, 4096), (10000, 5000), (8192, 8192), (4096, 16384), (2048, 32000), (1024, 50257),
-    (512, 131072), (16_000_000, 3), (2_000_000, 21), (700_000, 64), (300_000, 150), (8, 19, 713, 713), (16, 21, 512, 512), (2, 150, 641, 641),
-    (32, 1000, 16, 16), (128, 3, 225, 225),
-]  # fmt: skip
-
-
-THEIRS: dict[str, Callable[..., Any]] = {
-    "softmax": lambda x: torch.softmax(x, 1),
-    "log_softmax": lambda x: torch.log_softmax(x, 1),
-    "softmax_backward": lambda g, y: torch._softmax_backward_data(g, y, 1, g.dtype),
-    "log_softmax_backward": lambda g, y: torch._log_softmax_backward_data(g, y, 1, g.dtype),
-}
-
-
-def bench(name: str, dtype: DType, shape: tuple[int, ...], compiled: bool) -> None:
-    """Shares of a copy of the same bytes: ours, PyTorch's, torch.compile's."""
-    x = torch.randn(shape, device="cuda").to(TORCH[dtype])
-    inputs = [x, torch.softmax(x, 1)] if name.endswith("backward") else [x]
-    out, theirs = torch.empty_like(x), THEIRS[name]
-    plan, addresses = planned(name, dtype, inputs, out, 1)
-    run, now = gpu.prepare(plan), stream()
-    contenders: dict[str, Callable[[], Any]] = {
-        "copy": lambda: out.copy_(x),
-        "ours": lambda: run(addresses, now),
-        "torch": lambda: theirs(*inputs),
-    }
-    if compiled:
-        torch._dynamo.reset()
-        fast = torch.compile(theirs, dynamic=False)
-        contenders["compile"] = lambda: fast(*inputs)
-    found = timed(contenders)
-    copy = found.pop("copy") * (len(inputs) + 1) / 2
-    shares = "  ".join(f"{own} {copy / time:.2f}" for own, time in found.items())
-    print(f"{name:21} {dtype!s:9} {shape!s:22} copy {1e3 * copy:6.1f} us  {shares}", flush=True)
-
-
-if __name__ == "__main__" and sys.argv[1:2] == ["bench"]:
-    for case in itertools.product(NAMES, (FLOAT, BFLOAT16), BENCH):
-        bench(*case, compiled="quick" not in sys.argv)

@@ -105,7 +105,7 @@ def test_a_failed_allocation_counts_nothing(monkeypatch):
     def exhausted(self, size):
         raise MemoryError
 
-    monkeypatch.setattr(device.HostDevice, "allocate", exhausted)
+    monkeypatch.setattr(device.Device, "allocate", exhausted)
     assert acl.aclrtMalloc(64, 0) == (207001, 0)
     assert acl.aclrtGetMemInfo(0) == before
 

@@ -282,6 +282,22 @@ def test_rows_together_have_the_bits_of_rows_alone(monkeypatch: pytest.MonkeyPat
                 assert got.tobytes() == wanted.tobytes(), (name, shape)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, BF16], ids=["f32", "bf16"])
+def test_runs_of_positions_have_the_bits_of_vectors(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:  # fmt: skip
+    for name in ("softmax_backward", "log_softmax_backward"):
+        formula = ROW_FORMULAS[name]
+        for shape in ((1, 3, 64), (2, 5, 1027), (3, 150, 75), (1, 19, 5000)):
+            inputs, outputs, numbers = made(formula, shape, 1, dtype)
+            vectors = [array.copy() for array in outputs]
+            assert computed(formula, inputs, outputs, 1, numbers) == 0
+            with monkeypatch.context() as patched:
+                patched.setattr(Schedule, "takes_runs", False)
+                assert computed(formula, inputs, vectors, 1, numbers) == 0
+            assert outputs[0].tobytes() == vectors[0].tobytes(), (name, shape)
+            assert computed(formula, inputs, inputs[:1], 1, numbers) == 0
+            assert outputs[0].tobytes() == inputs[0].tobytes(), (name, shape)
+
+
 def test_broadcast_rows_and_classes() -> None:
     formula = ROW_FORMULAS["softmax_backward"]
     for shape in ((20, 70), (40, 5)):

@@ -505,6 +505,23 @@ def test_an_openmp_team_gives_the_same_bits() -> None:
     assert said == "done"
 
 
+@pytest.mark.parametrize("limit", ["3", "64"])
+def test_a_team_does_all_of_a_short_task(limit: str) -> None:
+    """Each thread does its share at once, of however many there are: OpenMP may give fewer than were asked for."""
+    said = script(
+        """
+        import torch
+        torch.set_num_threads(24)
+        assert openaclnn.get_num_threads() == 24
+        short = x[:100_003].copy()
+        print(all(np.allclose(elu(short[:n]), expected[:n], rtol=1e-5) for n in (100_003, 40_000, 33_000)), right())
+        """,
+        OPENACLNN_THREADS_OF="openmp",
+        OMP_THREAD_LIMIT=limit,
+    )
+    assert said == "True True"
+
+
 TEAM = {
     # PyTorch's own operators hang in such a child; ours start workers of their own.
     "a fork after the team ran": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import ctypes
 import gc
 import os
 import subprocess
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 import torch
@@ -22,6 +24,7 @@ from hypothesis import strategies as st
 
 import openaclnn
 from conftest import APART, SIZED, assert_matches_oracle, each, families, has_targets, plain
+from openaclnn.calls import plain as calls_plain
 from openaclnn.calls.plain import make_plain_function
 from openaclnn.core import results
 from openaclnn.core.declare import Operator
@@ -29,9 +32,10 @@ from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS
 from openaclnn.core.status import AclnnError
 from openaclnn.engines import dispatch
 from openaclnn.engines.cpu.launching import pool
-from openaclnn.engines.machine import objects
+from openaclnn.engines.machine import callers, objects
+from openaclnn.engines.machine.builtins import address_of_function
+from openaclnn.repeat import slots as at
 from openaclnn.repeat.cache import CallCache
-from openaclnn.repeat.words import slots as at
 from test_interop import to_torch
 from workloads import EVERYTHING, cases_of, cases_to_compile
 
@@ -943,3 +947,41 @@ def test_an_option_that_may_change_is_read_in_each_call() -> None:
     smoothing[...] = 7
     with pytest.raises(AclnnError, match="labelSmoothing"):
         openaclnn.cross_entropy_loss(x, target, label_smoothing=smoothing)
+
+
+@pytest.mark.parametrize(
+    "status", [callers.RAISED, callers.RAISED_LATE, callers.NOT_READY, 0], ids=str
+)
+def test_a_runner_that_raised_in_words_is_asked_once_more_unless_all_was_done(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it raised is raised by its builtin then; what was raised behind the work is nobody's."""
+    asked = []
+
+    def fall_back(*call: Any) -> int:
+        asked.append(call)
+        return 0
+
+    def emit(code: Any, arguments: Any) -> None:
+        if status in (callers.RAISED, callers.RAISED_LATE):
+            code.call_symbol("test_no_memory", "i64")
+        code.leave(code.integer(status))
+
+    llvm.add_symbol("test_no_memory", address_of_function(ctypes.pythonapi.PyErr_NoMemory))
+    block = callers.CallBlock(callers.CALL_HEADER, callers.SHAPE | callers.TOLD_NUMBERS)
+    run = block.callable(f"test.in_words.{status}", emit, fall_back, ours=False)
+
+    def choose(plan: Any, device: str) -> Any:
+        choice = dispatch.choose_engine(plan, device)
+        return choice._replace(flat=None, dynamic_shapes=lambda plan: run)
+
+    monkeypatch.setattr(calls_plain, "choose_engine", choose)
+    elu, x = make_plain_function(openaclnn.elu.operator), np.ones((3, 4), np.float32)
+    for _ in range(2):
+        if status == callers.RAISED:
+            with pytest.raises(MemoryError):
+                elu(x)
+        else:
+            elu(x)
+    shapes = [call[2] for call in asked]
+    assert shapes == ([(3, 4)] * 2 if status == callers.NOT_READY else [])

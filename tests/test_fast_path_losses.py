@@ -19,7 +19,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.cpu.formulas.sums import BLOCK
-from openaclnn.repeat.words import slots as at
+from openaclnn.repeat import slots as at
 from test_fast_path import bits, cache_of, counted_fast_paths
 from test_fast_path_layouts import SHAPES, as_it_lies, spread
 

@@ -34,10 +34,13 @@ from openaclnn.engines.formulas.words import (
     gelu_tanh,
     log,
     log1p,
+    low_log1m,
     maximum,
     minimum,
     mish,
     sign,
+    softened,
+    softplus,
     sqrt,
     tanh,
     where,
@@ -142,6 +145,19 @@ def word_maximum(x: Value, y: Value) -> Value:
 
 def word_fma(x: Value, y: Value, z: Value) -> Value:
     return fma(x, y, z)
+
+
+def term_softplus(x: Value, y: Value) -> Value:
+    v = x * y
+    return softplus(v, fma(x, y, -v))
+
+
+def term_softened(x: Value, y: Value) -> Value:
+    return softened(-abs(x))
+
+
+def term_low_log1m(x: Value, y: Value) -> Value:
+    return low_log1m(abs(x))
 
 
 RANGES: dict[Callable[..., Any], list[tuple[float, float]]] = {
@@ -300,6 +316,32 @@ if MODE == "interpret":
         np.testing.assert_allclose(got, expected, rtol=4e-7)
         zero = expected == 0
         np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(expected[zero]))
+
+    @dtypes
+    @pytest.mark.parametrize(
+        ("function", "high"), [(term_softplus, 9.5), (term_softened, 90.0), (term_low_log1m, 0.5)]
+    )
+    def test_words_of_what_is_added_up(
+        function: Callable[..., Any], high: float, dtype: DType, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from openaclnn.engines.gpu.formulas import words
+
+        for name, word in words.TERMS.items():
+            monkeypatch.setitem(words.WORDS, name, word)
+        made = enter(function, monkeypatch)
+        x = np.linspace(-high, high, 4001).astype(dtype.numpy).astype(np.float32)
+        y = np.linspace(high, 0.7 * high, 4001).astype(dtype.numpy).astype(np.float32)
+        # 16 bits are told by their computation type, and compared in FLOAT: more than their rounding must not show.
+        got, _ = both(made.name, dtype, [x.astype(dtype.numpy), y.astype(dtype.numpy)], np.zeros(x.shape, dtype.numpy), {})  # fmt: skip
+        exact = function(x.astype(np.float64), y.astype(np.float64))
+        unit = np.spacing(np.abs(exact).astype(dtype.numpy)).astype(np.float64)
+        assert np.max(np.abs(got.astype(np.float64) - exact) / unit) < (
+            2.5 if dtype is FLOAT else 0.53
+        )
+        special = np.float32([inf, -inf, nan, 0.0, 1.0]).astype(dtype.numpy)
+        if function is term_softplus:
+            got, expected = both(made.name, dtype, [special, np.ones_like(special)], np.zeros_like(special), {})  # fmt: skip
+            np.testing.assert_allclose(got.astype(float), expected.astype(float), rtol=0.01)
 
     # Tuned forms.
 

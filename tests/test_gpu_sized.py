@@ -678,31 +678,32 @@ if MODE == "compile":
 
     WORDS = (
         ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64,
-        ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64,
+        ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64,
     )  # fmt: skip
 
     def in_words(
         run: Any, addresses: Any, stream: int, shape: Any, *more: Any, locked: bool = False
     ) -> bool:
-        """Whether a builtin's function for callers without Python's objects launches; numbers are as a fast path has them."""
-        keep = run.__self__.keep
-        function, block = keep.with_lock() if locked else keep.without_objects()
+        """Whether a builtin's function of words launches; numbers are as a fast path has them."""
+        block = run.__self__.keep.address
         kind = (ctypes.PYFUNCTYPE if locked else ctypes.CFUNCTYPE)(*WORDS)
-        if not function:
-            return False
-        (numbers,) = more
-        whole = ctypes.c_int64.from_address(block + 8 * callers.WHOLE).value
+        function, takes, whole = (
+            ctypes.c_int64.from_address(block + 8 * slot).value
+            for slot in (callers.RUN, callers.TAKES, callers.WHOLE)
+        )
+        strides = more[0] if takes & callers.STRIDES else ()
+        numbers = more[-1] if takes & callers.TOLD_NUMBERS else ()
         words = [
             int(own) if whole >> place & 1 else struct.unpack("q", struct.pack("d", own))[0]
             for place, own in enumerate(numbers)
         ]
         if not all(-(2**63) <= own < 2**63 for own in words):
             return False
-        given = [(ctypes.c_int64 * len(own))(*own) for own in (addresses, shape, words)]
+        given = [(ctypes.c_int64 * len(own))(*own) for own in (addresses, shape, words, strides)]
         status = kind(function)(
-            block, given[0], len(addresses), given[1], len(shape), given[2], len(words), stream
-        )
-        assert status in (0, -1)
+            block, given[0], len(addresses), given[1], len(shape), given[2], len(words), stream, given[3], len(strides), locked
+        )  # fmt: skip
+        assert status in (0, callers.NOT_READY)
         return bool(status == 0)
 
     def python_of(run: Any) -> Any:
@@ -1026,9 +1027,9 @@ if MODE == "compile":
         assert len(driver.by_driver) == 2
         driver.by_driver.clear()
         full = True
-        assert not in_words(run, *call, locked=True), "the builtin says so"
-        with pytest.raises(MemoryError, match="no scratch"):
-            run(*call)
+        for call_again in (in_words, lambda run, *call, locked: run(*call)):
+            with pytest.raises(MemoryError, match="no scratch"):
+                call_again(run, *call, locked=True)
         assert driver.by_driver == []
 
     def test_queued_work_is_not_queued_again_for_memory_that_is_not_taken_back(
@@ -1044,7 +1045,7 @@ if MODE == "compile":
         monkeypatch.setattr(scratch, "_allocator", lambda: (lambda *_: 1 << 30, release))
         driver, run, call = summed_call(monkeypatch)
         broken = True
-        assert in_words(run, *call, locked=True)
-        with pytest.raises(RuntimeError, match="not mine"):
-            run(*call)
+        for call_again in (in_words, lambda run, *call, locked: run(*call)):
+            with pytest.raises(RuntimeError, match="not mine"):
+                call_again(run, *call, locked=True)
         assert (len(driver.by_python), len(driver.by_driver)) == (0, 4)

@@ -131,16 +131,40 @@ if MODE == "interpret":
         own.backward(uneven if reduction == "none" else 0.25)
         own.assert_right(uneven if reduction == "none" else 0.25)
 
+    @pytest.mark.parametrize("gathered", [True, False])
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
-    def test_sums_of_many_tiles_are_gathered_first(
-        reduction: str, monkeypatch: pytest.MonkeyPatch
+    def test_sums_of_many_tiles_are_added_up(
+        reduction: str, gathered: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(steps, "FINISHED", 16)
-        monkeypatch.setattr(steps, "GATHERING", 3)
-        own = Losses((71, 520), reduction, zloss_scale=0.01)
+        monkeypatch.setattr(steps, "FEW_TILES", 71)
+        monkeypatch.setattr(steps, "GATHERING", 32)
+        own = Losses((71 + gathered, 520), reduction, zloss_scale=0.01)
         own.forward()
         own.backward(1.0)
         own.assert_right(1.0)
+
+    def test_sums_of_many_targets_are_made_one_by_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(steps, "FEW_POSITIONS", 60)
+        own = Losses((71, 6), **ALL)
+        for gradient in (1.0, 0.5):
+            own.forward()
+            own.backward(gradient)
+            own.assert_right(gradient)
+
+    @pytest.mark.parametrize("options", [PLAIN, {"smoothing": 0.1}, {"smoothing": 0.1, "weighted": True}], ids=str)  # fmt: skip
+    def test_gradients_at_targets_are_exact(options: dict[str, Any]) -> None:
+        """Coefficients that are rounded three times would be off by 2.4 to 3 ulp there."""
+        own = Losses((120, 150), **options)
+        own.x[:] = np.random.default_rng(1).normal(0, 1, own.x.shape)
+        own.forward()
+        wide = own.x.astype(np.float64)
+        _, top, rest = reference(wide, own.target, **own.options)
+        known = reference_grad(np.ones(()), wide, top, rest, own.target, **own.options)
+        counted = np.flatnonzero(own.target != own.step.ignore_index)
+        place = counted, own.target[counted]
+        ulps = np.abs(own.out[place] - known[place]) / np.spacing(np.abs(known[place]).astype(np.float32))  # fmt: skip
+        assert ulps.max() < 1.25
 
     @pytest.mark.parametrize("options", [{"weighted": True}, {"smoothing": 0.2}, {"zloss_scale": 0.1}, {"by_class": True, **ALL}], ids=str)  # fmt: skip
     @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])

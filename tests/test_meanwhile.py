@@ -26,9 +26,9 @@ from openaclnn.core import products, results
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
 from openaclnn.repeat import cache, phases
+from openaclnn.repeat import slots as at
 from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.code.read_copy_update import Published
-from openaclnn.repeat.words import slots as at
 from openaclnn.torch import kernels, use
 from openaclnn.torch.override import OVERRIDES
 from test_fast_path import cache_of, counted_fast_paths

@@ -15,7 +15,7 @@ import openaclnn
 from conftest import device_tensor, read_back
 from openaclnn import acl, aclnn
 from openaclnn.runtime import context, memory
-from openaclnn.runtime.device import HostDevice
+from openaclnn.runtime.device import Device
 
 X = np.array([-1.0, 0.5, -2.0], np.float32)
 EXPECTED = openaclnn.elu_backward(X, X)
@@ -127,7 +127,7 @@ def test_the_order_of_a_stream_is_kept(stream: Any) -> None:
     np.testing.assert_array_equal(out, EXPECTED)
 
 
-class Pretend(HostDevice):
+class Pretend(Device):
     """A device with streams of its own, which notes what they are asked."""
 
     name = "pretend:0"

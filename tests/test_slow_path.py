@@ -23,9 +23,8 @@ from openaclnn.core.plan import (
 from openaclnn.core.tensor import Scalar, Tensor, extent
 from openaclnn.engines.cpu.layouts import tiles
 from openaclnn.engines.dispatch import choose_engine
-from openaclnn.repeat import specialize
-from openaclnn.repeat.words import readers
-from openaclnn.repeat.words import slots as at
+from openaclnn.repeat import readers, specialize
+from openaclnn.repeat import slots as at
 
 
 def test_an_array_s_address_is_what_numpy_says() -> None:

@@ -26,7 +26,7 @@ READING = {
     "engines/machine/objects.py": "NumPy's arrays",
     "pyacl.py": "memory that the caller names",
     "repeat/code/read_copy_update.py": "words of ours",
-    "repeat/words/readers.py": "the table of DLPack's exchange interface",
+    "repeat/readers.py": "the table of DLPack's exchange interface",
 }
 """Files that read memory by address, and what."""
 

@@ -20,7 +20,7 @@ import torch.nn.functional as theirs
 import openaclnn
 from openaclnn.core import products
 from openaclnn.engines.machine import builtins
-from openaclnn.repeat.words import native as at
+from openaclnn.repeat import native_slots as at
 from openaclnn.torch import disable, enable, override, served, use
 from openaclnn.torch.native import stable_interface
 from openaclnn.torch.override import OVERRIDES
@@ -220,7 +220,7 @@ def test_threads_that_learn_at_the_same_time(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_list_lives_as_long_as_somebody_may_read_it() -> None:
     from openaclnn.repeat.code.read_copy_update import Published, Readers
-    from openaclnn.repeat.words.slots import Entry
+    from openaclnn.repeat.slots import Entry
 
     class Held:
         pass

@@ -15,7 +15,7 @@ from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
 from openaclnn.runtime import memory
-from openaclnn.runtime.device import HostDevice
+from openaclnn.runtime.device import Device
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
@@ -252,7 +252,7 @@ def test_memory_is_checked_before_a_kernel_may_touch_it(stream: Any) -> None:
     assert aclnn.aclnnEluBackward(None, 0, executor, stream) == 161002
 
 
-class Pretend(HostDevice):
+class Pretend(Device):
     """A device whose memory no engine may touch."""
 
     name = "pretend"

@@ -182,19 +182,21 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
     if operator.output.in_place:
         arrays.append(operator.output.python_name)
     cache = CallCache(operator)
+    result, now = "_result", "pass"
     scope |= {"_cache": cache, "_tuple": tuple.__new__, "_type": operator.result_type}
-    result, again = "_result", ""
     if operator.result_type is not None:
-        # A list may change while the call runs: what it has now is taken.
-        result = "_tuple(_type, _result)"
-        passed = ", ".join(f"{p.python_name}={p.python_name}" for p in parameters[:-1])
-        again = f"return {operator.python_name}({passed}, out=tuple(out), product=product)"
-        again = f"if type(out) is list: {again}"
+        # A list may change while the call runs: what it has now is taken. What is neither that nor a tuple the slow path refuses.
+        now, result = "if type(out) is list: out = tuple(out)", "_tuple(_type, _result)"
+        arrays[-1] = "*(_absent if out is None else out if type(out) in _types else ())"
+        scope |= {
+            "_absent": (None,) * len(operator.outputs),
+            "_types": {tuple, operator.result_type},
+        }
     source = f"""
 def {operator.signature()}:
+    {now}
     _result = _cache.call({", ".join([*arrays, *options])}, product)
     if _result is NotImplemented:
-        {again}
         return _call(_operator, {{{by_name}}}, product, _cache)
     return {result}
 """

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from string import ascii_lowercase
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from openaclnn.core.call import Call
 from openaclnn.core.dtypes import DTYPES, FLOAT, DType, can_cast
@@ -107,45 +108,88 @@ def not_null(row: str, *which: str) -> Check:
     return Check(row, NULL, rule, which, broken_by)
 
 
-def dtype_in(row: str, *which: str, more: tuple[DType, ...] = (), status: int = INVALID) -> Check:
-    """The product's floating types, and some more."""
+Fault = tuple[str, str] | None
+"""What a tensor was expected to be, and what it is; None where it is that."""
+
+
+def of_tensors(
+    row: str, rule: str, which: tuple[str, ...], fault: Callable[[Call, Tensor], Fault], status: int = INVALID
+) -> Check:  # fmt: skip
+    """A rule on each of some tensors, as far as they are there."""
 
     def broken_by(call: Call) -> Violation | None:
+        values = call.values
         for name in which:
-            tensor = call.values[name]
-            if isinstance(tensor, Tensor) and tensor.dtype not in call.product.floats:
-                if tensor.dtype in more:
-                    continue
-                listed = names((*call.product.floats, *more))
-                expected = f"dtype {listed} (product {call.product.tag})"
-                return Violation(name, expected, tensor.dtype.name)
+            tensor = values[name]
+            if isinstance(tensor, Tensor):
+                found = fault(call, tensor)
+                if found is not None:
+                    return Violation(name, *found)
         return None
 
-    rule = f"the product supports the dtype of {', '.join(which)}"
-    return Check(row, status, rule, which, broken_by)
+    return Check(row, status, rule, which, broken_by, which[0] if len(which) == 1 else "")
 
 
-def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...]) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if isinstance(tensor, Tensor) and tensor.dtype not in dtypes:
-            return Violation(name, f"dtype {names(dtypes)}", tensor.dtype.name)
-        return None
+def _alike(row: str, name: str, other: str, what: str, told: Callable[[Any], tuple[str, str]], status: int = INVALID) -> Check:  # fmt: skip
+    """A tensor has what another has; `told` has such a thing as what is expected, and as what came."""
+    value_of = attrgetter(what)
 
-    return Check(row, INVALID, f"{name} has dtype {names(dtypes)}", (name,), broken_by, name)
-
-
-def same_dtype(row: str, name: str, other: str) -> Check:
     def broken_by(call: Call) -> Violation | None:
         tensor, model = call.values[name], call.values[other]
         if not (isinstance(tensor, Tensor) and isinstance(model, Tensor)):
             return None
-        if tensor.dtype is not model.dtype:
-            expected = f"dtype {model.dtype}, the dtype of {other}"
-            return Violation(name, expected, tensor.dtype.name)
-        return None
+        value, wanted = value_of(tensor), value_of(model)
+        if value == wanted:
+            return None
+        return Violation(name, f"{told(wanted)[0]}, the {what} of {other}", told(value)[1])
 
-    return Check(row, INVALID, f"{name} has the dtype of {other}", (name, other), broken_by, name)
+    return Check(row, status, f"{name} has the {what} of {other}", (name, other), broken_by, name)
+
+
+def same_dtype(row: str, name: str, other: str) -> Check:
+    return _alike(row, name, other, "dtype", lambda dtype: (f"dtype {dtype}", dtype.name))
+
+
+def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
+    return _alike(row, name, other, "shape", lambda shape: (f"shape {shape}",) * 2, status)
+
+
+def same_format(row: str, name: str, other: str) -> Check:
+    return _alike(row, name, other, "format", lambda code: (_format_name(code),) * 2)
+
+
+def dtype_in(row: str, *which: str, more: tuple[DType, ...] = (), status: int = INVALID) -> Check:
+    """The product's floating types, and some more."""
+
+    def fault(call: Call, tensor: Tensor) -> Fault:
+        product = call.product
+        if tensor.dtype in product.floats or tensor.dtype in more:
+            return None
+        return f"dtype {names((*product.floats, *more))} (product {product.tag})", tensor.dtype.name
+
+    rule = f"the product supports the dtype of {', '.join(which)}"
+    return of_tensors(row, rule, which, fault, status)
+
+
+def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...]) -> Check:
+    expected = f"dtype {names(dtypes)}"
+
+    def fault(call: Call, tensor: Tensor) -> Fault:
+        return None if tensor.dtype in dtypes else (expected, tensor.dtype.name)
+
+    return of_tensors(row, f"{name} has {expected}", (name,), fault)
+
+
+def castable(row: str, name: str, source: Callable[[Call], DType | None], what: str) -> Check:
+    """The computed type may be written to the output."""
+
+    def fault(call: Call, tensor: Tensor) -> Fault:
+        computed = source(call)
+        if computed is None or can_cast(computed, tensor.dtype):
+            return None
+        return f"a dtype that {computed} ({what}) converts to", tensor.dtype.name
+
+    return of_tensors(row, f"{what} converts to the dtype of {name}", (name,), fault)
 
 
 def scalar_castable(row: str, *which: str) -> Check:
@@ -162,43 +206,23 @@ def scalar_castable(row: str, *which: str) -> Check:
     return Check(row, INVALID, rule, which, broken_by)
 
 
-def castable(row: str, name: str, source: Callable[[Call], DType | None], what: str) -> Check:
-    """The computed type may be written to the output."""
-
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if isinstance(tensor, Tensor):
-            computed = source(call)
-            if computed is not None and not can_cast(computed, tensor.dtype):
-                expected = f"a dtype that {computed} ({what}) converts to"
-                return Violation(name, expected, tensor.dtype.name)
-        return None
-
-    rule = f"{what} converts to the dtype of {name}"
-    return Check(row, INVALID, rule, (name,), broken_by, name)
-
-
-def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        tensor, model = call.values[name], call.values[other]
-        if isinstance(tensor, Tensor) and isinstance(model, Tensor) and tensor.shape != model.shape:
-            expected = f"shape {model.shape}, the shape of {other}"
-            return Violation(name, expected, f"shape {tensor.shape}")
-        return None
-
-    return Check(row, status, f"{name} has the shape of {other}", (name, other), broken_by, name)
-
-
 def rank_at_most(row: str, *which: str) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        for name in which:
-            tensor = call.values[name]
-            if isinstance(tensor, Tensor) and len(tensor.shape) > RANK_LIMIT:
-                return Violation(name, f"at most {RANK_LIMIT} dimensions", f"{tensor.rank}")
-        return None
+    expected = f"at most {RANK_LIMIT} dimensions"
 
-    rule = f"at most {RANK_LIMIT} dimensions: {', '.join(which)}"
-    return Check(row, INVALID, rule, which, broken_by)
+    def fault(call: Call, tensor: Tensor) -> Fault:
+        return (expected, f"{tensor.rank}") if len(tensor.shape) > RANK_LIMIT else None
+
+    return of_tensors(row, f"{expected}: {', '.join(which)}", which, fault)
+
+
+def rank_is(row: str, name: str, rank: int, status: int = INVALID) -> Check:
+    expected = f"{rank} dimensions"
+
+    def fault(call: Call, tensor: Tensor) -> Fault:
+        shape = tensor.shape
+        return None if len(shape) == rank else (expected, f"{tensor.rank}, shape {shape}")
+
+    return of_tensors(row, f"{name} has {expected}", (name,), fault, status)
 
 
 def axis_in_range(row: str, name: str, tensor: str) -> Check:
@@ -220,69 +244,51 @@ def unless_empty(
     """Rules that a call with an empty tensor among these is not held to: its interface returns success before; but on some products
     it does not.
     """
-
-    def broken_unless(rule: Check) -> Callable[[Call], Violation | None]:
-        def broken_by(call: Call) -> Violation | None:
-            if call.product.tag not in heeded_on and any(call.tensor(n).empty for n in which):
-                return None
-            return rule.broken_by(call)
-
-        return broken_by
-
-    return tuple(rule._replace(broken_by=broken_unless(rule)) for rule in rules)
+    return only_if(
+        lambda call: call.product.tag in heeded_on or not any(call.tensor(n).empty for n in which), *rules
+    )  # fmt: skip
 
 
-def rank_is(row: str, name: str, rank: int, status: int = INVALID) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if isinstance(tensor, Tensor) and len(tensor.shape) != rank:
-            return Violation(name, f"{rank} dimensions", f"{tensor.rank}, shape {tensor.shape}")
-        return None
+def only_if(holds: Callable[[Call], bool], *rules: Check) -> tuple[Check, ...]:
+    """Rules that some calls alone are held to."""
 
-    return Check(row, status, f"{name} has {rank} dimensions", (name,), broken_by, name)
+    def broken_if(rule: Check) -> Callable[[Call], Violation | None]:
+        return lambda call: rule.broken_by(call) if holds(call) else None
+
+    return tuple(rule._replace(broken_by=broken_if(rule)) for rule in rules)
 
 
 def element_count_is(row: str, name: str, count: Callable[[Call], int], what: str) -> Check:
     """As many elements as `what`, which stands for a number."""
 
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if isinstance(tensor, Tensor) and tensor.size != count(call):
-            return Violation(name, f"{count(call)} elements ({what})", f"{tensor.size}")
-        return None
+    def fault(call: Call, tensor: Tensor) -> Fault:
+        wanted = count(call)
+        return None if tensor.size == wanted else (f"{wanted} elements ({what})", f"{tensor.size}")
 
-    return Check(row, INVALID, f"{name} has {what} elements", (name,), broken_by, name)
+    return of_tensors(row, f"{name} has {what} elements", (name,), fault)
 
 
 def one_element(row: str, name: str) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if isinstance(tensor, Tensor) and tensor.size != 1:
-            return Violation(name, "one element", f"{tensor.size}")
-        return None
+    def fault(call: Call, tensor: Tensor) -> Fault:
+        return None if tensor.size == 1 else ("one element", f"{tensor.size}")
 
-    return Check(row, INVALID, f"{name} has one element", (name,), broken_by, name)
+    return of_tensors(row, f"{name} has one element", (name,), fault)
 
 
-def shape_is(
-    row: str,
-    name: str,
-    wanted: Callable[[Call], tuple[tuple[int, ...], ...]],
-    what: str,
-    status: int = INVALID,
-) -> Check:
+Shapes = Callable[[Call], tuple[tuple[int, ...], ...]]
+"""The shapes that a call allows a tensor."""
+
+
+def shape_is(row: str, name: str, wanted: Shapes, what: str, status: int = INVALID) -> Check:
     """The shape is one of those that the call asks for."""
 
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if isinstance(tensor, Tensor):
-            shapes = wanted(call)
-            if tensor.shape not in shapes:
-                listed = " or ".join(map(str, shapes))
-                return Violation(name, f"shape {listed}, {what}", f"shape {tensor.shape}")
-        return None
+    def fault(call: Call, tensor: Tensor) -> Fault:
+        shapes = wanted(call)
+        if tensor.shape in shapes:
+            return None
+        return f"shape {' or '.join(map(str, shapes))}, {what}", f"shape {tensor.shape}"
 
-    return Check(row, status, f"{name} has shape {what}", (name,), broken_by, name)
+    return of_tensors(row, f"{name} has shape {what}", (name,), fault, status)
 
 
 def broadcastable(row: str, *which: str) -> Check:
@@ -305,34 +311,27 @@ def broadcasts_to(
 ) -> Check:
     """A tensor, if there is one, stretches to a shape."""
 
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if not isinstance(tensor, Tensor):
-            return None
+    def fault(call: Call, tensor: Tensor) -> Fault:
         whole = shape(call)
         if broadcast_shapes(tensor.shape, whole) == whole:
             return None
-        expected = f"a shape that broadcasts to {whole}, {what}"
-        return Violation(name, expected, f"shape {tensor.shape}")
+        return f"a shape that broadcasts to {whole}, {what}", f"shape {tensor.shape}"
 
-    return Check(row, INVALID, f"{name} broadcasts to {what}", (name,), broken_by, name)
+    return of_tensors(row, f"{name} broadcasts to {what}", (name,), fault)
 
 
 def output_shape(row: str, name: str, inputs: tuple[str, ...]) -> Check:
     """The output has the broadcast shape of the inputs."""
+    listed = ", ".join(inputs)
 
-    def broken_by(call: Call) -> Violation | None:
-        tensor = call.values[name]
-        if not isinstance(tensor, Tensor):
-            return None
+    def fault(call: Call, tensor: Tensor) -> Fault:
         wanted = broadcast_shapes(*[call.values[each].shape for each in inputs])
-        if tensor.shape != wanted:
-            expected = f"shape {wanted}, the broadcast of {', '.join(inputs)}"
-            return Violation(name, expected, f"shape {tensor.shape}")
-        return None
+        if tensor.shape == wanted:
+            return None
+        return f"shape {wanted}, the broadcast of {listed}", f"shape {tensor.shape}"
 
-    rule = f"{name} has the broadcast shape of {', '.join(inputs)}"
-    return Check(row, INVALID, rule, (name, *inputs), broken_by, name)
+    check = of_tensors(row, f"{name} has the broadcast shape of {listed}", (name,), fault)
+    return check._replace(names=(name, *inputs))
 
 
 def reduction_known(row: str, name: str, status: int = INVALID) -> Check:
@@ -359,15 +358,20 @@ def any_reduction(row: str, name: str, choices: tuple[str, ...]) -> Check:
 
 
 def format_is_nd(row: str, *which: str) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        for name in which:
-            tensor = call.values[name]
-            if isinstance(tensor, Tensor) and tensor.format != ND:
-                return Violation(name, "format ND", _format_name(tensor.format))
-        return None
+    def fault(call: Call, tensor: Tensor) -> Fault:
+        return None if tensor.format == ND else ("format ND", _format_name(tensor.format))
 
-    rule = f"format ND: {', '.join(which)}"
-    return Check(row, INVALID, rule, which, broken_by)
+    return of_tensors(row, f"format ND: {', '.join(which)}", which, fault)
+
+
+def format_not_in(row: str, formats: frozenset[Format], *which: str) -> Check:
+    """None of the product's private formats."""
+
+    def fault(call: Call, tensor: Tensor) -> Fault:
+        private = tensor.format in formats
+        return ("a public format", _format_name(tensor.format)) if private else None
+
+    return of_tensors(row, f"no private format: {', '.join(which)}", which, fault)
 
 
 def _format_name(code: int) -> str:
@@ -375,32 +379,6 @@ def _format_name(code: int) -> str:
         return Format(code).name.removeprefix("ACL_FORMAT_").removeprefix("ACL_")
     except ValueError:
         return f"format {code}"
-
-
-def format_not_in(row: str, formats: frozenset[Format], *which: str) -> Check:
-    """None of the product's private formats."""
-
-    def broken_by(call: Call) -> Violation | None:
-        for name in which:
-            tensor = call.values[name]
-            if isinstance(tensor, Tensor) and tensor.format in formats:
-                return Violation(name, "a public format", _format_name(tensor.format))
-        return None
-
-    return Check(row, INVALID, f"no private format: {', '.join(which)}", which, broken_by)
-
-
-def same_format(row: str, name: str, other: str) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        tensor, model = call.values[name], call.values[other]
-        if not (isinstance(tensor, Tensor) and isinstance(model, Tensor)):
-            return None
-        if tensor.format != model.format:
-            expected = f"{_format_name(model.format)}, the format of {other}"
-            return Violation(name, expected, _format_name(tensor.format))
-        return None
-
-    return Check(row, INVALID, f"{name} has the format of {other}", (name, other), broken_by, name)
 
 
 def expect(

@@ -237,54 +237,6 @@ def registry() -> tuple[Operator, ...]:
     return tuple(_operators.values())
 
 
-def find_operator(name: str) -> Operator:
-    """An operator by its name in any spelling (aclnnEluBackward, EluBackward, elu_backward), or by that of a kernel in
-    case lists (elu_grad_v2); KeyError names the nearest ones.
-    """
-    for operator in registry():
-        if name in (operator.name, operator.python_name):
-            return operator
-    spelling = _spelling(name)
-    for operator in registry():
-        if spelling == _spelling(operator.name):
-            return operator
-    kernels = operators_by_kernel()
-    for kernel, (operator, *_) in kernels.items():
-        if spelling == _spelling(kernel):
-            return operator
-    raise KeyError(f"unknown operator {name!r}; {_known(spelling, kernels)}")
-
-
-def operators_by_kernel() -> dict[str, list[Operator]]:
-    """The operators by the names that case lists have for their kernels; of several above one kernel, the shortest name
-    stands first.
-    """
-    by_kernel: dict[str, list[Operator]] = {}
-    for operator in sorted(registry(), key=lambda each: len(each.name)):
-        for form in getattr(operator.workloads, "KERNELS", ()):
-            by_kernel.setdefault(form.name, []).append(operator)
-    return by_kernel
-
-
-def _spelling(name: str) -> str:
-    """A name without what spellings differ in: case, underscores, and the prefix of C."""
-    return name.strip().replace("_", "").lower().removeprefix("aclnn")
-
-
-def _known(spelling: str, kernels: Mapping[str, list[Operator]]) -> str:
-    """What to say beside a name that is not known."""
-    from difflib import get_close_matches
-
-    names = {_spelling(kernel): operators[0] for kernel, operators in kernels.items()}
-    names |= {_spelling(operator.name): operator for operator in registry()}
-    near = dict.fromkeys(
-        names[each].python_name for each in get_close_matches(spelling, names, 3, 0.75)
-    )
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    return f"`openaclnn list` names the {len(registry())} operators that are known"
-
-
 def _reference_arguments(call: Call, named: Mapping[str, Any]) -> dict[str, Any]:
     """A bound call as the reference takes it: arrays of their own dtype, attributes as FLOAT holds them.
 

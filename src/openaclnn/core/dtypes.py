@@ -90,6 +90,9 @@ DTYPES: tuple[DType, ...] = (
 FLOATS: tuple[DType, ...] = (FLOAT, FLOAT16, BFLOAT16)
 """The three types that the operators compute with."""
 
+INTEGERS: tuple[DType, ...] = (INT8, INT16, INT32, INT64, UINT8)
+"""What some of them take beside those."""
+
 _BY_CODE = {dtype.code: dtype for dtype in DTYPES}
 _BY_SHORT = {dtype.short: dtype for dtype in DTYPES if dtype.short}
 _BY_NUMPY_NAME = {dtype.numpy_name: dtype for dtype in DTYPES if dtype.numpy_name}

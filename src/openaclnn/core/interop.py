@@ -219,15 +219,9 @@ def _from_cuda_interface(value: Any) -> Tensor:
     shape = tuple(interface["shape"])
     strides = interface.get("strides")
     address, read_only = interface["data"]
-    return Tensor(
-        shape,
-        probe.dtype,
-        None if strides is None else tuple(step // typed.itemsize for step in strides),
-        base=address,
-        owner=value,
-        device=device_name("cuda", 0),
-        writable=not read_only,
-    )
+    steps = None if strides is None else tuple(step // typed.itemsize for step in strides)
+    device = device_name("cuda", 0)
+    return Tensor.view(shape, probe.dtype, steps, address, value, device, not read_only)
 
 
 def torch_dtype(dtype: DType) -> Any:
@@ -387,15 +381,8 @@ def _read(value: Any, stream: int) -> Tensor:
         raise ValueError(f"shape {shape}")
     if not view.data and 0 not in shape:
         raise TypeError(f"an array with data, got a {type(value).__name__} at a null address")
-    return Tensor(
-        shape,
-        dtype,
-        strides,
-        base=(view.data or 0) + view.byte_offset,
-        owner=(capsule, value),
-        device=device_name(device, view.device_id),
-        writable=writable,
-    )
+    base, name = (view.data or 0) + view.byte_offset, device_name(device, view.device_id)
+    return Tensor.view(shape, dtype, strides, base, (capsule, value), name, writable)
 
 
 def _exported(value: Any, stream: int) -> Any:

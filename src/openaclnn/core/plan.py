@@ -441,22 +441,9 @@ def class_plan(
         merged, operands = _row_major(tensors, shape, class_axis)
     first = len(inputs)
     return Plan(
-        operator,
-        kernel,
-        compute,
-        merged,
-        tuple(operands[:first]),
-        operands[first],
-        numbers,
-        shape[class_axis],
-        targets,
-        class_axis=class_axis,
-        free=free,
-        more=tuple(operands[first + 1 :]),
-        spared=_spared(spared),
-        reduction=reduction,
-        fixed=fixed,
-    )
+        operator, kernel, compute, merged, tuple(operands[:first]), operands[first], numbers, shape[class_axis], targets,
+        class_axis=class_axis, free=free, more=tuple(operands[first + 1 :]), spared=_spared(spared), reduction=reduction, fixed=fixed,
+    )  # fmt: skip
 
 
 def part_of(size: int, rows: int, apart: bool) -> int:

@@ -18,12 +18,13 @@ _LOADED = getattr(os, "RTLD_NOLOAD", 0) | getattr(os, "RTLD_LAZY", 0)
 
 
 class Runtime(NamedTuple):
-    """GOMP_parallel, which libgomp, libomp and libiomp5 all have, and how many threads a region gets."""
+    """GOMP_parallel, which libgomp, libomp and libiomp5 all have, how many threads a region may get, and inside of one, a thread's number and how many there are."""
 
     library: str  # through which it was found
     parallel: Any
     max_threads: Callable[[], int]
     thread_number: Callable[[], int]
+    members: Callable[[], int]
 
 
 def at_home() -> Runtime | None:
@@ -40,6 +41,7 @@ def at_home() -> Runtime | None:
                 library.GOMP_parallel,
                 library.omp_get_max_threads,
                 library.omp_get_thread_num,
+                library.omp_get_num_threads,
             )
         except OSError:
             continue

@@ -13,34 +13,10 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.products import PRODUCTS
 
 WORDS = Path(__file__).with_name("chinese.toml")
-SYMBOLS = frozenset(
-    [
-        "exp",
-        "log",
-        "sum",
-        "sign",
-        "lse",
-        "ls",
-        "nll",
-        "NaN",
-        "none",
-        "mean",
-        "batchmean",
-        "scale",
-        "max",
-        "min",
-        "tanh",
-        "erf",
-        "GELU",
-        "log1p",
-        "sqrt",
-        "pi",
-        "alpha",
-        "Phi",
-        "phi",
-        "lo",
-    ]
-)
+SYMBOLS = frozenset({
+    "exp", "log", "sum", "sign", "lse", "ls", "nll", "NaN", "none", "mean", "batchmean", "scale", "max", "min", "tanh", "erf", "GELU",
+    "log1p", "sqrt", "pi", "alpha", "Phi", "phi", "lo",
+})  # fmt: skip
 """What formulas say in every language, beside parameters' names."""
 
 

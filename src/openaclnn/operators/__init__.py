@@ -12,8 +12,7 @@ from openaclnn.core import declare
 from openaclnn.core.declare import Operator, SupportTable
 from openaclnn.core.interface import python_name
 from openaclnn.operators import (  # noqa: F401
-    cross_entropy_loss,
-    cross_entropy_loss_grad,
+    cross_entropy,
     elu,
     l1_loss,
     likelihood,
@@ -130,19 +129,37 @@ def find_operator(name: str) -> Operator:
     case lists (elu_grad_v2); KeyError names the nearest ones.
     """
     family = family_of(name)
-    if family is not None:
-        load_family(family)
-    elif not any(name in (each.name, each.python_name) for each in declare.registry()):
-        registry()  # it may be another spelling of any
-    return declare.find_operator(name)
+    for operator in declare.registry() if family is None else load_family(family):
+        if name in (operator.name, operator.python_name):
+            return operator
+    kernels, spelling = operators_by_kernel(), _spelling(name)
+    known = {_spelling(kernel): operators[0] for kernel, operators in kernels.items()}
+    known |= {_spelling(operator.name): operator for operator in registry()}
+    if spelling in known:
+        return known[spelling]
+    from difflib import get_close_matches
+
+    near = [known[each].python_name for each in get_close_matches(spelling, known, 3, 0.75)]
+    hint = f"`openaclnn list` names the {len(registry())} operators that are known"
+    if near:
+        hint = f"did you mean {' or '.join(dict.fromkeys(near))}?"
+    raise KeyError(f"unknown operator {name!r}; {hint}")
 
 
 def operators_by_kernel() -> dict[str, list[Operator]]:
     """The operators by the names that case lists have for their kernels; of several above one kernel, the shortest name
     stands first.
     """
-    registry()
-    return declare.operators_by_kernel()
+    by_kernel: dict[str, list[Operator]] = {}
+    for operator in sorted(registry(), key=lambda each: len(each.name)):
+        for form in getattr(operator.workloads, "KERNELS", ()):
+            by_kernel.setdefault(form.name, []).append(operator)
+    return by_kernel
+
+
+def _spelling(name: str) -> str:
+    """A name without what spellings differ in: case, underscores, and the prefix of C."""
+    return name.strip().replace("_", "").lower().removeprefix("aclnn")
 
 
 def support_table() -> SupportTable:

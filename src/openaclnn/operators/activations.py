@@ -1,7 +1,7 @@
 """How elementwise activations and their gradients are declared: tensors, some numbers, a formula, and rules that families share.
 
 An interface reads tensors, takes options and writes one tensor, in this order. `declare` makes an operator of what is particular to it, with
-rules from the functions below in the document's order, and its form that works in place if there is one. A reference is a function of
+rules of `rules.py` in the document's order, and its form that works in place if there is one. A reference is a function of
 arrays and numbers in float64, in the interface's order.
 """
 
@@ -12,30 +12,24 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import Check, Violation
 from openaclnn.core.declare import Operator, OutputSpec, Sample, register
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType, float_of
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, Plan, broadcast_shapes, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
-from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.core.tensor import Scalar
 from openaclnn.engines.formulas import Formula
-from openaclnn.operators import pairwise
+from openaclnn.operators.pairwise import FAMILIES
+from openaclnn.operators.rules import Rule, broadcast, promoted
 from openaclnn.operators.workloads.words import KernelForm
 
-__all__ = [
-    "ALL", "G", "NEWEST", "NOT_310P", "NOT_910", "NOT_950", "X", "Activation", "KernelForm", "Rule", "at_row", "broadcast", "converts", "declare",
-    "dtypes", "dtypes_among", "elementwise_operator", "enter", "generated", "in_bounds", "not_null", "number", "number_of", "numbers_of", "promoted", "promotes", "rank", "reference_of", "same_as_promoted",
-    "same_dtype", "same_format", "same_shape", "scalars", "value",
-]  # fmt: skip
-
-ALL = pairwise.FAMILIES
+ALL = FAMILIES
 NOT_310P, NOT_910, NOT_950 = ALL - {"310p"}, ALL - {"910"}, ALL - {"950"}
 NEWEST = frozenset({"950", "a3", "a2"})
 """Which product families have an operator."""
@@ -44,8 +38,6 @@ X, G = [-4.0, -1.0, 0.5, 3.0], [1.0, 2.0, 3.0, 4.0]
 """What samples compute with: activations, and gradients of them."""
 
 Array = np.ndarray[Any, Any]
-Rule = Callable[["Activation", str], list[Check]]
-"""Makes the checks of one row."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -70,6 +62,12 @@ class Activation(Operator):
     domain: tuple[float, float] | None = None  # what inputs are drawn from
     # Options that rules beside bounds speak of: a call with another number is checked anew.
     held: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, call: Call) -> Self:
+        """The operator of a call."""
+        assert isinstance(call.operator, cls)
+        return call.operator
 
     @functools.cached_property
     def read(self) -> tuple[str, ...]:
@@ -101,179 +99,9 @@ class Activation(Operator):
         return workload_of(self)
 
 
-# Rules, each for the tensors that it names, or for all.
-
-
-def not_null(*names: str) -> Rule:
-    def of(operator: Activation, row: str) -> list[Check]:
-        required = (p.name for p in operator.parameters if p.is_tensor or p.kind is Kind.SCALAR)
-        named = names or tuple(n for n in required if not operator[n].optional)
-        return [checks.not_null(row, *_renamed(operator, named))]
-
-    return of
-
-
-def dtypes(*names: str, more: tuple[DType, ...] = (), apart: bool = False) -> Rule:
-    """The product's floating dtypes, and some more; `apart`: not in the form that works in place."""
-
-    def of(operator: Activation, row: str) -> list[Check]:
-        if apart and operator.output.in_place:
-            return []
-        return [checks.dtype_in(row, *_renamed(operator, names), more=more)]
-
-    return of
-
-
-def dtypes_among(known: tuple[DType, ...], *names: str) -> Rule:
-    """Some dtypes, whatever else the product has."""
-    return lambda operator, row: [checks.dtype_one_of(row, name, known) for name in names]
-
-
-def same_dtype(*names: str) -> Rule:
-    def of(operator: Activation, row: str) -> list[Check]:
-        first, *others = _renamed(operator, names or tuple(p.name for p in operator.tensors))
-        return [checks.same_dtype(row, other, first) for other in others]
-
-    return of
-
-
-def same_shape(*names: str) -> Rule:
-    def of(operator: Activation, row: str) -> list[Check]:
-        first, *others = _renamed(operator, names or tuple(p.name for p in operator.tensors))
-        return [checks.same_shape(row, other, first) for other in others]
-
-    return of
-
-
-def same_format(operator: Activation, row: str) -> list[Check]:
-    """The output has the format of the input."""
-    return [checks.same_format(row, operator.output.name, operator.read[0])]
-
-
-def rank(*names: str) -> Rule:
-    return lambda operator, row: [checks.rank_at_most(row, *_renamed(operator, names))]
-
-
-def converts(source: str = "") -> Rule:
-    """What is computed, by itself or in a tensor's dtype, may be written to the output."""
-
-    def of(operator: Activation, row: str) -> list[Check]:
-        if operator.output.in_place:
-            return []
-        what = f"{source}'s dtype" if source else "the promoted dtype"
-        return [
-            checks.castable(
-                row,
-                operator.output.name,
-                lambda call: call.tensor(source).dtype if source else promoted(call),
-                what,
-            )
-        ]
-
-    return of
-
-
-def promotes(more: tuple[DType, ...] = ()) -> Rule:
-    """The inputs' dtypes have a common one, which is supported."""
-    return lambda operator, row: [
-        pairwise.promotes(row, *operator.read),
-        pairwise.promoted_supported(row, *operator.read, more=more),
-    ]
-
-
-def broadcast(operator: Activation, row: str) -> list[Check]:
-    """The inputs broadcast, and the output has that shape."""
-    read = operator.read
-    return [checks.broadcastable(row, *read), checks.output_shape(row, operator.output.name, read)]
-
-
-def same_as_promoted() -> Rule:
-    """The output has the inputs' common dtype."""
-
-    def of(operator: Activation, row: str) -> list[Check]:
-        def broken_by(call: Call) -> Violation | None:
-            output, common = call.values[operator.output.name], promoted(call)
-            if not isinstance(output, Tensor) or output.dtype is common:
-                return None
-            return Violation(
-                operator.output.name, f"dtype {common}, the common one", output.dtype.name
-            )
-
-        name = operator.output.name
-        return [
-            Check(row, checks.INVALID, f"{name} has the common dtype", (name,), broken_by, name)
-        ]
-
-    return of
-
-
-def in_bounds(name: str) -> Rule:
-    """An option lies within its bounds."""
-
-    def of(operator: Activation, row: str) -> list[Check]:
-        low, high = operator.bounds[name]
-        text = f"at least {low:g}" if high == math.inf else f"{low:g} to {high:g}"
-        return value(name, text, lambda call: not low <= call[name].float32() <= high)(
-            operator, row
-        )
-
-    return of
-
-
-def value(name: str, expected: str, broken: Callable[[Call], bool]) -> Rule:
-    """A rule about an option's value."""
-
-    def broken_by(call: Call) -> Violation | None:
-        option = call[name]
-        got = str(option.float32()) if isinstance(option, Scalar) else repr(option)
-        return Violation(name, expected, got) if broken(call) else None
-
-    return lambda operator, row: [checks.value_check(row, f"{name} is {expected}", broken_by)]
-
-
-def at_row(row: str, rule: Rule) -> Rule:
-    """A rule of that row, where the document has more rows before it than there are rules here."""
-    return lambda operator, next_row: rule(operator, row)
-
-
-def scalars(*names: str) -> Rule:
-    """Options that FLOAT can hold."""
-    return lambda operator, row: [checks.scalar_castable(row, *names)]
-
-
-def _renamed(operator: Activation, names: Sequence[str]) -> tuple[str, ...]:
-    """Names of the form with an output of its own, in the one that works in place."""
-    if not operator.output.in_place:
-        return tuple(names)
-    written, places = operator.output.name, operator.places
-    return tuple(dict.fromkeys(name if name in places else written for name in names))
-
-
-def promoted(call: Call) -> DType | None:
-    """The common dtype of what the formula reads."""
-    operator = call.operator
-    assert isinstance(operator, Activation)
-    return pairwise.promoted_dtype(call, *operator.read)
-
-
 def number(name: str, text: str, default: Any, optional: bool = False) -> Parameter:
     """A scalar."""
     return Parameter(name, Kind.SCALAR, text, default=default, optional=optional)
-
-
-def generated(name: str, *tiling: Rule) -> tuple[Rule, ...]:
-    """The rules of interfaces that the vendor generates: null, dtypes, whether the product has a kernel, then what shows when the kernel's work is cut:
-    wrong shapes, unless other rules are said."""
-
-    def shapes(operator: Activation, row: str) -> list[Check]:
-        first, *others = (p.name for p in operator.tensors)
-        return [checks.same_shape(row, other, first, checks.TILING) for other in others]
-
-    return (not_null(), same_dtype(), dtypes(name), _has_kernel, *(tiling or (shapes,)))
-
-
-def _has_kernel(operator: Activation, row: str) -> list[Check]:
-    return [checks.product_has_operator(row, Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR)]
 
 
 # What declarations are made into.
@@ -402,8 +230,7 @@ def enter(
 
 def _result(call: Call) -> OutputSpec:
     """The shape and dtype of an omitted output."""
-    operator = call.operator
-    assert isinstance(operator, Activation)
+    operator = Activation.of(call)
     shape = broadcast_shapes(*[call.values[name].shape for name in operator.read])
     dtype = promoted(call)
     assert shape is not None
@@ -416,8 +243,7 @@ def _plan(
     compute: Callable[[Call], DType | None] | None,
     numbers: Callable[[Call], dict[str, Any]] | None,
 ) -> Plan:
-    operator, values = call.operator, call.values
-    assert isinstance(operator, Activation)
+    operator, values = Activation.of(call), call.values
     written = operator.output.name, values[operator.output.name]
     if written[1].empty:
         return empty_plan(operator.name, written)
@@ -432,8 +258,7 @@ def _plan(
 def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Free, ...]]:
     """What the formula takes beside tensors: the numbers that are known, and the options of these names; which of them may be others in the
     next call."""
-    operator = call.operator
-    assert isinstance(operator, Activation)
+    operator = Activation.of(call)
     bounds = operator.bounds_of(call) if operator.bounds_of else operator.bounds
     values, taken, free = call.values, dict(known), []
     for parameter in operator.numbers:

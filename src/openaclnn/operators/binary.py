@@ -6,28 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.declare import Gradient
+from openaclnn.core.declare import Gradient, Sample
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.engines.formulas import losses as formulas
-from openaclnn.operators.losses import (
-    GRADIENT,
-    REDUCED,
-    SCALE,
-    KernelForm,
-    Sample,
-    broadcasts_to,
-    declare,
-    dtypes,
-    mean_or_sum,
-    not_null,
-    rank,
-    reduction,
-    same_dtype,
-    same_format,
-    same_shape,
-    unless_empty,
-)
+from openaclnn.operators import rules
+from openaclnn.operators.losses import GRADIENT, REDUCED, SCALE, declare
 from openaclnn.operators.sigmoids import sigmoid
+from openaclnn.operators.workloads.words import KernelForm
 
 WEIGHT = "factor of each element; ones if null"
 WEIGHTS = {"weightOptional": WEIGHT, "posWeightOptional": "factor of target; ones if null"}
@@ -62,8 +47,8 @@ declare(
         Sample("sum", {**SURE, "reduction": "sum"}, 105.11599580975409),
     ),
     (
-        not_null("self", "target", "out"), dtypes("self", "target", "out", "weight"), same_dtype("self", "target", "out", "weight"),
-        same_shape("self", "target"), reduction, same_shape("self", "weight"), mean_or_sum(),
+        rules.not_null("self", "target", "out"), rules.dtypes("self", "target", "out", "weight"), rules.same_dtype("self", "target", "out", "weight"),
+        rules.same_shape("self", "target"), rules.reduction, rules.same_shape("self", "weight"), rules.mean_or_sum(),
     ),
     inputs={**PROBABILITIES, "weight": WEIGHT}, optional=("weight",), others="same as self", onto="self", shape=ONE_ELEMENT, domains=UNIT,
     kernels=(KernelForm("binary_cross_entropy", {"x": "self", "y": "target", "weight": "weight"}),), aten="binary_cross_entropy",
@@ -79,9 +64,10 @@ declare(
         Sample("mean", {"grad_output": (FLOAT, 2), **SURE}, [-2.5, 7.222222222222224, -5e11, 0]),
     ),
     (
-        not_null("gradOutput", "self", "target", "out"), rank("gradOutput", "self", "target", "weightOptional", "out"),
-        dtypes("self", "gradOutput", "target", "out", "weightOptional"), same_format("self", "target", "weightOptional"),
-        *unless_empty("self", same_shape("self", "out"), broadcasts_to("self", "target", "weightOptional", "gradOutput")), reduction,
+        rules.not_null("gradOutput", "self", "target", "out"), rules.rank("gradOutput", "self", "target", "weightOptional", "out"),
+        rules.dtypes("self", "gradOutput", "target", "out", "weightOptional"), rules.same_format("self", "target", "weightOptional"),
+        *rules.unless_empty("self", rules.same_shape("self", "out"), rules.broadcasts_to("self", "target", "weightOptional", "gradOutput")),
+        rules.reduction,
     ),
     inputs={"gradOutput": GRADIENT["gradOutput"], **PROBABILITIES, "weightOptional": WEIGHT}, optional=("weightOptional",), onto="self",
     kernels=(KernelForm("binary_cross_entropy_grad", {"x": "self", "y": "target", "grad_output": "gradOutput", "weight": "weightOptional"}),),
@@ -146,9 +132,10 @@ declare(
         Sample("sum", {**LINE, "reduction": "sum"}, 7.775837790315937),
     ),
     (
-        not_null("self", "target", "out"), dtypes("self", "target", "out", *OPTIONAL), same_dtype("target", "out"), reduction,
-        rank("self", "target", *OPTIONAL), same_shape("self", "target"), *unless_empty("self", broadcasts_to("target", *OPTIONAL)),
-        mean_or_sum((), (1,)),
+        rules.not_null("self", "target", "out"), rules.dtypes("self", "target", "out", *OPTIONAL), rules.same_dtype("target", "out"), rules.reduction,
+        rules.rank("self", "target", *OPTIONAL), rules.same_shape("self", "target"),
+        *rules.unless_empty("self", rules.broadcasts_to("target", *OPTIONAL)),
+        rules.mean_or_sum((), (1,)),
     ),
     inputs={**LOGITS, **WEIGHTS}, optional=OPTIONAL, onto="self", typed="target", shape=ONE_ELEMENT, domains=SHARE,
     kernels=(KernelForm("sigmoid_cross_entropy_with_logits_v2", {**PREDICT, **WEIGHED}),), aten="binary_cross_entropy_with_logits",
@@ -161,9 +148,11 @@ declare(
 def _rules(output: str) -> tuple[Any, ...]:
     """Of both gradients."""
     return (
-        not_null("gradOutput", "self", "target", output), rank("gradOutput", "self", "target", *OPTIONAL, output),
-        dtypes("gradOutput", "self", "target", *OPTIONAL, output), same_dtype("target", output), same_format("self", "target", output),
-        *unless_empty("self", same_shape("self", "target", output), broadcasts_to("self", "gradOutput", *OPTIONAL)), reduction,
+        rules.not_null("gradOutput", "self", "target", output), rules.rank("gradOutput", "self", "target", *OPTIONAL, output),
+        rules.dtypes("gradOutput", "self", "target", *OPTIONAL, output), rules.same_dtype("target", output),
+        rules.same_format("self", "target", output),
+        *rules.unless_empty("self", rules.same_shape("self", "target", output), rules.broadcasts_to("self", "gradOutput", *OPTIONAL)),
+        rules.reduction,
     )  # fmt: skip
 
 

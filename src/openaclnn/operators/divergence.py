@@ -9,7 +9,7 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import like
+from openaclnn.core.declare import Sample, like
 from openaclnn.core.dtypes import FLOAT, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.plan import (
@@ -23,21 +23,10 @@ from openaclnn.core.plan import (
 from openaclnn.core.tensor import PRIVATE_FORMATS
 from openaclnn.engines.formulas import losses as formulas
 from openaclnn.engines.formulas.channels import added_up
-from openaclnn.operators import pairwise
-from openaclnn.operators.activations import NEWEST, converts
-from openaclnn.operators.losses import (
-    KernelForm,
-    Loss,
-    Rule,
-    Sample,
-    declare,
-    dtypes,
-    not_null,
-    output_shape,
-    rank,
-    reduction,
-    same_dtype,
-)
+from openaclnn.operators import pairwise, rules
+from openaclnn.operators.activations import NEWEST
+from openaclnn.operators.losses import Loss, declare
+from openaclnn.operators.workloads.words import KernelForm
 
 INPUTS = {
     "gradOutput": "gradient of the loss",
@@ -69,8 +58,7 @@ def _plan_of(derived: str, total: str) -> Any:
     """The plan of a gradient that has one tensor's shape."""
 
     def plan(call: Call) -> Plan:
-        operator, values = call.operator, call.values
-        assert isinstance(operator, Loss)
+        operator, values = Loss.of(call), call.values
         name, written = operator.name, (operator.output.name, values[operator.output.name])
         if values[derived].empty:
             return empty_plan(name, written)
@@ -133,13 +121,13 @@ def _torch_derivative(by: int) -> Any:
     return computed
 
 
-def _rules(derived: str, output: str) -> tuple[Rule, ...]:
+def _rules(derived: str, output: str) -> tuple[rules.Rule, ...]:
     return (
-        not_null("gradOutput", "self", "target", output), converts("self"), dtypes("gradOutput", "self", "target", output),
-        same_dtype(derived, output), rank("gradOutput", "self", "target", output),
+        rules.not_null("gradOutput", "self", "target", output), rules.converts("self"), rules.dtypes("gradOutput", "self", "target", output),
+        rules.same_dtype(derived, output), rules.rank("gradOutput", "self", "target", output),
         lambda operator, row: [checks.broadcastable(row, "self", "target")],
         lambda operator, row: [checks.broadcasts_to(row, "gradOutput", _shape, "the shape of self and target together")],
-        output_shape(lambda call: call.tensor(derived).shape, f"of {derived}"),
+        rules.output_shape(lambda call: call.tensor(derived).shape, f"of {derived}"),
     )  # fmt: skip
 
 
@@ -167,7 +155,7 @@ declare(
             [[-2.699717615152006, -4.027505414940953], [-2, -5.43656365691809]],
         ),
     ),
-    (*_rules("self", "out"), reduction), **SHARED, shape="same as self", typed="self", result=like("self"),
+    (*_rules("self", "out"), rules.reduction), **SHARED, shape="same as self", typed="self", result=like("self"),
     plan=_plan_of("self", formulas.kl_div_backward_total.name), reduced=_reduced_to("self"), peer=_torch_derivative(0),
     kernels=(KernelForm("kl_div_loss_grad", NAMES),),
 )  # fmt: skip
@@ -186,7 +174,7 @@ declare(
             [[6.209350514849614, 8.860511912870097], [6, 11.416783679527988]],
         ),
     ),
-    (*_rules("target", "gradTarget"), _public, reduction), **SHARED, output="gradTarget", shape="same as target", typed="target",
+    (*_rules("target", "gradTarget"), _public, rules.reduction), **SHARED, output="gradTarget", shape="same as target", typed="target",
     result=like("target"), plan=_plan_of("target", formulas.kl_div_target_backward_total.name), reduced=_reduced_to("target"),
     peer=_torch_derivative(1), domains={"target": (0.0, 1.0)}, kernels=(KernelForm("kl_div_target_loss_grad", NAMES),),
 )  # fmt: skip

@@ -15,21 +15,9 @@ from openaclnn.core.declare import Gradient, Sample
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.engines.formulas import elu as formulas
-from openaclnn.operators.activations import (
-    ALL,
-    KernelForm,
-    at_row,
-    converts,
-    declare,
-    dtypes,
-    elementwise_operator,
-    not_null,
-    number,
-    rank,
-    same_dtype,
-    same_shape,
-    scalars,
-)
+from openaclnn.operators import rules
+from openaclnn.operators.activations import ALL, declare, elementwise_operator, number
+from openaclnn.operators.workloads.words import KernelForm
 
 SCALE = number("scale", "factor of both branches", 1.0)
 INPUT_SCALE = number("inputScale", "factor inside the exponential", 1.0)
@@ -79,8 +67,9 @@ declare(
         ),
     ),
     (
-        not_null(), dtypes("self", more=(DOUBLE,)), scalars("scale", "alpha", "inputScale"), converts("self"), same_shape(),
-        at_row("6", rank("self")),
+        rules.not_null(), rules.dtypes("self", more=(DOUBLE,)), rules.scalars("scale", "alpha", "inputScale"), rules.converts("self"),
+        rules.same_shape(),
+        rules.at_row("6", rules.rank("self")),
     ),
     inputs={"self": "what the unit is applied to"}, options=(number("alpha", "slope of the negative branch", 1.0), SCALE, INPUT_SCALE),
     accepts=(*FLOATS, DOUBLE), writes=FLOATS, in_place="selfRef", in_place_aten="elu_", numbers=_numbers,
@@ -134,8 +123,9 @@ elementwise_operator(
         Parameter("gradInput", Kind.OUTPUT, "gradient of the ELU's input", SAME, FLOATS),
     ),
     (
-        not_null(), same_dtype("gradOutput", "selfOrResult"), dtypes("gradOutput"), scalars("alpha", "scale", "inputScale"),
-        converts("gradOutput"), same_shape("gradOutput", "selfOrResult"), same_shape("gradOutput", "gradInput"), rank("gradOutput"),
+        rules.not_null(), rules.same_dtype("gradOutput", "selfOrResult"), rules.dtypes("gradOutput"), rules.scalars("alpha", "scale", "inputScale"),
+        rules.converts("gradOutput"), rules.same_shape("gradOutput", "selfOrResult"), rules.same_shape("gradOutput", "gradInput"),
+        rules.rank("gradOutput"),
         lambda operator, row: [checks.value_check(row, "alpha >= 0 if isResult", _alpha_not_negative)],
     ),
     ALL, None, None, bounds_of=_bounds, variants={"input": {}, **VARIANTS, "result": {"is_result": True}}, aten="elu_backward",

@@ -9,45 +9,23 @@ import numpy as np
 
 from openaclnn.core.call import Call
 from openaclnn.core.declare import Gradient
-from openaclnn.core.dtypes import (
-    BOOL,
-    FLOAT,
-    FLOATS,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    UINT8,
-    DType,
-    float_of,
-)
+from openaclnn.core.dtypes import BOOL, FLOAT, FLOATS, INT8, INT32, INTEGERS, DType, float_of
 from openaclnn.engines.formulas import activations as formulas
 from openaclnn.engines.formulas.elu import elu, elu_backward
-from openaclnn.operators.activations import (
-    NOT_310P,
-    KernelForm,
-    converts,
-    declare,
-    dtypes,
-    not_null,
-    number,
-    rank,
-    same_dtype,
-    same_shape,
-    scalars,
-    value,
-)
+from openaclnn.operators import rules
+from openaclnn.operators.activations import NOT_310P, declare, number
+from openaclnn.operators.workloads.words import KernelForm
 
 ALPHA, SCALE = 1.6732632423543773, 1.0507009873554805
 NUMBERS = {"alpha": float_of(ALPHA), "scale": float_of(SCALE), "input_scale": 1.0}
-WHOLE = (INT8, INT16, INT32, INT64, UINT8, BOOL)
+WHOLE = (*INTEGERS, BOOL)
 
 declare(
     "Selu", "The exponential linear unit that keeps mean and variance.",
     "out = scale * (max(self, 0) + min(0, alpha * (exp(self) - 1))), alpha = 1.6732632423543773, scale = 1.0507009873554805", elu,
     lambda x: np.where(x > 0, x * x.dtype.type(SCALE), x.dtype.type(ALPHA * SCALE) * np.expm1(x)),
     [-1.7258986281898947, -1.1113307378125628, 0.5253504936777402, 3.1521029620664414],
-    (not_null(), dtypes("self", "out", more=(INT32, INT8)), same_shape()), accepts=(*FLOATS, INT32, INT8),
+    (rules.not_null(), rules.dtypes("self", "out", more=(INT32, INT8)), rules.same_shape()), accepts=(*FLOATS, INT32, INT8),
     families=frozenset({"a3", "a2", "910"}), in_place="selfRef", numbers=lambda call: {**NUMBERS, "limit": False},
     kernels=(KernelForm("selu", {"x": "self"}),), peer="selu",
     gradient=Gradient("aclnnSeluBackward", {"result": "out"}),
@@ -63,7 +41,8 @@ def _from_result(call: Call) -> dict[str, Any]:
 declare(
     "SeluBackward", "Gradient of SELU, from its output.", "gradInput = result <= 0 ? gradOutput * (result + alpha * scale) : gradOutput * scale",
     elu_backward, lambda g, y: np.where(y <= 0, g * (y + y.dtype.type(ALPHA * SCALE)), g * y.dtype.type(SCALE)),
-    [0.2580993408473769, 1.516198681694754, 5.274298022542131, 4.202803949421922], (not_null(), same_dtype(), dtypes("gradOutput", more=(INT32, INT8)), same_shape()),
+    [0.2580993408473769, 1.516198681694754, 5.274298022542131, 4.202803949421922],
+    (rules.not_null(), rules.same_dtype(), rules.dtypes("gradOutput", more=(INT32, INT8)), rules.same_shape()),
     inputs={"gradOutput": "gradient of the output", "result": "the forward's output"}, output="gradInput", accepts=(*FLOATS, INT32, INT8),
     numbers=_from_result, arguments={"result": (FLOAT, [-1.5, -1.0, 0.0, 3.0])},
     kernels=(KernelForm("selu_grad", {"gradients": "gradOutput", "outputs": "result"}),),
@@ -75,8 +54,8 @@ declare(
     formulas.celu, lambda x, alpha: np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha)),
     [-1.7293294335267746, -0.7869386805747332, 0.5, 3],
     (
-        not_null(), dtypes("self"), scalars("alpha"), converts("self"), rank("self"), same_shape(),
-        value("alpha", "a number other than 0", lambda call: not abs(call["alpha"].float32()) > 0),
+        rules.not_null(), rules.dtypes("self"), rules.scalars("alpha"), rules.converts("self"), rules.rank("self"), rules.same_shape(),
+        rules.value("alpha", "a number other than 0", lambda call: not abs(call["alpha"].float32()) > 0),
     ),
     options=(number("alpha", "what the function tends to below 0, with its sign changed", 1.0),), families=NOT_310P, in_place="selfRef",
     arguments={"alpha": 2.0}, kernels=(KernelForm("celu_v2", {"x": "self"}),), peer="celu", held=("alpha",),
@@ -116,7 +95,8 @@ def _inverse(x: Any) -> Any:
 declare(
     "Erfinv", "The inverse of the error function.", "erf(out) = self", formulas.erfinv, _inverse,
     [-0.4769362762044699, 0, 0.2253120550121781, 1.1630871536766743],
-    (not_null(), dtypes("self", more=WHOLE, apart=True), dtypes("out"), same_shape(), rank("self")), families=NOT_310P, in_place="selfRef",
+    (rules.not_null(), rules.dtypes("self", more=WHOLE, apart=True), rules.dtypes("out"), rules.same_shape(), rules.rank("self")),
+    families=NOT_310P, in_place="selfRef",
     const_output=True, compute=_computed, arguments={"self": (FLOAT, [-0.5, 0.0, 0.25, 0.9])}, domain=(-1.0, 1.0),
     kernels=(KernelForm("erfinv", {"input_x": "self"}),), aten="erfinv",
 )  # fmt: skip

@@ -10,15 +10,14 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import Check, Violation
-from openaclnn.core.declare import Operator, OutputSpec, Sample, register
+from openaclnn.core.declare import OutputSpec, Sample
 from openaclnn.core.dtypes import BFLOAT16, BOOL, FLOAT, FLOAT16, INT32, INT64, UINT8
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Operand, Plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.core.steps import PLACED_TARGETS, RESTORED_TARGETS, Steps, chunks
 from openaclnn.engines.formulas import vocabulary_parallel as formulas
-
-Array = np.ndarray[Any, Any]
+from openaclnn.operators.rows import Array, declare
 
 FAMILIES = frozenset({"a3", "a2"})
 HALVES = (FLOAT16, BFLOAT16)
@@ -125,76 +124,66 @@ def reference(
 
 
 SHARES = {"input": (FLOAT16, [[1, 2], [0, -1], [3, 1]]), "target": (INT32, [2, 0, 3])}
-register(
-    Operator(
-        name="aclnnFusedLinearOnlineMaxSum",
-        summary="A linear layer's logits on a rank with some columns of the vocabulary, as the largest, the sum of powers and the target's of each row.",
-        formula=(
-            "x = input * weight^T; m = the largest x of the row; logitsMaxLocal = m; sumExpLogitsLocal = sum over the row of exp(x - m)\n"
-            "a = target < vocabStartIndex or target >= vocabEndIndex or target - vocabStartIndex >= n; targetMask has a bit for each row: a\n"
-            "maskedTarget = a ? 0 : target - vocabStartIndex; predictedLogitsLocal = a ? 0 : x[maskedTarget] - m; vocabParallelLogits = x"
-        ),
-        parameters=(
-            INPUT,
-            WEIGHT,
-            Parameter("target", Kind.TENSOR, "class of each row, of the whole vocabulary", "(m,)", INDICES, weak=False),
-            Parameter("vocabStartIndex", Kind.INT64, "the first of this rank's columns"),
-            Parameter("vocabEndIndex", Kind.INT64, "one more than the last"),
-            Parameter(ROWS[0], Kind.OUTPUT, "the largest logit of each row on this rank", "(m,)", (FLOAT,)),
-            Parameter(ROWS[1], Kind.OUTPUT, "this rank's sum of powers below it", "(m,)", (FLOAT,)),
-            Parameter(ROWS[2], Kind.OUTPUT, "the target's logit less the largest; 0 where it is another rank's", "(m,)", (FLOAT,)),
-            Parameter(PLACES[0], Kind.OUTPUT, "a bit for each row, least significant first: 1 where the target is another rank's", "((m + 7) / 8,)", (UINT8,)),
-            Parameter(PLACES[1], Kind.OUTPUT, "the target's column here; 0 where it is another rank's", "(m,)", INDICES),
-            Parameter(LOGITS, Kind.OUTPUT, "the logits, rounded; not computed where this is null, or of shape (0,)", "(m, n)", HALVES, optional=True),
-        ),
-        families=FAMILIES,
-        checks=(
-            checks.result_pointers("0"),
-            checks.not_null("1", "input", "weight", "target", *ROWS, *PLACES),
-            checks.dtype_in("2", "input", "weight"),
-            *(checks.dtype_one_of("2", name, HALVES) for name in ("input", "weight")),
-            checks.dtype_one_of("3", "target", INDICES),
-            checks.same_dtype("4", "weight", "input"),
-            *(checks.dtype_one_of("5", name, (FLOAT,)) for name in ROWS),
-            checks.dtype_one_of("6", PLACES[0], (UINT8,)),
-            checks.same_dtype("7", PLACES[1], "target"),
-            checks.same_dtype("8", LOGITS, "input"),
-            *(checks.rank_is("9", name, 2) for name in ("input", "weight")),
-            *(checks.rank_is("9", name, 1) for name in ("target", *ROWS, *PLACES)),
-            checks.expect("10", "weight has columns", "weight", "a column at least", lambda call: "" if call.tensor("weight").shape[0] else f"shape {call.tensor('weight').shape}"),
-            checks.expect("11", "the product has so many features", "input", f"{MOST_FEATURES} features at the most", _on_products(lambda call: f"shape {call.tensor('input').shape}" if _sizes(call)[2] > MOST_FEATURES else "")),
-            _has_features("12"),
-            *(checks.shape_is("13", name, _shape("rows"), "of input's rows") for name in ("target", *ROWS)),
-            checks.shape_is("13", PLACES[0], _shape("bytes"), "of input's rows, eight in a byte"),
-            checks.shape_is("13", PLACES[1], _shape("rows"), "of input's rows"),
-            checks.shape_is("13", LOGITS, _logits_shapes, "of input's rows and weight's, or none"),
-            checks.expect("14", "vocabStartIndex >= 0", "vocabStartIndex", "0 or more", lambda call: call["vocabStartIndex"] if call["vocabStartIndex"] < 0 else ""),
-            checks.expect("15", "vocabEndIndex >= vocabStartIndex", "vocabEndIndex", "vocabStartIndex or more", lambda call: f"{call['vocabStartIndex']} to {call['vocabEndIndex']}" if call["vocabEndIndex"] < call["vocabStartIndex"] else ""),
-            checks.product_has_operator("16", Status.ACLNN_ERR_RUNTIME_ERROR, ("target",)),
-        ),
-        result=_results,
-        plan=_plan,
-        reference=reference,
-        module=__name__,
-        samples=(
-            Sample(
-                "the first of two ranks",
-                {**SHARES, "weight": (FLOAT16, [[1, 0], [0, 1]]), "vocab_start_index": 0, "vocab_end_index": 2},
-                (
-                    [2, 0, 3], [1.3678794411714423, 1.3678794411714423, 1.1353352832366128], [0, 0, 0], [0b11111101], [0, 0, 0],
-                    [[1, 2], [0, -1], [3, 1]],
-                ),
-            ),
-            Sample(
-                "the second of two ranks",
-                {**SHARES, "weight": (FLOAT16, [[1, 1], [-1, 0.5]]), "vocab_start_index": 2, "vocab_end_index": 4},
-                (
-                    [3, -0.5, 4], [1.049787068367864, 1.6065306597126334, 1.0015034391929776], [0, 0, -6.5], [0b11111010], [0, 0, 1],
-                    [[3, 0], [-1, -0.5], [4, -2.5]],
-                ),
+declare(
+    "FusedLinearOnlineMaxSum", "A linear layer's logits on a rank with some columns of the vocabulary, as the largest, the sum of powers and the target's of each row.",
+    "x = input * weight^T; m = the largest x of the row; logitsMaxLocal = m; sumExpLogitsLocal = sum over the row of exp(x - m)\n"
+    "a = target < vocabStartIndex or target >= vocabEndIndex or target - vocabStartIndex >= n; targetMask has a bit for each row: a\n"
+    "maskedTarget = a ? 0 : target - vocabStartIndex; predictedLogitsLocal = a ? 0 : x[maskedTarget] - m; vocabParallelLogits = x",
+    (
+        INPUT,
+        WEIGHT,
+        Parameter("target", Kind.TENSOR, "class of each row, of the whole vocabulary", "(m,)", INDICES, weak=False),
+        Parameter("vocabStartIndex", Kind.INT64, "the first of this rank's columns"),
+        Parameter("vocabEndIndex", Kind.INT64, "one more than the last"),
+        Parameter(ROWS[0], Kind.OUTPUT, "the largest logit of each row on this rank", "(m,)", (FLOAT,)),
+        Parameter(ROWS[1], Kind.OUTPUT, "this rank's sum of powers below it", "(m,)", (FLOAT,)),
+        Parameter(ROWS[2], Kind.OUTPUT, "the target's logit less the largest; 0 where it is another rank's", "(m,)", (FLOAT,)),
+        Parameter(PLACES[0], Kind.OUTPUT, "a bit for each row, least significant first: 1 where the target is another rank's", "((m + 7) / 8,)", (UINT8,)),
+        Parameter(PLACES[1], Kind.OUTPUT, "the target's column here; 0 where it is another rank's", "(m,)", INDICES),
+        Parameter(LOGITS, Kind.OUTPUT, "the logits, rounded; not computed where this is null, or of shape (0,)", "(m, n)", HALVES, optional=True),
+    ),
+    (
+        checks.not_null("1", "input", "weight", "target", *ROWS, *PLACES),
+        checks.dtype_in("2", "input", "weight"),
+        *(checks.dtype_one_of("2", name, HALVES) for name in ("input", "weight")),
+        checks.dtype_one_of("3", "target", INDICES),
+        checks.same_dtype("4", "weight", "input"),
+        *(checks.dtype_one_of("5", name, (FLOAT,)) for name in ROWS),
+        checks.dtype_one_of("6", PLACES[0], (UINT8,)),
+        checks.same_dtype("7", PLACES[1], "target"),
+        checks.same_dtype("8", LOGITS, "input"),
+        *(checks.rank_is("9", name, 2) for name in ("input", "weight")),
+        *(checks.rank_is("9", name, 1) for name in ("target", *ROWS, *PLACES)),
+        checks.expect("10", "weight has columns", "weight", "a column at least", lambda call: "" if call.tensor("weight").shape[0] else f"shape {call.tensor('weight').shape}"),
+        checks.expect("11", "the product has so many features", "input", f"{MOST_FEATURES} features at the most", _on_products(lambda call: f"shape {call.tensor('input').shape}" if _sizes(call)[2] > MOST_FEATURES else "")),
+        _has_features("12"),
+        *(checks.shape_is("13", name, _shape("rows"), "of input's rows") for name in ("target", *ROWS)),
+        checks.shape_is("13", PLACES[0], _shape("bytes"), "of input's rows, eight in a byte"),
+        checks.shape_is("13", PLACES[1], _shape("rows"), "of input's rows"),
+        checks.shape_is("13", LOGITS, _logits_shapes, "of input's rows and weight's, or none"),
+        checks.expect("14", "vocabStartIndex >= 0", "vocabStartIndex", "0 or more", lambda call: call["vocabStartIndex"] if call["vocabStartIndex"] < 0 else ""),
+        checks.expect("15", "vocabEndIndex >= vocabStartIndex", "vocabEndIndex", "vocabStartIndex or more", lambda call: f"{call['vocabStartIndex']} to {call['vocabEndIndex']}" if call["vocabEndIndex"] < call["vocabStartIndex"] else ""),
+    ),
+    _results, _plan, reference,
+    (
+        Sample(
+            "the first of two ranks",
+            {**SHARES, "weight": (FLOAT16, [[1, 0], [0, 1]]), "vocab_start_index": 0, "vocab_end_index": 2},
+            (
+                [2, 0, 3], [1.3678794411714423, 1.3678794411714423, 1.1353352832366128], [0, 0, 0], [0b11111101], [0, 0, 0],
+                [[1, 2], [0, -1], [3, 1]],
             ),
         ),
-    )
+        Sample(
+            "the second of two ranks",
+            {**SHARES, "weight": (FLOAT16, [[1, 1], [-1, 0.5]]), "vocab_start_index": 2, "vocab_end_index": 4},
+            (
+                [3, -0.5, 4], [1.049787068367864, 1.6065306597126334, 1.0015034391929776], [0, 0, -6.5], [0b11111010], [0, 0, 1],
+                [[3, 0], [-1, -0.5], [4, -2.5]],
+            ),
+        ),
+    ),
+    FAMILIES, module=__name__, empty=("target",), lacking=Status.ACLNN_ERR_RUNTIME_ERROR,
 )  # fmt: skip
 
 # Its gradients.
@@ -289,79 +278,69 @@ def _shapes_of(name: str, *axes: str) -> Check:
     return checks.shape_is("12", name, _shape(*axes), "of input's rows")
 
 
-register(
-    Operator(
-        name="aclnnFusedLinearCrossEntropyLossGrad",
-        summary="Gradients of the cross entropy of a linear layer by its input and by a rank's columns of its weight.",
-        formula=(
-            "P = exp(input * weight^T - logitsMax) / sumExpLogits, or softmax if there is one; a[i] is the bit of row i of targetMask\n"
-            "G[i, j] = (P[i, j] - (1 - a[i]) * (j == maskedTarget[i])) * grad[i], rounded to the dtype of input\n"
-            "inputGrad = G * weight; weightGrad = G^T * input"
-        ),
-        parameters=(
-            Parameter("grad", Kind.TENSOR, "gradient of each row's loss", "(m,)", (FLOAT,)),
-            INPUT,
-            WEIGHT,
-            Parameter("targetMask", Kind.TENSOR, "1 where the row's target is another rank's: bits, least significant first, or truth values", "((m + 7) / 8,) or more, or (m,)", (UINT8, BOOL), weak=False),
-            Parameter("maskedTarget", Kind.TENSOR, "the target's column here", "(m,)", INDICES, weak=False),
-            Parameter("labelSmoothing", Kind.FLOAT, "0", default=0.0),
-            Parameter(TOP, Kind.TENSOR, "the largest logit of each row on all ranks", "(m,)", (FLOAT,), default=None, optional=True),
-            Parameter(SUM, Kind.TENSOR, "sum of powers of each row on all ranks", "(m,)", (FLOAT,), default=None, optional=True),
-            Parameter(SHARE, Kind.TENSOR, "this rank's columns of softmax, in place of the two", "(m, n)", (FLOAT,), default=None, optional=True),
-            Parameter(WRITTEN[0], Kind.OUTPUT, "this rank's part of the gradient of input", "(m, k)", HALVES),
-            Parameter(WRITTEN[1], Kind.OUTPUT, "gradient of weight", "(n, k)", HALVES),
-        ),
-        families=FAMILIES,
-        checks=(
-            checks.result_pointers("0"),
-            _sources("1"),
-            checks.not_null("2", *READ, *WRITTEN),
-            checks.dtype_one_of("3", "grad", (FLOAT,)),
-            checks.dtype_in("4", "input", "weight"),
-            *(checks.dtype_one_of("4", name, HALVES) for name in ("input", "weight")),
-            checks.dtype_one_of("5", "targetMask", (UINT8, BOOL)),
-            checks.dtype_one_of("6", "maskedTarget", INDICES),
-            *(checks.dtype_one_of("7", name, (FLOAT,)) for name in (TOP, SUM, SHARE)),
-            *(checks.same_dtype("8", name, "input") for name in ("weight", *WRITTEN)),
-            checks.format_is_nd("9", *READ, TOP, SUM, SHARE, *WRITTEN),
-            checks.expect("10", "labelSmoothing is 0", "labelSmoothing", "0", lambda call: call["labelSmoothing"] if call["labelSmoothing"] != 0 else ""),
-            *(checks.rank_is("11", name, rank) for name, rank in (("grad", 1), ("input", 2), ("weight", 2), ("targetMask", 1), ("maskedTarget", 1), (TOP, 1), (SUM, 1), (SHARE, 2), (WRITTEN[0], 2), (WRITTEN[1], 2))),
-            _shapes_of("grad", "rows"),
-            checks.expect("13", "the product has so few columns", "weight", f"{LEAST_CLASSES} columns at least with {SHARE}", _on_products(lambda call: f"shape {call.tensor('weight').shape}" if call[SHARE] is not None and _sizes(call)[1] < LEAST_CLASSES else "")),
-            _has_features("14"),
-            checks.expect("15", "targetMask has a bit for each row, or a truth value", "targetMask", "a bit for each of input's rows, or a truth value", _few_bits),
-            checks.shape_is("16", "maskedTarget", _shape("rows"), "of input's rows"),
-            *(checks.shape_is("17", name, _shape("rows"), "of input's rows") for name in (TOP, SUM)),
-            checks.shape_is("17", SHARE, _shape("rows", "columns"), "of input's rows and weight's"),
-            checks.same_shape("18", WRITTEN[0], "input"),
-            checks.same_shape("18", WRITTEN[1], "weight"),
-            checks.product_has_operator("19", Status.ACLNN_ERR_RUNTIME_ERROR, ("input", "weight")),
-        ),
-        result=_gradient_results,
-        plan=_gradient_plan,
-        reference=reference_gradient,
-        module=__name__,
-        samples=(
-            Sample(
-                "the first of two ranks",
-                {
-                    **EXAMPLE, "weight": (FLOAT16, [[1.0, 0], [0, 1]]), "target_mask": (UINT8, [0b101]), "masked_target": (INT32, [0, 0, 0]),
-                    "logits_max": (FLOAT, [3, 0, 4]), "sum_exp_logits": (FLOAT, [1.55300179277591899, 2.34228954205551787, 1.41916994873228397]),
-                },
-                (
-                    [[0.08714431874203257, 0.23688281808991016], [-1.14613459860950218, 0.31411952669916565], [0.12961077758871009, 0.01754091129548569]],
-                    [[0.47597665150816276, 1.45003401368227758], [0.28950555197636724, 0.17718702077614040]],
-                ),
-            ),
-            Sample(
-                "the same from softmax",
-                {
-                    **EXAMPLE, "weight": (FLOAT16, [[1.0, 0], [0, 1]]), "target_mask": (BOOL, [True, False, True]), "masked_target": (INT64, [0, 0, 0]),
-                    "softmax": (FLOAT, [[0.125, 0.25], [0.5, 0.25], [0.25, 0.0625]]),
-                },
-                ([[0.125, 0.25], [-1, 0.5], [0.125, 0.03125]], [[0.5, 1.375], [0.34375, 0.03125]]),
-                exact=True,
+declare(
+    "FusedLinearCrossEntropyLossGrad", "Gradients of the cross entropy of a linear layer by its input and by a rank's columns of its weight.",
+    "P = exp(input * weight^T - logitsMax) / sumExpLogits, or softmax if there is one; a[i] is the bit of row i of targetMask\n"
+    "G[i, j] = (P[i, j] - (1 - a[i]) * (j == maskedTarget[i])) * grad[i], rounded to the dtype of input\n"
+    "inputGrad = G * weight; weightGrad = G^T * input",
+    (
+        Parameter("grad", Kind.TENSOR, "gradient of each row's loss", "(m,)", (FLOAT,)),
+        INPUT,
+        WEIGHT,
+        Parameter("targetMask", Kind.TENSOR, "1 where the row's target is another rank's: bits, least significant first, or truth values", "((m + 7) / 8,) or more, or (m,)", (UINT8, BOOL), weak=False),
+        Parameter("maskedTarget", Kind.TENSOR, "the target's column here", "(m,)", INDICES, weak=False),
+        Parameter("labelSmoothing", Kind.FLOAT, "0", default=0.0),
+        Parameter(TOP, Kind.TENSOR, "the largest logit of each row on all ranks", "(m,)", (FLOAT,), default=None, optional=True),
+        Parameter(SUM, Kind.TENSOR, "sum of powers of each row on all ranks", "(m,)", (FLOAT,), default=None, optional=True),
+        Parameter(SHARE, Kind.TENSOR, "this rank's columns of softmax, in place of the two", "(m, n)", (FLOAT,), default=None, optional=True),
+        Parameter(WRITTEN[0], Kind.OUTPUT, "this rank's part of the gradient of input", "(m, k)", HALVES),
+        Parameter(WRITTEN[1], Kind.OUTPUT, "gradient of weight", "(n, k)", HALVES),
+    ),
+    (
+        _sources("1"),
+        checks.not_null("2", *READ, *WRITTEN),
+        checks.dtype_one_of("3", "grad", (FLOAT,)),
+        checks.dtype_in("4", "input", "weight"),
+        *(checks.dtype_one_of("4", name, HALVES) for name in ("input", "weight")),
+        checks.dtype_one_of("5", "targetMask", (UINT8, BOOL)),
+        checks.dtype_one_of("6", "maskedTarget", INDICES),
+        *(checks.dtype_one_of("7", name, (FLOAT,)) for name in (TOP, SUM, SHARE)),
+        *(checks.same_dtype("8", name, "input") for name in ("weight", *WRITTEN)),
+        checks.format_is_nd("9", *READ, TOP, SUM, SHARE, *WRITTEN),
+        checks.expect("10", "labelSmoothing is 0", "labelSmoothing", "0", lambda call: call["labelSmoothing"] if call["labelSmoothing"] != 0 else ""),
+        *(checks.rank_is("11", name, rank) for name, rank in (("grad", 1), ("input", 2), ("weight", 2), ("targetMask", 1), ("maskedTarget", 1), (TOP, 1), (SUM, 1), (SHARE, 2), (WRITTEN[0], 2), (WRITTEN[1], 2))),
+        _shapes_of("grad", "rows"),
+        checks.expect("13", "the product has so few columns", "weight", f"{LEAST_CLASSES} columns at least with {SHARE}", _on_products(lambda call: f"shape {call.tensor('weight').shape}" if call[SHARE] is not None and _sizes(call)[1] < LEAST_CLASSES else "")),
+        _has_features("14"),
+        checks.expect("15", "targetMask has a bit for each row, or a truth value", "targetMask", "a bit for each of input's rows, or a truth value", _few_bits),
+        checks.shape_is("16", "maskedTarget", _shape("rows"), "of input's rows"),
+        *(checks.shape_is("17", name, _shape("rows"), "of input's rows") for name in (TOP, SUM)),
+        checks.shape_is("17", SHARE, _shape("rows", "columns"), "of input's rows and weight's"),
+        checks.same_shape("18", WRITTEN[0], "input"),
+        checks.same_shape("18", WRITTEN[1], "weight"),
+    ),
+    _gradient_results, _gradient_plan, reference_gradient,
+    (
+        Sample(
+            "the first of two ranks",
+            {
+                **EXAMPLE, "weight": (FLOAT16, [[1.0, 0], [0, 1]]), "target_mask": (UINT8, [0b101]), "masked_target": (INT32, [0, 0, 0]),
+                "logits_max": (FLOAT, [3, 0, 4]), "sum_exp_logits": (FLOAT, [1.55300179277591899, 2.34228954205551787, 1.41916994873228397]),
+            },
+            (
+                [[0.08714431874203257, 0.23688281808991016], [-1.14613459860950218, 0.31411952669916565], [0.12961077758871009, 0.01754091129548569]],
+                [[0.47597665150816276, 1.45003401368227758], [0.28950555197636724, 0.17718702077614040]],
             ),
         ),
-    )
+        Sample(
+            "the same from softmax",
+            {
+                **EXAMPLE, "weight": (FLOAT16, [[1.0, 0], [0, 1]]), "target_mask": (BOOL, [True, False, True]), "masked_target": (INT64, [0, 0, 0]),
+                "softmax": (FLOAT, [[0.125, 0.25], [0.5, 0.25], [0.25, 0.0625]]),
+            },
+            ([[0.125, 0.25], [-1, 0.5], [0.125, 0.03125]], [[0.5, 1.375], [0.34375, 0.03125]]),
+            exact=True,
+        ),
+    ),
+    FAMILIES, module=__name__, empty=("input", "weight"), lacking=Status.ACLNN_ERR_RUNTIME_ERROR,
 )  # fmt: skip

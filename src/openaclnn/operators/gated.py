@@ -7,7 +7,7 @@ tensor it is, and which half.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,28 +15,18 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID, TILING, Check, Violation
+from openaclnn.core.checks import INVALID, TILING, Check
 from openaclnn.core.declare import Gradient
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Half, Plan, empty_plan, halves_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas import activations as formulas
-from openaclnn.operators import activations
-from openaclnn.operators.activations import (
-    NOT_910,
-    Activation,
-    KernelForm,
-    Rule,
-    dtypes,
-    generated,
-    not_null,
-    rank,
-    same_dtype,
-    value,
-)
+from openaclnn.operators import activations, rules
+from openaclnn.operators.activations import NOT_910, Activation
 from openaclnn.operators.gelu import erf, erf_backward, tanh, tanh_backward
 from openaclnn.operators.sigmoids import sigmoid
+from openaclnn.operators.workloads.words import KernelForm
 
 FIRST, SECOND = False, True
 Part = str | tuple[str, bool]
@@ -69,19 +59,13 @@ class Gated(Activation):
 
 
 def _half_shape(call: Call) -> tuple[int, ...]:
-    tensor, axis = call.tensor(_gated(call).whole), call.axis("dim")
+    tensor, axis = call.tensor(Gated.of(call).whole), call.axis("dim")
     assert axis is not None
     return (*tensor.shape[:axis], tensor.shape[axis] // 2, *tensor.shape[axis + 1 :])
 
 
-def _gated(call: Call) -> Gated:
-    operator = call.operator
-    assert isinstance(operator, Gated)
-    return operator
-
-
 def _result(call: Call) -> Any:
-    operator = _gated(call)
+    operator = Gated.of(call)
     tensor, halved = call.tensor(operator.whole), _half_shape(call)
     shapes = [halved if name in operator.written else tensor.shape for name in operator.output_names]  # fmt: skip
     outputs = tuple((shape, tensor.dtype) for shape in shapes)
@@ -89,7 +73,7 @@ def _result(call: Call) -> Any:
 
 
 def _plan(call: Call) -> Plan:
-    operator, values = _gated(call), call.values
+    operator, values = Gated.of(call), call.values
     first = operator.output.name, values[operator.output.name]
     if first[1].empty:
         return empty_plan(operator.name, first)
@@ -111,62 +95,56 @@ def _plan(call: Call) -> Plan:
 # Rules.
 
 
-def ranked(operator: Activation, row: str) -> list[Check]:
-    """The tensor with the halves has an axis."""
-    assert isinstance(operator, Gated)
-    name = operator.whole
-
-    def broken_by(call: Call) -> Violation | None:
-        return None if call.tensor(name).rank else Violation(name, "1 to 8 dimensions", "0")
-
-    return [Check(row, INVALID, f"at least 1 dimension: {name}", (name,), broken_by)]
-
-
-def axis(operator: Activation, row: str) -> list[Check]:
-    assert isinstance(operator, Gated)
-    return [checks.axis_in_range(row, "dim", operator.whole)]
-
-
-def even(status: int = INVALID) -> Rule:
-    """The axis has two halves; a tensor without axes has none."""
+def _of_whole(rule: str, fault: Callable[[Call, Tensor], checks.Fault], status: int = INVALID) -> rules.Rule:  # fmt: skip
+    """A rule about the tensor with the halves, whose name the text has as {}."""
 
     def of(operator: Activation, row: str) -> list[Check]:
-        assert isinstance(operator, Gated)
-        name = operator.whole
-
-        def broken_by(call: Call) -> Violation | None:
-            along, shape = call.axis("dim"), call.tensor(name).shape or (1,)
-            assert along is not None
-            if shape[along] % 2 == 0:
-                return None
-            return Violation(name, f"an even size along axis {along}", f"shape {shape}")
-
-        return [Check(row, status, f"the size of {name} along dim is even", (name,), broken_by)]
+        name = _whole(operator)
+        return [checks.of_tensors(row, rule.format(name), (name,), fault, status)]
 
     return of
 
 
+def _whole(operator: Activation) -> str:
+    assert isinstance(operator, Gated)
+    return operator.whole
+
+
+ranked = _of_whole("at least 1 dimension: {}", lambda call, tensor: None if tensor.rank else ("1 to 8 dimensions", "0"))  # fmt: skip
+
+
+def axis(operator: Activation, row: str) -> list[Check]:
+    return [checks.axis_in_range(row, "dim", _whole(operator))]
+
+
+def even(status: int = INVALID) -> rules.Rule:
+    """The axis has two halves; a tensor without axes has none."""
+
+    def fault(call: Call, tensor: Tensor) -> checks.Fault:
+        along, shape = call.axis("dim"), tensor.shape or (1,)
+        assert along is not None
+        return None if shape[along] % 2 == 0 else (f"an even size along axis {along}", f"shape {shape}")  # fmt: skip
+
+    return _of_whole("the size of {} along dim is even", fault, status)
+
+
 def in_blocks(operator: Activation, row: str) -> list[Check]:
     """The axis has two halves, which the inference series cuts into blocks."""
-    assert isinstance(operator, Gated)
-    name = operator.whole
 
-    def broken_by(call: Call) -> Violation | None:
-        size = _half_shape(call)[call.axis("dim") or 0] * call.tensor(name).dtype.itemsize
-        if call.product.tag != "310p" or size % 64 == 0:
-            return None
-        return Violation(name, "halves of a multiple of 64 bytes on 310p", f"{size} bytes")
+    def fault(call: Call, tensor: Tensor) -> checks.Fault:
+        size = _half_shape(call)[call.axis("dim") or 0] * tensor.dtype.itemsize
+        fits = call.product.tag != "310p" or size % 64 == 0
+        return None if fits else ("halves of a multiple of 64 bytes on 310p", f"{size} bytes")
 
-    rule = f"on 310p, halves of {name} along dim are multiples of 64 bytes"
-    return [*even(TILING)(operator, row), Check(row, TILING, rule, (name,), broken_by)]
+    cut = _of_whole("on 310p, halves of {} along dim are multiples of 64 bytes", fault, TILING)
+    return [*even(TILING)(operator, row), *cut(operator, row)]
 
 
-def half(*names: str, status: int = INVALID) -> Rule:
+def half(*names: str, status: int = INVALID) -> rules.Rule:
     """Shapes of one half."""
 
     def of(operator: Activation, row: str) -> list[Check]:
-        assert isinstance(operator, Gated)
-        told = f"of {operator.whole}, with half its size along dim"
+        told = f"of {_whole(operator)}, with half its size along dim"
         return [
             checks.shape_is(row, name, lambda call: (_half_shape(call),), told, status)
             for name in names
@@ -175,27 +153,27 @@ def half(*names: str, status: int = INVALID) -> Rule:
     return of
 
 
-def like(name: str, other: str, status: int = INVALID) -> Rule:
+def like(name: str, other: str, status: int = INVALID) -> rules.Rule:
     return lambda operator, row: [checks.same_shape(row, name, other, status)]
 
 
 def same_rank(operator: Activation, row: str) -> list[Check]:
     """The gradient has as many dimensions as the tensor with the halves."""
-    assert isinstance(operator, Gated)
-    name, whole = operator.tensors[0].name, operator.whole
+    name, whole = operator.tensors[0].name, _whole(operator)
 
-    def broken_by(call: Call) -> Violation | None:
-        axes, other = (call.tensor(each).rank for each in (name, whole))
-        return None if axes == other else Violation(name, f"{other} dimensions, as {whole}", str(axes))  # fmt: skip
+    def fault(call: Call, tensor: Tensor) -> checks.Fault:
+        other = call.tensor(whole).rank
+        return None if tensor.rank == other else (f"{other} dimensions, as {whole}", str(tensor.rank))  # fmt: skip
 
-    return [Check(row, TILING, f"{name} has the rank of {whole}", (name, whole), broken_by)]
+    check = checks.of_tensors(row, f"{name} has the rank of {whole}", (name,), fault, TILING)
+    return [check._replace(names=(name, whole))]
 
 
 def _unknown(call: Call) -> bool:
     return call["approximate"] not in ((1,) if call.product.tag == "310p" else (0, 1))
 
 
-approximation = value("approximate", "0 or 1, on 310p only 1", _unknown)
+approximation = rules.value("approximate", "0 or 1, on 310p only 1", _unknown)
 
 
 # Declarations.
@@ -247,7 +225,7 @@ def _glu_backward(g: Any, x: Any, dim: int) -> Any:
 declare(
     "Glu", "The first half of x along an axis, times the logistic function of the second.",
     "out = a / (1 + exp(-b)), a = first half of self along dim, b = second half", formulas.glu, _glu, [0.9525741268224333, -1.2449186624037092],
-    (not_null(), dtypes("self", "out", more=(DOUBLE,)), rank("self", "out"), ranked, axis, even(), half("out")),
+    (rules.not_null(), rules.dtypes("self", "out", more=(DOUBLE,)), rules.rank("self", "out"), ranked, axis, even(), half("out")),
     whole="self", parts=(("self", FIRST), ("self", SECOND)), written=("out",), accepts=(*FLOATS, DOUBLE), const_output=True,
     arguments={"self": ROW}, kernels=(KernelForm("glu", {"self": "self"}),), peer="glu", gradient=Gradient("aclnnGluBackward"),
 )  # fmt: skip
@@ -257,8 +235,8 @@ declare(
     "out = [gradOut * s, gradOut * s * (a - a * s)], s = 1 / (1 + exp(-b)), a = first half of self along dim, b = second half", formulas.glu_backward,
     _glu_backward, [0.9525741268224333, 1.2449186624037092, 0.04517665973091213, -0.940014848806378],
     (
-        not_null("self", "gradOut", "out"), dtypes("self", more=(DOUBLE,)), same_dtype("self", "gradOut", "out"),
-        rank("self", "out", "gradOut"), ranked, axis, even(), half("gradOut"), like("out", "self"),
+        rules.not_null("self", "gradOut", "out"), rules.dtypes("self", more=(DOUBLE,)), rules.same_dtype("self", "gradOut", "out"),
+        rules.rank("self", "out", "gradOut"), ranked, axis, even(), half("gradOut"), like("out", "self"),
     ),
     whole="self", parts=("gradOut", ("self", FIRST), ("self", SECOND)),
     inputs={"gradOut": "gradient of the output", "self": "the forward's input"}, accepts=(*FLOATS, DOUBLE), const_output=True,
@@ -291,7 +269,7 @@ def _torch_swi_glu_grad(torch: Any, g: Any, x: Any, dim: int) -> Any:
 declare(
     "SwiGlu", "SiLU of the first half of x along an axis, times the second.",
     "out = a / (1 + exp(-a)) * b, a = first half of x along dim, b = second half", formulas.swi_glu, _swi_glu, [2.193175735890015, -0.11920292202211756],
-    generated("x", axis, in_blocks, half("out", status=TILING)), whole="x", parts=(("x", FIRST), ("x", SECOND)), written=("out",),
+    rules.generated("x", axis, in_blocks, half("out", status=TILING)), whole="x", parts=(("x", FIRST), ("x", SECOND)), written=("out",),
     families=NOT_910, generated=True, const_output=True, arguments={"x": ROW}, kernels=(KernelForm("swi_glu", {"x": "x"}),),
     peer=_torch_swi_glu, gradient=Gradient("aclnnSwiGluGrad"),
 )  # fmt: skip
@@ -300,7 +278,7 @@ declare(
     "SwiGluGrad", "Gradient of SwiGLU with respect to its input.",
     "out = [yGrad * s * (1 + a * (1 - s)) * b, yGrad * s * a], s = 1 / (1 + exp(-a)), a = first half of x along dim, b = second half",
     formulas.swi_glu_grad, _swi_glu_grad, [2.78301153561446, -0.09078424878489548, 0.7310585786300049, -0.47681168808847024],
-    generated("x", same_rank, axis, in_blocks, half("yGrad", status=TILING), like("out", "x", TILING)), whole="x",
+    rules.generated("x", same_rank, axis, in_blocks, half("yGrad", status=TILING), like("out", "x", TILING)), whole="x",
     parts=("yGrad", ("x", FIRST), ("x", SECOND)), inputs={"yGrad": "gradient of the output", "x": "the forward's input"},
     families=NOT_910, generated=True, const_output=True, arguments={"y_grad": BACK, "x": ROW},
     kernels=(KernelForm("swi_glu_grad", {"y_grad": "yGrad", "x": "x"}),), peer=_torch_swi_glu_grad,
@@ -347,11 +325,13 @@ BACKWARD = {
     "gradOutput": "gradient of the output", "self": "the forward's input", "gelu": "the forward's second output",
 }  # fmt: skip
 FORWARD_RULES = (
-    not_null(), dtypes("self", "out", "outGelu"), same_dtype(), rank("self", "out", "outGelu"), axis, even(), half("out", "outGelu"),
+    rules.not_null(), rules.dtypes("self", "out", "outGelu"), rules.same_dtype(), rules.rank("self", "out", "outGelu"), axis, even(),
+    half("out", "outGelu"),
     approximation,
 )  # fmt: skip
 BACKWARD_RULES = (
-    not_null(), dtypes("gradOutput"), same_dtype(), like("gelu", "gradOutput"), like("gradInput", "self"), axis, even(), half("gradOutput"),
+    rules.not_null(), rules.dtypes("gradOutput"), rules.same_dtype(), like("gelu", "gradOutput"), like("gradInput", "self"), axis, even(),
+    half("gradOutput"),
     approximation,
 )  # fmt: skip
 

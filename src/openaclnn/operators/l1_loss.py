@@ -10,33 +10,16 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import Check, Violation
-from openaclnn.core.declare import Discrepancy
+from openaclnn.core.declare import Discrepancy, Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT64
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.engines.formulas import l1_loss as formulas
-from openaclnn.operators import pairwise
-from openaclnn.operators.losses import (
-    GRADIENT,
-    PAIR,
-    REDUCED,
-    SCALE,
-    KernelForm,
-    Rule,
-    Sample,
-    at_row,
-    broadcasts,
-    converts,
-    declare,
-    dtypes,
-    not_null,
-    output_shape,
-    rank,
-    reduction,
-    value_shape,
-)
+from openaclnn.operators import pairwise, rules
+from openaclnn.operators.losses import GRADIENT, PAIR, REDUCED, SCALE, declare
+from openaclnn.operators.workloads.words import KernelForm
 
 
-def _promotes(*names: str) -> Rule:
+def _promotes(*names: str) -> rules.Rule:
     return lambda operator, row: [pairwise.promotes(row, *names)]
 
 
@@ -64,7 +47,7 @@ def _floating_enough(call: Call) -> Violation | None:
 
 
 def _loss_shape(call: Call) -> tuple[int, ...]:
-    return value_shape(call) if call.reduction == "none" else ()
+    return rules.value_shape(call) if call.reduction == "none" else ()
 
 
 PAIRS: dict[str, Any] = {"self": (FLOAT, [[0, 1], [2, 3]]), "target": (FLOAT, [[1, 1], [1, 1]])}
@@ -81,12 +64,12 @@ declare(
         Sample("outer, mean", {**HALVES, "reduction": "mean"}, 1.6666666666666667),
     ),
     (
-        not_null(), reduction,
+        rules.not_null(), rules.reduction,
         lambda operator, row: [checks.value_check(
             row, "a floating self for none beside a floating target; for mean, one of the two floating", _floating_enough
         )],
-        _promotes("self", "target"), _supported, converts(), rank("self", "target"), broadcasts,
-        output_shape(_loss_shape, "the broadcast one for none, else 0 dimensions"),
+        _promotes("self", "target"), _supported, rules.converts(), rules.rank("self", "target"), rules.broadcasts,
+        rules.output_shape(_loss_shape, "the broadcast one for none, else 0 dimensions"),
     ),
     inputs=PAIR, accepts=(*FLOATS, INT64), shape="the broadcast shape for none, else 0 dimensions", peer="l1_loss",
     kernels=(KernelForm("lp_loss", PREDICT, only={"p": 1}),), gradient=pairwise.gradient_of("aclnnL1LossBackward"),
@@ -141,8 +124,8 @@ declare(
         Sample("outer, mean", {**OUTER, "reduction": "mean"}, [[-1, -1, 1], [1, 0, 1]]),
     ),
     (
-        not_null(), reduction, _promotes("gradOutput", "self"), _promotes("gradOutput", "self", "target"), converts(), _supported,
-        rank("self", "target", "gradOutput", "gradInput"), lambda operator, row: [checks.broadcastable(row, "self", "gradOutput")],
+        rules.not_null(), rules.reduction, _promotes("gradOutput", "self"), _promotes("gradOutput", "self", "target"), rules.converts(), _supported,
+        rules.rank("self", "target", "gradOutput", "gradInput"), lambda operator, row: [checks.broadcastable(row, "self", "gradOutput")],
         lambda operator, row: [checks.broadcastable(row, "self", "gradOutput", "target")], _broadcast_shape,
     ),
     inputs=GRADIENT, output="gradInput", peer=_torch_backward, peer_into=_torch_backward_into,
@@ -166,7 +149,7 @@ def _beta(operator: Any, row: str) -> list[Check]:
 
 def _result_shape(operator: Any, row: str) -> list[Check]:
     def shapes(call: Call) -> tuple[tuple[int, ...], ...]:
-        return (value_shape(call),) if call.reduction == "none" else ((1,), ())
+        return (rules.value_shape(call),) if call.reduction == "none" else ((1,), ())
 
     return [checks.shape_is(row, "result", shapes, "the broadcast one for none, else one element")]
 
@@ -198,11 +181,11 @@ declare(
         Sample("beta 1, mean", LINE, 0.83125),
     ),
     (
-        not_null(), dtypes("self", "target"),
-        at_row("4", lambda operator, row: [
+        rules.not_null(), rules.dtypes("self", "target"),
+        rules.at_row("4", lambda operator, row: [
             checks.castable(row, "result", lambda call: call.tensor("self").dtype, "the promoted dtype")
         ]),
-        reduction, rank("self", "target"), broadcasts, _result_shape, at_row("10", _beta),
+        rules.reduction, rules.rank("self", "target"), rules.broadcasts, _result_shape, rules.at_row("10", _beta),
     ),
     inputs=PAIR, options=(BETA,), bounds=BOUNDS, output="result", shape="the broadcast shape for none, else one element",
     aten="smooth_l1_loss", kernels=(KernelForm("smooth_l1_loss_v2", PREDICT, SIGMA),),
@@ -249,8 +232,8 @@ declare(
         ),
     ),
     (
-        not_null(), dtypes("gradOut", "self", "target", "gradInput"), rank("gradOut", "self", "target"), reduction, _beta,
-        at_row("9", broadcasts), _broadcast_shape,
+        rules.not_null(), rules.dtypes("gradOut", "self", "target", "gradInput"), rules.rank("gradOut", "self", "target"), rules.reduction, _beta,
+        rules.at_row("9", rules.broadcasts), _broadcast_shape,
     ),
     inputs={"gradOut": "gradient of the loss", **PAIR}, options=(BETA,), bounds=BOUNDS, output="gradInput", aten="smooth_l1_loss_backward",
     kernels=(KernelForm("smooth_l1_loss_grad_v2", {**PREDICT, "dout": "gradOut"}, SIGMA),),

@@ -12,6 +12,7 @@ NaN or an infinite largest logit has no probabilities.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,15 +21,14 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID, Violation, value_check
 from openaclnn.core.declare import Operator, OutputSpec, Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Free, Plan, class_plan, empty_plan
+from openaclnn.core.plan import Free, Plan, empty_plan
 from openaclnn.engines.formulas import log_probs as formulas
 from openaclnn.engines.formulas.rows import ROLES, RowFormula
+from openaclnn.operators.rows import Array, counted_targets, rows_plan
 
-Array = np.ndarray[Any, Any]
 ROWS, LOGITS = "(...)", "(..., C)"
 
 TEXTS = {
@@ -43,17 +43,9 @@ TEXTS = {
 }  # fmt: skip
 
 
-def _has_classes(call: Call) -> Violation | None:
+def _without_classes(call: Call) -> str:
     shape = call.tensor("input").shape
-    if not shape or shape[-1] == 0:
-        return Violation("input", "(..., C) with a class at least", f"shape {shape}")
-    return None
-
-
-def _excess_in_range(call: Call) -> Violation | None:
-    if not -1 < call["excess"] < math.inf:
-        return Violation("excess", "a number above -1", str(call["excess"]))
-    return None
+    return "" if shape and shape[-1] else f"shape {shape}"
 
 
 def row_operator(
@@ -64,7 +56,6 @@ def row_operator(
     """An operator of rows along the last axis: logits of any FLOAT dtype, all numbers of rows FLOAT, and results of rows of the logits' dtype."""
     kinds = dict(zip(read, (kind for _, kind in kernel.operands), strict=True))
     rows = [each for each, kind in kinds.items() if kind == "Row"]
-    targets = [place for place, each in enumerate(read) if kinds[each] == "Target"]
     full = written == ["out"]
 
     def parameter(tensor: str) -> Parameter:
@@ -102,13 +93,9 @@ def row_operator(
         logits = call.tensor(rows[0])
         if logits.empty:
             return empty_plan(name, (output_names[0], call.tensor(output_names[0])))
-        roles = [ROLES[kinds[each]] for each in read]
-        return class_plan(
-            name, kernel.name, FLOAT,
-            [(each, call.tensor(each), role) for each, role in zip(read, roles, strict=True)],
-            [(each, call.tensor(each), "full" if full else "positions") for each in output_names],
-            logits.shape, len(logits.shape) - 1, targets[0] if targets else -1, told(call), tuple(free),
-        )  # fmt: skip
+        roles = {each: ROLES[kinds[each]] for each in read}
+        written = dict.fromkeys(output_names, "full" if full else "positions")
+        return rows_plan(call, kernel.name, FLOAT, roles, written, len(logits.shape) - 1, told(call), free=tuple(free))  # fmt: skip
 
     per_class = [each for each in read if kinds[each] == "PerClass"]
     per_row = [each for each in (*read, *output_names) if each not in (*rows, *per_class, *["out"] * full)]  # fmt: skip
@@ -123,7 +110,7 @@ def row_operator(
             *(checks.dtype_one_of("2", each.name, each.dtypes) for each in parameters),
             *(checks.same_dtype("2", "out", rows[0]) for _ in range(full)),
             *(checks.rank_at_most("3", each) for each in rows),
-            checks.value_check("4", "input has a class", _has_classes, INVALID),
+            checks.expect("4", "input has a class", "input", "(..., C) with a class at least", _without_classes),
             *(checks.same_shape("5", each, rows[0]) for each in (*rows[1:], *(["out"] if full else []))),
             *(checks.shape_is("5", each, of_classes, f"(C,) of {rows[0]}") for each in per_class),
             *(checks.shape_is("5", each, of_rows, f"of {rows[0]}'s rows") for each in per_row),
@@ -132,6 +119,7 @@ def row_operator(
         result=results,
         plan=plan,
         reference=reference,
+        module=__name__,
         samples=(sample,),
     )  # fmt: skip
 
@@ -148,8 +136,7 @@ def log_probabilities(input: Array, excess: float, work: Any) -> tuple[Array, Ar
 
 def _chosen(log_p: Array, target: Array, ignored: int) -> tuple[Array, Array, Array]:
     """Which rows count, their classes, and the log-probabilities of these."""
-    counted = (target != ignored) & (target >= 0) & (target < log_p.shape[-1])
-    safe = np.where(counted, target, 0).astype(np.int64)
+    counted, safe = counted_targets(target, log_p.shape[-1], ignored)
     return counted, safe, np.take_along_axis(log_p, safe[..., None], -1)[..., 0]
 
 
@@ -158,79 +145,47 @@ def _products(log_p: Array) -> Array:
     return np.where(log_p == -np.inf, 0, np.exp(log_p) * log_p)
 
 
-def _forward(input: Array, target: Array | None, ignored: int, excess: float, work: Any, wanted: str) -> tuple[Array, ...]:  # fmt: skip
+def _forward(
+    input: Array, target: Array | None = None, ignore_index: int = -100, excess: float = 0.0, entropy: bool = True, work: Any = np.float64
+) -> tuple[Array, ...]:  # fmt: skip
     with np.errstate(all="ignore"):
         top, rest, log_p = log_probabilities(input, excess, work)
         results = []
         counted: Any = True
         if target is not None:
-            counted, _, log_prob = _chosen(log_p, target, ignored)
+            counted, _, log_prob = _chosen(log_p, target, ignore_index)
             results.append(np.where(counted, log_prob, work(0)))
-        if "entropy" in wanted:
+        if entropy:
             results.append(np.where(counted, -_products(log_p).sum(axis=-1, dtype=work), work(0)))
         return *results, top, rest
 
 
-def reference_log_probs(
-    input: Array, target: Array, ignore_index: int = -100, excess: float = 0.0, work: Any = np.float64
-) -> tuple[Array, ...]:  # fmt: skip
-    return _forward(input, target, ignore_index, excess, work, "log_prob")
-
-
-def reference_entropy(input: Array, excess: float = 0.0, work: Any = np.float64) -> tuple[Array, ...]:  # fmt: skip
-    return _forward(input, None, 0, excess, work, "entropy")
-
-
-def reference_both(
-    input: Array, target: Array, ignore_index: int = -100, excess: float = 0.0, work: Any = np.float64
-) -> tuple[Array, ...]:  # fmt: skip
-    return _forward(input, target, ignore_index, excess, work, "log_prob, entropy")
-
-
 def _backward(
-    input: Array, target: Array | None, by_log_prob: Array | None, by_entropy: Array | None, sides: Sequence[Array], ignored: int, excess: float,
-    work: Any,
+    input: Array, top: Array, rest: Array, target: Array | None = None, grad_log_prob: Array | None = None, grad_entropy: Array | None = None,
+    log_prob: Array | None = None, entropy: Array | None = None, ignore_index: int = -100, excess: float = 0.0, work: Any = np.float64,
 ) -> Array:  # fmt: skip
-    entropy, top, rest = (each.astype(work)[..., None] for each in sides)
     with np.errstate(all="ignore"):
         z = input.astype(work) * (work(1) + work(excess))
-        log_p = (z - top) - rest
+        log_p = (z - top.astype(work)[..., None]) - rest.astype(work)[..., None]
         p, out = np.exp(log_p), np.zeros_like(z)
         counted: Any = np.True_
-        if target is not None and by_log_prob is not None:
-            counted, safe, chosen = _chosen(log_p, target, ignored)
+        if target is not None and grad_log_prob is not None:
+            counted, safe, chosen = _chosen(log_p, target, ignore_index)
             one_less_p = -p
             np.put_along_axis(one_less_p, safe[..., None], -np.expm1(chosen)[..., None], -1)
-            out = out + by_log_prob.astype(work)[..., None] * one_less_p
-        if by_entropy is not None:
-            out = out - by_entropy.astype(work)[..., None] * (_products(log_p) + p * entropy)
+            out = out + grad_log_prob.astype(work)[..., None] * one_less_p
+        if grad_entropy is not None and entropy is not None:
+            by_entropy, whole = (each.astype(work)[..., None] for each in (grad_entropy, entropy))
+            out = out - by_entropy * (_products(log_p) + p * whole)
         out = out * (work(1) + work(excess))
         return np.asarray(np.where(np.asarray(counted)[..., None], out, work(0)))
 
 
-def reference_log_probs_grad(
-    grad_log_prob: Array, input: Array, target: Array, log_prob: Array, top: Array, rest: Array, ignore_index: int = -100,
-    excess: float = 0.0, work: Any = np.float64,
-) -> Array:  # fmt: skip
-    return _backward(input, target, grad_log_prob, None, (top, top, rest), ignore_index, excess, work)  # fmt: skip
-
-
-def reference_entropy_grad(
-    grad_entropy: Array, input: Array, entropy: Array, top: Array, rest: Array, excess: float = 0.0, work: Any = np.float64
-) -> Array:  # fmt: skip
-    return _backward(input, None, None, grad_entropy, (entropy, top, rest), 0, excess, work)
-
-
-def reference_both_grad(
-    grad_log_prob: Array, grad_entropy: Array, input: Array, target: Array, log_prob: Array, entropy: Array, top: Array, rest: Array,
-    ignore_index: int = -100, excess: float = 0.0, work: Any = np.float64,
-) -> Array:  # fmt: skip
-    return _backward(input, target, grad_log_prob, grad_entropy, (entropy, top, rest), ignore_index, excess, work)  # fmt: skip
-
-
 _IGNORED = Parameter("ignoreIndex", Kind.INT64, "the class that counts for nothing", default=-100)
 EXCESS = Parameter("excess", Kind.DOUBLE, "one over the temperature, less 1", default=0.0)
-RULES = (checks.value_check("6", "excess is above -1", _excess_in_range, INVALID),)
+RULES = (
+    checks.expect("6", "excess is above -1", "excess", "a number above -1", lambda call: "" if -1 < call["excess"] < math.inf else str(call["excess"])),
+)  # fmt: skip
 _FREE_EXCESS = Free("excess", low=float(np.nextafter(np.float32(-1), np.float32(0))), high=float(np.finfo(np.float32).max), keeps_zero=True)  # fmt: skip
 
 
@@ -262,12 +217,12 @@ _TARGETS = (INT64, [0, -100])
 LOG_PROBS: tuple[Operator, ...] = (
     _operator(
         "SelectedLogProbs", "Log-probabilities of chosen classes.", _PROBABILITIES + _LOG_PROB, formulas.selected_log_probs,
-        ["input", "target"], ["logProb", "top", "rest"], reference_log_probs,
+        ["input", "target"], ["logProb", "top", "rest"], functools.partial(_forward, entropy=False),
         Sample("two classes alike", {"input": _ROW, "target": _TARGETS}, ([-_LN2, 0], [0, 2], [_LN2, _LN2])),
     ),
     _operator(
         "SelectedLogProbsGrad", "Gradient of log-probabilities of chosen classes.", f"{_PROBABILITIES}out = (1 + excess) * {_BY_LOG_PROB}, 0 in ignored rows",
-        formulas.selected_log_probs_grad, ["gradLogProb", "input", "target", "logProb", "top", "rest"], ["out"], reference_log_probs_grad,
+        formulas.selected_log_probs_grad, ["gradLogProb", "input", "target", "logProb", "top", "rest"], ["out"], _backward,
         Sample(
             "two classes alike",
             {"grad_log_prob": (FLOAT, [2, 2]), "input": _ROW, "target": _TARGETS, "log_prob": (FLOAT, [-_LN2, 0]), "top": (FLOAT, [0, 2]), "rest": (FLOAT, [_LN2, _LN2])},
@@ -276,12 +231,12 @@ LOG_PROBS: tuple[Operator, ...] = (
     ),
     _operator(
         "RowEntropy", "Entropies of rows of logits.", _PROBABILITIES + _ENTROPY, formulas.row_entropy,
-        ["input"], ["entropy", "top", "rest"], reference_entropy,
+        ["input"], ["entropy", "top", "rest"], _forward,
         Sample("two classes alike", {"input": _ROW}, ([_LN2, _LN2], [0, 2], [_LN2, _LN2])),
     ),
     _operator(
         "RowEntropyGrad", "Gradient of entropies.", f"{_PROBABILITIES}out = -(1 + excess) * {_BY_ENTROPY}", formulas.row_entropy_grad,
-        ["gradEntropy", "input", "entropy", "top", "rest"], ["out"], reference_entropy_grad,
+        ["gradEntropy", "input", "entropy", "top", "rest"], ["out"], _backward,
         Sample(
             "with another entropy",
             {"grad_entropy": (FLOAT, [1, 2]), "input": _ROW, "entropy": (FLOAT, [0, 0]), "top": (FLOAT, [0, 2]), "rest": (FLOAT, [_LN2, _LN2])},
@@ -290,14 +245,14 @@ LOG_PROBS: tuple[Operator, ...] = (
     ),
     _operator(
         "LogProbsAndEntropy", "Log-probabilities of chosen classes, and entropies.", f"{_PROBABILITIES}{_LOG_PROB}\n{_ENTROPY}, 0 there too",
-        formulas.log_probs_and_entropy, ["input", "target"], ["logProb", "entropy", "top", "rest"], reference_both,
+        formulas.log_probs_and_entropy, ["input", "target"], ["logProb", "entropy", "top", "rest"], _forward,
         Sample("two classes alike", {"input": _ROW, "target": _TARGETS}, ([-_LN2, 0], [_LN2, 0], [0, 2], [_LN2, _LN2])),
     ),
     _operator(
         "LogProbsAndEntropyGrad", "Gradient of log-probabilities and entropies.",
         f"{_PROBABILITIES}out = (1 + excess) * ({_BY_LOG_PROB} - {_BY_ENTROPY}), 0 in ignored rows",
         formulas.log_probs_and_entropy_grad, ["gradLogProb", "gradEntropy", "input", "target", "logProb", "entropy", "top", "rest"], ["out"],
-        reference_both_grad,
+        _backward,
         Sample(
             "with another entropy",
             {
@@ -327,7 +282,7 @@ LOG_PROBS: tuple[Operator, ...] = (
 # These derivatives are by x / T. A class of probability 0 has no part in a divergence that it weighs.
 
 
-def reference_soft(
+def _soft_forward(
     input: Array, share: Array, weight: Array | None = None, keep: float = 1.0, spread: float = 0.0, work: Any = np.float64
 ) -> tuple[Array, ...]:  # fmt: skip
     with np.errstate(all="ignore"):
@@ -342,28 +297,15 @@ def _wanted(share: Array, weight: Array | None, keep: float, spread: float, work
     return np.asarray(wanted if weight is None else wanted * weight.astype(work))
 
 
-def reference_soft_grad(
-    grad_loss: Array, input: Array, share: Array, loss: Array, whole: Array, top: Array, rest: Array, keep: float = 1.0, spread: float = 0.0,
-    weight: Array | None = None, work: Any = np.float64,
+def _soft_backward(
+    grad_loss: Array, input: Array, share: Array, loss: Array, whole: Array, top: Array, rest: Array, weight: Array | None = None,
+    keep: float = 1.0, spread: float = 0.0, work: Any = np.float64,
 ) -> Array:  # fmt: skip
     with np.errstate(all="ignore"):
         log_p = (input.astype(work) - top.astype(work)[..., None]) - rest.astype(work)[..., None]
         by_x = np.exp(log_p) * whole.astype(work)[..., None]
         by_x = by_x - _wanted(share, weight, keep, spread, work)
         return np.asarray(by_x * grad_loss.astype(work)[..., None])
-
-
-def reference_weighted(
-    input: Array, share: Array, weight: Array, keep: float = 1.0, spread: float = 0.0, work: Any = np.float64
-) -> tuple[Array, ...]:  # fmt: skip
-    return reference_soft(input, share, weight, keep, spread, work)
-
-
-def reference_weighted_grad(
-    grad_loss: Array, input: Array, share: Array, weight: Array, loss: Array, whole: Array, top: Array, rest: Array, keep: float = 1.0,
-    spread: float = 0.0, work: Any = np.float64,
-) -> Array:  # fmt: skip
-    return reference_soft_grad(grad_loss, input, share, loss, whole, top, rest, keep, spread, weight, work)  # fmt: skip
 
 
 def _weighed(log_weights: Array, differences: Array) -> Array:
@@ -418,11 +360,6 @@ _SMOOTHING = (
 _BETA = Parameter("beta", Kind.DOUBLE, "the teacher's share of the mean", default=0.0)
 
 
-def _beta_in_range(call: Call) -> Violation | None:
-    beta = call["beta"]
-    return None if 0 <= beta <= 1 else Violation("beta", "a value in [0, 1]", str(beta))
-
-
 def _told_of_smoothing(call: Call) -> dict[str, Any]:
     keep, spread = float_of(call["keep"]), float_of(call["spread"])
     return {"keep": keep, "spread": spread, "smooths": keep != 1 or spread != 0}
@@ -448,20 +385,20 @@ _WEIGHTS = {"weight": (FLOAT, [3, 1])}
 DISTILLATION: tuple[Operator, ...] = (
     _soft(
         "SoftCrossEntropy", "Cross entropy against shares of classes.", _LOSS.format(""), formulas.soft_cross_entropy, ["input", "share"], _SIDES,
-        reference_soft, Sample("two classes alike", _PAIR, ([_LN2], [1], [0], [_LN2])),
+        _soft_forward, Sample("two classes alike", _PAIR, ([_LN2], [1], [0], [_LN2])),
     ),
     _soft(
         "SoftCrossEntropyGrad", "Gradient of cross entropy against shares of classes.", _GRAD, formulas.soft_cross_entropy_grad,
-        ["gradLoss", "input", "share", *_SIDES], ["out"], reference_soft_grad,
+        ["gradLoss", "input", "share", *_SIDES], ["out"], _soft_backward,
         Sample("two classes alike", {"grad_loss": (FLOAT, [2]), **_PAIR, "loss": (FLOAT, [_LN2]), "whole": (FLOAT, [1]), **_ALIKE}, [[-1, 1]]),
     ),
     _soft(
         "WeightedSoftCrossEntropy", "The same with weights of classes.", _LOSS.format(", times weight"), formulas.weighted_soft_cross_entropy,
-        ["input", "share", "weight"], _SIDES, reference_weighted, Sample("two classes alike", _PAIR | _WEIGHTS, ([3 * _LN2], [3], [0], [_LN2])),
+        ["input", "share", "weight"], _SIDES, _soft_forward, Sample("two classes alike", _PAIR | _WEIGHTS, ([3 * _LN2], [3], [0], [_LN2])),
     ),
     _soft(
         "WeightedSoftCrossEntropyGrad", "Its gradient.", _GRAD, formulas.weighted_soft_cross_entropy_grad,
-        ["gradLoss", "input", "share", "weight", *_SIDES], ["out"], reference_weighted_grad,
+        ["gradLoss", "input", "share", "weight", *_SIDES], ["out"], _soft_backward,
         Sample(
             "two classes alike", {"grad_loss": (FLOAT, [2]), **_PAIR, **_WEIGHTS, "loss": (FLOAT, [3 * _LN2]), "whole": (FLOAT, [3]), **_ALIKE}, [[-3, 3]]
         ),
@@ -469,7 +406,10 @@ DISTILLATION: tuple[Operator, ...] = (
     *(
         row_operator(
             name, text, formula, kernel, read, written, reference, sample, (_BETA, EXCESS), _told_of_teacher, (),
-            (*RULES, value_check("7", "beta is in [0, 1]", _beta_in_range, INVALID)),
+            (
+                *RULES,
+                checks.expect("7", "beta is in [0, 1]", "beta", "a value in [0, 1]", lambda call: "" if 0 <= call["beta"] <= 1 else str(call["beta"])),
+            ),
         )
         for name, text, formula, kernel, read, written, reference, sample in (
             (

@@ -9,7 +9,7 @@ log1p of what the other classes add, so that a probability near 1 is told from 1
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,36 +19,30 @@ from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import INVALID, Check, Violation
 from openaclnn.core.declare import Operator, OutputSpec, Sample, like
-from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
-from openaclnn.core.tensor import Tensor
-from openaclnn.operators.cross_entropy_loss import OF_CLASSES, REDUCTION, TARGET, WEIGHT
-
-Array = np.ndarray[Any, Any]
+from openaclnn.core.plan import Free, Plan, empty_plan, filling_plan
+from openaclnn.operators import cross_entropy as interface
+from openaclnn.operators.rows import Array, counted_targets, rows_plan
 
 _INPUT = Parameter("input", Kind.TENSOR, "logits", "(N, C, ...)", FLOATS)
-_TARGET = replace(TARGET, shape="(N, ...)")
+_TARGET = replace(interface.TARGET, shape="(N, ...)")
 _OPTIONS = (
-    WEIGHT,
-    REDUCTION,
-    *OF_CLASSES,
+    interface.WEIGHT,
+    interface.REDUCTION,
+    *interface.OF_CLASSES,
     Parameter("zlossScale", Kind.DOUBLE, "factor of the squared log-sum-exp; 0: none", default=0.0),
 )
 _PER_LOSS = "(N, ...) for none, else one element"
 
 
-def _has_classes(call: Call) -> Violation | None:
+def _without_classes(call: Call) -> str:
     shape = call.tensor("input").shape
-    if len(shape) < 2 or shape[1] == 0:
-        return Violation("input", "(N, C, ...) with a class at least", f"shape {shape}")
-    return None
+    return f"shape {shape}" if len(shape) < 2 or shape[1] == 0 else ""
 
 
-def _smoothing_in_range(call: Call) -> Violation | None:
-    if not 0 <= call["labelSmoothing"] <= 1:
-        return Violation("labelSmoothing", "a value in [0, 1]", str(call["labelSmoothing"]))
-    return None
+def _stray_smoothing(call: Call) -> str:
+    return "" if 0 <= call["labelSmoothing"] <= 1 else str(call["labelSmoothing"])
 
 
 def _gradient_dtype(call: Call) -> Violation | None:
@@ -88,31 +82,14 @@ def _checks(
         *(checks.dtype_one_of("2", name, (FLOAT,)) for name in (*sides, "weightOptional")),
         checks.dtype_one_of("2", "target", (INT64, INT32)),
         checks.reduction_known("3", "reductionOptional"),
-        checks.value_check("3", "labelSmoothing is in [0, 1]", _smoothing_in_range, INVALID),
-        checks.value_check("4", "input has a class", _has_classes, INVALID),
+        checks.expect("3", "labelSmoothing is in [0, 1]", "labelSmoothing", "a value in [0, 1]", _stray_smoothing),
+        checks.expect("4", "input has a class", "input", "(N, C, ...) with a class at least", _without_classes),
         checks.shape_is("4", "target", _rows, "(N, ...) of input"),
         checks.shape_is("4", "weightOptional", _classes, "(C,) of input"),
         checks.shape_is("4", loss, _per_loss, "(N, ...) for none, one element otherwise"),
         *(checks.shape_is("4", name, _rows, "(N, ...) of input") for name in sides),
         result,
-    )
-
-
-def _numbers(call: Call) -> dict[str, Any]:
-    return {
-        "ignore_index": call["ignoreIndex"],
-        "weighted": call.has_tensor("weightOptional"),
-        "label_smoothing": float_of(call["labelSmoothing"]),
-        "zloss_scale": float_of(call["zlossScale"]),
-    }
-
-
-def _inputs(call: Call, *between: tuple[str, str]) -> list[tuple[str, Any, str]]:
-    """Targets first, weights last if they are given, each with its role."""
-    named = [("target", "positions"), *between]
-    if call.has_tensor("weightOptional"):
-        named.append(("weightOptional", "classes"))
-    return [(name, call.tensor(name), role) for name, role in named]
+    )  # fmt: skip
 
 
 def _results(call: Call) -> tuple[OutputSpec, ...]:
@@ -120,21 +97,17 @@ def _results(call: Call) -> tuple[OutputSpec, ...]:
     return (rows if call.reduction == "none" else (), dtype), (rows, FLOAT), (rows, FLOAT)
 
 
-def _class_plan(
-    call: Call,
-    kernel: str,
-    inputs: Sequence[tuple[str, Tensor, str]],
-    outputs: Sequence[tuple[str, Tensor, str]],
-    numbers: dict[str, Any],
-    free: tuple[Free, ...] = (),
-    reduction: str = "",
-) -> Plan:
+def _planned(
+    call: Call, kernel: str, read: Mapping[str, str], written: Mapping[str, str], free: tuple[Free, ...] = (), reduction: str = "", **switches: bool
+) -> Plan:  # fmt: skip
     """Rows have a kernel, and pixels, whose classes lie apart as a rule, another."""
-    logits = call.tensor("input")
+    logits, read = (
+        call.tensor("input"),
+        {"target": "positions", **read, **interface.weights_of(call)},
+    )
     chosen = kernel if len(logits.shape) == 2 else f"{kernel}_pixels"
-    return class_plan(
-        call.operator.name, chosen, logits.dtype, inputs, outputs, logits.shape, 1, 0, numbers, free, reduction
-    )  # fmt: skip
+    numbers = interface.numbers_of(call, call["zlossScale"]) | switches
+    return rows_plan(call, chosen, logits.dtype, read, written, 1, numbers, free=free, reduction=reduction)  # fmt: skip
 
 
 def _plan(call: Call) -> Plan:
@@ -145,17 +118,10 @@ def _plan(call: Call) -> Plan:
             return empty_plan(call.operator.name, ("lossOut", loss))
         number = math.nan if call.reduction == "mean" else 0.0
         return filling_plan(call.operator.name, ("lossOut", loss, number))
-    return _class_plan(
-        call,
-        "cross_entropy_logits",
-        _inputs(call, ("input", "full")),
-        [
-            ("lossOut", loss, "positions" if whole else "single"),
-            *((name, call.tensor(name), "positions") for name in ("topOut", "restOut")),
-        ],
-        _numbers(call),
-        reduction="" if whole else str(call.reduction),
-    )
+    written = {"lossOut": "positions" if whole else "single", "topOut": "positions", "restOut": "positions"}  # fmt: skip
+    return _planned(
+        call, "cross_entropy_logits", {"input": "full"}, written, reduction="" if whole else str(call.reduction)
+    )  # fmt: skip
 
 
 class _Rows(NamedTuple):
@@ -170,24 +136,17 @@ class _Rows(NamedTuple):
 
 
 def _rows_of(input: Array, target: Array, weight: Array | None, ignored: int, work: Any) -> _Rows:
-    classes, indices = input.shape[1], target.astype(np.int64).reshape(-1)
-    x = np.moveaxis(input, 1, -1).reshape(len(indices), classes).astype(work)
+    classes = input.shape[1]
+    counted, safe = counted_targets(target.reshape(-1), classes, ignored)
+    x = np.moveaxis(input, 1, -1).reshape(len(safe), classes).astype(work)
     factors = np.ones(classes, work) if weight is None else weight.astype(work)
-    counted = (indices != ignored) & (indices >= 0) & (indices < classes)
-    safe = np.where(counted, indices, 0)
     return _Rows(x, np.arange(len(x)), counted, safe, factors, factors[safe])
 
 
 def reference(
-    input: Array,
-    target: Array,
-    weight: Array | None = None,
-    reduction: str = "mean",
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    zloss_scale: float = 0.0,
-    work: Any = np.float64,
-) -> tuple[Array, Array, Array]:
+    input: Array, target: Array, weight: Array | None = None, reduction: str = "mean", ignore_index: int = -100,
+    label_smoothing: float = 0.0, zloss_scale: float = 0.0, work: Any = np.float64,
+) -> tuple[Array, Array, Array]:  # fmt: skip
     """The formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
     x, every, counted, safe, factors, target_weight = _rows_of(
         input, target, weight, ignore_index, work
@@ -221,18 +180,9 @@ def reference(
 # The gradient is that of aclnnCrossEntropyLossGrad, with exp((x - top) - rest) for its probabilities. A row that does
 # not count has none, whatever is in it.
 def reference_grad(
-    grad_loss: Array,
-    input: Array,
-    top: Array,
-    rest: Array,
-    target: Array,
-    weight: Array | None = None,
-    reduction: str = "mean",
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    zloss_scale: float = 0.0,
-    work: Any = np.float64,
-) -> Array:
+    grad_loss: Array, input: Array, top: Array, rest: Array, target: Array, weight: Array | None = None, reduction: str = "mean",
+    ignore_index: int = -100, label_smoothing: float = 0.0, zloss_scale: float = 0.0, work: Any = np.float64,
+) -> Array:  # fmt: skip
     """The formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
     x, every, counted, safe, factors, target_weight = _rows_of(
         input, target, weight, ignore_index, work
@@ -310,19 +260,13 @@ _FREE = (
 
 
 def _grad_plan(call: Call) -> Plan:
-    logits, out = call.tensor("input"), call.tensor("out")
-    if logits.empty:
-        return empty_plan(call.operator.name, ("out", out))
+    if call.tensor("input").empty:
+        return empty_plan(call.operator.name, ("out", call.tensor("out")))
     per_loss = "positions" if call.reduction == "none" else "single"
-    sides = ("top", "positions"), ("rest", "positions")
-    return _class_plan(
-        call,
-        "cross_entropy_logits_grad",
-        _inputs(call, ("gradLoss", per_loss), ("input", "full"), *sides),
-        [("out", out, "full")],
-        {**_numbers(call), "mean": call.reduction == "mean"},
-        _FREE,
-    )
+    read = {"gradLoss": per_loss, "input": "full", "top": "positions", "rest": "positions"}
+    return _planned(
+        call, "cross_entropy_logits_grad", read, {"out": "full"}, _FREE, mean=call.reduction == "mean"
+    )  # fmt: skip
 
 
 CROSS_ENTROPY_GRAD = Operator(

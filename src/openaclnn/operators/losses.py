@@ -16,39 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import Check
 from openaclnn.core.declare import OutputSpec, Sample
 from openaclnn.core.dtypes import FLOATS, DType, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.plan import Plan, broadcast_shapes, elementwise_plan, empty_plan
+from openaclnn.core.plan import Plan, elementwise_plan, empty_plan
 from openaclnn.core.tensor import Tensor, element_count
 from openaclnn.engines.formulas import Formula, without
 from openaclnn.operators import pairwise
-from openaclnn.operators.activations import (
-    ALL,
-    Activation,
-    KernelForm,
-    Rule,
-    at_row,
-    broadcast,
-    converts,
-    dtypes,
-    enter,
-    not_null,
-    numbers_of,
-    promotes,
-    rank,
-    reference_of,
-    same_dtype,
-    same_shape,
-)
-
-__all__ = [
-    "ALL", "GRADIENT", "PAIR", "REDUCED", "SCALE", "KernelForm", "Loss", "Rule", "Sample", "at_row", "broadcast", "broadcasts", "broadcasts_to", "converts", "declare", "dtypes", "mean_or_sum",
-    "not_null", "output_shape", "promotes", "rank", "reduction", "same_dtype", "same_format", "same_shape", "unless_empty", "value_shape",
-]  # fmt: skip
+from openaclnn.operators.activations import ALL, Activation, enter, numbers_of, reference_of
+from openaclnn.operators.rules import Rule, value_shape
 
 Array = np.ndarray[Any, Any]
 
@@ -92,79 +69,6 @@ class Loss(Activation):
         """The formula of the tensors that are not null."""
         values = zip(self.read, self.kernel.values, strict=True)
         return without(self.kernel, *[value for name, value in values if call.values[name] is None])
-
-
-# Rules, beside those of `activations.py`.
-
-
-def reduction(operator: Activation, row: str) -> list[Check]:
-    """The reduction is known; where any number is one, so is what Python calls it."""
-    assert isinstance(operator, Loss)
-    if not operator.beyond:
-        return [checks.reduction_known(row, "reduction")]
-    return [checks.any_reduction(row, "reduction", operator["reduction"].choices)]
-
-
-def broadcasts(operator: Activation, row: str) -> list[Check]:
-    """The inputs broadcast together."""
-    return [checks.broadcastable(row, *operator.input_names)]
-
-
-def broadcasts_to(onto: str, *names: str) -> Rule:
-    """Tensors that stretch to another's shape, those of them that are not null."""
-    return lambda operator, row: [
-        checks.broadcasts_to(row, name, lambda call: call.tensor(onto).shape, f"the shape of {onto}")
-        for name in names
-    ]  # fmt: skip
-
-
-def mean_or_sum(*shapes: tuple[int, ...]) -> Rule:
-    """The output has the shape of what is computed, or one of these where it is reduced; none: any of one element."""
-    text = "one element of 1 dimension at most" if shapes else "any of one element"
-    text = "0 dimensions" if shapes == ((),) else text
-
-    def of(operator: Activation, row: str) -> list[Check]:
-        def wanted(call: Call) -> tuple[tuple[int, ...], ...]:
-            if call.reduction == "none":
-                return (value_shape(call),)
-            output = call.tensor(operator.output.name)
-            return shapes or ((output.shape if output.size == 1 else ()),)
-
-        expected = f"of the losses for none, else {text}"
-        return [checks.shape_is(row, operator.output.name, wanted, expected)]
-
-    return of
-
-
-def output_shape(shape: Callable[[Call], tuple[int, ...]], text: str) -> Rule:
-    """The output has the shape that the call asks for."""
-    return lambda operator, row: [
-        checks.shape_is(row, operator.output.name, lambda call: (shape(call),), text)
-    ]
-
-
-def same_format(first: str, *names: str) -> Rule:
-    return lambda operator, row: [checks.same_format(row, name, first) for name in names]
-
-
-def unless_empty(name: str, *rules: Rule) -> tuple[Rule, ...]:
-    """Rules that a call in which a tensor is empty is not held to."""
-
-    def spared(rule: Rule) -> Rule:
-        return lambda operator, row: list(checks.unless_empty((name,), *rule(operator, row)))
-
-    return tuple(map(spared, rules))
-
-
-def value_shape(call: Call) -> tuple[int, ...]:
-    """The shape of what is computed for each element."""
-    operator = call.operator
-    assert isinstance(operator, Loss)
-    if operator.onto:
-        return call.tensor(operator.onto).shape
-    shape = broadcast_shapes(*[call.values[name].shape for name in pairwise.present(call)])
-    assert shape is not None
-    return shape
 
 
 # What declarations are made into.
@@ -271,8 +175,7 @@ def _scaled(operator: Loss, values: Array, reduction: str, arrays: Mapping[str, 
 
 def _result(call: Call) -> OutputSpec:
     """The shape and dtype of an omitted output."""
-    operator = call.operator
-    assert isinstance(operator, Loss)
+    operator = Loss.of(call)
     typed = [operator.typed] if operator.typed else pairwise.present(call)
     dtype = pairwise.promoted_dtype(call, *typed)
     assert dtype is not None
@@ -282,14 +185,12 @@ def _result(call: Call) -> OutputSpec:
 
 def _tensors(call: Call) -> list[tuple[str, Tensor]]:
     """What the formula reads."""
-    operator = call.operator
-    assert isinstance(operator, Loss)
+    operator = Loss.of(call)
     return [(name, call.values[name]) for name in operator.read if call.values[name] is not None]
 
 
 def _loss_plan(call: Call) -> Plan:
-    operator = call.operator
-    assert isinstance(operator, Loss)
+    operator = Loss.of(call)
     kernel, reduction = operator.kernel_of(call), operator.reduction_of(call)
     dtype = pairwise.promoted_dtype(call, *pairwise.present(call))
     assert dtype is not None
@@ -300,8 +201,7 @@ def _loss_plan(call: Call) -> Plan:
 
 
 def _gradient_plan(call: Call) -> Plan:
-    operator, values = call.operator, call.values
-    assert isinstance(operator, Loss)
+    operator, values = Loss.of(call), call.values
     written = operator.output.name, values[operator.output.name]
     shape = value_shape(call)
     if element_count(shape) == 0:

@@ -8,30 +8,22 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import Check, Violation
-from openaclnn.core.declare import Operator, OutputSpec, Sample, register
+from openaclnn.core.declare import OutputSpec, Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Operand, Plan, Step, class_plan, empty_plan
-from openaclnn.core.status import Status
+from openaclnn.core.plan import Operand, Plan, Step, empty_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas.channels import added_up
 from openaclnn.operators.activations import NOT_310P
 from openaclnn.operators.pairwise import REDUCTION
+from openaclnn.operators.rows import Array, declare, rows_plan
 
 KERNEL = "multilabel_margin_loss"
-Array = np.ndarray[Any, Any]
 
 
-def _of_rows(row: str) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        shape = call.tensor("self").shape
-        if len(shape) <= 2 and 0 not in shape[-1:]:
-            return None
-        return Violation("self", "at most 2 dimensions, and a class at least", f"shape {shape}")
-
-    rule = "self has at most 2 dimensions, and classes"
-    return Check(row, checks.INVALID, rule, ("self",), broken_by)
+def _ill_shaped(call: Call) -> str:
+    shape = call.tensor("self").shape
+    return "" if len(shape) <= 2 and 0 not in shape[-1:] else f"shape {shape}"
 
 
 def _is_whole(call: Call) -> bool:
@@ -43,17 +35,11 @@ def _losses(call: Call) -> tuple[tuple[int, ...], ...]:
     return (call.tensor("self").shape[:1],) if _is_whole(call) else ((), (1,))
 
 
-def _masks(row: str) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        mask, shape = call.values["isTarget"], call.tensor("self").shape
-        if not isinstance(mask, Tensor) or mask.shape == shape:
-            return None
-        if 0 in shape and 0 in mask.shape and mask.rank <= 2:
-            return None
-        return Violation("isTarget", f"shape {shape}, the shape of target", f"shape {mask.shape}")
-
-    rule = "isTarget has the shape of target"
-    return Check(row, checks.INVALID, rule, ("isTarget",), broken_by, "isTarget")
+def _mask_fault(call: Call, mask: Tensor) -> checks.Fault:
+    shape = call.tensor("self").shape
+    if mask.shape == shape or (0 in shape and 0 in mask.shape and mask.rank <= 2):
+        return None
+    return f"shape {shape}, the shape of target", f"shape {mask.shape}"
 
 
 def _results(call: Call) -> tuple[OutputSpec, ...]:
@@ -63,15 +49,14 @@ def _results(call: Call) -> tuple[OutputSpec, ...]:
 
 def _plan(call: Call) -> Plan:
     name, values = call.operator.name, call.values
-    tensor, out, mask = values["self"], values["out"], values["isTarget"]
+    tensor, out = values["self"], values["out"]
     if tensor.empty:
         return empty_plan(name, ("out", out))
     shape = tensor.shape or (1,)
     whole = _is_whole(call) or len(shape) == 1
-    plan = class_plan(
-        name, KERNEL, tensor.dtype if whole else FLOAT, [("self", tensor, "full"), ("target", values["target"], "full")],
-        [("out", out, "positions" if _is_whole(call) else "single"), ("isTarget", mask, "full")], shape, len(shape) - 1, -1, {},
-        fixed=True,
+    written = {"out": "positions" if _is_whole(call) else "single", "isTarget": "full"}
+    plan = rows_plan(
+        call, KERNEL, tensor.dtype if whole else FLOAT, {"self": "full", "target": "full"}, written, len(shape) - 1, targets=-1, fixed=True
     )  # fmt: skip
     if whole:
         plan.output = plan.output._replace(role="positions")
@@ -117,43 +102,36 @@ WORKED = {
 }  # fmt: skip
 MASK = [[1, 0, 0, 1], [0, 1, 0, 0]]
 
-register(
-    Operator(
-        name="aclnnMultilabelMarginLoss",
-        summary="Multi-label margin loss: labels against all classes that are none.",
-        formula=(
-            "out[n] = sum over the labels j of row n, and over the classes i that are none of them, of max(0, 1 - self[n, j] + self[n, i]) / C\n"
-            "labels are target[n] up to the first -1, each as often as it is there; isTarget = 1 for labels, 0 for others"
-        ),
-        parameters=(
-            Parameter("self", Kind.TENSOR, "what classes are given", "(N, C) or (C,)", FLOATS),
-            Parameter("target", Kind.TENSOR, "labels, then -1; what is no class is skipped", "same as self", (INT64, INT32), weak=False),
-            REDUCTION,
-            Parameter("out", Kind.OUTPUT, "the loss", "(N,) for none, else one element", FLOATS),
-            Parameter("isTarget", Kind.OUTPUT, "1 for labels, else 0", "same as target", FLOATS),
-        ),
-        families=NOT_310P,
-        checks=(
-            checks.result_pointers("0"),
-            checks.not_null("1", "self", "target", "out", "isTarget"),
-            checks.dtype_in("2", "self"),
-            checks.dtype_one_of("3", "target", (INT64, INT32)),
-            checks.same_dtype("4", "out", "self"),
-            checks.same_dtype("5", "isTarget", "self"),
-            _of_rows("6"),
-            checks.same_shape("7", "target", "self"),
-            checks.any_reduction("8", "reduction", REDUCTION.choices),
-            checks.shape_is("9", "out", _losses, "(N,) for none, one element otherwise"),
-            _masks("10"),
-            checks.product_has_operator("11", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
-        ),
-        result=_results,
-        plan=_plan,
-        reference=reference,
-        samples=(
-            Sample("two rows", {**WORKED, "reduction": "none"}, ([0.85, 3], MASK)),
-            Sample("their mean", {**WORKED, "reduction": "mean"}, (1.925, MASK)),
-            Sample("their sum", {**WORKED, "reduction": "sum"}, (3.85, MASK)),
-        ),
-    )
+declare(
+    "MultilabelMarginLoss", "Multi-label margin loss: labels against all classes that are none.",
+    "out[n] = sum over the labels j of row n, and over the classes i that are none of them, of max(0, 1 - self[n, j] + self[n, i]) / C\n"
+    "labels are target[n] up to the first -1, each as often as it is there; isTarget = 1 for labels, 0 for others",
+    (
+        Parameter("self", Kind.TENSOR, "what classes are given", "(N, C) or (C,)", FLOATS),
+        Parameter("target", Kind.TENSOR, "labels, then -1; what is no class is skipped", "same as self", (INT64, INT32), weak=False),
+        REDUCTION,
+        Parameter("out", Kind.OUTPUT, "the loss", "(N,) for none, else one element", FLOATS),
+        Parameter("isTarget", Kind.OUTPUT, "1 for labels, else 0", "same as target", FLOATS),
+    ),
+    (
+        checks.not_null("1", "self", "target", "out", "isTarget"),
+        checks.dtype_in("2", "self"),
+        checks.dtype_one_of("3", "target", (INT64, INT32)),
+        checks.same_dtype("4", "out", "self"),
+        checks.same_dtype("5", "isTarget", "self"),
+        checks.expect(
+            "6", "self has at most 2 dimensions, and classes", "self", "at most 2 dimensions, and a class at least", _ill_shaped
+        )._replace(names=("self",)),
+        checks.same_shape("7", "target", "self"),
+        checks.any_reduction("8", "reduction", REDUCTION.choices),
+        checks.shape_is("9", "out", _losses, "(N,) for none, one element otherwise"),
+        checks.of_tensors("10", "isTarget has the shape of target", ("isTarget",), _mask_fault),
+    ),
+    _results, _plan, reference,
+    (
+        Sample("two rows", {**WORKED, "reduction": "none"}, ([0.85, 3], MASK)),
+        Sample("their mean", {**WORKED, "reduction": "mean"}, (1.925, MASK)),
+        Sample("their sum", {**WORKED, "reduction": "sum"}, (3.85, MASK)),
+    ),
+    NOT_310P, empty=("self",),
 )  # fmt: skip

@@ -8,17 +8,16 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import Check, Violation
-from openaclnn.core.declare import Gradient, Operator, OutputSpec, Sample, register
+from openaclnn.core.checks import Check
+from openaclnn.core.declare import Gradient, OutputSpec, Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Plan, empty_plan
-from openaclnn.core.status import Status
 from openaclnn.core.steps import channel_plan, channel_sums_plan, channels_of
+from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas import channels as formulas
 from openaclnn.operators.pairwise import FAMILIES, promoted_dtype
-
-Array = np.ndarray[Any, Any]
+from openaclnn.operators.rows import Array, declare
 
 SELF = Parameter("self", Kind.TENSOR, "what the function is applied to", "(N, C, ...), 0 to 8 dimensions", FLOATS)  # fmt: skip
 WEIGHT = Parameter("weight", Kind.TENSOR, "the slopes below 0", "any of 1 or C elements", FLOATS)
@@ -27,15 +26,13 @@ WEIGHT = Parameter("weight", Kind.TENSOR, "the slopes below 0", "any of 1 or C e
 def _one_for_each_channel(row: str) -> Check:
     """The slopes are one for all, or one for each channel."""
 
-    def broken_by(call: Call) -> Violation | None:
-        count, weight = channels_of(call.tensor("self").shape), call.tensor("weight")
-        if weight.size in (1, count):
-            return None
+    def fault(call: Call, weight: Tensor) -> checks.Fault:
+        count = channels_of(call.tensor("self").shape)
         expected = f"1 element, or {count}, one for each channel of self"
-        return Violation("weight", expected, f"{weight.size}, shape {weight.shape}")
+        return None if weight.size in (1, count) else (expected, f"{weight.size}, shape {weight.shape}")  # fmt: skip
 
     rule = "weight has one element, or one for each channel of self"
-    return Check(row, checks.INVALID, rule, ("weight", "self"), broken_by)
+    return checks.of_tensors(row, rule, ("weight",), fault)._replace(names=("weight", "self"))
 
 
 def _shaped(weight: Array, x: Array) -> Array:
@@ -66,36 +63,27 @@ def reference(self: Array, weight: Array, work: Any = np.float64) -> Array:
         return np.where(x > 0, x, slopes * x)
 
 
-register(
-    Operator(
-        name="aclnnPrelu",
-        summary="x where it is positive, a multiple of it elsewhere, by a slope for each channel.",
-        formula="out[n, c, ...] = self > 0 ? self : weight[c] * self",
-        parameters=(SELF, WEIGHT, Parameter("out", Kind.OUTPUT, "the result", "same as self", FLOATS)),
-        families=FAMILIES,
-        checks=(
-            checks.result_pointers("0"),
-            checks.not_null("1", "self", "weight", "out"),
-            checks.dtype_in("2", "self", "weight", "out"),
-            # These dtypes promote and convert to each other, so that the document's next rule cannot be broken.
-            checks.rank_at_most("3", "self", "weight", "out"),
-            checks.same_shape("4", "out", "self"),
-            _one_for_each_channel("5"),
-            checks.product_has_operator("6", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
+declare(
+    "Prelu", "x where it is positive, a multiple of it elsewhere, by a slope for each channel.",
+    "out[n, c, ...] = self > 0 ? self : weight[c] * self",
+    (SELF, WEIGHT, Parameter("out", Kind.OUTPUT, "the result", "same as self", FLOATS)),
+    (
+        checks.not_null("1", "self", "weight", "out"),
+        checks.dtype_in("2", "self", "weight", "out"),
+        # These dtypes promote and convert to each other, so that the document's next rule cannot be broken.
+        checks.rank_at_most("3", "self", "weight", "out"),
+        checks.same_shape("4", "out", "self"),
+        _one_for_each_channel("5"),
+    ),
+    _result, _plan, reference,
+    (
+        Sample(
+            "a slope for each channel",
+            {"self": (FLOAT, [[-1, 2, -3], [4, -5, 6]]), "weight": (FLOAT, [0.1, 0.2, 0.3])},
+            [[-0.1, 2, -0.9], [4, -1, 6]],
         ),
-        result=_result,
-        plan=_plan,
-        reference=reference,
-        gradient=Gradient("aclnnPreluBackward"),
-        module=__name__,
-        samples=(
-            Sample(
-                "a slope for each channel",
-                {"self": (FLOAT, [[-1, 2, -3], [4, -5, 6]]), "weight": (FLOAT, [0.1, 0.2, 0.3])},
-                [[-0.1, 2, -0.9], [4, -1, 6]],
-            ),
-        ),
-    )
+    ),
+    gradient=Gradient("aclnnPreluBackward"), module=__name__, empty=("self",),
 )  # fmt: skip
 
 BACKWARD = ("gradOutput", "self", "weight", "gradInput", "gradWeight")
@@ -138,47 +126,37 @@ def reference_backward(
         return np.where(x > 0, gradient, gradient * slopes), by_weight
 
 
-register(
-    Operator(
-        name="aclnnPreluBackward",
-        summary="Gradients of PReLU with respect to its input and its slopes.",
-        formula=(
-            "gradInput = self > 0 ? gradOutput : gradOutput * weight[c]\n"
-            "gradWeight[c] = sum over all n, ... of (self > 0 ? 0 : gradOutput * self); over all of it for one weight"
+declare(
+    "PreluBackward", "Gradients of PReLU with respect to its input and its slopes.",
+    "gradInput = self > 0 ? gradOutput : gradOutput * weight[c]\n"
+    "gradWeight[c] = sum over all n, ... of (self > 0 ? 0 : gradOutput * self); over all of it for one weight",
+    (
+        Parameter("gradOutput", Kind.TENSOR, "gradient of the result", "broadcasts to self", FLOATS),
+        SELF,
+        WEIGHT,
+        Parameter("gradInput", Kind.OUTPUT, "gradient of self", "same as self", FLOATS),
+        Parameter("gradWeight", Kind.OUTPUT, "gradient of the slopes", "same as weight, or (C,)", FLOATS),
+    ),
+    (
+        checks.not_null("1", *BACKWARD),
+        checks.dtype_in("2", "self"),
+        *(checks.same_dtype("3", each, "self") for each in BACKWARD if each != "self"),
+        checks.rank_at_most("4", *BACKWARD),
+        checks.same_shape("5", "gradInput", "self"),
+        _one_for_each_channel("6"),
+        checks.shape_is("7", "gradWeight", _gradient_shapes, "of weight, or (C,)"),
+        checks.broadcasts_to("8", "gradOutput", lambda call: call.tensor("self").shape, "the shape of self"),
+    ),
+    _results, _backward_plan, reference_backward,
+    (
+        Sample(
+            "a slope for each channel",
+            {
+                "grad_output": (FLOAT, [[1, 2, 3], [4, 5, 6]]), "self": (FLOAT, [[-1, 2, -3], [4, -5, 6]]),
+                "weight": (FLOAT, [0.1, 0.2, 0.3]),
+            },
+            ([[0.1, 2, 0.9], [4, 1, 6]], [-1, -25, -9]),
         ),
-        parameters=(
-            Parameter("gradOutput", Kind.TENSOR, "gradient of the result", "broadcasts to self", FLOATS),
-            SELF,
-            WEIGHT,
-            Parameter("gradInput", Kind.OUTPUT, "gradient of self", "same as self", FLOATS),
-            Parameter("gradWeight", Kind.OUTPUT, "gradient of the slopes", "same as weight, or (C,)", FLOATS),
-        ),
-        families=FAMILIES - {"310p"},
-        checks=(
-            checks.result_pointers("0"),
-            checks.not_null("1", *BACKWARD),
-            checks.dtype_in("2", "self"),
-            *(checks.same_dtype("3", each, "self") for each in BACKWARD if each != "self"),
-            checks.rank_at_most("4", *BACKWARD),
-            checks.same_shape("5", "gradInput", "self"),
-            _one_for_each_channel("6"),
-            checks.shape_is("7", "gradWeight", _gradient_shapes, "of weight, or (C,)"),
-            checks.broadcasts_to("8", "gradOutput", lambda call: call.tensor("self").shape, "the shape of self"),
-            checks.product_has_operator("9", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
-        ),
-        result=_results,
-        plan=_backward_plan,
-        reference=reference_backward,
-        module=__name__,
-        samples=(
-            Sample(
-                "a slope for each channel",
-                {
-                    "grad_output": (FLOAT, [[1, 2, 3], [4, 5, 6]]), "self": (FLOAT, [[-1, 2, -3], [4, -5, 6]]),
-                    "weight": (FLOAT, [0.1, 0.2, 0.3]),
-                },
-                ([[0.1, 2, 0.9], [4, 1, 6]], [-1, -25, -9]),
-            ),
-        ),
-    )
+    ),
+    FAMILIES - {"310p"}, module=__name__, empty=("self",),
 )  # fmt: skip

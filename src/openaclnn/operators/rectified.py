@@ -8,49 +8,22 @@ import numpy as np
 
 from openaclnn.core.call import Call
 from openaclnn.core.declare import Gradient
-from openaclnn.core.dtypes import (
-    DOUBLE,
-    FLOAT,
-    FLOATS,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    UINT8,
-    DType,
-)
+from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS, INT8, INT32, INT64, INTEGERS, UINT8, DType
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.engines.formulas import activations as formulas
-from openaclnn.operators.activations import (
-    NEWEST,
-    NOT_310P,
-    KernelForm,
-    broadcast,
-    converts,
-    declare,
-    dtypes,
-    generated,
-    not_null,
-    number,
-    number_of,
-    promoted,
-    rank,
-    same_dtype,
-    same_shape,
-    scalars,
-    value,
-)
+from openaclnn.operators import rules
+from openaclnn.operators.activations import NEWEST, NOT_310P, declare, number, number_of
+from openaclnn.operators.workloads.words import KernelForm
 
 GRADIENT = {"gradOutput": "gradient of the output", "self": "the forward's input"}
 SLOPE = number("negativeSlope", "slope below 0", 0.01)
 STEEPNESS, FLAT = {"negative_slope": "negativeSlope"}, {"negativeSlope": 0.0}
 """The slope in case lists, and what it is where they do not say it."""
-INTEGERS = (INT8, INT16, INT32, INT64, UINT8)
 
 declare(
     "Relu", "x where it is positive, 0 elsewhere.", "out = max(self, 0)", formulas.relu,
     lambda x: np.where(x <= 0, 0.0, x), [0, 0, 0.5, 3],
-    (not_null(), dtypes("self", more=(INT8, UINT8, INT32, INT64)), same_dtype(), rank("self", "out"), same_shape()),
+    (rules.not_null(), rules.dtypes("self", more=(INT8, UINT8, INT32, INT64)), rules.same_dtype(), rules.rank("self", "out"), rules.same_shape()),
     accepts=(*FLOATS, INT8, UINT8, INT32, INT64), families=NOT_310P, in_place="selfRef", const_output=True,
     kernels=(KernelForm("relu", {"x": "self"}),), peer="relu",
     gradient=Gradient("aclnnThresholdBackward", {"self": "out"}),
@@ -60,7 +33,10 @@ declare(
     "LeakyRelu", "x where it is positive, a multiple of it elsewhere.",
     "out = self > 0 ? self : self * negativeSlope", formulas.leaky_relu,
     lambda x, slope: np.where(x > 0, x, x * slope), [-0.4, -0.1, 0.5, 3],
-    (not_null(), scalars("negativeSlope"), dtypes("self", more=(DOUBLE,)), converts("self"), rank("self"), same_shape()),
+    (
+        rules.not_null(), rules.scalars("negativeSlope"), rules.dtypes("self", more=(DOUBLE,)), rules.converts("self"), rules.rank("self"),
+        rules.same_shape(),
+    ),
     options=(SLOPE,), accepts=(*FLOATS, DOUBLE), families=NOT_310P, in_place="selfRef", arguments={"negative_slope": 0.1},
     kernels=(KernelForm("leaky_relu", {"x": "self"}, STEEPNESS, values=FLAT),), peer="leaky_relu",
     variants={"slope 0.01": {}, "slope -0.5": {"negative_slope": -0.5}},
@@ -72,15 +48,16 @@ declare(
     "out = self > 0 ? gradOutput : gradOutput * negativeSlope", formulas.leaky_relu_backward,
     lambda g, x, slope, is_result: np.where(x > 0, g, g * slope), [0.1, 0.2, 3, 4],
     (
-        not_null("gradOutput", "self", "negativeSlope", "out"), scalars("negativeSlope"), dtypes("gradOutput", "self", more=(DOUBLE,)),
-        rank("gradOutput", "self"), broadcast,
-        value(
+        rules.not_null("gradOutput", "self", "negativeSlope", "out"), rules.scalars("negativeSlope"),
+        rules.dtypes("gradOutput", "self", more=(DOUBLE,)),
+        rules.rank("gradOutput", "self"), rules.broadcast,
+        rules.value(
             "negativeSlope", ">= 0 when selfIsResult is true",
             lambda call: call["selfIsResult"] and call["negativeSlope"].float32() < 0,
         ),
-        converts(),
+        rules.converts(),
     ),
-    inputs=GRADIENT, accepts=(*FLOATS, DOUBLE), arguments={"negative_slope": 0.1}, compute=promoted,
+    inputs=GRADIENT, accepts=(*FLOATS, DOUBLE), arguments={"negative_slope": 0.1}, compute=rules.promoted,
     options=(SLOPE, Parameter("selfIsResult", Kind.BOOL, "whether self is the forward's output", default=False)),
     kernels=(KernelForm("leaky_relu_grad", {"gradients": "gradOutput", "features": "self"}, STEEPNESS, values=FLAT),),
     peer="leaky_relu_backward", held=("negativeSlope",), variants={"input": {}, "result": {"self_is_result": True}},
@@ -88,7 +65,7 @@ declare(
 
 declare(
     "SquaredRelu", "The square of x where it is positive, 0 elsewhere.", "out = max(input, 0)^2", formulas.squared_relu,
-    lambda x: np.square(np.maximum(x, 0.0)), [0, 0, 0.25, 9], generated("input"), inputs={"input": "what the function is applied to"},
+    lambda x: np.square(np.maximum(x, 0.0)), [0, 0, 0.25, 9], rules.generated("input"), inputs={"input": "what the function is applied to"},
     families=NEWEST, const_output=True, generated=True, kernels=(KernelForm("squared_relu", {"input": "input"}),),
     peer=lambda torch, x: torch.square(torch.relu(x)),
 )  # fmt: skip
@@ -96,14 +73,14 @@ declare(
 
 def _alpha(call: Call) -> dict[str, Any]:
     """Integers other than INT32 are multiplied by an integer."""
-    dtype, alpha = promoted(call), number_of(call["alpha"], call.operator["alpha"])
+    dtype, alpha = rules.promoted(call), number_of(call["alpha"], call.operator["alpha"])
     whole = dtype is not None and dtype.kind == "integer" and dtype is not INT32
     return {"alpha": int(alpha) if whole else alpha}
 
 
 def _computed(call: Call) -> DType | None:
     """Floating sums are rounded once, into the output."""
-    dtype = promoted(call)
+    dtype = rules.promoted(call)
     return FLOAT if dtype in FLOATS else dtype
 
 
@@ -111,7 +88,10 @@ declare(
     "AddRelu", "A tensor and a multiple of another, where their sum is positive, 0 elsewhere.",
     "out = max(self + alpha * other, 0)", formulas.add_relu,
     lambda x, y, alpha: np.where(x + alpha * y <= 0, 0.0, x + alpha * y), [0, 0, 2, 5],
-    (not_null(), scalars("alpha"), dtypes("self", "other", more=INTEGERS), converts(), rank("self", "other"), broadcast),
+    (
+        rules.not_null(), rules.scalars("alpha"), rules.dtypes("self", "other", more=INTEGERS), rules.converts(),
+        rules.rank("self", "other"), rules.broadcast,
+    ),
     inputs={"self": "the first summand", "other": "what is multiplied"}, options=(number("alpha", "factor of other", 1.0),),
     accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", compute=_computed, numbers=_alpha,
     arguments={"self": (FLOAT, [-4.0, -1.0, 0.5, 3.0]), "other": (FLOAT, [1.0, 2.0, 3.0, 4.0]), "alpha": 0.5},
@@ -137,7 +117,10 @@ def _in_dtype(call: Call) -> dict[str, Any]:
 declare(
     "Threshold", "x where it is above a threshold, a value elsewhere.", "out = self <= threshold ? value : self",
     formulas.threshold, lambda x, threshold, value: np.where(x <= threshold, value, x), [9, 9, 9, 3],
-    (not_null("self", "out", "threshold", "value"), scalars("threshold", "value"), dtypes("self", more=INTEGERS), converts("self"), rank("self"), same_shape()),
+    (
+        rules.not_null("self", "out", "threshold", "value"), rules.scalars("threshold", "value"), rules.dtypes("self", more=INTEGERS),
+        rules.converts("self"), rules.rank("self"), rules.same_shape(),
+    ),
     options=LIMITS, accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", numbers=_in_dtype,
     arguments={"threshold": 0.5, "value": 9.0}, peer="threshold",
     gradient=Gradient("aclnnThresholdBackward"),
@@ -148,8 +131,9 @@ declare(
     "out = self <= threshold ? 0 : gradOutput", formulas.threshold_backward,
     lambda g, x, threshold: np.where(x <= threshold, 0.0, g), [0, 0, 0, 4],
     (
-        not_null("threshold", "out", "gradOutput", "self"), scalars("threshold"), dtypes("gradOutput", "self", more=(INT8, UINT8, INT32, INT64)),
-        same_dtype(), rank("gradOutput", "self"), broadcast,
+        rules.not_null("threshold", "out", "gradOutput", "self"), rules.scalars("threshold"),
+        rules.dtypes("gradOutput", "self", more=(INT8, UINT8, INT32, INT64)),
+        rules.same_dtype(), rules.rank("gradOutput", "self"), rules.broadcast,
     ),
     inputs=GRADIENT, options=LIMITS[:1], accepts=(*FLOATS, INT8, UINT8, INT32, INT64), numbers=_in_dtype,
     arguments={"threshold": 0.5}, peer="threshold_backward",
@@ -164,8 +148,9 @@ declare(
     "out = min < self < max ? gradOutput : 0; NaN counts as inside", formulas.hardtanh_backward,
     lambda g, x, low, high: np.where((x <= low) | (x >= high), 0.0, g), [0, 0, 3, 0],
     (
-        not_null("self", "gradOutput", "out", "min", "max"), scalars("min", "max"), dtypes("gradOutput", "self", "out"), same_dtype(),
-        rank("gradOutput", "self"), same_shape(),
+        rules.not_null("self", "gradOutput", "out", "min", "max"), rules.scalars("min", "max"), rules.dtypes("gradOutput", "self", "out"),
+        rules.same_dtype(),
+        rules.rank("gradOutput", "self"), rules.same_shape(),
     ),
     inputs=GRADIENT, options=(number("min", "the lower bound", -1.0), number("max", "the upper bound", 1.0)),
     families=frozenset({"950", "a3", "a2", "310p", "910", "310b"}), arguments={"min": -1.0, "max": 3.0}, peer="hardtanh_backward",
@@ -176,7 +161,7 @@ declare(
     "Heaviside", "The step function, with values of the caller's where x is 0.",
     "out = input == 0 ? values : input > 0 ? 1 : 0", formulas.heaviside,
     lambda x, values: np.where(x == 0, values, np.where(x > 0, 1.0, 0.0)), [0, 2, 1, 4],
-    (not_null(), dtypes("input", "values", "out"), same_dtype(), rank("input", "values"), broadcast),
+    (rules.not_null(), rules.dtypes("input", "values", "out"), rules.same_dtype(), rules.rank("input", "values"), rules.broadcast),
     inputs={"input": "what the function is applied to", "values": "the results where input is 0"}, families=frozenset({"a3", "a2"}),
     arguments={"input": (FLOAT, [-4.0, 0.0, 0.5, 0.0]), "values": (FLOAT, [1.0, 2.0, 3.0, 4.0])}, aten="heaviside",
     kernels=(KernelForm("heaviside", {"input": "input", "values": "values"}),),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Gradient, OutputSpec
+from openaclnn.core.declare import Gradient, OutputSpec, Sample
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import (
     Plan,
@@ -19,29 +19,10 @@ from openaclnn.core.plan import (
     over,
 )
 from openaclnn.engines.formulas import losses as formulas
-from openaclnn.operators import pairwise
-from openaclnn.operators.activations import NOT_310P
-from openaclnn.operators.losses import (
-    ALL,
-    GRADIENT,
-    PAIR,
-    REDUCED,
-    SCALE,
-    KernelForm,
-    Sample,
-    broadcast,
-    broadcasts,
-    declare,
-    dtypes,
-    mean_or_sum,
-    not_null,
-    output_shape,
-    promotes,
-    rank,
-    reduction,
-    same_dtype,
-    value_shape,
-)
+from openaclnn.operators import pairwise, rules
+from openaclnn.operators.activations import ALL, NOT_310P
+from openaclnn.operators.losses import GRADIENT, PAIR, REDUCED, SCALE, declare
+from openaclnn.operators.workloads.words import KernelForm
 
 SQUARE: dict[str, Any] = {
     "self": (FLOAT, [[0.5, -1], [2, 0]]),
@@ -62,7 +43,10 @@ declare(
         Sample("mean", SQUARE, 3.0625, exact=True),
         Sample("sum", {**SQUARE, "reduction": "sum"}, 12.25, exact=True),
     ),
-    (not_null(), promotes(), dtypes("self", "target", "out"), reduction, rank("self", "target"), broadcasts, mean_or_sum(())),
+    (
+        rules.not_null(), rules.promotes(), rules.dtypes("self", "target", "out"), rules.reduction, rules.rank("self", "target"),
+        rules.broadcasts, rules.mean_or_sum(()),
+    ),
     inputs=PAIR, shape="the broadcast shape for none, else 0 dimensions", aten="mse_loss",
     kernels=(KernelForm("mse_loss", PREDICT), KernelForm("mse_loss_v2", {"input": "self", "target": "target"})),
     gradient=pairwise.gradient_of("aclnnMseLossBackward"),
@@ -73,7 +57,7 @@ declare(
 
 
 def _rows_shape(call: Call) -> tuple[int, ...]:
-    shape = value_shape(call)
+    shape = rules.value_shape(call)
     return shape if call.reduction == "none" else shape[1:]
 
 
@@ -85,7 +69,7 @@ def _rows_result(call: Call) -> OutputSpec:
 
 def _rows_plan(call: Call) -> Plan:
     name, written = call.operator.name, ("out", call.tensor("out"))
-    shape, reduction = value_shape(call), call.reduction
+    shape, reduction = rules.value_shape(call), call.reduction
     dtype = pairwise.promoted_dtype(call, "self", "target")
     assert dtype is not None
     tensors = [(each, call.tensor(each)) for each in ("self", "target")]
@@ -124,8 +108,8 @@ declare(
         Sample("none", {**SQUARE, "reduction": "none"}, [[0.25, 4], [4, 4]], exact=True),
     ),
     (
-        not_null(), promotes(), dtypes("self", "target", "out"), reduction, rank("self", "target"), broadcasts,
-        output_shape(_rows_shape, "the broadcast one, without its first axis for mean and sum"),
+        rules.not_null(), rules.promotes(), rules.dtypes("self", "target", "out"), rules.reduction, rules.rank("self", "target"), rules.broadcasts,
+        rules.output_shape(_rows_shape, "the broadcast one, without its first axis for mean and sum"),
     ),
     inputs=PAIR, shape="the broadcast shape, without its first axis for mean and sum", peer=_torch_rows, plan=_rows_plan, result=_rows_result,
     reduced=_rows_reduced,
@@ -141,7 +125,10 @@ declare(
         Sample("worked values", {**SQUARE, "grad_output": (FLOAT, 3)}, [[-0.75, -3], [3, 3]], exact=True),
         Sample("outer, mean over the elements of self", OUTER, [[-3, 3, -9], [6, 12, 0]], exact=True),
     ),
-    (not_null(), same_dtype("self", "gradOutput", "target"), dtypes("self", "out"), reduction, rank("gradOutput", "self", "target"), broadcast),
+    (
+        rules.not_null(), rules.same_dtype("self", "gradOutput", "target"), rules.dtypes("self", "out"), rules.reduction,
+        rules.rank("gradOutput", "self", "target"), rules.broadcast,
+    ),
     inputs=GRADIENT, families=ALL - {"910"}, mean_of="self", aten="mse_loss_backward",
     kernels=tuple(KernelForm(name, {**PREDICT, "dout": "gradOutput"}) for name in ("mse_loss_grad", "mse_loss_grad_v2")),
 )  # fmt: skip
@@ -171,7 +158,7 @@ declare(
         Sample("worked values", {**MARGINS, "reduction": "none"}, [0.47407698418010663, 0.12692801104297263, 100, 100]),
         Sample("mean", MARGINS, 50.15025124880577),
     ),
-    (not_null(), dtypes("self", "target", "out"), rank("self", "target"), broadcasts, mean_or_sum(()), reduction),
+    (rules.not_null(), rules.dtypes("self", "target", "out"), rules.rank("self", "target"), rules.broadcasts, rules.mean_or_sum(()), rules.reduction),
     inputs=PAIR, shape="the broadcast shape for none, else 0 dimensions", beyond="sum", peer="soft_margin_loss",
     kernels=(KernelForm("soft_margin_loss", {"self": "self", "target": "target"}),),
     gradient=Gradient("aclnnSoftMarginLossBackward", others={"target": Gradient("aclnnSoftMarginLossBackward", pairwise.SWAPPED)}),
@@ -186,7 +173,10 @@ declare(
             [-0.3775406687981454, 0.11920292202211757, 1, -1],
         ),
     ),
-    (not_null(), dtypes("gradOutput", "self", "target", "out"), rank("gradOutput", "self", "target"), broadcast, reduction),
+    (
+        rules.not_null(), rules.dtypes("gradOutput", "self", "target", "out"), rules.rank("gradOutput", "self", "target"), rules.broadcast,
+        rules.reduction,
+    ),
     inputs=GRADIENT, families=NOT_310P, peer="soft_margin_loss_backward",
     kernels=(KernelForm("soft_margin_loss_grad", {**PREDICT, "dout": "gradOutput"}),),
 )  # fmt: skip

@@ -15,39 +15,20 @@ from openaclnn.core.dtypes import (
     DOUBLE,
     FLOAT,
     FLOATS,
-    INT8,
-    INT16,
     INT32,
-    INT64,
-    UINT8,
+    INTEGERS,
     DType,
     float_of,
 )
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.engines.formulas import activations as formulas
-from openaclnn.operators.activations import (
-    NEWEST,
-    NOT_310P,
-    NOT_950,
-    KernelForm,
-    broadcast,
-    converts,
-    declare,
-    dtypes,
-    generated,
-    not_null,
-    number,
-    number_of,
-    promoted,
-    rank,
-    same_dtype,
-    same_shape,
-    scalars,
-)
+from openaclnn.operators import rules
+from openaclnn.operators.activations import NEWEST, NOT_310P, NOT_950, declare, number, number_of
 from openaclnn.operators.rectified import GRADIENT
+from openaclnn.operators.workloads.words import KernelForm
 
 WIDE = (DOUBLE, COMPLEX64, COMPLEX128)
-WHOLE = (INT8, INT16, INT32, INT64, UINT8, BOOL)
+WHOLE = (*INTEGERS, BOOL)
 FEATURES = {"grads": "gradOutput", "features": "self"}
 
 
@@ -77,7 +58,10 @@ def _computed(call: Call) -> DType:
 declare(
     "Sigmoid", "The logistic function.", "out = 1 / (1 + exp(-self))", formulas.sigmoid, sigmoid,
     [0.01798620996209156, 0.2689414213699951, 0.6224593312018546, 0.9525741268224333],
-    (not_null(), dtypes("self", more=(*WIDE, *WHOLE), apart=True), dtypes("out", more=WIDE), same_shape(), rank("self")),
+    (
+        rules.not_null(), rules.dtypes("self", more=(*WIDE, *WHOLE), apart=True), rules.dtypes("out", more=WIDE), rules.same_shape(),
+        rules.rank("self"),
+    ),
     accepts=(*FLOATS, *WIDE), in_place="selfRef", compute=_computed, kernels=(KernelForm("sigmoid", {"x": "self"}),), aten="sigmoid",
     gradient=Gradient("aclnnSigmoidBackward", {"output": "out"}),
 )  # fmt: skip
@@ -86,17 +70,17 @@ declare(
     "SigmoidBackward", "Gradient of the logistic function, from its output.", "gradInput = gradOutput * (1 - output) * output",
     formulas.sigmoid_backward, lambda g, y: g * (1 - y) * y, [0.09000000000000001, 0.5, 0.4799999999999999, 0],
     (
-        not_null(), dtypes("gradOutput", "output", "gradInput", more=WIDE), rank("gradOutput", "output"), broadcast,
+        rules.not_null(), rules.dtypes("gradOutput", "output", "gradInput", more=WIDE), rules.rank("gradOutput", "output"), rules.broadcast,
     ),
     inputs={"gradOutput": "gradient of the output", "output": "the forward's output"}, output="gradInput", accepts=(*FLOATS, *WIDE),
-    compute=promoted, arguments={"output": (FLOAT, [0.1, 0.5, 0.8, 1.0])}, peer="sigmoid_backward", domain=(0.0, 1.0),
+    compute=rules.promoted, arguments={"output": (FLOAT, [0.1, 0.5, 0.8, 1.0])}, peer="sigmoid_backward", domain=(0.0, 1.0),
     kernels=(KernelForm("sigmoid_grad", {"y": "output", "dy": "gradOutput"}),), aten="sigmoid_backward",
 )  # fmt: skip
 
 declare(
     "Silu", "x times its logistic function.", "out = self / (1 + exp(-self))", formulas.silu, _swish,
     [-0.07194483984836623, -0.2689414213699951, 0.3112296656009273, 2.8577223804672998],
-    (not_null(), dtypes("self", "out"), same_dtype(), same_shape()), aten="silu",
+    (rules.not_null(), rules.dtypes("self", "out"), rules.same_dtype(), rules.same_shape()), aten="silu",
     gradient=Gradient("aclnnSiluBackward"),
 )  # fmt: skip
 
@@ -104,7 +88,8 @@ declare(
     "SiluBackward", "Gradient of SiLU with respect to its input.",
     "gradInput = gradOutput * s * (1 + self * (1 - s)), s = 1 / (1 + exp(-self))", formulas.silu_backward, _swish_backward,
     [-0.05266461489107291, 0.14465897625702653, 2.2198835619079555, 4.352416424060679],
-    (not_null(), dtypes("gradOutput", "self", "gradInput"), same_dtype(), rank("gradOutput", "self"), same_shape()), inputs=GRADIENT,
+    (rules.not_null(), rules.dtypes("gradOutput", "self", "gradInput"), rules.same_dtype(), rules.rank("gradOutput", "self"), rules.same_shape()),
+    inputs=GRADIENT,
     output="gradInput", families=NOT_310P, kernels=(KernelForm("silu_grad", {"dy": "gradOutput", "x": "self"}),), aten="silu_backward",
 )  # fmt: skip
 
@@ -127,7 +112,10 @@ def _torch_swish_backward(torch: Any, g: Any, x: Any, beta: float) -> Any:
 declare(
     "Swish", "x times the logistic function of a multiple of it.", "out = self / (1 + exp(-beta * self))", formulas.swish, _swish,
     [-0.0013414005218659124, -0.11920292202211756, 0.36552928931500245, 2.9925821305300957],
-    (not_null("self", "out"), dtypes("self", "out"), same_dtype(), scalars("betaOptional"), rank("self", "out"), same_shape()),
+    (
+        rules.not_null("self", "out"), rules.dtypes("self", "out"), rules.same_dtype(), rules.scalars("betaOptional"),
+        rules.rank("self", "out"), rules.same_shape(),
+    ),
     options=(BETA,), numbers=_beta, arguments={"beta": 2.0}, variants={"beta 1": {}, "beta 2": {"beta": 2.0}},
     kernels=(KernelForm("swish", {"x": "self"}, {"scale": "betaOptional"}),),
     gradient=Gradient("aclnnSwishBackward"),
@@ -139,8 +127,8 @@ declare(
     "gradInput = gradOutput * s * (1 + beta * self * (1 - s)), s = 1 / (1 + exp(-beta * self))", formulas.swish_backward,
     _swish_backward, [-0.0023465512355853157, -0.18156849756979096, 2.78301153561446, 4.049305730366102],
     (
-        not_null("gradOutput", "self", "gradInput"), dtypes("gradOutput", "self"), scalars("betaOptional"), same_dtype(),
-        rank("gradOutput", "self", "gradInput"), same_shape(),
+        rules.not_null("gradOutput", "self", "gradInput"), rules.dtypes("gradOutput", "self"), rules.scalars("betaOptional"), rules.same_dtype(),
+        rules.rank("gradOutput", "self", "gradInput"), rules.same_shape(),
     ),
     inputs=GRADIENT, options=(BETA,), output="gradInput", numbers=_beta, arguments={"beta": 2.0},
     kernels=(KernelForm("swish_grad", {"grad": "gradOutput", "x": "self"}, {"scale": "betaOptional"}, ("y",)),),
@@ -152,7 +140,8 @@ FAST = float_of(1.702)
 declare(
     "FastGelu", "x times the logistic function of 1.702 x.", "out = self / (1 + exp(-1.702 * self))", formulas.swish,
     lambda x: _swish(x, x.dtype.type(1.702)), [-0.004414724139581062, -0.1542042340671787, 0.35038843660638014, 2.981928690292214],
-    (not_null(), same_dtype(), dtypes("self"), same_shape(), rank("self")), families=NEWEST, numbers=lambda call: {"beta": FAST},
+    (rules.not_null(), rules.same_dtype(), rules.dtypes("self"), rules.same_shape(), rules.rank("self")), families=NEWEST,
+    numbers=lambda call: {"beta": FAST},
     kernels=(KernelForm("fast_gelu", {"x": "self"}),),
     gradient=Gradient("aclnnFastGeluBackward"),
     peer=lambda torch, x: _torch_swish(torch, x, 1.702),
@@ -162,7 +151,7 @@ declare(
     "FastGeluBackward", "Gradient of the fast GELU with respect to its input.",
     "gradInput = gradOutput * s * (1 + 1.702 * self * (1 - s)), s = 1 / (1 + exp(-1.702 * self))", formulas.swish_backward,
     lambda g, x: _swish_backward(g, x, x.dtype.type(1.702)), [-0.006401886545354933, -0.1355592131126681, 2.6376657358962428, 4.098193295622609],
-    (not_null(), same_dtype(), dtypes("gradInput"), same_shape(), rank("self")), inputs=GRADIENT, output="gradInput",
+    (rules.not_null(), rules.same_dtype(), rules.dtypes("gradInput"), rules.same_shape(), rules.rank("self")), inputs=GRADIENT, output="gradInput",
     families=NEWEST, numbers=lambda call: {"beta": FAST}, kernels=(KernelForm("fast_gelu_grad", {"dy": "gradOutput", "x": "self"}),),
     peer=lambda torch, g, x: _torch_swish_backward(torch, g, x, 1.702),
 )  # fmt: skip
@@ -179,7 +168,7 @@ LOG_SIGMOID = (
     [-4.0181499279178094, -1.3132616875182228, -0.4740769841801067, -0.04858735157374206],
 )  # fmt: skip
 declare(
-    "LogSigmoid", *LOG_SIGMOID, (not_null(), dtypes("self", "out"), same_dtype(), same_shape()), families=NOT_310P,
+    "LogSigmoid", *LOG_SIGMOID, (rules.not_null(), rules.dtypes("self", "out"), rules.same_dtype(), rules.same_shape()), families=NOT_310P,
     header_name="logsigmoid", kernels=(KernelForm("log_sigmoid", {"x": "self"}),), peer="log_sigmoid",
     gradient=Gradient("aclnnLogSigmoidBackward", {"buffer": "self"}),
 )  # fmt: skip
@@ -189,7 +178,7 @@ BUFFER = Parameter(
 )
 declare(
     "LogSigmoidForward", *LOG_SIGMOID,
-    (not_null("self", "out"), dtypes("self", "out"), same_dtype("self", "out"), same_shape("self", "out")),
+    (rules.not_null("self", "out"), rules.dtypes("self", "out"), rules.same_dtype("self", "out"), rules.same_shape("self", "out")),
     after=(BUFFER,), header_name="logsigmoid",
     peer=lambda torch, x, buffer=None: torch.ops.aten.log_sigmoid(x),
 )  # fmt: skip
@@ -199,8 +188,8 @@ declare(
     "gradInput = gradOutput / (1 + exp(self))", formulas.log_sigmoid_backward, lambda g, x, *unread: g * sigmoid(-x),
     [0.9820137900379085, 1.4621171572600098, 1.1326220063944363, 0.18970349271026712],
     (
-        not_null("gradOutput", "self", "buffer", "gradInput"), dtypes("gradOutput", "self"),
-        same_dtype("gradOutput", "self", "gradInput"), same_shape("gradOutput", "self", "gradInput"),
+        rules.not_null("gradOutput", "self", "buffer", "gradInput"), rules.dtypes("gradOutput", "self"),
+        rules.same_dtype("gradOutput", "self", "gradInput"), rules.same_shape("gradOutput", "self", "gradInput"),
     ),
     inputs={**GRADIENT, "buffer": "not looked at, but not null"}, output="gradInput", header_name="logsigmoid_backward",
     kernels=(KernelForm("log_sigmoid_grad", FEATURES, ones={"buffer": "self"}),), arguments={"buffer": (FLOAT, [0.0])},
@@ -218,7 +207,8 @@ declare(
     "out = beta * self > threshold ? self : log1p(exp(beta * self)) / beta", formulas.softplus,
     lambda x, beta, threshold: np.where(beta * x > threshold, x, (np.maximum(beta * x, 0) + np.log1p(np.exp(-np.abs(beta * x)))) / beta),
     [0.00016770318644788442, 0.06346400552148625, 0.6566308437591114, 3],
-    (not_null(), dtypes("self"), scalars("beta", "threshold"), converts("self"), rank("self"), same_shape()), options=STEEP,
+    (rules.not_null(), rules.dtypes("self"), rules.scalars("beta", "threshold"), rules.converts("self"), rules.rank("self"), rules.same_shape()),
+    options=STEEP,
     families=NOT_950, arguments=BENT, kernels=(KernelForm("softplus_v2", {"x": "self"}),), aten="softplus",
     variants={"beta 1": {}, "beta 2": BENT},
     gradient=Gradient("aclnnSoftplusBackward"),
@@ -238,8 +228,10 @@ declare(
     "gradInput = beta * self > threshold ? gradOutput : gradOutput / (1 + exp(-beta * self))", formulas.softplus_backward,
     lambda g, x, beta, threshold: np.where(beta * x > threshold, g, g * sigmoid(beta * x)), [0.0003353501304664781, 0.23840584404423512, 2.193175735890015, 4],
     (
-        not_null("gradOutput", "self", "gradInput", "beta", "threshold"), scalars("beta", "threshold"), dtypes("gradOutput", more=(DOUBLE,)),
-        dtypes("self", more=(DOUBLE, *WHOLE)), dtypes("gradInput", more=(DOUBLE,)), rank("gradOutput", "self", "gradInput"), same_shape(),
+        rules.not_null("gradOutput", "self", "gradInput", "beta", "threshold"), rules.scalars("beta", "threshold"),
+        rules.dtypes("gradOutput", more=(DOUBLE,)),
+        rules.dtypes("self", more=(DOUBLE, *WHOLE)), rules.dtypes("gradInput", more=(DOUBLE,)),
+        rules.rank("gradOutput", "self", "gradInput"), rules.same_shape(),
     ),
     inputs=GRADIENT, options=STEEP, output="gradInput", accepts=(*FLOATS, DOUBLE), families=NOT_310P, compute=_wide, arguments=BENT,
     kernels=(KernelForm("softplus_v2_grad", {"input_gradients": "gradOutput", "input_features": "self"}),), peer="softplus_backward",
@@ -255,7 +247,8 @@ def _half_square(x: Any) -> Any:
 declare(
     "Mish", "x times the hyperbolic tangent of its softplus.", "out = self * tanh(log1p(exp(self)))", formulas.mish,
     lambda x: x * _half_square(x), [-0.07259174079202536, -0.3034014613741089, 0.37524521130489513, 2.9865350049679575],
-    (not_null(), dtypes("self", "out"), same_dtype(), rank("self", "out"), same_shape()), families=NOT_310P, in_place="selfRef",
+    (rules.not_null(), rules.dtypes("self", "out"), rules.same_dtype(), rules.rank("self", "out"), rules.same_shape()), families=NOT_310P,
+    in_place="selfRef",
     kernels=(KernelForm("mish", {"x": "self"}),), aten="mish",
     gradient=Gradient("aclnnMishBackward"),
 )  # fmt: skip
@@ -266,10 +259,11 @@ declare(
     formulas.mish_backward, lambda g, x: g * (_half_square(x) + x * sigmoid(x) * (1 - _half_square(x) ** 2)),
     [-0.053773209793480325, 2.0980724401995845, 2.659273126073182, 4.084427643717775],
     (
-        not_null(), converts("self"), dtypes("gradOutput", "self", "gradInput"), rank("gradOutput", "self", "gradInput"),
-        broadcast,
+        rules.not_null(), rules.converts("self"), rules.dtypes("gradOutput", "self", "gradInput"), rules.rank("gradOutput", "self", "gradInput"),
+        rules.broadcast,
     ),
-    inputs=GRADIENT, output="gradInput", compute=promoted, kernels=(KernelForm("mish_grad", {"grad": "gradOutput", "x": "self"}, unread=("tanhx",)),),
+    inputs=GRADIENT, output="gradInput", compute=rules.promoted,
+    kernels=(KernelForm("mish_grad", {"grad": "gradOutput", "x": "self"}, unread=("tanhx",)),),
     aten="mish_backward", arguments={"self": (FLOAT, [-4.0, 1.0, 0.5, 3.0])},
 )  # fmt: skip
 
@@ -293,7 +287,8 @@ def _logit(x: Any, eps: Any) -> Any:
 declare(
     "Logit", "The logarithm of the odds: the inverse of the logistic function.",
     "out = log(z / (1 - z)), z = eps < 0 ? input : input < eps ? eps : input > 1 - eps ? 1 - eps : input", formulas.logit, _logit,
-    [-2.197224577336219, -1.0986122886681098, 0, 2.9444389791664394], generated("input"), inputs={"input": "probabilities"}, options=(EPS,), families=NEWEST,
+    [-2.197224577336219, -1.0986122886681098, 0, 2.9444389791664394], rules.generated("input"), inputs={"input": "probabilities"},
+    options=(EPS,), families=NEWEST,
     const_output=True, generated=True, numbers=lambda call: {"eps": float_of(call["eps"]), "clamped": float_of(call["eps"]) >= 0},
     arguments=PROBABILITIES, kernels=(KernelForm("logit", {"input": "input"}),), domain=(0.0, 1.0),
     variants={"not clamped": {}, "clamped": {"eps": 0.2}},
@@ -316,7 +311,8 @@ def _logit_grad(x: Any, g: Any, eps: Any) -> Any:
 declare(
     "LogitGrad", "Gradient of the logarithm of the odds with respect to its input.",
     "out = lo <= x <= 1 - lo ? dy / (x * (1 - x)) : eps < 0 ? NaN : 0, lo = max(eps, 0)", formulas.logit_grad, _logit_grad,
-    [11.11111111111111, 10.666666666666666, 12, 84.21052631578941], generated("x"), inputs={"x": "the forward's input", "dy": "gradient of the output"},
+    [11.11111111111111, 10.666666666666666, 12, 84.21052631578941], rules.generated("x"),
+    inputs={"x": "the forward's input", "dy": "gradient of the output"},
     options=(EPS,), families=NEWEST, const_output=True, generated=True, numbers=_logit_numbers,
     arguments={"x": PROBABILITIES["input"], "dy": (FLOAT, [1.0, 2.0, 3.0, 4.0])}, domain=(0.0, 1.0),
     kernels=(KernelForm("logit_grad", {"x": "x", "dy": "dy"}),), variants={"not clamped": {}, "clamped": {"eps": 0.2}},
@@ -331,7 +327,8 @@ LINE = {"alpha": 1 / 6, "beta": 0.5}
 declare(
     "Hardsigmoid", "A line between 0 and 1 in place of the logistic function.", "out = min(max(self / 6 + 0.5, 0), 1)",
     formulas.hardsigmoid, lambda x: np.minimum(np.maximum(x / 6 + 0.5, 0), 1), [0, 0.3333333333333333, 0.5833333333333334, 1],
-    (not_null(), dtypes("self", more=(INT32,)), rank("self"), same_shape(), same_dtype()), accepts=(*FLOATS, INT32), families=NOT_310P,
+    (rules.not_null(), rules.dtypes("self", more=(INT32,)), rules.rank("self"), rules.same_shape(), rules.same_dtype()),
+    accepts=(*FLOATS, INT32), families=NOT_310P,
     in_place="self", const_output=True, kernels=(KernelForm("hard_sigmoid", {"input_x": "self"}, only=LINE),), peer="hardsigmoid",
     gradient=Gradient("aclnnHardsigmoidBackward"),
 )  # fmt: skip
@@ -340,14 +337,16 @@ declare(
     "HardsigmoidBackward", "Gradient of the hard sigmoid with respect to its input.",
     "out = 0 < self / 6 + 0.5 < 1 ? gradOutput / 6 : 0", formulas.hardsigmoid_backward,
     lambda g, x: np.where((x / 6 + 0.5 > 0) & (x / 6 + 0.5 < 1), g / 6, 0.0), [0, 0.3333333333333333, 0.5, 0],
-    (not_null(), dtypes("gradOutput", "self"), converts(), rank("gradOutput", "self", "out"), same_shape()), inputs=GRADIENT,
-    compute=promoted, kernels=(KernelForm("hard_sigmoid_grad", {"grads": "gradOutput", "input_x": "self"}, only=LINE),), peer=lambda torch, g, x: torch.where((x > -3) & (x < 3), g / 6, 0.0),
+    (rules.not_null(), rules.dtypes("gradOutput", "self"), rules.converts(), rules.rank("gradOutput", "self", "out"), rules.same_shape()),
+    inputs=GRADIENT,
+    compute=rules.promoted, kernels=(KernelForm("hard_sigmoid_grad", {"grads": "gradOutput", "input_x": "self"}, only=LINE),),
+    peer=lambda torch, g, x: torch.where((x > -3) & (x < 3), g / 6, 0.0),
 )  # fmt: skip
 
 declare(
     "Hardswish", "x times a line between 0 and 1.", "out = self <= -3 ? 0 : self >= 3 ? self : self * (self + 3) / 6",
     formulas.hardswish, lambda x: np.where(x <= -3, 0.0, np.where(x >= 3, x, x * (x + 3) / 6)),
-    [0, -0.3333333333333333, 0.2916666666666667, 3], (not_null(), dtypes("self", "out"), same_shape()), families=NOT_310P,
+    [0, -0.3333333333333333, 0.2916666666666667, 3], (rules.not_null(), rules.dtypes("self", "out"), rules.same_shape()), families=NOT_310P,
     in_place="self", const_output=True, kernels=(KernelForm("hard_swish", {"x": "self"}),), peer="hardswish",
     gradient=Gradient("aclnnHardswishBackwardV2"),
 )  # fmt: skip
@@ -358,11 +357,11 @@ def _bent(g: Any, x: Any) -> Any:
 
 
 HARDSWISH = (
-    not_null(),
-    dtypes("gradOutput", "self"),
-    same_dtype(),
-    rank("gradOutput", "self"),
-    same_shape(),
+    rules.not_null(),
+    rules.dtypes("gradOutput", "self"),
+    rules.same_dtype(),
+    rules.rank("gradOutput", "self"),
+    rules.same_shape(),
 )
 declare(
     "HardswishBackward", "Gradient of the hard Swish with respect to its input, with bent ends.",

@@ -8,13 +8,12 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Operator, OutputSpec, Sample, register
+from openaclnn.core.declare import OutputSpec, Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Plan, class_plan, empty_plan
-from openaclnn.core.status import Status
+from openaclnn.core.plan import Plan, empty_plan
 from openaclnn.engines.formulas.softmax import softmax_cross_entropy
-from openaclnn.operators.pairwise import FAMILIES
+from openaclnn.operators.rows import Array, declare, rows_plan
 
 TENSORS = ("features", "labels", "loss", "backprop")
 PARAMETERS = (
@@ -36,7 +35,6 @@ def _labels(call: Call) -> tuple[tuple[int, ...], ...]:
 
 
 CHECKS = (
-    checks.result_pointers("0"),
     checks.not_null("1", *TENSORS),
     checks.dtype_in("2", *TENSORS),
     checks.same_dtype("3", "labels", "features"),
@@ -50,7 +48,6 @@ CHECKS = (
         "10", "loss", lambda call: (call.tensor("features").shape[:1],), "(N,) of features"
     ),
     checks.same_shape("11", "backprop", "features"),
-    checks.product_has_operator("12", Status.ACLNN_ERR_INNER_NULLPTR, ("features",)),
 )
 
 
@@ -60,28 +57,17 @@ def _results(call: Call) -> tuple[OutputSpec, ...]:
 
 
 def _plan(call: Call) -> Plan:
-    values, name = call.values, call.operator.name
-    features = values["features"]
+    features = call.tensor("features")
     if features.empty:
-        return empty_plan(name, ("loss", values["loss"]))
-    return class_plan(
-        name,
-        softmax_cross_entropy.name,
-        features.dtype,
-        [("features", features, "full"), ("labels", values["labels"], "full")],
-        [("loss", values["loss"], "positions"), ("backprop", values["backprop"], "full")],
-        features.shape,
-        class_axis=1,
-        targets=-1,
-        numbers={},
-    )
+        return empty_plan(call.operator.name, ("loss", call.tensor("loss")))
+    return rows_plan(
+        call, softmax_cross_entropy.name, features.dtype, {"features": "full", "labels": "full"}, {"loss": "positions", "backprop": "full"}, 1
+    )  # fmt: skip
 
 
 # The loss is the sum over the classes of y * -log(softmax), backprop softmax - y, also where the labels y of a row do
 # not sum to 1: then it is not the gradient. A label of 0 beside a logit of -Inf is 0 * Inf.
-def reference(
-    features: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], work: Any = np.float64
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def reference(features: Array, labels: Array, work: Any = np.float64) -> tuple[Array, Array]:
     """The document's formulas in float64 (or in `work`)."""
     if not features.size:
         return np.zeros(features.shape[0], work), features.astype(work)
@@ -93,31 +79,22 @@ def reference(
         return (y * (np.log(total) - shifted)).sum(axis=1), powers / total - y
 
 
-register(
-    Operator(
-        name="aclnnSoftmaxCrossEntropyWithLogits",
-        summary="Cross entropy of logits against shares of classes, and its gradient.",
-        formula=(
-            "loss[n] = sum over c of labels[n, c] * (log(sum over k of exp(x[n, k] - m)) - (x[n, c] - m)), x = features, m = the largest x[n]\n"
-            "backprop = exp(x - m) / (sum over k of exp(x[n, k] - m)) - labels"
+declare(
+    "SoftmaxCrossEntropyWithLogits", "Cross entropy of logits against shares of classes, and its gradient.",
+    "loss[n] = sum over c of labels[n, c] * (log(sum over k of exp(x[n, k] - m)) - (x[n, c] - m)), x = features, m = the largest x[n]\n"
+    "backprop = exp(x - m) / (sum over k of exp(x[n, k] - m)) - labels",
+    PARAMETERS, CHECKS, _results, _plan, reference,
+    (
+        Sample(
+            "a row",
+            {"features": (FLOAT, [[1, 2, 3]]), "labels": (FLOAT, [[1, 0, 0]])},
+            ([2.4076059644443806], [[-0.9099694268296196, 0.24472847105479767, 0.6652409557748218]]),
         ),
-        parameters=PARAMETERS,
-        families=FAMILIES,
-        checks=CHECKS,
-        result=_results,
-        plan=_plan,
-        reference=reference,
-        samples=(
-            Sample(
-                "a row",
-                {"features": (FLOAT, [[1, 2, 3]]), "labels": (FLOAT, [[1, 0, 0]])},
-                ([2.4076059644443806], [[-0.9099694268296196, 0.24472847105479767, 0.6652409557748218]]),
-            ),
-            Sample(
-                "one row of labels for all",
-                {"features": (FLOAT, [[0, 0], [3, 3]]), "labels": (FLOAT, [[1, 0]])},
-                ([0.6931471805599453] * 2, [[-0.5, 0.5]] * 2),
-            ),
+        Sample(
+            "one row of labels for all",
+            {"features": (FLOAT, [[0, 0], [3, 3]]), "labels": (FLOAT, [[1, 0]])},
+            ([0.6931471805599453] * 2, [[-0.5, 0.5]] * 2),
         ),
-    )
+    ),
+    empty=("features",),
 )  # fmt: skip

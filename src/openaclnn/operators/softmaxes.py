@@ -10,16 +10,14 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import Check
-from openaclnn.core.declare import Gradient, Operator, Sample, like, register
+from openaclnn.core.declare import Gradient, Sample, like
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS, DType
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.interop import view_memory
-from openaclnn.core.plan import Plan, class_plan, empty_plan
-from openaclnn.core.status import Status
+from openaclnn.core.plan import Plan, empty_plan
 from openaclnn.engines.formulas import softmax as formulas
 from openaclnn.operators.pairwise import FAMILIES
-
-Array = np.ndarray[Any, Any]
+from openaclnn.operators.rows import Array, declare, rows_plan
 
 DTYPES = (*FLOATS, DOUBLE)
 AXIS = "the axis that a row lies along, -rank to rank - 1"
@@ -52,25 +50,16 @@ def _gradient_checks(nulls: tuple[str, ...], axis: str, rank: int) -> tuple[Chec
         ),
     ]
     ordered = sorted(rules, key=lambda rule: rule.row)
-    return (
-        checks.result_pointers("0"),
-        checks.not_null("1", *nulls),
-        *checks.unless_empty(INPUTS, *ordered, heeded_on=("950",)),
-        checks.product_has_operator("9", Status.ACLNN_ERR_INNER_NULLPTR, INPUTS),
-    )
+    return (checks.not_null("1", *nulls), *checks.unless_empty(INPUTS, *ordered, heeded_on=("950",)))  # fmt: skip
 
 
-def _rows_plan(call: Call, kernel: str, compute: DType, *inputs: str) -> Plan:
+def _plan(call: Call, kernel: str, compute: DType, *inputs: str) -> Plan:
     """The plan of a row formula from tensors of one shape to `out`, along `dim`."""
-    values = call.values
-    tensors, out = [(name, values[name], "full") for name in inputs], values["out"]
-    if any(tensor.empty for _, tensor, _ in tensors):
-        return empty_plan(call.operator.name, ("out", out))
+    if any(call.tensor(name).empty for name in inputs):
+        return empty_plan(call.operator.name, ("out", call.tensor("out")))
     axis = call.axis("dim")
     assert axis is not None
-    return class_plan(
-        call.operator.name, kernel, compute, tensors, [("out", out, "full")], out.shape or (1,), axis, -1, {}
-    )  # fmt: skip
+    return rows_plan(call, kernel, compute, dict.fromkeys(inputs, "full"), {"out": "full"}, axis)
 
 
 def _reference(formula: Callable[..., Array], *names: str) -> Callable[..., Array]:
@@ -116,45 +105,35 @@ def _log_softmax_backward(g: Array, y: Array, dim: int) -> Array:
 softmax, log_softmax = (_reference(function, "self") for function in (_softmax, _log_softmax))
 
 
-register(
-    Operator(
-        name="aclnnSoftmax",
-        summary="The exponentials along an axis, as shares of their sum.",
-        formula="out = exp(x - m) / (sum over the row of exp(x - m)), x = self, m = the largest x of the row, which lies along dim",
-        parameters=PARAMETERS,
-        families=FAMILIES | {"310b"},
-        checks=(
-            checks.result_pointers("0"),
-            checks.not_null("1", "self", "out"),
-            *checks.unless_empty(
-                ("self",),
-                checks.dtype_in("2", "self", "out", more=(DOUBLE,)),
-                checks.axis_in_range("3", "dim", "self"),
-                checks.rank_at_most("4", "self"),
-                checks.same_shape("5", "out", "self"),
-            ),
-            checks.product_has_operator("6", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
+declare(
+    "Softmax", "The exponentials along an axis, as shares of their sum.",
+    "out = exp(x - m) / (sum over the row of exp(x - m)), x = self, m = the largest x of the row, which lies along dim",
+    PARAMETERS,
+    (
+        checks.not_null("1", "self", "out"),
+        *checks.unless_empty(
+            ("self",),
+            checks.dtype_in("2", "self", "out", more=(DOUBLE,)),
+            checks.axis_in_range("3", "dim", "self"),
+            checks.rank_at_most("4", "self"),
+            checks.same_shape("5", "out", "self"),
         ),
-        result=like("self"),
-        plan=lambda call: _rows_plan(call, formulas.softmax.name, call.tensor("self").dtype, "self"),
-        reference=softmax,
-        module=__name__,
-        aten="_softmax",
-        gradient=Gradient("aclnnSoftmaxBackward", {"output": "out"}),
-        samples=(
-            Sample(
-                "a row",
-                {"self": (FLOAT, [[1, 2, 3], [2, 2, 2]])},
-                [[0.09003057317038046, 0.24472847105479767, 0.6652409557748218], [1 / 3, 1 / 3, 1 / 3]],
-            ),
-            Sample(
-                "columns",
-                {"self": (FLOAT, [[1, 0], [2, 0], [3, float("-inf")]]), "dim": 0},
-                [[0.09003057317038046, 0.5], [0.24472847105479767, 0.5], [0.6652409557748218, 0.0]],
-            ),
-            Sample("one number is its own row", {"self": (FLOAT, -7)}, 1.0, exact=True),
+    ),
+    like("self"), lambda call: _plan(call, formulas.softmax.name, call.tensor("self").dtype, "self"), softmax,
+    (
+        Sample(
+            "a row",
+            {"self": (FLOAT, [[1, 2, 3], [2, 2, 2]])},
+            [[0.09003057317038046, 0.24472847105479767, 0.6652409557748218], [1 / 3, 1 / 3, 1 / 3]],
         ),
-    )
+        Sample(
+            "columns",
+            {"self": (FLOAT, [[1, 0], [2, 0], [3, float("-inf")]]), "dim": 0},
+            [[0.09003057317038046, 0.5], [0.24472847105479767, 0.5], [0.6652409557748218, 0.0]],
+        ),
+        Sample("one number is its own row", {"self": (FLOAT, -7)}, 1.0, exact=True),
+    ),
+    FAMILIES | {"310b"}, module=__name__, aten="_softmax", gradient=Gradient("aclnnSoftmaxBackward", {"output": "out"}), empty=("self",),
 )  # fmt: skip
 
 
@@ -168,113 +147,85 @@ def _converted(call: Call) -> dict[str, Any]:
 
 # Computed in the dtype of out: self is converted to it first. Whatever dtypes are listed convert to each other: the document's row on that
 # breaks for none.
-register(
-    Operator(
-        name="aclnnLogSoftmax",
-        summary="The logarithms of softmax's shares along an axis.",
-        formula="out = x - m - log(sum over the row of exp(x - m)), x = self, m = the largest x of the row, which lies along dim",
-        parameters=PARAMETERS,
-        families=FAMILIES,
-        header_name="logsoftmax",
-        checks=(
-            checks.result_pointers("0"),
-            checks.not_null("1", "self", "out"),
-            checks.axis_in_range("2", "dim", "self"),
-            checks.dtype_in("3", "self", "out", more=(DOUBLE,)),
-            checks.rank_at_most("4", "self"),
-            checks.same_shape("5", "out", "self"),
-            checks.product_has_operator("6", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
+declare(
+    "LogSoftmax", "The logarithms of softmax's shares along an axis.",
+    "out = x - m - log(sum over the row of exp(x - m)), x = self, m = the largest x of the row, which lies along dim",
+    PARAMETERS,
+    (
+        checks.not_null("1", "self", "out"),
+        checks.axis_in_range("2", "dim", "self"),
+        checks.dtype_in("3", "self", "out", more=(DOUBLE,)),
+        checks.rank_at_most("4", "self"),
+        checks.same_shape("5", "out", "self"),
+    ),
+    like("self"), lambda call: _plan(call, formulas.log_softmax.name, call.tensor("out").dtype, "self"), log_softmax,
+    (
+        Sample(
+            "a row",
+            {"self": (FLOAT, [[1, 2, 3], [2, 2, 2]])},
+            [[-2.4076059644443806, -1.4076059644443806, -0.4076059644443806], [-1.0986122886681098] * 3],
         ),
-        result=like("self"),
-        plan=lambda call: _rows_plan(call, formulas.log_softmax.name, call.tensor("out").dtype, "self"),
-        reference=log_softmax,
-        module=__name__,
-        aten="_log_softmax",
-        gradient=Gradient("aclnnLogSoftmaxBackward", {"output": "out"}),
-        seen_by_reference=_converted,
-        samples=(
-            Sample(
-                "a row",
-                {"self": (FLOAT, [[1, 2, 3], [2, 2, 2]])},
-                [[-2.4076059644443806, -1.4076059644443806, -0.4076059644443806], [-1.0986122886681098] * 3],
-            ),
-            Sample(
-                "columns",
-                {"self": (FLOAT, [[1, 0], [2, 0], [3, 0]]), "dim": 0},
-                [[-2.4076059644443806, -1.0986122886681098], [-1.4076059644443806, -1.0986122886681098],
-                 [-0.4076059644443806, -1.0986122886681098]],
-            ),
-            Sample("one number is its own row", {"self": (FLOAT, -7)}, 0.0, exact=True),
+        Sample(
+            "columns",
+            {"self": (FLOAT, [[1, 0], [2, 0], [3, 0]]), "dim": 0},
+            [[-2.4076059644443806, -1.0986122886681098], [-1.4076059644443806, -1.0986122886681098],
+             [-0.4076059644443806, -1.0986122886681098]],
         ),
-    )
+        Sample("one number is its own row", {"self": (FLOAT, -7)}, 0.0, exact=True),
+    ),
+    header_name="logsoftmax", module=__name__, aten="_log_softmax", gradient=Gradient("aclnnLogSoftmaxBackward", {"output": "out"}),
+    seen_by_reference=_converted, empty=("self",),
 )  # fmt: skip
 
 
 def _gradient_plan(kernel: str) -> Callable[[Call], Plan]:
-    return lambda call: _rows_plan(call, kernel, call.tensor("gradOutput").dtype, *INPUTS)
+    return lambda call: _plan(call, kernel, call.tensor("gradOutput").dtype, *INPUTS)
 
 
-register(
-    Operator(
-        name="aclnnSoftmaxBackward",
-        summary="Gradient of softmax with respect to its input, from its result.",
-        formula="out = gradOutput * output - output * (sum over the row of gradOutput * output); rows lie along dim",
-        parameters=GRADIENT_PARAMETERS,
-        families=FAMILIES,
-        checks=_gradient_checks((*INPUTS, "out"), axis="4", rank=5),
-        result=like("gradOutput"),
-        plan=_gradient_plan(formulas.softmax_backward.name),
-        reference=_reference(_softmax_backward, "grad_output", "output"),
-        module=__name__,
-        aten="_softmax_backward_data",
-        samples=(
-            Sample(
-                "a row",
-                {
-                    "grad_output": (FLOAT, [1, 0, 2]),
-                    "output": (FLOAT, [0.09003057317038046, 0.24472847105479767, 0.6652409557748218]),
-                },
-                [-0.037858980024644634, -0.3476398484997831, 0.38549882852442785],
-            ),
-            Sample(
-                "columns",
-                {"grad_output": (FLOAT, [[1, 4], [3, 4]]), "output": (FLOAT, [[0.25, 0.5], [0.75, 0.5]]), "dim": 0},
-                [[-0.375, 0], [0.375, 0]],
-                exact=True,
-            ),
+declare(
+    "SoftmaxBackward", "Gradient of softmax with respect to its input, from its result.",
+    "out = gradOutput * output - output * (sum over the row of gradOutput * output); rows lie along dim",
+    GRADIENT_PARAMETERS, _gradient_checks((*INPUTS, "out"), axis="4", rank=5),
+    like("gradOutput"), _gradient_plan(formulas.softmax_backward.name), _reference(_softmax_backward, "grad_output", "output"),
+    (
+        Sample(
+            "a row",
+            {
+                "grad_output": (FLOAT, [1, 0, 2]),
+                "output": (FLOAT, [0.09003057317038046, 0.24472847105479767, 0.6652409557748218]),
+            },
+            [-0.037858980024644634, -0.3476398484997831, 0.38549882852442785],
         ),
-    )
+        Sample(
+            "columns",
+            {"grad_output": (FLOAT, [[1, 4], [3, 4]]), "output": (FLOAT, [[0.25, 0.5], [0.75, 0.5]]), "dim": 0},
+            [[-0.375, 0], [0.375, 0]],
+            exact=True,
+        ),
+    ),
+    module=__name__, aten="_softmax_backward_data", empty=INPUTS,
 )  # fmt: skip
 
-register(
-    Operator(
-        name="aclnnLogSoftmaxBackward",
-        summary="Gradient of log-softmax with respect to its input, from its result.",
-        formula="out = gradOutput - exp(output) * (sum over the row of gradOutput); rows lie along dim",
-        parameters=GRADIENT_PARAMETERS,
-        families=FAMILIES,
-        header_name="logsoftmax_backward",
-        checks=_gradient_checks(("output", "gradOutput", "out"), axis="7", rank=4),
-        result=like("gradOutput"),
-        plan=_gradient_plan(formulas.log_softmax_backward.name),
-        reference=_reference(_log_softmax_backward, "grad_output", "output"),
-        module=__name__,
-        aten="_log_softmax_backward_data",
-        samples=(
-            Sample(
-                "a row",
-                {
-                    "grad_output": (FLOAT, [1, 0, -0.5]),
-                    "output": (FLOAT, [-2.4076059644443806, -1.4076059644443806, -0.4076059644443806]),
-                },
-                [0.9549847134148097, -0.12236423552739879, -0.8326204778874109],
-            ),
-            Sample(
-                "columns",
-                {"grad_output": (FLOAT, [[1, -2], [3, 2]]), "output": (FLOAT, [[0, -1], [float("-inf"), 7]]), "dim": 0},
-                [[-3, -2], [3, 2]],
-                exact=True,
-            ),
+declare(
+    "LogSoftmaxBackward", "Gradient of log-softmax with respect to its input, from its result.",
+    "out = gradOutput - exp(output) * (sum over the row of gradOutput); rows lie along dim",
+    GRADIENT_PARAMETERS, _gradient_checks(("output", "gradOutput", "out"), axis="7", rank=4),
+    like("gradOutput"), _gradient_plan(formulas.log_softmax_backward.name), _reference(_log_softmax_backward, "grad_output", "output"),
+    (
+        Sample(
+            "a row",
+            {
+                "grad_output": (FLOAT, [1, 0, -0.5]),
+                "output": (FLOAT, [-2.4076059644443806, -1.4076059644443806, -0.4076059644443806]),
+            },
+            [0.9549847134148097, -0.12236423552739879, -0.8326204778874109],
         ),
-    )
+        Sample(
+            "columns",
+            {"grad_output": (FLOAT, [[1, -2], [3, 2]]), "output": (FLOAT, [[0, -1], [float("-inf"), 7]]), "dim": 0},
+            [[-3, -2], [3, 2]],
+            exact=True,
+        ),
+    ),
+    header_name="logsoftmax_backward", module=__name__, aten="_log_softmax_backward_data", empty=INPUTS,
 )  # fmt: skip

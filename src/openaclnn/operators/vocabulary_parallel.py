@@ -11,15 +11,14 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import TILING, Check, Violation
-from openaclnn.core.declare import Operator, OutputSpec, Sample, register
+from openaclnn.core.declare import OutputSpec, Sample
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, INT32
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Plan, class_plan, elementwise_plan, empty_plan
+from openaclnn.core.plan import Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas import vocabulary_parallel as formulas
 from openaclnn.operators.activations import NEWEST
-
-Array = np.ndarray[Any, Any]
+from openaclnn.operators.rows import Array, declare, rows_plan
 
 # The sums of a rank.
 
@@ -67,17 +66,12 @@ def _results(call: Call) -> tuple[OutputSpec, ...]:
 
 def _plan(call: Call) -> Plan:
     values, shape = call.values, call.tensor(LOGITS).shape
-    return class_plan(
-        call.operator.name,
-        formulas.sum_exp_and_index_logit.name,
-        FLOAT,
-        [(name, values[name], role) for name, role in zip(READ, ("full", "positions", "positions"), strict=True)],
-        [(name, values[name], "full" if name == "expLogitsOut" else "positions") for name in WRITTEN],
-        shape,
-        class_axis=len(shape) - 1,
-        targets=-1,  # those of other ranks are no mistake
-        numbers={"first_class": values["vocabStartIndex"]},
-        fixed=True,  # as many columns as the options say
+    read = dict(zip(READ, ("full", "positions", "positions"), strict=True))
+    written = {name: "full" if name == "expLogitsOut" else "positions" for name in WRITTEN}
+    # Targets of other ranks are no mistake; and there are as many columns as the options say.
+    return rows_plan(
+        call, formulas.sum_exp_and_index_logit.name, FLOAT, read, written, len(shape) - 1, {"first_class": values["vocabStartIndex"]},
+        targets=-1, fixed=True,
     )  # fmt: skip
 
 
@@ -101,102 +95,91 @@ def reference(
         )
 
 
-register(
-    Operator(
-        name="aclnnCrossEntropySumExpAndIndexLogit",
-        summary="What a rank with some columns of the vocabulary adds to the cross entropy of each row.",
-        formula=(
-            "x = vocabParallelLogits, m = globalLogitsMax; targetMask = target < vocabStartIndex or target >= vocabEndIndex\n"
-            "targetOffset = targetMask ? 0 : target - vocabStartIndex; predictedLogits = targetMask ? 0 : x[targetOffset] - m\n"
-            "expLogits = exp(x - m); sumExpLogits = sum over the row of expLogits"
+declare(
+    "CrossEntropySumExpAndIndexLogit", "What a rank with some columns of the vocabulary adds to the cross entropy of each row.",
+    "x = vocabParallelLogits, m = globalLogitsMax; targetMask = target < vocabStartIndex or target >= vocabEndIndex\n"
+    "targetOffset = targetMask ? 0 : target - vocabStartIndex; predictedLogits = targetMask ? 0 : x[targetOffset] - m\n"
+    "expLogits = exp(x - m); sumExpLogits = sum over the row of expLogits",
+    (
+        Parameter(LOGITS, Kind.TENSOR, "this rank's columns of the logits", "(N, V) or (S, B, V)", (FLOAT, BFLOAT16)),
+        Parameter("target", Kind.TENSOR, "class of each row, of the whole vocabulary", "(N,) or (S, B)", (INT32,), weak=False),
+        Parameter("globalLogitsMax", Kind.TENSOR, "the largest logit of each row on all ranks", "(N,) or (S, B)", (FLOAT, BFLOAT16)),
+        Parameter("vocabStartIndex", Kind.INT64, "the first of this rank's columns"),
+        Parameter("vocabEndIndex", Kind.INT64, "one more than the last"),
+        *(
+            Parameter(name, Kind.OUTPUT, text, shape, (dtype,), c_type="const aclTensor *")
+            for name, text, shape, dtype in (
+                ("predictedLogitsOut", "the target's logit less the largest; 0 where it is another rank's", "(N,) or (S, B)", FLOAT),
+                ("sumExpLogitsOut", "this rank's part of the sum of powers", "(N,) or (S, B)", FLOAT),
+                ("expLogitsOut", "the powers", "same as vocabParallelLogits", FLOAT),
+                ("targetOffsetOut", "the target's column here; 0 where it is another rank's", "(N,) or (S, B)", INT32),
+                ("targetMaskOut", "1 where the target is another rank's, else 0", "(N,) or (S, B)", INT32),
+            )
         ),
-        parameters=(
-            Parameter(LOGITS, Kind.TENSOR, "this rank's columns of the logits", "(N, V) or (S, B, V)", (FLOAT, BFLOAT16)),
-            Parameter("target", Kind.TENSOR, "class of each row, of the whole vocabulary", "(N,) or (S, B)", (INT32,), weak=False),
-            Parameter("globalLogitsMax", Kind.TENSOR, "the largest logit of each row on all ranks", "(N,) or (S, B)", (FLOAT, BFLOAT16)),
-            Parameter("vocabStartIndex", Kind.INT64, "the first of this rank's columns"),
-            Parameter("vocabEndIndex", Kind.INT64, "one more than the last"),
-            *(
-                Parameter(name, Kind.OUTPUT, text, shape, (dtype,), c_type="const aclTensor *")
-                for name, text, shape, dtype in (
-                    ("predictedLogitsOut", "the target's logit less the largest; 0 where it is another rank's", "(N,) or (S, B)", FLOAT),
-                    ("sumExpLogitsOut", "this rank's part of the sum of powers", "(N,) or (S, B)", FLOAT),
-                    ("expLogitsOut", "the powers", "same as vocabParallelLogits", FLOAT),
-                    ("targetOffsetOut", "the target's column here; 0 where it is another rank's", "(N,) or (S, B)", INT32),
-                    ("targetMaskOut", "1 where the target is another rank's, else 0", "(N,) or (S, B)", INT32),
-                )
-            ),
+    ),
+    (
+        checks.not_null("1", *READ, *WRITTEN),
+        checks.dtype_in("2", LOGITS),
+        checks.dtype_one_of("2", LOGITS, (FLOAT, BFLOAT16)),
+        checks.expect(
+            "3", "vocabEndIndex > vocabStartIndex >= 0", "vocabEndIndex", "columns from vocabStartIndex, 0 or more, on",
+            lambda call: "" if call["vocabEndIndex"] > call["vocabStartIndex"] >= 0 else f"{call['vocabStartIndex']} to {call['vocabEndIndex']}",
         ),
-        families=frozenset({"950"}),
-        checks=(
-            checks.result_pointers("0"),
-            checks.not_null("1", *READ, *WRITTEN),
-            checks.dtype_in("2", LOGITS),
-            checks.dtype_one_of("2", LOGITS, (FLOAT, BFLOAT16)),
-            checks.expect(
-                "3", "vocabEndIndex > vocabStartIndex >= 0", "vocabEndIndex", "columns from vocabStartIndex, 0 or more, on",
-                lambda call: "" if call["vocabEndIndex"] > call["vocabStartIndex"] >= 0 else f"{call['vocabStartIndex']} to {call['vocabEndIndex']}",
-            ),
-            checks.expect("4", "vocabParallelLogits has 2 or 3 dimensions, and elements", LOGITS, "2 or 3 dimensions, none of them 0", _ill_ranked),
-            checks.expect("5", "the product has so many rows", LOGITS, f"{LARGEST_ROWS} rows at the most", _of_product(lambda shape, call: math.prod(shape[:-1]) > LARGEST_ROWS)),
-            checks.expect("6", "the product has so many columns", LOGITS, f"{CLASSES[0]} to {CLASSES[1]} columns", _of_product(lambda shape, call: not CLASSES[0] <= shape[-1] <= CLASSES[1])),
-            checks.expect("7", "the product has such a number of columns", LOGITS, "a multiple of 8 columns, of 16 in BFLOAT16", _of_product(lambda shape, call: bool(shape[-1] % _step(call)))),
-            checks.expect("8", "vocabEndIndex - vocabStartIndex is the number of columns", "vocabEndIndex", "as many columns as vocabParallelLogits has", _ill_parted),
-            checks.dtype_one_of("9", "target", (INT32,)),
-            checks.shape_is("10", "target", _rows, "of vocabParallelLogits' rows"),
-            checks.same_dtype("11", "globalLogitsMax", LOGITS),
-            checks.shape_is("12", "globalLogitsMax", _rows, "of vocabParallelLogits' rows"),
-            *(checks.dtype_one_of("13", name, (FLOAT,)) for name in NUMBERS),
-            *(checks.dtype_one_of("13", name, (INT32,)) for name in INDICES),
-            *(
-                checks.same_shape("14", name, LOGITS) if name == "expLogitsOut" else checks.shape_is("14", name, _rows, "of vocabParallelLogits' rows")
-                for name in WRITTEN
-            ),
-            checks.product_has_operator("15", Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR),
+        checks.expect("4", "vocabParallelLogits has 2 or 3 dimensions, and elements", LOGITS, "2 or 3 dimensions, none of them 0", _ill_ranked),
+        checks.expect("5", "the product has so many rows", LOGITS, f"{LARGEST_ROWS} rows at the most", _of_product(lambda shape, call: math.prod(shape[:-1]) > LARGEST_ROWS)),
+        checks.expect("6", "the product has so many columns", LOGITS, f"{CLASSES[0]} to {CLASSES[1]} columns", _of_product(lambda shape, call: not CLASSES[0] <= shape[-1] <= CLASSES[1])),
+        checks.expect("7", "the product has such a number of columns", LOGITS, "a multiple of 8 columns, of 16 in BFLOAT16", _of_product(lambda shape, call: bool(shape[-1] % _step(call)))),
+        checks.expect("8", "vocabEndIndex - vocabStartIndex is the number of columns", "vocabEndIndex", "as many columns as vocabParallelLogits has", _ill_parted),
+        checks.dtype_one_of("9", "target", (INT32,)),
+        checks.shape_is("10", "target", _rows, "of vocabParallelLogits' rows"),
+        checks.same_dtype("11", "globalLogitsMax", LOGITS),
+        checks.shape_is("12", "globalLogitsMax", _rows, "of vocabParallelLogits' rows"),
+        *(checks.dtype_one_of("13", name, (FLOAT,)) for name in NUMBERS),
+        *(checks.dtype_one_of("13", name, (INT32,)) for name in INDICES),
+        *(
+            checks.same_shape("14", name, LOGITS) if name == "expLogitsOut" else checks.shape_is("14", name, _rows, "of vocabParallelLogits' rows")
+            for name in WRITTEN
         ),
-        result=_results,
-        plan=_plan,
-        reference=reference,
-        generated=True,
-        module=__name__,
-        samples=(
-            Sample(
-                "the second rank of several",
-                {
-                    "vocab_parallel_logits": (FLOAT, [[1, 2] * 8, [0] * 15 + [-1]]), "target": (INT32, [17, 15]), "global_logits_max": (FLOAT, [2, 1]),
-                    "vocab_start_index": 16, "vocab_end_index": 32,
-                },
-                (
-                    [0, 0], [8 + 8 * math.exp(-1), 15 * math.exp(-1) + math.exp(-2)], [[math.exp(-1), 1] * 8, [math.exp(-1)] * 15 + [math.exp(-2)]],
-                    [1, 0], [0, 1],
-                ),
-            ),
-            Sample(
-                "the first of two ranks",
-                {
-                    "vocab_parallel_logits": (FLOAT, [[1, 2], [0, -1], [3, 1]]), "target": (INT32, [2, 0, 3]),
-                    "global_logits_max": (FLOAT, [3, 0, 4]), "vocab_start_index": 0, "vocab_end_index": 2,
-                },
-                (
-                    [0, 0, 0], [0.5032147244080551, 1.3678794411714423, 0.4176665095393063],
-                    [[0.1353352832366127, 0.36787944117144233], [1, 0.36787944117144233], [0.36787944117144233, 0.049787068367863944]],
-                    [0, 0, 0], [1, 0, 1],
-                ),
-            ),
-            Sample(
-                "the second of two ranks",
-                {
-                    "vocab_parallel_logits": (FLOAT, [[3, 0], [-1, -0.5], [4, -2.5]]), "target": (INT32, [2, 0, 3]),
-                    "global_logits_max": (FLOAT, [3, 0, 4]), "vocab_start_index": 2, "vocab_end_index": 4,
-                },
-                (
-                    [0, 0, -6.5], [1.049787068367864, 0.9744101008840757, 1.0015034391929776],
-                    [[1, 0.049787068367863944], [0.36787944117144233, 0.6065306597126334], [1, 0.0015034391929775724]],
-                    [0, 0, 1], [0, 1, 0],
-                ),
+    ),
+    _results, _plan, reference,
+    (
+        Sample(
+            "the second rank of several",
+            {
+                "vocab_parallel_logits": (FLOAT, [[1, 2] * 8, [0] * 15 + [-1]]), "target": (INT32, [17, 15]), "global_logits_max": (FLOAT, [2, 1]),
+                "vocab_start_index": 16, "vocab_end_index": 32,
+            },
+            (
+                [0, 0], [8 + 8 * math.exp(-1), 15 * math.exp(-1) + math.exp(-2)], [[math.exp(-1), 1] * 8, [math.exp(-1)] * 15 + [math.exp(-2)]],
+                [1, 0], [0, 1],
             ),
         ),
-    )
+        Sample(
+            "the first of two ranks",
+            {
+                "vocab_parallel_logits": (FLOAT, [[1, 2], [0, -1], [3, 1]]), "target": (INT32, [2, 0, 3]),
+                "global_logits_max": (FLOAT, [3, 0, 4]), "vocab_start_index": 0, "vocab_end_index": 2,
+            },
+            (
+                [0, 0, 0], [0.5032147244080551, 1.3678794411714423, 0.4176665095393063],
+                [[0.1353352832366127, 0.36787944117144233], [1, 0.36787944117144233], [0.36787944117144233, 0.049787068367863944]],
+                [0, 0, 0], [1, 0, 1],
+            ),
+        ),
+        Sample(
+            "the second of two ranks",
+            {
+                "vocab_parallel_logits": (FLOAT, [[3, 0], [-1, -0.5], [4, -2.5]]), "target": (INT32, [2, 0, 3]),
+                "global_logits_max": (FLOAT, [3, 0, 4]), "vocab_start_index": 2, "vocab_end_index": 4,
+            },
+            (
+                [0, 0, -6.5], [1.049787068367864, 0.9744101008840757, 1.0015034391929776],
+                [[1, 0.049787068367863944], [0.36787944117144233, 0.6065306597126334], [1, 0.0015034391929775724]],
+                [0, 0, 1], [0, 1, 0],
+            ),
+        ),
+    ),
+    frozenset({"950"}), generated=True, module=__name__, empty=(), lacking=Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR,
 )  # fmt: skip
 
 # The loss from the sums of all ranks.
@@ -205,26 +188,13 @@ SUMS = ("logitsMax", "sumExpLogits", "predictedLogits")
 COLUMNS, LOSS, SHARES = "vocabParallelLogitsOptional", "lossOut", "softMaxOutOptional"
 
 
-def _place_for_shares(row: str) -> Check:
-    def broken_by(call: Call) -> Violation | None:
-        missing = call[COLUMNS] is not None and call[SHARES] is None
-        return (
-            Violation(SHARES, "a tensor, where vocabParallelLogitsOptional is one", "null")
-            if missing
-            else None
-        )
-
-    rule = "softMaxOutOptional is not null where vocabParallelLogitsOptional is not"
-    return Check(row, checks.NULL, rule, (SHARES,), broken_by)
+def _no_place(call: Call) -> str:
+    return "null" if call[COLUMNS] is not None and call[SHARES] is None else ""
 
 
 def _heeded(rule: Check) -> Check:
     """A rule about what there is with logits alone: without them the place for probabilities is not touched."""
-
-    def broken_by(call: Call) -> Violation | None:
-        return None if call[COLUMNS] is None else rule.broken_by(call)
-
-    return rule._replace(broken_by=broken_by)
+    return checks.only_if(lambda call: call[COLUMNS] is not None, rule)[0]
 
 
 def _ill_rowed(call: Call) -> Violation | None:
@@ -248,7 +218,7 @@ def _loss_results(call: Call) -> tuple[OutputSpec, ...]:
 
 def _loss_plan(call: Call) -> Plan:
     values, name = call.values, call.operator.name
-    top, whole, predicted = ((each, values[each]) for each in SUMS)
+    _, whole, predicted = ((each, values[each]) for each in SUMS)
     loss, columns, shares = (LOSS, values[LOSS]), values[COLUMNS], values[SHARES]
     spared = [] if shares is None else [(SHARES, shares, "full")]
     if loss[1].empty:
@@ -256,17 +226,8 @@ def _loss_plan(call: Call) -> Plan:
     if columns is None or columns.empty:
         without = formulas.loss_of_max_sum.name
         return elementwise_plan(name, without, FLOAT, [whole, predicted], loss, {}, spared=spared)
-    return class_plan(
-        name,
-        formulas.loss_with_max_sum.name,
-        FLOAT,
-        [(COLUMNS, columns, "full"), *((*each, "positions") for each in (top, whole, predicted))],
-        [(*loss, "positions"), (SHARES, shares, "full")],
-        columns.shape,
-        class_axis=1,
-        targets=-1,
-        numbers={},
-    )
+    read = {COLUMNS: "full", **dict.fromkeys(SUMS, "positions")}
+    return rows_plan(call, formulas.loss_with_max_sum.name, FLOAT, read, {LOSS: "positions", SHARES: "full"}, 1)  # fmt: skip
 
 
 def reference_loss(
@@ -283,58 +244,51 @@ def reference_loss(
         return loss, powers / whole[:, None]
 
 
-register(
-    Operator(
-        name="aclnnFusedCrossEntropyLossWithMaxSum",
-        summary="Cross entropy of each row from the largest logits and sums of all ranks, and this rank's columns of softmax.",
-        formula=(
-            "lossOut = log(sumExpLogits) - predictedLogits\n"
-            "softMaxOut = exp(vocabParallelLogits - logitsMax) / sumExpLogits, if there are logits"
-        ),
-        parameters=(
-            Parameter("logitsMax", Kind.TENSOR, "the largest logit of each row", "(N,)", (FLOAT,)),
-            Parameter("sumExpLogits", Kind.TENSOR, "sum of powers of each row", "(N,)", (FLOAT,)),
-            Parameter("predictedLogits", Kind.TENSOR, "the target's logit of each row less the largest", "(N,)", (FLOAT,)),
-            Parameter("labelSmoothing", Kind.FLOAT, "0", default=0.0),
-            Parameter("inputOptional", Kind.TENSOR, "not read", "any", FLOATS, default=None, optional=True),
-            Parameter("weightOptional", Kind.TENSOR, "not read", "any", FLOATS, default=None, optional=True),
-            Parameter(COLUMNS, Kind.TENSOR, "this rank's columns of the logits", "(N, V)", FLOATS, default=None, optional=True),
-            Parameter(LOSS, Kind.OUTPUT, "the loss of each row", "(N,)", (FLOAT,)),
-            Parameter(SHARES, Kind.OUTPUT, "this rank's columns of softmax; not touched without logits", "(N, V)", (FLOAT,), optional=True),
-        ),
-        families=NEWEST,
-        checks=(
-            checks.result_pointers("0"),
-            checks.not_null("1", *SUMS, LOSS),
-            _place_for_shares("1"),
-            *(checks.dtype_one_of("2", name, (FLOAT,)) for name in (*SUMS, LOSS)),
-            checks.dtype_in("3", COLUMNS),
-            _heeded(checks.dtype_one_of("4", SHARES, (FLOAT,))),
-            checks.rank_is("5", "logitsMax", 1),
-            *(checks.same_shape("6", name, "logitsMax") for name in (*SUMS[1:], LOSS)),
-            checks.rank_is("7", COLUMNS, 2),
-            _heeded(checks.same_shape("8", SHARES, COLUMNS)),
-            checks.expect("9", "labelSmoothing is 0", "labelSmoothing", "0", lambda call: str(call["labelSmoothing"]) if call["labelSmoothing"] != 0 else ""),
-            checks.value_check("10", "vocabParallelLogitsOptional has as many rows as logitsMax", _ill_rowed, TILING),
-            checks.value_check("11", "the product takes empty tensors", _none_on_950, TILING),
-            checks.product_has_operator("12", Status.ACLNN_ERR_INNER_NULLPTR, ("logitsMax",)),
-        ),
-        result=_loss_results,
-        plan=_loss_plan,
-        reference=reference_loss,
-        module=__name__,
-        samples=(
-            Sample(
-                "the first of two ranks",
-                {
-                    "logits_max": (FLOAT, [3, 0, 4]), "sum_exp_logits": (FLOAT, [1.5, 2.25, 1.25]), "predicted_logits": (FLOAT, [0, 0, -6.5]),
-                    "vocab_parallel_logits": (FLOAT, [[1, 2], [0, -1], [3, 1]]),
-                },
-                (
-                    [0.4054651081081644, 0.8109302162163288, 6.72314355131421],
-                    [[0.09022352215774180, 0.24525296078096155], [0.4444444444444444, 0.16350197385397438], [0.29430355293715387, 0.039829654694291156]],
-                ),
+declare(
+    "FusedCrossEntropyLossWithMaxSum", "Cross entropy of each row from the largest logits and sums of all ranks, and this rank's columns of softmax.",
+    "lossOut = log(sumExpLogits) - predictedLogits\n"
+    "softMaxOut = exp(vocabParallelLogits - logitsMax) / sumExpLogits, if there are logits",
+    (
+        Parameter("logitsMax", Kind.TENSOR, "the largest logit of each row", "(N,)", (FLOAT,)),
+        Parameter("sumExpLogits", Kind.TENSOR, "sum of powers of each row", "(N,)", (FLOAT,)),
+        Parameter("predictedLogits", Kind.TENSOR, "the target's logit of each row less the largest", "(N,)", (FLOAT,)),
+        Parameter("labelSmoothing", Kind.FLOAT, "0", default=0.0),
+        Parameter("inputOptional", Kind.TENSOR, "not read", "any", FLOATS, default=None, optional=True),
+        Parameter("weightOptional", Kind.TENSOR, "not read", "any", FLOATS, default=None, optional=True),
+        Parameter(COLUMNS, Kind.TENSOR, "this rank's columns of the logits", "(N, V)", FLOATS, default=None, optional=True),
+        Parameter(LOSS, Kind.OUTPUT, "the loss of each row", "(N,)", (FLOAT,)),
+        Parameter(SHARES, Kind.OUTPUT, "this rank's columns of softmax; not touched without logits", "(N, V)", (FLOAT,), optional=True),
+    ),
+    (
+        checks.not_null("1", *SUMS, LOSS),
+        checks.expect(
+            "1", "softMaxOutOptional is not null where vocabParallelLogitsOptional is not", SHARES,
+            "a tensor, where vocabParallelLogitsOptional is one", _no_place, checks.NULL,
+        )._replace(names=(SHARES,)),
+        *(checks.dtype_one_of("2", name, (FLOAT,)) for name in (*SUMS, LOSS)),
+        checks.dtype_in("3", COLUMNS),
+        _heeded(checks.dtype_one_of("4", SHARES, (FLOAT,))),
+        checks.rank_is("5", "logitsMax", 1),
+        *(checks.same_shape("6", name, "logitsMax") for name in (*SUMS[1:], LOSS)),
+        checks.rank_is("7", COLUMNS, 2),
+        _heeded(checks.same_shape("8", SHARES, COLUMNS)),
+        checks.expect("9", "labelSmoothing is 0", "labelSmoothing", "0", lambda call: str(call["labelSmoothing"]) if call["labelSmoothing"] != 0 else ""),
+        checks.value_check("10", "vocabParallelLogitsOptional has as many rows as logitsMax", _ill_rowed, TILING),
+        checks.value_check("11", "the product takes empty tensors", _none_on_950, TILING),
+    ),
+    _loss_results, _loss_plan, reference_loss,
+    (
+        Sample(
+            "the first of two ranks",
+            {
+                "logits_max": (FLOAT, [3, 0, 4]), "sum_exp_logits": (FLOAT, [1.5, 2.25, 1.25]), "predicted_logits": (FLOAT, [0, 0, -6.5]),
+                "vocab_parallel_logits": (FLOAT, [[1, 2], [0, -1], [3, 1]]),
+            },
+            (
+                [0.4054651081081644, 0.8109302162163288, 6.72314355131421],
+                [[0.09022352215774180, 0.24525296078096155], [0.4444444444444444, 0.16350197385397438], [0.29430355293715387, 0.039829654694291156]],
             ),
         ),
-    )
+    ),
+    NEWEST, module=__name__, empty=("logitsMax",),
 )  # fmt: skip

@@ -19,6 +19,7 @@ In the order to read, each imports from those below it:
     cache.py         the cache of an operator's plain calls: makes the builtin, and enters what the slow path found
     resized.py       plans of one size, which are planned anew for others, inside the fast path
     specialize.py    makes a cache entry of a call
-    code/            the machine code: `arguments.py`, `recognise.py`, `outputs.py`, `fast_path.py`; `native.py` for PyTorch's dispatcher; the list of entries
-    words/           where words lie in memory: an entry's layout (`slots.py`), and what is read of arrays and tensors
+    code/            the machine code: `recognise.py`, `outputs.py`, `fast_path.py`; `native.py` for PyTorch's dispatcher; the list of entries
+    readers.py       what must hold before machine code may read NumPy's arrays and PyTorch's tensors
+    slots.py         where words lie in memory: an entry, an operator's control block; `native_slots.py`: the block of a kernel in PyTorch's dispatcher
 """

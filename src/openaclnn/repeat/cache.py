@@ -25,6 +25,8 @@ from openaclnn.core.plan import ANY_COUNT, Plan
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
+from openaclnn.repeat import slots as at
+from openaclnn.repeat.readers import numpy_is_readable, torch_functions
 from openaclnn.repeat.resized import over_tensors, resized
 from openaclnn.repeat.specialize import (
     CallArguments,
@@ -35,8 +37,6 @@ from openaclnn.repeat.specialize import (
     places_of,
     work_of,
 )
-from openaclnn.repeat.words import slots as at
-from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions
 
 if TYPE_CHECKING:
     from openaclnn.repeat.code.read_copy_update import Readers
@@ -72,7 +72,6 @@ class CallCache:
         self._fits = all(count <= most for count, most in zip(taken, room, strict=True))
         self._control: Any = None
         self._published: Any = None  # its entries, once there is machine code to read them
-        self._without_objects = False  # whether there are callers that are not Python
         self._lock = threading.RLock()  # a finaliser may come in between
         self._builtin: Callable[..., Any] = _no_fast_path
         self.call = self._builtin
@@ -96,12 +95,12 @@ class CallCache:
 
         `values` has the arguments' views, and those of outputs that are yet to be made.
         """
-        passed, options = self._arrays_of(arguments), self._options_of(arguments)
-        arrays, views = passed, self._views_of(values)
+        arrays, options = self._arrays_of(arguments), self._options_of(arguments)
+        views = self._views_of(values)
         if self._result_type is not None:
-            *read, out = passed
+            *read, out = arrays
             outputs = (None,) * len(self._outputs) if out is None else tuple(out)
-            passed, arrays = (*read, outputs), (*read, *outputs)
+            arrays = (*read, *outputs)
             if len(plan.more) + 1 < len(outputs) and not plan.classes:
                 return NotImplemented  # where tensors are empty, so may be what is not written
         library = self._library(arrays, options)
@@ -123,9 +122,9 @@ class CallCache:
             choice = resized(self._declared, plan, choice, values, by_name, shape)
         work = work_of(plan, choice, patterns) or Work(-1, ANY_COUNT, runner=choice.prepare())
         call = CallArguments(library, arrays, places, options, self._options)
-        entry = entry_of(call, plan, seen, patterns, work, self._without_objects)
+        entry = entry_of(call, plan, seen, patterns, work)
         self._enter(entry, library)
-        result = self._builtin(*passed, *options, None)
+        result = self._builtin(*arrays, *options, None)
         if result is NotImplemented:
             # What is refused may come again and again: none of that stays.
             with self._lock:
@@ -178,7 +177,7 @@ class CallCache:
         ):  # fmt: skip
             control[where] = address_of_function(function)
         for where, held in (
-            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FLOAT, float), (at.INT, int), (at.TUPLE, tuple),
+            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FLOAT, float), (at.INT, int),
             (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable), (at.PIN, weakref.ref),
         ):  # fmt: skip
             control[where] = id(held)
@@ -194,7 +193,7 @@ class CallCache:
         control[at.ENTRY_LIST] = published.address
         control[at.POOL], control[at.ORDERED] = pool.control_address(), self._ordered
         control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
-        control[at.OUTPUTS], control[at.RESULT_TYPE] = len(self._outputs), id(self._result_type)
+        control[at.OUTPUTS] = len(self._outputs)
         with self._lock:
             if self._control is None:
                 self._published, self._control = published, control
@@ -207,13 +206,10 @@ class CallCache:
 
     @undivided
     def admit(self, readers: Readers) -> None:
-        """Let callers that are not Python read entries; those that there are say nothing to them."""
+        """Let callers that are not Python read entries."""
         if self._control is None:
             self._open()
         with self._lock:
-            if not self._without_objects:
-                self._without_objects = True
-                self.forget()
             self._published.admit(readers)
 
     def control_for_tensors(self) -> int:

@@ -23,6 +23,7 @@ from openaclnn.core.plan import BoundedCache, Plan, covered_elements
 from openaclnn.core.products import chosen_product, listeners
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice, Runner, chosen_engine
+from openaclnn.repeat import slots as at
 from openaclnn.repeat.cache import CallCache, nothing_chosen
 from openaclnn.repeat.specialize import (
     CallArguments,
@@ -32,7 +33,6 @@ from openaclnn.repeat.specialize import (
     patterns_of,
     work_of,
 )
-from openaclnn.repeat.words import slots as at
 
 Extents = Sequence[tuple[int, int]]
 """The bytes that each of a kernel's tensors covers, from its first element on."""
@@ -102,13 +102,10 @@ class AnySize(Specialization):
         }
         self._source, self._axes = [*shapes].index(names[patterns.source]), patterns.axes
         by_name = dict(zip(names, patterns.each, strict=True))
-        # Of each tensor: how its shape follows from the source's, by which axes, and the shape that it must have where it does not.
-        self._shapes = [
-            (by_name[name][0], [axis for axis in range(at.MAX_AXES) if by_name[name][1] >> axis & 1], shape)
-            for name, shape in shapes.items()
-        ]  # fmt: skip
-        self._all_dense = all(pattern == at.DENSE for pattern, _, _ in self._shapes)
-        self._single = {name for name, (pattern, _) in by_name.items() if pattern == at.ONE}
+        # Of each tensor: how its shape follows from the source's, and the shape that it must have where it does not.
+        self._shapes = [(by_name[name], shape) for name, shape in shapes.items()]
+        self._all_dense = all(pattern.lies == at.DENSE for pattern, _ in self._shapes)
+        self._single = {name for name, pattern in by_name.items() if pattern.lies == at.ONE}
 
     def served(self, shapes: Sequence[tuple[int, ...]]) -> Launch | None:
         """What runs a call on tensors of such shapes; None where the guard on shapes fails."""
@@ -119,14 +116,11 @@ class AnySize(Specialization):
         if len(shape) > at.MAX_AXES:
             return None
         if not (self._all_dense and shapes.count(shape) == len(shapes)):
-            for sizes, (pattern, axes, same) in zip(shapes, self._shapes, strict=True):
-                if pattern == at.ONE:
+            for sizes, (pattern, same) in zip(shapes, self._shapes, strict=True):
+                if pattern.lies == at.ONE:
                     if prod(sizes) != 1 or len(sizes) > len(shape):
                         return None
-                elif pattern == at.SOME:
-                    if sizes != tuple([shape[axis] for axis in axes]):
-                        return None
-                elif sizes != (shape if pattern == at.DENSE else same):
+                elif sizes != (same if pattern.lies == at.SAME else pattern.shape(shape)):
                     return None
         flat, constants = self.work.flat, ()
         if flat is not None:
@@ -258,7 +252,7 @@ class PhaseCache(CallCache):
         patterns = patterns_of(plan, places, views)
         if patterns.source < 0 or not all(view is None or view.contiguous for view in views):
             return None
-        if not _SERVED.issuperset(pattern for pattern, _ in patterns.each):
+        if not _SERVED.issuperset(pattern.lies for pattern in patterns.each):
             return None
         work = work_of(plan, choice, patterns)
         if work is None:

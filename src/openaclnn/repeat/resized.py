@@ -16,8 +16,8 @@ from openaclnn.core.plan import BoundedCache, Plan
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Choice, Runner, choose_engine
-from openaclnn.repeat.specialize import halved
-from openaclnn.repeat.words import slots as at
+from openaclnn.repeat import slots as at
+from openaclnn.repeat.specialize import Pattern
 
 MOST_SIZES = 256  # that are kept
 
@@ -46,13 +46,13 @@ def _of_tensors(run: Runner, taken: Sequence[int]) -> Runner:
 
 
 def resized(
-    operator: Operator, plan: Plan, choice: Choice, values: Mapping[str, Any], patterns: Mapping[str, tuple[int, int]],
+    operator: Operator, plan: Plan, choice: Choice, values: Mapping[str, Any], patterns: Mapping[str, Pattern],
     first: tuple[int, ...],
 ) -> Choice:  # fmt: skip
     """What runs a plan over whole tensors at any size of the shape source, which the call has as `first`; `values` are the call's, and `patterns`
     say how shapes follow from the source's. It gives 1 where a size breaks a rule, which the slow path says.
     """
-    axis, product, names = plan.class_axis, current_product(), _names(plan)
+    product, names = current_product(), _names(plan)
     # No call's memory is kept by what it left behind.
     tensors = {
         name: (value.shape, value.dtype, value.device) for name, value in values.items() if isinstance(value, Tensor)
@@ -62,14 +62,8 @@ def resized(
     runners[first] = choice.prepare()
 
     def sized(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-        pattern, mask = patterns[name]
-        if pattern == at.DENSE:
-            return shape
-        if pattern == at.HALF:
-            return halved(shape, axis)
-        if pattern == at.SOME:
-            return tuple([size for place, size in enumerate(shape) if mask >> place & 1])
-        return tensors[name][0]
+        pattern = patterns[name]
+        return tensors[name][0] if pattern.lies == at.SAME else pattern.shape(shape)
 
     def runner_of(shape: tuple[int, ...]) -> Runner:
         views = {

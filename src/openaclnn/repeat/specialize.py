@@ -32,8 +32,8 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.core.torch_names import empty_strided
 from openaclnn.engines.cpu.launching.control import MAX_ARGUMENTS
 from openaclnn.engines.dispatch import Choice
-from openaclnn.repeat.words import slots as at
-from openaclnn.repeat.words.readers import numpy_is_readable, torch_functions, words_of
+from openaclnn.repeat import slots as at
+from openaclnn.repeat.readers import numpy_is_readable, torch_functions, words_of
 
 
 def library_of(arrays: Sequence[Any]) -> int:
@@ -64,17 +64,12 @@ class CallArguments(NamedTuple):
 
 
 def entry_of(
-    call: CallArguments, plan: Plan, views: Sequence[Tensor | None], patterns: Patterns, work: Work, without_objects: bool = False
+    call: CallArguments, plan: Plan, views: Sequence[Tensor | None], patterns: Patterns, work: Work
 ) -> at.Entry:  # fmt: skip
-    """The cache entry of a call. The views are the arrays' and those of outputs that are yet to be made. `without_objects`, callers that
-    are not Python take the fast path, too.
-    """
+    """The cache entry of a call. The views are the arrays' and those of outputs that are yet to be made."""
     library, arrays, places, options, names = call
     source, counts, kernel, grain, reciprocal, constants, takes, gathering, runner, flat = work
     derivation, free = numbers_of(plan, work, names, tuple(map(type, options)))
-    words = (0, 0, 0)
-    if takes == at.BY_SHAPE:
-        words = _words(runner, without_objects)
     output = places.index(len(plan.inputs))  # the first
     fresh = [
         view.dtype if array is None and view is not None else None
@@ -88,32 +83,28 @@ def entry_of(
     # In the order of `slots`, whose names say what each word is, from ENTRY_LIBRARY on.
     entry = [
         library, output if source < 0 else source, make, make_large, results.LARGE, dtypes, id(runner), kernel, grain, *counts, reciprocal,
-        len(constants), len(plan.operands), takes, patterns.axes, plan.class_axis, gathering, len(arrays) - output, *words, *derivation,
+        len(constants), len(plan.operands), takes, patterns.axes, plan.class_axis, gathering, len(arrays) - output, _block_of(runner), *derivation,
         *constants, *_NO_CONSTANTS[len(constants) :], *option_words(options, free), *_NO_OPTIONS[at.OPTION_SLOTS * len(options) :],
     ]  # fmt: skip
     each = patterns.each
     if source < 0:  # shapes and strides must be the very same
-        each = [(at.SAME, mask) for _, mask in each]
+        each = [_SAME] * len(each)
     array_dtypes = _add_arrays(entry, call, plan, output, each, views)
     return at.Entry(entry, (*allocators, runner, flat, options, array_dtypes))
+
+
+def _block_of(runner: Any) -> int:
+    """The control block of a builtin that can be called in words; 0 where there is none."""
+    kept = getattr(getattr(runner, "__self__", None), "keep", None)
+    block: int = getattr(kept, "address", 0)
+    return block
 
 
 _NO_CONSTANTS, _NO_OPTIONS = (0,) * at.MAX_CONSTANTS, (0,) * (at.FIRST_ARRAY - at.FIRST_OPTION)
 
 
-def _words(sized: Any, without_objects: bool) -> tuple[int, int, int]:
-    """WORDS, LOCKED_WORDS and WORDS_BLOCK, of a builtin that can do without Python's objects."""
-    kept: Any = getattr(getattr(sized, "__self__", None), "keep", None)
-    free = held = (0, 0)
-    if without_objects and hasattr(kept, "without_objects"):
-        free = kept.without_objects()
-    if hasattr(kept, "with_lock"):
-        held = kept.with_lock()
-    return free[0], held[0], free[1] or held[1]
-
-
 def _add_arrays(
-    entry: list[int], call: CallArguments, plan: Plan, output: int, patterns: Sequence[tuple[int, int]], views: Sequence[Tensor | None]
+    entry: list[int], call: CallArguments, plan: Plan, output: int, patterns: Sequence[Pattern], views: Sequence[Tensor | None]
 ) -> list[Any]:  # fmt: skip
     """What each array must be like; `output` is the first that is written. Where shape and strides must be the very same, they are
     here, too, and so is the shape of what is yet to be made where it follows from no other's. Gives the dtypes, whose addresses are here."""
@@ -121,22 +112,23 @@ def _add_arrays(
     operands, dtypes, device = plan.operands, list[Any](), 0
     # Operands may be where the first output is, if that is given.
     coincident = 0 if arrays[output] is None else len(plan.inputs)
-    for array, place, view, (pattern, mask) in zip(arrays, places, views, patterns, strict=True):
+    for array, place, view, follower in zip(arrays, places, views, patterns, strict=True):
         if view is None:
             entry += _ABSENT
             continue
         if place >= len(operands):
             place = -1  # an output that is not written
         shape, itemsize, strides = view.shape, view.dtype.itemsize, _NO_AXES
+        pattern, follows = follower.lies, follower.follows
         if array is None:  # yet to be made, where the others are
-            entry += (device, len(shape), at.MISSING, place, itemsize, 0, mask, pattern)
+            entry += (device, len(shape), at.MISSING, place, itemsize, 0, follows, pattern)
         else:
             dtypes.append(array.dtype)
             first, second = words_of(array, library)
             if library == at.TORCH:
                 device = device or first
             alike = 0 <= place < coincident and walks_alike(operands[place], plan.output)
-            entry += (first, second + len(shape), pattern, place, itemsize, alike, mask, 0)
+            entry += (first, second + len(shape), pattern, place, itemsize, alike, follows, 0)
         if pattern != at.SAME:
             entry += _NO_LAYOUT
             continue
@@ -202,12 +194,33 @@ def places_of(plan: Plan, inputs: Iterable[str], outputs: Iterable[str]) -> list
     ]
 
 
+class Pattern(NamedTuple):
+    """How an array lies, and which axes of the shape source its own follow, as `slots.FOLLOWS` has them."""
+
+    lies: int
+    axes: tuple[int, ...] = ()
+
+    @property
+    def follows(self) -> int:
+        """The slot."""
+        return sum([axis << 8 * place for place, axis in enumerate(self.axes)])
+
+    def shape(self, source: tuple[int, ...]) -> tuple[int, ...]:
+        """An array's, of the source's."""
+        if self.lies == at.DENSE:
+            return source
+        return tuple([
+            1 if axis & at.STRETCHED else source[axis & ~at.HALF] // (2 if axis & at.HALF else 1)
+            for axis in self.axes
+        ])  # fmt: skip
+
+
 class Patterns(NamedTuple):
-    """How each array lies, with the axes that it has; which one is the shape source, one beyond them all where it is what the inputs broadcast
+    """How each array lies; which one is the shape source, one beyond them all where it is what the inputs broadcast
     to, -1 where sizes are part of the entry; whether one that a kernel reads or writes is not row-major: how others lie is nobody's
     business; and how many axes the source has in all calls, 0 where that may change."""
 
-    each: Sequence[tuple[int, int]]
+    each: Sequence[Pattern]
     source: int
     strided: bool = False
     axes: int = 0
@@ -221,91 +234,76 @@ def patterns_of(plan: Plan, places: Sequence[int], views: Sequence[Tensor | None
     class axis they have what their roles say.
     """
     one_size = plan.of_one_size
-    by_role = plan.classes or one_size
+    by_role = bool(plan.classes) or one_size
     if plan.dense and not by_role and -1 not in places:
-        return Patterns([(at.DENSE, 0)] * len(views), 0)
+        return Patterns([_DENSE] * len(views), 0)
     inputs = places.index(len(plan.inputs))  # the first output is behind them
     shape = _source_shape(plan, one_size, places[:inputs], views)
     if shape is not None and math.prod(shape) != 1:  # else one element cannot be told from all
-        find = _patterns_by_role if by_role else _elementwise_patterns
-        patterns, strided = find(plan, shape, places, views)
+        patterns, strided = _followers(plan, shape, places, views, by_role)
+        axes = len(shape) if by_role or strided else 0
         for source, (pattern, _) in enumerate(patterns[:inputs]):
             view = views[source]
             if pattern in (at.DENSE, at.LAID) and view is not None and view.shape == shape:
-                return Patterns(patterns, source, strided, len(shape) if by_role else 0)
+                return Patterns(patterns, source, strided, axes)
         if patterns and not by_role and -1 not in places[:inputs]:
-            return Patterns(patterns, len(views), strided)
+            return Patterns(patterns, len(views), strided, axes)
     return Patterns([_SAME] * len(views), -1)
 
 
-_MISSING, _SAME = (at.MISSING, 0), (at.SAME, 0)
+_MISSING, _SAME, _ONE = Pattern(at.MISSING), Pattern(at.SAME), Pattern(at.ONE)
+_DENSE = Pattern(at.DENSE, tuple(range(at.MAX_AXES)))
 
 
-def _elementwise_patterns(
-    plan: Plan, shape: tuple[int, ...], places: Sequence[int], views: Sequence[Tensor | None]
-) -> tuple[list[tuple[int, int]], bool]:
-    """Row-major and of the shape, one element, or stretched along some axes; nothing where an array has too many axes."""
-    patterns, strided, everything = [], False, (1 << len(shape)) - 1
-    sum_at = len(plan.inputs) if plan.reduction else -1
-    for place, view in zip(places, views, strict=True):
-        if view is None:
-            patterns.append(_MISSING)
-        elif place >= 0 and place == sum_at:
-            patterns.append(_SAME)
-        elif view.contiguous and view.shape == shape:
-            patterns.append((at.DENSE, everything))
-        elif place < 0:
-            patterns.append(_SAME)
-        elif len(view.shape) > len(shape):
-            return [], False
-        elif view.size == 1:
-            patterns.append((at.ONE, 0))
-        else:
-            alike = zip(view.shape, shape[len(shape) - len(view.shape) :], strict=True)
-            mask = sum([1 << axis for axis, (size, whole) in enumerate(alike) if size == whole])
-            patterns.append((at.LAID, mask))
-            strided = True
-    return patterns, strided
-
-
-def _patterns_by_role(
-    plan: Plan, shape: tuple[int, ...], places: Sequence[int], views: Sequence[Tensor | None]
-) -> tuple[list[tuple[int, int]], bool]:
-    """What a role has of the shape, row-major or not; nothing where an array has something else. In a plan of one size all are row-major, and
-    what has something else has to have just that.
+def _followers(
+    plan: Plan, shape: tuple[int, ...], places: Sequence[int], views: Sequence[Tensor | None], by_role: bool
+) -> tuple[list[Pattern], bool]:  # fmt: skip
+    """How each array follows the shape: by its role, or elementwise as it stretches; and whether one is not row-major. Nothing where an array has something
+    else, or in a plan of one size is not row-major; what a kernel does not read, one element, and anything in such a plan has to have just that.
     """
-    axis, every, patterns, strided = plan.class_axis, (1 << len(shape)) - 1, [], False
-    one_size = plan.of_one_size
-    sides = {"channels": (shape[1:2], 1 << 1), "single": (None, 0)}
-    if axis >= 0:
-        sides["positions"] = shape[:axis] + shape[axis + 1 :], every & ~(1 << axis)
-        sides["classes"] = shape[axis : axis + 1], 1 << axis
-    operands, whole = plan.operands + plan.spared, (shape, every)
+    patterns, strided, every = [], False, tuple(range(len(shape)))
+    operands, one_size, along = plan.operands + plan.spared, plan.of_one_size, plan.class_axis
     for place, view in zip(places, views, strict=True):
         if view is None:
             patterns.append(_MISSING)
             continue
-        # Of what is no operand, shape and dtype matter at most.
         role = operands[place].role if place >= 0 else "full"
-        side, mask = sides.get(role, whole)
-        if view.shape == side and view.contiguous:
-            patterns.append((at.DENSE if side is shape else at.SOME, mask))
-        elif one_size and not view.contiguous:
-            return [], False
-        elif view.shape == side:
-            patterns.append((at.LAID, mask))
-            strided = strided or 0 <= place < len(plan.operands)
-        elif plan.halved and view.shape == halved(shape, axis):
-            patterns.append((at.HALF, every))
-        elif place < 0 or role == "single" or one_size:
-            patterns.append(_SAME)
+        if by_role or place < 0 or role == "single":
+            axes = _axes_of_role(role, every, along)
+        elif len(view.shape) <= len(shape):
+            lengths = zip(every[len(shape) - len(view.shape) :], view.shape, strict=True)
+            axes = tuple(
+                [axis if shape[axis] == length else at.STRETCHED for axis, length in lengths]
+            )
         else:
             return [], False
+        pattern = Pattern(at.SOME, axes)
+        if plan.halved and view.shape != pattern.shape(shape):
+            pattern = Pattern(at.SOME, (*every[:along], along | at.HALF, *every[along + 1 :]))
+        if role == "single" or view.shape != pattern.shape(shape):
+            if place >= 0 and role != "single" and not one_size:
+                return [], False
+            pattern = _SAME
+        elif view.contiguous and view.shape == shape:
+            pattern = _DENSE
+        elif not by_role and view.size == 1:
+            pattern = _ONE
+        elif not by_role or not view.contiguous:
+            if one_size:
+                return [], False
+            pattern = Pattern(at.LAID, pattern.axes)
+            strided = strided or 0 <= place < len(plan.operands)
+        patterns.append(pattern)
     return patterns, strided
 
 
-def halved(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return (*shape[:axis], shape[axis] // 2, *shape[axis + 1 :])
+def _axes_of_role(role: str, every: tuple[int, ...], along: int) -> tuple[int, ...]:
+    """The axes of the source that an array with a role has, where classes or halves are along one of them."""
+    if role == "channels":
+        return every[1:2]
+    if role == "positions" and along >= 0:
+        return every[:along] + every[along + 1 :]
+    return every[along : along + 1] if role == "classes" and along >= 0 else every
 
 
 def _source_shape(
@@ -341,7 +339,7 @@ class Work(NamedTuple):
     grain: int = 0
     reciprocal: int = -1
     constants: tuple[int, ...] = ()
-    takes: int = 0  # SIZED
+    takes: int = 0
     gathering: int = 0
     runner: Any = None  # what Python calls where there is no kernel; of sizes, where it takes some
     flat: Any = None  # what the kernel's constants derive from
@@ -364,7 +362,7 @@ def work_of(plan: Plan, choice: Choice, patterns: Patterns) -> Work | None:
         kernel, grain, constants, reciprocal, served, *_ = flat
         return Work(source, served, kernel, grain, reciprocal, constants, flat=flat)
     sized = None if choice.dynamic_shapes is None else choice.dynamic_shapes(plan)
-    return sized and Work(source, counts, takes=at.BY_SHAPE, runner=sized)
+    return sized and Work(source, counts, takes=at.TAKES_SIZES | at.TAKES_NUMBERS, runner=sized)
 
 
 def _gathered(plan: Plan, flat: Any, source: int, count: int) -> Work | None:
@@ -389,7 +387,7 @@ def _strided(plan: Plan, choice: Choice, source: int) -> Work | None:
     if offer is None:
         return None
     runner, most = offer
-    takes = at.BY_CLASSES if plan.classes else at.BY_LAYOUT
+    takes = at.TAKES_SIZES | at.TAKES_STRIDES | (at.TAKES_NUMBERS if plan.classes else 0)
     return Work(source, (1, most + 1), takes=takes, runner=runner)
 
 
@@ -423,7 +421,7 @@ def numbers_of(
     runner takes its own. And whether each option may be another number.
     """
     wanted: tuple[str, ...] = ()
-    if work.takes in (at.BY_SHAPE, at.BY_CLASSES):
+    if work.takes & at.TAKES_NUMBERS:
         wanted = tuple([free.option for free in plan.free])
     elif work.flat is not None and work.flat.derive:
         wanted = work.flat.derived_from

@@ -1,4 +1,4 @@
-"""What stands in for the NPU: the `Device` protocol, the host itself, an NVIDIA GPU, and the choice by name.
+"""What stands in for the NPU: the host itself, an NVIDIA GPU, and the choice by name.
 
 A GPU's memory, copies and streams go through the CUDA driver, by ctypes. The driver is part of every NVIDIA installation, so
 nothing more is needed here; kernels are the Triton engine's. The device's primary context is used, the one that PyTorch and
@@ -13,7 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -27,51 +27,19 @@ ALIGNMENT = 64
 """Of every address that the runtime hands out, in bytes."""
 
 
-class Device(Protocol):
-    """Memory and copies of one kind of device; `name` is also the device of tensors on it.
+class Device:
+    """Memory and copies of one kind of device; `name` is also the device of tensors on it. What is here is the host's, whose device memory is
+    ordinary memory of this process.
 
     `allocate` gives an aligned address and an owner; the memory lives as long as the owner does,
     so that a task still queued may hold on to memory that the program has freed already.
     """
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def count(self) -> int: ...
-
-    def enter(self) -> None: ...
-
-    def capacity(self) -> int: ...
-
-    def cores(self) -> int: ...
-
-    def cache_size(self) -> int: ...
-
-    def allocate(self, size: int) -> tuple[int, object]: ...
-
-    def allocate_host(self, size: int) -> tuple[int, object]: ...
-
-    def copy(self, target: int, source: int, count: int) -> None: ...
-
-    def fill(self, address: int, value: int, count: int) -> None: ...
-
-    def open_stream(self) -> int: ...
-
-    def is_done(self, stream: int) -> bool: ...
-
-    def drain(self, stream: int) -> None: ...
-
-    def close_stream(self, stream: int) -> None: ...
-
-
-class HostDevice:
-    """Device memory that is ordinary memory of this process."""
-
     name = "cpu"
     count = 1
 
-    def enter(self) -> None: ...
+    def enter(self) -> None:
+        """Make this device the calling thread's."""
 
     def capacity(self) -> int:
         return _usable_memory()
@@ -90,9 +58,11 @@ class HostDevice:
         return -(-address // ALIGNMENT) * ALIGNMENT, block
 
     def allocate_host(self, size: int) -> tuple[int, object]:
+        """Memory of the host that copies reach while the program goes on."""
         return self.allocate(size)
 
     def copy(self, target: int, source: int, count: int) -> None:
+        """Copy between any two sides; waits for work queued on the device before it."""
         ctypes.memmove(target, source, count)
 
     def fill(self, address: int, value: int, count: int) -> None:
@@ -100,12 +70,15 @@ class HostDevice:
 
     # A stream's tasks do their work themselves here: there is nothing behind them to wait for.
     def open_stream(self) -> int:
+        """A stream of the device's own; its handle."""
         return 0
 
     def is_done(self, stream: int) -> bool:
+        """Whether a stream has nothing left to do; what failed counts as left, so that `drain` tells it."""
         return True
 
-    def drain(self, stream: int) -> None: ...
+    def drain(self, stream: int) -> None:
+        """Wait until the work queued on a stream is done; its errors show here."""
 
     def close_stream(self, stream: int) -> None: ...
 
@@ -118,10 +91,8 @@ _MULTIPROCESSORS, _L2_BYTES = 16, 38  # attributes of a device
 _HOST_PORTABLE = 1  # page-locked for every context
 
 
-class CudaDevice:
+class CudaDevice(Device):
     """One GPU; `name` is the device of tensors on it, such as "cuda:0"."""
-
-    count = 1
 
     def __init__(self, index: int = 0) -> None:
         self.name = device_name("cuda", index)
@@ -130,39 +101,35 @@ class CudaDevice:
         except OSError as error:
             code = AclError.ACL_ERROR_RT_DEV_SETUP_ERROR
             raise refuse(code, "device", "an NVIDIA driver (libcuda.so.1)", error) from None
-        self._check(self._driver.cuInit(0), "cuInit")
-        device, context = ctypes.c_int(), ctypes.c_void_p()
-        self._check(self._driver.cuDeviceGet(ctypes.byref(device), index), "cuDeviceGet")
-        self._check(
-            self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
-            "cuDevicePrimaryCtxRetain",
-        )
-        self._context = context
-        self._device = device
+        self._device, self._context = ctypes.c_int(), ctypes.c_void_p()
+        self._call("cuInit", 0)
+        self._call("cuDeviceGet", ctypes.byref(self._device), index)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), self._device)
         self._entered = threading.local()
         self.enter()
 
-    def _check(self, code: int, function: str) -> None:
+    def _call(self, function: str, *arguments: Any) -> None:
+        """Call the driver; MemoryError or a failure says what it answered."""
+        code: int = getattr(self._driver, function)(*arguments)
         if not code:
             return
         text = ctypes.c_char_p()
         self._driver.cuGetErrorString(code, ctypes.byref(text))
-        said = f"{function}: error {code}, {(text.value or b'unknown').decode()}"
+        name = function.removesuffix("_v2")
+        said = f"{name}: error {code}, {(text.value or b'unknown').decode()}"
         if code == _OUT_OF_MEMORY:
             raise MemoryError(said)
         raise refuse(AclError.ACL_ERROR_RT_AICORE_EXCEPTION, self.name, "success", said)
 
     def enter(self) -> None:
-        """Make this device's context the calling thread's."""
         if not getattr(self._entered, "done", False):
-            self._check(self._driver.cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
+            self._call("cuCtxSetCurrent", self._context)
             self._entered.done = True
 
     def capacity(self) -> int:
         self.enter()
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        code = self._driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
-        self._check(code, "cuMemGetInfo")
+        self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return total.value
 
     def cores(self) -> int:
@@ -173,60 +140,45 @@ class CudaDevice:
 
     def _attribute(self, number: int) -> int:
         value = ctypes.c_int()
-        code = self._driver.cuDeviceGetAttribute(ctypes.byref(value), number, self._device)
-        self._check(code, "cuDeviceGetAttribute")
+        self._call("cuDeviceGetAttribute", ctypes.byref(value), number, self._device)
         return value.value
 
     def allocate(self, size: int) -> tuple[int, object]:
         self.enter()
         address = ctypes.c_uint64()
-        code = self._driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
-        self._check(code, "cuMemAlloc")
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
         return address.value, _Owner(self, self._driver.cuMemFree_v2, address)
 
     def allocate_host(self, size: int) -> tuple[int, object]:
         self.enter()
         pointer = ctypes.c_void_p()
-        code = self._driver.cuMemHostAlloc(
-            ctypes.byref(pointer), ctypes.c_size_t(size), _HOST_PORTABLE
-        )
-        self._check(code, "cuMemHostAlloc")
+        self._call("cuMemHostAlloc", ctypes.byref(pointer), ctypes.c_size_t(size), _HOST_PORTABLE)
         return pointer.value or 0, _Owner(self, self._driver.cuMemFreeHost, pointer)
 
     def copy(self, target: int, source: int, count: int) -> None:
-        """Copy between any two sides; waits for work queued on the device before it."""
         self.enter()
-        code = self._driver.cuMemcpy(
-            ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(count)
-        )
-        self._check(code, "cuMemcpy")
+        sides = ctypes.c_uint64(target), ctypes.c_uint64(source)
+        self._call("cuMemcpy", *sides, ctypes.c_size_t(count))
 
     def fill(self, address: int, value: int, count: int) -> None:
         self.enter()
-        code = self._driver.cuMemsetD8_v2(
-            ctypes.c_uint64(address), ctypes.c_ubyte(value), ctypes.c_size_t(count)
-        )
-        self._check(code, "cuMemsetD8")
+        byte = ctypes.c_ubyte(value)
+        self._call("cuMemsetD8_v2", ctypes.c_uint64(address), byte, ctypes.c_size_t(count))
 
     def open_stream(self) -> int:
-        """A CUDA stream of our own; its handle."""
         self.enter()
         stream = ctypes.c_void_p()
-        self._check(self._driver.cuStreamCreate(ctypes.byref(stream), 0), "cuStreamCreate")
+        self._call("cuStreamCreate", ctypes.byref(stream), 0)
         return stream.value or 0
 
     def is_done(self, stream: int) -> bool:
-        """Whether a stream has nothing left to do; what failed counts as left, so that `drain` tells it."""
         self.enter()
         code: int = self._driver.cuStreamQuery(ctypes.c_void_p(stream))
         return code == 0
 
     def drain(self, stream: int) -> None:
-        """Wait until the work queued on a stream is done; its errors show here."""
         self.enter()
-        self._check(
-            self._driver.cuStreamSynchronize(ctypes.c_void_p(stream)), "cuStreamSynchronize"
-        )
+        self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
 
     def close_stream(self, stream: int) -> None:
         self.enter()
@@ -276,7 +228,7 @@ def selected() -> Device:
     return device_named(config.device_name())
 
 
-host: Device = HostDevice()
+host = Device()
 register("cpu", lambda: host)
 register("cuda", lambda: device_named("cuda:0"))
 for _index in range(8):

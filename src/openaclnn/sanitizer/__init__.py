@@ -33,12 +33,8 @@ __all__ = ["Finding", "Settings", "sanitize", "watch_as_asked", "watch_process"]
 
 def rule_sets(settings: Settings) -> list[Rules]:
     """Every set of rules, fresh."""
-    return [
-        ObjectRules(),
-        MemoryRules(),
-        ValueRules(settings.product),
-        ProductRules(settings.product),
-    ]
+    product = settings.product
+    return [ObjectRules(), MemoryRules(), ValueRules(product), ProductRules(product)]
 
 
 @contextmanager

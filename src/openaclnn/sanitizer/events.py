@@ -255,10 +255,6 @@ class Call:
         self.handle = 0
 
     @property
-    def from_c(self) -> bool:
-        return bool(self.raw) or self.site.is_c
-
-    @property
     def operator(self) -> Any:
         """The operator whose phase this is, or None."""
         return operator_of(self.name)

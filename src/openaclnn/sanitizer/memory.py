@@ -126,22 +126,16 @@ class MemoryRules(Handlers):
                     what = f"{freed.asked} bytes that were freed before"
                     self._tell("double-free", call, name, what, freed)
             else:
-                self._tell(
-                    "wrong-memory",
-                    call,
-                    name,
-                    f"{place:#x} was not allocated by {_ALLOCATOR[kind]}",
-                )
+                message = f"{place:#x} was not allocated by {_ALLOCATOR[kind]}"
+                self._tell("wrong-memory", call, name, message)
             return None
         if block.start != place or block.kind != kind:
-            inside = (
-                f"{place - block.start} bytes into an allocation"
-                if block.start != place
-                else f"{block.kind} memory"
+            inside, other = (
+                f"{place - block.start} bytes into an allocation",
+                f"{block.kind} memory",
             )
-            self._tell(
-                "wrong-memory", call, name, f"{inside}, which {call.name} cannot free", block
-            )
+            message = f"{inside if block.start != place else other}, which {call.name} cannot free"
+            self._tell("wrong-memory", call, name, message, block)
             return None
         points = self.time.points() if call.name == "aclrtFreeWithDevSync" else []
         if not points:
@@ -192,28 +186,17 @@ class MemoryRules(Handlers):
                 self._tell("use-after-free", call, name, f"{count} bytes of freed memory", freed)
                 return False
             if wanted == "device":
-                self._tell(
-                    "wrong-memory",
-                    call,
-                    name,
-                    f"{place:#x} is in no device memory, where device memory is meant",
-                )
+                message = f"{place:#x} is in no device memory, where device memory is meant"
+                self._tell("wrong-memory", call, name, message)
                 return False
             return True
         if wanted and block.kind != wanted:
-            self._tell(
-                "wrong-memory",
-                call,
-                name,
-                f"{block.kind} memory, where {wanted} memory is meant",
-                block,
-            )
+            message = f"{block.kind} memory, where {wanted} memory is meant"
+            self._tell("wrong-memory", call, name, message, block)
             return False
         if place + count > block.stop and name != "workspace":  # which has a rule of its own
-            self._tell(
-                "out-of-bounds", call, name,
-                f"{count} bytes from byte {place - block.start} on, of an allocation of {block.asked}", block,
-            )  # fmt: skip
+            where = f"from byte {place - block.start} on, of an allocation of {block.asked}"
+            self._tell("out-of-bounds", call, name, f"{count} bytes {where}", block)
         return True
 
     def _before_copy(self, call: Call) -> Any:
@@ -258,9 +241,7 @@ class MemoryRules(Handlers):
             work(self.order.host_moment())
             return
         self.order.run(stream, work)
-        if (
-            source.block is None or target.block is None
-        ):  # memory that is not page-locked: the call waits
+        if None in (source.block, target.block):  # not page-locked: the call waits
             self.order.join(self.order.record(stream))
 
     def _write_copy(
@@ -394,26 +375,21 @@ class MemoryRules(Handlers):
         if block is None:
             return self._check_range(call, name, tensor.base, high - low, "device")
         if block.kind != "device":
-            self._tell(
-                "wrong-memory", call, name, "host memory, where device memory is meant", block
-            )
+            message = "host memory, where device memory is meant"
+            self._tell("wrong-memory", call, name, message, block)
             return False
         if low < block.start or high > block.stop:
             view = f"shape {tensor.shape} of {tensor.dtype}"
             end = ", which is in its padding" if low >= block.start and high <= block.end else ""
-            self._tell(
-                "out-of-bounds", call, name,
-                f"{view} covers the bytes {low - block.start} to {high - block.start} of an allocation of {block.asked}{end}",
-                block,
-            )  # fmt: skip
+            covered = f"the bytes {low - block.start} to {high - block.start}"
+            message = f"{view} covers {covered} of an allocation of {block.asked}{end}"
+            self._tell("out-of-bounds", call, name, message, block)
         return True
 
     def _check_apart(self, call: Call, name: str, tensor: Tensor) -> None:
         if not lies_apart(tensor):
-            self._tell(
-                "overlapping-output", call, name,
-                f"elements share memory: shape {tensor.shape}, strides {tensor.strides}", self._block(tensor.base),
-            )  # fmt: skip
+            message = f"elements share memory: shape {tensor.shape}, strides {tensor.strides}"
+            self._tell("overlapping-output", call, name, message, self._block(tensor.base))
 
     def _check_alignment(self, call: Call, name: str, tensor: Tensor) -> None:
         if tensor.base % _DESCRIPTOR_ALIGNMENT:
@@ -446,10 +422,9 @@ class MemoryRules(Handlers):
             return
         missing = spans - block.written
         if missing:
-            self._tell(
-                "uninitialised-read", call, name,
-                f"{missing.size} of {spans.size} bytes {verb} were never written, the first is {block.place(missing.low)}", block,
-            )  # fmt: skip
+            message = f"{missing.size} of {spans.size} bytes {verb} were never written"
+            message += f", the first is {block.place(missing.low)}"
+            self._tell("uninitialised-read", call, name, message, block)
             block.written |= missing  # told once
 
     def _check_stale(self, call: Call, block: Block, spans: Spans) -> None:
@@ -484,15 +459,10 @@ class MemoryRules(Handlers):
     ) -> None:
         rule = "free-in-use" if use.freeing else "unordered-write" if write else "unordered-read"
         earlier: _Use = other.what
-        if use.freeing:
-            done = "freed"
-        else:
-            done = f"{_DONE[write]}{use.where}"
+        done = "freed" if use.freeing else f"{_DONE[write]}{use.where}"
         did = "writes" if other.write else "reads"
         behind = (
-            "the host has not waited for that"
-            if not use.stream
-            else "nothing makes it wait for that"
+            "nothing makes it wait for that" if use.stream else "the host has not waited for that"
         )
         shared = (spans & other.spans).size
         self._tell(
@@ -507,9 +477,8 @@ class MemoryRules(Handlers):
             history.insert(0, ("allocated", block.allocated_by))
         if block is not None and block.freed is not None:
             history.append(("freed", block.freed))
-        report(
-            Finding(rule, call, argument, message, [(word, each.site) for word, each in history])
-        )
+        sites = [(word, each.site) for word, each in history]
+        report(Finding(rule, call, argument, message, sites))
 
     BEFORE: ClassVar[dict[str, Callable[..., Any]]] = {
         "phase 2": _before_second_phase,

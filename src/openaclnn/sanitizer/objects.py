@@ -38,13 +38,8 @@ _ENDS = {
 }  # fmt: skip
 """The parameter whose object a function ends."""
 
-_RELEASES = (
-    "aclFinalize",
-    "aclFinalizeReference",
-    "aclrtResetDevice",
-    "aclrtResetDeviceForce",
-    "aclrtDestroyContext",
-)
+_FINALIZES = ("aclFinalize", "aclFinalizeReference")
+_RELEASES = (*_FINALIZES, "aclrtResetDevice", "aclrtResetDeviceForce", "aclrtDestroyContext")
 """They take away what the program did not destroy."""
 
 _ALWAYS = frozenset({
@@ -162,16 +157,12 @@ class ObjectRules(Rules):
         for (rule, _, _), lives in places.items():
             first, count = lives[0], len(lives)
             who = first.name if count == 1 else f"{count} times {first.name}"
-            size = (
-                f" ({sum(life.size for life in lives)} bytes)"
-                if first.kind.endswith("memory")
-                else ""
-            )
+            memory = first.kind.endswith("memory")
+            size = f" ({sum(life.size for life in lives)} bytes)" if memory else ""
             verb = "run" if rule == "executor-never-run" else "freed" if size else "destroyed"
             took = f"; {first.released} took it away" if first.released else ""
-            report(
-                Finding(rule, None, "", f"{who}{size} is never {verb}{took}", tuple(first.history))
-            )
+            message = f"{who}{size} is never {verb}{took}"
+            report(Finding(rule, None, "", message, tuple(first.history)))
 
     # Set-up and end
 
@@ -190,18 +181,11 @@ class ObjectRules(Rules):
 
     def _report_early(self) -> None:
         if self._early is not None:
-            self._report(
-                "call-before-init", self._early, "", "neither aclInit nor aclnnInit was called"
-            )
+            message = "neither aclInit nor aclnnInit was called"
+            self._report("call-before-init", self._early, "", message)
 
     def _follow_initialization(self, call: Call) -> None:
-        if call.name in (
-            "aclInit",
-            "aclnnInit",
-            "aclFinalize",
-            "aclFinalizeReference",
-            "aclnnFinalize",
-        ):
+        if call.name in ("aclInit", "aclnnInit", *_FINALIZES, "aclnnFinalize"):
             now = is_initialized()
             if self._initialized is None and now:
                 self._report_early()
@@ -227,12 +211,8 @@ class ObjectRules(Rules):
         elif isinstance(value, Unknown) and life is None:
             kind = self._kind_of(call, parameter)
             if (call.thread, kind) not in self._failures:  # else told with why it failed
-                self._report(
-                    "unknown-handle",
-                    call,
-                    parameter,
-                    f"{value.handle:#x}, which no function returned",
-                )
+                message = f"{value.handle:#x}, which no function returned"
+                self._report("unknown-handle", call, parameter, message)
         elif life is not None and life.kind == "executor":
             if ends and life.ended:
                 self._report("double-destroy", call, parameter, self._fate(life), life)
@@ -258,13 +238,8 @@ class ObjectRules(Rules):
         return "an executor that phase two has released" if life.runs else "a destroyed executor"
 
     def _report_late(self, call: Call, parameter: str, life: _Life) -> None:
-        self._report(
-            "destroyed-late",
-            call,
-            parameter,
-            f"{life.name} that {life.released} has taken away before",
-            life,
-        )
+        message = f"{life.name} that {life.released} has taken away before"
+        self._report("destroyed-late", call, parameter, message, life)
 
     # Executors
 
@@ -285,9 +260,8 @@ class ObjectRules(Rules):
             return
         if life is None or not life.runs:
             self._check_operands(call, executor)
-        self._check_workspace(
-            call, life.size if life is not None else executor.kind.plan.workspace, life
-        )
+        needed = executor.kind.plan.workspace if life is None else life.size
+        self._check_workspace(call, needed, life)
 
     def _check_operands(self, call: Call, executor: Executor) -> None:
         """Descriptors live until phase two returns."""
@@ -401,10 +375,8 @@ class ObjectRules(Rules):
 
     def _check_failed(self, call: Call) -> None:
         for parameter, value, failure in self._unmade(call):
-            what = "null" if is_null(value) else str(value)
-            self._report(
-                "failed-result-used", call, parameter, f"{what}: {failure}", failed=failure
-            )
+            message = f"{'null' if is_null(value) else value}: {failure}"
+            self._report("failed-result-used", call, parameter, message, failed=failure)
             return
 
     def _unmade(self, call: Call) -> Iterator[tuple[str, Any, _Failure]]:
@@ -438,10 +410,6 @@ def _operand(parameter: Any) -> str:
     """The kind of object that a required operand is."""
     if parameter.optional:
         return ""
-    return (
-        "tensor"
-        if parameter.is_tensor
-        else "scalar"
-        if "aclScalar" in parameter.declaration
-        else ""
-    )
+    if parameter.is_tensor:
+        return "tensor"
+    return "scalar" if "aclScalar" in parameter.declaration else ""

@@ -305,6 +305,13 @@ class Handlers(Rules):
             handler(self, call, left)
 
 
+_COMPLETE: dict[str, int] = {
+    "aclrtStreamQuery": StreamStatus.ACL_STREAM_STATUS_COMPLETE, "aclrtQueryEvent": EventStatus.ACL_EVENT_STATUS_COMPLETE,
+    "aclrtQueryEventStatus": EventRecordedStatus.ACL_EVENT_RECORDED_STATUS_COMPLETE,
+}  # fmt: skip
+"""What queries answer where nothing is left to wait for."""
+
+
 class Timeline(Handlers):
     """The calls that say what waits for what, told to an `Order`."""
 
@@ -356,10 +363,9 @@ class Timeline(Handlers):
         if left and waited(call):
             self.join(left)
 
-    def _after_stream_query(self, call: Call, left: Any) -> None:
-        if left is not None and call.status == 0:
-            if call.result == StreamStatus.ACL_STREAM_STATUS_COMPLETE:
-                self.join(left)
+    def _after_query(self, call: Call, left: Any) -> None:
+        if left and call.status == 0 and call.result == _COMPLETE.get(call.name, call.result):
+            self.join(left)
 
     def _before_device_wait(self, call: Call) -> Any:
         return self.points()
@@ -377,19 +383,6 @@ class Timeline(Handlers):
         if event not in self._events:
             self._events[event] = Point() if event.kind is EventKind.FLAG else None
         return self._events[event]
-
-    def _after_event_query(self, call: Call, left: Any) -> None:
-        done = (
-            EventStatus.ACL_EVENT_STATUS_COMPLETE
-            if call.name == "aclrtQueryEvent"
-            else EventRecordedStatus.ACL_EVENT_RECORDED_STATUS_COMPLETE
-        )
-        if left and call.status == 0 and call.result == done:
-            self.join(left)
-
-    def _after_elapsed(self, call: Call, left: Any) -> None:
-        if left and call.status == 0:
-            self.join(left)
 
     def _after_stream_wait_event(self, call: Call, left: Any) -> None:
         stream = self.stream(call)
@@ -495,9 +488,7 @@ class Timeline(Handlers):
             ),
             _after_wait,
         ),
-        "aclrtStreamQuery": _after_stream_query,
-        **dict.fromkeys(("aclrtQueryEvent", "aclrtQueryEventStatus"), _after_event_query),
-        "aclrtEventElapsedTime": _after_elapsed,
+        **dict.fromkeys((*_COMPLETE, "aclrtEventElapsedTime"), _after_query),
         "aclrtStreamWaitEvent": _after_stream_wait_event,
         "aclrtRecordEvent": _after_record,
         "aclrtResetEvent": _after_reset_event,

@@ -164,7 +164,7 @@ class _Hooks:
 def _binder(
     name: str, function: Callable[..., Any]
 ) -> Callable[[Sequence[Any], dict[str, Any]], dict[str, Any]]:
-    operator = operator_of(name)
+    operator, defaults = operator_of(name), {}
     if operator is not None and name.endswith("GetWorkspaceSize"):
         names = [parameter.name for parameter in operator.parameters]
     else:
@@ -173,13 +173,7 @@ def _binder(
         names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
         if name.startswith("aclSet") and "executor" in names and "arguments" in names:
             names = _EXECUTOR_NAMES.get(name, ["executor"])
-        if defaults:
-            return lambda args, kwargs: {
-                **defaults,
-                **dict(zip(names, args, strict=False)),
-                **kwargs,
-            }
-    return lambda args, kwargs: {**dict(zip(names, args, strict=False)), **kwargs}
+    return lambda args, kwargs: {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
 
 
 _EXECUTOR_NAMES = {

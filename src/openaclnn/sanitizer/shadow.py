@@ -305,17 +305,11 @@ def work_of(executor: Any) -> Work | None:
             plan = operator.plan(bound)
         except AclnnError:  # descriptors that were destroyed, which is told elsewhere
             return None
-        _known[executor] = work = Work(
-            operator,
-            bound,
-            plan,
-            {}
-            if plan.empty
-            else {each.parameter: bound.tensor(each.parameter) for each in plan.inputs},
-            {}
-            if plan.empty
-            else {each.parameter: bound.tensor(each.parameter) for each in plan.outputs},
-        )
+        operands = () if plan.empty else (plan.inputs, plan.outputs)
+        tensors = [
+            {each.parameter: bound.tensor(each.parameter) for each in side} for side in operands
+        ]
+        _known[executor] = work = Work(operator, bound, plan, *(tensors or ({}, {})))
     return work
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 from openaclnn.core.call import Call as Bound
 from openaclnn.core.call import bind_arguments
 from openaclnn.core.declare import Operator
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.products import Product, current_product, find_product
 from openaclnn.core.status import AclnnError, status_name
 from openaclnn.core.tensor import Tensor
@@ -62,14 +62,8 @@ class ProductRules(Rules):
         refusal = operator.first_violation(theirs)
         if refusal is not None:
             status = f"{refusal.status} {status_name(refusal.status)}"
-            report(
-                Finding(
-                    "product-refuses",
-                    call,
-                    refusal.parameter,
-                    f"{product.title} expects {refusal.expected}, got {refusal.got} [{status}]",
-                )
-            )
+            message = f"{product.title} expects {refusal.expected}, got {refusal.got} [{status}]"
+            report(Finding("product-refuses", call, refusal.parameter, message))
             return
         for argument, message in differences(operator, ours, theirs, product):
             report(Finding("product-differs", call, argument, message))
@@ -81,10 +75,8 @@ def differences(
     """What a product computes otherwise: the parameter, and how."""
     told = []
     here, there = operator.plan(ours), operator.plan(theirs)
-    computed = {each.parameter for each in here.outputs} - {
-        each.parameter for each in there.outputs
-    }
-    read = {each.parameter for each in here.inputs} - {each.parameter for each in there.inputs}
+    computed = _named(here.outputs) - _named(there.outputs)
+    read = _named(here.inputs) - _named(there.inputs)
     seen = operator.seen_by_reference(theirs).keys() - operator.seen_by_reference(ours).keys()
     ignored = {each.name for each in operator.parameters if each.python_name in seen}
     for parameter in operator.parameters:
@@ -101,6 +93,10 @@ def differences(
         if product.tag in each.products and not each.ignored_targets and each.applies(theirs):
             told.append((each.parameter, f"{product.title} {each.text}"))
     return told
+
+
+def _named(operands: Iterable[Operand]) -> set[str]:
+    return {each.parameter for each in operands}
 
 
 # Values.
@@ -128,11 +124,8 @@ class _Look:
     def replaced(self) -> list[str]:
         """The inputs of which nothing is left behind the kernel."""
         outputs = [spans_of(self.tensors[name]) for name in self.work.writes]
-        return [
-            name
-            for name in self.work.reads
-            if any(spans_of(self.tensors[name]) & spans for spans in outputs)
-        ]
+        inputs = {name: spans_of(self.tensors[name]) for name in self.work.reads}
+        return [name for name, read in inputs.items() if any(read & spans for spans in outputs)]
 
 
 class ValueRules(Rules):
@@ -164,11 +157,8 @@ class ValueRules(Rules):
 
     def after(self, call: Call) -> None:
         look = self._pending.pop(call, None)
-        if (
-            look is not None
-            and call.status == 0
-            and queue_look(look.stream, lambda: self._look_behind(look))
-        ):
+        sound = look is not None and call.status == 0
+        if look and sound and queue_look(look.stream, lambda: self._look_behind(look)):
             self._looks = [each for each in self._looks if not each.done.is_set()]
             self._looks.append(look)
         self._flush()
@@ -200,10 +190,8 @@ class ValueRules(Rules):
         explained = False
         if plan.targets >= 0:
             name = plan.inputs[plan.targets].parameter
-            target, ignored = (
-                values(tensors[name]).astype(np.int64),
-                plan.numbers.get("ignore_index"),
-            )
+            target = values(tensors[name]).astype(np.int64)
+            ignored = plan.numbers.get("ignore_index")
             counted = counted_targets(plan, target)
             stray = ~counted if ignored is None else ~counted & (target != ignored)
             if stray.any():
@@ -225,9 +213,8 @@ class ValueRules(Rules):
                     )  # fmt: skip
         if explained or not look.finite or not plan.inputs:
             return
-        if not all(
-            math.isfinite(each) for each in plan.numbers.values() if isinstance(each, float)
-        ):
+        numbers = [each for each in plan.numbers.values() if isinstance(each, float)]
+        if not all(map(math.isfinite, numbers)):
             return
         born = [name for name in look.work.writes if not all_finite(tensors[name])]
         kept = set(look.work.reads) - set(look.replaced)

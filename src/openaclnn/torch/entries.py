@@ -14,8 +14,8 @@ from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.values import Value, Variable
+from openaclnn.repeat import native_slots as at
 from openaclnn.repeat.code.native import NativeTensor
-from openaclnn.repeat.words import native as at
 from openaclnn.torch.signatures import (
     AXIS,
     CHOICE,

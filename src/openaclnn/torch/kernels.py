@@ -81,11 +81,12 @@ class Kernel:
         passed = ", ".join(self.names)
         tensors = [self.names[n] for n in self.tensors]
         options = [name for name in self.names if name not in tensors]
+        absent = ["None"] * len(self.operator.outputs)
         strange = " or ".join(
             f"type({self.names[n]}) not in _plain{'' if self.defaults[n] is REQUIRED else '_or_none'}"
             for n in self.tensors
         )
-        fast_call = f"_cache({', '.join([*tensors, 'None', *options, 'None'])})"
+        fast_call = f"_cache({', '.join([*tensors, *absent, *options, 'None'])})"
         has = {
             self.names[n]: ""
             if self.defaults[n] is REQUIRED

@@ -20,10 +20,10 @@ import torch
 from openaclnn.core import results
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.engines.machine import unusable
+from openaclnn.repeat import native_slots as at
+from openaclnn.repeat import slots
 from openaclnn.repeat.cache import CallCache
-from openaclnn.repeat.words import native as at
-from openaclnn.repeat.words import slots
-from openaclnn.repeat.words.readers import described, torch_functions
+from openaclnn.repeat.readers import described, torch_functions
 from openaclnn.torch.private import OPERATORS_MODULE, schema_of
 from openaclnn.torch.signatures import (
     AXIS,

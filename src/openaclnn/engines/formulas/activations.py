@@ -179,7 +179,7 @@ def softplus_backward(gradient: Value, x: Value, *, beta: float, threshold: floa
 def logit(x: Value, *, eps: float, clamped: bool) -> Value:
     if clamped:
         most = 1.0 - eps
-        x = where(x < eps, eps, where(x > most, most, x))
+        x = where(x < eps, eps, minimum(x, most))
     return log_odds(x)
 
 

@@ -1,5 +1,5 @@
-"""How machine code that computes is called: it is one function of 64-bit words, the address of which is in its control block, and three more call it, which are the
-same for all blocks: a builtin, which takes Python's objects, and two for callers that have none, whether they hold the interpreter's lock or not.
+"""How machine code that computes is called: it is one function of 64-bit words, the address of which is in its control block. The fast path calls it in words, whether
+it holds the interpreter's lock or not; for Python there is a builtin, the same for all blocks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from openaclnn.engines.machine.builtins import address_of_function, builtin, integer_of
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.kinds import TAKING_WORDS, signature
+from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
@@ -133,16 +133,6 @@ class _Builtin(Guarded):
         return word.get()
 
 
-def _write_words(locked: bool, code: Code, arguments: Sequence[Value]) -> None:
-    """`run(block, addresses, how many, shape, axes, numbers, how many, stream)`: the status, or -1 where the builtin has to be called. What Python raises is left to
-    that, which meets it again; once all is done, there is nothing left to do."""
-    control = code.slots(arguments[0])
-    status = control.call(RUN, "i64", *arguments, 0, 0, int(locked))
-    with code.when(status < NOT_READY):
-        control.call(CLEAR, None)
-    code.leave((status == RAISED_LATE).choose(code.integer(0), (status < 0).choose(code.integer(-1), status)))  # fmt: skip
-
-
 class CallBlock:
     """A control block of so many slots, and what calls its function."""
 
@@ -168,20 +158,6 @@ class CallBlock:
             "callers.builtin", lambda code, control, *call: _Builtin(code, control).write(*call), self.address, self
         )  # fmt: skip
         return function
-
-    def without_objects(self) -> tuple[int, int]:
-        """The same as a function for machine code that does not hold the interpreter's lock, and its block; 0 for a function where there is none."""
-        return self._taking_words(locked=False)
-
-    def with_lock(self) -> tuple[int, int]:
-        """The same for callers that hold it."""
-        return self._taking_words(locked=True)
-
-    def _taking_words(self, locked: bool) -> tuple[int, int]:
-        if self._block[TAKES] != SHAPE | TOLD_NUMBERS:
-            return 0, self.address
-        emit = functools.partial(_write_words, locked)
-        return compiled(f"callers.words{'.locked' * locked}", emit, TAKING_WORDS), self.address
 
 
 @functools.cache

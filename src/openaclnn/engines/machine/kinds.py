@@ -59,7 +59,3 @@ def signature(result: str | None, *arguments: str) -> Any:
     """A function's kind, by those of what it returns (None: nothing) and of its arguments."""
     kinds = [STORED[argument] for argument in arguments]
     return FunctionType(STORED[result] if result else VOID, kinds)
-
-
-TAKING_WORDS = signature("i64", *["i64"] * 8)
-"""`run(block, addresses, how many, shape, axes, numbers, how many, stream)`: an engine's sized runner for callers without Python's objects."""

@@ -7,29 +7,30 @@ from __future__ import annotations
 
 from openaclnn.engines.cpu.launching.launcher import Launch
 from openaclnn.engines.cpu.layouts import gathered
+from openaclnn.engines.machine import callers
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.code.arguments import guarded
+from openaclnn.repeat import slots as at
 from openaclnn.repeat.code.outputs import Outputs
-from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.code.recognise import guarded
 
 HOST = 1  # DLPack's number for the CPU
 
 
 def emit_plain_call(code: Code, control: Array, arguments: Array, number: Value) -> None:
-    """The builtin `call(*arrays, *options, product)`. Outputs are the last of the arrays; several are one tuple."""
+    """The builtin `call(*arrays, *options, product)`. Outputs are the last of the arrays; the result of several is a tuple."""
     FastPath(code, control, arguments).write(number)
 
 
 def emit_phase_one(code: Code, control: Array, arguments: Array, number: Value) -> None:
-    """The builtin `locate(*arrays, *options)` of two-phase calls, which runs nothing; all outputs are among the arrays."""
+    """The builtin `locate(*arrays, *options)` of two-phase calls, which runs nothing."""
     PhaseOne(code, control, arguments).write(number)
 
 
 class FastPath(Outputs):
     """The function being written."""
 
-    words_slot = at.LOCKED_WORDS
+    has_lock = True  # the interpreter's
 
     def write(self, number: Value) -> None:
         code, control = self.code, self.control
@@ -44,10 +45,8 @@ class FastPath(Outputs):
         code.leave(control.read(at.NOT_IMPLEMENTED))
 
     def take_arguments(self, number: Value) -> None:
-        self.guard.expect(number == self.inputs + self.options + 2)
+        self.guard.expect(number == self.arrays + self.options + 1)
         self.expect_no_product(self.arguments.read(number - 1))
-        self.out.set(self.arguments.read(self.inputs))
-        self.spread()
 
     def expect_no_product(self, product: Value) -> None:
         """Another product than the process's is the slow path's. It is None, or False where a kernel of PyTorch's dispatcher calls: modes,
@@ -69,8 +68,8 @@ class FastPath(Outputs):
         self.expect_untracked(library)
         with code.when(fresh):
             self.expect_ordered(entry)
-            self.make_outputs(entry, operands)
-        self.take_outputs(entry)
+        self.make_outputs(entry, operands)
+        self.count_writes(library)
         self.execute(entry, launch, operands, stream)
 
     def recognise(self) -> Array:
@@ -131,19 +130,16 @@ class FastPath(Outputs):
 
     def execute(self, entry: Array, launch: Launch, operands: Array, stream: Array) -> None:
         """Launch the kernel, or call the runner."""
-        code, source, sized = (
-            self.code,
-            self.view(entry.read(at.SHAPE_SOURCE)),
-            entry.read(at.SIZED),
-        )
-        kernel, gathering, words = (
-            entry.read(slot) for slot in (at.KERNEL, at.GATHERING, self.words_slot)
+        code, source = self.code, self.view(entry.read(at.SHAPE_SOURCE))
+        kernel, gathering, block = (
+            entry.read(slot) for slot in (at.KERNEL, at.GATHERING, at.BLOCK)
         )
         count, grain = source.read(at.SIZE), entry.read(at.GRAIN)
         function, geometry = code.variable(kernel), code.frame("i64", gathered.GEOMETRY_SLOTS)
-        with code.when((gathering != 0) | (sized == at.BY_LAYOUT) | (sized == at.BY_CLASSES)):
+        strided = (entry.read(at.TAKES) & at.TAKES_STRIDES) != 0
+        with code.when((gathering != 0) | strided):
             self.lay(entry, source, geometry)
-        with code.when(sized == at.BY_CLASSES):
+        with code.when(strided & (entry.read(at.CLASS_AXIS) >= 0)):
             self.expect_forwards(entry)
         with code.when(gathering != 0):
             for slot, word in enumerate((at.KERNEL, at.CONSTANTS, at.ADDRESSES), gathered.KERNEL):
@@ -152,24 +148,25 @@ class FastPath(Outputs):
             function.set(gathering)
         with code.when(kernel != 0):
             self.guard.expect(launch.ready(count, grain))  # the slow path starts the workers
+        told = self.told_layout(entry, source, geometry)
         # Two turns at the most: a runner that is not ready for words is called with objects then.
-        by_objects = code.variable((kernel == 0) & (words == 0))
+        by_objects = code.variable((kernel == 0) & (block == 0))
         with code.forever() as done:
             called = by_objects.get()
             with code.when(called):
                 self.take_lock()
-                self.prepare(entry, operands, stream, geometry)
+                self.prepare(entry, operands, stream, told)
             self.look_again()
             status = code.variable(0)
             with code.either(called) as (runner, direct):
                 with runner:
                     status.set(self.call_runner(entry))
                     self.give_lock()
-                with direct, code.either(kernel != 0) as (launched, by_words):
+                with direct, code.either(kernel != 0) as (launched, in_words):
                     with launched:
                         status.set(launch.execute(function.get(), count, grain))
-                    with by_words:
-                        status.set(self.call_with_words(entry, words, operands, stream))
+                    with in_words:
+                        status.set(self.call_in_words(entry, operands, stream, told))
             # More than 0: a target out of range. The slow path says which.
             self.guard.expect(status.get() <= 0)
             with code.when(called | (status.get() == 0)):
@@ -182,35 +179,59 @@ class FastPath(Outputs):
     def give_lock(self) -> None:
         """Back, where it was taken."""
 
-    def call_with_words(self, entry: Array, words: Value, operands: Array, stream: Array) -> Value:
-        """What a runner says that takes words; less than 0 where it lacks something yet."""
-        code, count = self.code, entry.read(at.DERIVED)
-        numbers, source = code.frame("i64", at.MAX_DERIVED), self.view(entry.read(at.SHAPE_SOURCE))
+    def told_layout(
+        self, entry: Array, source: Array, geometry: Array
+    ) -> tuple[Array, Value, Array, Value]:
+        """What a runner is told of sizes and strides, and how many of each."""
+        code, takes, many = self.code, entry.read(at.TAKES), entry.read(at.ADDRESSES)
+        sizes, axes = code.variable(source.read(at.SHAPE_AT)), code.variable(self.axes(source))
+        strides = code.frame("i64", gathered.MAX_OPERANDS * gathered.MAX_AXES)
+        stride_count = code.variable(0)
+        with code.when((takes & at.TAKES_SIZES) == 0):
+            axes.set(code.integer(0))
+        with code.when((takes & at.TAKES_STRIDES) != 0):
+            merged, items = geometry.read(gathered.AXES), geometry.at(gathered.ITEMS)
+            sizes.set(geometry.address(gathered.SIZES))
+            axes.set(merged)
+            stride_count.set(many * merged)
+            with code.loop(0, many) as place, code.loop(0, merged) as axis:
+                stride = self.steps(geometry, place).read(axis) // items.read(place)
+                strides.write(place * merged + axis, stride)
+        return code.slots(sizes.get()), axes.get(), strides, stride_count.get()
+
+    def call_in_words(
+        self, entry: Array, operands: Array, stream: Array, told: tuple[Array, Value, Array, Value]
+    ) -> Value:
+        """What a runner says that takes words; less than 0 where it lacks something yet. What Python raised is raised again by the builtin; once all is
+        done, there is nothing left to do."""
+        code, count, block = (
+            self.code,
+            entry.read(at.DERIVED),
+            self.code.slots(entry.read(at.BLOCK)),
+        )
+        numbers, (sizes, axes, strides, stride_count) = code.frame("i64", at.MAX_DERIVED), told
         with code.loop(0, count) as index:
             numbers.write(index, self.derived_from(entry, index))
-        return code.call(
-            words, "i64", entry.read(at.WORDS_BLOCK), operands, entry.read(at.ADDRESSES), source.read(at.SHAPE_AT),
-            self.axes(source), numbers, count, stream.read(0),
+        status = block.call(
+            callers.RUN, "i64", block, operands, entry.read(at.ADDRESSES), sizes, axes, numbers, count, stream.read(0), strides,
+            stride_count, int(self.has_lock),
         )  # fmt: skip
+        with code.when(status < callers.NOT_READY):
+            self.control.call(at.CLEAR, None)
+        return (status == callers.RAISED_LATE).choose(0, status)
 
-    def prepare(self, entry: Array, operands: Array, stream: Array, geometry: Array) -> None:
-        """What a runner takes: `runner(addresses, stream)`, and more if it serves any size (`slots.SIZED`)."""
-        code, sized, many = self.code, entry.read(at.SIZED), entry.read(at.ADDRESSES)
-        self.push(self.pack(operands, many))
+    def prepare(
+        self, entry: Array, operands: Array, stream: Array, told: tuple[Array, Value, Array, Value]
+    ) -> None:
+        """What a runner takes: `runner(addresses, stream)`, and what TAKES says."""
+        takes, (sizes, axes, strides, stride_count) = entry.read(at.TAKES), told
+        self.push(self.pack(operands, entry.read(at.ADDRESSES)))
         self.push(self.control.call(at.FROM_INT64, "i64", stream.read(0)))
-        with code.when(sized == at.BY_SHAPE):
-            source = self.view(entry.read(at.SHAPE_SOURCE))
-            self.push(self.pack(code.slots(source.read(at.SHAPE_AT)), self.axes(source)))
-        with code.when((sized == at.BY_LAYOUT) | (sized == at.BY_CLASSES)):
-            axes, items = geometry.read(gathered.AXES), geometry.at(gathered.ITEMS)
-            self.push(self.pack(geometry.at(gathered.SIZES), axes))
-            # Every operand's strides along the axes, in elements, one after the other.
-            strides = code.frame("i64", gathered.MAX_OPERANDS * gathered.MAX_AXES)
-            with code.loop(0, many) as place, code.loop(0, axes) as axis:
-                stride = self.steps(geometry, place).read(axis) // items.read(place)
-                strides.write(place * axes + axis, stride)
-            self.push(self.pack(strides, many * axes))
-        with code.when((sized == at.BY_SHAPE) | (sized == at.BY_CLASSES)):
+        with self.code.when((takes & at.TAKES_SIZES) != 0):
+            self.push(self.pack(sizes, axes))
+        with self.code.when((takes & at.TAKES_STRIDES) != 0):
+            self.push(self.pack(strides, stride_count))
+        with self.code.when((takes & at.TAKES_NUMBERS) != 0):
             self.push_numbers(entry)
 
     def push_numbers(self, entry: Array) -> None:

@@ -18,11 +18,11 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.modes import is_standard, read_mode
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.code.arguments import guarded
+from openaclnn.repeat import native_slots as block_at
+from openaclnn.repeat import slots as at
 from openaclnn.repeat.code.fast_path import FastPath
 from openaclnn.repeat.code.read_copy_update import arrive, depart
-from openaclnn.repeat.words import native as block_at
-from openaclnn.repeat.words import slots as at
+from openaclnn.repeat.code.recognise import guarded
 
 
 class Arguments(NamedTuple):
@@ -52,6 +52,8 @@ def _emit(many: Arguments, code: Code, arguments: Sequence[Value]) -> None:
 class NativeCode(FastPath):
     """The function being written. Arrays are handles of C++ tensors, 0 where there is none; options are an integer, the
     bits of a float, or an object."""
+
+    has_lock = False
 
     def __init__(
         self, code: Code, block: Array, control: Array, words: Array, results: Array, many: Arguments
@@ -160,8 +162,6 @@ class NativeCode(FastPath):
             self.option_types.write(index, kind)
             self.option_words.write(index, self.option(index))
 
-    words_slot = at.WORDS
-
     def number_object(self, option: Value) -> Value:
         code, block, item = self.code, self.block, self.code.variable(0)
         word = self.option_words.read(option)
@@ -178,44 +178,37 @@ class NativeCode(FastPath):
     def expect_untracked(self, library: Value) -> None:
         """Autograd is above the dispatcher's kernels, and knows."""
 
-    def take_outputs(self, entry: Array) -> None:
-        """Whoever gave an output has it."""
+    def count_writes(self, library: Value) -> None:
+        """So is who counts what is written."""
 
     def make_outputs(self, entry: Array, operands: Array) -> None:
         code, guard = self.code, self.guard
         many, dtypes = entry.read(at.RESULTS), code.slots(entry.read(at.MAKE_DTYPE))
         guard.expect(many <= block_at.MAX_RESULTS)
         with code.loop(0, many) as index:
-            array, result = self.array_of(entry, self.inputs + index), self.results.at(index)
-            guard.expect(array.flag(at.MADE))
-            dtype, view = dtypes.read(index + objects.TUPLE_ITEMS), self.view(self.inputs + index)
-            self.make_output(entry, array, dtype, result, view)
-            self.look_at_fresh(result.read(0), view, code.integer(at.TORCH))
-            operands.write(array.read(at.PLACE), self.address(view))
-
-    def read_fresh(self, item: Value, view: Array, library: Value) -> None:
-        view.write(at.DATA, NativeTensor(self.code, item, self.block).ask(block_at.GET_DATA))
+            array, view = self.array_of(entry, self.inputs + index), self.view(self.inputs + index)
+            is_made, result = array.flag(at.MADE), self.results.at(index)
+            guard.expect(is_made | self.is_given(self.inputs + index))  # which whoever gave it has
+            with code.when(is_made):
+                self.lay_fresh(entry, array, view)
+                self.make_output(
+                    entry, array, view, dtypes.read(index + objects.TUPLE_ITEMS), result
+                )
+                tensor = NativeTensor(code, result.read(0), self.block)
+                self.take_fresh(array, view, tensor.ask(block_at.GET_DATA), operands)
 
     def make_output(
-        self, entry: Array, array: Array, dtype: Value, result: Array, view: Array
+        self, entry: Array, array: Array, view: Array, dtype: Value, result: Array
     ) -> None:
         """Large ones have memory that Python keeps: they are not made here."""
-        sizes, strides, axes, count = self.fresh_layout(entry, array)
         any_size = entry.read(at.MAKE) == entry.read(at.MAKE_LARGE)
-        small = count * array.read(at.ITEM) < entry.read(at.LARGE_FROM)
-        self.guard.expect(any_size | small)
+        self.guard.expect(any_size | ~self.is_large(entry, array, view))
         number, kind = self.dtype_number(dtype), self.block.read(block_at.DEVICE_KIND)
         which = self.array_of(entry, self.inputs).read(at.FIRST) >> 32
         status = self.block.call(
-            block_at.EMPTY, "i32", axes, sizes, strides, number.to("i32"), kind.to("i32"), which.to("i32"), result
+            block_at.EMPTY, "i32", self.axes(view), view.at(at.SIZES), view.at(at.STEPS), number.to("i32"), kind.to("i32"), which.to("i32"), result
         )  # fmt: skip
         self.guard.expect(status == 0)
-        for slot, value in (
-            (at.KIND, axes), (at.SHAPE_AT, sizes.address()), (at.STRIDES_AT, strides.address()),
-        ):  # fmt: skip
-            view.write(slot, value)
-        view.write(at.OFFSET, 0)
-        self.measure(view)  # which copies sizes and strides
 
     def dtype_number(self, dtype: Value) -> Value:
         """PyTorch's number of one of Python's dtypes."""

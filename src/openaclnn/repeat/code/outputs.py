@@ -11,11 +11,10 @@ from contextlib import contextmanager
 
 from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine import objects
-from openaclnn.engines.machine.code import Array, Code
+from openaclnn.engines.machine.code import Array
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.code.arguments import LOW_HALF
-from openaclnn.repeat.code.recognise import Search
-from openaclnn.repeat.words import slots as at
+from openaclnn.repeat import slots as at
+from openaclnn.repeat.code.recognise import LOW_HALF, Search
 
 
 class Geometry(Search):
@@ -81,15 +80,26 @@ class Geometry(Search):
         """The call's axes and every operand's steps along them: the output's longest step first, merged."""
         code, operands = self.code, entry.read(at.ADDRESSES)
         axes, sizes = code.variable(0), geometry.at(gathered.SIZES)
+        # Every operand's steps along the source's axes, in their order.
+        along = code.frame("i64", gathered.MAX_OPERANDS * at.MAX_AXES)
         with code.loop(0, self.arrays) as index:
-            array = self.array_of(entry, index)
+            array, view = self.array_of(entry, index), self.view(index)
             with code.when(array.read(at.PLACE) >= 0):
                 geometry.at(gathered.ITEMS).write(array.read(at.PLACE), array.read(at.ITEM))
+                self.follow(array, view, along.at(array.read(at.PLACE) * at.MAX_AXES))
         class_axis = entry.read(at.CLASS_AXIS)
+
+        def enter(axis: Value, where: Value) -> None:
+            """Write an axis of the source down at a place: its length, and every operand's step along it."""
+            sizes.write(where, self.length(source, axis))
+            with code.loop(0, operands) as place:
+                self.steps(geometry, place).write(where, along.read(place * at.MAX_AXES + axis))
+
         with code.loop(0, self.axes(source)) as axis:
             walked = (self.length(source, axis) != 1) & (axis != class_axis)
             with code.when(walked):
-                self.insert(entry, source, geometry, axis, axes.get())
+                enter(axis, axes.get())
+                self.sort(entry, geometry, axes.get())
                 axes.set(axes.get() + 1)
         merged = code.variable(0)
         with code.loop(1, axes.get()) as axis:
@@ -113,7 +123,7 @@ class Geometry(Search):
                 self.steps(geometry, place).write(0, 0)
         with code.when(class_axis >= 0):
             merged.set(merged.get() + 1)
-            self.enter(entry, source, geometry, class_axis, merged.get())
+            enter(class_axis, merged.get())
         geometry.write(gathered.AXES, merged.get() + 1)
 
     def expect_forwards(self, entry: Array) -> None:
@@ -126,13 +136,21 @@ class Geometry(Search):
     def steps(self, geometry: Array, place: Value) -> Array:
         return geometry.at(place * gathered.MAX_AXES + gathered.STEPS)
 
-    def insert(
-        self, entry: Array, source: Array, geometry: Array, axis: Value, count: Value
-    ) -> None:
-        """Put an axis of the source among those that were found before, which are sorted: the longest step first."""
+    def follow(self, array: Array, view: Array, along: Array) -> None:
+        """An array's steps along the axes of the source that its own follow; 0 along the others, and where it has one element."""
+        with self.code.loop(0, at.MAX_AXES) as axis:
+            along.write(axis, 0)
+        with (
+            self.code.loop(0, self.axes(view)) as axis,
+            self.code.when(self.length(view, axis) != 1),
+        ):
+            followed = array.read(at.FOLLOWS) >> axis * 8 & (at.MAX_AXES - 1)
+            along.write(followed, self.step(array, view, axis))
+
+    def sort(self, entry: Array, geometry: Array, last: Value) -> None:
+        """Put the last axis among those before it, which are sorted: the longest step first."""
         code, sizes = self.code, geometry.at(gathered.SIZES)
-        self.enter(entry, source, geometry, axis, count)
-        where = code.variable(count)
+        where = code.variable(last)
 
         def shorter() -> Value:
             before = (where.get() > 0).choose(where.get() - 1, 0)
@@ -158,30 +176,6 @@ class Geometry(Search):
             decided.set(here != following)
         return shorter.get()
 
-    def enter(
-        self, entry: Array, source: Array, geometry: Array, axis: Value, where: Value
-    ) -> None:
-        """Write an axis of the source down at a place: its length, and every operand's step along it."""
-        code = self.code
-        geometry.at(gathered.SIZES).write(where, self.length(source, axis))
-        with code.loop(0, self.arrays) as index:
-            array, view = self.array_of(entry, index), self.view(index)
-            with code.when(array.read(at.PLACE) >= 0):
-                steps = self.steps(geometry, array.read(at.PLACE))
-                steps.write(where, 0)
-                fewer = self.axes(source) - self.axes(view)
-                mine = self.axis_of(entry, array.read(at.MASK), fewer, axis)
-                with code.when(mine >= 0), code.when(self.length(view, mine) != 1):
-                    steps.write(where, self.step(array, view, mine))
-
-    def axis_of(self, entry: Array, mask: Value, fewer: Value, axis: Value) -> Value:
-        """Which of an array's axes corresponds to an axis of the source; negative where none does."""
-        code, before = self.code, self.code.variable(0)
-        with code.loop(0, axis) as other:
-            before.set(before.get() + (mask >> other & 1))
-        among = mask.bit(axis).choose(before.get(), -1)
-        return (entry.read(at.CLASS_AXIS) < 0).choose(axis - fewer, among)
-
 
 def _swap(words: Array, index: Value) -> None:
     """Swap a word with the next."""
@@ -192,31 +186,6 @@ def _swap(words: Array, index: Value) -> None:
 
 class Outputs(Geometry):
     """The function being written, as far as it is about outputs."""
-
-    def __init__(self, code: Code, control: Array, arguments: Array) -> None:
-        super().__init__(code, control, arguments)
-        self.out = code.variable(0)  # the output, or what stands for several
-
-    def spread(self) -> None:
-        """Give each output a place of its own, where one argument stands for several: None or a tuple of them."""
-        code, control, arguments = self.code, self.control, self.arguments
-        wide, out = code.frame("i64", at.MAX_ARRAYS + at.MAX_OPTIONS), code.slots(self.out.get())
-        several = self.outputs != 1
-        with code.when(several):
-            with code.loop(0, self.inputs) as index:
-                wide.write(index, arguments.read(index))
-            with code.loop(0, self.outputs) as index:
-                wide.write(self.inputs + index, self.absent)
-            with code.loop(0, self.options) as index:
-                wide.write(self.arrays + index, arguments.read(self.inputs + 1 + index))
-            with code.when(self.out.get() != self.absent):
-                kind = out.read(objects.OBJECT_TYPE)
-                known = (kind == control.read(at.TUPLE)) | (kind == control.read(at.RESULT_TYPE))
-                self.guard.expect(known)
-                self.guard.expect(out.read(objects.TUPLE_LENGTH) == self.outputs)
-                with code.loop(0, self.outputs) as index:
-                    wide.write(self.inputs + index, out.read(index + objects.TUPLE_ITEMS))
-        self.arguments = code.slots(several.choose(wide.address(), arguments.address()))
 
     # Outputs that the caller gave.
 
@@ -269,20 +238,12 @@ class Outputs(Geometry):
             self.fail_without(told)
             self.drop(told)
 
-    def take_outputs(self, entry: Array) -> None:
-        """Autograd is told what is written; where nothing was made, what was given for outputs is the result."""
-        self.count_writes(entry.read(at.ENTRY_LIBRARY))
-        with self.code.when(entry.read(at.MAKE) == 0):
-            self.control.call(at.INCREF, None, self.out.get())
-            self.result.set(self.out.get())
-
     # Outputs that are made.
 
     def expect_ordered(self, entry: Array) -> None:
         """Where results lie as inputs do, that these lie as row-major arrays do, whatever lies between their elements."""
         code, first = self.code, self.array_of(entry, self.inputs)
-        has_axes = (first.read(at.MADE) == at.DENSE) | (first.read(at.MASK) != 0)
-        wanted = self.control.flag(at.ORDERED) & has_axes
+        wanted = self.control.flag(at.ORDERED) & (first.read(at.MADE) != at.SAME)
         with (
             code.when(wanted),
             code.loop(0, self.inputs) as index,
@@ -299,21 +260,22 @@ class Outputs(Geometry):
                     least.set(stride)
 
     def make_outputs(self, entry: Array, operands: Array) -> None:
-        """Make fresh outputs, and enter their addresses among the operands. Several are a tuple, which has those that were given too,
-        and None for one that is neither given nor written.
+        """Make fresh outputs, and enter their addresses among the operands. The result is what was made or given; of several a tuple, with
+        None for one that is neither given nor written.
         """
         code, control, library = self.code, self.control, entry.read(at.ENTRY_LIBRARY)
         many, dtypes = entry.read(at.RESULTS), code.slots(entry.read(at.MAKE_DTYPE))
         with code.when(many != 1):
             self.result.set(self.new_tuple(many))
         with code.loop(0, many) as index:
-            array = self.array_of(entry, self.inputs + index)
+            array, view = self.array_of(entry, self.inputs + index), self.view(self.inputs + index)
             is_made = array.flag(at.MADE)
             item = code.variable(self.arguments.read(self.inputs + index))
             with code.either(is_made) as (fresh, left):
                 with fresh:
                     dtype = dtypes.read(index + objects.TUPLE_ITEMS)
-                    item.set(self.allocated(entry, array, dtype))
+                    self.lay_fresh(entry, array, view)
+                    item.set(self.allocated(entry, array, view, dtype))
                     self.fail_without(item.get())
                 with left:
                     control.call(at.INCREF, None, item.get())
@@ -323,54 +285,53 @@ class Outputs(Geometry):
                 with among:
                     control.call(at.TUPLE_SET, "i32", self.result.get(), index, item.get())
             with code.when(is_made):
-                view = self.view(self.inputs + index)
-                self.look_at_fresh(item.get(), view, library)
-                operands.write(array.read(at.PLACE), self.address(view))
+                self.take_fresh(array, view, self.fresh_address(item.get(), library), operands)
 
-    def allocated(self, entry: Array, array: Array, dtype: Value) -> Value:
+    def lay_fresh(self, entry: Array, array: Array, view: Array) -> None:
+        """The view of a fresh output, but for its memory: its axes follow the source's, or it has the shape that stands there, row-major."""
+        code, source = self.code, self.view(entry.read(at.SHAPE_SOURCE))
+        library, sizes, steps = entry.read(at.ENTRY_LIBRARY), view.at(at.SIZES), view.at(at.STEPS)
+        count, pattern = code.variable(1), array.read(at.MADE)
+        axes = (pattern == at.DENSE).choose(self.axes(source), array.read(at.SECOND) & LOW_HALF)
+        with code.loop(0, axes) as axis, code.either(pattern == at.SAME) as (fixed, follows):
+            with fixed:
+                sizes.write(axis, array.at(at.SHAPE).read(axis))
+            with follows:
+                sizes.write(axis, self.followed_length(self.guard, array, source, axis))
+        unit = (library == at.NUMPY).choose(array.read(at.ITEM), 1)
+        with code.loop(0, axes) as behind:
+            axis = axes - 1 - behind
+            steps.write(axis, count.get() * unit)
+            count.set(count.get() * sizes.read(axis))
+        for slot, value in (
+            (at.KIND, axes), (at.SHAPE_AT, sizes.address()), (at.STRIDES_AT, steps.address()), (at.SIZE, count.get()), (at.LIBRARY, library),
+        ):  # fmt: skip
+            view.write(slot, value)
+
+    def take_fresh(self, array: Array, view: Array, address: Value, operands: Array) -> None:
+        """Enter a fresh output's memory, which may be lacking, among the operands."""
+        self.guard.expect(address != 0)
+        view.write(at.DATA, address)
+        view.write(at.OFFSET, 0)
+        operands.write(array.read(at.PLACE), address)
+
+    def is_large(self, entry: Array, array: Array, view: Array) -> Value:
+        return view.read(at.SIZE) * array.read(at.ITEM) >= entry.read(at.LARGE_FROM)
+
+    def allocated(self, entry: Array, array: Array, view: Array, dtype: Value) -> Value:
         """A fresh output by `make(shape, dtype)` of NumPy or `make(shape, strides, dtype)` of PyTorch; the object, or 0 where Python raised."""
-        code, fresh = self.code, self.code.variable(0)
+        code, fresh, axes = self.code, self.code.variable(0), self.axes(view)
         make, make_large = entry.read(at.MAKE), entry.read(at.MAKE_LARGE)
-        sizes, strides, axes, count = self.fresh_layout(entry, array)
-        large = count * array.read(at.ITEM) >= entry.read(at.LARGE_FROM)
+        large = self.is_large(entry, array, view)
         # On the host small ones are made by a function of C.
         self.note_python(large | (make_large == make))
-        shape, chosen = self.pack(sizes, axes), large.choose(make_large, make)
+        shape, chosen = self.pack(view.at(at.SIZES), axes), large.choose(make_large, make)
         with code.either(entry.read(at.ENTRY_LIBRARY) == at.NUMPY) as (numpy, torch):
             with numpy:
                 fresh.set(self.call_object(chosen, shape, dtype))
             with torch:
-                steps = self.pack(strides, axes)
+                steps = self.pack(view.at(at.STEPS), axes)
                 fresh.set(self.call_object(chosen, shape, steps, dtype))
                 self.drop(steps)
         self.drop(shape)
         return fresh.get()
-
-    def fresh_layout(self, entry: Array, array: Array) -> tuple[Array, Array, Value, Value]:
-        """Sizes and row-major strides of a fresh output, how many axes and how many elements. It has some of the source's axes, one perhaps of half
-        the length, or the shape that stands there."""
-        code, source = self.code, self.view(entry.read(at.SHAPE_SOURCE))
-        sizes, strides = (code.frame("i64", at.MAX_AXES) for _ in range(2))
-        axes, count = code.variable(0), code.variable(1)
-        pattern, mask = array.read(at.MADE), array.read(at.MASK)
-        along = (pattern == at.HALF).choose(entry.read(at.CLASS_AXIS), -1)
-        has_all = pattern == at.DENSE
-        with code.either(pattern == at.SAME) as (fixed, follows):
-            with fixed:
-                axes.set(array.read(at.SECOND) & LOW_HALF)
-                with code.loop(0, axes.get()) as axis:
-                    sizes.write(axis, array.at(at.SHAPE).read(axis))
-            with (
-                follows,
-                code.loop(0, self.axes(source)) as axis,
-                code.when(has_all | mask.bit(axis)),
-            ):
-                length, halved = self.length(source, axis), axis == along
-                self.guard.expect(~halved | ((length & 1) == 0))
-                sizes.write(axes.get(), halved.choose(length >> 1, length))
-                axes.set(axes.get() + 1)
-        with code.loop(0, axes.get()) as behind:
-            axis = axes.get() - 1 - behind
-            strides.write(axis, count.get())
-            count.set(count.get() * sizes.read(axis))
-        return sizes, strides, axes.get(), count.get()

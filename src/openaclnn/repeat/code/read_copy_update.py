@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from openaclnn.engines.machine.builtins import publish
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.words.slots import Entry
+from openaclnn.repeat.slots import Entry
 
 # The word of a place where readers come in: how many there are in the first turn and in the second, and how many calls they served.
 _TURN_BITS = 14

@@ -1,12 +1,332 @@
-"""Recognise: find the cache entry that was made of a call like this one."""
+"""Recognise: read a call's arguments, NumPy's arrays and PyTorch's tensors, into views, and find the cache entry that was made of a call like this one.
+
+A guard is a condition that must hold; where one fails, the code goes on behind its block: with the next entry, or with the slow path.
+"""
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat.code.arguments import LOW_HALF, Guard, Reader, guarded
-from openaclnn.repeat.words import slots as at
+from openaclnn.repeat import slots as at
+
+LOW_HALF = 0xFFFFFFFF
+
+
+class Guard:
+    """A block of code that is left where an expectation fails."""
+
+    def __init__(self, code: Code, fail: Callable[[], None]) -> None:
+        self._code, self.fail = code, fail
+
+    def expect(self, condition: Value) -> None:
+        with self._code.when(~condition, likely=False):
+            self.fail()
+
+
+@contextmanager
+def guarded(code: Code) -> Iterator[Guard]:
+    """What is written inside is left by the guard's failures; what follows is reached by them, and by the end of the block."""
+    with code.first_of() as fail:
+        yield Guard(code, fail)
+
+
+class Reader:
+    """The function being written, as far as it reads arguments into views."""
+
+    guard: Guard  # of the whole call: the slow path takes it where this fails
+    asks = True  # whether what is being written reads an argument for the first time
+
+    def __init__(self, code: Code, control: Array, arguments: Array) -> None:
+        self.code, self.control, self.arguments = code, control, arguments
+        self.arrays, self.options = control.read(at.ARRAYS), control.read(at.OPTIONS)
+        self.outputs = control.read(at.OUTPUTS)
+        self.inputs = self.arrays - self.outputs  # the outputs follow them
+        self.absent = control.read(at.NONE)  # in the place of an array
+        # Of each array, and one more: of the shape that the inputs broadcast to.
+        self.views = code.frame("i64", (at.MAX_ARRAYS + 1) * at.VIEW_SLOTS)
+        # What is owned: a fresh result, what the entry relies on, and what a runner is called with (so many).
+        self.result, self.keep, self.prepared = (code.variable(0) for _ in range(3))
+        self.items = code.frame("i64", 5)
+        self.python_ran = code.variable(False)  # since arguments were read
+        self.undisturbed = code.variable(False)  # nobody's Python code hears what tensors are asked
+        self.below = code.variable(False)  # a kernel of PyTorch's dispatcher is calling
+
+    def is_given(self, index: Value) -> Value:
+        return self.arguments.read(index) != self.absent
+
+    def expect_nothing_chosen(self) -> None:
+        """No `use_product` and no `use_engine` block around the call; the context is asked if there is one at all."""
+        control = self.control
+        references = self.code.slots(control.read(at.CHOSEN)).read(0) & LOW_HALF
+        with self.code.when(references > control.read(at.CHOSEN_NOWHERE), likely=False):
+            self.guard.expect(~self.is_chosen())
+
+    def is_chosen(self) -> Value:
+        """What the context says."""
+        code, control, none = self.code, self.control, self.control.read(at.NONE)
+        chosen = code.variable(False)
+        for variable in (at.PRODUCT, at.ENGINE):
+            place = code.frame("i64", 1)
+            place.write(0, none)
+            control.call(at.GET_VARIABLE, "i32", control.read(variable), none, place)
+            chosen.set(chosen.get() | (place.read(0) != none))
+            self.drop(place.read(0))
+        return chosen.get()
+
+    # Views.
+
+    def view(self, index: Value) -> Array:
+        return self.views.at(index * at.VIEW_SLOTS)
+
+    def axes(self, view: Array) -> Value:
+        return view.read(at.KIND) & LOW_HALF
+
+    def length(self, view: Array, axis: Value) -> Value:
+        return self.code.slots(view.read(at.SHAPE_AT)).read(axis)
+
+    def look(self, index: Value, view: Array) -> None:
+        """What is known of an argument into a view."""
+        item = self.arguments.read(index)
+        for slot in (at.LIBRARY, at.KIND, at.SIZE):  # without axes: nobody asks for their lengths
+            view.write(slot, at.ABSENT)
+        with self.code.when(item != self.absent):
+            self.look_at(item, view)
+            # Elements without memory: the slow path says what that is.
+            self.guard.expect((view.read(at.DATA) != 0) | (view.read(at.SIZE) == 0))
+
+    def look_at(self, item: Value, view: Array) -> None:
+        code, control = self.code, self.control
+        kind = code.slots(item).read(objects.OBJECT_TYPE)
+        with code.either(kind == control.read(at.NDARRAY)) as (numpy, other):
+            with numpy:
+                self.look_at_numpy(item, view)
+            with other:
+                types = (control.read(slot) for slot in (at.TENSOR, at.PARAMETER))
+                tensor, parameter = (kind == known for known in types)
+                self.guard.expect(tensor | parameter)
+                self.look_at_torch(item, view)
+
+    def look_at_numpy(self, item: Value, view: Array) -> None:
+        array = self.code.slots(item)
+        for slot, field in (
+            (at.DATA, objects.ARRAY_DATA), (at.DEVICE, objects.ARRAY_DTYPE),
+            (at.SHAPE_AT, objects.ARRAY_SHAPE), (at.STRIDES_AT, objects.ARRAY_STRIDES),
+        ):  # fmt: skip
+            view.write(slot, array.read(field))
+        # The number of axes has 32 bits; what is behind them is something else.
+        view.write(at.KIND, array.read(objects.ARRAY_AXES) & LOW_HALF)
+        view.write(at.OFFSET, 0)
+        view.write(at.LIBRARY, at.NUMPY)
+        flags = array.read(objects.ARRAY_FLAGS)
+        view.write(at.WRITABLE, flags & objects.WRITEABLE)
+        self.guard.expect((flags & objects.ALIGNED) != 0)
+        self.measure(view)
+        view.write(at.IS_CONTIGUOUS, flags & objects.C_CONTIGUOUS)
+
+    def measure(self, view: Array) -> Value:
+        """The number of elements into the view, and a copy of sizes and strides; whether elements lie row-major, by strides that count
+        them.
+        """
+        code, sizes, steps = self.code, view.at(at.SIZES), view.at(at.STEPS)
+        axes = self.axes(view)
+        self.guard.expect(axes <= at.MAX_AXES)
+        shape, strides = (code.slots(view.read(slot)) for slot in (at.SHAPE_AT, at.STRIDES_AT))
+        size, strided = code.variable(1), code.variable(False)
+        with code.loop(0, axes) as behind:
+            axis = axes - 1 - behind
+            length, stride = shape.read(axis), strides.read(axis)
+            strided.set(strided.get() | (length != 1) & (stride != size.get()))
+            size.set(size.get() * length)
+            sizes.write(axis, length)
+            steps.write(axis, stride)
+        view.write(at.SIZE, size.get())
+        view.write(at.SHAPE_AT, sizes.address())
+        view.write(at.STRIDES_AT, steps.address())
+        return ~strided.get()
+
+    def look_at_torch(self, item: Value, view: Array) -> None:
+        storage = self.code.frame("i64", 2)
+        if self.asks:
+            with self.code.when(~self.below.get()):
+                self.expect_plain(item)
+            self.measure_storage(item, storage)
+        self.describe(item, view)
+        self.guard.expect(view.read(at.STRIDES_AT) != 0)
+        view.write(at.LIBRARY, at.TORCH)
+        view.write(at.WRITABLE, 1)
+        view.write(at.IS_CONTIGUOUS, self.measure(view).to("i64"))
+        if self.asks:
+            self.expect_in_storage(view, storage.read(0), storage.read(1))
+
+    def describe(self, item: Value, view: Array) -> None:
+        """What DLPack tells of a tensor."""
+        self.expect_success(self.control.call(at.FROM_PYTHON, "i32", item, view))
+
+    def expect_plain(self, item: Value) -> None:
+        """That a tensor's memory says what its elements are. Where a mode's Python code would hear what is asked, and might
+        change what was read, nothing is asked.
+        """
+        with self.code.when(~self.undisturbed.get()):
+            self.expect_false(at.HAS_MODE, item)
+            self.undisturbed.set(True)
+        self.expect_false(at.IS_NEGATED, item)
+
+    def measure_storage(self, item: Value, words: Array) -> None:
+        """Where in its storage a tensor begins, and how many bytes that has: it may have been made shorter."""
+        words.write(0, self.number_of(self.ask(at.STORAGE_OFFSET, item)))
+        storage = self.ask(at.STORAGE, item)
+        self.note_python(self.control.flag(at.COLLECTS))
+        size = self.control.call(at.LENGTH, "i64", storage)
+        self.leave_storage(item, storage)
+        self.expect_success((size < 0).to("i64"))
+        words.write(1, size)
+
+    def leave_storage(self, item: Value, storage: Value) -> None:
+        """A tensor's storage was asked for what is wanted of it."""
+        self.drop(storage)
+
+    def expect_in_storage(self, view: Array, offset: Value, size: Value) -> None:
+        """A tensor lies inside its storage, by where it begins there and how many bytes that has, and the storage in memory."""
+        code, beyond = self.code, self.code.variable(view.read(at.SIZE))
+        with code.when(view.read(at.IS_CONTIGUOUS) == 0):
+            beyond.set(code.integer(1))  # elements from the first to beyond the last
+            with code.loop(0, self.axes(view)) as axis:
+                reach = (view.at(at.SIZES).read(axis) - 1) * view.at(at.STEPS).read(axis)
+                beyond.set(beyond.get() + reach)
+        item = self.item_size(view.read(at.KIND))
+        inside = (offset + beyond.get()) * item <= size
+        inside = inside & (view.read(at.DATA) + view.read(at.OFFSET) != offset * item)
+        self.guard.expect(inside | (view.read(at.SIZE) == 0))
+
+    def fresh_address(self, item: Value, library: Value) -> Value:
+        """Where the elements of an array lie that was just made: nothing else can be strange about it."""
+        code, address = self.code, self.code.variable(0)
+        with code.either(library == at.NUMPY) as (numpy, torch):
+            with numpy:
+                address.set(code.slots(item).read(objects.ARRAY_DATA))
+            with torch:
+                words = code.frame("i64", at.LIBRARY)
+                self.describe(item, words)
+                address.set(words.read(at.DATA) + words.read(at.OFFSET))
+        return address.get()
+
+    def note_python(self, ran: Value | bool) -> None:
+        """Whether Python code may have run just now."""
+        self.python_ran.set(self.python_ran.get() | ran)
+
+    def look_again(self) -> None:
+        """Read the arguments again if Python code may have run since, a finaliser's or a signal handler's say: what it changed
+        the slow path has to look at. Of a tensor, what DLPack tells is enough: a storage that was resized has other memory.
+        """
+        code, again = self.code, self.code.frame("i64", at.VIEW_SLOTS)
+        with (
+            code.when(self.python_ran.get()),
+            code.loop(0, self.arrays) as index,
+            code.when(self.is_given(index)),
+        ):
+            seen = self.view(index)
+            self.asks = False
+            self.look(index, again)
+            self.asks = True
+            for slot in (at.DATA, at.DEVICE, at.KIND, at.OFFSET, at.WRITABLE):
+                self.guard.expect(again.read(slot) == seen.read(slot))
+            with code.loop(0, self.axes(seen)) as axis:
+                for sides in (at.SIZES, at.STEPS):
+                    self.guard.expect(again.at(sides).read(axis) == seen.at(sides).read(axis))
+
+    # Python's objects.
+
+    def pack(self, numbers: Array, count: Value) -> Value:
+        """Integers as a tuple."""
+        packed = self.new_tuple(count)
+        with self.code.loop(0, count) as index:
+            self.put(packed, index, self.control.call(at.FROM_INT64, "i64", numbers.read(index)))
+        return packed
+
+    def new_tuple(self, count: Value) -> Value:
+        """One to be filled."""
+        fresh = self.control.call(at.TUPLE_NEW, "i64", count)
+        self.note_python(self.control.flag(at.COLLECTS))
+        self.fail_without(fresh)
+        return fresh
+
+    def put(self, into: Value, index: Value, item: Value) -> None:
+        """An object into a tuple, which has it from then on; memory may have been too short for one."""
+        with self.code.when(item == 0):
+            self.drop(into)
+        self.fail_without(item)
+        self.control.call(at.TUPLE_SET, "i32", into, index, item)
+
+    def drop(self, item: Value) -> None:
+        self.control.call(at.DECREF, None, item)
+
+    def fail_without(self, item: Value) -> None:
+        """Raise what a function raised that returned no object."""
+        with self.code.when(item == 0, likely=False):
+            self.fail()
+
+    @functools.cached_property
+    def fail(self) -> Callable[[], None]:
+        return self.code.ending(self.write_failure)
+
+    def write_failure(self) -> None:
+        self.release()
+        self.code.leave(self.code.integer(0))
+
+    def release(self) -> None:
+        """Drop what is owned where nothing is returned."""
+        self.drop_items()
+        for owned in (self.result.get(), self.keep.get()):
+            with self.code.when(owned != 0):
+                self.drop(owned)
+
+    def drop_items(self) -> None:
+        with self.code.loop(0, self.prepared.get()) as index:
+            self.drop(self.items.read(index))
+        self.prepared.set(self.code.integer(0))
+
+    def call_object(self, function: Value, *arguments: Value) -> Value:
+        items = self.code.frame("i64", len(arguments))
+        for place, argument in enumerate(arguments):
+            items.write(place, argument)
+        return self.control.call(at.VECTORCALL, "i64", function, items, len(arguments), 0)
+
+    def ask(self, function: int, *items: Value) -> Value:
+        """What one of them answers, owned."""
+        return self.answer(self.call_object(self.control.read(function), *items))
+
+    def answer(self, item: Value) -> Value:
+        """An object; what was raised instead nobody is to see."""
+        with self.code.when(item == 0, likely=False):
+            self.control.call(at.CLEAR, None)
+            self.guard.fail()
+        return item
+
+    def expect_false(self, function: int, *items: Value) -> None:
+        answer = self.ask(function, *items)
+        self.drop(answer)
+        self.guard.expect(answer == self.control.read(at.FALSE))
+
+    def number_of(self, answer: Value) -> Value:
+        """The integer that an answer is."""
+        number = self.control.call(at.AS_INT64, "i64", answer)
+        self.drop(answer)
+        return number
+
+    def item_size(self, kind: Value) -> Value:
+        """By DLPack's number of bits."""
+        return (kind >> 40 & 0xFF) >> 3
+
+    def expect_success(self, status: Value) -> None:
+        """Of a function of PyTorch's: 0, or an exception that nobody is to see."""
+        with self.code.when(status != 0, likely=False):
+            self.control.call(at.CLEAR, None)
+            self.guard.fail()
 
 
 class Search(Reader):
@@ -74,47 +394,33 @@ class Search(Reader):
             expected.read(at.PATTERN),
         )
         count, rank = source.read(at.SIZE), self.axes(source)
-        axes, dense, classes = (
+        axes, dense, fixed_rank = (
             self.axes(view),
             view.flag(at.IS_CONTIGUOUS),
             entry.read(at.SOURCE_AXES),
         )
         guard.expect((count >= entry.read(at.COUNT_FROM)) & (count < entry.read(at.COUNT_BELOW)))
-        guard.expect((classes == 0) | (classes == rank))
+        guard.expect((fixed_rank == 0) | (fixed_rank == rank))
         known_axes = (pattern == at.DENSE).choose(rank, expected.read(at.SECOND) & LOW_HALF)
         with code.either(pattern == at.ONE) as (single, more):
             with single:
                 guard.expect((view.read(at.SIZE) == 1) & (axes <= rank))
             with more:
-                guard.expect((axes == known_axes) & (axes <= rank))
+                guard.expect(axes == known_axes)
                 # Strided arrays have an entry of their own: row-major ones are taken as they are.
-                whole = (classes != 0) | (view.read(at.SIZE) == count)
+                whole = (entry.read(at.CLASS_AXIS) >= 0) | (view.read(at.SIZE) == count)
                 guard.expect((pattern == at.LAID).choose(~(dense & whole), dense))
-                with code.either(classes == 0) as (elementwise, with_classes):
-                    with elementwise:
-                        self.compare_broadcast(guard, expected, view, source)
-                    with with_classes:
-                        self.compare_some(guard, entry, expected, view, source)
+                with code.loop(0, axes) as axis:
+                    length = self.followed_length(guard, expected, source, axis)
+                    guard.expect(self.length(view, axis) == length)
 
-    def compare_broadcast(self, guard: Guard, expected: Array, view: Array, source: Array) -> None:
-        """The source's lengths, from the last axis on; one element along axes that the mask lacks."""
-        axes, mask = self.axes(view), expected.read(at.MASK)
-        before, dense = self.axes(source) - axes, expected.read(at.PATTERN) == at.DENSE
-        with self.code.loop(0, axes) as axis:
-            wanted = (dense | mask.bit(axis)).choose(self.length(source, axis + before), 1)
-            guard.expect(self.length(view, axis) == wanted)
-
-    def compare_some(
-        self, guard: Guard, entry: Array, expected: Array, view: Array, source: Array
-    ) -> None:
-        """The source's lengths along the axes of the mask, in their order; or half of one."""
-        code, axis, mask = self.code, self.code.variable(0), expected.read(at.MASK)
-        halved, along = expected.read(at.PATTERN) == at.HALF, entry.read(at.CLASS_AXIS)
-        with code.loop(0, self.axes(source)) as whole, code.when(mask.bit(whole)):
-            length = self.length(view, axis.get())
-            length = (halved & (whole == along)).choose(length * 2, length)
-            guard.expect(length == self.length(source, whole))
-            axis.set(axis.get() + 1)
+    def followed_length(self, guard: Guard, array: Array, source: Array, axis: Value) -> Value:
+        """The length of an array along an axis, as it follows from the source's."""
+        follows = array.read(at.FOLLOWS) >> axis * 8
+        length, halved = self.length(source, follows & (at.MAX_AXES - 1)), (follows & at.HALF) != 0
+        guard.expect(~halved | ((length & 1) == 0))
+        length = halved.choose(length >> 1, length)
+        return ((follows & at.STRETCHED) != 0).choose(1, length)
 
     def broadcast(self, guard: Guard, common: Array) -> None:
         """The shape that all inputs broadcast to, where none has it, into a view of no array; no product of its lengths but the whole

@@ -285,7 +285,7 @@ def _runner_of(words: array[int], launches: Launches, kernels: Kernels, operands
 
 # The control block of a builtin, behind what calls it: the pool's, memory, its template, then the kernels, 0 until they are compiled.
 CONTROL, ALLOCATE, RELEASE, NO_MEMORY, TEMPLATE, CLASS_AXIS, SUMS, CLEAR, FINISH, VARIANTS = range(CALL_HEADER, CALL_HEADER + 10)  # fmt: skip
-MAX_VARIANTS = 3
+MAX_VARIANTS = 4
 ROOM = 256  # bytes of scratch memory in the frame, which no call has to allocate
 OPERANDS = VARIANTS + MAX_VARIANTS  # of any strides: the first of each one's slots, and its itemsize  # fmt: skip
 

@@ -157,7 +157,9 @@ class Schedule:
     def __init__(self, graph: Graph) -> None:
         self.graph, needed = graph, _needed(graph)
         self.rows = [node for node in needed if "c" not in node.axes]
-        reductions = [node for node in needed if node.what in (*REDUCTIONS, OTHERS)]
+        self.reductions = reductions = [
+            node for node in needed if node.what in (*REDUCTIONS, OTHERS)
+        ]
         self.others = {node.index for node in reductions if node.what == OTHERS}
         # Powers of which the largest is left out of a sum, by their largest.
         self.shifted = {node.of[0].index: node.of[0].of[0].of[1] for node in reductions if node.what == OTHERS}  # fmt: skip
@@ -227,6 +229,14 @@ class Schedule:
             elif each.level == phase.level and each.online and not phase.online:
                 nodes += self.reached(each.roots)
         return {node.name for node in nodes if node.what == "input"}
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether lines may be long runs of positions: totals of one level are all that is kept of them."""
+        plain = all(node.what == "total" and node.online is None for node in self.reductions)
+        rows = all(node.kind == "Row" for node in self.graph.nodes if node.what == "input")
+        whole = all("c" in node.axes for node in self.graph.results) and not any(node.truth for node in self.numbers.values())  # fmt: skip
+        return plain and rows and whole and self.levels == 1 and not self.saved
 
     @property
     def short(self) -> int:
@@ -311,13 +321,22 @@ class Line(Protocol):
     def filled(self, kind: str, number: float) -> Value:
         """A number in all lanes of what is reduced."""
 
+    def running(self, kind: str, number: float) -> Any:
+        """What is reduced, which begins with a number."""
+
+    def settled(self, settle: Callable[[], None]) -> None:
+        """Have numbers of the line computed, once its reductions are known."""
+
+    def held(self, node: int, number: Value) -> Any:
+        """A number of the line for its elements, which they get by `spread`."""
+
     def folded(self, values: Value, join: Callable[[Value, Value], Value]) -> Value:
         """Some classes, as such lanes."""
 
     def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
         """The line's number of a vector of them."""
 
-    def spread(self, number: Value) -> Value:
+    def spread(self, number: Any) -> Value:
         """A number of the line beside its elements."""
 
     def any(self, truths: Value) -> Value: ...
@@ -369,7 +388,7 @@ class _Total:
 
     def __init__(self, code: Code, line: Line) -> None:
         self.line = line
-        self.sum = code.variable(line.filled("f64", 0.0))
+        self.sum = line.running("f64", 0.0)
 
     def take(self, values: Value) -> None:
         self.sum.set(self.sum.get() + self.line.folded(values.to("f64"), operator.add))
@@ -452,19 +471,21 @@ class Passes:
         self.reduced: dict[int, Value] = {}
         self.finite: dict[int, Value] = {}  # what is subtracted instead of a largest so far
         self.apart = True  # whether classes may be as large as the largest, which sums leave out
-        self._settle(line, 0)
+        self._settle(line, 0, {})
         phases = self.schedule.phases
         for level in range(1, self.schedule.levels + 2):
             mine = [phase for phase in phases if phase.level == level]
-            if mine:
-                self._reduce(line, mine)
-            self._settle(line, level)
+            running = self._reduce(line, mine)
+            line.settled(functools.partial(self._settle, line, level, running))
         for number, node in enumerate(self.schedule.graph.results):
             if "c" not in node.axes:
                 line.put(number, self.known[node.index])
 
-    def _settle(self, line: Line, level: int) -> None:
-        """Compute what is known of the line after a level."""
+    def _settle(self, line: Line, level: int, running: Mapping[int, Any]) -> None:
+        """Compute what is known of the line after a level, of which these are the reductions."""
+        for node in self.schedule.reductions:
+            if node.index in running:
+                self.reduced[node.index] = self._line_total(line, node, running)
         for node in self.schedule.rows:
             if node.level != level:
                 continue
@@ -482,8 +503,9 @@ class Passes:
                 value = self._number(node)
             self.known[node.index] = value
             if node.index in self.schedule.numbers:
-                self.numbers[node.index] = value if node.truth else value.to("f32")
-                self.reciprocals[node.index] = value
+                self.numbers[node.index] = line.held(
+                    node.index, value if node.truth else value.to("f32")
+                )
                 if node.sums_powers:
                     self.reciprocals[node.index] = (1.0 / value).to("f32")
             tops = {top.index for top in self.schedule.shifted.values()}
@@ -516,8 +538,8 @@ class Passes:
         value: Value = operation(*terms)
         return value
 
-    def _reduce(self, line: Line, phases: list[Phase]) -> None:
-        """The phases of a level, block after block."""
+    def _reduce(self, line: Line, phases: list[Phase]) -> Mapping[int, Any]:
+        """The phases of a level, block after block; what their reductions have come to."""
         code = self.code
         running: dict[int, Any] = {}
         before: dict[int, Variable] = {}
@@ -558,12 +580,11 @@ class Passes:
                 for node in phase.reductions:
                     running[node.index].fold()
 
-        line.blocks(phases, block)
+        if phases:
+            line.blocks(phases, block)
         for top, variables in shifts.items():
             self.shifts[top] = _shift_of(variables)
-        for phase in phases:
-            for node in phase.reductions:
-                self.reduced[node.index] = self._line_total(line, node, running)
+        return running
 
     def _kind(self, phase: Phase, node: Node) -> type[_Largest | _Total]:
         if node.what in ("largest", OTHERS):

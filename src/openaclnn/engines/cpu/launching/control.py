@@ -17,9 +17,9 @@ KERNEL, ARGUMENTS, COUNT, STEP, PARTS = range(16, 21)  # the task
 # of threads is chosen.
 TEAM, TEAM_BODY, TEAM_SIZE = 21, 22, 23
 MASK, MASK_SLOTS = 24, 16  # the CPUs we may use
-# omp_get_thread_num; how many share the task; whether it is long enough to take parts of a thread that has begun with its own
-TEAM_RANK, THREADS, LONG = 40, 41, 42
-EACH = 4  # parts for each thread at least, and less than twice as many: one lost up to a fifth
+# omp_get_thread_num, omp_get_num_threads; how many share the task; whether each does its share at once
+TEAM_RANK, TEAM_MEMBERS, THREADS, SHORT = 40, 41, 42, 43
+EACH = 8  # parts for each thread at least, and less than twice as many: one lost up to a fifth, four up to a tenth
 # How many of each thread's parts are taken: no two in lines that caches fetch together. With a flag for each part, side by side, 16 threads take 7.6 us for a launch of
 # nothing, 7.1 so.
 TAKEN, TAKEN_SLOTS = 48, 16

@@ -104,6 +104,7 @@ def _start() -> None:
         asks = threads.chosen_number() is None
         _CONTROL[at.TEAM_BODY] = cache.compiled("pool.member", emit_member, MEMBER)
         _CONTROL[at.TEAM_RANK] = address_of_function(team.thread_number)
+        _CONTROL[at.TEAM_MEMBERS] = address_of_function(team.members)
         _CONTROL[at.TEAM_SIZE] = address_of_function(team.max_threads) if asks else 0
         _CONTROL[at.ACTIVE] = max(wanted, 1) if asks else wanted
         _CONTROL[at.TEAM] = address_of_function(team.parallel)

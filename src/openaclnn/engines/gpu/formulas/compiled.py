@@ -16,7 +16,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.formulas.language import functions_of
 from openaclnn.engines.gpu.formulas.translation import DIVIDE, NUMBER, translated
-from openaclnn.engines.gpu.formulas.words import INTERPRETED, WORDS, divide
+from openaclnn.engines.gpu.formulas.words import INTERPRETED, TERMS, WORDS, divide
 
 TRITON_TYPES = {FLOAT: tl.float32, FLOAT16: tl.float16, BFLOAT16: tl.bfloat16}
 PRECISE_WORDS = frozenset(name for name, word in WORDS.items() if "PRECISE" in word.arg_names)
@@ -41,10 +41,11 @@ def constexprs(names: Iterable[str]) -> str:
 
 
 @functools.cache
-def compiled(formula: Formula) -> Any:
-    """The formula as a function that kernels call."""
+def compiled(formula: Formula, is_term: bool = False) -> Any:
+    """The formula as a function that kernels call; one whose results are added up if it is a term."""
+    words = {**WORDS, **TERMS} if is_term else WORDS
     return define(
-        translated(formula.function, PRECISE_WORDS), {**WORDS, DIVIDE: divide, NUMBER: number}
+        translated(formula.function, PRECISE_WORDS), {**words, DIVIDE: divide, NUMBER: number}
     )
 
 

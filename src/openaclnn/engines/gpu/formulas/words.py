@@ -88,6 +88,17 @@ def reciprocal(x):
 
 
 @triton.jit
+def _wide_reciprocal(x):
+    """Right to 2^-40, of float64 that is neither tiny nor huge: the hardware's high half, and a step of Newton's."""
+    if INTERPRETED:
+        result = 1.0 / x
+    else:
+        near = tl.inline_asm_elementwise("rcp.approx.ftz.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)  # fmt: skip
+        result = tl.fma(near, tl.fma(near * _double(-1.0), x, _double(1.0)), near)
+    return result
+
+
+@triton.jit
 def _reciprocal_root(x):
     """Right to 2 ulp, of numbers that are not tiny."""
     return tl.rsqrt(x) if INTERPRETED else _instruction(x, "rsqrt.approx.ftz.f32")
@@ -561,9 +572,9 @@ def low_log(x, PRECISE: tl.constexpr = True):
 def low_log1m(x, PRECISE: tl.constexpr = True):
     """-x - x^2 P(x)"""
     if PRECISE:
-        series = _horner(x, 2.1770408153533936, -3.661529302597046, 3.217397928237915, -1.3423327207565308)  # fmt: skip
-        series = _on(series, x, 0.5689547657966614, 0.08947873115539551, 0.20851151645183563)
-        series = _on(series, x, 0.249466672539711, 0.33334973454475403, 0.4999998211860657)
+        series = _horner(x, 1.7459201328023788, -2.4822723040470525, 1.976669770550508, -0.5953464564592046)  # fmt: skip
+        series = _on(series, x, 0.34104147197139123, 0.1756910065960311, 0.25188845382540703)
+        series = tl.fma(tl.fma(series, x, 0.3332621546139565), x, 0.5000009168406376)
     else:
         series = _horner(x, 1.1606009006500244, -1.0361453294754028, 0.7516016960144043, 0.05082833021879196)  # fmt: skip
         series = _on(series, x, 0.26966217160224915, 0.33212926983833313, 0.5000246167182922)
@@ -696,34 +707,42 @@ def _widened(x):
 
 
 @triton.jit
+def _times_power(x, shifted):
+    """Float64 times 2^n, of an n in the low bits of another, that both lie in the normal range: by its upper half alone, since sums of 64 bits are two instructions."""
+    if INTERPRETED:
+        bits = x.to(tl.int64, bitcast=True) + (shifted.to(tl.int64, bitcast=True) << 52)
+        result = bits.to(tl.float64, bitcast=True)
+    else:
+        result = tl.inline_asm_elementwise(
+            "{ .reg .b32 low, high, n, rest; mov.b64 {low, high}, $1; mov.b64 {n, rest}, $2; shl.b32 n, n, 20; add.s32 high, high, n; mov.b64 $0, {low, high}; }",
+            "=d,d,d", [x, shifted], dtype=tl.float64, is_pure=True, pack=1,
+        )  # fmt: skip
+    return result
+
+
+@triton.jit
 def gelu(x, PRECISE: tl.constexpr = True):
     """Float64 takes one instruction for what FLOAT takes several, to know what its roundings left; between the two a conversion takes as long as eight others,
     but while those run."""
     if PRECISE:
         size = _least(tl.abs(x), 14.46)
         t = size.to(tl.float64)
-        # exp(-t^2 / 2) = s (1 + q) with t^2 = r - 2 n ln 2, and 2^32 s, a power of two
+        # exp(-t^2 / 2) = 2^n (1 + q) with t^2 = r - 2 n ln 2
         square = t * t
-        shifted = tl.fma(square, _double(-0.5 * LOG2_E), _double(WIDE_ROUNDER + 159))
-        r = tl.fma(shifted - _double(WIDE_ROUNDER + 159), _double(2.0 * LN_2), square).to(
-            tl.float32
-        )
+        shifted = tl.fma(square, _double(-0.5 * LOG2_E), _double(WIDE_ROUNDER))
+        r = tl.fma(shifted - _double(WIDE_ROUNDER), _double(2.0 * LN_2), square).to(tl.float32)
         curve = _horner(r, 0.0013820742024108768 / 64, -0.008369248360395432 / 32, 0.041668280959129333 / 16, -0.16666516661643982 / 8)  # fmt: skip
         q = r * tl.fma(tl.fma(curve, r, 0.4999999403953552 / 4), r, -0.5)
-        bits = shifted.to(tl.int64, bitcast=True).to(tl.int32) << 23
-        # exp(t^2 / 2) normal_cdf(-t) as in `_tail`
-        near = reciprocal(size + 2.875)
-        u = _widened(near)
-        u = tl.fma(u, tl.fma(u * _double(-1.0), t + _double(2.875), _double(1.0)), u)
-        v = near - 0.1375732421875
-        series = _horner(v, 2190.0205078125, -1257.78271484375, -181.43162536621094, 253.86520385742188)  # fmt: skip
-        series = _on(series, v, 15.308189392089844, -43.104793548583984, -8.380183219909668)
-        series = _on(series, v, 7.733826160430908, 6.07248592376709, 2.361847400665283)
-        ratio = (
-            tl.fma(u - _double(0.1375732421875), _widened(series), _double(0.6300777792930603)) * u
-        )
-        below = (tl.fma(ratio, q.to(tl.float64), ratio) * t).to(tl.float32)
-        below = below * (bits.to(tl.float32, bitcast=True) * DOWN)
+        # t exp(t^2 / 2) normal_cdf(-t) = w P(w), w = t / (t + 27/8)
+        w = t * _wide_reciprocal(t + _double(3.375))
+        v = w - _double(0.5)
+        near = v.to(tl.float32)
+        series = _horner(near, 0.06853826950471932, 0.07877513300811419, -0.1087078711702242, -0.14397659395687953)  # fmt: skip
+        series = _on(series, near, 0.25040539043725624, 0.13949963779106456, -0.7870758646359591)
+        series = _widened(tl.fma(series, near, 1.1815038908414357))
+        series = tl.fma(series, v, _double(-1.1059844233837388))
+        tail = tl.fma(series, v, _double(0.7410802789956288)) * w
+        below = _times_power(tl.fma(tail, q.to(tl.float64), tail), shifted).to(tl.float32)
         result = tl.where(x >= 0, x, x * 0.0) - below  # NaN for minus infinity
     else:
         factor = tl.abs(_least(x, 14.46))  # infinity times nothing is NaN, but only below 0
@@ -936,3 +955,66 @@ WORDS: dict[str, Any] = {
     "erfinv": erfinv, "normal_cdf": normal_cdf, "normal_pdf": normal_pdf, "gelu": gelu, "gelu_tanh": gelu_tanh, "gelu_tanh_slope": gelu_tanh_slope, "mish": mish, "abs": abs, "sign": sign,
     "minimum": minimum, "maximum": maximum, "ratio": ratio,
 }  # fmt: skip
+
+# For what is only added up.
+
+
+@triton.jit
+def _softened_term(x, rest, PRECISE: tl.constexpr):
+    """log1p(exp(-|x| + rest)) as a polynomial of the exponential: within 1.6 ulp, or 2^-16.6 of itself, where `_softened` knows what roundings left."""
+    if PRECISE:
+        x = _most(tl.abs(x) * -1.0, -110.0)
+        shifted = tl.fma(x, LOG2_E, ROUNDER + 159)
+        n = shifted - (ROUNDER + 159)
+        head = tl.fma(n, MINUS_LN2_HIGH, x)
+        if rest is None:
+            r = tl.fma(n, MINUS_LN2_LOW, head)
+        else:
+            r = head + tl.fma(n, MINUS_LN2_LOW, rest)
+        curve = _horner(r, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982)  # fmt: skip
+        curve = tl.fma(r * r, tl.fma(curve, r, 0.4999999403953552), r)
+        s = (shifted.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True) * DOWN
+        e = tl.fma(s, curve, s)
+        f = e - 0.5
+        series = _horner(f, -0.003318456932902336, 0.00693068653345108, -0.01017770916223526, 0.016656987369060516)  # fmt: skip
+        series = _on(series, f, -0.028904998674988747, 0.05108905956149101, -0.09323185682296753)
+        series = tl.fma(tl.fma(series, f, 0.179224893450737), f, -0.37813955545425415)
+    else:
+        e = _exp2(tl.fma(tl.abs(x), LOG2_E * -1.0, 24.0)) * 5.9604644775390625e-08
+        series = _horner(e, -0.024734158937364713, 0.10359169381793755, -0.21240339510569894, 0.32622580575392435)  # fmt: skip
+        series = tl.fma(series, e, -0.49953944330393796)
+    return tl.fma(e * e, series, e)
+
+
+@triton.jit
+def softplus_term(x, rest=None, PRECISE: tl.constexpr = True):
+    above = _most(x, 0.0)
+    if rest is None:
+        result = above + _softened_term(x, None, PRECISE)
+    else:
+        # Of an infinite x it is infinite or NaN; of one above 0 too little to show, of either sign.
+        result = above + _softened_term(x, tl.minimum(rest, 1.0), PRECISE)
+        if PRECISE:
+            result = tl.maximum(result, x)
+    return result
+
+
+@triton.jit
+def softened_term(x, PRECISE: tl.constexpr = True):
+    return _softened_term(x, None, PRECISE)
+
+
+@triton.jit
+def low_log1m_term(x, PRECISE: tl.constexpr = True):
+    if PRECISE:
+        result = low_log1m(x)
+    else:
+        series = _horner(x, 0.8238885259700613, -0.28043384666059656, 0.3882194294223798, 0.3169216975175719)  # fmt: skip
+        result = tl.fma(x * x * -1.0, tl.fma(series, x, 0.5006147611767501), x * -1.0)
+    return result
+
+
+TERMS: dict[str, Any] = {
+    "softplus": softplus_term, "softened": softened_term, "low_log1m": low_log1m_term,
+}  # fmt: skip
+"""Words of sums over all elements: within 1.7 ulp of FLOAT, or 2^-16 of 16 bits, by two thirds of the instructions: kernels that only read have less time for them."""

@@ -251,7 +251,7 @@ def summed_kernel(
     bounds, masked = (SHIFTED_BOUNDS, SHIFTED_MASKED) if shifted else (BOUNDS, MASKED)
     text = SUMMED.format(bounds=bounds.format(**words), masked=masked.format(**words), **words)
     scope = {
-        "formula": compiled(formula),
+        "formula": compiled(formula, is_term=True),
         "widen_pairs": widen_pairs,
         "let_next_start": let_next_start,
         "store_sum": store_sum,

@@ -18,44 +18,63 @@ import triton.language as tl
 from openaclnn.engines.gpu.formulas.words import LOG2_E, reciprocal
 from openaclnn.engines.gpu.kernels.logits import PART, below, finite
 from openaclnn.engines.gpu.kernels.row_source import load_dealt, store_dealt
-from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, let_next_start
+from openaclnn.engines.gpu.kernels.sums import (
+    add_up,
+    await_sums,
+    is_counted,
+    let_next_start,
+    read_sum,
+    read_wide_sum,
+)
 
 GRADIENT, SURE = tl.constexpr(0), tl.constexpr(1)
-SHARE, SQUARE_SHARE = tl.constexpr(2), tl.constexpr(3)
-WEIGHTS, COUNTED, ALL_WEIGHTS, INFINITE_WEIGHTS = (tl.constexpr(place) for place in range(4, 8))
-"""What is expected, FLOATs: the loss's gradient, 1 if it was the same twice, a position's share of that gradient by its weight, and that
-of its z-loss, and the sums of `add_up`."""
+"""What is expected, FLOATs: the loss's gradient, 1 if it was the same twice."""
+WEIGHTS, COUNTED, ALL_WEIGHTS, INFINITE_WEIGHTS = (tl.constexpr(which) for which in range(4))
+"""The sums of `add_up`."""
 
 LARGE = tl.constexpr(65536.0)
 
 
 @triton.jit
-def _share(gradient, total, MEAN: tl.constexpr):
-    if MEAN:
-        gradient = tl.div_rn(gradient, total)
-    return gradient
+def expect_step(
+    target, weight, sums, memory, expected,
+    count, second_size, third_size, first_stride, second_stride, third_stride, weight_stride, classes, ignore_index, parts,
+    OVERLAPPED: tl.constexpr, SUMS: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What the last backward pass left in memory, and parts of the sums."""
+    let_next_start(OVERLAPPED)
+    if tl.program_id(0) == 0:
+        tl.store(expected + GRADIENT, tl.load(memory + GRADIENT))
+        tl.store(expected + SURE, tl.load(memory + SURE))
+    if SUMS > 0:
+        add_up(
+            target, weight, sums, count, second_size, third_size, first_stride, second_stride, third_stride, weight_stride, classes,
+            ignore_index, parts, False, SUMS, AXES, WIDE, BLOCK,
+        )  # fmt: skip
 
 
 @triton.jit
-def expect_step(
-    sums, memory, expected, OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, SUMS: tl.constexpr, PARTS: tl.constexpr
-):  # fmt: skip
-    """What the last backward pass left in memory, and the sums, whose parts become one number each."""
-    let_next_start(OVERLAPPED)
-    gradient, sure = tl.load(memory + GRADIENT), tl.load(memory + SURE)
-    await_sums(OVERLAPPED)
-    tl.store(expected + GRADIENT, gradient)
-    tl.store(expected + SURE, sure)
-    for which in tl.static_range(SUMS):
-        place = sums + which * PARTS
-        total = tl.sum(tl.load(place + tl.arange(0, PARTS)))
-        tl.store(place, total)
-        tl.store(expected + WEIGHTS + which, total.to(tl.float32))
-        if which < 2:
-            tl.store(expected + SHARE + which, _share(gradient, total.to(tl.float32), MEAN))
-    if SUMS == 0:
-        tl.store(expected + SHARE, gradient)
-        tl.store(expected + SQUARE_SHARE, gradient)
+def _share(gradient, sums, WHICH: tl.constexpr, MEAN: tl.constexpr, PARTS: tl.constexpr):
+    """A position's share of the loss's gradient, by its weight or its number: a FLOAT, and what that lacks."""
+    share, lacking = gradient, tl.full([], 0.0, tl.float32)
+    if MEAN:
+        total = read_wide_sum(sums, WHICH, PARTS)
+        near = total.to(tl.float32)
+        share = tl.div_rn(gradient, near)
+        left = tl.fma(-share, (total - near).to(tl.float32), tl.fma(-share, near, gradient))
+        lacking = tl.where(tl.abs(share) < float("inf"), left / near, 0.0)
+    return share, lacking
+
+
+@triton.jit
+def _product(x, x_lacks, y, y_lacks):
+    """The product of two numbers, and what it lacks: each is a FLOAT and what that lacks."""
+    product = x * y
+    lacking = tl.fma(x, y, -product) + tl.fma(x, y_lacks, x_lacks * y)
+    near = product + lacking
+    finite_product = tl.abs(product) < float("inf")
+    lacking = tl.where(finite_product, lacking - (near - product), 0.0)
+    return tl.where(finite_product, near, product), lacking
 
 
 @triton.jit
@@ -147,7 +166,7 @@ def _read(
     hit = tl.load(x + first + offset + label * stride, counted, other=float("-inf")).to(tl.float32)
     own_weight = tl.full(hit.shape, 1.0, tl.float32)
     if weight is not None:
-        own_weight = tl.load(weight + label, counted, other=0)
+        own_weight = tl.load(weight + label, counted, other=0).to(tl.float32)
     return values, counted, label, hit, own_weight
 
 
@@ -206,29 +225,34 @@ def _weights(weight, held, lane, C: tl.constexpr):
     if weight is None:
         factors = tl.full([1, 1, 1], 1.0, tl.float32)
     else:
-        factors = tl.load(weight + (held + lane), held + lane < C, other=0)
+        factors = tl.load(weight + (held + lane), held + lane < C, other=0).to(tl.float32)
     return factors
 
 
 @triton.jit
 def _gradients(
-    share, square_share, expected, weight, counted, label, own_weight, held, lane,
-    top, rest, powers, scale, power, others, total, inverse, kept, smoothing, zloss_scale,
-    C: tl.constexpr, SMOOTHED: tl.constexpr, SQUARED: tl.constexpr,
+    share, share_lacks, square_share, sums, weight, counted, label, own_weight, held, lane,
+    top, rest, powers, scale, power, others, total, inverse, kept, kept_lacks, smoothing, smoothing_lacks, zloss_scale,
+    C: tl.constexpr, SMOOTHED: tl.constexpr, SQUARED: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a tile: p * (nll + more) - smooth * weight, and at the target less nll."""
-    nll, smooth = share, tl.where(counted, share * smoothing, 0.0)
+    nll, nll_lacks = share, share_lacks
     if SMOOTHED:
-        nll = share * kept
-    nll = tl.where(counted, nll * own_weight, 0.0)
-    more = tl.zeros(nll.shape, tl.float32)
+        nll, nll_lacks = _product(nll, nll_lacks, kept, kept_lacks)
+    if weight is not None:
+        nll, nll_lacks = _product(nll, nll_lacks, own_weight, 0.0)
+    nll, nll_lacks = tl.where(counted, nll, 0.0), tl.where(counted, nll_lacks, 0.0)
+    more, at_once = tl.zeros(nll.shape, tl.float32), nll
     if SMOOTHED:
+        smooth, _smooth_lacks = _product(share, share_lacks, smoothing, smoothing_lacks)
+        smooth = tl.where(counted, smooth, 0.0)
+        at_once = nll + tl.fma(smooth, own_weight, nll_lacks)
         if weight is None:
             more = smooth * C
         else:
             infinite = tl.abs(smooth) == float("inf")
-            sums = expected + tl.where(infinite, INFINITE_WEIGHTS, ALL_WEIGHTS)
-            more = smooth * tl.load(sums)
+            everything = read_sum(sums, ALL_WEIGHTS, PARTS)
+            more = smooth * tl.where(infinite, read_sum(sums, INFINITE_WEIGHTS, PARTS), everything)
     if SQUARED:
         more += tl.where(counted, (zloss_scale * 2.0) * (top + rest) * square_share, 0.0)
     factor = _quotient(nll + more, total, inverse) + (top - top)
@@ -237,6 +261,11 @@ def _gradients(
         at_target = _quotient(lacking, total, inverse) + (top - top)
     else:
         at_target = others * (factor * -1.0)
+    if SMOOTHED:
+        at_target = tl.fma(smooth * -1.0, own_weight, at_target)
+    # Where the others have more than the target, nothing is lost by taking all of it at once, rounded once.
+    several = (power < others) & (tl.abs(at_once) < float("inf"))
+    at_target = tl.where(several, tl.fma(power, factor, -at_once), at_target)
     by_power = factor * scale
     # Of a position that does not count all is 0, whatever is in it. That something would be NaN is rare.
     if _any((counted == 0) & (by_power != by_power)):
@@ -244,19 +273,19 @@ def _gradients(
         by_power = tl.where(counted, by_power, 0.0)
         # Another value for the compiler, which would keep a register for each comparison with the first one.
         label = tl.where(counted, label, -2)
-    gradients = tl.where(held == label - lane, at_target, powers * by_power)
+    gradients = powers * by_power
     if SMOOTHED:
         gradients = tl.fma(smooth * -1.0, _weights(weight, held, lane, C), gradients)
-    return gradients
+    return tl.where(held == label - lane, at_target, gradients)
 
 
 @triton.jit
 def step_ahead(
-    x, target, weight, expected, loss, sums, out,
-    rows, inner, out_inner, blocks, tiles, ignore_index, kept, smoothing, zloss_scale,
-    OVERLAPPED: tl.constexpr, EACH: tl.constexpr, SMOOTHED: tl.constexpr, SQUARED: tl.constexpr,
+    x, target, weight, expected, sums, loss, tile_sums, out,
+    rows, inner, out_inner, blocks, tiles, ignore_index, kept, kept_lacks, smoothing, smoothing_lacks, zloss_scale,
+    OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, EACH: tl.constexpr, SMOOTHED: tl.constexpr, SQUARED: tl.constexpr,
     C: tl.constexpr, BY_CLASS: tl.constexpr, ALONG: tl.constexpr, UNIT: tl.constexpr, FULL: tl.constexpr,
-    HELD: tl.constexpr, LANES: tl.constexpr, POSITIONS: tl.constexpr,
+    HELD: tl.constexpr, LANES: tl.constexpr, POSITIONS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """A tile's losses or their sum, and the gradient if one is expected.
 
@@ -273,7 +302,7 @@ def step_ahead(
         HELD, POSITIONS,
     )  # fmt: skip
     await_sums(OVERLAPPED)
-    sure, share = tl.load(expected + SURE), tl.load(expected + SHARE)
+    gradient, sure = tl.load(expected + GRADIENT), tl.load(expected + SURE)
     top, base, powers, scale, power, others, total, inverse = _probabilities(
         values, label, hit, held, lane, C, ALONG
     )
@@ -287,25 +316,28 @@ def step_ahead(
         if weight is None:
             everything = rest * C
         else:
-            everything = rest * tl.load(expected + ALL_WEIGHTS)
+            everything = rest * read_sum(sums, ALL_WEIGHTS, PARTS)
         each = each * kept + (everything * smoothing - spread * (smoothing / PART))
-    square = tl.zeros(each.shape, tl.float32)
     if SQUARED:
-        square = zloss_scale * (top + rest) * (top + rest)
+        whole = top.to(tl.float64) + rest
+        square = tl.where(counted, whole * whole * zloss_scale, 0.0)
     if EACH:
+        if SQUARED:
+            each = (each + square).to(tl.float32)
         # Along one axis: of three, LLVM (in Triton 3.6) ends the process for 17, 19 or 21 classes of 16 bits.
-        losses = tl.ravel(tl.where(counted, each + square, 0.0))
+        losses = tl.ravel(tl.where(counted, each, 0.0))
         tl.store(loss + start + tl.ravel(position), losses, tl.ravel(inside))
     else:
         each = tl.where(counted, each, 0.0).to(tl.float64)
-        tl.store(sums + tile, tl.sum(tl.ravel(each)))
+        tl.store(tile_sums + tile, tl.sum(tl.ravel(each)))
         if SQUARED:
-            square = tl.where(counted, square, 0.0).to(tl.float64)
-            tl.store(sums + tiles + tile, tl.sum(tl.ravel(square)))
+            tl.store(tile_sums + tiles + tile, tl.sum(tl.ravel(square)))
     if sure != 0:
+        share, share_lacks = _share(gradient, sums, WEIGHTS, MEAN, PARTS)
+        square_share, _square_lacks = _share(gradient, sums, COUNTED, MEAN and SQUARED, PARTS)
         gradients = _gradients(
-            share, tl.load(expected + SQUARE_SHARE), expected, weight, counted, label, own_weight, held, lane, top, rest, powers, scale, power, others, total,
-            inverse, kept, smoothing, zloss_scale, C, SMOOTHED, SQUARED,
+            share, share_lacks, square_share, sums, weight, counted, label, own_weight, held, lane, top, rest, powers, scale, power, others, total,
+            inverse, kept, kept_lacks, smoothing, smoothing_lacks, zloss_scale, C, SMOOTHED, SQUARED, PARTS,
         )  # fmt: skip
         _write(
             out, gradients, tile, rows, out_inner, blocks, held, lane, start, position, here, C, BY_CLASS, ALONG, UNIT, HELD, POSITIONS
@@ -320,11 +352,11 @@ def _bits(x):
 
 @triton.jit
 def step_late(
-    gradient, x, target, weight, expected, memory, out,
-    rows, inner, out_inner, blocks, tiles, ignore_index, kept, smoothing, zloss_scale, programs,
+    gradient, x, target, weight, expected, sums, memory, out,
+    rows, inner, out_inner, blocks, tiles, ignore_index, kept, kept_lacks, smoothing, smoothing_lacks, zloss_scale, programs,
     MEAN: tl.constexpr, EACH: tl.constexpr, SMOOTHED: tl.constexpr, SQUARED: tl.constexpr,
     C: tl.constexpr, BY_CLASS: tl.constexpr, ALONG: tl.constexpr, UNIT: tl.constexpr, FULL: tl.constexpr,
-    HELD: tl.constexpr, LANES: tl.constexpr, POSITIONS: tl.constexpr,
+    HELD: tl.constexpr, LANES: tl.constexpr, POSITIONS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Nothing where the gradient is the one that was expected, else the tile anew. What it was is remembered."""
     known, sure = tl.load(expected + GRADIENT), tl.load(expected + SURE)
@@ -334,8 +366,8 @@ def step_late(
         tl.store(memory + GRADIENT, first_given)
         tl.store(memory + SURE, (_bits(first_given) == _bits(known)).to(tl.float32))
     last = tiles
-    share = _share(first_given, tl.load(expected + WEIGHTS), MEAN)
-    square_share = _share(first_given, tl.load(expected + COUNTED), MEAN)
+    share, share_lacks = _share(first_given, sums, WEIGHTS, MEAN, PARTS)
+    square_share, _square_lacks = _share(first_given, sums, COUNTED, MEAN and SQUARED, PARTS)
     if not EACH:
         last = tl.where((_bits(first_given) == _bits(known)) & (sure != 0), 0, tiles)
     held, lane = _classes(ALONG, HELD, LANES)
@@ -361,12 +393,22 @@ def step_late(
             if SQUARED:
                 rest = _log_total(hit, top, power, others, inverse)
             gradients = _gradients(
-                nll_share, squares_share, expected, weight, counted, label, own_weight, held, lane, top, rest, powers, scale, power,
-                others, total, inverse, kept, smoothing, zloss_scale, C, SMOOTHED, SQUARED,
+                nll_share, share_lacks, squares_share, sums, weight, counted, label, own_weight, held, lane, top, rest, powers, scale, power,
+                others, total, inverse, kept, kept_lacks, smoothing, smoothing_lacks, zloss_scale, C, SMOOTHED, SQUARED, PARTS,
             )  # fmt: skip
             _write(
                 out, gradients, tile, rows, out_inner, blocks, held, lane, start, position, here, C, BY_CLASS, ALONG, UNIT, HELD, POSITIONS
             )  # fmt: skip
+
+
+@triton.jit
+def _added_up(sums, count, first, stride, BLOCK: tl.constexpr):
+    """Numbers from the first block on, and of every so many blocks behind it, in their order."""
+    lanes = tl.arange(0, BLOCK)
+    each = tl.zeros([BLOCK], tl.float64)
+    for start in range(first * BLOCK, count, stride * BLOCK):
+        each += tl.load(sums + start + lanes, start + lanes < count, other=0)
+    return tl.sum(each)
 
 
 @triton.jit
@@ -377,14 +419,10 @@ def gather_step(
     """The sums of many tiles as those of few programs, which lie behind them."""
     let_next_start(OVERLAPPED)
     program = tl.program_id(0)
-    lanes = tl.arange(0, BLOCK)
     await_sums(OVERLAPPED)
     for which in tl.static_range(SUMS):
-        each = tl.zeros([BLOCK], tl.float64)
-        for start in range(program * BLOCK, count, programs * BLOCK):
-            inside = start + lanes < count
-            each += tl.load(sums + which * count + start + lanes, inside, other=0)
-        tl.store(sums + SUMS * count + which * programs + program, tl.sum(each))
+        total = _added_up(sums + which * count, count, program, programs, BLOCK)
+        tl.store(sums + SUMS * count + which * programs + program, total)
 
 
 @triton.jit
@@ -397,13 +435,12 @@ def finish_step(
     That it is a launch of its own, and no last program of `gather_step`'s, leaves nothing to counters and to the order of memory between programs.
     """
     await_sums(OVERLAPPED)
-    lanes = tl.arange(0, BLOCK)
-    result = tl.sum(tl.load(sums + lanes, lanes < count, other=0))
+    result = _added_up(sums, count, 0, 1, BLOCK)
     if MEAN:
-        result = result / tl.load(totals)
+        result = result / read_wide_sum(totals, WEIGHTS, PARTS)
     if SQUARED:
-        square = tl.sum(tl.load(sums + count + lanes, lanes < count, other=0))
+        square = _added_up(sums + count, count, 0, 1, BLOCK)
         if MEAN:
-            square = square / tl.load(totals + PARTS)
+            square = square / read_wide_sum(totals, COUNTED, PARTS)
         result += square
     tl.store(loss, result.to(tl.float32))

@@ -15,7 +15,7 @@ from openaclnn.engines.gpu.kernels.steps import (
     step_ahead,
     step_late,
 )
-from openaclnn.engines.gpu.kernels.sums import add_up
+from openaclnn.engines.gpu.kernels.sums import finish_sums
 from openaclnn.engines.gpu.launchers.geometry import (
     LaunchParams,
     Targets,
@@ -23,7 +23,13 @@ from openaclnn.engines.gpu.launchers.geometry import (
     launch_of,
     power_of_two_divisor,
 )
-from openaclnn.engines.gpu.launchers.sums import MANY_PARTS, SUM_BLOCK, adding
+from openaclnn.engines.gpu.launchers.sums import (
+    FEW_PARTS,
+    FEW_POSITIONS,
+    MANY_PARTS,
+    SUM_BLOCK,
+    adding,
+)
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
@@ -35,13 +41,13 @@ from openaclnn.engines.gpu.launching.launch import (
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number
 
-MEMORY = 2  # FLOATs that are remembered
-EXPECTED = 8  # FLOATs that are expected
+MEMORY = 2  # FLOATs that are remembered, and expected
 MOST_CLASSES = {True: 8192, False: 4096}  # of rows, of images
 WHOLE = 32  # classes of rows of which a thread has all, unless too many threads would read the same bank of shared memory
 PROGRAMS = 2048  # that keep a device busy where all is written late
-FINISHED = 1024  # sums that are added up at once
-GATHERING = 64  # programs, at most, that do it first where there are more
+FINISHED = 8192  # sums of tiles that are added up at once
+FEW_TILES = 1 << 16  # that one program adds up: another launch takes the host 5 us
+GATHERING = 64  # programs that do it first where there are more
 
 
 class Step(NamedTuple):
@@ -119,11 +125,6 @@ def _images(classes: int, pixels: int, smoothed: bool) -> Tile:
     return Tile(next_power_of_two(-(-classes // lanes)), lanes, positions, warps, unit)
 
 
-def kept(step: Step) -> int:
-    """FLOATs between loss and gradient."""
-    return EXPECTED
-
-
 def sure_at(step: Step) -> int:
     """Which of them says whether a gradient was written ahead."""
     return 1
@@ -173,17 +174,23 @@ class _Shared(NamedTuple):
 def _shared(step: Step) -> _Shared:
     tile = tile_of(step)
     tiles, length = _tiles(step, tile), step.positions if step.by_class else step.pixels
-    smoothing = float_of(step.smoothing)
+    kept, smoothing = _pair(1.0 - step.smoothing), _pair(step.smoothing / step.classes)
     args: dict[str, Number] = {
         "rows": step.positions, "inner": step.pixels // tile.unit, "out_inner": step.pixels // tile.unit, "blocks": -(-step.pixels // tile.positions), "tiles": tiles,
-        "ignore_index": ignored(step.ignore_index), "kept": float_of(1.0 - smoothing),
-        "smoothing": float_of(smoothing / step.classes), "zloss_scale": float_of(step.zloss_scale),
+        "ignore_index": ignored(step.ignore_index), "kept": kept[0], "kept_lacks": kept[1], "smoothing": smoothing[0], "smoothing_lacks": smoothing[1],
+        "zloss_scale": float_of(step.zloss_scale),
     }  # fmt: skip
     constexprs: dict[str, Number] = {
         "C": step.classes, "BY_CLASS": step.by_class, "ALONG": step.by_class and tile.lanes > 1, "UNIT": tile.unit, "FULL": length % tile.positions == 0,
-        "HELD": tile.held, "LANES": tile.lanes, "POSITIONS": tile.positions,
+        "HELD": tile.held, "LANES": tile.lanes, "POSITIONS": tile.positions, "PARTS": _parts(step),
     }  # fmt: skip
     return _Shared(args, constexprs, tiles, tile.warps)
+
+
+def _pair(number: float) -> tuple[float, float]:
+    """A number as FLOAT, and what that lacks."""
+    near = float_of(number)
+    return near, float_of(number - near)
 
 
 def _known(step: Step) -> tuple[bool, bool, bool]:
@@ -198,46 +205,61 @@ def _sums_of(step: Step) -> int:
     return 2 if step.reduction == "mean" else 0
 
 
+def _parts(step: Step) -> int:
+    """How many parts sums are made in: few, which kernels that need a sum add up themselves, or many, which a launch makes one."""
+    longest = max(step.positions, step.classes if step.weighted else 0)
+    if longest > FEW_POSITIONS:
+        return MANY_PARTS
+    few: int = min(next_power_of_two(-(-longest // SUM_BLOCK)), FEW_PARTS)
+    return few
+
+
+def _sums_at(kept: PointerArg) -> PointerArg:
+    """Where sums over all targets are: behind what is expected."""
+    return kept._replace(dtype="float64", shift=MEMORY * 4)
+
+
+def kept(step: Step) -> int:
+    """FLOATs between loss and gradient: what is expected, and the sums."""
+    return MEMORY + 2 * _sums_of(step) * _parts(step)
+
+
 @functools.lru_cache(64)
 def loss_runner(step: Step) -> Runner:
     """What queues it, of addresses: logits, targets, weights or 0, loss, what is kept, what is remembered, gradient."""
     each, smoothed, squared = _known(step)
-    mean, summed, shared = step.reduction == "mean", _sums_of(step), _shared(step)
-    parts = min(next_power_of_two(-(-step.positions // SUM_BLOCK)), MANY_PARTS)
+    mean, summed, shared, parts = step.reduction == "mean", _sums_of(step), _shared(step), _parts(step)  # fmt: skip
     x, target, weight, loss, expected, memory, out = pointers(step)
-    totals, sums = PointerArg(7, "float64"), PointerArg(7, "float64", summed * parts * 8)
+    sums, tile_sums = _sums_at(expected), PointerArg(7, "float64")
     expect = KernelSpec(
-        expect_step, (totals if summed else None, memory, expected), (mean, summed), overlapped=True, follows=summed > 0
+        expect_step, (*((target, weight, sums) if summed else (None,) * 3), memory, expected), (summed,), overlapped=True
     )  # fmt: skip
+    targets = Targets((1, 1, step.positions), (0, 0, 1), 1)
+    params = adding(targets, 1, step.classes, step.ignore_index, parts if summed else 1)
+    launches = [launch_of(expect, params)]
+    if summed and parts == MANY_PARTS:
+        finish_parts = KernelSpec(finish_sums, (sums,), overlapped=True, follows=True)
+        launches.append(launched(finish_parts, summed, {}, {"PARTS": parts}, 4))
     ahead = KernelSpec(
-        step_ahead, (x, target, weight, expected, loss if each else None, None if each else sums, out), (each, smoothed, squared),
-        fused=False, overlapped=True, follows=True,
+        step_ahead, (x, target, weight, expected, sums if summed else None, loss if each else None, None if each else tile_sums, out),
+        (mean, each, smoothed, squared), fused=False, overlapped=True, follows=True,
     )  # fmt: skip
-    launches = [
-        launched(expect, 1, {}, {"PARTS": parts}, 4),
-        launched(ahead, shared.tiles, shared.args, shared.constexprs, shared.warps),
-    ]
-    if summed:
-        add = KernelSpec(add_up, (target, weight, totals), (summed,), overlapped=True)
-        targets = Targets((1, 1, step.positions), (0, 0, 1), 1)
-        params = adding(targets, 1, step.classes, step.ignore_index, parts)
-        launches.insert(0, launch_of(add, params))
+    launches.append(launched(ahead, shared.tiles, shared.args, shared.constexprs, shared.warps))
     if each:
-        return runner_of(tuple(launches), summed * parts * 8)
-    tiles, kinds = shared.tiles, 1 + squared
-    programs = min(-(-tiles // FINISHED), GATHERING)
-    left, ends = sums, sums.shift + kinds * tiles * 8
-    if programs > 1:
-        gather = KernelSpec(gather_step, (sums,), (kinds,), overlapped=True, follows=True)
-        sizes: dict[str, Number] = {"count": tiles, "programs": programs}
-        launches.append(launched(gather, programs, sizes, {"BLOCK": FINISHED}, 4))
-        left, tiles = sums._replace(shift=ends), programs
-        ends += kinds * programs * 8
+        return runner_of(tuple(launches))
+    tiles, scratch = shared.tiles, 8 * (1 + squared) * shared.tiles
+    if tiles > FEW_TILES:
+        gather = KernelSpec(gather_step, (tile_sums,), (1 + squared,), overlapped=True, follows=True)  # fmt: skip
+        sizes: dict[str, Number] = {"count": tiles, "programs": GATHERING}
+        launches.append(launched(gather, GATHERING, sizes, {"BLOCK": 1024}, 4))
+        tile_sums, tiles = tile_sums._replace(shift=scratch), GATHERING
+        scratch += 8 * (1 + squared) * GATHERING
     finish = KernelSpec(
-        finish_step, (totals if mean else None, left, loss), (mean, squared), overlapped=True, follows=True
+        finish_step, (sums if mean else None, tile_sums, loss), (mean, squared), overlapped=True, follows=True
     )  # fmt: skip
-    launches.append(launched(finish, 1, {"count": tiles}, {"PARTS": parts, "BLOCK": FINISHED}, 4))
-    return runner_of(tuple(launches), ends)
+    block = min(next_power_of_two(tiles), FINISHED)
+    launches.append(launched(finish, 1, {"count": tiles}, {"PARTS": parts, "BLOCK": block}, max(4, min(block // 32, 32))))  # fmt: skip
+    return runner_of(tuple(launches), scratch)
 
 
 @functools.lru_cache(64)
@@ -245,8 +267,9 @@ def gradient_runner(step: Step) -> Runner:
     """The same of: the loss's gradient, logits, targets, weights or 0, what is kept, what is remembered, gradient."""
     shared = _shared(step)
     x, target, weight, gradient, expected, memory, out = pointers(step, backward=True)
+    sums = _sums_at(expected) if _sums_of(step) else None
     late = KernelSpec(
-        step_late, (gradient, x, target, weight, expected, memory, out), (step.reduction == "mean", *_known(step)), fused=False
+        step_late, (gradient, x, target, weight, expected, sums, memory, out), (step.reduction == "mean", *_known(step)), fused=False
     )  # fmt: skip
     programs = min(shared.tiles, PROGRAMS)
     launch = launched(

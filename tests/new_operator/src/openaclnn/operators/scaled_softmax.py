@@ -8,12 +8,12 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Operator, Sample, like, register
+from openaclnn.core.declare import Sample, like
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Free, Plan, class_plan, empty_plan
-from openaclnn.core.status import Status
+from openaclnn.core.plan import Free, Plan, empty_plan
 from openaclnn.engines.formulas.scaled_softmax import scaled_softmax
+from openaclnn.operators.rows import declare, rows_plan
 
 PARAMETERS = (
     Parameter("self", Kind.TENSOR, "logits", "0 to 8 dimensions", FLOATS),
@@ -23,7 +23,6 @@ PARAMETERS = (
 )
 
 CHECKS = (
-    checks.result_pointers("0"),
     checks.not_null("1", "self", "scale", "out"),
     checks.dtype_in("2", "self"),
     checks.same_dtype("3", "out", "self"),
@@ -31,7 +30,6 @@ CHECKS = (
     checks.axis_in_range("5", "dim", "self"),
     checks.rank_at_most("6", "self"),
     checks.same_shape("7", "out", "self"),
-    checks.product_has_operator("8", Status.ACLNN_ERR_INNER_NULLPTR, ("self",)),
 )
 
 
@@ -40,18 +38,10 @@ def _plan(call: Call) -> Plan:
     if logits.empty:
         return empty_plan(call.operator.name, ("out", out))
     assert axis is not None
-    return class_plan(
-        call.operator.name,
-        scaled_softmax.name,
-        logits.dtype,
-        [("self", logits, "full")],
-        [("out", out, "full")],
-        logits.shape or (1,),  # one number is its own row
-        axis,
-        targets=-1,
-        numbers={"scale": call["scale"].float32()},
-        free=(Free("scale"),),
-    )
+    numbers = {"scale": call["scale"].float32()}
+    return rows_plan(
+        call, scaled_softmax.name, logits.dtype, {"self": "full"}, {"out": "full"}, axis, numbers, free=(Free("scale"),)
+    )  # fmt: skip
 
 
 # e^(s x - m) / sum, m the largest s x: it changes no share, and no power overflows.
@@ -67,24 +57,16 @@ def reference(
         return np.asarray((powers / powers.sum(axis=dim, keepdims=True)).reshape(self.shape))
 
 
-register(
-    Operator(
-        name="aclnnScaledSoftmax",
-        summary="Softmax of logits times a number.",
-        formula="out = exp(x - m) / (sum over the row of exp(x - m)), x = scale * self, m = the largest x of the row, which lies along dim",
-        parameters=PARAMETERS,
-        families=frozenset({"950", "a3", "a2"}),
-        checks=CHECKS,
-        result=like("self"),
-        plan=_plan,
-        reference=reference,
-        samples=(
-            Sample(
-                "a row",
-                {"self": (FLOAT, [[2, 4, 6], [4, 4, 4]]), "scale": 0.5},
-                [[0.09003057317038046, 0.24472847105479767, 0.6652409557748218], [1 / 3] * 3],
-            ),
-            Sample("columns", {"self": (FLOAT, [[9, 1], [9, 1]]), "dim": 0}, [[0.5, 0.5]] * 2, exact=True),
+declare(
+    "ScaledSoftmax", "Softmax of logits times a number.",
+    "out = exp(x - m) / (sum over the row of exp(x - m)), x = scale * self, m = the largest x of the row, which lies along dim",
+    PARAMETERS, CHECKS, like("self"), _plan, reference,
+    (
+        Sample(
+            "a row", {"self": (FLOAT, [[2, 4, 6], [4, 4, 4]]), "scale": 0.5},
+            [[0.09003057317038046, 0.24472847105479767, 0.6652409557748218], [1 / 3] * 3],
         ),
-    )
+        Sample("columns", {"self": (FLOAT, [[9, 1], [9, 1]]), "dim": 0}, [[0.5, 0.5]] * 2, exact=True),
+    ),
+    frozenset({"950", "a3", "a2"}), empty=("self",),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from openaclnn.core.torch_names import dispatch_modes
 from openaclnn.engines.machine.objects import arrays_are_readable
-from openaclnn.repeat.words import slots as at
+from openaclnn.repeat import slots as at
 
 numpy_is_readable = functools.cache(arrays_are_readable)
 

@@ -19,14 +19,14 @@ MAX_ENTRIES = 32  # a training loop has a handful; the oldest makes room
     AS_INT64, LENGTH, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT, INT,
     PRODUCT, ENGINE, POOL, ENTRY_LIST, ARRAYS, OPTIONS, ERROR,
     HAS_MODE, IS_NEGATED, STORAGE, STORAGE_OFFSET, IS_TRACING, MODES, REQUIRES_GRAD, COUNT_WRITE,
-    OUTPUTS, TUPLE, RESULT_TYPE, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, PIN, CONTROL_SLOTS,
-) = range(45)  # fmt: skip
+    OUTPUTS, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, PIN, CONTROL_SLOTS,
+) = range(43)  # fmt: skip
 # ENTRY_LIST: where the address of the list of entries is (`code/read_copy_update.py`).
 # From HAS_MODE to COUNT_WRITE: the objects of `readers.TorchFunctions`.
 # COLLECTS: whether the interpreter collects garbage, whose finalisers are Python code, when an object is made.
 # ORDERED: whether a fresh output is left to the slow path if an input's axes lie in memory in another order than row-major.
 # PIN: what makes a weak reference, in phase one.
-# Of ARRAYS the last are the OUTPUTS. A plain call has one argument for several: None, a tuple or a RESULT_TYPE.
+# Of ARRAYS the last are the OUTPUTS.
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
 # offset), of a NumPy array data, dtype object, axes, shape, strides, 0.
@@ -41,19 +41,18 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 # An entry: the guards of a kind of call, and what runs it.
 (
     KEEP, ENTRY_LIBRARY, SHAPE_SOURCE, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
-    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, SIZED, SOURCE_AXES, CLASS_AXIS, GATHERING, RESULTS,
-    WORDS, LOCKED_WORDS, WORDS_BLOCK, DERIVE, DERIVED, SOURCE,
-) = range(26)  # fmt: skip
+    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, TAKES, SOURCE_AXES, CLASS_AXIS, GATHERING, RESULTS,
+    BLOCK, DERIVE, DERIVED, SOURCE,
+) = range(24)  # fmt: skip
 # KEEP is the object that has the entry. MAKE is 0 where the caller gave all outputs.
 # SHAPE_SOURCE is the array that sizes are read of; ARRAYS: what the inputs stretch to; the first of the outputs: they are part of the kind.
-# WORDS is what a sized runner is for callers that have no Python objects, given its block, and LOCKED_WORDS for those that hold the
-# interpreter's lock; 0: nothing.
+# BLOCK is the control block of a runner that can be called in words, without Python's objects (`machine.callers`); 0: it cannot.
 MAX_RESULTS = 4
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
 MAX_DERIVED = 4
-BY_SHAPE, BY_LAYOUT, BY_CLASSES = 1, 2, 3
-"""SIZED: what a runner takes besides addresses and a stream: a shape and numbers; sizes and strides; those, with the class
-axis last, and numbers. 0: nothing."""
+TAKES_SIZES, TAKES_STRIDES, TAKES_NUMBERS = 1, 2, 4
+"""Bits of TAKES, what a runner takes besides addresses and a stream, as `machine.callers` has them: the source's shape, or with strides the sizes of merged axes,
+the class axis last; every operand's strides along those, in elements, one operand after the other; numbers."""
 CONSTANT = SOURCE + MAX_DERIVED
 FIRST_OPTION = CONSTANT + MAX_CONSTANTS
 
@@ -65,13 +64,14 @@ FIRST_ARRAY = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS
 
 # Of each array: how it must lie, where among a kernel's operands it stands, whether the output may be exactly its memory, and of an output that
 # the fast path makes by which pattern its shape follows.
-FIRST, SECOND, PATTERN, PLACE, ITEM, COINCIDES, MASK, MADE, SHAPE = range(9)
+FIRST, SECOND, PATTERN, PLACE, ITEM, COINCIDES, FOLLOWS, MADE, SHAPE = range(9)
 STRIDES = SHAPE + MAX_AXES
 ARRAY_SLOTS = STRIDES + MAX_AXES
-MISSING, SAME, DENSE, ONE, SOME, LAID, HALF = range(7)
-"""Patterns: not given; the very shape and strides; row-major and of the source's shape; one element; row-major over some of
-the source's axes (MASK); not row-major, with the source's length along some of its axes (MASK) and one along the others, or,
-where there is a class axis, over some of the source's axes (MASK); row-major, with half the source's length along CLASS_AXIS."""
+MISSING, SAME, DENSE, ONE, SOME, LAID = range(6)
+"""Patterns: not given; the very shape and strides; row-major and of the source's shape; one element; row-major, with axes that follow the source's (FOLLOWS); not
+row-major, with such axes."""
+STRETCHED, HALF = 0x10, 0x20
+"""FOLLOWS has a byte for each axis of an array: the axis of the source whose length it has, or half of it; or STRETCHED: one element."""
 
 
 class Entry:

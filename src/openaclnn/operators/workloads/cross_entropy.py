@@ -1,35 +1,76 @@
-"""Workloads of aclnnCrossEntropyLossGrad."""
+"""Workloads of aclnnCrossEntropyLoss and aclnnCrossEntropyLossGrad."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.operators.workloads.words import (
-    Arguments,
-    KernelForm,
-    Peers,
-    Variants,
-)
+from openaclnn.operators.workloads.words import Arguments, KernelForm, Peers, Variants, normal
 
-PATTERN = "rows"
-KERNELS = (
-    KernelForm(
-        "cross_entropy_loss_grad",
-        {
-            "grad_loss": "gradLoss", "log_prob": "logProb", "target": "target",
-            "weight": "weightOptional", "grad_zloss": "gradZlossOptional",
-            "lse_for_zloss": "lseForZlossOptional",
-        },
-    ),
-)  # fmt: skip
-COMPOSITE = True  # autograd runs two operators for it
-DOMAINS = {"log_prob": (-np.inf, 0.0)}
-VARIANTS: Variants = {
+LOSS_VARIANTS: Variants = {
+    "mean": {"reduction": "mean"},
+    "none": {"reduction": "none"},
+    "label smoothing": {"reduction": "mean", "label_smoothing": 0.1},
+}
+
+
+def _make(
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
+) -> Arguments:
+    """Normal logits and a random class for each row, or for each pixel of images, which are for training."""
+    return {
+        "input": normal(rng, dtype, shape),
+        "target": rng.integers(0, shape[1], shape[:1] + shape[2:]),
+        **LOSS_VARIANTS[variant],
+    }
+
+
+def _peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
+    """PyTorch's function, the eager term for the z-loss, and the log-probabilities that ours writes beside."""
+    functional, x, target = torch.nn.functional, values["input"], values["target"]
+    options = {
+        "reduction": values["reduction"],
+        "label_smoothing": values.get("label_smoothing", 0.0),
+        "ignore_index": values.get("ignore_index", -100),
+    }
+    scale = values.get("lse_square_scale_for_zloss", 0.0)
+
+    def zloss() -> Any:
+        counted = target != options["ignore_index"]
+        losses = scale * torch.logsumexp(x, 1).square() * counted
+        reduced = {"mean": lambda: losses.sum() / counted.sum(), "sum": losses.sum}
+        return reduced.get(values["reduction"], lambda: losses)()
+
+    def both() -> Any:
+        loss = functional.cross_entropy(x, target, **options)
+        log_prob = functional.log_softmax(x, 1)
+        if not scale:
+            return loss, log_prob
+        square = zloss()
+        return loss + square, log_prob, square, torch.logsumexp(x, 1)
+
+    return {"torch": both}
+
+
+def _formula(torch: Any, values: Mapping[str, Any]) -> Any:
+    """The formula as an expression."""
+    x = values["input"].float()
+    log_prob = x - torch.logsumexp(x, 1, keepdim=True)
+    smoothing = values.get("label_smoothing", 0.0)
+    losses = -(1 - smoothing) * log_prob.gather(1, values["target"][:, None])[:, 0]
+    losses = losses - smoothing * log_prob.mean(1)
+    loss = {"none": losses, "mean": losses.mean(), "sum": losses.sum()}[values["reduction"]]
+    return loss.to(values["input"].dtype), log_prob.to(values["input"].dtype)
+
+
+# The gradient.
+
+GRADIENT_VARIANTS: Variants = {
     "mean": {"reduction": "mean"},
     "none": {"reduction": "none"},
     "mean, weight": {"reduction": "mean", "weighted": True},
@@ -38,9 +79,11 @@ VARIANTS: Variants = {
 }
 
 
-def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str) -> Arguments:
+def _make_gradient(
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str
+) -> Arguments:
     """Log-probabilities of normal logits, one row in sixteen ignored."""
-    values = dict(VARIANTS[variant])
+    values = dict(GRADIENT_VARIANTS[variant])
     rows, classes = shape
     logits = rng.standard_normal(shape, np.float32)
     shift = np.log(np.exp(logits).sum(axis=1, keepdims=True, dtype=np.float64)).astype(np.float32)
@@ -60,7 +103,7 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
     }
 
 
-def settle(values: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
+def _settle(values: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
     """Drawn log-probabilities are those of logits, unless they were asked for by name."""
     if "log_prob" in chosen:
         return {}
@@ -73,7 +116,7 @@ def settle(values: Mapping[str, Any], chosen: frozenset[str]) -> Arguments:
     return settled
 
 
-def unread(numbers: Mapping[str, Any]) -> tuple[str, ...]:
+def _unread(numbers: Mapping[str, Any]) -> tuple[str, ...]:
     """Tensors that lists carry along and that nothing reads, by the call's other arguments."""
     scale = numbers.get("lseSquareScaleForZloss") or 0
     return () if scale else ("gradZlossOptional", "lseForZlossOptional")
@@ -91,7 +134,7 @@ def _statistics(torch: Any, values: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     return factors, counted, total
 
 
-def torch_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
+def _gradient_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     """The two aten operators that autograd runs, and the eager terms for smoothing and z-loss."""
     aten = torch.ops.aten
     log_prob, target, gradient = values["log_prob"], values["target"], values["grad_loss"]
@@ -149,7 +192,7 @@ def torch_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     return peers
 
 
-def torch_formula(torch: Any, values: Mapping[str, Any]) -> Any:
+def _gradient_formula(torch: Any, values: Mapping[str, Any]) -> Any:
     """The formula as an expression."""
     log_prob, target = values["log_prob"].float(), values["target"]
     gradient = values["grad_loss"].float()
@@ -174,3 +217,18 @@ def torch_formula(torch: Any, values: Mapping[str, Any]) -> Any:
         scale = 2 * values["lse_square_scale_for_zloss"]
         factor = factor + scale * values["lse_for_zloss"].float() * counted * gradient / divisor
     return (torch.exp(log_prob) * factor[:, None] + result).to(values["log_prob"].dtype)
+
+
+cross_entropy_loss = SimpleNamespace(
+    PATTERN="rows", TRAINED="cross_entropy", VARIANTS=LOSS_VARIANTS, make=_make, torch_peers=_peers, torch_formula=_formula,
+    KERNELS=(KernelForm("cross_entropy_loss", {"input": "input", "target": "target", "weight": "weightOptional"}),),
+)  # fmt: skip
+_INPUTS = {
+    "grad_loss": "gradLoss", "log_prob": "logProb", "target": "target", "weight": "weightOptional", "grad_zloss": "gradZlossOptional",
+    "lse_for_zloss": "lseForZlossOptional",
+}  # fmt: skip
+cross_entropy_loss_grad = SimpleNamespace(
+    PATTERN="rows", VARIANTS=GRADIENT_VARIANTS, DOMAINS={"log_prob": (-np.inf, 0.0)}, make=_make_gradient, settle=_settle, unread=_unread,
+    torch_peers=_gradient_peers, torch_formula=_gradient_formula, KERNELS=(KernelForm("cross_entropy_loss_grad", _INPUTS),),
+    COMPOSITE=True,  # autograd runs two operators for it
+)  # fmt: skip

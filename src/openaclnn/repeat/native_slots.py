@@ -5,7 +5,7 @@ Numbers of the operator and its device come first, then functions and objects by
 
 from __future__ import annotations
 
-from openaclnn.repeat.words.slots import MAX_DTYPES, MAX_OPTIONS
+from openaclnn.repeat.slots import MAX_DTYPES, MAX_OPTIONS
 
 (
     CACHE, COUNT, TURN, CORE, DEVICE_KIND, DEVICE_WORD, STREAM, VERSION, FALLBACK, OVERLOAD, PLACE,

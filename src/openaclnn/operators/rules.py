@@ -1,0 +1,242 @@
+"""Rules of elementwise operators, as their documents have them: each is a function of an operator and a row's number that makes the checks of that row.
+
+What is said of the tensors of an operator with an output of its own is true of its form that works in place, whose one tensor has another name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from openaclnn.core import checks
+from openaclnn.core.call import Call
+from openaclnn.core.checks import Check, Violation
+from openaclnn.core.dtypes import DType
+from openaclnn.core.interface import Kind
+from openaclnn.core.plan import broadcast_shapes
+from openaclnn.core.status import Status
+from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.operators import pairwise
+
+Rule = Callable[[Any, str], list[Check]]
+"""Makes the checks of one row."""
+
+
+def not_null(*names: str) -> Rule:
+    def of(operator: Any, row: str) -> list[Check]:
+        required = (p.name for p in operator.parameters if p.is_tensor or p.kind is Kind.SCALAR)
+        named = names or tuple(n for n in required if not operator[n].optional)
+        return [checks.not_null(row, *_renamed(operator, named))]
+
+    return of
+
+
+def dtypes(*names: str, more: tuple[DType, ...] = (), apart: bool = False) -> Rule:
+    """The product's floating dtypes, and some more; `apart`: not in the form that works in place."""
+
+    def of(operator: Any, row: str) -> list[Check]:
+        if apart and operator.output.in_place:
+            return []
+        return [checks.dtype_in(row, *_renamed(operator, names), more=more)]
+
+    return of
+
+
+def dtypes_among(known: tuple[DType, ...], *names: str) -> Rule:
+    """Some dtypes, whatever else the product has."""
+    return lambda operator, row: [checks.dtype_one_of(row, name, known) for name in names]
+
+
+def _like_the_first(check: Callable[[str, str, str], Check], names: tuple[str, ...]) -> Rule:
+    def of(operator: Any, row: str) -> list[Check]:
+        first, *others = _renamed(operator, names or tuple(p.name for p in operator.tensors))
+        return [check(row, other, first) for other in others]
+
+    return of
+
+
+def same_dtype(*names: str) -> Rule:
+    return _like_the_first(checks.same_dtype, names)
+
+
+def same_shape(*names: str) -> Rule:
+    return _like_the_first(checks.same_shape, names)
+
+
+def rank(*names: str) -> Rule:
+    return lambda operator, row: [checks.rank_at_most(row, *_renamed(operator, names))]
+
+
+def converts(source: str = "") -> Rule:
+    """What is computed, by itself or in a tensor's dtype, may be written to the output."""
+
+    what = f"{source}'s dtype" if source else "the promoted dtype"
+
+    def computed(call: Call) -> DType | None:
+        return call.tensor(source).dtype if source else promoted(call)
+
+    def of(operator: Any, row: str) -> list[Check]:
+        written = operator.output
+        return [] if written.in_place else [checks.castable(row, written.name, computed, what)]
+
+    return of
+
+
+def promotes(more: tuple[DType, ...] = ()) -> Rule:
+    """The inputs' dtypes have a common one, which is supported."""
+    return lambda operator, row: [
+        pairwise.promotes(row, *operator.read),
+        pairwise.promoted_supported(row, *operator.read, more=more),
+    ]
+
+
+def broadcast(operator: Any, row: str) -> list[Check]:
+    """The inputs broadcast, and the output has that shape."""
+    read = operator.read
+    return [checks.broadcastable(row, *read), checks.output_shape(row, operator.output.name, read)]
+
+
+def same_as_promoted(operator: Any, row: str) -> list[Check]:
+    """The output has the inputs' common dtype."""
+
+    def fault(call: Call, output: Tensor) -> checks.Fault:
+        common = promoted(call)
+        return None if output.dtype is common else (f"dtype {common}, the common one", output.dtype.name)  # fmt: skip
+
+    name = operator.output.name
+    return [checks.of_tensors(row, f"{name} has the common dtype", (name,), fault)]
+
+
+def in_bounds(name: str) -> Rule:
+    """An option lies within its bounds."""
+
+    def of(operator: Any, row: str) -> list[Check]:
+        low, high = operator.bounds[name]
+        text = f"at least {low:g}" if high == math.inf else f"{low:g} to {high:g}"
+        return value(name, text, lambda call: not low <= call[name].float32() <= high)(
+            operator, row
+        )
+
+    return of
+
+
+def value(name: str, expected: str, broken: Callable[[Call], bool]) -> Rule:
+    """A rule about an option's value."""
+
+    def broken_by(call: Call) -> Violation | None:
+        option = call[name]
+        got = str(option.float32()) if isinstance(option, Scalar) else repr(option)
+        return Violation(name, expected, got) if broken(call) else None
+
+    return lambda operator, row: [checks.value_check(row, f"{name} is {expected}", broken_by)]
+
+
+def at_row(row: str, rule: Rule) -> Rule:
+    """A rule of that row, where the document has more rows before it than there are rules here."""
+    return lambda operator, next_row: rule(operator, row)
+
+
+def scalars(*names: str) -> Rule:
+    """Options that FLOAT can hold."""
+    return lambda operator, row: [checks.scalar_castable(row, *names)]
+
+
+def _renamed(operator: Any, names: Sequence[str]) -> tuple[str, ...]:
+    """Names of the form with an output of its own, in the one that works in place."""
+    if not operator.output.in_place:
+        return tuple(names)
+    written, places = operator.output.name, operator.places
+    return tuple(dict.fromkeys(name if name in places else written for name in names))
+
+
+def promoted(call: Call) -> DType | None:
+    """The common dtype of what the formula reads."""
+    operator: Any = call.operator
+    return pairwise.promoted_dtype(call, *operator.read)
+
+
+def generated(name: str, *tiling: Rule) -> tuple[Rule, ...]:
+    """The rules of interfaces that the vendor generates: null, dtypes, whether the product has a kernel, then what shows when the kernel's work is cut:
+    wrong shapes, unless other rules are said."""
+
+    def shapes(operator: Any, row: str) -> list[Check]:
+        first, *others = (p.name for p in operator.tensors)
+        return [checks.same_shape(row, other, first, checks.TILING) for other in others]
+
+    return (not_null(), same_dtype(), dtypes(name), _has_kernel, *(tiling or (shapes,)))
+
+
+def _has_kernel(operator: Any, row: str) -> list[Check]:
+    return [checks.product_has_operator(row, Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR)]
+
+
+# Rules of losses.
+
+
+def reduction(operator: Any, row: str) -> list[Check]:
+    """The reduction is known; where any number is one, so is what Python calls it."""
+    if not operator.beyond:
+        return [checks.reduction_known(row, "reduction")]
+    return [checks.any_reduction(row, "reduction", operator["reduction"].choices)]
+
+
+def broadcasts(operator: Any, row: str) -> list[Check]:
+    """The inputs broadcast together."""
+    return [checks.broadcastable(row, *operator.input_names)]
+
+
+def broadcasts_to(onto: str, *names: str) -> Rule:
+    """Tensors that stretch to another's shape, those of them that are not null."""
+    return lambda operator, row: [
+        checks.broadcasts_to(row, name, lambda call: call.tensor(onto).shape, f"the shape of {onto}")
+        for name in names
+    ]  # fmt: skip
+
+
+def mean_or_sum(*shapes: tuple[int, ...]) -> Rule:
+    """The output has the shape of what is computed, or one of these where it is reduced; none: any of one element."""
+    text = "one element of 1 dimension at most" if shapes else "any of one element"
+    text = "0 dimensions" if shapes == ((),) else text
+
+    def of(operator: Any, row: str) -> list[Check]:
+        def wanted(call: Call) -> tuple[tuple[int, ...], ...]:
+            if call.reduction == "none":
+                return (value_shape(call),)
+            output = call.tensor(operator.output.name)
+            return shapes or ((output.shape if output.size == 1 else ()),)
+
+        expected = f"of the losses for none, else {text}"
+        return [checks.shape_is(row, operator.output.name, wanted, expected)]
+
+    return of
+
+
+def output_shape(shape: Callable[[Call], tuple[int, ...]], text: str) -> Rule:
+    """The output has the shape that the call asks for."""
+    return lambda operator, row: [
+        checks.shape_is(row, operator.output.name, lambda call: (shape(call),), text)
+    ]
+
+
+def same_format(first: str, *names: str) -> Rule:
+    return lambda operator, row: [checks.same_format(row, name, first) for name in names]
+
+
+def unless_empty(name: str, *rules: Rule) -> tuple[Rule, ...]:
+    """Rules that a call in which a tensor is empty is not held to."""
+
+    def spared(rule: Rule) -> Rule:
+        return lambda operator, row: list(checks.unless_empty((name,), *rule(operator, row)))
+
+    return tuple(map(spared, rules))
+
+
+def value_shape(call: Call) -> tuple[int, ...]:
+    """The shape of what is computed for each element."""
+    operator: Any = call.operator
+    if operator.onto:
+        return call.tensor(operator.onto).shape
+    shape = broadcast_shapes(*[call.values[name].shape for name in pairwise.present(call)])
+    assert shape is not None
+    return shape
