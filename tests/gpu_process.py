@@ -26,6 +26,6 @@ def run_in_a_process_of_its_own(file: str, mode: str) -> None:
 @pytest.fixture(autouse=True)
 def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """For files whose tests change what runners are made of; where kernels are interpreted or compiled."""
-    from openaclnn.engines.gpu.launching import runners
+    from openaclnn.engines.gpu.launchers import launcher
 
-    monkeypatch.setattr(runners, "_remembered", {})
+    monkeypatch.setattr(launcher, "_remembered", {})

@@ -9,9 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as theirs
 
+from openaclnn.engines import gpu
 from openaclnn.engines.gpu.launchers import steps
 from openaclnn.engines.gpu.launching import variants
-from openaclnn.torch import check_targets, functional, nn, served, use
+from openaclnn.torch import check_targets, functional, fused_backward, nn, served, use
 from test_torch_unlocked import STEPS, computes_alone
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -264,12 +265,37 @@ def test_a_kernel_compiled_for_one_program_serves_many() -> None:
     """The last kernel of a step is compiled for whichever size comes first: it knows nothing of that one's numbers."""
     variants._known.clear()
     steps.loss_runner.cache_clear()
+    gpu._runners.clear()
+    fused_backward._step.cache.forget()
     for shape in ((1, 19, 512, 500), (200000, 150), (16384, 2050), (9001, 2050)):
         x = torch.randn(shape, device="cuda")
         target = torch.randint(0, shape[1], (shape[0], *shape[2:]), device="cuda")
         loss, _ = step(x, target)
         expected = theirs.cross_entropy(x.double(), target)
         torch.testing.assert_close(loss.double(), expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("classes", [8, 1000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_step_off_the_bounds_of_vectors(dtype: Any, classes: int) -> None:
+    """After one at them, by the same cache entry; with weights of the logits' dtype."""
+    rows = 40000
+    memory = torch.randn(rows * classes + 1, device="cuda").to(dtype)
+    target = torch.randint(0, classes, (rows,), device="cuda")
+    weight = (torch.rand(classes, device="cuda") + 0.5).to(dtype)
+    off = memory[1:].view(rows, classes)
+    for _ in range(2):
+        found = []
+        for x in (off.clone(), off):
+            own = x.detach().requires_grad_()
+            loss = functional.cross_entropy(own, target, weight)
+            assert type(loss.grad_fn).__name__ == "CrossEntropyAheadBackward"
+            loss.backward()
+            found.append((loss.detach(), own.grad))
+        assert all(map(torch.equal, *found))
+    known = theirs.cross_entropy(off.double(), target, weight.double())
+    close = 1e-6 if dtype is torch.float32 else 4e-3
+    torch.testing.assert_close(found[0][0].double(), known, rtol=close, atol=0)
 
 
 def test_gradients_written_ahead_are_handed_out_once() -> None:

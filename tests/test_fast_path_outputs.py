@@ -387,7 +387,7 @@ def test_a_located_executor_has_its_outputs_when_asked(slow_paths: list[str], st
     first, second = executor.outputs
     assert (first.owner is out[0], second.owner is out[1]) == (True, True)
     _, address = device_tensor(np.zeros_like(out[0]))
-    assert aclnn.aclSetTensorAddr(executor, operator.output_place, first, address) == 0
+    assert aclnn.aclSetTensorAddr(executor, operator.output_places[0], first, address) == 0
     out[0][...] = out[1][...] = FILL
     assert aclnn.aclnnNLLLoss(None, 0, executor, stream) == 0
     assert acl.aclrtSynchronizeStream(stream) == 0

@@ -46,7 +46,7 @@ from openaclnn.engines.formulas.words import (
     where,
 )
 from openaclnn.engines.gpu.formulas.translation import translated
-from openaclnn.engines.gpu.formulas.tuned import TUNED, form_of
+from openaclnn.engines.gpu.formulas.tuned import CHOICES, form_of
 
 if sys.platform != "linux":
     pytest.skip("Triton has wheels for Linux alone", allow_module_level=True)
@@ -364,7 +364,7 @@ if MODE == "interpret":
         with np.errstate(all="ignore"):
             assert gpu.prepare(plan)(addresses, 0) == 0
             tuned = out.copy()
-            monkeypatch.setattr("openaclnn.engines.gpu.formulas.tuned.TUNED", {})
+            monkeypatch.setattr("openaclnn.engines.gpu.formulas.tuned.CHOICES", {})
             assert form_of(plan).formula is smooth_l1_loss_backward
             assert gpu.prepare(plan)(addresses, 0) == 0
         return tuned, out
@@ -395,4 +395,4 @@ if MODE == "interpret":
         plan, *_ = smooth_l1(1e300, FLOAT)
         assert form_of(plan).numbers[0] == inf
         assert form_of(replace(plan, kernel="smooth_l1_loss_backward")).switches == ()
-        assert set(TUNED) <= set(FORMULAS)
+        assert set(CHOICES) <= set(FORMULAS)

@@ -628,7 +628,7 @@ if MODE == "compile":
         from openaclnn.engines.gpu.kernels import elementwise, pixels, sums
 
         formulas = [*FORMULAS.values()]
-        formulas += [own.formula for forms in tuned.TUNED.values() for own in forms]
+        formulas += [form.formula for choice in tuned.CHOICES.values() for form in choice.forms]
         return [
             *map(elementwise.flat_kernel, formulas), *[elementwise.flat_kernel(own, True) for own in formulas], *map(elementwise.tiled_kernel, formulas),
             sums.add_up, sums.finish_sums, pixels.nll_loss2d_backward,
@@ -772,7 +772,7 @@ if MODE == "compile":
         given: list[Any] = []
 
         class Recorder:
-            fill = staticmethod(lambda index, kernel, *_: given.append((index, kernel)))
+            fill = staticmethod(lambda index, launch, kernel, *_: given.append((index, kernel)))
             function = staticmethod(lambda fallback: fallback)
 
         monkeypatch.setattr(runners, "_block_of", lambda *_: Recorder)
@@ -782,33 +782,6 @@ if MODE == "compile":
         assert gpu.prepare(plans(FLOAT)["flat"])((ALIGNED,) * 4, 5) == 0
         variants._known.clear()
         assert given == [(0, "flat_smooth_l1_clamped on 0")]
-
-    @pytest.mark.parametrize("packed", [False, True])
-    def test_the_launcher_s_c_function_is_called_with_what_it_would_get(packed: bool) -> None:
-        """Triton 3.6 hands over the kernel's arguments one by one, later ones as a tuple."""
-        got: list[Any] = []
-
-        class Wrapper:
-            global_scratch_size = profile_scratch_size = 0
-
-            def __init__(self) -> None:
-                self.launch = lambda *given: got.append(given)
-
-            def __call__(self, x: int, y: int, z: int, stream: int, *rest: Any) -> None:
-                function, *known = rest
-                last = (tuple(known[4:]),) if packed else known[4:]
-                self.launch(x, y, z, stream, function, False, None, *known[:4], *last)
-
-        wrapper = Wrapper()
-        known = (wrapper, "function", (4, 1, 0), (nan, "constant"))
-        start = variants._bare_start(*known, 3)
-        assert start is not None
-        start(7, 11, 1 << 20, 1 << 21, 3)
-        variants._start(*known)(7, 11, 1 << 20, 1 << 21, 3)
-        assert got[0] == got[1]
-        Wrapper.global_scratch_size = 1  # then Python must make that memory
-        assert variants._bare_start(*known, 0) is None
-        assert variants._bare_start(print, "function", (), (), 0) is None
 
     def test_the_output_names_the_device(device: H200, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(runners, "device_library", TwoDevices)

@@ -51,12 +51,10 @@ class Driver:
         return self.code
 
 
-def kernel(
-    function: int, overlaps: bool = False, cluster: int = 1
-) -> tuple[Kernel, int, tuple[int | float, ...]]:
-    """A kernel with its programs and numbers: what a launch is filled with."""
+def kernel(function: int, overlaps: bool = False, cluster: int = 1) -> tuple[Launch, Kernel]:
+    """A launch, and its kernel: what a block is filled with."""
     own = Kernel(function, 128, 4096, ("i32", "i64", "fp32"), 1, overlaps, cluster)
-    return own, 70_000, (-5, 1 << 40, 0.5)
+    return Launch(KernelSpec(None, ()), 70_000, (-5, 1 << 40, 0.5), (), 4), own
 
 
 @pytest.fixture
@@ -122,20 +120,20 @@ def test_programs_that_wait_for_each_other_are_a_cluster(
     made.fill(0, *kernel(0x5000, cluster=5))
     made.fill(1, *kernel(0x6000, overlaps=True))
     assert run((16, 32, 48), 9) == 0
-    own, programs, numbers = kernel(0x5000, cluster=5)
+    launch, own = kernel(0x5000, cluster=5)
     typed = LAUNCH.__dict__["_argtypes_"]
     by_python = SimpleNamespace(
         cuLaunchKernelEx=lambda *given: driver._function(*map(ctypes.cast, given, typed))
     )
     monkeypatch.setattr(native, "driver", lambda: by_python)
-    own.launch(programs, 9, (16, 80), numbers)
+    own.launch(launch.grid, 9, (16, 80), launch.numbers)
     first, second, third = driver.launched
     assert (first["attributes"], first["sides"]) == ([(4, 5)], [5, 1, 1])
     assert second["attributes"] == [(6, 1)]
     assert third == first
     driver.code = 912
     with pytest.raises(RuntimeError, match="no 5 programs at once: error 912"):
-        own.launch(programs, 9, (16, 80), numbers)
+        own.launch(launch.grid, 9, (16, 80), launch.numbers)
 
 
 def test_what_it_is_not_ready_for_falls_back(driver: Driver) -> None:
@@ -251,7 +249,7 @@ def test_a_kernel_is_compiled_with_numbers_that_triton_assumes_nothing_of() -> N
     numbers = (1, 0, 16, -48, 2**31 - 16, 2**31, 2**40, -(2**40), 1.0, 16.0)
     launch = Launch(KernelSpec(Kernel(), ()), 1, numbers, (1, 16), 4)
     with pytest.raises(NotImplementedError):
-        variants.variant_of(launch, (), 0)
+        variants._compiled(launch, ())
     (compiled,) = seen
     told, constexprs = compiled[: len(numbers)], compiled[len(numbers) :]
     assert constexprs == (1, 16)

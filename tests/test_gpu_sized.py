@@ -37,6 +37,7 @@ if MODE:
     from openaclnn.core.plan import Free, Plan
     from openaclnn.core.products import current_product
     from openaclnn.engines import gpu
+    from openaclnn.engines.gpu.launchers import launcher
     from openaclnn.engines.gpu.launching import runners
     from workloads import logits
 
@@ -291,7 +292,7 @@ if MODE == "interpret":
                 strides = [n for own in (*plan.inputs, plan.output) for n in own.strides]
                 run_both(operator, arguments, lambda *a: run(*a[:2], plan.shape, strides))  # noqa: B023
             operands = len(plan.inputs) + 1
-            assert run((0,) * operands, 0, (2,) * 6, (2,) * 6 * operands) == runners.NOT_SERVED
+            assert run((0,) * operands, 0, (2,) * 6, (2,) * 6 * operands) == launcher.NOT_SERVED
 
     @names
     @dtypes
@@ -520,7 +521,7 @@ if MODE == "compile":
                 patched.setattr(variants, "_compiled", None)
                 for shape in others:
                     assert run(addresses, 5, shape, ()) == 0
-                runners._remembered.clear()
+                launcher._remembered.clear()
                 again = gpu.dynamic_shapes(plan)
                 assert again is not None
                 assert again(addresses, 5, first, ()) == 0, "another call's variants serve"
@@ -593,9 +594,18 @@ if MODE == "compile":
         monkeypatch.setattr(variants, "_compiled", None)
         gpu.prepare(row_plan(FLOAT, 6000, 4096, True))(ALIGNED[:4], 5)
 
-    def test_several_devices_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_any_size_is_launched_on_the_device_of_the_output(
+        device: Any,  # noqa: F811
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
         monkeypatch.setattr(runners, "device_library", TwoDevices)
-        assert gpu.dynamic_shapes(plans(FLOAT)["flat"]) is None
+        run = gpu.dynamic_shapes(plans(FLOAT)["flat"])
+        assert run is not None
+        for place in (1 << 41, 1 << 20):
+            assert run((place,) * 4, 7, (100_000,), ()) == 0
+        functions = [arguments[4] for _, arguments in COMPILED]
+        assert functions == [f"flat_smooth_l1_clamped on {number}" for number in (1, 0)]
+        assert device.current == 0
 
     TYPES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
 
@@ -615,7 +625,7 @@ if MODE == "compile":
             monkeypatch.setattr(native, "driver", lambda: self)
             monkeypatch.setattr(variants, "_compiled", self._compiled)
             monkeypatch.setattr(variants, "_known", {})
-            monkeypatch.setattr(runners, "_remembered", {})
+            monkeypatch.setattr(launcher, "_remembered", {})
 
         def _compiled(self, launch: Any, types: Any) -> Any:
             large = variants.kinds_of(launch.numbers)

@@ -3,6 +3,7 @@ H200; see `test_gpu_kernels.py`."""
 
 from __future__ import annotations
 
+import contextvars
 import itertools
 import os
 import sys
@@ -25,7 +26,9 @@ if MODE:
     import torch
 
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType, dtype_of_numpy
+    from openaclnn.engines.gpu.launchers import fused_backward as long_rows
     from openaclnn.engines.gpu.launchers import steps
+    from openaclnn.operators.logit_steps import kept_by
     from openaclnn.operators.logits import reference, reference_grad
     from openaclnn.torch import fused_backward as torch_ahead
 
@@ -74,23 +77,22 @@ if MODE == "interpret":
             return np.ascontiguousarray(np.moveaxis(array, 1, -1) if last else array)
 
         def run(self, runner: Any, *places: Any) -> None:
-            laid = [None if own is None else self.laid(own) for own in places[:-1]]
-            out = self.laid(self.out)
-            addresses = [0 if own is None else own.ctypes.data for own in (*laid, out)]
-            assert runner(addresses, 0) == 0
-            for own, place in zip(laid, places, strict=False):
+            there = [place for place in places if place is not None]
+            *laid, out = [self.laid(place) for place in there]
+            assert runner([own.ctypes.data for own in (*laid, out)], 0) == 0
+            for own, place in zip(laid, there, strict=False):
                 if place is self.loss or place is self.kept or place is self.memory:
                     place[...] = own
             self.out[:] = np.moveaxis(out, -1, 1) if out.shape != self.out.shape else out
 
         def forward(self) -> None:
             self.out[:] = 7
-            places = self.x, self.target, self.weight, self.loss, self.kept, self.memory, self.out
+            places = self.x, self.target, self.memory, self.weight, self.loss, self.kept, self.out
             self.run(steps.loss_runner(self.step), *places)
 
         def backward(self, gradient: Any) -> None:
             own = np.broadcast_to(np.asarray(gradient, self.x.dtype), self.loss.shape)
-            places = own, self.x, self.target, self.weight, self.kept, self.memory, self.out
+            places = own, self.x, self.target, self.kept, self.memory, self.weight, self.out
             self.run(steps.gradient_runner(self.step), *places)
 
         def assert_right(self, gradient: Any, exact: float = 1e-6) -> None:
@@ -273,7 +275,7 @@ if MODE == "interpret":
         monkeypatch.setattr(torch_ahead.gpu, "unavailable", lambda: None)
         monkeypatch.setattr(torch_ahead, "current_engine", lambda: None)
         monkeypatch.setattr(torch_ahead, "LEAST_OF_LONG_ROWS", 0)
-        monkeypatch.setattr(torch_ahead, "_memory", lambda device, plan: torch.ones(plan.memory))
+        monkeypatch.setattr(torch_ahead, "_memories", {})
 
     def losses(
         x: Any, target: Any, weight: Any = None, *, reduction: str = "mean", ignored: int = -100, smoothing: Any = 0.0, scale: Any = 0.0
@@ -320,6 +322,49 @@ if MODE == "interpret":
         differentiable.square().sum().backward()
         assert torch.isfinite(x.grad).all()
 
+    @pytest.mark.parametrize("form", ["rows", "classes last", "weights of 16 bits", "long rows"])
+    def test_the_next_call_of_a_kind_takes_the_fast_path(
+        on_the_host: None, form: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Both forward and backward, with the same bits; another size is another kind."""
+        first: list[Any] = []
+        slow = torch_ahead.make_plain_function.__globals__["call_plain"]
+        for own in (torch_ahead._step, torch_ahead._step_grad):
+            monkeypatch.setitem(own.__globals__, "_call", lambda *given: first.append(given[0]) or slow(*given))  # fmt: skip
+            own.cache.forget()
+
+        def step(rows: int) -> Any:
+            torch.manual_seed(rows)
+            x = torch.randn((rows, 8200) if form == "long rows" else (rows, 5, 3, 4))
+            weight = torch.rand(5) if form == "weights of 16 bits" else None
+            if weight is not None:
+                x, weight = x.bfloat16(), weight.bfloat16()
+            if form == "classes last":
+                x = x.contiguous(memory_format=torch.channels_last)
+            x.requires_grad_()
+            loss = losses(x, torch.arange(x[:, 0].numel()).remainder(5).view_as(x[:, 0]), weight)
+            loss.backward()
+            assert x.grad.stride() == x.stride()
+            return [loss.detach(), x.grad]
+
+        @np.errstate(all="ignore")
+        def steps_in_turn() -> None:
+            once, again = step(2), step(2)
+            assert [own.name for own in first] == ["CrossEntropyStep", "CrossEntropyStepGrad"]
+            assert all(torch.equal(one, other) for one, other in zip(once, again, strict=True))
+            step(3)
+            assert len(first) == 4
+
+        contextvars.Context().run(steps_in_turn)  # no engine is asked for
+
+    def test_as_much_is_kept_as_kernels_keep() -> None:
+        for shape in ((3, 9), (200000, 3), (2, 19, 300, 300), (7, 8193), (3, 32000)):
+            images, classes, *pixels = shape
+            for reduction, options in itertools.product(("mean", "none"), (PLAIN, ALL)):
+                many = steps.Step(FLOAT, len(shape) == 2, images, int(np.prod(pixels)), classes, reduction, 1, **options)  # fmt: skip
+                kernels = steps if steps.serves(many) else long_rows
+                assert kernels.kept(many) <= kept_by(shape)
+
     def test_what_is_changed_after_the_loss_is_noticed(on_the_host: None) -> None:
         leaf, target = torch.randn(3, 11, requires_grad=True), torch.randint(0, 11, (3,))
         x = leaf * 1
@@ -327,6 +372,16 @@ if MODE == "interpret":
         x.zero_()
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             loss.backward()
+
+    def test_gradients_of_gradients_with_weights_of_16_bits(on_the_host: None) -> None:
+        x = torch.randn(6, 12).bfloat16().requires_grad_()
+        target, weight = torch.arange(6), torch.rand(12).bfloat16()
+        (gradient,) = torch.autograd.grad(losses(x, target, weight), x, create_graph=True)
+        loss = torch.nn.functional.cross_entropy(x.double(), target, weight.double())
+        known = torch.autograd.grad(loss, x)[0]
+        torch.testing.assert_close(gradient, known, rtol=1e-2, atol=1e-4)
+        gradient.square().sum().backward()
+        assert torch.isfinite(x.grad).all()
 
     def test_what_is_left_to_two_kernels(
         on_the_host: None, monkeypatch: pytest.MonkeyPatch
@@ -376,7 +431,7 @@ if MODE == "compile":
         tile = steps.tile_of(step)
         for maker in (steps.loss_runner, steps.gradient_runner):
             variants._known.clear()
-            assert maker(step)([1 << power for power in range(30, 37)], 0) == 0
+            assert maker(step)([1 << power for power in range(30, 36)], 0) == 0
             texts = [own.binary.asm["ptx"] for own in variants._known.values()]
             code = next(own for own in texts if "entry step_" in own)
             assert ".local" not in code

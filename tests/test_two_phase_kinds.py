@@ -513,7 +513,7 @@ def test_sequences_of_calls(data: st.DataObject) -> None:
         arguments = in_c_order(operator, laid, out)
         if data.draw(st.booleans()):
             wrong = list(arguments)
-            wrong[operator.output_place] = np.zeros((*expected.shape[:-1], 11), expected.dtype)
+            wrong[operator.output_places[0]] = np.zeros((*expected.shape[:-1], 11), expected.dtype)
             found = both(operator, wrong)
             if operator.output.in_place:  # any shape is its own
                 assert found[0] == 0
@@ -658,7 +658,7 @@ def test_what_is_written_over_its_input_has_any_size(
         name = operator.output.python_name
         tensor, place = device_tensor(given[name])
         values = in_c_order(operator, given, np.empty_like(given[name]))
-        values[operator.output_place] = tensor
+        values[operator.output_places[0]] = tensor
         assert both(operator, values, stream) == (0, "")
         assert read_back(place, np.empty_like(expected)).tobytes() == expected.tobytes()
         assert len(slow_paths) == 1, number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator as python_operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,29 +38,17 @@ UNFIT = (TypeError, *PRODUCER_ERRORS)
 _INT64, _OUTPUT = Kind.INT64, Kind.OUTPUT  # asking the class takes longer than comparing
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Call:
     """One call's bound values by C parameter name, and the product they are checked against."""
 
-    __slots__ = (
-        "_reduction", "all_left", "executor", "operator", "product", "values", "workspace_size",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        operator: Interface,
-        values: dict[str, Any],
-        product: Product,
-        workspace_size: bool = True,
-        executor: bool = True,
-        all_left: bool = False,
-    ) -> None:
-        self.operator = operator
-        self.values = values
-        self.product = product
-        self.workspace_size = workspace_size  # whether phase one was given a place for each result
-        self.executor = executor
-        self.all_left = all_left  # a plain call without outputs, which are all left to us
-        self._reduction: Any = AUTO
+    operator: Interface
+    values: dict[str, Any]
+    product: Product
+    workspace_size: bool = True  # whether phase one was given a place for each result
+    executor: bool = True
+    all_left: bool = False  # a plain call without outputs, which are all left to us
+    _reduction: Any = AUTO
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -366,10 +355,5 @@ def product_of(operator: Interface, product: str | Product | None) -> Product:
         return find_product(product)
     except (AttributeError, TypeError, ValueError):
         known = ", ".join(each.tag for each in PRODUCTS)
-        raise AclnnError(
-            Status.ACLNN_ERR_PARAM_INVALID,
-            operator.name,
-            "product",
-            f"one of {known}",
-            repr(product),
-        ) from None
+        code, expected = Status.ACLNN_ERR_PARAM_INVALID, f"one of {known}"
+        raise AclnnError(code, operator.name, "product", expected, repr(product)) from None

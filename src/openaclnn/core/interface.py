@@ -161,11 +161,6 @@ class Interface:
         return tuple(self.places[name] for name in self.input_names)
 
     @cached_property
-    def output_place(self) -> int:
-        """The number in C order of the first tensor that is written."""
-        return self.places[self.output.name]
-
-    @cached_property
     def output_places(self) -> tuple[int, ...]:
         """The numbers in C order of all tensors that are written."""
         return tuple(self.places[p.name] for p in self.outputs)

@@ -101,26 +101,11 @@ def grouped() -> dict[str, list[Operator]]:
     return groups
 
 
-_PARTS = (
-    ("Loss", "losses"),
-    ("CrossEntropy", "losses"),
-    ("Softmax", "softmax"),
-    ("Elu", "exponential"),
-    ("", "others"),
-)
+_PARTS = (("Loss", "losses"), ("CrossEntropy", "losses"), ("Softmax", "softmax"), ("Elu", "exponential"), ("", "others"))  # fmt: skip
 """The families of operators of the modules above, by parts of their names."""
 
-_WIDER = dict.fromkeys(
-    (
-        "binary",
-        "divergence",
-        "multilabel_margin_loss",
-        "regression",
-        "vocabulary_parallel",
-        "fused_linear",
-    ),
-    "losses",
-) | {"prelu": "rectified", "softmaxes": "softmax"}
+_LOSSES = ("binary", "divergence", "multilabel_margin_loss", "regression", "vocabulary_parallel", "fused_linear")  # fmt: skip
+_WIDER = dict.fromkeys(_LOSSES, "losses") | {"prelu": "rectified", "softmaxes": "softmax"}
 """What people look for these families among."""
 
 

@@ -25,11 +25,10 @@ from openaclnn.core.plan import Free, Plan, broadcast_shapes, elementwise_plan, 
 from openaclnn.core.status import Status
 from openaclnn.core.tensor import Scalar
 from openaclnn.engines.formulas import Formula
-from openaclnn.operators.pairwise import FAMILIES
 from openaclnn.operators.rules import Rule, broadcast, promoted
 from openaclnn.operators.workloads.words import KernelForm
 
-ALL = FAMILIES
+ALL = frozenset({"950", "a3", "a2", "310p", "910"})
 NOT_310P, NOT_910, NOT_950 = ALL - {"310p"}, ALL - {"910"}, ALL - {"950"}
 NEWEST = frozenset({"950", "a3", "a2"})
 """Which product families have an operator."""
@@ -48,17 +47,14 @@ class Activation(Operator):
     kernels: tuple[KernelForm, ...] = ()
     # PyTorch's function of the same arguments, where it is not `aten`: its name under `torch.ops.aten`, or a function of `torch` and these.
     peer: str | Callable[..., Any] = ""
-    peer_into: Callable[..., Any] | None = (
-        None  # the same with a place for the result, the last argument
-    )
-    trained: str = (
-        ""  # the function of `torch.nn.functional`, and of ours, that models are trained with
-    )
+    # The same with a place for the result, the last argument.
+    peer_into: Callable[..., Any] | None = None
+    # The function of `torch.nn.functional`, and of ours, that models are trained with.
+    trained: str = ""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"plain": {}})
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    bounds_of: Callable[[Call], Mapping[str, tuple[float, float]]] | None = (
-        None  # where calls differ
-    )
+    # Where calls differ.
+    bounds_of: Callable[[Call], Mapping[str, tuple[float, float]]] | None = None
     domain: tuple[float, float] | None = None  # what inputs are drawn from
     # Options that rules beside bounds speak of: a call with another number is checked anew.
     held: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ from openaclnn.core.plan import (
 from openaclnn.core.tensor import PRIVATE_FORMATS
 from openaclnn.engines.formulas import losses as formulas
 from openaclnn.engines.formulas.channels import added_up
-from openaclnn.operators import pairwise, rules
+from openaclnn.operators import rules
 from openaclnn.operators.activations import NEWEST
 from openaclnn.operators.losses import Loss, declare
 from openaclnn.operators.workloads.words import KernelForm
@@ -65,26 +65,16 @@ def _plan_of(derived: str, total: str) -> Any:
         shape, reduction = _shape(call), operator.reduction_of(call)
         if 0 in shape:  # nothing is added up
             return filling_plan(name, (*written, 0.0))
-        dtype = pairwise.promoted_dtype(call, *INPUTS)
+        dtype = rules.promoted_dtype(call, *INPUTS)
         assert dtype is not None
         tensors = [(each, values[each]) for each in INPUTS]
-        numbers = {
-            "mean_scale": float_of(1.0 / _count(shape, reduction)),
-            "log_target": values["logTarget"],
-        }
+        scale = float_of(1.0 / _count(shape, reduction))
+        numbers = {"mean_scale": scale, "log_target": values["logTarget"]}
         if values[derived].shape == shape:
             reciprocal = "mean_scale" if reduction == "mean" else ""
-            fixed = reduction == "batchmean"
             return elementwise_plan(
-                name,
-                operator.kernel.name,
-                dtype,
-                tensors,
-                written,
-                numbers,
-                reciprocal,
-                fixed=fixed,
-            )
+                name, operator.kernel.name, dtype, tensors, written, numbers, reciprocal, fixed=reduction == "batchmean"
+            )  # fmt: skip
         kernels = operator.kernel.name, total, added_up.name
         return summed_plan(name, kernels, dtype, tensors, written, shape, numbers)
 

@@ -43,10 +43,8 @@ def erf(x: Any) -> Any:
 
 def tanh_backward(g: Any, x: Any) -> Any:
     """What is no number in the second term counts for nothing; NaN itself stays."""
-    s, slope = (
-        sigmoid(_argument(x)),
-        x.dtype.type(math.sqrt(8 / math.pi)) * (1 + x.dtype.type(0.134145) * x * x),
-    )
+    s, kind = sigmoid(_argument(x)), x.dtype.type
+    slope = kind(math.sqrt(8 / math.pi)) * (1 + kind(0.134145) * x * x)
     bent = x * s * sigmoid(-_argument(x)) * slope
     return g * (s + np.where(np.isnan(bent), 0, bent))
 

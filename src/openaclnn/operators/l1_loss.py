@@ -14,18 +14,9 @@ from openaclnn.core.declare import Discrepancy, Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT64
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.engines.formulas import l1_loss as formulas
-from openaclnn.operators import pairwise, rules
-from openaclnn.operators.losses import GRADIENT, PAIR, REDUCED, SCALE, declare
+from openaclnn.operators import rules
+from openaclnn.operators.losses import GRADIENT, PAIR, REDUCED, SCALE, declare, gradient_of
 from openaclnn.operators.workloads.words import KernelForm
-
-
-def _promotes(*names: str) -> rules.Rule:
-    return lambda operator, row: [pairwise.promotes(row, *names)]
-
-
-def _supported(operator: Any, row: str) -> list[Check]:
-    more = tuple(dtype for dtype in operator.tensors[0].dtypes if dtype not in FLOATS)
-    return [pairwise.promoted_supported(row, *operator.read, more=more)]
 
 
 def _broadcast_shape(operator: Any, row: str) -> list[Check]:
@@ -68,11 +59,11 @@ declare(
         lambda operator, row: [checks.value_check(
             row, "a floating self for none beside a floating target; for mean, one of the two floating", _floating_enough
         )],
-        _promotes("self", "target"), _supported, rules.converts(), rules.rank("self", "target"), rules.broadcasts,
+        rules.common(), rules.supported(INT64), rules.converts(), rules.rank("self", "target"), rules.broadcasts,
         rules.output_shape(_loss_shape, "the broadcast one for none, else 0 dimensions"),
     ),
     inputs=PAIR, accepts=(*FLOATS, INT64), shape="the broadcast shape for none, else 0 dimensions", peer="l1_loss",
-    kernels=(KernelForm("lp_loss", PREDICT, only={"p": 1}),), gradient=pairwise.gradient_of("aclnnL1LossBackward"),
+    kernels=(KernelForm("lp_loss", PREDICT, only={"p": 1}),), gradient=gradient_of("aclnnL1LossBackward"),
     trained="l1_loss",
 )  # fmt: skip
 
@@ -124,7 +115,7 @@ declare(
         Sample("outer, mean", {**OUTER, "reduction": "mean"}, [[-1, -1, 1], [1, 0, 1]]),
     ),
     (
-        rules.not_null(), rules.reduction, _promotes("gradOutput", "self"), _promotes("gradOutput", "self", "target"), rules.converts(), _supported,
+        rules.not_null(), rules.reduction, rules.common("gradOutput", "self"), rules.common(), rules.converts(), rules.supported(),
         rules.rank("self", "target", "gradOutput", "gradInput"), lambda operator, row: [checks.broadcastable(row, "self", "gradOutput")],
         lambda operator, row: [checks.broadcastable(row, "self", "gradOutput", "target")], _broadcast_shape,
     ),
@@ -189,7 +180,7 @@ declare(
     ),
     inputs=PAIR, options=(BETA,), bounds=BOUNDS, output="result", shape="the broadcast shape for none, else one element",
     aten="smooth_l1_loss", kernels=(KernelForm("smooth_l1_loss_v2", PREDICT, SIGMA),),
-    gradient=pairwise.gradient_of("aclnnSmoothL1LossBackward"), trained="smooth_l1_loss",
+    gradient=gradient_of("aclnnSmoothL1LossBackward"), trained="smooth_l1_loss",
 )  # fmt: skip
 
 

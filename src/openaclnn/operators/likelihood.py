@@ -16,8 +16,8 @@ from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, UINT8
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, Plan, empty_plan, filling_plan
 from openaclnn.core.tensor import Tensor
-from openaclnn.operators.pairwise import FAMILIES, REDUCTION
-from openaclnn.operators.rows import Array, counted_targets, declare, rows_plan
+from openaclnn.operators.activations import ALL
+from openaclnn.operators.rows import REDUCTION, Array, counted_targets, declare, rows_plan
 
 TARGET_DTYPES = (INT64, UINT8, INT32)
 _FREE = (Free("ignore_index", whole=True),)
@@ -316,7 +316,7 @@ declare(
             [0, 0, -1.5],
         ),
     ),
-    FAMILIES - {"310p"}, module=__name__, aten="nll_loss_backward", empty=("self",),
+    ALL - {"310p"}, module=__name__, aten="nll_loss_backward", empty=("self",),
 )  # fmt: skip
 
 
@@ -423,5 +423,5 @@ declare(
             ),
         ),
     ),
-    FAMILIES - {"310p"}, module=__name__, aten="nll_loss2d_backward", empty=("self",),
+    ALL - {"310p"}, module=__name__, aten="nll_loss2d_backward", empty=("self",),
 )  # fmt: skip

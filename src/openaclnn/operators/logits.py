@@ -25,15 +25,15 @@ from openaclnn.core.plan import Free, Plan, empty_plan, filling_plan
 from openaclnn.operators import cross_entropy as interface
 from openaclnn.operators.rows import Array, counted_targets, rows_plan
 
-_INPUT = Parameter("input", Kind.TENSOR, "logits", "(N, C, ...)", FLOATS)
-_TARGET = replace(interface.TARGET, shape="(N, ...)")
-_OPTIONS = (
+INPUT = Parameter("input", Kind.TENSOR, "logits", "(N, C, ...)", FLOATS)
+ROW_TARGET = replace(interface.TARGET, shape="(N, ...)")
+OPTIONS = (
     interface.WEIGHT,
     interface.REDUCTION,
     *interface.OF_CLASSES,
     Parameter("zlossScale", Kind.DOUBLE, "factor of the squared log-sum-exp; 0: none", default=0.0),
 )
-_PER_LOSS = "(N, ...) for none, else one element"
+PER_LOSS = "(N, ...) for none, else one element"
 
 
 def _without_classes(call: Call) -> str:
@@ -58,16 +58,16 @@ def _rows_shape(call: Call) -> tuple[int, ...]:
     return shape[:1] + shape[2:]
 
 
-def _rows(call: Call) -> tuple[tuple[int, ...], ...]:
+def per_row(call: Call) -> tuple[tuple[int, ...], ...]:
     return (_rows_shape(call),)
 
 
-def _classes(call: Call) -> tuple[tuple[int, ...], ...]:
+def per_class(call: Call) -> tuple[tuple[int, ...], ...]:
     return ((call.tensor("input").shape[1],),)
 
 
-def _per_loss(call: Call) -> tuple[tuple[int, ...], ...]:
-    return _rows(call) if call.reduction == "none" else ((), (1,))
+def per_loss(call: Call) -> tuple[tuple[int, ...], ...]:
+    return per_row(call) if call.reduction == "none" else ((), (1,))
 
 
 def _checks(
@@ -84,10 +84,10 @@ def _checks(
         checks.reduction_known("3", "reductionOptional"),
         checks.expect("3", "labelSmoothing is in [0, 1]", "labelSmoothing", "a value in [0, 1]", _stray_smoothing),
         checks.expect("4", "input has a class", "input", "(N, C, ...) with a class at least", _without_classes),
-        checks.shape_is("4", "target", _rows, "(N, ...) of input"),
-        checks.shape_is("4", "weightOptional", _classes, "(C,) of input"),
-        checks.shape_is("4", loss, _per_loss, "(N, ...) for none, one element otherwise"),
-        *(checks.shape_is("4", name, _rows, "(N, ...) of input") for name in sides),
+        checks.shape_is("4", "target", per_row, "(N, ...) of input"),
+        checks.shape_is("4", "weightOptional", per_class, "(C,) of input"),
+        checks.shape_is("4", loss, per_loss, "(N, ...) for none, one element otherwise"),
+        *(checks.shape_is("4", name, per_row, "(N, ...) of input") for name in sides),
         result,
     )  # fmt: skip
 
@@ -221,8 +221,8 @@ CROSS_ENTROPY = Operator(
         "mean divides the sum of l and s by the sum of weight[t] * m, that of the squares by the sum of m"
     ),
     parameters=(
-        _INPUT, _TARGET, *_OPTIONS,
-        Parameter("lossOut", Kind.OUTPUT, "the loss", _PER_LOSS, FLOATS),
+        INPUT, ROW_TARGET, *OPTIONS,
+        Parameter("lossOut", Kind.OUTPUT, "the loss", PER_LOSS, FLOATS),
         Parameter("topOut", Kind.OUTPUT, "the largest logit", "(N, ...)", (FLOAT,)),
         Parameter("restOut", Kind.OUTPUT, "log-sum-exp less the largest logit", "(N, ...)", (FLOAT,)),
     ),
@@ -278,11 +278,11 @@ CROSS_ENTROPY_GRAD = Operator(
         "z = 2 * zlossScale * (top + rest) * gradLoss / (rows that count for mean); W = the sum of their weight[t] for mean, 1 otherwise"
     ),
     parameters=(
-        Parameter("gradLoss", Kind.TENSOR, "gradient of the loss", _PER_LOSS, FLOATS),
-        _INPUT,
+        Parameter("gradLoss", Kind.TENSOR, "gradient of the loss", PER_LOSS, FLOATS),
+        INPUT,
         Parameter("top", Kind.TENSOR, "the forward's", "(N, ...)", (FLOAT,), weak=False),
         Parameter("rest", Kind.TENSOR, "the forward's", "(N, ...)", (FLOAT,), weak=False),
-        _TARGET, *_OPTIONS,
+        ROW_TARGET, *OPTIONS,
         Parameter("out", Kind.OUTPUT, "gradient of input; may be input itself", "(N, C, ...)", FLOATS),
     ),
     families=frozenset(),

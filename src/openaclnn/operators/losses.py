@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import Call
-from openaclnn.core.declare import OutputSpec, Sample
-from openaclnn.core.dtypes import FLOATS, DType, float_of
+from openaclnn.core.declare import Gradient, OutputSpec, Sample
+from openaclnn.core.dtypes import FLOATS, DType, dtype_of_numpy, float_of, promote
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.plan import Plan, elementwise_plan, empty_plan
+from openaclnn.core.plan import Plan, elementwise_plan, empty_plan, filling_plan, reduced_plan
 from openaclnn.core.tensor import Tensor, element_count
 from openaclnn.engines.formulas import Formula, without
-from openaclnn.operators import pairwise
+from openaclnn.engines.formulas.l1_loss import l1_loss
 from openaclnn.operators.activations import ALL, Activation, enter, numbers_of, reference_of
-from openaclnn.operators.rules import Rule, value_shape
+from openaclnn.operators.rules import Rule, present, promoted_dtype, value_shape
 
 Array = np.ndarray[Any, Any]
 
@@ -34,6 +34,16 @@ GRADIENT = {"gradOutput": "gradient of the loss", **PAIR}
 REDUCED = "\nout = l for none, sum(l) / (number of elements) for mean, sum(l) for sum"
 SCALE = "\nk = 1 / (number of output elements) for mean, 1 for none and sum"
 """What formulas say of reductions."""
+SWAPPED = {"self": "target", "target": "self"}
+"""These losses are the same where predictions and targets change places."""
+
+
+def gradient_of(operator: str) -> Gradient:
+    """Of these losses by both tensors."""
+    by_target = Gradient(operator, SWAPPED, expanded=True)
+    return Gradient(operator, expanded=True, others={"target": by_target})
+
+
 LOSS_VARIANTS = {"mean": {"reduction": "mean"}, "none": {"reduction": "none"}}
 GRADIENT_VARIANTS = {
     "dense gradient": {"reduction": "none"},
@@ -47,9 +57,8 @@ class Loss(Activation):
 
     beyond: str = ""  # what an unknown number of a reduction acts as; "": it is refused
     onto: str = ""  # the tensor that all others broadcast to; "": all broadcast together
-    mean_of: str = (
-        ""  # the tensor whose elements a mean counts; "": those of the shape that is computed
-    )
+    # The tensor whose elements a mean counts; "": those of the shape that is computed.
+    mean_of: str = ""
     typed: str = ""  # the tensor whose dtype the output has; "": the common one, or any
     domains: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -150,10 +159,21 @@ def _of_common_dtype(reference: Callable[..., Any], names: Sequence[str]) -> Cal
 
     @functools.wraps(reference)
     def rounding(work: Any = np.float64, **named: Any) -> Any:
-        arrays = pairwise.promoted_arrays(work, *[named[name] for name in names])
+        arrays = _promoted_arrays(work, *[named[name] for name in names])
         return reference(work, **named | dict(zip(names, arrays, strict=True)))
 
     return rounding
+
+
+def _promoted_arrays(work: Any, *arrays: Array) -> list[Array]:
+    """The reference's inputs: rounded to their common type, as the operator does, then widened to `work`."""
+    common = dtype_of_numpy(arrays[0].dtype)
+    for array in arrays[1:]:
+        other = dtype_of_numpy(array.dtype)
+        common = promote(common, other) if common is not None and other is not None else None
+    if common is None:
+        raise TypeError("the arrays have no common type")
+    return [array.astype(common.numpy).astype(work) for array in arrays]
 
 
 def _seen(call: Call) -> dict[str, Any]:
@@ -163,7 +183,11 @@ def _seen(call: Call) -> dict[str, Any]:
 
 def _reduced(operator: Loss, losses: Array, reduction: str, arrays: Mapping[str, Any]) -> Array:
     """The reference's losses as the reduction has them."""
-    return pairwise.reduced(losses, reduction, losses.dtype.type)
+    if reduction == "none":
+        return losses
+    work = losses.dtype.type
+    total = losses.sum(dtype=work)
+    return np.asarray(total / work(losses.size) if reduction == "mean" else total)
 
 
 def _scaled(operator: Loss, values: Array, reduction: str, arrays: Mapping[str, Any]) -> Array:
@@ -176,8 +200,8 @@ def _scaled(operator: Loss, values: Array, reduction: str, arrays: Mapping[str, 
 def _result(call: Call) -> OutputSpec:
     """The shape and dtype of an omitted output."""
     operator = Loss.of(call)
-    typed = [operator.typed] if operator.typed else pairwise.present(call)
-    dtype = pairwise.promoted_dtype(call, *typed)
+    typed = [operator.typed] if operator.typed else present(call)
+    dtype = promoted_dtype(call, *typed)
     assert dtype is not None
     whole = operator.is_gradient or operator.reduction_of(call) == "none"
     return value_shape(call) if whole else (), dtype
@@ -191,13 +215,20 @@ def _tensors(call: Call) -> list[tuple[str, Tensor]]:
 
 def _loss_plan(call: Call) -> Plan:
     operator = Loss.of(call)
-    kernel, reduction = operator.kernel_of(call), operator.reduction_of(call)
-    dtype = pairwise.promoted_dtype(call, *pairwise.present(call))
+    name, kernel, reduction = operator.name, operator.kernel_of(call).name, operator.reduction_of(call)  # fmt: skip
+    written = operator.output.name, call.tensor(operator.output.name)
+    dtype = promoted_dtype(call, *present(call))
     assert dtype is not None
     numbers, free = numbers_of(call, {})
-    return pairwise.reduced_or_not(
-        call, kernel.name, dtype, _tensors(call), value_shape(call), numbers, reduction, free
-    )
+    tensors, shape = _tensors(call), value_shape(call)
+    empty = element_count(shape) == 0
+    if reduction == "none":
+        if empty:
+            return empty_plan(name, written)
+        return elementwise_plan(name, kernel, dtype, tensors, written, numbers, free=free)
+    if empty:
+        return filling_plan(name, (*written, math.nan if reduction == "mean" else 0.0))
+    return reduced_plan(name, kernel, dtype, tensors, written, shape, numbers, reduction, free)
 
 
 def _gradient_plan(call: Call) -> Plan:
@@ -207,7 +238,7 @@ def _gradient_plan(call: Call) -> Plan:
     if element_count(shape) == 0:
         return empty_plan(operator.name, written)
     tensors = _tensors(call)
-    dtype = pairwise.promoted_dtype(call, *[name for name, _ in tensors])
+    dtype = promoted_dtype(call, *[name for name, _ in tensors])
     assert dtype is not None
     mean = operator.reduction_of(call) == "mean"
     counted = values[operator.mean_of].shape if operator.mean_of else shape
@@ -217,3 +248,9 @@ def _gradient_plan(call: Call) -> Plan:
         operator.name, operator.kernel_of(call).name, dtype, tensors, written, numbers,
         "mean_scale" if mean and counted == shape else "", free, fixed=mean and counted != shape,
     )  # fmt: skip
+
+
+def distance_plan(left: Tensor, right: Tensor, total: Tensor) -> Plan:
+    """The plan of the sum of all absolute differences between tensors of one shape."""
+    pair = [("self", left), ("target", right)]
+    return reduced_plan("", l1_loss.name, left.dtype, pair, ("out", total), left.shape, {}, "sum")

@@ -15,8 +15,7 @@ from openaclnn.core.plan import Operand, Plan, Step, empty_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas.channels import added_up
 from openaclnn.operators.activations import NOT_310P
-from openaclnn.operators.pairwise import REDUCTION
-from openaclnn.operators.rows import Array, declare, rows_plan
+from openaclnn.operators.rows import REDUCTION, Array, declare, rows_plan
 
 KERNEL = "multilabel_margin_loss"
 

@@ -16,8 +16,9 @@ from openaclnn.core.plan import Plan, empty_plan
 from openaclnn.core.steps import channel_plan, channel_sums_plan, channels_of
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas import channels as formulas
-from openaclnn.operators.pairwise import FAMILIES, promoted_dtype
+from openaclnn.operators.activations import ALL
 from openaclnn.operators.rows import Array, declare
+from openaclnn.operators.rules import promoted_dtype
 
 SELF = Parameter("self", Kind.TENSOR, "what the function is applied to", "(N, C, ...), 0 to 8 dimensions", FLOATS)  # fmt: skip
 WEIGHT = Parameter("weight", Kind.TENSOR, "the slopes below 0", "any of 1 or C elements", FLOATS)
@@ -158,5 +159,5 @@ declare(
             ([[0.1, 2, 0.9], [4, 1, 6]], [-1, -25, -9]),
         ),
     ),
-    FAMILIES - {"310p"}, module=__name__, empty=("self",),
+    ALL - {"310p"}, module=__name__, empty=("self",),
 )  # fmt: skip

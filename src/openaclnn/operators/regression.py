@@ -19,9 +19,9 @@ from openaclnn.core.plan import (
     over,
 )
 from openaclnn.engines.formulas import losses as formulas
-from openaclnn.operators import pairwise, rules
+from openaclnn.operators import rules
 from openaclnn.operators.activations import ALL, NOT_310P
-from openaclnn.operators.losses import GRADIENT, PAIR, REDUCED, SCALE, declare
+from openaclnn.operators.losses import GRADIENT, PAIR, REDUCED, SCALE, SWAPPED, declare, gradient_of
 from openaclnn.operators.workloads.words import KernelForm
 
 SQUARE: dict[str, Any] = {
@@ -49,7 +49,7 @@ declare(
     ),
     inputs=PAIR, shape="the broadcast shape for none, else 0 dimensions", aten="mse_loss",
     kernels=(KernelForm("mse_loss", PREDICT), KernelForm("mse_loss_v2", {"input": "self", "target": "target"})),
-    gradient=pairwise.gradient_of("aclnnMseLossBackward"),
+    gradient=gradient_of("aclnnMseLossBackward"),
 )  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def _rows_shape(call: Call) -> tuple[int, ...]:
 
 
 def _rows_result(call: Call) -> OutputSpec:
-    dtype = pairwise.promoted_dtype(call, "self", "target")
+    dtype = rules.promoted_dtype(call, "self", "target")
     assert dtype is not None
     return _rows_shape(call), dtype
 
@@ -70,7 +70,7 @@ def _rows_result(call: Call) -> OutputSpec:
 def _rows_plan(call: Call) -> Plan:
     name, written = call.operator.name, ("out", call.tensor("out"))
     shape, reduction = rules.value_shape(call), call.reduction
-    dtype = pairwise.promoted_dtype(call, "self", "target")
+    dtype = rules.promoted_dtype(call, "self", "target")
     assert dtype is not None
     tensors = [(each, call.tensor(each)) for each in ("self", "target")]
     if 0 in shape and (reduction == "none" or written[1].empty):
@@ -161,7 +161,7 @@ declare(
     (rules.not_null(), rules.dtypes("self", "target", "out"), rules.rank("self", "target"), rules.broadcasts, rules.mean_or_sum(()), rules.reduction),
     inputs=PAIR, shape="the broadcast shape for none, else 0 dimensions", beyond="sum", peer="soft_margin_loss",
     kernels=(KernelForm("soft_margin_loss", {"self": "self", "target": "target"}),),
-    gradient=Gradient("aclnnSoftMarginLossBackward", others={"target": Gradient("aclnnSoftMarginLossBackward", pairwise.SWAPPED)}),
+    gradient=Gradient("aclnnSoftMarginLossBackward", others={"target": Gradient("aclnnSoftMarginLossBackward", SWAPPED)}),
 )  # fmt: skip
 
 declare(

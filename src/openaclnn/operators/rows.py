@@ -12,17 +12,21 @@ from openaclnn.core.call import Call
 from openaclnn.core.checks import Check
 from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import DType
-from openaclnn.core.interface import Parameter
+from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
 from openaclnn.core.plan import Plan, class_plan
 from openaclnn.core.status import Status
-from openaclnn.operators.pairwise import FAMILIES
+from openaclnn.operators.activations import ALL
 
 Array = np.ndarray[Any, Any]
+
+REDUCTION = Parameter(
+    "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
+)
 
 
 def declare(
     name: str, summary: str, formula: str, parameters: tuple[Parameter, ...], rules: Sequence[Check], result: Callable[[Call], Any],
-    plan: Callable[[Call], Plan], reference: Callable[..., Any], samples: Sequence[Sample], families: frozenset[str] = FAMILIES, *,
+    plan: Callable[[Call], Plan], reference: Callable[..., Any], samples: Sequence[Sample], families: frozenset[str] = ALL, *,
     empty: tuple[str, ...] | None = None, lacking: int = Status.ACLNN_ERR_INNER_NULLPTR, **more: Any,
 ) -> Operator:  # fmt: skip
     """Enter an operator. With `empty`, the rules stand between those that most documents begin and end with: phase one's results have a place,

@@ -11,13 +11,12 @@ from typing import Any
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import Check, Violation
-from openaclnn.core.dtypes import DType
+from openaclnn.core.checks import INVALID, Check, Violation
+from openaclnn.core.dtypes import DType, promote
 from openaclnn.core.interface import Kind
 from openaclnn.core.plan import broadcast_shapes
 from openaclnn.core.status import Status
 from openaclnn.core.tensor import Scalar, Tensor
-from openaclnn.operators import pairwise
 
 Rule = Callable[[Any, str], list[Check]]
 """Makes the checks of one row."""
@@ -83,12 +82,44 @@ def converts(source: str = "") -> Rule:
     return of
 
 
+def common(*names: str) -> Rule:
+    """These tensors, or all that the formula reads, have a common dtype."""
+
+    def of(operator: Any, row: str) -> list[Check]:
+        which = names or operator.read
+        *before, last = which
+
+        def broken_by(call: Call) -> Violation | None:
+            if promoted_dtype(call, *which) is not None:
+                return None
+            have = ", ".join(str(call.tensor(name).dtype) for name in before)
+            expected = f"a dtype that promotes with {have} ({', '.join(before)})"
+            return Violation(last, expected, call.tensor(last).dtype.name)
+
+        return [Check(row, INVALID, f"{', '.join(which)} have a common dtype", which, broken_by)]
+
+    return of
+
+
+def supported(*more: DType) -> Rule:
+    """The common dtype of what the formula reads is one of the product's floating dtypes, or one of some more."""
+
+    def of(operator: Any, row: str) -> list[Check]:
+        def broken_by(call: Call) -> Violation | None:
+            dtype, allowed = promoted(call), (*call.product.floats, *more)
+            if dtype in allowed:
+                return None
+            expected = f"a promoted dtype in {checks.names(allowed)} (product {call.product.tag})"
+            return Violation(", ".join(operator.read), expected, str(dtype))
+
+        return [checks.value_check(row, "the product supports the promoted dtype", broken_by)]
+
+    return of
+
+
 def promotes(more: tuple[DType, ...] = ()) -> Rule:
     """The inputs' dtypes have a common one, which is supported."""
-    return lambda operator, row: [
-        pairwise.promotes(row, *operator.read),
-        pairwise.promoted_supported(row, *operator.read, more=more),
-    ]
+    return lambda operator, row: [*common()(operator, row), *supported(*more)(operator, row)]
 
 
 def broadcast(operator: Any, row: str) -> list[Check]:
@@ -153,7 +184,23 @@ def _renamed(operator: Any, names: Sequence[str]) -> tuple[str, ...]:
 def promoted(call: Call) -> DType | None:
     """The common dtype of what the formula reads."""
     operator: Any = call.operator
-    return pairwise.promoted_dtype(call, *operator.read)
+    return promoted_dtype(call, *operator.read)
+
+
+def promoted_dtype(call: Call, *names: str) -> DType | None:
+    """The tensors' common type, promoted pairwise from left to right; None where a pair has none."""
+    values = call.values
+    common: DType | None = values[names[0]].dtype
+    for name in names[1:]:
+        dtype = values[name].dtype
+        if dtype is not common:
+            common = None if common is None else promote(common, dtype)
+    return common
+
+
+def present(call: Call) -> list[str]:
+    """The tensors that are read and not null."""
+    return [name for name in call.operator.input_names if call.values[name] is not None]
 
 
 def generated(name: str, *tiling: Rule) -> tuple[Rule, ...]:
@@ -237,6 +284,6 @@ def value_shape(call: Call) -> tuple[int, ...]:
     operator: Any = call.operator
     if operator.onto:
         return call.tensor(operator.onto).shape
-    shape = broadcast_shapes(*[call.values[name].shape for name in pairwise.present(call)])
+    shape = broadcast_shapes(*[call.values[name].shape for name in present(call)])
     assert shape is not None
     return shape

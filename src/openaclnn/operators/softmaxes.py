@@ -16,7 +16,7 @@ from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.interop import view_memory
 from openaclnn.core.plan import Plan, empty_plan
 from openaclnn.engines.formulas import softmax as formulas
-from openaclnn.operators.pairwise import FAMILIES
+from openaclnn.operators.activations import ALL
 from openaclnn.operators.rows import Array, declare, rows_plan
 
 DTYPES = (*FLOATS, DOUBLE)
@@ -133,7 +133,7 @@ declare(
         ),
         Sample("one number is its own row", {"self": (FLOAT, -7)}, 1.0, exact=True),
     ),
-    FAMILIES | {"310b"}, module=__name__, aten="_softmax", gradient=Gradient("aclnnSoftmaxBackward", {"output": "out"}), empty=("self",),
+    ALL | {"310b"}, module=__name__, aten="_softmax", gradient=Gradient("aclnnSoftmaxBackward", {"output": "out"}), empty=("self",),
 )  # fmt: skip
 
 

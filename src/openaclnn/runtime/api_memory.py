@@ -89,14 +89,14 @@ def aclrtFreeHost(hostPtr: Any) -> None:
     memory.release(address(hostPtr, "hostPtr"), "hostPtr", "host")
 
 
-# Which sides of a copy are device memory, (source, destination), by kind. DEFAULT has no entry.
-_SIDES = {
+SIDES: dict[int, tuple[bool, bool]] = {
     MemcpyKind.ACL_MEMCPY_HOST_TO_HOST: (False, False),
     MemcpyKind.ACL_MEMCPY_HOST_TO_DEVICE: (False, True),
     MemcpyKind.ACL_MEMCPY_DEVICE_TO_HOST: (True, False),
     MemcpyKind.ACL_MEMCPY_DEVICE_TO_DEVICE: (True, True),
     MemcpyKind.ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE: (False, True),
 }
+"""Which sides of a copy are device memory, (source, destination), by kind. DEFAULT has no entry."""
 
 
 class Transfer:
@@ -130,7 +130,7 @@ def _plan_copy(dst: Any, destMax: Any, src: Any, count: Any, kind: Any) -> Trans
     if target.address == source.address:
         return None
     sides = (source.on_device, target.on_device)
-    if _SIDES.get(MemcpyKind(known), sides) != sides:
+    if SIDES.get(known, sides) != sides:
         got = f"{_side(source)} to {_side(target)}"
         raise refuse(_PARAM, "kind", f"pointers that fit {MemcpyKind(known).name}", got)
     target.check_room("dst", bytes_wanted, write=True)

@@ -147,9 +147,8 @@ def _create_event(kind: EventKind, flags: int | None) -> Event:
 
 
 def _checked(handle: Any, argument: str = "event") -> Event:
-    if is_null(handle):
-        raise refuse(AclError.ACL_ERROR_INVALID_PARAM, argument, "an event", "null")
-    return live(handle, Event, "event", argument, AclError.ACL_ERROR_RT_INVALID_HANDLE)
+    dead, null = AclError.ACL_ERROR_RT_INVALID_HANDLE, AclError.ACL_ERROR_INVALID_PARAM
+    return live(handle, Event, "event", argument, dead, null)
 
 
 @returns_value(None)

@@ -131,9 +131,7 @@ def _address(data: Any, argument: str) -> int:
 
 
 def _checked(tensor: Any) -> Tensor:
-    if is_null(tensor):
-        raise refuse(NULL, "tensor", "a tensor", "null")
-    return live(tensor, Tensor, "tensor", "tensor", INVALID)
+    return live(tensor, Tensor, "tensor", "tensor", INVALID, NULL)
 
 
 @null_on_failure
@@ -380,9 +378,7 @@ def _size(kind: type[_Sequence], text: str) -> Callable[[Any], tuple[int, int]]:
 
 
 def _checked_array(kind: type[S], array: Any) -> S:
-    if is_null(array):
-        raise refuse(NULL, "array", f"an {kind.c_name}", "null")
-    return live(array, kind, kind.c_name, "array", INVALID)
+    return live(array, kind, kind.c_name, "array", INVALID, NULL)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

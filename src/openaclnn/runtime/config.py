@@ -64,12 +64,11 @@ def load(path: Any) -> dict[str, Any]:
             AclError.ACL_ERROR_INVALID_FILE, "configPath", "a readable file", f"{name!r}: {error}"
         ) from None
     if len(text) > _LARGEST_FILE:
-        raise refuse(
+        code, expected = (
             AclError.ACL_ERROR_INVALID_FILE_SIZE,
-            "configPath",
             f"a file of at most {_LARGEST_FILE} bytes",
-            f"{name!r}, which is larger",
         )
+        raise refuse(code, "configPath", expected, f"{name!r}, which is larger")
     try:
         settings = _parsed(text)
     except (ValueError, RecursionError) as error:

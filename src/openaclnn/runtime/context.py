@@ -334,9 +334,8 @@ def aclrtGetCurrentContext() -> Any:
 
 
 def _checked(context: Any) -> Context:
-    if is_null(context):
-        raise refuse(AclError.ACL_ERROR_INVALID_PARAM, "context", "a context", "null")
-    return live(context, Context, "context", "context", AclError.ACL_ERROR_RT_INVALID_HANDLE)
+    dead, null = AclError.ACL_ERROR_RT_INVALID_HANDLE, AclError.ACL_ERROR_INVALID_PARAM
+    return live(context, Context, "context", "context", dead, null)
 
 
 @returns_status

@@ -65,10 +65,13 @@ def is_null(handle: object) -> bool:
     return handle is None or (type(handle) is int and handle == 0)
 
 
-def live(handle: Any, kind: type[T], what: str, argument: str, code: int) -> T:
-    """A handle as the object that it is, a live one of a kind, which is `what` in messages; foreign and destroyed ones are refused."""
+def live(handle: Any, kind: type[T], what: str, argument: str, code: int, null: int = 0) -> T:
+    """A handle as the object that it is, a live one of a kind, which is `what` in messages; foreign and destroyed ones are refused, and with
+    `null`, that code, a null pointer."""
     if not isinstance(handle, kind):
         article = "an" if what[0] in "ae" else "a"
+        if null and is_null(handle):
+            raise refuse(null, argument, f"{article} {what}", "null")
         raise refuse(code, argument, f"{article} {what}", shown(handle))
     if not handle.alive:  # type: ignore[attr-defined]
         raise refuse(code, argument, f"a live {what}", "a destroyed one")

@@ -18,8 +18,8 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Tensor, extent
 from openaclnn.runtime import AclFailure, find_allocation
+from openaclnn.runtime.api_memory import SIDES
 from openaclnn.runtime.device import ALIGNMENT
-from openaclnn.runtime.enums import MemcpyKind
 from openaclnn.runtime.memory import Pointer, address, pointer
 from openaclnn.sanitizer.events import Call
 from openaclnn.sanitizer.findings import Finding, report
@@ -37,15 +37,6 @@ from openaclnn.sanitizer.shadow import (
 
 _DESCRIPTOR_ALIGNMENT = 32
 """Of the address that aclCreateTensor is given, by its document."""
-
-# Which memory a copy needs: of the source, of the destination.
-_SIDES = {
-    MemcpyKind.ACL_MEMCPY_HOST_TO_HOST: ("host", "host"),
-    MemcpyKind.ACL_MEMCPY_HOST_TO_DEVICE: ("host", "device"),
-    MemcpyKind.ACL_MEMCPY_DEVICE_TO_HOST: ("device", "host"),
-    MemcpyKind.ACL_MEMCPY_DEVICE_TO_DEVICE: ("device", "device"),
-    MemcpyKind.ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE: ("host", "device"),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,8 +196,8 @@ class MemoryRules(Handlers):
         if not count:
             return None
         kind = number_of(arguments.get("kind"))
-        known = kind is not None and kind in _SIDES
-        source, target = _SIDES[MemcpyKind(kind)] if known and kind is not None else ("", "")
+        on_device = None if kind is None else SIDES.get(kind)
+        source, target = ("", "") if on_device is None else (_KINDS[side] for side in on_device)
         sides = self._side(call, "src", count, source), self._side(call, "dst", count, target)
         if None in sides or sides[0].address == sides[1].address:  # type: ignore[union-attr]
             return None
@@ -500,6 +491,7 @@ class MemoryRules(Handlers):
 
 
 _DONE = {False: "read", True: "written"}
+_KINDS = {False: "host", True: "device"}
 _ALLOCATOR = {"device": "aclrtMalloc", "host": "aclrtMallocHost"}
 _LOOKED_AT = 1 << 16
 """Bytes whose values are looked at to tell what type they have."""

@@ -28,7 +28,7 @@ from openaclnn.core.status import AclnnError, status_name
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import choose_engine
 from openaclnn.engines.threads import blocks_of, map_in_order
-from openaclnn.operators.pairwise import distance_plan
+from openaclnn.operators.losses import distance_plan
 from openaclnn.runtime import AclFailure, Stream, current_stream
 from openaclnn.runtime.device import ALIGNMENT, device_named, host
 from openaclnn.sanitizer.events import Call, Rules

@@ -155,14 +155,8 @@ def _cut(
     if size <= elements:
         return None
     plan = plan_of(operator, arguments, product)
-    if (
-        plan.empty
-        or plan.reciprocal
-        or plan.fixed
-        or plan.steps
-        or plan.reduction
-        or plan.numbers.get("mean")
-    ):
+    reduced = plan.reciprocal or plan.reduction or plan.numbers.get("mean")
+    if reduced or plan.empty or plan.fixed or plan.steps:
         return None
     if plan.class_axis == 0 or any(operand.role == "single" for operand in plan.outputs):
         return None

@@ -282,12 +282,8 @@ def _redraw(
     for name in each:
         if name not in operator.plain_defaults:
             raise ValueError(f"{operator.name} has no parameter {name!r}")
-    _draw_anew(
-        operator,
-        arguments,
-        (seed, 2),
-        lambda name: how if isinstance(how, Distribution) else each.get(name),
-    )
+    choose = each.get if not isinstance(how, Distribution) else lambda name: how
+    _draw_anew(operator, arguments, (seed, 2), choose)
     settle = getattr(operator.workloads, "settle", None)
     if settle is not None:  # some tensors follow from others
         with np.errstate(all="ignore"):  # what is too large for the dtype is infinite

@@ -270,14 +270,11 @@ def errors_at(
 ) -> _Errors:
     """The errors of at most so many elements."""
     step = max(-(-flat(actual).size // points), 1)
-    stick = yardstick_of(comparison, rules)
-    seen = [
-        (size[shown], error[shown], bad[shown])
-        for _, error, size, finite, bad in _judged(
-            stick, flat(actual)[::step], flat(golden)[::step]
-        )
-        for shown in [finite & (size > 0) & (error > 0)]
-    ]
+    stick, lines = yardstick_of(comparison, rules), (flat(actual)[::step], flat(golden)[::step])
+    seen = []
+    for _, error, size, finite, bad in _judged(stick, *lines):
+        shown = finite & (size > 0) & (error > 0)
+        seen.append((size[shown], error[shown], bad[shown]))
     return _Errors(*(np.concatenate(each) for each in zip(*seen, strict=True)))
 
 

@@ -12,21 +12,22 @@ from __future__ import annotations
 
 import functools
 from math import frexp, prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from openaclnn.calls.plain import make_plain_function
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT64, dtype_of_torch
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.core.interop import stream_of
 from openaclnn.core.plan import class_plan
 from openaclnn.core.results import empty_tensor
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines import cpu, gpu
 from openaclnn.engines.dispatch import current_engine
 from openaclnn.engines.formulas.cross_entropy import cross_entropy_step
+from openaclnn.operators.logit_steps import STEP, STEP_GRAD
 from openaclnn.torch.dispatch import is_tracked
-from openaclnn.torch.gradients import CrossEntropy, quick
+from openaclnn.torch.gradients import Formula, quick
 from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
 
 LEAST = 3 << 22  # bytes: what fewer take is less than what a step costs on the host
@@ -52,63 +53,63 @@ def may_be_ahead(input: torch.Tensor) -> bool:
 
 def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
     """The loss, which autograd knows; None where it is not computed so."""
-    reduction, ignored, smoothing, scale = options
-    if (
-        not (is_tracked(input) and _are_plain(input, target, weight))
-        or type(ignored) is not int
-        or not (type(smoothing) in NUMBERS and type(scale) in NUMBERS)
-        or current_engine() not in (None, "triton")
-        or gpu.unavailable() is not None
-    ):
+    if not is_tracked(input) or input.dim() < 2 or (weight is not None and weight.requires_grad):
         return None
-    plan = _planned(
-        input.dtype, input.shape, input.stride(), target.shape, target.stride(), options, weight is not None
-    )  # fmt: skip
-    if plan is None:
-        return None
-    memory = _memory(input.device, plan)
-    if memory is None:
-        return None
-    if weight is not None and weight.dtype is not torch.float32:
-        weight = weight.float()
-    # Not by `new_empty`, which takes twice as long.
-    device = input.device
-    loss = torch.empty(
-        target.shape if reduction == "none" else (), dtype=input.dtype, device=device
-    )
-    kept = torch.empty(plan.kept, dtype=torch.float32, device=device)
-    gradient = torch.empty_like(input)
-    places = input, target, weight, loss, kept, memory, gradient
-    plan.write_loss(_addresses(places), stream_of(input))
-    return CrossEntropyAhead.apply(
-        input, (loss, target, weight, options, plan, kept, memory, gradient)
-    )
+    memory = _memories.get((input.device, input.shape[1], options[0]))
+    results = NotImplemented
+    if memory is not None:
+        results = _step.cache.call(input, target, memory, weight, _places(input), *options, None)
+    if results is NotImplemented:  # the first of its kind, if it is one
+        if not _is_step(input, target, weight, options):
+            return None
+        memory = _memory(input, options[0])
+        if memory is None:
+            return None
+        results = _step(input, target, memory, weight=weight, out=_places(input), **_named(options))
+    loss, kept, gradient = results
+    return CrossEntropyAhead.apply(input, (loss, target, weight, options, kept, memory, gradient))
 
 
 NUMBERS = frozenset((float, int))
+_step: Any = make_plain_function(STEP)
+_step_grad: Any = make_plain_function(STEP_GRAD)
 
 
-class _Plan(NamedTuple):
-    """What is queued for losses of one shape: forward and backward, of addresses and a stream; how many FLOATs are kept between, and
-    which of them says whether a gradient was written ahead; which losses share what is remembered, and of how many FLOATs that is."""
+def _named(options: tuple[Any, ...]) -> dict[str, Any]:
+    names = "reduction", "ignore_index", "label_smoothing", "zloss_scale"
+    return dict(zip(names, options, strict=True))
 
-    write_loss: Any
-    write_gradient: Any
-    kept: int
-    sure_at: int
-    family: tuple[Any, ...]
-    memory: int
+
+def _places(input: Any) -> Any:
+    """Where results are written, if that is not for the call to decide: a gradient lies as its logits do."""
+    return None if input.is_contiguous() else (None, None, torch.empty_like(input))
+
+
+def _is_step(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> bool:
+    """Whether loss and gradient are computed in one go."""
+    _, ignored, smoothing, scale = options
+    return (
+        _are_plain(input, target, weight)
+        and type(ignored) is int
+        and type(smoothing) in NUMBERS
+        and type(scale) in NUMBERS
+        and current_engine() in (None, "triton")
+        and gpu.unavailable() is None
+        and _serves(
+            input.dtype, input.shape, input.stride(), target.shape, target.stride(), options, weight is not None
+        )
+    )  # fmt: skip
 
 
 @functools.lru_cache(64)
-def _planned(
+def _serves(
     dtype: Any, shape: Any, strides: Any, target_shape: Any, target_strides: Any, options: tuple[Any, ...], weighted: bool
-) -> _Plan | None:  # fmt: skip
-    """None where logits and targets have gaps, or shapes and numbers are not those of a loss that is computed so."""
+) -> bool:  # fmt: skip
+    """Not where logits and targets have gaps, or shapes and numbers are not those of a loss that is computed so."""
     from openaclnn.engines.gpu.launchers import fused_backward, steps
 
-    if len(shape) < 2 or target_shape != shape[:1] + shape[2:] or 0 in shape:
-        return None
+    if target_shape != shape[:1] + shape[2:] or 0 in shape:
+        return False
     images, classes, *pixels = shape
     reduction, ignored, smoothing, scale = options
     input, target = (
@@ -120,21 +121,12 @@ def _planned(
         not (by_class or input.is_contiguous()) or not target.is_contiguous() or own_dtype is None or own_dtype not in FLOATS
         or reduction not in REDUCTIONS or not 0 <= smoothing <= 1
     ):  # fmt: skip
-        return None
+        return False
     step = steps.Step(
         own_dtype, by_class, images, prod(pixels), classes, reduction, ignored, weighted, float(smoothing), float(scale)
     )  # fmt: skip
     long = dtype.itemsize * prod(shape) >= LEAST_OF_LONG_ROWS
-    for kernels in (steps, fused_backward) if long else (steps,):
-        if kernels.serves(step):
-            runners = kernels.loss_runner(step), kernels.gradient_runner(step)
-            return _Plan(*runners, kernels.kept(step), kernels.sure_at(step), (classes, reduction), steps.MEMORY)  # fmt: skip
-    return None
-
-
-def _addresses(places: tuple[Any, ...]) -> tuple[int, ...]:
-    """A tuple: of anything else the builtins that launch read nothing, and Python would launch each kernel (35 us a step)."""
-    return tuple([0 if tensor is None else tensor.data_ptr() for tensor in places])
+    return steps.serves(step) or (long and fused_backward.serves(step))
 
 
 def _are_plain(input: Any, target: Any, weight: Any) -> bool:
@@ -145,7 +137,6 @@ def _are_plain(input: Any, target: Any, weight: Any) -> bool:
         and type(target) is torch.Tensor
         and target.dtype is torch.int64
         and target.get_device() == device
-        and input.data_ptr() % 16 == 0
         and not (input.is_neg() or target.is_neg() or disturbed())
         and (
             weight is None
@@ -155,26 +146,28 @@ def _are_plain(input: Any, target: Any, weight: Any) -> bool:
                 and weight.get_device() == device
                 and weight.shape == input.shape[1:2]
                 and weight.is_contiguous()
-                and not (weight.requires_grad or weight.is_neg())
+                and not weight.is_neg()
             )
         )
     )
 
 
-def _memory(device: torch.device, plan: _Plan) -> torch.Tensor | None:
-    """What backward passes leave for the next loss like theirs: first that they were given 1. None while a graph is captured that would have
-    it for its own."""
-    memory = _memories.get((device, plan.family))
-    if memory is None and not torch.cuda.is_current_stream_capturing():
+def _memory(input: Any, reduction: str) -> torch.Tensor | None:
+    """What backward passes leave for the next loss of as many classes: first that they were given 1. None while a graph is captured that would
+    have it for its own."""
+    key = input.device, input.shape[1], reduction
+    memory = _memories.get(key)
+    if memory is None and not (input.is_cuda and torch.cuda.is_current_stream_capturing()):
         with torch.inference_mode(False):
-            memory = torch.ones(plan.memory, device=device)
-        torch.cuda.current_stream(device).synchronize()  # other streams will read it
-        _memories[device, plan.family] = memory
+            memory = torch.ones(2, device=input.device)
+        if input.is_cuda:
+            torch.cuda.current_stream(input.device).synchronize()  # other streams will read it
+        _memories[key] = memory
     return memory
 
 
 @quick
-class CrossEntropyAhead(CrossEntropy):
+class CrossEntropyAhead(Formula):
     """With a gradient that is written already, if it is the right one."""
 
     @staticmethod
@@ -185,19 +178,30 @@ class CrossEntropyAhead(CrossEntropy):
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        plan, kept, memory, by_input = ctx.ahead
+        kept, memory, by_input = ctx.ahead
         x, target, weight = ctx.saved_tensors
         if torch.is_grad_enabled() or not _is_plain(gradient):
-            _, top, rest = _logits.call(x.detach(), target, weight, *ctx.options)
-            ctx.kept = top, rest, ctx.options
-            return CrossEntropy.backward(ctx, gradient)
+            return _by_two_kernels(gradient, x, target, weight, ctx.options), None
         if by_input is None:  # it was handed out before: in other memory nothing is written yet
             by_input, kept = torch.empty_like(x), kept.clone()
-            kept[plan.sure_at] = 0
+            kept[SURE] = 0
         ctx.ahead[-1] = None
-        places = gradient.contiguous(), x, target, weight, kept, memory, by_input
-        plan.write_gradient(_addresses(places), stream_of(x))
+        read = gradient.contiguous(), x, target, kept, memory
+        if _step_grad.cache.call(*read, weight, by_input, *ctx.options, None) is NotImplemented:
+            _step_grad(*read, weight=weight, out=by_input, **_named(ctx.options))
         return by_input, None
+
+
+SURE = 1  # which of what is kept says whether a gradient was written ahead
+
+
+def _by_two_kernels(
+    gradient: Any, x: Any, target: Any, weight: Any, options: tuple[Any, ...]
+) -> Any:
+    """The gradient, which may be differentiated."""
+    factors = None if weight is None else weight.float()
+    _, top, rest = _logits.call(x.detach(), target, factors, *options)
+    return _logits_grad.gradient(gradient, x, top, rest, target, factors, *options)
 
 
 def _is_plain(gradient: Any) -> bool:
@@ -235,7 +239,8 @@ def loss_of_rows(input: Any, target: Any, weight: Any, options: tuple[Any, ...])
     )
     gradient = empty_tensor(input.shape, input.stride(), input.dtype)
     losses = torch.empty(len(target))
-    if run(_addresses((input, target, share, gradient, losses)), 0):
+    places = input, target, share, gradient, losses
+    if run(tuple([place.data_ptr() for place in places]), 0):
         return None
     # In one order, whatever the number of threads: of losses, none of which is below 0.
     total = KERNELS["l1_loss"].call(losses, losses.new_zeros(()), "sum")
@@ -265,7 +270,7 @@ def _rows_runner(dtype: Any, shape: tuple[int, int], ignored: int) -> Any:
 
 
 @quick
-class CrossEntropyOfRows(CrossEntropy):
+class CrossEntropyOfRows(Formula):
     """With a gradient that is written for a gradient of the loss of 1."""
 
     @staticmethod
@@ -279,9 +284,7 @@ class CrossEntropyOfRows(CrossEntropy):
         x, target = ctx.saved_tensors
         by_input, ctx.ahead = ctx.ahead, None  # which is handed out once
         if by_input is None or torch.is_grad_enabled() or not _is_plain(gradient) or not _may_scale(by_input, factor := gradient.item()):  # fmt: skip
-            _, top, rest = _logits.call(x.detach(), target, None, *ctx.options)
-            arguments = gradient, x, top, rest, target, None
-            return _logits_grad.gradient(*arguments, *ctx.options), None
+            return _by_two_kernels(gradient, x, target, None, ctx.options), None
         return by_input if factor == 1 else by_input.mul_(factor), None
 
 

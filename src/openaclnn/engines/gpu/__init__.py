@@ -17,9 +17,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from types import BuiltinFunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from openaclnn.core.dtypes import (
     BFLOAT16,
@@ -37,6 +38,9 @@ from openaclnn.core.dtypes import (
 from openaclnn.core.plan import BoundedCache, Plan, exactly, rounded_first
 from openaclnn.core.trust import warn_of, why_untrusted
 from openaclnn.engines import arrays, steps
+
+if TYPE_CHECKING:
+    from openaclnn.engines.gpu.launchers.launcher import Launcher
 
 DEVICES = ("cuda",)
 
@@ -119,20 +123,17 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     would wait for the device. Under TRITON_INTERPRET the same kernels run on host addresses.
     """
     if plan.steps:
-        from openaclnn.engines.gpu.launchers.axis_sums import AxisSums, is_axis_sum
-        from openaclnn.engines.gpu.launching.runners import with_memory
+        from openaclnn.engines.gpu.launchers.axis_sums import axis_sums, is_axis_sum
+        from openaclnn.engines.gpu.launching import runners, scratch
 
         if is_axis_sum(plan):
-            return AxisSums().runner(plan)
-        return with_memory(functools.partial(steps.stepped, plan, prepare))
+            return axis_sums(plan)
+        return runners.on_each_device(lambda: steps.stepped(plan, prepare, scratch.lent))
     if plan.kernel in arrays.ARRAY_KERNELS:
         import triton
 
         return arrays.on_host(plan) if triton.knobs.runtime.interpret else arrays.on_device(plan)
-    from openaclnn.engines.gpu.registry import launcher_of
-
-    launcher = launcher_of(plan)
-    assert launcher is not None, declines(plan)
+    launcher = _launcher(plan)
     if not (plan.more or plan.reduction):
         return _few(plan, launcher.few(plan)) or launcher.runner(plan)
     # Not all calls with these have a cache entry that would keep the runner, which takes longer to make than small kernels.
@@ -148,7 +149,7 @@ def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], 
 
     `shape` is that of row-major operands; others have a builtin for any strides.
     """
-    from openaclnn.engines.gpu.launchers.launcher import can_be_emitted
+    from openaclnn.engines.gpu.launching.runners import can_be_emitted
 
     if not can_be_emitted():
         return None
@@ -176,21 +177,13 @@ def _few(plan: Plan, shape: tuple[int, ...] | None) -> Callable[[Sequence[int], 
 _runners: BoundedCache[tuple[Any, ...], Callable[[Sequence[int], int], int]] = BoundedCache(256)
 
 
+_walked = attrgetter("parameter", "dtype", "strides", "class_stride", "offset", "role")
+
+
 def _signature(plan: Plan) -> tuple[Any, ...]:
     """All that a runner is made of."""
-    operands = [
-        (
-            operand.parameter,
-            operand.dtype,
-            operand.strides,
-            operand.class_stride,
-            operand.offset,
-            operand.role,
-        )
-        for operand in plan.operands
-    ]
     return (
-        plan.kernel, plan.compute, plan.shape, plan.classes, plan.reduction, exactly(plan.numbers), *operands,
+        plan.kernel, plan.compute, plan.shape, plan.classes, plan.reduction, exactly(plan.numbers), *map(_walked, plan.operands),
     )  # fmt: skip
 
 
@@ -203,16 +196,10 @@ def dynamic_shapes(
 
     It serves operands that lie as the plan's do: row-major in the output's shape (per-position and
     per-class ones in their part of it) or of one element; kernels with classes take the same rank. The
-    shape has an element at least. It gives the bits of `prepare`. None where the plan lies otherwise
-    or there are several devices. A plan knows merged axes only, so that the caller must know that its
-    arrays are row-major.
+    shape has an element at least. It gives the bits of `prepare`. None where the plan lies otherwise.
+    A plan knows merged axes only, so that the caller must know that its arrays are row-major.
     """
-    from openaclnn.engines.gpu.launching.runners import can_be_queued
-    from openaclnn.engines.gpu.registry import launcher_of
-
-    launcher = launcher_of(plan)
-    assert launcher is not None, declines(plan)
-    return launcher.dynamic_shapes(plan) if can_be_queued() else None
+    return _launcher(plan).dynamic(plan, strided=False)
 
 
 def dynamic_strides(plan: Plan) -> tuple[Callable[..., int], int] | None:
@@ -222,9 +209,15 @@ def dynamic_strides(plan: Plan) -> tuple[Callable[..., int], int] | None:
     operand after the other; axes are in the output's order. With a class axis, which is the last then, it takes the plan's
     free numbers (none: as in the plan). It gives 1 where there are too many axes. It gives the bits of `prepare`.
     """
-    from openaclnn.engines.gpu.launching.runners import can_be_queued
+    launcher = _launcher(plan)
+    run = launcher.dynamic(plan, strided=True)
+    return run and (run, launcher.limit)
+
+
+def _launcher(plan: Plan) -> Launcher:
+    """What launches a plan that is not declined."""
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)
     assert launcher is not None, declines(plan)
-    return launcher.dynamic_strides(plan) if can_be_queued() else None
+    return launcher

@@ -7,6 +7,7 @@ from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.formulas.rows import ROW_FORMULAS
 from openaclnn.engines.gpu.launchers import logit_pixels, pixels
 from openaclnn.engines.gpu.launchers.elementwise import Elementwise
+from openaclnn.engines.gpu.launchers.fused_backward import Steps
 from openaclnn.engines.gpu.launchers.gradients import GRADIENTS
 from openaclnn.engines.gpu.launchers.launcher import Launcher
 from openaclnn.engines.gpu.launchers.logits import LOGITS
@@ -26,6 +27,8 @@ CLASS_KERNELS: dict[str, Launcher] = {
     "cross_entropy_logits_pixels": logit_pixels.LOSSES,
     "cross_entropy_logits_grad": GRADIENTS,
     "cross_entropy_logits_grad_pixels": GRADIENTS,
+    "cross_entropy_ahead": Steps(backward=False),
+    "cross_entropy_late": Steps(backward=True),
 }
 
 

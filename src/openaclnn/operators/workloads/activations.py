@@ -38,25 +38,18 @@ class Workload:
 
     def __init__(self, operator: Any) -> None:
         self.operator, self.peer = operator, operator.peer or operator.aten
-        self.VARIANTS: Variants = {
-            name: dict(options) for name, options in operator.variants.items()
-        }
+        self.VARIANTS: Variants = {name: dict(each) for name, each in operator.variants.items()}
         self.KERNELS: tuple[KernelForm, ...] = operator.kernels
         self.ANY_SIZE = operator.axis is None
         self.DOMAINS = dict.fromkeys(operator.read, operator.domain) if operator.domain else {}
         if operator.trained:
             self.TRAINED = operator.trained
         # Numbers as FLOAT holds them, here since `torch.compile` does not follow how they are rounded.
-        self._defaults = [
-            (
-                parameter.python_name,
-                float_of(parameter.default)
-                if isinstance(parameter.default, float)
-                else parameter.default,
-            )
-            for parameter in operator.parameters
-            if parameter.kind is not Kind.OUTPUT or parameter.in_place
+        taken = [p for p in operator.parameters if p.kind is not Kind.OUTPUT or p.in_place]
+        rounded = [
+            float_of(p.default) if isinstance(p.default, float) else p.default for p in taken
         ]
+        self._defaults = [(p.python_name, each) for p, each in zip(taken, rounded, strict=True)]
 
     def make(
         self, rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant: str

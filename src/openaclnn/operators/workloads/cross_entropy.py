@@ -147,11 +147,10 @@ def _gradient_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     scaled = gradient * (1 - smoothing)
     if values["reduction"] != "none":
         scaled = scaled.reshape(())
+    arguments = scaled, log_prob, target, weight, reduction, ignored, total_weight
 
     def gradient_of_log_prob() -> Any:
-        picked = aten.nll_loss_backward(
-            scaled, log_prob, target, weight, reduction, ignored, total_weight
-        )
+        picked = aten.nll_loss_backward(*arguments)
         if smoothing:
             divisor = total if values["reduction"] == "mean" else 1.0
             rows = (gradient * smoothing / log_prob.shape[1] / divisor * counted).to(log_prob.dtype)
@@ -176,16 +175,7 @@ def _gradient_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
         picked = torch.empty_like(log_prob, memory_format=torch.contiguous_format)
 
         def into() -> Any:
-            aten.nll_loss_backward.grad_input(
-                scaled,
-                log_prob,
-                target,
-                weight,
-                reduction,
-                ignored,
-                total_weight,
-                grad_input=picked,
-            )
+            aten.nll_loss_backward.grad_input(*arguments, grad_input=picked)
             return aten._log_softmax_backward_data.out(picked, log_prob, 1, log_prob.dtype, out=out)
 
         peers["torch out="] = into

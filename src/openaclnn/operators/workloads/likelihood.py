@@ -96,11 +96,8 @@ def forward_peers(name: str) -> Callable[..., Peers]:
 
     def peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
         aten = getattr(torch.ops.aten, name)
-        target, weight, ignored = (
-            values["target"],
-            values["weight"],
-            values.get("ignore_index", -100),
-        )
+        target, weight = values["target"], values["weight"]
+        ignored = values.get("ignore_index", -100)
         arguments = values["self"], target, weight, REDUCTIONS.index(values["reduction"]), ignored
 
         def into() -> Any:
@@ -139,7 +136,7 @@ def gradient_peers(name: str) -> Callable[..., Peers]:
     def peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
         gradient, tensors = (
             values["grad_output"],
-            [values["self"], values["target"], values["weight"]],
+            [values[name] for name in ("self", "target", "weight")],
         )
         if values["reduction"] != "none":
             gradient = gradient.reshape(())

@@ -24,6 +24,7 @@ from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.tensor import Format
 from openaclnn.operators import operators_by_kernel
+from openaclnn.operators.workloads.words import KernelForm
 from openaclnn.testing.cases.case import (
     Case,
     Drawn,
@@ -307,12 +308,7 @@ class _Form:
     operator: Operator
     tensors: tuple[Parameter, ...]
     kernel: bool = False
-    unread: int = 0  # inputs of the kernel alone, behind the others
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    values: Mapping[str, Any] = field(default_factory=dict)
-    only: Mapping[str, Any] = field(default_factory=dict)
-    numbered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    ones: Mapping[str, str] = field(default_factory=dict)
+    words: KernelForm = field(default_factory=lambda: KernelForm("", {}))  # of a known kernel
 
     @property
     def inputs(self) -> list[Parameter]:
@@ -345,11 +341,7 @@ def _form(row: Row) -> _Form:
     operator = next((each for each in above if rank in ranks_of(each)), above[0])
     form = next(each for each in operator.workloads.KERNELS if each.name == kernel.lower())
     tensors = (*(operator[name] for name in form.inputs.values()), *operator.outputs)
-    renamed = {**form.inputs, **form.renamed}
-    return _Form(
-        operator, tensors, True, len(form.unread), renamed, form.values, form.only, form.numbered,
-        form.ones,
-    )  # fmt: skip
+    return _Form(operator, tensors, True, form)
 
 
 def _attributes(row: Row, form: _Form) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -357,16 +349,17 @@ def _attributes(row: Row, form: _Form) -> tuple[dict[str, Any], tuple[str, ...]]
     cell = row.literal("attributes")
     if not is_nothing(cell) and not isinstance(cell, dict):
         raise ValueError(f"column attributes: names with values are expected, not {cell!r}")
-    values, notes = dict(form.values), []
+    words, notes = form.words, []
+    values, renamed = dict(words.values), {**words.inputs, **words.renamed}
     for name, value in (cell or {}).items():
-        if name in form.only:
-            if not _is_same(value, form.only[name]):
+        if name in words.only:
+            if not _is_same(value, words.only[name]):
                 told = f"{row.get('op_name')} with {name} {value!r} is not among our operators"
                 raise Skip("another operator", told)
             continue
-        if name in form.numbered:
-            value = _number(name, value, form.numbered[name])
-        parameter = parameter_named(form.operator, form.renamed.get(name, name))
+        if name in words.numbered:
+            value = _number(name, value, words.numbered[name])
+        parameter = parameter_named(form.operator, renamed.get(name, name))
         if parameter is None:
             unused = f"attribute {name!r} was not used: {form.operator.name} has none of that name"
             notes.append(unused)
@@ -427,7 +420,7 @@ def _tensors(
 def _ones(form: _Form, tensors: Mapping[str, TensorSpec | None]) -> dict[str, TensorSpec | None]:
     """Tensors that a kernel can do without, where a row leaves them out: ones for each class."""
     ones: dict[str, TensorSpec | None] = {}
-    for name, classes in form.ones.items():
+    for name, classes in form.words.ones.items():
         like = tensors.get(classes)
         if tensors.get(name) is None and like is not None:
             ones[name] = TensorSpec(like.shape[:2][-1:], like.dtype, Distribution(1, 1))
@@ -439,7 +432,7 @@ def _columns(row: Row, form: _Form, valued: Mapping[str, Any]) -> dict[str, list
     tensors, count, inputs = form.tensors, len(form.tensors), len(form.inputs)
     shapes = row.shapes(form.column("shapes"))
     most = inputs if form.kernel else count
-    if len(shapes) <= most + form.unread:
+    if len(shapes) <= most + len(form.words.unread):
         shapes = shapes[:most]
     unvalued = [p for p in tensors[:most] if p.name not in valued]
     if len(shapes) == len(unvalued) < most:  # tensors with values need no shape

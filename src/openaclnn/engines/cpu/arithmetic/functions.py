@@ -170,9 +170,10 @@ class ShiftedExp(Exp):
 
     RAISED = 2.0**24  # what powers have more, so that none is subnormal where its top's own is 1
 
-    def __init__(self, code: Code) -> None:
-        _Reduction.__init__(self, code, 127 + 24, COEFFICIENTS)
-        self.code, self.bias = code, self.rounder
+    def __init__(self, code: Code, exact: bool = False) -> None:
+        """`exact`: powers are FLOAT64, to 0.2 ulp of FLOAT."""
+        _Reduction.__init__(self, code, 127 + 24, EXPM1_COEFFICIENTS if exact else COEFFICIENTS)
+        self.code, self.bias, self.exact = code, self.rounder, exact
 
     def shift(self, top: Value) -> tuple[tuple[Value, Value, Value], Value]:
         """What powers of a top, FLOAT64, are computed with, and their factor."""
@@ -197,7 +198,10 @@ class ShiftedExp(Exp):
         shifted = fma(inside, self._factor(x, 0), rounder)
         n = shifted - rounder
         rest = fma(n, self._factor(x, 2), fma(n, self._factor(x, 1), inside))
-        return self.polynomial(rest) * (shifted.bits_as("i32") << 23).bits_as("f32")
+        scale = (shifted.bits_as("i32") << 23).bits_as("f32")
+        if not self.exact:
+            return self.polynomial(rest) * scale
+        return (fma(rest * rest, self.polynomial(rest), rest) * scale).to("f64") + scale.to("f64")
 
 
 class Expm1(_Reduction):
@@ -231,6 +235,8 @@ class Expm1(_Reduction):
         half = (bits << 23).bits_as("f32")  # of 2^n, which may not fit
         # Where n is 0 or 1, 2^n (1 + rest) - 1 is exact; elsewhere the rest belongs to the smaller term.
         exact = (abs(n - 0.5) < 1.0).choose(rest, 0.0)
+        # 2^24 - 1/2 is rounded by half a unit of the result, other differences by less.
+        lost = (n == 25.0).choose(lost - 2.0**-25, lost)
         small = fma(rest * rest, self.polynomial(rest), lost) + (rest - exact)
         value = fma(half, small, fma(half, exact, half - 0.5)) * 2.0 * multiplier
         # So small an exponent is its own result: zeros keep their signs, and what is subnormal is rounded once if it can be.

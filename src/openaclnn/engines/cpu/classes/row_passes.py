@@ -231,6 +231,14 @@ class Schedule:
         return {node.name for node in nodes if node.what == "input"}
 
     @property
+    def squares(self) -> bool:
+        """Whether a number of a row is squared, which doubles its error, and powers are nothing but summed."""
+        written = self.reached(node for _, node in self.phases[-1].writes)
+        return any(node.what == "*" and node.of[0] is node.of[1] for node in self.rows) and not any(
+            node.index in self.shifted for node in (*written, *self.saved.values())
+        )
+
+    @property
     def takes_runs(self) -> bool:
         """Whether lines may be long runs of positions: totals of one level are all that is kept of them."""
         plain = all(node.what == "total" and node.online is None for node in self.reductions)
@@ -515,7 +523,7 @@ class Passes:
     def _shifted_exp(self) -> ShiftedExp:
         if self._shifted is None:
             with self.code.once():
-                self._shifted = ShiftedExp(self.code)
+                self._shifted = ShiftedExp(self.code, self.schedule.squares)
         return self._shifted
 
     def _number(self, node: Node) -> Value:

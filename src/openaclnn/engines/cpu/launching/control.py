@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
-
 MAX_ARGUMENTS = 64  # of a kernel, besides its status word
 MAX_WORKERS = 255
 
 # Functions come in by address, so the code has no symbols to resolve.
 BUSY, ACTIVE, AVOID, CPUS = range(4)
 FROM_INT64, SAVE, RESTORE, SEM_WAIT, SEM_POST, GETCPU, SET_AFFINITY = range(4, 11)
-STARTED, TUPLE, VECTORCALL = 12, 13, 14
+STARTED = 12
 KERNEL, ARGUMENTS, COUNT, STEP, PARTS = range(16, 21)  # the task
 # OpenMP's GOMP_parallel, if large kernels run on its team; what it runs; omp_get_max_threads, or 0 where the number
 # of threads is chosen.
@@ -27,17 +24,5 @@ WORKERS, WORKER_SLOTS = TAKEN + TAKEN_SLOTS * (MAX_WORKERS + 1), 24  # one block
 # Its pthread, where the control block lies, its number (the caller's is 0), two semaphores.
 HANDLE, CONTROL, RANK, GO, DONE = 0, 1, 2, 8, 16
 
-# A bound kernel's own block; its constants follow.
-BOUND_CONTROL, BOUND_FALLBACK, BOUND_KERNEL, BOUND_COUNT, BOUND_GRAIN, BOUND_CONSTANTS = range(6)
-BOUND_VALUES = 6
-
 # A kernel's argument block:
 STATUS, FIRST_ARGUMENT = 0, 1
-
-
-class Bound(NamedTuple):
-    """What a bound kernel's builtin relies on: its block, the function in Python, and what constants point into."""
-
-    words: Sequence[int]
-    run: Any
-    keep: Any

@@ -5,15 +5,17 @@ The caller cuts a large kernel into parts, and workers or an OpenMP team take th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from openaclnn.engines.cpu.launching import control as at
 from openaclnn.engines.machine.builtins import integer_of
+from openaclnn.engines.machine.callers import CALL_HEADER, NOT_READY, CallBlock, CallWords
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.modes import is_standard, read_mode, set_standard, write_mode
 from openaclnn.engines.machine.numbers import Truth, all_of
-from openaclnn.engines.machine.objects import OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
 TINY = 64  # count <= grain / TINY is a tiny call
@@ -33,30 +35,39 @@ def emit_entry(code: Code, control: Array, passed: Array, number: Value) -> None
     launch.run(kernel, count, grain)
 
 
-def emit_bound(code: Code, bound: Array, passed: Array, number: Value) -> None:
-    """The builtin `run(addresses, stream)` of one kernel with its constants, whose block is `bound`.
+# The block of one kernel, behind what calls it: the pool's, the kernel, units and grain, how many constants it has, and these.
+POOL, KERNEL, UNITS, GRAIN, CONSTANTS, VALUES = range(CALL_HEADER, CALL_HEADER + 6)
 
-    What it is not made for, or before the workers run, the function in Python does.
-    """
-    control = code.slots(bound.read(at.BOUND_CONTROL))
-    kernel, count, grain, constants = (
-        bound.read(where)
-        for where in (at.BOUND_KERNEL, at.BOUND_COUNT, at.BOUND_GRAIN, at.BOUND_CONSTANTS)
-    )
-    ready = control.flag(at.STARTED) | (count <= grain)
-    with code.when(ready & (number == 2)):
-        addresses = code.slots(passed.read(0))
-        with code.when(addresses.read(OBJECT_TYPE) == control.read(at.TUPLE)):
-            length = addresses.read(TUPLE_LENGTH)
-            with code.when(length + constants <= at.MAX_ARGUMENTS):
-                launch = Launch(code, control)
-                with code.loop(0, constants) as index:
-                    launch.arguments.write(index, bound.read(index + at.BOUND_VALUES))
-                with code.loop(0, length) as index:
-                    address = integer_of(code, addresses.read(index + TUPLE_ITEMS))
-                    launch.arguments.write(constants + index, address)
-                launch.run(kernel, count, grain)
-    code.leave(control.call(at.VECTORCALL, "i64", bound.read(at.BOUND_FALLBACK), passed, number, 0))
+
+def emit_bound(code: Code, arguments: Sequence[Value]) -> None:
+    """One kernel with its constants, of a call's addresses. What it is not made for, or before the workers run, the function in Python does."""
+    call = CallWords(code, arguments)
+    pool, kernel, units, grain, constants = (call.block.read(slot) for slot in range(POOL, VALUES))
+    launch = Launch(code, code.slots(pool), call.locked != 0)
+    fits = constants + call.operands <= at.MAX_ARGUMENTS
+    with code.when(launch.ready(units, grain) & fits):
+        with code.loop(0, constants) as index:
+            launch.arguments.write(index, call.block.read(index + VALUES))
+        with code.loop(0, call.operands) as index:
+            launch.arguments.write(constants + index, call.addresses.read(index))
+        code.leave(launch.execute(kernel, units, grain))
+    code.leave(code.integer(NOT_READY))
+
+
+class BoundBlock(CallBlock):
+    """The block of a kernel whose constants are known; `keep` lives as long: the arrays that constants point into."""
+
+    def __init__(
+        self, pool: int, kernel: int, units: int, grain: int, constants: Sequence[int], keep: Any
+    ) -> None:
+        super().__init__(VALUES + len(constants), takes=0)
+        words = pool, kernel, units, grain, len(constants), *constants
+        self._block[POOL:] = array("q", words)
+        self._held.append(keep)
+
+    def function(self, fallback: Callable[..., int]) -> Callable[..., int]:
+        """The builtin itself; `fallback` takes calls that it is not ready for."""
+        return self.callable("pool.bound", emit_bound, fallback)
 
 
 class Launch:

@@ -19,7 +19,6 @@ import os
 import signal
 import sys
 import threading
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -33,8 +32,8 @@ from openaclnn.engines.cpu.launching.launcher import (
     MEMBER,
     TINY,
     WORKER,
+    BoundBlock,
     emit_both,
-    emit_bound,
     emit_entry,
     emit_member,
     emit_worker,
@@ -56,10 +55,9 @@ def native() -> Callable[..., int]:
     api = ctypes.pythonapi
     for where, function in (
         (at.FROM_INT64, api.PyLong_FromLongLong), (at.SAVE, api.PyEval_SaveThread),
-        (at.RESTORE, api.PyEval_RestoreThread), (at.VECTORCALL, api.PyObject_Vectorcall),
+        (at.RESTORE, api.PyEval_RestoreThread),
     ):  # fmt: skip
         _CONTROL[where] = address_of_function(function)
-    _CONTROL[at.TUPLE] = id(tuple)
     return builtin("pool.entry", emit_entry, _CONTROL_AT)
 
 
@@ -230,8 +228,7 @@ def bind(
             ensure_started()
         return entry(kernel, count, grain, *constants, *addresses)
 
-    words = array("q", (_CONTROL_AT, id(run), kernel, count, grain, len(constants), *constants))
-    return builtin("pool.bound", emit_bound, words.buffer_info()[0], at.Bound(words, run, keep))
+    return BoundBlock(_CONTROL_AT, kernel, count, grain, constants, keep).function(run)
 
 
 def bind_both(

@@ -16,7 +16,6 @@ from openaclnn.engines.gpu.launchers.geometry import (
     launch_of,
     power_of_two_divisor,
 )
-from openaclnn.engines.gpu.launchers.launcher import Launcher
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     KernelSpec,
@@ -49,94 +48,90 @@ def _columns(size: int, widest: int) -> int:
     return width
 
 
-class AxisSums(Launcher):
-    """Of what a formula gives."""
-
-    def runner(self, plan: Plan) -> Runner:
-        shape, total = plan.shape, plan.outputs[-1]
-        kept = [axis for axis, step in enumerate(total.strides) if step]
-        summed = [axis for axis, step in enumerate(total.strides) if not step]
-        last = len(shape) - 1
-        keeps_columns = last in kept
-        walk = Walk(
-            len(kept), len(summed), keeps_columns,
-            tuple([_walked(operand, kept, summed, last) for operand in plan.operands]),
-        )  # fmt: skip
-        itemsize = max(operand.dtype.itemsize for operand in plan.operands)
-        columns = shape[last]
-        tile, programs = (KEPT_TILE, KEPT_PROGRAMS) if keeps_columns else (TILE, PROGRAMS)
-        count = math.prod([shape[axis] for axis in kept])
-        if keeps_columns:
-            rows = math.prod([shape[axis] for axis in summed])
-            tall = min(next_power_of_two(rows), tile)
-            width = _columns(columns, min(max(ROW_BYTES // itemsize, tile // tall), tile))
-            height = min(tall, tile // width)
-            blocks = count // columns * -(-columns // width)
-            turns, step = -(-rows // height), height
-        else:
-            width = _columns(columns, tile)
-            height = min(next_power_of_two(count), tile // width)
-            blocks = -(-count // height)
-            turns = -(-columns // width) * math.prod([shape[axis] for axis in summed[:-1]])
-            step = 1
-        span = -(-turns // max(1, min(programs // blocks, turns)))
-        parts = -(-turns // span)
-        # What lies side by side along the columns needs no stride there, and is read by vectors where all its other strides are multiples of these.
-        others = [
-            tuple([step if axis < last or step != 1 else 0 for axis, step in enumerate(operand.strides)])
-            for operand in plan.operands[:-1]
-        ]  # fmt: skip
-        near = [operand.strides[last] == 1 for operand in plan.operands[:-1]]
-        unit = power_of_two_divisor(columns, *(step for steps, by_vectors in zip(others, near, strict=True) if by_vectors for step in steps))  # fmt: skip
-        divided = [[step // (unit if by_vectors else 1) for step in steps] for steps, by_vectors in zip(others, near, strict=True)]  # fmt: skip
-        form = form_of(plan)
-        names = [
-            *form.formula.values,
-            *(f"result_{place}" for place in range(form.formula.results)),
-        ]
-        marks = [
-            *((f"k{place}", axis) for place, axis in enumerate(kept)),
-            *((f"s{place}", axis) for place, axis in enumerate(summed)),
-        ]
-        sizes = {
-            f"size_{mark}": shape[axis] // (unit if axis == last else 1) for mark, axis in marks
-        }
-        strides = {
-            f"stride_{name}_{mark}": steps[axis]
-            for name, steps in zip(names, (*divided, total.strides), strict=True)
-            for mark, axis in marks if name != names[-1] or axis in kept
-        }  # fmt: skip
-        slots = pointers_of(plan, lambda operand: True)
-        parts_slot = scratch_of(plan)
-        reach = max(sum(abs(step) * (size - 1) for step, size in zip(operand.strides, shape, strict=True)) for operand in plan.operands)  # fmt: skip
-        wide = max(reach, math.prod(shape)) + 2 * tile >= INT32_LIMIT
-        add = launch_of(
-            KernelSpec(
-                axis_sums_kernel(form.formula, walk), (*slots, parts_slot if parts > 1 else None),
-                (*form.switches, *precision(plan)), fused=False, overlapped=parts > 1,
-            ),
-            LaunchParams(
-                "add", blocks * parts, {"span": span * step, "kept_size": count, **sizes, **strides},
-                {"ALONE": parts == 1, "UNIT": unit, "WIDE": wide, "ROWS": height, "COLUMNS": width}, max(1, min(WARPS, height * width // 128)),
-            ),
-            Elements(count, {}, numbers=form.numbers),
-        )  # fmt: skip
-        if parts == 1:
-            return runner_of([add])
-        each = min(next_power_of_two(-(-count // 128)), 64)
-        several = min(next_power_of_two(parts), FINISHED // each)
-        lies = {f"size_k{place}": shape[axis] for place, axis in enumerate(kept)}
-        lies |= {f"stride_out_k{place}": total.strides[axis] for place, axis in enumerate(kept)}
-        finish = launch_of(
-            KernelSpec(
-                finish_kernel(len(kept)), (parts_slot, slots[-1]._replace(wide=False)), (TRITON_TYPES[plan.compute],),
-                overlapped=True, follows=True,
-            ),
-            LaunchParams(
-                "finish", -(-count // each), {"parts": parts, "kept_size": count, **lies}, {"PARTS": several, "KEPT": each}, 4
-            ),
-        )  # fmt: skip
-        return runner_of([add, finish], parts * count * FLOAT64_BYTES)
+def axis_sums(plan: Plan) -> Runner:
+    """What queues a plan of sums of what a formula gives."""
+    shape, total = plan.shape, plan.outputs[-1]
+    kept = [axis for axis, step in enumerate(total.strides) if step]
+    summed = [axis for axis, step in enumerate(total.strides) if not step]
+    last = len(shape) - 1
+    keeps_columns = last in kept
+    walk = Walk(
+        len(kept), len(summed), keeps_columns,
+        tuple([_walked(operand, kept, summed, last) for operand in plan.operands]),
+    )  # fmt: skip
+    itemsize = max(operand.dtype.itemsize for operand in plan.operands)
+    columns = shape[last]
+    tile, programs = (KEPT_TILE, KEPT_PROGRAMS) if keeps_columns else (TILE, PROGRAMS)
+    count = math.prod([shape[axis] for axis in kept])
+    if keeps_columns:
+        rows = math.prod([shape[axis] for axis in summed])
+        tall = min(next_power_of_two(rows), tile)
+        width = _columns(columns, min(max(ROW_BYTES // itemsize, tile // tall), tile))
+        height = min(tall, tile // width)
+        blocks = count // columns * -(-columns // width)
+        turns, step = -(-rows // height), height
+    else:
+        width = _columns(columns, tile)
+        height = min(next_power_of_two(count), tile // width)
+        blocks = -(-count // height)
+        turns = -(-columns // width) * math.prod([shape[axis] for axis in summed[:-1]])
+        step = 1
+    span = -(-turns // max(1, min(programs // blocks, turns)))
+    parts = -(-turns // span)
+    # What lies side by side along the columns needs no stride there, and is read by vectors where all its other strides are multiples of these.
+    others = [
+        tuple([step if axis < last or step != 1 else 0 for axis, step in enumerate(operand.strides)])
+        for operand in plan.operands[:-1]
+    ]  # fmt: skip
+    near = [operand.strides[last] == 1 for operand in plan.operands[:-1]]
+    unit = power_of_two_divisor(columns, *(step for steps, by_vectors in zip(others, near, strict=True) if by_vectors for step in steps))  # fmt: skip
+    divided = [[step // (unit if by_vectors else 1) for step in steps] for steps, by_vectors in zip(others, near, strict=True)]  # fmt: skip
+    form = form_of(plan)
+    names = [
+        *form.formula.values,
+        *(f"result_{place}" for place in range(form.formula.results)),
+    ]
+    marks = [
+        *((f"k{place}", axis) for place, axis in enumerate(kept)),
+        *((f"s{place}", axis) for place, axis in enumerate(summed)),
+    ]
+    sizes = {f"size_{mark}": shape[axis] // (unit if axis == last else 1) for mark, axis in marks}
+    strides = {
+        f"stride_{name}_{mark}": steps[axis]
+        for name, steps in zip(names, (*divided, total.strides), strict=True)
+        for mark, axis in marks if name != names[-1] or axis in kept
+    }  # fmt: skip
+    slots = pointers_of(plan, lambda operand: True)
+    parts_slot = scratch_of(plan)
+    reach = max(sum(abs(step) * (size - 1) for step, size in zip(operand.strides, shape, strict=True)) for operand in plan.operands)  # fmt: skip
+    wide = max(reach, math.prod(shape)) + 2 * tile >= INT32_LIMIT
+    add = launch_of(
+        KernelSpec(
+            axis_sums_kernel(form.formula, walk), (*slots, parts_slot if parts > 1 else None),
+            (*form.switches, *precision(plan)), fused=False, overlapped=parts > 1,
+        ),
+        LaunchParams(
+            "add", blocks * parts, {"span": span * step, "kept_size": count, **sizes, **strides},
+            {"ALONE": parts == 1, "UNIT": unit, "WIDE": wide, "ROWS": height, "COLUMNS": width}, max(1, min(WARPS, height * width // 128)),
+        ),
+        Elements(count, {}, numbers=form.numbers),
+    )  # fmt: skip
+    if parts == 1:
+        return runner_of([add])
+    each = min(next_power_of_two(-(-count // 128)), 64)
+    several = min(next_power_of_two(parts), FINISHED // each)
+    lies = {f"size_k{place}": shape[axis] for place, axis in enumerate(kept)}
+    lies |= {f"stride_out_k{place}": total.strides[axis] for place, axis in enumerate(kept)}
+    finish = launch_of(
+        KernelSpec(
+            finish_kernel(len(kept)), (parts_slot, slots[-1]._replace(wide=False)), (TRITON_TYPES[plan.compute],),
+            overlapped=True, follows=True,
+        ),
+        LaunchParams(
+            "finish", -(-count // each), {"parts": parts, "kept_size": count, **lies}, {"PARTS": several, "KEPT": each}, 4
+        ),
+    )  # fmt: skip
+    return runner_of([add, finish], parts * count * FLOAT64_BYTES)
 
 
 def _walked(

@@ -6,14 +6,14 @@ Python does. `LauncherBlock` makes builtins of it.
 
 from __future__ import annotations
 
-import functools
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from openaclnn.core.dtypes import float_of
-from openaclnn.engines.gpu.formulas.tuned import CHOICES
+from openaclnn.core.plan import Plan
+from openaclnn.engines.gpu.formulas.tuned import CHOICES, Form, form_of
 from openaclnn.engines.gpu.launchers.geometry import (
     CLASS_AXIS,
     MISSING,
@@ -29,7 +29,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     names_of,
 )
 from openaclnn.engines.gpu.launching import code as at
-from openaclnn.engines.gpu.launching import scratch
+from openaclnn.engines.gpu.launching import native, scratch
 from openaclnn.engines.gpu.launching.code import (
     ADDRESSES,
     MAX_NUMBERS,
@@ -37,8 +37,8 @@ from openaclnn.engines.gpu.launching.code import (
     OWN_NUMBERS,
     Block,
     LaunchCode,
+    NoRoomError,
     Step,
-    takes,
 )
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
@@ -49,9 +49,9 @@ from openaclnn.engines.gpu.launching.launch import (
     Launch,
 )
 from openaclnn.engines.gpu.launching.native import word
-from openaclnn.engines.gpu.launching.runners import Ready
 from openaclnn.engines.gpu.launching.variants import kinds_of
 from openaclnn.engines.machine import callers
+from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.numbers import Number
 from openaclnn.engines.machine.values import Value
 
@@ -59,11 +59,15 @@ MOST_ELEMENTS = 1 << 40  # products of sizes and strides stay in 64 bits
 
 
 class PatternCode(LaunchCode):
-    """What a pattern's launch function says, being written."""
+    """What a pattern's launch function says, being written. `choice`: the kernel whose forms a number chooses from."""
 
-    pattern: Pattern
     form: Number = 0  # which of a kernel's forms launches
-    ours = False  # it depends on Triton and the GPU, too
+
+    def __init__(
+        self, code: Code, arguments: Sequence[Value], pattern: Pattern, choice: str
+    ) -> None:
+        super().__init__(code, arguments)
+        self.pattern, self.choice = pattern, choice
 
     @property
     def axes(self) -> Value:
@@ -210,15 +214,13 @@ class PatternCode(LaunchCode):
         return tuple(self.table.read(self.known(name) * depth + axis) for axis in range(depth))
 
 
-# Those values are the call's numbers, one over the count, and what a choice of forms makes.
-SHARE, DERIVED, KNOWN = MAX_NUMBERS, MAX_NUMBERS + 1, MAX_NUMBERS + 4
+# Those values are the call's numbers, one over the count, and what a choice of forms derives.
+SHARE, DERIVED, KNOWN = range(MAX_NUMBERS, MAX_NUMBERS + 3)
 
 
 class FormulaCode(PatternCode):
     """The same of kernels that are made from formulas: these have as many operands and numbers as the formula has. A kernel may have
     several forms, which a number chooses from."""
-
-    choice = ""
 
     def geometry(self) -> Elements:
         pattern = self.pattern
@@ -253,13 +255,13 @@ class FormulaCode(PatternCode):
         """What a form's numbers may be, and the form."""
         code, self.values = self.code, self.code.frame("i64", KNOWN)
         numbers = [self.single(index) for index in range(MAX_NUMBERS)]
-        derived: list[Value] = []
+        known = *numbers, (1.0 / count.to("f64")).to("f32")
         self.form = code.integer(0)
         if self.choice:
             exact = self.known("exact") != 0
-            self.form, derived = CHOICES[self.choice].write(code, exact, numbers[0])
-        share = (code.double(1.0) / count.to("f64")).to("f32")
-        for place, number in enumerate((*numbers, share, *derived)):
+            self.form, derived = CHOICES[self.choice].choose(exact, numbers[0])
+            known = *known, derived
+        for place, number in enumerate(known):
             self.values.write(place, number.bits_as("i32").unsigned("i64"))
 
     def put_arguments(self, step: Step, kernel: Any, args: Mapping[str, Number]) -> None:
@@ -285,42 +287,41 @@ class FormulaCode(PatternCode):
         step.hide(place)
 
 
-@functools.cache
-def _code_of(name: str, kernel: str) -> type[PatternCode]:
-    """The code of a pattern's launches; of a formula's kernel, which may choose among forms by its numbers."""
-    pattern = _patterns[name]
-    base = PatternCode if pattern.roles else FormulaCode
-    choice = kernel if kernel in CHOICES and not pattern.limit else ""
-    known = {"pattern": pattern, "choice": choice}
-    return type(base.__name__, (base,), {"name": f"{name}.{choice}" if choice else name, **known})
-
-
-_patterns: dict[str, Pattern] = {}
-
 # Builtins.
 
 _DOUBLE = struct.Struct("=d")
 
 
 class LauncherBlock(Block):
-    """The builtin of a pattern being made; `kernel` is that of a formula."""
+    """The builtin of a pattern being made, of the names of a plan's numbers that calls tell, and of its kernels; of a formula's, in each of its forms."""
+
+    ours = False  # it depends on Triton and the GPU, too
 
     def __init__(
-        self, pattern: Pattern, kernel: str, addresses: int, static: Sequence[int]
-    ) -> None:
-        _patterns.setdefault(pattern.name, pattern)
-        self._pattern = pattern
+        self, pattern: Pattern, plan: Plan, static: Sequence[int], numbers: Sequence[str], kernels: Sequence[Mapping[str, KernelSpec]],
+        forms: Sequence[Form],
+    ) -> None:  # fmt: skip
+        self._pattern, self._entered = pattern, set[tuple[Any, ...]]()
+        self._choice = plan.kernel if plan.kernel in CHOICES and not pattern.limit else ""
+        self.name = f"{pattern.name}.{self._choice}" if self._choice else pattern.name
         takes = callers.SHAPE | (callers.STRIDES if pattern.limit else 0)
         takes |= callers.TOLD_NUMBERS if pattern.roles or not pattern.limit else 0
-        super().__init__(_code_of(pattern.name, kernel), addresses, len(pattern.kernels), takes)
+        super().__init__(len(plan.operands), len(pattern.kernels), at.MAX_VARIANTS, takes)
         self._block[at.STATIC : at.STATIC + len(static)] = array("q", static)
+        self._take_numbers([plan.numbers[name] for name in numbers])
+        for specs in kernels:
+            self._take_kernels(specs)
+        if forms:
+            self._take_forms(plan, forms, numbers)
 
-    # Each of these says whether there is room.
+    def write(self, code: Code, arguments: Sequence[Value]) -> None:
+        kind = PatternCode if self._pattern.roles else FormulaCode
+        kind(code, arguments, self._pattern, self._choice).write()
 
-    def take_numbers(self, numbers: Sequence[int | float]) -> bool:
+    def _take_numbers(self, numbers: Sequence[int | float]) -> None:
         """The plan's own numbers."""
         if len(numbers) > MAX_NUMBERS:
-            return False
+            raise NoRoomError
         block, whole = self._block, self._pattern.whole
         block[NUMBERS], block[callers.WHOLE] = len(numbers), (1 << whole) - 1
         for place, number in enumerate(numbers):
@@ -328,51 +329,51 @@ class LauncherBlock(Block):
                 block[OWN_NUMBERS + place] = min(ignored(int(number)), INT32_LIMIT)
             else:
                 _DOUBLE.pack_into(block, 8 * (OWN_NUMBERS + place), number)
-        return True
 
-    def take_kernels(self, specs: Mapping[str, KernelSpec]) -> bool:
+    def _take_kernels(self, specs: Mapping[str, KernelSpec]) -> None:
         """Their pointers, and how many arguments they have."""
         for name, spec in specs.items():
             arguments, _ = names_of(spec.kernel, len(spec.slots))
             constexprs = len(spec.kernel.arg_names) - len(spec.slots) - len(arguments)
             decided = constexprs - len(spec.constexprs) - (spec.overlapped is not None)
             # Beside the constexprs: the form, the warps, and whether addresses may be aligned.
-            if not takes(spec.slots, len(arguments)) or decided + 3 > MAX_KEYS:
-                return False
+            if decided + 3 > MAX_KEYS:
+                raise NoRoomError
             self.take_step(self._step_of(name), spec.slots, len(arguments))
             if any(slot and slot.place >= self._block[ADDRESSES] for slot in spec.slots):
                 self.take_scratch(*scratch.functions())
-        return True
 
-    def take_forms(
-        self, forms: Sequence[Sequence[str]], fixed: Mapping[str, float], numbers: Sequence[str], derived: Sequence[str], share: str
-    ) -> bool:  # fmt: skip
-        """The numbers of each form by their names: those of the call, of a choice, one over the count, or `fixed` ones."""
-        if len(forms) > at.MAX_FORMS or max(map(len, forms)) > at.MAX_FORM_NUMBERS:
-            return False
+    def _take_forms(self, plan: Plan, forms: Sequence[Form], numbers: Sequence[str]) -> None:
+        """The numbers of each form by their names: those of the call, of a choice, one over the count, or the plan's own."""
+        several = [form.formula.numbers for form in forms]
+        if len(several) > at.MAX_FORMS or max(map(len, several)) > at.MAX_FORM_NUMBERS:
+            raise NoRoomError
         known = {name: place for place, name in enumerate(numbers)}
-        known |= {name: place for place, name in enumerate(derived, DERIVED)}
-        known |= {share: SHARE} if share else {}
-        for index, names in enumerate(forms):
+        known |= {CHOICES[self._choice].derived: DERIVED} if self._choice else {}
+        known |= {plan.reciprocal: SHARE} if plan.reciprocal else {}
+        planned = form_of(plan)
+        fixed = {**plan.numbers, **dict(zip(planned.formula.numbers, planned.numbers, strict=True))}  # fmt: skip
+        for index, names in enumerate(several):
             sources = [known.get(name, -1) for name in names]
             words = [0 if name in known else word(float_of(fixed[name])) for name in names]
             pad = [0] * (at.MAX_FORM_NUMBERS - len(names))
             form, begin = [len(names), *words, *pad, *sources], at.FORMS + index * at.FORM_SLOTS
             self._block[begin : begin + len(form)] = array("q", form)
-        return True
 
     def _step_of(self, kernel: str) -> int:
         return [*self._pattern.kernels].index(kernel)
 
-    def ready(self, name: str, spec: KernelSpec, form: int) -> Ready:
-        """What enters compiled variants of a kernel, which are found by a key."""
-        floats = [is_float(name) for name in names_of(spec.kernel, len(spec.slots))[0]]
-
-        def enter(launch: Launch, kernel: Any, misaligned: int) -> None:
-            if kernel.floats() == floats and not any(kinds_of(launch.numbers)):
-                _, names = names_of(spec.kernel, len(spec.slots), len(launch.constexprs))
-                known = dict(zip(names, map(int, launch.constexprs), strict=True))
-                key = key_words(known, form, launch.warps, int(launch.aligned))
-                self.enter(self._step_of(name), kernel, [*key, misaligned], at.MAX_VARIANTS)
-
-        return enter
+    def ready(
+        self, name: str, form: int, launch: Launch, kernel: native.Kernel, misaligned: int
+    ) -> None:
+        """Enter a compiled variant of a kernel, which is found by a key."""
+        variant = name, form, kernel, launch.constexprs, launch.aligned, misaligned
+        if variant in self._entered:
+            return
+        self._entered.add(variant)
+        spec, constexprs = launch.spec, map(int, launch.constexprs)
+        arguments, names = names_of(spec.kernel, len(spec.slots), len(launch.constexprs))
+        if kernel.floats() == [*map(is_float, arguments)] and not any(kinds_of(launch.numbers)):
+            known = dict(zip(names, constexprs, strict=True))
+            key = key_words(known, form, launch.warps, int(launch.aligned))
+            self.enter(self._step_of(name), kernel, [*key, misaligned])

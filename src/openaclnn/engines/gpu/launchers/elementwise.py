@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from itertools import product
-from types import FunctionType
-from typing import Any, cast
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.engines.formulas import FORMULAS
-from openaclnn.engines.formulas.words import WORDS
+from openaclnn.engines.formulas import FORMULAS, Formula
 from openaclnn.engines.gpu.formulas.compiled import precision
 from openaclnn.engines.gpu.formulas.tuned import Form, form_of
 from openaclnn.engines.gpu.kernels.elementwise import AXES, flat_kernel, tiled_kernel
@@ -69,19 +66,18 @@ _ANY_SIZE = Pattern("flat", launch, {FLAT: None, SHIFTED: None}, ("block", "warp
 
 # Of more than 50 instructions in FLOAT. GELU's gradients have as many, but also twice the memory to wait for: by tanh 1.045 of a copy (2048 elements
 # in a program 0.97), by erf 1.006 (0.993).
-LONG_WORDS = frozenset(WORDS[name] for name in ("erfc", "log_sigmoid", "softened", "softplus"))  # fmt: skip
+LONG_WORDS = frozenset(("erfc", "log_sigmoid", "softened", "softplus"))
 
 
-def has_words(plan: Plan, words: Set[Callable[..., Any]]) -> bool:
-    """Whether the plan's formula computes one of them, or a function that it is written with."""
-    return _has_words(cast(FunctionType, FORMULAS[plan.kernel].function), frozenset(words))
+def has_words(plan: Plan, words: Set[str]) -> bool:
+    """Whether the plan's formula computes one of them."""
+    formula = FORMULAS[plan.kernel]
+    return not words.isdisjoint(_words(formula, *formula.switches_of(plan.numbers).items()))
 
 
 @functools.cache
-def _has_words(function: FunctionType, words: frozenset[Callable[..., Any]]) -> bool:
-    named = map(function.__globals__.get, function.__code__.co_names)
-    functions = [called for called in named if isinstance(called, FunctionType)]
-    return any(called in words or _has_words(called, words) for called in functions)
+def _words(formula: Formula, *switches: tuple[str, bool]) -> Set[str]:
+    return formula.words(dict(switches))
 
 
 def flat_shape(plan: Plan) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
+from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.kernels.fused_backward import (
     ROUND,
     at_targets,
@@ -13,7 +14,9 @@ from openaclnn.engines.gpu.kernels.fused_backward import (
     loss_ahead,
 )
 from openaclnn.engines.gpu.kernels.logits import logit_losses
+from openaclnn.engines.gpu.launchers import steps
 from openaclnn.engines.gpu.launchers.geometry import ignored, launch_of, power_of_two_divisor
+from openaclnn.engines.gpu.launchers.launcher import Launcher
 from openaclnn.engines.gpu.launchers.logits import FINISHED, SUMS, total_loss, total_of
 from openaclnn.engines.gpu.launchers.steps import MOST_CLASSES, Step, launched, pointers
 from openaclnn.engines.gpu.launching.launch import (
@@ -27,16 +30,18 @@ from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.gpu.launching.variants import has_clusters
 from openaclnn.engines.machine.numbers import Number
 
+EXPECTED = 4  # FLOATs
+
 
 def kept(step: Step) -> int:
-    """FLOATs between loss and gradient: of each row the largest logit and the logarithm of the rest, and two that the gradient is
-    made of; and four that are expected."""
-    return 4 * step.positions + 4
+    """FLOATs between loss and gradient: those that are expected, then of each row the largest logit and the logarithm of the rest, and two that the
+    gradient is made of."""
+    return EXPECTED + 4 * step.positions
 
 
-def sure_at(step: Step) -> int:
-    """Which of them says whether a gradient was written ahead."""
-    return 4 * step.positions + 1
+def _of_rows(step: Step, kept: PointerArg, place: int) -> PointerArg:
+    """Where each row's number of these four is."""
+    return kept._replace(shift=4 * (EXPECTED + step.positions * place))
 
 
 TILES = {
@@ -89,13 +94,13 @@ def serves(step: Step) -> bool:
 
 @functools.lru_cache(64)
 def loss_runner(step: Step) -> Runner:
-    """What queues it, of addresses: logits, targets, 0, loss, what is kept, what is remembered, gradient."""
+    """What queues it, of the addresses of a plan's operands."""
     dtype, rows, classes, mean = step.dtype, step.positions, step.classes, step.reduction == "mean"
-    x, target, _, loss, top, memory, out = pointers(step)
-    rest, parts, expected = (top._replace(shift=rows * place * 4) for place in (1, 2, 4))
+    x, target, _, loss, expected, memory, out, sums = pointers(step)
+    top, rest, parts = (_of_rows(step, expected, place) for place in range(3))
     blocks, last = -(-rows // FINISHED), ignored(step.ignore_index)
     tile, unit = tile_of(dtype.itemsize, classes), power_of_two_divisor(classes)
-    sums, pieces = PointerArg(7, "float64"), PointerArg(7, "int64", blocks * SUMS * 8)
+    pieces = sums._replace(dtype="int64", shift=blocks * SUMS * 8)
     finish = KernelSpec(
         logit_losses, (target, x._replace(wide=False), None, parts, None, top, rest, None, None, sums),
         (False, False, False, False), overlapped=True, follows=True,
@@ -126,10 +131,10 @@ def loss_runner(step: Step) -> Runner:
 
 @functools.lru_cache(64)
 def gradient_runner(step: Step) -> Runner:
-    """The same of: the loss's gradient, logits, targets, 0, what is kept, what is remembered, gradient."""
+    """What queues the gradient where another was expected, and at targets, of the addresses of a plan's operands."""
     rows, classes, mean = step.positions, step.classes, step.reduction == "mean"
-    x, target, _, gradient, top, memory, out = pointers(step, backward=True)
-    parts, expected = (top._replace(shift=rows * place * 4) for place in (2, 4))
+    x, target, _, gradient, expected, memory, out, _ = pointers(step, backward=True)
+    parts = _of_rows(step, expected, 2)
     unit, blocks, last = (
         power_of_two_divisor(classes),
         -(-classes // WIDE),
@@ -148,3 +153,18 @@ def gradient_runner(step: Step) -> Runner:
         launched(target_spec, -(-rows // FINISHED), of_rows, {"ROWS": FINISHED}, 4),
     )
     return runner_of(launches)
+
+
+class Steps(Launcher):
+    """Loss and gradient in one go, or the gradient where another was expected: by programs that hold positions, or those that hold rows."""
+
+    reduces = True
+
+    def __init__(self, backward: bool) -> None:
+        self._backward = backward
+
+    def runner(self, plan: Plan) -> Runner:
+        step = Step.of(plan)
+        if steps.serves(step):
+            return steps.gradient_runner(step) if self._backward else steps.loss_runner(step)
+        return gradient_runner(step) if self._backward else loss_runner(step)

@@ -11,9 +11,9 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from operator import or_
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from openaclnn.engines.gpu.launching.launch import MAX_KEYS, KernelSpec, Launch
+from openaclnn.engines.gpu.launching.launch import MAX_KEYS, VECTOR_BYTES, KernelSpec, Launch
 from openaclnn.engines.machine.numbers import (
     Number,
     Truth,
@@ -140,11 +140,11 @@ def names_of(kernel: Any, pointers: int, constexprs: int = 0) -> tuple[Sequence[
     return names[pointers:first], names[len(names) - constexprs :]
 
 
-def launch_of(spec: KernelSpec, step: LaunchParams, g: Elements | None = None) -> Launch:
+def launch_of(spec: KernelSpec, step: LaunchParams, g: Geometry | Elements | None = None) -> Launch:
     """A launch of a kernel, each argument by the name that the kernel has for it; a formula's kernel has numbers and strides beside them."""
     names, constexprs = names_of(spec.kernel, len(spec.slots), len(step.constexprs))
     args = step.args
-    if g is not None:
+    if isinstance(g, Elements):
         numbers, strides = iter(g.numbers), iter(g.strides)
         args = {**{name: next(numbers if is_float(name) else strides) for name in names if name not in args}, **args}  # fmt: skip
     else:
@@ -183,34 +183,46 @@ CLASS_AXIS = "class_axis"
 """What the plan decides: the classes' axis in the shape of row-major operands; without it, the second."""
 
 
-class Call(Protocol):
-    """What a geometry is read from: a call with ints, or the code of a builtin being written."""
+class Call:
+    """A call of ints, which a geometry is read from, as from the code of a builtin being written."""
 
-    pattern: Pattern
+    def __init__(
+        self, pattern: Pattern, known: Mapping[str, int], addresses: Sequence[int], sizes: Sequence[int], strides: Sequence[int] = ()
+    ) -> None:  # fmt: skip
+        self.pattern, self._known, self._addresses, self._sizes = pattern, known, addresses, sizes
+        self._strides = table_of(strides, len(sizes), pattern.axes)
 
     @property
-    def axes(self) -> Any:
+    def axes(self) -> int:
         """How many sizes it has."""
+        return len(self._sizes)
 
-    def known(self, name: str) -> Number:
+    def known(self, name: str) -> int:
         """What the plan decides; of an operand its place or, if operands are row-major, whether it has a number for each position or class."""
+        return self._known[name]
 
-    def size(self, axis: Number) -> Number: ...
+    def size(self, axis: int) -> int:
+        return self._sizes[axis]
 
-    def product(self, start: Number, stop: Number) -> Number:
+    def product(self, start: int, stop: int) -> int:
         """How many elements there are along some axes."""
+        return math.prod(self._sizes[start:stop])
 
-    def sizes(self) -> tuple[Number, ...]:
+    def sizes(self) -> tuple[int, ...]:
         """Of as many axes as the pattern has; missing ones come first."""
+        return tuple(padded(self._sizes, self.pattern.axes, 1))
 
-    def strides(self, name: str) -> tuple[Number, ...]:
+    def strides(self, name: str) -> tuple[int, ...]:
         """The same of an operand's strides."""
+        place = self.known(name)
+        return (0,) * self.pattern.axes if place == MISSING else self._strides[place]
 
-    def offset(self, place: int) -> Number:
+    def offset(self, place: int) -> int:
         """How far an operand's address is off a vector's bounds."""
+        return self._addresses[place] % VECTOR_BYTES
 
 
-def geometry_of(call: Call, numbers: tuple[Number, ...]) -> Geometry:
+def geometry_of(call: Any, numbers: tuple[Number, ...]) -> Geometry:
     """That of a kernel with a class axis."""
     pattern = call.pattern
     if pattern.limit:
@@ -293,3 +305,8 @@ class Elements(NamedTuple):
 def padded(several: Sequence[Number], count: int, missing: int) -> Any:
     """So many numbers; what is missing comes before the others."""
     return (*(missing,) * (count - len(several)), *several)
+
+
+def table_of(strides: Sequence[int], axes: int, depth: int) -> list[tuple[int, ...]]:
+    """Each operand's strides along so many axes, of all one after the other; over a greater depth the missing ones are 0."""
+    return [padded(strides[at : at + axes], depth, 0) for at in range(0, len(strides), axes)]

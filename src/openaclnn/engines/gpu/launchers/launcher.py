@@ -6,20 +6,28 @@ machine code.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-import triton
-
 from openaclnn.core.dtypes import float_of
-from openaclnn.core.plan import Plan, collapse, covered_elements, row_major_walks
-from openaclnn.engines.gpu.formulas.tuned import CHOICES, TUNED, Form, form_of
+from openaclnn.core.plan import (
+    BoundedCache,
+    Plan,
+    collapse,
+    covered_elements,
+    exactly,
+    row_major_walks,
+    told_of,
+)
+from openaclnn.engines.gpu.formulas.tuned import CHOICES, Form, form_of
 from openaclnn.engines.gpu.launchers.geometry import (
     MISSING,
     NO_TARGETS,
+    Call,
     Elements,
     Geometry,
     Launches,
@@ -30,30 +38,24 @@ from openaclnn.engines.gpu.launchers.geometry import (
     geometry_of,
     launch_of,
     padded,
-)
-from openaclnn.engines.gpu.launching.launch import (
-    VECTOR_BYTES,
-    KernelSpec,
-    Launch,
-    PointerArg,
     table_of,
 )
+from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, Launch
 from openaclnn.engines.gpu.launching.runners import (
-    NOT_SERVED,
-    DynamicShapes,
-    Queue,
     Runner,
-    key_of,
+    can_be_emitted,
+    on_each_device,
     queue_all,
-    queue_of,
-    remembered,
     runner_of,
 )
 from openaclnn.engines.machine.numbers import Number
 
-DynamicStrides = Callable[..., int]
-"""Of addresses, a stream, the sizes of all axes, each operand's strides along them one after the other and, with a class axis, which is the
-last then, the plan's free numbers; without these, the plan's own hold. Not 0: it does not serve so many axes."""
+Dynamic = Callable[..., int]
+"""Of addresses, a stream, the shape, and the plan's free numbers; without these, the plan's own hold.
+
+With dynamic strides: of addresses, a stream, the sizes of all axes, each operand's strides along them one after the other and, with a class axis,
+which is the last then, the free numbers. Where there are more axes than it takes, it gives NOT_SERVED."""
+NOT_SERVED = 1
 
 
 class Launcher:
@@ -61,17 +63,14 @@ class Launcher:
 
     reduces: bool = False  # whether it adds up all positions, if asked to
     axes: int = 8  # of positions that do not merge: so many at most
+    limit: int = 0  # elements of any strides; 0: they are not served
 
     def runner(self, plan: Plan) -> Runner:
         """What queues the plan on a stream."""
         raise NotImplementedError
 
-    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
-        """What queues the plan's kernel over row-major operands and any sizes."""
-        return None
-
-    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
-        """What queues the plan's kernel over operands of any sizes and strides, and up to how many elements."""
+    def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
+        """What queues the plan's kernel over row-major operands of any sizes, or over operands of any strides, too."""
         return None
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
@@ -82,33 +81,37 @@ class Launcher:
 class PatternLauncher(Launcher):
     """Whose launches of any sizes or strides follow from these by a launch function."""
 
-    limit: int  # elements of any strides; 0: they are not served
     positions: int  # axes of any strides
     lies_so: Callable[[Plan], bool]  # whether a plan's operands are row-major
 
-    def dynamic(self, plan: Plan, strided: bool) -> Callable[..., int]:
-        """What queues the plan's kernels at any size, or with any strides: a builtin, where there can be one."""
+    def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
+        if strided:
+            moved = any(operand.offset for operand in plan.operands)
+            few = covered_elements(plan) <= self.limit
+            served = few and len(plan.shape) <= self.positions and not moved
+        else:
+            served = self.lies_so(plan)
+        return _remembered_of(plan, self.emitted, strided) if served else None
+
+    def emitted(self, plan: Plan, strided: bool) -> Dynamic:
+        """The same where it serves the plan: a builtin, where there can be one."""
         raise NotImplementedError
 
-    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
-        return remembered(plan, self.dynamic) if self.lies_so(plan) else None
 
-    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
-        served = len(plan.shape) <= self.positions and covered_elements(plan) <= self.limit
-        if not served or any(operand.offset for operand in plan.operands):
-            return None
-        return remembered(plan, self.dynamic, strided=True), self.limit
+_remembered: BoundedCache[tuple[Any, ...], Dynamic] = BoundedCache(256)
 
 
-def can_be_emitted() -> bool:
-    """Whether machine code can call the driver."""
-    if triton.knobs.runtime.interpret:
-        return False
-    try:
-        from openaclnn.engines.gpu.launching import native
-    except ImportError:  # no llvmlite
-        return False
-    return native.driver() is not None
+def _remembered_of(plan: Plan, make: Callable[[Plan, bool], Dynamic], strided: bool) -> Dynamic:
+    """What `make` gives for a plan, or gave for another of its kind: one that differs in sizes, or in strides, alone."""
+    strides = () if plan.classes or strided else [operand.strides for operand in plan.operands]
+    key = (
+        make, strided, plan.kernel, plan.compute, plan.class_axis, plan.reduction, plan.reciprocal, plan.free,
+        exactly(plan.numbers, plan.reciprocal), *map(told_of, plan.operands), *strides,
+    )  # fmt: skip
+    kept = _remembered.get(key)
+    if kept is None:
+        kept = _remembered[key] = on_each_device(lambda: make(plan, strided))
+    return kept
 
 
 def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:
@@ -147,12 +150,12 @@ def bound(
 
     def launches_at(offset: Callable[[int], int]) -> tuple[list[Launch], int]:
         g = geometry_at(offset)
-        launches, beside = launch(g), _beside(g)
-        steps = [step for step in launches.steps if step.when]
-        moved = [_in_scratch(specs[step.kernel], operands, launches.places) for step in steps]
-        return [
-            launch_of(*pair, beside) for pair in zip(moved, steps, strict=True)
-        ], launches.scratch
+        launches = launch(g)
+        steps = [
+            launch_of(_in_scratch(specs[step.kernel], operands, launches.places), step, g)
+            for step in launches.steps if step.when
+        ]  # fmt: skip
+        return steps, launches.scratch
 
     launches, scratch = launches_at(aligned)
     if not asked:
@@ -171,59 +174,41 @@ def _in_scratch(spec: KernelSpec, operands: int, places: Sequence[int]) -> Kerne
     return spec._replace(slots=tuple(slots))
 
 
-def _beside(g: Geometry | Elements) -> Elements | None:
-    return g if isinstance(g, Elements) else None
-
-
-def _offsets_of(
-    slots: Sequence[PointerArg | None], offset: Callable[[int], int]
-) -> tuple[bool, bool]:
-    """Whether an address is off a vector's bounds where that matters, and whether all of these are, equally far."""
+def _offsets_of(specs: Specs, offset: Callable[[int], int]) -> tuple[bool, bool]:
+    """Whether an address of the first kernel is off a vector's bounds where that matters, and whether all of these are, equally far."""
+    slots = next(iter(specs.values())).slots
     offsets = {offset(slot.place) for slot in slots if slot and slot.wide}
     return bool(offsets - {0}), len(offsets) < 2
 
 
 # Launches whose sizes are told in the call.
 
-Queues = Mapping[str, tuple[KernelSpec, Queue]]
-
-
-def _queues_of(specs: Specs, block: Any, form: int = 0) -> Queues:
-    """By the kernel's name; what they find is entered into a block, if there is one."""
-    return {
-        name: (spec, queue_of(spec, block and block.ready(name, spec, form)))
-        for name, spec in specs.items()
-    }
-
 
 def _run(
-    launch: Callable[[Any], Launches],
-    g: Geometry | Elements,
-    queues: Queues,
-    addresses: Sequence[int],
-    stream: int,
-) -> int:
-    launches, beside = launch(g), _beside(g)
-    steps = []
-    for step in launches.steps:
-        if step.when:
-            spec, queue = queues[step.kernel]
-            queued = launch_of(spec, step, beside)
-            steps.append((queue, queued, key_of(queued)))
-    return queue_all(steps, addresses, stream, 0, launches.scratch, launches.places)
+    launch: Callable[[Any], Launches], g: Geometry | Elements, specs: Specs, block: Any, form: int, addresses: Sequence[int], stream: int
+) -> int:  # fmt: skip
+    """Queue what follows from a geometry, and enter the variants that are found into a block, if there is one."""
+    launches = launch(g)
+    steps = [
+        (launch_of(specs[step.kernel], step, g), block and functools.partial(block.ready, step.kernel, form))
+        for step in launches.steps if step.when
+    ]  # fmt: skip
+    return queue_all(steps, addresses, stream, launches.scratch, launches.places)
 
 
 def _block_of(
-    pattern: Pattern, kernel: str, plan: Plan, static: Sequence[int], numbers: Sequence[str], forms: Sequence[Specs]
+    pattern: Pattern, plan: Plan, static: Sequence[int], numbers: Sequence[str], kernels: Sequence[Specs], forms: Sequence[Form] = ()
 ) -> Any:  # fmt: skip
-    """The block of the builtin for a pattern, and a kernel's formula, if it has one; None where there can be none."""
-    if not can_be_emitted():
+    """The block of the builtin for a pattern, with a plan's kernels, of each form; None where there can be none."""
+    if not kernels or not can_be_emitted():
         return None
     from openaclnn.engines.gpu.launchers.code import LauncherBlock
+    from openaclnn.engines.gpu.launching.code import NoRoomError
 
-    block = LauncherBlock(pattern, kernel, len(plan.operands), static)
-    fits = block.take_numbers([plan.numbers[name] for name in numbers])
-    return block if fits and all(block.take_kernels(specs) for specs in forms) else None
+    try:
+        return LauncherBlock(pattern, plan, static, numbers, kernels, forms)
+    except NoRoomError:
+        return None
 
 
 # Kernels with a class axis.
@@ -253,7 +238,7 @@ class ClassLauncher(PatternLauncher):
     static: Callable[[Plan], Mapping[str, int]]
     lies_so: Callable[[Plan], bool]
     limit: int = 0
-    few_elements: int = 0  # elements for which a plan needs no launches of its own
+    few_elements: int = 0  # elements of images for which a plan needs no launches of its own
     reduces: bool = False
     axes: int = 8
 
@@ -269,10 +254,8 @@ class ClassLauncher(PatternLauncher):
         )
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
-        if len(plan.shape) > min(self.positions, 2) or covered_elements(plan) > self.few_elements:
+        if len(plan.shape) > 2 or covered_elements(plan) > self.few_elements:
             return None
-        if self.positions == 1:
-            return *plan.shape, plan.classes
         images, area = (1, *plan.shape)[-2:]
         return images, plan.classes, 1, area
 
@@ -307,7 +290,7 @@ class ClassLauncher(PatternLauncher):
                 strides[name] = *padded(operand.strides, axes, 0), operand.class_stride
         return Layout(padded(plan.shape, axes, 1), plan.classes, strides)
 
-    def dynamic(self, plan: Plan, strided: bool) -> Callable[..., int]:
+    def emitted(self, plan: Plan, strided: bool) -> Dynamic:
         planned, specs, static = self._numbers_of(plan), self.specs(plan), self.static(plan)
         name, axes = self.name, 2 if self.positions == 1 else 0
         if strided:
@@ -317,8 +300,7 @@ class ClassLauncher(PatternLauncher):
         )  # fmt: skip
         walked = {name: _walked(plan, place, strided) for name, place in self._places(plan).items()}
         known = {**walked, **static}
-        block = _block_of(pattern, "", plan, [*known.values()], self.numbers, [specs])
-        queues = _queues_of(specs, block)
+        block = _block_of(pattern, plan, [*known.values()], self.numbers, [specs])
 
         def run(addresses: Sequence[int], stream: int, sizes: Sequence[int], *more: Any) -> int:
             *strides, numbers = more
@@ -327,41 +309,11 @@ class ClassLauncher(PatternLauncher):
                 raise TypeError(f"{expected}, not {len(numbers)}")
             if strided and not (axes if self.positions == 1 else 0) <= len(sizes) <= axes:
                 return NOT_SERVED
-            call = _Call(pattern, known, addresses, sizes, *strides)
+            call = Call(pattern, known, addresses, sizes, *strides)
             geometry = geometry_of(call, _rounded(numbers, self.whole) if numbers else planned)
-            return _run(self.launch, geometry, queues, addresses, stream)
+            return _run(self.launch, geometry, specs, block, 0, addresses, stream)
 
         return run if block is None else block.function(run)
-
-
-class _Call:
-    """A call of ints."""
-
-    def __init__(
-        self, pattern: Pattern, known: Mapping[str, int], addresses: Sequence[int], sizes: Sequence[int], strides: Sequence[int] = ()
-    ) -> None:  # fmt: skip
-        self.pattern, self.axes, self.known = pattern, len(sizes), known.__getitem__
-        self._addresses, self._sizes, self._strides = (
-            addresses,
-            sizes,
-            table_of(strides, len(sizes)),
-        )
-
-    def size(self, axis: int) -> int:
-        return self._sizes[axis]
-
-    def product(self, start: int, stop: int) -> int:
-        return math.prod(self._sizes[start:stop])
-
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(padded(self._sizes, self.pattern.axes, 1))
-
-    def strides(self, name: str) -> tuple[int, ...]:
-        place = self.known(name)
-        return tuple(padded(() if place == MISSING else self._strides[place], self.pattern.axes, 0))
-
-    def offset(self, place: int) -> int:
-        return self._addresses[place] % VECTOR_BYTES
 
 
 def _walked(plan: Plan, place: int, strided: bool) -> int:
@@ -398,79 +350,58 @@ class FormulaLauncher(PatternLauncher):
 
     def bound(self, plan: Plan, specs: Specs, g: Elements, strided: bool = False) -> Runner:
         """The launches of one plan."""
-        slots = next(iter(specs.values())).slots
 
         def at(offset: Callable[[int], int]) -> Elements:
-            misaligned, same = _offsets_of(slots, offset)
+            misaligned, same = _offsets_of(specs, offset)
             return g._replace(misaligned=misaligned, same_offset=same, few=False)
 
         pattern = self.strided if strided else self.sized
         return bound(pattern.launch, at, specs, len(plan.operands))
 
-    def dynamic(self, plan: Plan, strided: bool) -> Callable[..., int]:
+    def emitted(self, plan: Plan, strided: bool) -> Dynamic:
         """With any numbers, or of any strides with the plan's own."""
         pattern, static = self.strided if strided else self.sized, self.static(plan, strided)
-        own_form, axes = form_of(plan), pattern.axes
-        slots = next(iter(self.specs(plan, own_form, strided).values())).slots
-        forms, numbers, derived = _choices_of(plan, own_form, strided)
-        block = None
-        if forms:
-            several = [self.specs(plan, form, strided) for form in forms]
-            block = _block_of(pattern, plan.kernel, plan, [*static.values()], numbers, several)
-        if block is not None:
-            of_form = dict(zip(own_form.formula.numbers, own_form.numbers, strict=True))
-            names = [form.formula.numbers for form in forms]
-            fits = block.take_forms(names, {**plan.numbers, **of_form}, numbers, derived, plan.reciprocal)  # fmt: skip
-            block = block if fits else None
-        indices = {(form.formula.name, form.switches): place for place, form in enumerate(forms)}
+        forms, names = _choices_of(plan, strided)
+        specs = {form: self.specs(plan, form, strided) for form in forms}
+        block = _block_of(pattern, plan, [*static.values()], names, [*specs.values()], forms)
         options = [number.option for number in plan.free]
-        known: dict[tuple[str, tuple[bool, ...]], Queues] = {}
-
-        def queues_of(form: Form) -> Queues:
-            key = form.formula.name, form.switches
-            if key not in known:
-                index = indices.get(key, -1)
-                specs = self.specs(plan, form, strided)
-                known[key] = _queues_of(specs, None if index < 0 else block, index)
-            return known[key]
 
         def run(
             addresses: Sequence[int], stream: int, sizes: Sequence[int], more: Sequence[Any]
         ) -> int:
-            if strided and len(sizes) > axes:
+            if strided and len(sizes) > pattern.axes:
                 return NOT_SERVED
-            form = own_form
-            if more and not strided:
-                form = form_of(plan, {**plan.numbers, **dict(zip(options, more, strict=False))})
-            count, numbers = math.prod(sizes), form.numbers
-            if plan.reciprocal:  # one over the count
-                share = form.formula.numbers.index(plan.reciprocal)
-                numbers = (*numbers[:share], float_of(1.0 / count), *numbers[share + 1 :])
+            count, numbers = math.prod(sizes), {**plan.numbers}
+            if plan.reciprocal:
+                numbers[plan.reciprocal] = 1.0 / count
+            if not strided:
+                numbers |= zip(options, more, strict=False)
+            formula, switches, values = form_of(plan, numbers)
+            form = Form(formula, switches)
+            if form not in specs:
+                specs[form] = self.specs(plan, form, strided)
+            off = _offsets_of(specs[form], lambda place: addresses[place] % VECTOR_BYTES)
+            g = Elements(count, static, *off, numbers=values)
             if strided:
-                table = [padded(strides, axes, 0) for strides in table_of(more, len(sizes))]
-                g = Elements(
-                    count, static, in_a_row=len(sizes) == 1 and {strides[-1] for strides in table[:-1]} == {1}, sizes=padded(sizes, axes, 1),
-                    numbers=numbers, strides=tuple(chain(*table)),
+                table = table_of(more, len(sizes), pattern.axes)
+                g = g._replace(
+                    in_a_row=len(sizes) == 1 and {strides[-1] for strides in table[:-1]} == {1}, sizes=padded(sizes, pattern.axes, 1),
+                    strides=tuple(chain(*table)),
                 )  # fmt: skip
-            else:
-                off = _offsets_of(slots, lambda place: addresses[place] % VECTOR_BYTES)
-                g = Elements(count, static, *off, numbers=numbers)
-            return _run(pattern.launch, g, queues_of(form), addresses, stream)
+            index = forms.index(form) if form in forms else -1
+            ready = None if index < 0 else block
+            return _run(pattern.launch, g, specs[form], ready, index, addresses, stream)
 
         return run if block is None else block.function(run)
 
 
-def _choices_of(
-    plan: Plan, form: Form, strided: bool
-) -> tuple[Sequence[Form], Sequence[str], Sequence[str]]:
-    """The forms that a plan's kernel chooses from by the call's numbers, the names of these, and of those that a choice makes; no form where
-    machine code cannot choose."""
+def _choices_of(plan: Plan, strided: bool) -> tuple[Sequence[Form], Sequence[str]]:
+    """The forms that a plan's kernel chooses from by the call's numbers, and the names of these; no form where machine code cannot choose."""
     choice, names = CHOICES.get(plan.kernel), tuple([number.option for number in plan.free])
+    if choice is not None and not strided:
+        chosen = names[:1] in ((), (choice.number,))
+        return (choice.forms, names or (choice.number,)) if chosen else ((), ())
+    form = form_of(plan)._replace(numbers=())
     if strided:
-        return [form], (), ()
-    if choice is not None and (not names or names[0] == choice.number):
-        forms = [Form(formula, (), switches) for formula, switches in choice.forms]
-        return forms, names or (choice.number,), choice.derived
-    if choice is not None or plan.kernel in TUNED or {*names} & {*form.formula.switches}:
-        return [], (), ()
-    return [form], names, ()
+        return (form,), ()
+    return ((), ()) if {*names} & {*form.formula.switches} else ((form,), names)

@@ -13,8 +13,9 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_above,
     power_of_two_divisor,
 )
-from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
+from openaclnn.engines.gpu.launchers.launcher import ClassLauncher
 from openaclnn.engines.gpu.launchers.logits import total_loss
+from openaclnn.engines.gpu.launchers.row_formulas import before_and_behind
 from openaclnn.engines.gpu.launchers.sums import NUMBERS, WEIGHT, loss_numbers
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
@@ -106,15 +107,7 @@ def _static(plan: Plan) -> dict[str, int]:
     return {"vector": VECTOR_BYTES // plan.compute.itemsize, "each": int(not plan.reduction)}
 
 
-def _has_images(plan: Plan) -> bool:
-    """Whether it lies as row-major images do; one merged axis is that of one image's pixels, or of images of a pixel each."""
-    if len(plan.shape) > 2:
-        return False
-    first, last = (1, *plan.shape)[-2:]
-    return lies_row_major(plan, first, last) or lies_row_major(plan, last, first)
-
-
 LOSSES = ClassLauncher(
     "logit_pixels.losses", launch, {MAIN: pixel_losses, TOTAL: logit_loss},
-    ROLES, 2, NUMBERS, AXES, _specs, _static, _has_images, reduces=True, axes=AXES,
+    ROLES, 2, NUMBERS, AXES, _specs, _static, lambda plan: before_and_behind(plan) is not None, reduces=True, axes=AXES,
 )  # fmt: skip

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
-from openaclnn.engines.formulas.words import WORDS
 from openaclnn.engines.gpu.formulas.compiled import TRITON_TYPES, precision
-from openaclnn.engines.gpu.formulas.tuned import TUNED, Form, form_of
+from openaclnn.engines.gpu.formulas.tuned import CHOICES, Form, form_of
 from openaclnn.engines.gpu.kernels.reductions import (
     fill,
     finish_nll,
@@ -37,7 +36,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
 )
 from openaclnn.engines.gpu.launchers.launcher import (
     ClassLauncher,
-    DynamicStrides,
+    Dynamic,
     FormulaLauncher,
     Launcher,
 )
@@ -55,7 +54,7 @@ LIGHT = (1024, 1024, 4), (2048, 528, 8)
 FOURS = (2048, 1056, 8), (1024, 1056, 4)
 LONG = (1024, 1056, 4)
 MOST_PARTS = 4096
-HEAVY = LONG_WORDS | {WORDS[name] for name in ("exp", "log", "low_log")}
+HEAVY = LONG_WORDS | {"exp", "log", "low_log"}
 # Elements or positions that one program adds up and finishes, in less time than one more launch takes.
 ALONE = 2 * BLOCK
 FLOAT64_BYTES = 8
@@ -206,7 +205,7 @@ class Summed(FormulaLauncher):
         return self.bound(plan, _strided_specs(plan, form, axes), g, strided=True)
 
     def lies_so(self, plan: Plan) -> bool:
-        return plan.kernel not in TUNED and super().lies_so(plan)
+        return plan.kernel not in CHOICES and super().lies_so(plan)
 
     def lies_in_a_row(self, plan: Plan) -> bool:
         return len(plan.shape) == 1 and all(operand.strides[0] in (0, 1) for operand in plan.inputs)
@@ -275,8 +274,8 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
 
 
 class _Likelihood(ClassLauncher):
-    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
-        return super().dynamic_strides(plan) if plan.class_axis == 1 else None
+    def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
+        return super().dynamic(plan, strided) if plan.class_axis == 1 else None
 
 
 NLL = _Likelihood(

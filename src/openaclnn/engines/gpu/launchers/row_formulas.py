@@ -42,7 +42,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
 from openaclnn.engines.gpu.launchers.launcher import (
     IGNORED,
     ClassLauncher,
-    DynamicStrides,
+    Dynamic,
     Launcher,
     lies_row_major,
 )
@@ -53,7 +53,7 @@ from openaclnn.engines.gpu.launching.launch import (
     pointers_of,
     scratch_of,
 )
-from openaclnn.engines.gpu.launching.runners import DynamicShapes, Runner
+from openaclnn.engines.gpu.launching.runners import Runner
 from openaclnn.engines.gpu.launching.variants import has_clusters
 from openaclnn.engines.machine.numbers import (
     Number,
@@ -610,6 +610,8 @@ def before_and_behind(plan: Plan) -> tuple[int, int] | None:
 class RowFormulas(Launcher):
     """The kernels of all row formulas."""
 
+    limit = LIMIT
+
     def _launcher(self, plan: Plan, axes: int) -> RowLauncher:
         formula = ROW_FORMULAS[plan.kernel]
         switches = tuple([bool(plan.numbers[name]) for name in formula.switches])
@@ -625,13 +627,10 @@ class RowFormulas(Launcher):
         axes = 0 if before_and_behind(plan) else len(plan.shape)
         return self._launcher(plan, axes).runner(plan)
 
-    def dynamic_shapes(self, plan: Plan) -> DynamicShapes | None:
-        return self._launcher(plan, 0).dynamic_shapes(plan) if self._serves_numbers(plan) else None
-
-    def dynamic_strides(self, plan: Plan) -> tuple[DynamicStrides, int] | None:
+    def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
         if not self._serves_numbers(plan):
             return None
-        return self._launcher(plan, STRIDED_AXES).dynamic_strides(plan)
+        return self._launcher(plan, STRIDED_AXES if strided else 0).dynamic(plan, strided)
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
         sizes = before_and_behind(plan)

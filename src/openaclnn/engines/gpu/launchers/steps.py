@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from math import prod
 from typing import Any, NamedTuple
 
-from openaclnn.core.dtypes import DType, float_of
+from openaclnn.core.dtypes import FLOAT, DType, float_of
+from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.kernels.steps import (
     expect_step,
     finish_step,
@@ -63,6 +65,20 @@ class Step(NamedTuple):
     weighted: bool = False
     smoothing: float = 0.0
     zloss_scale: float = 0.0
+    weight_dtype: DType = FLOAT
+
+    @classmethod
+    def of(cls, plan: Plan) -> Step:
+        """That of a plan of `operators/logit_steps.py`."""
+        operands = {operand.parameter: operand for operand in plan.operands}
+        x, loss, weight = operands["input"], operands.get("lossOut") or operands["gradLoss"], operands.get("weightOptional")  # fmt: skip
+        reduction = "none" if loss.role == "positions" else "mean" if plan.numbers["mean"] else "sum"  # fmt: skip
+        by_class = x.class_stride == 1
+        images, pixels = (prod(plan.shape), 1) if by_class else (1, *plan.shape)[-2:]
+        return cls(
+            x.dtype, by_class, images, pixels, plan.classes, reduction, plan.numbers["ignore_index"], weight is not None,
+            plan.numbers["label_smoothing"], plan.numbers["zloss_scale"], FLOAT if weight is None else weight.dtype,
+        )  # fmt: skip
 
     @property
     def positions(self) -> int:
@@ -125,11 +141,6 @@ def _images(classes: int, pixels: int, smoothed: bool) -> Tile:
     return Tile(next_power_of_two(-(-classes // lanes)), lanes, positions, warps, unit)
 
 
-def sure_at(step: Step) -> int:
-    """Which of them says whether a gradient was written ahead."""
-    return 1
-
-
 def serves(step: Step) -> bool:
     """Whether the classes of a position fit into registers; tiles, and pixels of an image, are counted by 32 bits."""
     return (
@@ -152,13 +163,19 @@ def launched(
 
 
 def pointers(step: Step, backward: bool = False) -> tuple[Any, ...]:
-    """Those to logits, targets, weights, the loss, what is kept, what is remembered, and the gradient, in the order of addresses; where that is
-    computed backward, the loss's own gradient comes first."""
-    x, target, weight, loss = (1, 2, 3, 0) if backward else (0, 1, 2, 3)
-    dtype = step.dtype.numpy_name
+    """Those to logits, targets, weights, the loss or its gradient, what is kept, what is remembered, and the gradient; then to scratch memory. Addresses are in
+    the order of a plan's operands, of which weights are the last input, if there are some."""
+    dtype, more = step.dtype.numpy_name, int(step.weighted)
+    if backward:
+        loss, x, target, kept, memory, weight, out = range(7)
+        out -= 1 - more
+    else:
+        x, target, memory, weight = range(4)
+        loss, kept, out = (3 + more + place for place in range(3))
     return (
-        PointerArg(x, dtype, wide=True), PointerArg(target, "int64"), PointerArg(weight, "float32") if step.weighted else None,
-        PointerArg(loss, dtype), PointerArg(4, "float32"), PointerArg(5, "float32"), PointerArg(6, dtype, wide=True),
+        PointerArg(x, dtype, wide=True), PointerArg(target, "int64"), PointerArg(weight, step.weight_dtype.numpy_name) if more else None,
+        PointerArg(loss, dtype), PointerArg(kept, "float32"), PointerArg(memory, "float32"), PointerArg(out, dtype, wide=True),
+        PointerArg(out + 1, "float64"),
     )  # fmt: skip
 
 
@@ -226,11 +243,11 @@ def kept(step: Step) -> int:
 
 @functools.lru_cache(64)
 def loss_runner(step: Step) -> Runner:
-    """What queues it, of addresses: logits, targets, weights or 0, loss, what is kept, what is remembered, gradient."""
+    """What queues it, of the addresses of a plan's operands."""
     each, smoothed, squared = _known(step)
     mean, summed, shared, parts = step.reduction == "mean", _sums_of(step), _shared(step), _parts(step)  # fmt: skip
-    x, target, weight, loss, expected, memory, out = pointers(step)
-    sums, tile_sums = _sums_at(expected), PointerArg(7, "float64")
+    x, target, weight, loss, expected, memory, out, tile_sums = pointers(step)
+    sums = _sums_at(expected)
     expect = KernelSpec(
         expect_step, (*((target, weight, sums) if summed else (None,) * 3), memory, expected), (summed,), overlapped=True
     )  # fmt: skip
@@ -264,9 +281,9 @@ def loss_runner(step: Step) -> Runner:
 
 @functools.lru_cache(64)
 def gradient_runner(step: Step) -> Runner:
-    """The same of: the loss's gradient, logits, targets, weights or 0, what is kept, what is remembered, gradient."""
+    """What queues the gradient where another was expected, of the addresses of a plan's operands."""
     shared = _shared(step)
-    x, target, weight, gradient, expected, memory, out = pointers(step, backward=True)
+    x, target, weight, gradient, expected, memory, out, _ = pointers(step, backward=True)
     sums = _sums_at(expected) if _sums_of(step) else None
     late = KernelSpec(
         step_late, (gradient, x, target, weight, expected, sums, memory, out), (step.reduction == "mean", *_known(step)), fused=False

@@ -10,7 +10,6 @@ launched it, which is what happens with all calls that the code is not ready for
 
 from __future__ import annotations
 
-import functools
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from openaclnn.engines.gpu.launching import native
-from openaclnn.engines.gpu.launching.launch import KEY_WORDS, VECTOR_BYTES, PointerArg
+from openaclnn.engines.gpu.launching.launch import KEY_WORDS, VECTOR_BYTES, Launch, PointerArg
 from openaclnn.engines.gpu.launching.native import CONFIG_SLOTS, CONFIG_STREAM
 from openaclnn.engines.machine.builtins import integer_of, publish
 from openaclnn.engines.machine.callers import (
@@ -36,11 +35,8 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 
 # The control block, one int64 a slot: behind what calls it, functions by address, then what a plan decides.
-LAUNCH, SAVE, RESTORE, DECREF, ALLOCATE, RELEASE, ADDRESSES, STEPS, SCRATCH, NUMBERS = range(CALL_HEADER, CALL_HEADER + 10)  # fmt: skip
-OWN_NUMBERS, MAX_NUMBERS = (
-    NUMBERS + 1,
-    4,
-)  # integers where WHOLE has a bit, else float64 by their bits
+LAUNCH, SAVE, RESTORE, DECREF, ALLOCATE, RELEASE, ADDRESSES, STEPS, STEP_SLOTS, SCRATCH, NUMBERS = range(CALL_HEADER, CALL_HEADER + 11)  # fmt: skip
+OWN_NUMBERS, MAX_NUMBERS = NUMBERS + 1, 4  # integers where WHOLE has a bit, else float64 by bits
 STATIC, MAX_STATIC = OWN_NUMBERS + MAX_NUMBERS, 32  # what a launch function is told of the plan
 FORMS = STATIC + MAX_STATIC  # of formulas
 MAX_FORM_NUMBERS, MAX_FORMS = 12, 5
@@ -50,23 +46,17 @@ HEADER = FORMS + MAX_FORMS * FORM_SLOTS
 
 _ONE_ROW = 1 << 32  # of a grid, whose second number is in the upper half
 
-# Of each launch: which addresses it takes, how many bytes to add, how they must be aligned, how many arguments, and the variants that it
-# chooses from, one after the other as they were ENTERED.
-POINTERS, VALUES, ENTERED, PLACES = range(4)
-MAX_POINTERS, MAX_VALUES, MAX_VARIANTS, MAX_HIDDEN = 16, 64, 40, 4
-SHIFTS, MASKS, VARIANTS = (
-    PLACES + MAX_POINTERS,
-    PLACES + 2 * MAX_POINTERS,
-    PLACES + 3 * MAX_POINTERS,
-)
+# Of each launch: which addresses it takes, how many bytes to add, how they must be aligned, how many arguments; grid and arguments, where these are one plan's;
+# and the variants that it chooses from, one after the other as they were ENTERED.
+POINTERS, VALUES, ENTERED, GRID, PLACES = range(5)
+MAX_POINTERS, MAX_VALUES, MAX_HIDDEN = 16, 64, 4
+SHIFTS, MASKS, ARGUMENTS = [PLACES + MAX_POINTERS * several for several in (1, 2, 3)]
+VARIANTS = ARGUMENTS + MAX_VALUES
 MAX_STEPS, MAX_SCRATCH, MAX_ADDRESSES = 8, 4, 24  # MAX_SCRATCH: addresses behind those of a call
 FUNCTION, KEY, CONFIG = 0, 1, 1 + KEY_WORDS  # FUNCTION: 0 until it is compiled
 VARIANT_SLOTS = CONFIG + CONFIG_SLOTS
-STEP_SLOTS = VARIANTS + MAX_VARIANTS * VARIANT_SLOTS
-# A launch of one plan has a variant for addresses at a vector's bounds and some for others, its grid and its arguments.
-BOUND_VARIANTS = 4
-BOUND_GRID = VARIANTS + BOUND_VARIANTS * VARIANT_SLOTS
-BOUND_VALUES, BOUND_SLOTS = BOUND_GRID + 1, BOUND_GRID + 1 + MAX_VALUES
+MAX_VARIANTS = 40
+BOUND_VARIANTS = 4  # of one plan: for addresses at a vector's bounds, and some others
 
 # What a call has of each launch: whether there is one, its variant, the grid, the variant's key, then pointers, arguments and hidden ones.
 WANTED_AT, VARIANT_AT, GRID_AT, KEY_AT = range(4)
@@ -138,10 +128,6 @@ class Step:
 class LaunchCode(Guarded):
     """The function being written that launches."""
 
-    name = ""
-    step_slots = STEP_SLOTS
-    ours = True  # as `cache.compiled` has it
-
     def __init__(self, code: Code, arguments: Sequence[Value]) -> None:
         call = CallWords(code, arguments)
         super().__init__(code, call.block)
@@ -177,7 +163,7 @@ class LaunchCode(Guarded):
         code.leave(code.integer(NOT_READY))
 
     def step(self, index: Value | int) -> Step:
-        block = self.control.at(index * self.step_slots + HEADER)
+        block = self.control.at(self.control.read(STEP_SLOTS) * index + HEADER)
         return Step(self.code, block, self.frame.at(index * CALL_SLOTS))
 
     @contextmanager
@@ -252,42 +238,55 @@ class LaunchCode(Guarded):
 class BoundCode(LaunchCode):
     """The launches of one plan: all is known but the addresses, and which of them are off a vector's bounds."""
 
-    name = "bound"
-    step_slots = BOUND_SLOTS
-
     def fit(self) -> None:
         code, control = self.code, self.control
         self.scratch.set(control.read(SCRATCH))
         with code.loop(0, control.read(STEPS)) as index:
             step = self.step(index)
             step.wanted.write(0, 1)
-            step.grid.write(0, step.block.read(BOUND_GRID))
+            step.grid.write(0, step.block.read(GRID))
             for word in range(KEY_WORDS):
                 step.key.write(word, 0 if word < KEY_WORDS - 1 else -1)
             with code.loop(0, step.count) as place:
-                step.arguments.write(place, step.block.read(place + BOUND_VALUES))
+                step.arguments.write(place, step.block.read(place + ARGUMENTS))
             step.hide(step.count)
-
-
-def _write_launches(kind: type[LaunchCode], code: Code, arguments: Sequence[Value]) -> None:
-    kind(code, arguments).write()
 
 
 # Their blocks.
 
 
-class Block(CallBlock):
-    """A builtin being made: first its launches, then what calls it, then kernels as they are compiled."""
+class NoRoomError(Exception):
+    """A block is too small for launches: Python queues them."""
 
-    def __init__(self, kind: type[LaunchCode], addresses: int, steps: int, takes: int = 0) -> None:
-        assert steps <= MAX_STEPS, "a call's frame has no room for so many launches"
-        self._kind = kind
-        self._attributes = HEADER + kind.step_slots * steps
+
+class Block(CallBlock):
+    """A builtin being made: first its launches, then what calls it, then kernels as they are compiled, so many of each launch at most."""
+
+    name = ""  # tells its code from all other
+    ours = True  # as `cache.compiled` has it
+
+    def __init__(self, addresses: int, steps: int, most: int, takes: int = 0) -> None:
+        if steps > MAX_STEPS or addresses > MAX_ADDRESSES:
+            raise NoRoomError
+        self._most, self._step_slots = most, VARIANTS + most * VARIANT_SLOTS
+        self._attributes = HEADER + self._step_slots * steps
         super().__init__(self._attributes + native.ATTRIBUTE_SLOTS * steps, takes)
         block, functions = self._block, native.functions()
         block[LAUNCH : LAUNCH + len(functions)] = array("q", functions)
-        block[ADDRESSES], block[STEPS] = addresses, steps
+        block[ADDRESSES], block[STEPS], block[STEP_SLOTS] = addresses, steps, self._step_slots
         self._lock = threading.Lock()
+
+    def write(self, code: Code, arguments: Sequence[Value]) -> None:
+        """Its code."""
+        raise NotImplementedError
+
+    def function(self, fallback: Callable[..., int]) -> Callable[..., int]:
+        """The builtin itself, which keeps this object; `fallback` takes calls that it is not ready for."""
+        return self.callable(f"gpu.{self.name}", self.write, fallback, self.ours)
+
+    def begin(self, step: int) -> int:
+        """Where a launch's part begins."""
+        return HEADER + step * self._step_slots
 
     def take_scratch(self, allocate: Any, release: Any, size: int = 0) -> None:
         """Where memory between launches comes from, and goes to; and of how many bytes it is, if that is known."""
@@ -297,7 +296,9 @@ class Block(CallBlock):
 
     def take_step(self, step: int, slots: Sequence[PointerArg | None], arguments: int) -> None:
         """A launch's pointers, and how many arguments a variant has beside them: the block keeps the most."""
-        block, begin = self._block, HEADER + step * self._kind.step_slots
+        block, begin = self._block, self.begin(step)
+        if len(slots) > MAX_POINTERS or arguments > MAX_VALUES:
+            raise NoRoomError
         pointers = [slot for slot in slots if slot is not None]
         block[begin + POINTERS] = len(pointers)
         block[begin + VALUES] = max(block[begin + VALUES], arguments)
@@ -305,15 +306,15 @@ class Block(CallBlock):
             block[place + PLACES], block[place + SHIFTS] = slot.place, slot.shift
             block[place + MASKS] = VECTOR_BYTES - 1 if slot.wide else 0
 
-    def enter(self, step: int, kernel: native.Kernel, key: Sequence[int], most: int) -> None:
+    def enter(self, step: int, kernel: native.Kernel, key: Sequence[int]) -> None:
         """From now on, launch this variant for calls that have its key, if there is room and none has it yet."""
-        block, begin = self._block, HEADER + step * self._kind.step_slots
+        block, begin = self._block, self.begin(step)
         words = array("q", key)
         with self._lock:  # another thread may be entering one
             entered = block[begin + ENTERED]
             places = [begin + VARIANTS + index * VARIANT_SLOTS for index in range(entered + 1)]
             keys = [block[place + KEY : place + CONFIG] for place in places[:-1]]
-            if kernel.hidden > MAX_HIDDEN or entered == most or words in keys:
+            if kernel.hidden > MAX_HIDDEN or entered == self._most or words in keys:
                 return
             place, attribute = places[-1], self._attributes + step * native.ATTRIBUTE_SLOTS
             block[place + KEY : place + CONFIG] = words
@@ -323,16 +324,12 @@ class Block(CallBlock):
             publish(block.buffer_info()[0] + 8 * (place + FUNCTION), kernel.function)
             block[begin + ENTERED] = entered + 1
 
-    def function(self, fallback: Callable[..., int]) -> Callable[..., int]:
-        """The builtin itself, which keeps this object; `fallback` takes calls that it is not ready for."""
-        kind = self._kind
-        emit = functools.partial(_write_launches, kind)
-        return self.callable(f"gpu.{kind.name}", emit, fallback, kind.ours)
-
 
 class BoundBlock(Block):
     """The builtin `run(addresses, stream)` of one plan's launches. With `scratch`, so many bytes of memory and what takes it and gives it
     back, the memory's address follows the others."""
+
+    name = "bound"
 
     def __init__(
         self,
@@ -340,40 +337,19 @@ class BoundBlock(Block):
         scratch: tuple[int, Any, Any] | None = None,
     ) -> None:
         last = max([slot.place for slots, _ in launches for slot in slots if slot], default=0)
-        super().__init__(BoundCode, last + (scratch is None), len(launches))
+        super().__init__(last + (scratch is None), len(launches), BOUND_VARIANTS)
         for step, (slots, arguments) in enumerate(launches):
             self.take_step(step, slots, arguments)
         if scratch is not None:
             size, allocate, release = scratch
             self.take_scratch(allocate, release, size)
 
-    @staticmethod
-    def takes(launches: Sequence[tuple[Sequence[PointerArg | None], int]]) -> bool:
-        """Whether a block has room for launches with such pointers, and so many arguments."""
-        places = [slot.place for slots, _ in launches for slot in slots if slot]
-        return (
-            len(launches) <= MAX_STEPS
-            and max(places, default=0) < MAX_ADDRESSES
-            and all(takes(*launch) for launch in launches)
-        )
+    def write(self, code: Code, arguments: Sequence[Value]) -> None:
+        BoundCode(code, arguments).write()
 
-    def fill(
-        self,
-        step: int,
-        kernel: native.Kernel,
-        grid: int,
-        numbers: Sequence[Any],
-        misaligned: int = 0,
-    ) -> None:
+    def fill(self, step: int, launch: Launch, kernel: native.Kernel, misaligned: int = 0) -> None:
         """From now on, launch this kernel for addresses of which these are off a vector's bounds."""
-        begin = HEADER + step * BOUND_SLOTS
-        words = kernel.words(numbers)[: len(numbers)]
-        self._block[begin + BOUND_GRID] = grid
-        for place, word in enumerate(words, begin + BOUND_VALUES):
-            self._block[place] = word
-        self.enter(step, kernel, [*[0] * (KEY_WORDS - 1), misaligned], BOUND_VARIANTS)
-
-
-def takes(slots: Sequence[PointerArg | None], values: int) -> bool:
-    """Whether a block has room for a launch."""
-    return len(slots) <= MAX_POINTERS and values <= MAX_VALUES
+        words, begin = kernel.words(launch.numbers), self.begin(step)
+        self._block[begin + GRID] = launch.grid
+        self._block[begin + ARGUMENTS : begin + ARGUMENTS + len(words)] = array("q", words)
+        self.enter(step, kernel, [*[0] * (KEY_WORDS - 1), misaligned])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from openaclnn.core.dtypes import BOOL
@@ -82,8 +82,3 @@ def pointers_by_name(
 def scratch_of(plan: Plan, dtype: str = "float64", place: int = 0) -> PointerArg:
     """The pointer to scratch memory, which is behind all operands, or to one of its places."""
     return PointerArg(len(plan.operands) + place, dtype)
-
-
-def table_of(strides: Sequence[int], axes: int) -> list[Sequence[int]]:
-    """Each operand's strides along so many axes, of all one after the other."""
-    return [strides[at : at + axes] for at in range(0, len(strides), axes)]

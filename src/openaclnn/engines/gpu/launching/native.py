@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from openaclnn.engines.machine.builtins import address_of_function
+from openaclnn.engines.machine import unusable
 
 # CUlaunchConfig: grid, block and shared memory as seven 32-bit numbers, then the rest by slots.
 CONFIG_SLOTS, CONFIG_STREAM, CONFIG_ATTRIBUTES, CONFIG_ATTRIBUTE_COUNT = 7, 4, 5, 6
@@ -24,7 +24,9 @@ SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u64": 8, "fp32": 4, "f
 
 @functools.cache
 def driver() -> Any:
-    """The CUDA driver, if it has what is needed here; None otherwise."""
+    """The CUDA driver, if it has what is needed here, and machine code can call it; None otherwise."""
+    if unusable() is not None:
+        return None
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -70,13 +72,10 @@ class Kernel(NamedTuple):
         )  # fmt: skip
 
     def words(self, numbers: Sequence[int | float]) -> list[int]:
-        """Parameters after the pointers."""
+        """Parameters after the pointers, but for the hidden ones."""
         return [
-            *(
-                word(float(number) if is_float else int(number))
-                for number, is_float in zip(numbers, self.floats(), strict=True)
-            ),
-            *(0,) * self.hidden,
+            word(float(number) if is_float else int(number))
+            for number, is_float in zip(numbers, self.floats(), strict=True)
         ]
 
     def floats(self) -> list[bool]:
@@ -90,7 +89,8 @@ class Kernel(NamedTuple):
         block = array("q", bytes(8 * (CONFIG_SLOTS + ATTRIBUTE_SLOTS)))
         write_config(block, 0, self, grid, write_attribute(block, CONFIG_SLOTS, self.cluster))
         block[CONFIG_STREAM] = stream
-        values = array("Q", [*pointers, *(bits % (1 << 64) for bits in self.words(numbers))])
+        words = [bits % (1 << 64) for bits in self.words(numbers)]
+        values = array("Q", [*pointers, *words, *(0,) * self.hidden])
         first = values.buffer_info()[0]
         places = array("Q", range(first, first + 8 * len(values), 8))
         failed = driver().cuLaunchKernelEx(
@@ -141,6 +141,8 @@ def _parameter_sizes(function: int) -> list[int]:
 @functools.cache
 def functions() -> tuple[int, ...]:
     """What the machine code calls: the driver's launch (0 without one), then the interpreter's functions."""
+    from openaclnn.engines.machine.builtins import address_of_function
+
     api, library = ctypes.pythonapi, driver()
     launch = 0 if library is None else address_of_function(library.cuLaunchKernelEx)
     several = api.PyEval_SaveThread, api.PyEval_RestoreThread, api.Py_DecRef

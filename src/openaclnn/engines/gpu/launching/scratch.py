@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from openaclnn.core.torch_names import raw_allocator
@@ -35,14 +37,17 @@ def functions() -> tuple[Any, Any]:
     return _allocator()
 
 
-def allocate(size: int, stream: int) -> int:
-    """Memory on the current device for work on a stream."""
+@contextmanager
+def lent(size: int, stream: int) -> Iterator[int]:
+    """Memory on the current device while work on a stream is queued; 0 where none is needed."""
+    if not size:
+        yield 0
+        return
     # Its blocks belong to a stream: freed right after the launches, one is used again only by work
     # queued later on that stream. While a graph is captured they come from the graph's own pool.
-    address: int = _allocator()[0](size, stream)
-    return address
-
-
-def release(address: int) -> None:
-    """To be called as soon as the work is queued."""
-    _allocator()[1](address)
+    allocate, release = _allocator()
+    memory: int = allocate(size, stream)
+    try:
+        yield memory
+    finally:
+        release(memory)

@@ -1,20 +1,18 @@
 """Compiled variants of kernels: one for each set of constexprs, types and alignments, found when it first comes up.
 
 Triton's own call path binds, specialises and looks up a kernel on every call: 16-22 us on the H200's
-host. A plan fixes everything but the addresses, so the compiled kernel is found once and called with
-bare integers; `native` goes further for aligned addresses. Numbers are no part of a variant but for
+host. A launch has everything but the addresses, so the compiled kernel is found once and called with
+bare integers, by Triton's launcher the first time and by machine code from then on (`code.py`). Numbers are no part of a variant but for
 their types, so that launches of other sizes find it again.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from openaclnn.engines.gpu.launching import native
 from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, Launch
-
-Start = Callable[..., None]  # of the grid, a stream, and the kernel's pointers and numbers
 
 
 class Pointer:
@@ -70,7 +68,7 @@ def has_clusters() -> bool:
     """Whether programs may wait for each other on the current device."""
     import triton
 
-    return bool(triton.knobs.runtime.interpret) or (_driven() is not None and _is_hopper())
+    return bool(triton.knobs.runtime.interpret) or (native.driver() is not None and _is_hopper())
 
 
 def kinds_of(numbers: Sequence[int | float]) -> tuple[bool, ...]:
@@ -91,27 +89,30 @@ def _unspecialised(number: int | float) -> int | float:
 class Variant(NamedTuple):
     """A compiled kernel on a device."""
 
-    start: Start
-    native: Any  # a native.Kernel, or None where the driver cannot be called straight
+    start: Callable[..., None]  # of the grid, a stream, and the kernel's pointers and numbers
+    native: native.Kernel | None  # None where the driver cannot be called straight
     binary: Any  # when this goes, so does the loaded code; it keeps the kernel, too
 
 
 _known: dict[tuple[Any, ...], Variant] = {}
 
 
-def variant_of(launch: Launch, offsets: Sequence[int], device: int) -> Variant:
-    """For the current device, and pointers that are off a vector's bounds by these many bytes."""
+def variant_of(launch: Launch, misaligned: Sequence[bool]) -> Variant:
+    """For the current device, and pointers of which these are off a vector's bounds."""
+    from triton.runtime import driver
+
     spec = launch.spec
     # Only wide slots are taken as aligned: the others have nothing of it, but would have variants.
     types = tuple(
         [
-            None if slot is None else (slot.dtype, slot.wide and launch.aligned and not offset)
-            for slot, offset in zip(spec.slots, offsets, strict=True)
+            slot and (slot.dtype, slot.wide and launch.aligned and not off)
+            for slot, off in zip(spec.slots, misaligned, strict=True)
         ]
     )
+    _, _, *options = spec
     key = (
-        id(spec.kernel), types, kinds_of(launch.numbers), spec.constexprs, launch.constexprs,
-        launch.warps, spec.fused, spec.overlapped, spec.follows, spec.cluster, spec.registers, device,
+        id(spec.kernel), types, kinds_of(launch.numbers), *options, launch.constexprs, launch.warps,
+        driver.active.get_current_device(),
     )  # fmt: skip
     variant = _known.get(key)
     if variant is None:
@@ -137,83 +138,32 @@ def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Varia
         maxnreg=spec.registers,
         **options,
     )
-    # `run` is a property that loads the binary onto the current device; `function` is set by it.
-    known = binary.run, binary.function, binary.packed_metadata, constexprs
-    arguments = len(types) + len(launch.numbers)
-    pointers = len(types) - types.count(None)
-    kind = _driven()
-    native = kind and kind.of(binary, pointers, len(launch.numbers), spec.cluster)
+    run = binary.run  # a property that loads the binary onto the current device
+    pointers = [place for place, slot_type in enumerate(types) if slot_type is not None]
+    kernel = None
+    if native.driver() is not None:
+        kernel = native.Kernel.of(binary, len(pointers), len(launch.numbers), spec.cluster)
     if spec.cluster > 1:
-        start = _start_together(native, types)
-    else:
-        start = _bare_start(*known, arguments) or _start(*known)
-    return Variant(start, native, binary)
+        return Variant(_start_together(kernel, pointers, len(types)), kernel, binary)
+
+    def start(grid: int, stream: int, *arguments: Any) -> None:
+        # The three Nones: launch metadata and the profiler's enter and exit hooks.
+        known = binary.function, binary.packed_metadata, None, None, None
+        run(grid, 1, 1, stream, *known, *arguments, *constexprs)
+
+    return Variant(start, kernel, binary)
 
 
-def _driven() -> Any:
-    """The class of kernels that the driver launches; None where it cannot be called straight."""
-    try:
-        from openaclnn.engines.gpu.launching.native import Kernel, driver
-    except ImportError:  # no llvmlite
-        return None
-    return None if driver() is None else Kernel
-
-
-def _start_together(native: Any, types: Sequence[Any]) -> Start:
+def _start_together(
+    kernel: native.Kernel | None, pointers: Sequence[int], slots: int
+) -> Callable[..., None]:
     """By the driver alone: Triton's launcher knows no clusters of programs that are each a program of their own."""
-    if native is None:
+    if kernel is None:
         raise RuntimeError(
             "a kernel whose grid wait for each other cannot be launched by Triton's launcher"
         )
-    places = [place for place, slot_type in enumerate(types) if slot_type is not None]
 
     def start(grid: int, stream: int, *arguments: Any) -> None:
-        native.launch(grid, stream, [arguments[place] for place in places], arguments[len(types) :])
+        kernel.launch(grid, stream, [arguments[place] for place in pointers], arguments[slots:])
 
     return start
-
-
-def _start(run: Any, function: Any, metadata: Any, constexprs: tuple[Any, ...]) -> Start:
-    def start(grid: int, stream: int, *arguments: Any) -> None:
-        # The three Nones: launch metadata and the profiler's enter and exit hooks.
-        run(grid, 1, 1, stream, function, metadata, None, None, None, *arguments, *constexprs)
-
-    return start
-
-
-def _bare_start(
-    run: Any, function: Any, metadata: Any, constexprs: tuple[Any, ...], arguments: int
-) -> Start | None:
-    """The C function that Triton's launcher calls in the end, with the same arguments; None if unsure.
-
-    The launcher's Python around it took 2.2 of 7.7 us, and for kernels without scratch memory of
-    Triton's own it only puts constexprs in place. Which ones, a copy of the launcher tells.
-    """
-    launch = getattr(run, "launch", None)
-    scratch = getattr(run, "global_scratch_size", 1) or getattr(run, "profile_scratch_size", 1)
-    if launch is None or scratch:
-        return None
-    noted: list[tuple[Any, ...]] = []
-    twin = copy.copy(run)
-    twin.launch = lambda *passed: noted.append(passed)
-    grid, stream = 70_001, object()
-    marks = tuple(object() for _ in range(arguments))
-    _start(twin, function, metadata, constexprs)(grid, stream, *marks)
-    if len(noted) != 1 or noted[0][:4] != (grid, 1, 1, stream):
-        return None
-    rest, last = noted[0][4:], (*marks, *constexprs)
-    if rest[-len(last) :] == last:
-        head = rest[: -len(last)]
-
-        def start(grid: int, stream: int, *arguments: Any) -> None:
-            launch(grid, 1, 1, stream, *head, *arguments, *constexprs)
-
-        return start
-    if rest[-1] == last:  # Triton 3.7 and later hand them over as one tuple
-        head = rest[:-1]
-
-        def start_packed(grid: int, stream: int, *arguments: Any) -> None:
-            launch(grid, 1, 1, stream, *head, (*arguments, *constexprs))
-
-        return start_packed
-    return None

@@ -1,0 +1,166 @@
+"""A training step of cross entropy from logits: the loss with a gradient that is written for the gradient of the loss that is expected, and the gradient
+for the one that comes, which is written anew if it is another.
+
+Both are no operators of the aclnn interface, and in no registry: `torch/fused_backward.py` calls them, on a GPU, and says what is expected. Options and
+values are those of `logits.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from openaclnn.core import checks
+from openaclnn.core.call import Call
+from openaclnn.core.checks import Check
+from openaclnn.core.declare import Operator, OutputSpec, like
+from openaclnn.core.dtypes import FLOAT, FLOATS, INT64
+from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.plan import Plan
+from openaclnn.operators import logits
+from openaclnn.operators.logits import (
+    INPUT,
+    OPTIONS,
+    PER_LOSS,
+    ROW_TARGET,
+    per_class,
+    per_loss,
+    per_row,
+)
+from openaclnn.operators.rows import rows_plan
+
+LONG = 8192  # classes: of longer rows there are four numbers each
+MEMORY = Parameter(
+    "memory", Kind.TENSOR, "what backward passes leave for the next loss: the loss's gradient, and 1 if it was the same twice", "(2,)", (FLOAT,), weak=False
+)  # fmt: skip
+_TARGET = replace(ROW_TARGET, dtypes=(INT64,))
+_WEIGHT = replace(OPTIONS[0], dtypes=FLOATS)
+_KEPT = "what the gradient needs, of which the second is 0 if none was written"
+
+
+def kept_by(shape: tuple[int, ...]) -> int:
+    """FLOATs that a loss of logits of this shape keeps for its gradient, in any case."""
+    images, classes, *pixels = shape
+    return 4 * images * int(np.prod(pixels)) + 4 if classes > LONG else 2 + 2 * 4 * 1024
+
+
+def _stray_weight(call: Call) -> str:
+    known = call.tensor("input").dtype, FLOAT
+    if not call.has_tensor("weightOptional"):
+        return ""
+    actual = call.tensor("weightOptional").dtype
+    return "" if actual in known else actual.name
+
+
+def _kept_shape(call: Call) -> tuple[tuple[int, ...], ...]:
+    return ((kept_by(call.tensor("input").shape),),)
+
+
+def _checks(needed: tuple[str, ...], loss: str, kept: str, out: str) -> tuple[Check, ...]:
+    return (
+        checks.not_null("1", *needed),
+        checks.dtype_one_of("2", "input", FLOATS),
+        checks.dtype_one_of("2", "target", (INT64,)),
+        checks.dtype_one_of("2", "memory", (FLOAT,)),
+        checks.dtype_one_of("2", kept, (FLOAT,)),
+        checks.same_dtype("2", loss, "input"),
+        checks.same_dtype("2", out, "input"),
+        checks.expect(
+            "2",
+            "weightOptional is FLOAT, or as input",
+            "weightOptional",
+            "FLOAT, or the dtype of input",
+            _stray_weight,
+        ),
+        checks.reduction_known("3", "reductionOptional"),
+        checks.shape_is("4", "target", per_row, "(N, ...) of input"),
+        checks.shape_is("4", "memory", lambda call: ((2,),), "(2,)"),
+        checks.shape_is("4", "weightOptional", per_class, "(C,) of input"),
+        checks.shape_is("4", loss, per_loss, "(N, ...) for none, one element otherwise"),
+        checks.shape_is("4", kept, _kept_shape, "as many as are kept"),
+        checks.same_shape("4", out, "input"),
+    )
+
+
+def _plan_of(call: Call, kernel: str, read: tuple[str, ...], written: tuple[str, ...], reduction: str = "") -> Plan:  # fmt: skip
+    """Losses are of positions, or one; logits and gradients are full, and what is kept or remembered is told by its address."""
+    losses = "positions" if call.reduction == "none" else "single"
+    roles = {"input": "full", "gradInputOut": "full", "target": "positions", "weightOptional": "classes", "lossOut": losses, "gradLoss": losses}  # fmt: skip
+    if call.has_tensor("weightOptional"):
+        read = (*read, "weightOptional")
+    of_inputs, of_outputs = (
+        {name: roles.get(name, "single") for name in names} for names in (read, written)
+    )
+    numbers: dict[str, Any] = {
+        "ignore_index": call["ignoreIndex"], "label_smoothing": float(call["labelSmoothing"]), "zloss_scale": float(call["zlossScale"]),
+        "mean": call.reduction == "mean",
+    }  # fmt: skip
+    compute = call.tensor("input").dtype
+    return rows_plan(call, kernel, compute, of_inputs, of_outputs, 1, numbers, reduction=reduction)
+
+
+def _results(call: Call) -> tuple[OutputSpec, ...]:
+    x = call.tensor("input")
+    (kept,) = _kept_shape(call)
+    return (per_loss(call)[0], x.dtype), (kept, FLOAT), (x.shape, x.dtype)
+
+
+def _plan(call: Call) -> Plan:
+    reduction = "" if call.reduction == "none" else str(call.reduction)
+    outputs = "lossOut", "keptOut", "gradInputOut"
+    return _plan_of(call, "cross_entropy_ahead", ("input", "target", "memory"), outputs, reduction)
+
+
+def _grad_plan(call: Call) -> Plan:
+    inputs = "gradLoss", "input", "target", "kept", "memory"
+    return _plan_of(call, "cross_entropy_late", inputs, ("gradInputOut",))
+
+
+def _reference(input: Any, target: Any, memory: Any, weight: Any = None, **options: Any) -> Any:
+    loss, top, rest = logits.reference(input, target, weight, **options)
+    gradient = np.broadcast_to(memory[0], loss.shape)
+    by_input = logits.reference_grad(gradient, input, top, rest, target, weight, **options)
+    return loss, np.zeros(kept_by(input.shape)), by_input
+
+
+def _reference_grad(
+    grad_loss: Any, input: Any, target: Any, kept: Any, memory: Any, weight: Any = None, **options: Any
+) -> Any:  # fmt: skip
+    _, top, rest = logits.reference(input, target, weight, **options)
+    return logits.reference_grad(grad_loss, input, top, rest, target, weight, **options)
+
+
+STEP = Operator(
+    name="CrossEntropyStep",
+    summary="Cross entropy of logits, and its gradient if the loss's gradient is the expected one.",
+    formula="as those of CrossEntropyLogits and CrossEntropyLogitsGrad",
+    parameters=(
+        INPUT, _TARGET, MEMORY, _WEIGHT, *OPTIONS[1:],
+        Parameter("lossOut", Kind.OUTPUT, "the loss", PER_LOSS, FLOATS),
+        Parameter("keptOut", Kind.OUTPUT, _KEPT, "(K,)", (FLOAT,)),
+        Parameter("gradInputOut", Kind.OUTPUT, "gradient of input", "(N, C, ...)", FLOATS),
+    ),
+    families=frozenset(),
+    checks=_checks(("input", "target", "memory", "lossOut", "keptOut", "gradInputOut"), "lossOut", "keptOut", "gradInputOut"),
+    result=_results,
+    plan=_plan,
+    reference=_reference,
+)  # fmt: skip
+
+STEP_GRAD = Operator(
+    name="CrossEntropyStepGrad",
+    summary="The gradient of a step, into the memory that the step may have written it into.",
+    formula="as that of CrossEntropyLogitsGrad",
+    parameters=(
+        Parameter("gradLoss", Kind.TENSOR, "gradient of the loss", PER_LOSS, FLOATS), INPUT, _TARGET,
+        Parameter("kept", Kind.TENSOR, _KEPT, "(K,)", (FLOAT,), weak=False), MEMORY, _WEIGHT, *OPTIONS[1:],
+        Parameter("gradInputOut", Kind.OUTPUT, "gradient of input", "(N, C, ...)", FLOATS),
+    ),
+    families=frozenset(),
+    checks=_checks(("gradLoss", "input", "target", "kept", "memory", "gradInputOut"), "gradLoss", "kept", "gradInputOut"),
+    result=like("input"),
+    plan=_grad_plan,
+    reference=_reference_grad,
+)  # fmt: skip
