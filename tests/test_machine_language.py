@@ -54,6 +54,89 @@ def integers() -> list[int]:
     return near + [rng.randrange(LOWEST, HIGHEST) >> rng.randrange(64) for _ in range(30)]
 
 
+# What is written, and where.
+
+
+def written(kinds: str, body: Expression) -> dict[str, list[str]]:
+    """The instructions of the function that `function` would compile, by their block's name without its number."""
+    blocks: dict[str, list[str]] = {}
+
+    def emit(code: Code, arguments: Sequence[Value]) -> None:
+        code.leave(body(code, *arguments))
+        for block in code.builder.function.blocks:
+            names = [line.split(" = ")[-1] for line in block.lines]
+            blocks.setdefault(block.label.rstrip("0123456789"), []).extend(names)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        compiled("test.language.written", emit, signature("i64", *kinds.split()))
+    return blocks
+
+
+def test_what_is_known_is_written_once() -> None:
+    blocks = written("i64 i64", lambda code, a, b: (a * b) ^ ((a * b) + (a + 0) * 1))
+    assert [line.split()[0] for line in blocks["body"]] == ["mul", "add", "xor"]
+
+
+def in_branches(code: Code, a: Value, b: Value) -> Value:
+    result = code.variable(0)
+    with code.either(a < b) as (less, more):
+        with less:
+            result.set(a * b)
+        with more:
+            result.set(a * b + 1)
+    with code.when(a == b):
+        result.set(result.get() + a * b)
+    return result.get()
+
+
+def test_what_one_branch_knows_another_does_not() -> None:
+    compute = function("branches", "i64 i64", "i64", in_branches)
+    for a, b in itertools.product(range(-3, 4), repeat=2):
+        assert compute(a, b) == a * b + (a >= b) + (a == b) * a * b
+
+
+def nested(code: Code, a: Value, b: Value) -> Value:
+    total = code.variable(0)
+    with code.loop(0, a) as i, code.loop(0, b) as k, code.when(b != 0):
+        total.set(total.get() + (a ^ 5) * b + i * a + k * i + a.unsigned_div(b))
+    return total.get()
+
+
+def test_what_a_loop_does_not_change_is_written_before_it() -> None:
+    blocks = written("i64 i64", nested)
+    assert {"xor", "icmp"} <= {line.split()[0] for line in blocks["body"]}
+    assert [line.split()[0] for line in blocks["do"]].count("mul") == 1  # i * a, between the loops
+    inside = [line.split()[0] for line in blocks["then"]]
+    assert inside.count("mul") == 1  # k * i
+    assert "udiv" in inside  # which traps where b is 0, and is not reached
+    compute = function("nested", "i64 i64", "i64", nested)
+    for a, b in itertools.product(range(5), repeat=2):
+        expected = [(a ^ 5) * b + i * a + k * i + a // b for i in range(a) for k in range(b)]
+        assert compute(a, b) == sum(expected)
+
+
+def test_each_loop_sees_what_changes_in_it() -> None:
+    def body(code: Code, a: Value, b: Value) -> Value:
+        total = code.variable(0)
+        index = code.variable(0)
+        with code.repeat_while(lambda: index.get() < a):
+            total.set(total.get() + index.get() * b)
+            index.set(index.get() + 1)
+        with code.forever() as stop:
+            total.set(total.get() + index.get() * b)
+            index.set(index.get() - 1)
+            with code.when(index.get() <= 0):
+                stop()
+        code.strides(code.integer(0), a, 2, lambda place: total.set(total.get() + place * b))
+        return total.get()
+
+    compute = function("loops", "i64 i64", "i64", body)
+    for a, b in itertools.product(range(1, 6), range(-2, 3)):
+        expected = sum(range(a)) + sum(range(1, a + 1)) + sum(range(0, a - 1, 2))
+        assert compute(a, b) == expected * b
+
+
 # Division.
 
 

@@ -3,7 +3,7 @@
 The CPU engine's kernels, the GPU engine's launches and the fast path of repeated calls are written in it. Its modules import llvmlite, so
 they are imported where they are needed and not before.
 
-`values.py` and `code.py` are the language, `kinds.py` has its types, `numbers.py` the arithmetic of sizes over its values and Python's ints. `cache.py` compiles and keeps
+`values.py` and `code.py` are the language, `assembly.py` writes it as LLVM's, `kinds.py` has its types, `numbers.py` the arithmetic of sizes over its values and Python's ints. `cache.py` compiles and keeps
 (`apart.py`: on a thread with a large stack; `ending.py`: a C program that ends waits for it). `builtins.py` makes functions for
 Python and for C++, `callers.py` has what calls one that computes, `objects.py` knows Python's objects. `host.py` and `modes.py` know the machine.
 """

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
-from llvmlite import ir
 
 from openaclnn.engines.machine import cache
+from openaclnn.engines.machine.assembly import I64
 from openaclnn.engines.machine.code import Array, Code
-from openaclnn.engines.machine.kinds import I64, signature
+from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.modes import is_standard, read_mode, set_standard, write_mode
 from openaclnn.engines.machine.values import Value
 
@@ -110,8 +110,7 @@ def name_block(name: str, address: int) -> None:
 
 def external_block(code: Code, name: str) -> Array:
     """The block of this name."""
-    module = code.builder.module
-    block = module.globals.get(name) or ir.GlobalVariable(module, I64, name)
+    block = code.builder.module.external(name)
     return code.slots(code.value(code.builder.ptrtoint(block, I64)))
 
 

@@ -1,7 +1,7 @@
 """Machine code: compiled when first needed, kept in memory, and on disk for the next process.
 
 A kernel's key is a hash of its LLVM IR, of the compiler's version and of the CPU, so that nothing stale
-can be found: an edited emitter makes other IR. Writing IR takes 5 to 90 ms, compiling 20 to 800 ms. So that the next process need not even write it,
+can be found: an edited emitter makes other IR. Writing IR takes 1 to 30 ms, compiling 5 to 400 ms. So that the next process need not even write it,
 a list by kernels' names says which key each had. A list belongs to the sources' contents, so that all copies of a version share it. Reading them takes
 some 30 ms, once a copy: then what they have is known by their sizes and times, as Python knows its bytecode.
 """
@@ -22,7 +22,6 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 import numpy as np
-from llvmlite import ir
 
 from openaclnn.core.forks import hold_over_forks
 from openaclnn.core.trust import (
@@ -34,13 +33,21 @@ from openaclnn.core.trust import (
 )
 from openaclnn.core.version import LOADED, __version__
 from openaclnn.engines.machine.apart import run_apart
+from openaclnn.engines.machine.assembly import (
+    I64,
+    PTR,
+    VOID,
+    Builder,
+    Function,
+    FunctionType,
+    Module,
+)
 from openaclnn.engines.machine.code import LOOKUP_512, Code
 from openaclnn.engines.machine.ending import inside_llvm
 from openaclnn.engines.machine.host import Machine, machine, this_machine
-from openaclnn.engines.machine.kinds import I64, PTR, VOID
 from openaclnn.engines.machine.values import Value
 
-KERNEL = ir.FunctionType(VOID, [PTR, I64, I64])
+KERNEL = FunctionType(VOID, [PTR, I64, I64])
 """void kernel(int64_t *arguments, int64_t start, int64_t stop): what `pool.launch` runs."""
 
 Emit = Callable[[Code, Sequence[Value]], None]
@@ -135,21 +142,20 @@ def _digest(text: str) -> str:
 
 
 def _source_of(name: str, emit: Emit, signature: Any, few: Few | None) -> str:
-    module = ir.Module(name)
-    module.triple = llvm.get_process_triple()
+    module = Module(name, llvm.get_process_triple())
     if few is not None and machine().lanes > _NARROW_LANES:
         return _of_two_widths(module, emit, signature, few)
     _write_function(module, "kernel", emit, signature)
     return str(module)
 
 
-def _of_two_widths(module: Any, emit: Emit, signature: Any, few: Few) -> str:
+def _of_two_widths(module: Module, emit: Emit, signature: Any, few: Few) -> str:
     """A function that chooses between two with the same operations on the same lanes, and so the same bits: LLVM is told that registers
     have 256 bits in one of them. `_compile` makes that one of the other, once it is optimised. Instructions of 512 bits forbid that."""
     wide = _write_function(module, "wide", emit, signature)
     wide.attributes.add("noinline")
-    is_split = LOOKUP_512 not in module.globals
-    narrow = ir.Function(module, signature, "narrow") if is_split else None
+    is_split = LOOKUP_512 not in module.names
+    narrow = Function(module, signature, "narrow") if is_split else None
 
     def choose(code: Code, arguments: Sequence[Value]) -> None:
         if narrow is not None:
@@ -161,19 +167,20 @@ def _of_two_widths(module: Any, emit: Emit, signature: Any, few: Few) -> str:
     return str(module)
 
 
-def _write_function(module: Any, name: str, emit: Emit, signature: Any) -> Any:
-    function = ir.Function(module, signature, name)
+def _write_function(module: Module, name: str, emit: Emit, signature: Any) -> Function:
+    function = Function(module, signature, name)
     function.attributes.add("nounwind")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
     # Three parts: the frame's slots, what is done once before everything else, and the body.
-    once, body = (function.append_basic_block(name) for name in ("once", "body"))
-    builder.branch(once)
-    builder.position_at_end(body)
-    emit(Code(builder, once), [Value(builder, argument) for argument in function.args])
+    entry = function.new_block("entry", None)
+    once = function.new_block("once", entry)
+    body = function.new_block("body", once)
+    builder = Builder(module, function, body)
+    emit(Code(builder, once), [Value(builder, argument) for argument in function.arguments])
     if not builder.block.is_terminated:
-        builder.ret_void()
-    builder.position_at_end(once)
-    builder.branch(body)
+        builder.ret()
+    for block, following in ((entry, once), (once, body)):
+        builder.block = block
+        builder.branch(following)
     return function
 
 
@@ -185,12 +192,15 @@ def _is_optimised() -> bool:
 def _compile(source: str) -> bytes:
     module = llvm.parse_assembly(source)
     if _is_optimised():
-        # The vectors are written out, the loops unrolled and the functions one: passes for these cost a third of the time, and registers.
-        # At level 1 LLVM 22 fails an assertion of its own about some loops of launches.
-        options = llvm.create_pipeline_tuning_options(speed_level=2)
-        options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-        builder = llvm.create_pass_builder(_target(), options)
-        passes = builder.getFunctionPassManager()
+        builder = llvm.create_pass_builder(_target(), llvm.create_pipeline_tuning_options())
+        passes = llvm.create_new_function_pass_manager()
+        # The vectors are written out, the loops unrolled, the functions one, and nothing is computed twice or in a loop that does not change it (`assembly.py`):
+        # what LLVM's second level has beyond these passes takes as long as all that follows, for as many instructions.
+        passes.add_sroa_pass()
+        passes.add_simplify_cfg_pass()
+        passes.add_instruction_combine_pass()
+        passes.add_loop_rotate_pass()
+        passes.add_simplify_cfg_pass()
         for function in module.functions:
             if not function.is_declaration:
                 passes.run(function, builder)

@@ -1,7 +1,7 @@
 """The function being written: its constants and variables, calls, conditions and loops, and memory. `values.py` has the expressions.
 
 Addresses and indices are 64-bit integers. Every part of the package that makes machine code writes it in this
-language; llvmlite's builder appears in its own files alone.
+language; the builder of `assembly.py` appears in its own files alone.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from llvmlite import ir
-from llvmlite.ir import instructions
-
-from openaclnn.engines.machine.host import machine, on_arm, this_machine
-from openaclnn.engines.machine.kinds import (
+from openaclnn.engines.machine import assembly
+from openaclnn.engines.machine.assembly import (
     F32,
     F64,
     I1,
@@ -23,25 +20,20 @@ from openaclnn.engines.machine.kinds import (
     I32,
     I64,
     PTR,
-    SIZE,
-    STORED,
     VOID,
-    constant,
+    Block,
+    Builder,
+    Function,
+    Loop,
+    undefined,
+    vector_type,
 )
+from openaclnn.engines.machine.host import machine, on_arm, this_machine
+from openaclnn.engines.machine.kinds import SIZE, STORED, constant
 from openaclnn.engines.machine.values import Shape, Value, Variable, call_declared, zero_of
 
 FRAME_ALIGNMENT = 64
 LOOKUP_512 = "llvm.x86.avx512.permvar.sf.512"
-
-
-class _VolatileLoad(instructions.LoadInstr):  # type: ignore[misc]
-    """A load that LLVM neither folds nor hoists nor moves past another."""
-
-    def descr(self, buf: list[str]) -> None:
-        (pointer,) = self.operands
-        buf.append(
-            f"load volatile {self.type}, {pointer.type} {pointer.get_reference()}, align {self.align}\n"
-        )
 
 
 class Array:
@@ -55,7 +47,7 @@ class Array:
     def place(self, index: Value | int) -> Any:
         """Where an element lies, as LLVM wants it."""
         where = self.code.as_integer(index)
-        return self.code.builder.gep(self.pointer, [where.value], source_etype=self.element)
+        return self.code.builder.gep(self.pointer, where.value, self.element)
 
     def address(self, index: Value | int = 0) -> Value:
         return Value(self.code.builder, self.code.builder.ptrtoint(self.place(index), I64))
@@ -66,16 +58,14 @@ class Array:
 
     def read(self, index: Value | int, align: int | None = None) -> Value:
         """One element, as it lies."""
-        load = self.code.builder.load(
-            self.place(index), typ=self.element, align=align or self.align
-        )
+        load = self.code.builder.load(self.place(index), self.element, align or self.align)
         return Value(self.code.builder, load)
 
     def write(self, index: Value | int, value: Value | float) -> None:
         """One element that has the kind already, or a Python number."""
         stored = value.value if isinstance(value, Value) else constant(self.element, value)
         self._check(stored.type)
-        self.code.builder.store(stored, self.place(index), align=self.align)
+        self.code.builder.store(stored, self.place(index), self.align)
 
     def flag(self, index: Value | int) -> Value:
         """Whether an element is not 0."""
@@ -93,41 +83,30 @@ class Array:
         self, index: Value, shape: Shape, volatile: bool = False, align: int | None = None
     ) -> Value:
         """Consecutive elements as they lie, stream after stream; `volatile` loads come in the order written."""
-        builder, kind = self.code.builder, ir.VectorType(self.element, shape.lanes)
-        parts = []
-        for k in range(shape.streams):
-            place = self.place(index + shape.lanes * k)
-            if volatile:
-                load = _VolatileLoad(builder.block, place, "", typ=kind)
-                load.align = align or self.align
-                builder._insert(load)
-            else:
-                load = builder.load(place, typ=kind, align=align or self.align)
-            parts.append(load)
-        return Value(builder, *parts)
+        builder, kind = self.code.builder, vector_type(self.element, shape.lanes)
+        places = [self.place(index + shape.lanes * k) for k in range(shape.streams)]
+        loads = [builder.load(place, kind, align or self.align, volatile) for place in places]
+        return Value(builder, *loads)
 
     def store(self, value: Value, index: Value, align: int | None = None) -> None:
         """Consecutive elements that have the kind already."""
         self._check(value.element)
         for k, part in enumerate(value.parts):
             place = self.place(index + value.lanes * k)
-            self.code.builder.store(part, place, align=align or self.align)
+            self.code.builder.store(part, place, align or self.align)
 
     def stream(self, value: Value, index: Value) -> None:
         """The same past the caches, for `Code.settle` to finish; each part of the value lies on a multiple of its size."""
         self._check(value.element)
-        builder = self.code.builder
-        one = builder.module.add_metadata([ir.Constant(I32, 1)])
         for k, part in enumerate(value.parts):
-            size = self.align * value.lanes
-            store = builder.store(part, self.place(index + value.lanes * k), align=size)
-            store.set_metadata("nontemporal", one)
+            place = self.place(index + value.lanes * k)
+            self.code.builder.store(part, place, self.align * value.lanes, past_caches=True)
 
 
 class Code:
     """A function under construction. `lanes` is how many FLOATs its vectors have."""
 
-    def __init__(self, builder: Any, once: Any) -> None:
+    def __init__(self, builder: Builder, once: Block) -> None:
         self.builder, self._once = builder, once
         self.lanes = machine().lanes
 
@@ -140,10 +119,10 @@ class Code:
         return self.value(constant(I64, number))
 
     def single(self, number: float) -> Value:
-        return self.value(ir.Constant(F32, number))
+        return self.value(assembly.constant(F32, number))
 
     def double(self, number: float) -> Value:
-        return self.value(ir.Constant(F64, number))
+        return self.value(assembly.constant(F64, number))
 
     def constant(self, kind: str, number: float, lanes: int) -> Value:
         """A number in every lane of one stream."""
@@ -167,9 +146,8 @@ class Code:
     def call(self, function: Value, result: str | None, *values: Value | Array | int) -> Value:
         """Call the function at an address; `result` is the kind it returns, None for nothing."""
         passed = [self._passed(one) for one in values]
-        kind = ir.FunctionType(STORED[result] if result else VOID, [one.type for one in passed])
-        at = self.builder.inttoptr(function.value, kind.as_pointer())
-        return self.value(self.builder.call(at, passed))
+        at = self.builder.inttoptr(function.value, PTR)
+        return self.value(self.builder.call(at, STORED[result] if result else VOID, passed))
 
     def _passed(self, one: Value | Array | int) -> Any:
         """What a call passes: an array goes by its address."""
@@ -184,29 +162,28 @@ class Code:
 
     def call_self(self, *values: Value) -> Value:
         """Call the function being written."""
-        return self.value(self.builder.call(self.builder.function, [one.value for one in values]))
+        function = self.builder.function
+        passed = [one.value for one in values]
+        return self.value(self.builder.call(function, function.kind.result, passed))
 
-    def take_place(self, function: Any) -> None:
+    def take_place(self, function: Function) -> None:
         """Let another function of this one's kind, which returns nothing, do its work."""
-        self.builder.call(function, self.builder.function.args, tail="musttail")
-        self.builder.ret_void()
+        self.builder.call(function, VOID, self.builder.function.arguments, how="musttail ")
+        self.builder.ret()
 
     def leave(self, result: Value | None = None) -> None:
         """Return from the function."""
-        wanted = self.builder.function.function_type.return_type
+        wanted = self.builder.function.kind.result
         if wanted != (VOID if result is None else result.value.type):
             raise TypeError(f"the function returns {wanted}, not {result!r}")
-        if result is None:
-            self.builder.ret_void()
-        else:
-            self.builder.ret(result.value)
+        self.builder.ret(None if result is None else result.value)
 
     # Control.
 
     def ending(self, write: Callable[[], None]) -> Callable[[], None]:
         """What goes from wherever it is called to code that is written once, and leaves the function."""
-        block = self.builder.append_basic_block("ending")
-        with self.builder.goto_block(block):
+        block = self.builder.function.new_block("ending", self._once)
+        with self.builder.in_block(block):
             write()
         return lambda: self.builder.branch(block)
 
@@ -224,7 +201,7 @@ class Code:
     @contextmanager
     def first_of(self) -> Iterator[Callable[[], None]]:
         """What is called inside to say that one of several ways was taken, and skips the others."""
-        done = self.builder.append_basic_block("done")
+        done = self.builder.new_block("done")
 
         def taken() -> None:
             self.builder.branch(done)
@@ -232,13 +209,14 @@ class Code:
         yield taken
         if not self.builder.block.is_terminated:
             self.builder.branch(done)
-        self.builder.position_at_end(done)
+        self.builder.block = done
 
     @contextmanager
     def forever(self) -> Iterator[Callable[[], None]]:
         """Again and again, until what it gives is called inside; nothing can follow where it never is."""
         builder, stopped = self.builder, False
-        again, after = (builder.append_basic_block(name) for name in ("again", "after"))
+        again = builder.new_block("again", loop=Loop(builder.block))
+        after = builder.new_block("after", again)
 
         def stop() -> None:
             nonlocal stopped
@@ -246,25 +224,31 @@ class Code:
             builder.branch(after)
 
         builder.branch(again)
-        builder.position_at_end(again)
+        builder.block = again
         yield stop
         builder.branch(again)
-        builder.position_at_end(after)
+        builder.block = after
         if not stopped:
             builder.unreachable()
 
     @contextmanager
     def repeat_while(self, condition: Callable[[], Value]) -> Iterator[None]:
         builder = self.builder
-        test, inside, after = (builder.append_basic_block(name) for name in ("while", "do", "end"))
+        outside = builder.block.loop
+        test = builder.new_block("while", loop=Loop(builder.block))
         builder.branch(test)
-        builder.position_at_end(test)
-        builder.cbranch(condition().condition, inside, after)
-        builder.position_at_end(inside)
+        builder.block = test
+        asked = condition().condition
+        inside, after = (
+            builder.new_block("do"),
+            builder.function.new_block("end", builder.block, outside),
+        )
+        builder.cbranch(asked, inside, after)
+        builder.block = inside
         yield
         if not builder.block.is_terminated:
             builder.branch(test)
-        builder.position_at_end(after)
+        builder.block = after
 
     @contextmanager
     def loop(self, start: Value | int, stop: Value | int, step: int = 1) -> Iterator[Value]:
@@ -274,18 +258,20 @@ class Code:
         if step < 1 or any(bound.value.type != I64 for bound in (first, last)):
             raise TypeError(f"a loop counts up in int64, not from {first!r} to {last!r} by {step}")
         before = builder.block
-        test, inside, after = (builder.append_basic_block(name) for name in ("test", "do", "end"))
+        test = builder.new_block("test", loop=Loop(before))
+        inside = builder.new_block("do", test, test.loop)
+        after = builder.new_block("end", test)
         builder.branch(test)
-        builder.position_at_end(test)
+        builder.block = test
         index = builder.phi(I64)
         index.add_incoming(first.value, before)
         builder.cbranch(builder.icmp_signed("<", index, last.value), inside, after)
-        builder.position_at_end(inside)
+        builder.block = inside
         yield self.value(index)
-        following = builder.add(index, ir.Constant(I64, step), flags=("nsw",))
+        following = builder.count_on(index, step)
         index.add_incoming(following, builder.block)
         builder.branch(test)
-        builder.position_at_end(after)
+        builder.block = after
 
     def strides(
         self, start: Value, count: Value, step: int, body: Callable[[Value], None]
@@ -295,20 +281,21 @@ class Code:
         The condition stands at the loop's end, which the fastest loops want.
         """
         builder = self.builder
-        before, function = builder.block, builder.function
-        inside = function.append_basic_block("loop")
-        after = function.append_basic_block("after")
-        last = count - step
-        builder.cbranch((start <= last).value, inside, after)
-        builder.position_at_end(inside)
+        before, last = builder.block, count - step
+        enter, after = builder.new_block("enter"), builder.new_block("after")
+        builder.cbranch((start <= last).value, enter, after)
+        builder.block = enter
+        inside = builder.new_block("loop", loop=Loop(enter))
+        builder.branch(inside)
+        builder.block = inside
         index = builder.phi(I64)
-        index.add_incoming(start.value, before)
+        index.add_incoming(start.value, enter)
         body(self.value(index))
-        following = builder.add(index, ir.Constant(I64, step), flags=("nsw",))
+        following = builder.count_on(index, step)
         index.add_incoming(following, builder.block)
         end = builder.block
         builder.cbranch(builder.icmp_signed("<=", following, last.value), inside, after)
-        builder.position_at_end(after)
+        builder.block = after
         rest = builder.phi(I64)
         rest.add_incoming(start.value, before)
         rest.add_incoming(following, end)
@@ -325,10 +312,9 @@ class Code:
 
     def frame(self, kind: str, count: int, lanes: int = 0, align: int = FRAME_ALIGNMENT) -> Array:
         """Room in this function's frame, laundered so that LLVM does not see through its address."""
-        element = ir.VectorType(STORED[kind], lanes) if lanes else STORED[kind]
-        with self.builder.goto_entry_block():
-            place = self.builder.alloca(ir.ArrayType(element, count))
-            place.align = align
+        element = vector_type(STORED[kind], lanes) if lanes else STORED[kind]
+        with self.builder.in_first_block():
+            place = self.builder.alloca(f"[{count} x {element}]", align)
             address = self.builder.ptrtoint(place, I64)
             return Array(self, self.builder.inttoptr(address, PTR), kind)
 
@@ -339,12 +325,12 @@ class Code:
     @contextmanager
     def once(self) -> Iterator[None]:
         """What is written here runs before everything else, whatever loop it is asked for in."""
-        with self.builder.goto_block(self._once):
+        with self.builder.in_block(self._once):
             yield
 
     def load(self, address: Value, kind: str) -> Value:
         """An element: integers as int64, float16 and bfloat16 as float32."""
-        loaded = self.builder.load(address.pointer, typ=STORED[kind], align=SIZE[kind])
+        loaded = self.builder.load(address.pointer, STORED[kind], SIZE[kind])
         value = self.value(loaded)
         if kind == "i32":
             return value.signed("i64")
@@ -369,7 +355,7 @@ class Code:
             stored = (value.is_nan().choose(quiet, rounded) >> 16).to("i16")
         if stored.value.type != STORED[kind]:
             raise TypeError(f"an element of kind {kind} does not take {value!r}")
-        self.builder.store(stored.value, address.pointer, align=SIZE[kind])
+        self.builder.store(stored.value, address.pointer, SIZE[kind])
 
     def gathered(self, table: Array, indices: Sequence[Value]) -> Value:
         """One stream whose lanes are elements of a table."""
@@ -390,15 +376,15 @@ class Code:
             return self.lookup(table, padded).pick(range(places.lanes))
 
         def parts(size: int) -> list[Any]:
-            numbers = [ir.Constant(F32, number) for number in table]
-            kind = ir.VectorType(F32, size)
-            return [ir.Constant(kind, numbers[at : at + size]) for at in range(0, 16, size)]
+            numbers = [assembly.constant(F32, number) for number in table]
+            kind = vector_type(F32, size)
+            return [assembly.constant(kind, numbers[at : at + size]) for at in range(0, 16, size)]
 
         def call(name: str, *values: Any) -> Any:
-            return call_declared(self.builder, name, values[0].type, *values)
+            return call_declared(self.builder, name, values[0].type, *values, pure=True)
 
         if on_arm():
-            as_bytes = ir.VectorType(I8, 16)
+            as_bytes = vector_type(I8, 16)
             tables = [self.builder.bitcast(part, as_bytes) for part in parts(4)]
             at = ((places & 15) * 0x04040404 + 0x03020100).each(
                 lambda one: self.builder.bitcast(one, as_bytes)
@@ -426,9 +412,9 @@ class Code:
         """One stream of scalars of one kind."""
         if len({str(one.value.type) for one in scalars}) != 1 or scalars[0].lanes:
             raise TypeError(f"lanes are made of scalars of one kind, not of {[*scalars]}")
-        vector = ir.Constant(ir.VectorType(scalars[0].element, len(scalars)), ir.Undefined)
+        vector = undefined(vector_type(scalars[0].element, len(scalars)))
         for lane, one in enumerate(scalars):
-            vector = self.builder.insert_element(vector, one.value, ir.Constant(I32, lane))
+            vector = self.builder.insert_element(vector, one.value, assembly.constant(I32, lane))
         return self.value(vector)
 
     def copy(
@@ -444,41 +430,41 @@ class Code:
                 read, written = source + index * source_step, target + index * target_step
                 values = []
                 for _ in range(unrolled):
-                    values.append(builder.load(read.pointer, typ=element, align=SIZE[kind]))
+                    values.append(builder.load(read.pointer, element, SIZE[kind]))
                     read = read + source_step
                 for value in values:
-                    builder.store(value, written.pointer, align=SIZE[kind])
+                    builder.store(value, written.pointer, SIZE[kind])
                     written = written + target_step
             start = stop
 
     def repeat(self, source: Value, target: Value, count: Value, kind: str) -> None:
         """One element to so many places side by side."""
         builder, size, start = self.builder, SIZE[kind], self.integer(0)
-        value = builder.load(source.pointer, typ=STORED[kind], align=size)
+        value = builder.load(source.pointer, STORED[kind], size)
         for unrolled in (16, 1):
             stop = count - count.unsigned_rem(unrolled)
             with self.loop(start, stop, unrolled) as index:
                 for place in range(unrolled):
                     written = target + (index + place) * size
-                    builder.store(value, written.pointer, align=size)
+                    builder.store(value, written.pointer, size)
             start = stop
 
     def clear(self, address: Value, size: Value) -> None:
         """Zero bytes: the C library's memset, which knows the fastest way for a size."""
-        self._of_bytes("memset.p0.i64", address, ir.Constant(I8, 0), size)
+        self._of_bytes("memset.p0.i64", address, assembly.constant(I8, 0), size)
 
     def move(self, source: Value, target: Value, size: Value) -> None:
         """Bytes to other memory: a few vectors of them, or the C library's memcpy."""
         self._of_bytes("memcpy.p0.p0.i64", target, source.pointer, size)
 
     def _of_bytes(self, name: str, target: Value, what: Any, size: Value) -> None:
-        last = ir.Constant(I1, 0)
+        last = assembly.constant(I1, 0)
         call_declared(self.builder, f"llvm.{name}", VOID, target.pointer, what, size.value, last)
 
     def prefetch(self, address: Value, written: bool = False, level: int = 1) -> None:
         """Ask for a cache line that is read soon, or written, in this level of caches; any address will do."""
         # To be read or written, to be kept, data.
-        hints = (ir.Constant(I32, hint) for hint in (int(written), 4 - level, 1))
+        hints = (assembly.constant(I32, hint) for hint in (int(written), 4 - level, 1))
         call_declared(self.builder, "llvm.prefetch.p0", VOID, address.pointer, *hints)
 
     def settle(self) -> None:
@@ -487,12 +473,11 @@ class Code:
 
     def take_flag(self, array: Array, index: int) -> Value:
         """Whether this thread turned an element from 0 to 1; what it then sees is what its last holder left."""
-        zero, one = ir.Constant(I64, 0), ir.Constant(I64, 1)
-        outcome = self.builder.cmpxchg(array.place(index), zero, one, "acquire", "monotonic")
-        return self.value(self.builder.extract_value(outcome, 1))
+        zero, one = (assembly.constant(I64, number) for number in (0, 1))
+        return self.value(self.builder.cmpxchg(array.place(index), zero, one, "acquire monotonic"))
 
     def leave_flag(self, array: Array, index: int) -> None:
-        self.builder.atomic_rmw("xchg", array.place(index), ir.Constant(I64, 0), "release")
+        self.builder.atomic_rmw("xchg", array.place(index), assembly.constant(I64, 0), "release")
 
     def add_shared(self, array: Array, index: int, value: Value) -> Value:
         """Add to an element that other threads add to, and give what it was; what is read later is read after it."""
@@ -503,9 +488,7 @@ class Code:
     def read_shared(self, array: Array, index: Value | int) -> Value:
         """An element that another thread may be writing, and what it wrote before; read after what was added before."""
         place = array.place(index)
-        return self.value(
-            self.builder.load_atomic(place, "seq_cst", array.align, typ=array.element)
-        )
+        return self.value(self.builder.load_atomic(place, "seq_cst", array.align, array.element))
 
     def elements(
         self,

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
-F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
-I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
-PTR, VOID = ir.PointerType(), ir.VoidType()
-FLOATS = (ir.HalfType, ir.FloatType, ir.DoubleType)
+from openaclnn.engines.machine import assembly
+from openaclnn.engines.machine.assembly import (
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    PTR,
+    VOID,
+    FloatType,
+    FunctionType,
+    IntType,
+    Operand,
+    vector_type,
+)
 
 STORED: dict[str, Any] = {
     "f32": F32, "f64": F64, "f16": F16, "bf16": I16, "i64": I64, "i32": I32, "i16": I16, "u8": I8,
@@ -20,30 +32,30 @@ SIZE = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "
 
 def constant(kind: Any, number: Any, lanes: int = 0) -> Any:
     """A number as an LLVM constant; in every lane of a vector where there are lanes."""
-    if not isinstance(number, int if isinstance(kind, ir.IntType) else (int, float)):
+    if not isinstance(number, int if isinstance(kind, IntType) else (int, float)):
         raise TypeError(f"{number!r} is no constant of kind {kind}")
-    if isinstance(kind, ir.IntType):
+    if isinstance(kind, IntType):
         number = int(number)
         if not -(1 << kind.width - 1) <= number < 1 << kind.width:
             raise ValueError(f"{number} does not fit into {kind}")
-    elif not isinstance(kind, FLOATS):
+    elif not isinstance(kind, FloatType):
         raise TypeError(f"{number!r} is a number, but {kind} holds none")
-    one = ir.Constant(kind, number)
+    one = assembly.constant(kind, number)
     return in_lanes(one, lanes) if lanes else one
 
 
-_in_lanes: dict[tuple[str, str, int], Any] = {}
+_in_lanes: dict[tuple[Any, str, int], Operand] = {}
 
 
 def in_lanes(one: Any, lanes: int) -> Any:
     """A constant in every lane of a vector. By its text, which tells -0 from 0, it is the same one for all code: writing it out takes long."""
-    key = str(one.type), one.get_reference(), lanes
+    key = one.type, one.text, lanes
     if key not in _in_lanes:
-        _in_lanes[key] = ir.Constant(ir.VectorType(one.type, lanes), [one] * lanes)
+        _in_lanes[key] = assembly.constant(vector_type(one.type, lanes), [one] * lanes)
     return _in_lanes[key]
 
 
 def signature(result: str | None, *arguments: str) -> Any:
     """A function's kind, by those of what it returns (None: nothing) and of its arguments."""
     kinds = [STORED[argument] for argument in arguments]
-    return ir.FunctionType(STORED[result] if result else VOID, kinds)
+    return FunctionType(STORED[result] if result else VOID, kinds)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
+from openaclnn.engines.machine.assembly import I64, VOID
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import on_arm
-from openaclnn.engines.machine.kinds import I64, VOID
 from openaclnn.engines.machine.values import Value, call_declared
 
 

@@ -16,22 +16,23 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
-from llvmlite import ir
-
-from openaclnn.engines.machine.kinds import (
-    F16,
-    F32,
-    F64,
-    FLOATS,
+from openaclnn.engines.machine import assembly
+from openaclnn.engines.machine.assembly import (
     I1,
     I32,
     I64,
     PTR,
-    SIZE,
-    STORED,
-    constant,
-    in_lanes,
-)  # fmt: skip
+    Builder,
+    FloatType,
+    Function,
+    FunctionType,
+    IntType,
+    Operand,
+    VectorType,
+    undefined,
+    vector_type,
+)
+from openaclnn.engines.machine.kinds import SIZE, STORED, constant, in_lanes
 
 V = TypeVar("V", bound="Value")
 
@@ -85,7 +86,7 @@ class Value:
     def lanes(self) -> int:
         """Of each stream; 0 for a scalar."""
         kind = self.parts[0].type
-        return kind.count if isinstance(kind, ir.VectorType) else 0
+        return kind.count if isinstance(kind, VectorType) else 0
 
     @property
     def shape(self) -> Shape:
@@ -95,11 +96,11 @@ class Value:
     def element(self) -> Any:
         """The LLVM type of one element."""
         kind = self.parts[0].type
-        return kind.element if isinstance(kind, ir.VectorType) else kind
+        return kind.element if isinstance(kind, VectorType) else kind
 
     @property
     def floating(self) -> bool:
-        return isinstance(self.element, FLOATS)
+        return isinstance(self.element, FloatType)
 
     @property
     def is_truth(self) -> bool:
@@ -136,8 +137,10 @@ class Value:
             return self
         if self.lanes:
             raise TypeError(f"a scalar stands in every lane, not {self!r}")
-        empty = ir.Constant(ir.VectorType(self.element, lanes), ir.Undefined)
-        vector = self.each(lambda one: self.builder.insert_element(empty, one, ir.Constant(I32, 0)))
+        empty = undefined(vector_type(self.element, lanes))
+        vector = self.each(
+            lambda one: self.builder.insert_element(empty, one, assembly.constant(I32, 0))
+        )
         return vector if lanes == 1 else vector.pick([0] * lanes)
 
     def fill(self, shape: Shape) -> Self:
@@ -240,9 +243,8 @@ class Value:
 
     def negative_of(self) -> Self | None:
         """The float whose negative this was written as, if it was."""
-        if all(getattr(part, "opname", "") == "fneg" for part in self.parts):
-            return type(self)(self.builder, *(part.operands[0] for part in self.parts))
-        return None
+        negated = [part.negated for part in self.parts]
+        return None if None in negated else type(self)(self.builder, *negated)
 
     def __abs__(self) -> Self:
         """NaN stays."""
@@ -251,7 +253,7 @@ class Value:
     # Bits, and truth values.
 
     def _bitwise(self, sign: str, name: str, *other: Any) -> Self:
-        if not isinstance(self.element, ir.IntType):
+        if not isinstance(self.element, IntType):
             raise TypeError(f"{sign} takes integers or truth values, not {self!r}")
         return self.each(getattr(self.builder, name), *other)
 
@@ -308,10 +310,10 @@ class Value:
         if relation not in ("==", "!="):
             self._number(relation)
         if self.floating:
-            compare = builder.fcmp_unordered if relation == "!=" else builder.fcmp_ordered
-        else:
-            compare = builder.icmp_signed
-        return self.each(lambda a, b: compare(relation, a, b), other)
+            if relation == "!=":
+                return self.each(builder.fcmp_unequal, other)
+            return self.each(functools.partial(builder.fcmp_ordered, relation), other)
+        return self.each(functools.partial(builder.icmp_signed, relation), other)
 
     def __lt__(self, other: Any) -> Self:
         return self._compare("<", other)
@@ -334,7 +336,7 @@ class Value:
     def below(self, limit: Any) -> Self:
         """self < limit of unsigned numbers: with one comparison also 0 <= self < limit of signed ones."""
         self._integer("below")
-        return self.each(lambda a, b: self.builder.icmp_unsigned("<", a, b), limit)
+        return self.each(functools.partial(self.builder.icmp_unsigned, "<"), limit)
 
     def is_nan(self) -> Self:
         if not self.floating:
@@ -343,7 +345,7 @@ class Value:
 
     def unordered(self, other: Any) -> Self:
         """Whether either is NaN."""
-        return self.each(lambda a, b: self.builder.fcmp_unordered("uno", a, b), other)
+        return self.each(self.builder.fcmp_unordered, other)
 
     def choose(self, yes: Any, no: Any) -> Self:
         """One of two by this truth value. Of two Python numbers, integers are int64 and `bool`s truth values."""
@@ -369,7 +371,7 @@ class Value:
     # Other kinds.
 
     def _as(self, kind: Any) -> Any:
-        return ir.VectorType(kind, self.lanes) if self.lanes else kind
+        return vector_type(kind, self.lanes) if self.lanes else kind
 
     def _cast(self, operation: str, kind: Any) -> Self:
         cast, wanted = getattr(self.builder, operation), self._as(kind)
@@ -380,12 +382,12 @@ class Value:
         wanted, element = STORED[kind], self.element
         if wanted == element:
             return self
-        if self.floating and not isinstance(wanted, FLOATS):
+        if self.floating and not isinstance(wanted, FloatType):
             raise TypeError(f"{self!r} is not converted to {kind}: only floats are, to floats")
         if self.floating:
-            wider = _width(wanted) > _width(element)
+            wider = wanted.width > element.width
             return self._cast("fpext" if wider else "fptrunc", wanted)
-        if isinstance(wanted, ir.IntType):
+        if isinstance(wanted, IntType):
             extend = "zext" if element == I1 else "sext"
             return self._cast(extend if wanted.width > element.width else "trunc", wanted)
         return self._cast("uitofp" if element == I1 else "sitofp", wanted)
@@ -400,21 +402,21 @@ class Value:
 
     def _extended(self, operation: str, kind: str) -> Self:
         element, wanted = self.element, STORED[kind]
-        both = isinstance(element, ir.IntType) and isinstance(wanted, ir.IntType)
+        both = isinstance(element, IntType) and isinstance(wanted, IntType)
         if not both or wanted.width <= element.width:
             raise TypeError(f"{self!r} is not extended to {kind}: an integer is, to a longer one")
         return self._cast(operation, wanted)
 
     def bits_as(self, kind: str) -> Self:
         """The same bits as another kind of the same size."""
-        if _width(STORED[kind]) != _width(self.element):
+        if STORED[kind].width != self.element.width:
             raise TypeError(f"{self!r} has not as many bits as {kind}")
         return self._cast("bitcast", STORED[kind])
 
     def bits_as_lanes(self, kind: str) -> Self:
         """The same bits as lanes of another size."""
-        size = self.lanes * _width(self.element) // (8 * SIZE[kind])
-        wanted = ir.VectorType(STORED[kind], size)
+        size = self.lanes * self.element.width // (8 * SIZE[kind])
+        wanted = vector_type(STORED[kind], size)
         return self.each(lambda one: self.builder.bitcast(one, wanted))
 
     @property
@@ -460,7 +462,7 @@ class Value:
         if not 0 <= index < self.lanes:
             raise ValueError(f"{self!r} has no lane {index}")
         return type(self)(
-            self.builder, self.builder.extract_element(self.value, ir.Constant(I32, index))
+            self.builder, self.builder.extract_element(self.value, assembly.constant(I32, index))
         )
 
     def reduce(self, name: str) -> Self:
@@ -478,12 +480,6 @@ class Value:
 
 
 _OF_BITS, _OF_INTEGERS = ("and", "or", "xor"), ("add", "mul", "smax", "smin", "umax", "umin")
-_FLOAT_WIDTH = {str(F16): 16, str(F32): 32, str(F64): 64}
-
-
-def _width(kind: Any) -> int:
-    """Bits of an element."""
-    return kind.width if isinstance(kind, ir.IntType) else _FLOAT_WIDTH[str(kind)]
 
 
 def _is_power_of_two(number: Any) -> bool:
@@ -491,19 +487,20 @@ def _is_power_of_two(number: Any) -> bool:
 
 
 def shuffled(builder: Any, first: Any, second: Any, lanes: Sequence[int]) -> Any:
-    if not isinstance(first.type, ir.VectorType):
+    if not isinstance(first.type, VectorType):
         raise TypeError(f"lanes are those of a vector, not of a scalar {first.type}")
     many = first.type.count * (1 if second is None else 2)
     if not all(0 <= lane < many for lane in lanes):
         raise ValueError(f"there are {many} lanes to take from, so not {[*lanes]}")
-    other = ir.Constant(first.type, ir.Undefined) if second is None else second
+    other = undefined(first.type) if second is None else second
     return builder.shuffle_vector(first, other, _mask(tuple(lanes)))
 
 
 @functools.cache
 def _mask(lanes: tuple[int, ...]) -> Any:
     """The same for all code, as in `in_lanes`: writing it out takes long."""
-    return ir.Constant(ir.VectorType(I32, len(lanes)), [ir.Constant(I32, lane) for lane in lanes])
+    numbers = [assembly.constant(I32, lane) for lane in lanes]
+    return assembly.constant(vector_type(I32, len(lanes)), numbers)
 
 
 def zero_of(*numbers: Any) -> Any:
@@ -544,7 +541,7 @@ def _spread_alike(values: Sequence[Value]) -> list[tuple[Any, ...]]:
 def _spread(value: Value, lanes: int) -> Value:
     if value.lanes or not lanes:
         return value
-    if all(isinstance(one, ir.Constant) for one in value.parts):
+    if all(one.is_constant for one in value.parts):
         return Value(value.builder, *(in_lanes(one, lanes) for one in value.parts))
     return value.splat(lanes)
 
@@ -565,23 +562,25 @@ def _called(name: str, lead: V, *others: Any, result: Any = None) -> V:
     """An intrinsic, named by the operands' kind."""
     builder, operands = lead.builder, aligned(lead, *others)
     kind = operands[0][0].type
-    lanes = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
-    full = f"llvm.{name}.{lanes}{'f' if lead.floating else 'i'}{_width(lead.element)}"
+    lanes = f"v{kind.count}" if isinstance(kind, VectorType) else ""
+    full = f"llvm.{name}.{lanes}{'f' if lead.floating else 'i'}{lead.element.width}"
 
     results = (
-        call_declared(builder, full, result or kind, *parts)
+        call_declared(builder, full, result or kind, *parts, pure=True)
         for parts in zip(*operands, strict=True)
     )
     return type(lead)(builder, *results)
 
 
-def call_declared(builder: Any, name: str, result: Any, *values: Any) -> Any:
-    """Call a function by its name, which its module declares once; all are LLVM's values."""
-    function = builder.module.globals.get(name)
+def call_declared(
+    builder: Builder, name: str, result: Any, *values: Operand, pure: bool = False
+) -> Any:
+    """Call a function by its name, which its module declares once; all are LLVM's values. A `pure` one depends on them alone."""
+    function = builder.module.names.get(name)
     if function is None:
-        kind = ir.FunctionType(result, [value.type for value in values])
-        function = ir.Function(builder.module, kind, name)
-    return builder.call(function, values)
+        kind = FunctionType(result, [value.type for value in values])
+        function = Function(builder.module, kind, name)
+    return builder.call(function, result, values, pure)
 
 
 def fma(x: V, y: Any, z: Any) -> V:
@@ -605,12 +604,18 @@ class Variable:
     def __init__(self, builder: Any, start: Value) -> None:
         self.builder = builder
         self._like = start
-        with builder.goto_entry_block():
-            self.places = [builder.alloca(part.type) for part in start.parts]
+        self.places = [builder.alloca(part.type) for part in start.parts]
         self.set(start)
 
     def get(self) -> Value:
-        return Value(self.builder, *(self.builder.load(place) for place in self.places))
+        like = self._like.parts
+        return Value(
+            self.builder,
+            *(
+                self.builder.load(place, part.type)
+                for place, part in zip(self.places, like, strict=True)
+            ),
+        )
 
     def set(self, value: Value | float) -> None:
         new = self._like.as_value(value)
