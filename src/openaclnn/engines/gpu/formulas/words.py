@@ -88,6 +88,32 @@ def reciprocal(x):
 
 
 @triton.jit
+def _double(value):
+    return tl.full([], value, tl.float64)
+
+
+@triton.jit
+def _widened(x):
+    """Float64 of a positive normal number, by its bits."""
+    bits = x.to(tl.int32, bitcast=True).to(tl.int64) << 29
+    return (bits + (896 << 52)).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _times_power(x, bits):
+    """Float64 times 2^n, of which both lie in the normal range, by an n in the low bits of an integer: into the upper half alone, since sums of 64 bits are two instructions."""
+    if INTERPRETED:
+        raised = x.to(tl.int64, bitcast=True) + (bits.to(tl.int64) << 52)
+        result = raised.to(tl.float64, bitcast=True)
+    else:
+        result = tl.inline_asm_elementwise(
+            "{ .reg .b32 low, high, n; mov.b64 {low, high}, $1; shl.b32 n, $2, 20; add.s32 high, high, n; mov.b64 $0, {low, high}; }",
+            "=d,d,r", [x, bits], dtype=tl.float64, is_pure=True, pack=1,
+        )  # fmt: skip
+    return result
+
+
+@triton.jit
 def _wide_reciprocal(x):
     """Right to 2^-40, of float64 that is neither tiny nor huge: the hardware's high half, and a step of Newton's."""
     if INTERPRETED:
@@ -261,8 +287,7 @@ def expm1(x, rest=None, PRECISE: tl.constexpr = True):
         bits, r, curve = _reduced(_least(_most(x, -60.0), 89.0), rest, 126)
         half = (bits << 23).to(tl.float32, bitcast=True)
         base = half - 0.5
-        back = base - half
-        lost = (half - (base - back)) - (back + 0.5)
+        lost = (half - base) - 0.5  # beyond n = 24; below n = -24 it is half an ulp at most
         grown = half * r
         value = base + grown
         value = value + tl.fma(half, curve, (grown - (value - base)) + lost)
@@ -301,10 +326,11 @@ def _quotient(s, r, curve):
 def _opposite(v, rest):
     """exp(-|v + rest|) as `_below` has it."""
     if rest is not None:
-        # With another sign where v is not below 0, by operations that are the same for -v and -rest, so that words of both share what follows.
-        # The bound is for what is infinite or NaN.
-        size = tl.minimum(tl.abs(rest), 6.103515625e-05)
-        rest = _signed(size, rest * v) * -1.0
+        # With the sign of v taken off, by operations that are the same for -v and -rest, so that words of both share what follows.
+        # The bound is for an infinite v, of which minus infinity or NaN is left.
+        sign = v.to(tl.int32, bitcast=True) & -0x80000000
+        rest = (rest.to(tl.int32, bitcast=True) ^ sign).to(tl.float32, bitcast=True)
+        rest = tl.maximum(rest, -6.103515625e-05) * -1.0
     return _below(tl.abs(v) * -1.0, rest)
 
 
@@ -383,25 +409,35 @@ def mish(x, PRECISE: tl.constexpr = True):
 
 
 @triton.jit
-def _softened(x, above, rest, left):
-    """above + left + log1p(exp(-|x| + rest)) for an above of x, or 0, which is None where it always is: e - e^2 / 4 + e^2 P(e), where the last is small."""
-    r, curve, raised = _below(tl.abs(x) * -1.0, rest)
-    s = raised * DOWN
-    e = tl.fma(s, r + curve, s)
-    lost = tl.fma(s, curve, tl.fma(s, r, s - e))
+def _near_power(x, rest, BIAS: tl.constexpr):
+    """exp(x + rest) = 2^n (1 + q), to 0.7 of 2^-24, for x from -110 to 0: n + BIAS in the low bits of an integer, and q."""
+    shifted = tl.fma(x, LOG2_E, ROUNDER + BIAS)
+    n = shifted - (ROUNDER + BIAS)
+    head = tl.fma(n, MINUS_LN2_HIGH, x)
+    if rest is None:
+        r = tl.fma(n, MINUS_LN2_LOW, head)
+    else:
+        r = head + tl.fma(n, MINUS_LN2_LOW, rest)
+    curve = _horner(r, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982)  # fmt: skip
+    q = tl.fma(r * r, tl.fma(curve, r, 0.4999999403953552), r)
+    return shifted.to(tl.int32, bitcast=True), q
+
+
+@triton.jit
+def _bent(e):
+    """(e - log1p(e)) / e^2 for e from 0 to 1."""
     f = e - 0.5
-    series = _horner(f, 0.002187250880524516, -0.004370075650513172, 0.006065735127776861, -0.009764419868588448)  # fmt: skip
-    series = _on(series, f, 0.016760796308517456, -0.028954219073057175, 0.051085200160741806)
-    series = _on(series, f, -0.09323003888130188, 0.1792249083518982, -0.12813957035541534)
-    # What rounding the exponential left changes its logarithm by about 1 - e / 2 of it.
-    small = tl.fma(e * e, series, tl.fma(lost * e, -0.5, lost))
-    if left is not None:
-        small += left
-    total = e
-    if above is not None:
-        total = above + e
-        small += tl.minimum(above, e) - (total - tl.maximum(above, e))
-    return total + tl.fma(e * -0.25, e, small)
+    series = _horner(f, 0.0034240998793393373, -0.006981655489653349, 0.01014315988868475, -0.01664046384394169)  # fmt: skip
+    series = _on(series, f, 0.028908096253871918, -0.05109051614999771, 0.09323178976774216)
+    return tl.fma(tl.fma(series, f, -0.17922484874725342), f, 0.37813955545425415)
+
+
+@triton.jit
+def _softened(x, rest):
+    """log1p(exp(-|x| + rest)) in float64, which takes three instructions for what FLOAT takes twelve, to know what its roundings left."""
+    bits, q = _near_power(_most(tl.abs(x) * -1.0, -110.0), rest, 0)
+    e = _times_power(q.to(tl.float64) + _double(1.0), bits)
+    return tl.fma(e * e * _double(-1.0), _widened(_bent(e.to(tl.float32))), e)
 
 
 @triton.jit
@@ -418,13 +454,12 @@ def _short_softened(x):
 @triton.jit
 def softplus(x, rest=None, PRECISE: tl.constexpr = True):
     if PRECISE:
-        above = _most(x, 0.0)
-        if rest is None:
-            result = _softened(x, above, None, None)
-        else:
+        line = _most(x, 0.0).to(tl.float64)
+        if rest is not None:
             rest = _rest(x, rest)
-            result = _softened(x, above, tl.where(x > 0, rest * -1.0, rest), tl.where(x > 0, rest, 0.0))  # fmt: skip
-        result = tl.maximum(result, x)  # infinity
+            line += tl.where(x > 0, rest, 0.0).to(tl.float64)
+            rest = tl.where(x > 0, rest * -1.0, rest)
+        result = (line + _softened(x, rest)).to(tl.float32)
     else:
         result = _most(x, 0.0) + _short_softened(x)
     return result
@@ -432,13 +467,14 @@ def softplus(x, rest=None, PRECISE: tl.constexpr = True):
 
 @triton.jit
 def softened(x, PRECISE: tl.constexpr = True):
-    return _softened(x, None, None, None) if PRECISE else _short_softened(x)
+    return _softened(x, None).to(tl.float32) if PRECISE else _short_softened(x)
 
 
 @triton.jit
 def log_sigmoid(x, PRECISE: tl.constexpr = True):
     if PRECISE:
-        result = tl.minimum(0.0 - _softened(x, _most(x * -1.0, 0.0), None, None), x)
+        result = (_least(x, 0.0).to(tl.float64) - _softened(x, None)).to(tl.float32)
+        result += 0.0  # not -0
     else:
         result = _least(x, 0.0) - _short_softened(x)
     return result
@@ -592,11 +628,9 @@ def logit(x, PRECISE: tl.constexpr = True):
         result = _defined(ratio, _log(n - 23, f, left * reciprocal(raised)))
     else:
         d = tl.fma(x, 2.0, -1.0)
-        square = d * d
-        near = _horner(square, 0.3940429985523224, 0.2428084760904312, 0.40411946177482605, 0.6665311455726624)  # fmt: skip
-        near = tl.fma(near * square, d, d * 2.0)
+        near = _horner(d * d, 0.3144108057022095, 0.398934543132782, 0.6666777729988098, 2.0) * d
         far = tl.fma(_raised_log2(x) - _log2(1.0 - x), LN_2, -24.0 * LN_2)
-        result = tl.where(tl.abs(d) < 0.5, near, far)
+        result = tl.where(tl.abs(d) < 0.25, near, far)
     return result
 
 
@@ -691,32 +725,6 @@ def normal_pdf(x, PRECISE: tl.constexpr = True):
         result = value * s
     else:
         result = _exp2(tl.fma(x * x, -0.5 * LOG2_E, 26.0)) * (0.3989422917366028 * LOWER)
-    return result
-
-
-@triton.jit
-def _double(value):
-    return tl.full([], value, tl.float64)
-
-
-@triton.jit
-def _widened(x):
-    """Float64 of a positive normal number, by its bits."""
-    bits = x.to(tl.int32, bitcast=True).to(tl.int64) << 29
-    return (bits + (896 << 52)).to(tl.float64, bitcast=True)
-
-
-@triton.jit
-def _times_power(x, bits):
-    """Float64 times 2^n, of which both lie in the normal range, by an n in the low bits of an integer: into the upper half alone, since sums of 64 bits are two instructions."""
-    if INTERPRETED:
-        raised = x.to(tl.int64, bitcast=True) + (bits.to(tl.int64) << 52)
-        result = raised.to(tl.float64, bitcast=True)
-    else:
-        result = tl.inline_asm_elementwise(
-            "{ .reg .b32 low, high, n; mov.b64 {low, high}, $1; shl.b32 n, $2, 20; add.s32 high, high, n; mov.b64 $0, {low, high}; }",
-            "=d,d,r", [x, bits], dtype=tl.float64, is_pure=True, pack=1,
-        )  # fmt: skip
     return result
 
 
@@ -966,23 +974,10 @@ WORDS: dict[str, Any] = {
 def _softened_term(x, rest, PRECISE: tl.constexpr):
     """log1p(exp(-|x| + rest)) as a polynomial of the exponential: within 1.6 ulp, or 2^-16.6 of itself, where `_softened` knows what roundings left."""
     if PRECISE:
-        x = _most(tl.abs(x) * -1.0, -110.0)
-        shifted = tl.fma(x, LOG2_E, ROUNDER + 159)
-        n = shifted - (ROUNDER + 159)
-        head = tl.fma(n, MINUS_LN2_HIGH, x)
-        if rest is None:
-            r = tl.fma(n, MINUS_LN2_LOW, head)
-        else:
-            r = head + tl.fma(n, MINUS_LN2_LOW, rest)
-        curve = _horner(r, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982)  # fmt: skip
-        curve = tl.fma(r * r, tl.fma(curve, r, 0.4999999403953552), r)
-        s = (shifted.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True) * DOWN
-        e = tl.fma(s, curve, s)
-        f = e - 0.5
-        series = _horner(f, -0.003318456932902336, 0.00693068653345108, -0.01017770916223526, 0.016656987369060516)  # fmt: skip
-        series = _on(series, f, -0.028904998674988747, 0.05108905956149101, -0.09323185682296753)
-        series = tl.fma(tl.fma(series, f, 0.179224893450737), f, -0.37813955545425415)
-        result = tl.fma(e * e, series, e)
+        bits, q = _near_power(_most(tl.abs(x) * -1.0, -110.0), rest, 159)
+        s = (bits << 23).to(tl.float32, bitcast=True) * DOWN
+        e = tl.fma(s, q, s)
+        result = tl.fma(e * e * -1.0, _bent(e), e)
     else:
         # Of 2^16 times the exponential, so that none which counts is subnormal.
         e = _exp2(tl.fma(tl.abs(x), LOG2_E * -1.0, 16.0))
