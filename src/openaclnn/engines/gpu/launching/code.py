@@ -263,7 +263,6 @@ class Block(CallBlock):
     """A builtin being made: first its launches, then what calls it, then kernels as they are compiled, so many of each launch at most."""
 
     name = ""  # tells its code from all other
-    ours = True  # as `cache.compiled` has it
 
     def __init__(self, addresses: int, steps: int, most: int, takes: int = 0) -> None:
         if steps > MAX_STEPS or addresses > MAX_ADDRESSES:
@@ -282,7 +281,7 @@ class Block(CallBlock):
 
     def function(self, fallback: Callable[..., int]) -> Callable[..., int]:
         """The builtin itself, which keeps this object; `fallback` takes calls that it is not ready for."""
-        return self.callable(f"gpu.{self.name}", self.write, fallback, self.ours)
+        return self.callable(f"gpu.{self.name}", self.write, fallback)
 
     def begin(self, step: int) -> int:
         """Where a launch's part begins."""
