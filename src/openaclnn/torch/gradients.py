@@ -422,8 +422,8 @@ for _operator in registry():
 # which takes as long again. What is derived how is what the formulas above say, and gradients of gradients go through them.
 
 
-_elu_backward, _logits_grad = KERNELS["elu_backward"], KERNELS["cross_entropy_logits_grad"]
-_l1_backward = KERNELS["l1_loss_backward"]
+_elu_backward, _l1_backward = KERNELS["elu_backward"], KERNELS["l1_loss_backward"]
+_logits_grad = KERNELS["cross_entropy_logits_grad"]
 
 
 def attached(name: str) -> type[Formula] | None:
@@ -471,17 +471,17 @@ class EluInPlace(Formula):
     """Written over its input: the gradient is made from the result."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, alpha: float) -> Any:
-        KERNELS["elu"].into(x, x, alpha, 1.0, 1.0)
+    def forward(ctx: Any, x: Any, arguments: Any) -> Any:
+        KERNELS["elu"].into(x, *arguments)
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
-        ctx.alpha = alpha
+        _, *ctx.options = arguments
         return x
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         (result,) = ctx.saved_tensors
-        return _elu_backward.gradient(gradient, result, ctx.alpha, 1.0, 1.0, True), None
+        return _elu_backward.gradient(gradient, result, *ctx.options, True), None
 
 
 @quick

@@ -378,7 +378,7 @@ def _of_all_logits(tensors: Tensors, asked: _Asked) -> Any:
     total = losses.sum(dtype=torch.float64)
     if groups.rows:
         factor = groups.gradient_factor
-        total = summed_by(list(groups.rows), total * factor + total.detach() * (1.0 - factor))
+        total = summed_by(list(groups.rows), total * factor, factor)
     if asked.reduction == "mean":
         width = len(linear_weight)
         _, classes = max_over_classes(total.new_zeros(0), width, groups.classes)
