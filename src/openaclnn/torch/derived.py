@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import update_wrapper
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial, update_wrapper
 from math import inf, isfinite
 from typing import Any, TypeVar, get_type_hints
 
@@ -41,18 +42,9 @@ _LEGACY = ("size_average", "reduce")
 _Stated = TypeVar("_Stated", bound=Callable[..., Any])
 
 
-def computed_by(
-    operator: str,
-    *,
-    words: Mapping[str, Mapping[str, Any]] | None = None,
-    cast: bool = False,
-    alike: bool = True,
-    sound: Callable[[Any], bool] | None = None,
-    attach: Callable[..., Any] | None = None,
-    positive: Sequence[str] = (),
-    in_place: type[Formula] | None = None,
-) -> Callable[[_Stated], _Stated]:
-    """Make a function of a signature.
+@dataclass
+class computed_by:  # noqa: N801 - a decorator
+    """Makes a function of a signature.
 
     `words` has what the operator takes for strings. With `cast`, PyTorch computes in another dtype under autocast, and does it itself.
     `alike`: required tensors have one shape. A result that is not `sound` is left to PyTorch, which refuses what led to it. What `attach` makes of a
@@ -60,28 +52,22 @@ def computed_by(
     where they are not. What autograd tracks is written over by the formula `in_place`, for `apply(tensor, arguments)`, and without one by PyTorch.
     """
 
-    def decorate(stated: _Stated) -> _Stated:
-        return _Function(
-            stated, operator, words or {}, cast, alike, sound, attach, positive, in_place
-        ).written()  # type: ignore[return-value]
+    operator: str
+    _: KW_ONLY
+    words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cast: bool = False
+    alike: bool = True
+    sound: Callable[[Any], bool] | None = None
+    attach: Callable[..., Any] | None = None
+    positive: Sequence[str] = ()
+    in_place: type[Formula] | None = None
 
-    return decorate
-
-
-class _Function:
-    """One function, by its operator."""
-
-    def __init__(
-        self, stated: Callable[..., Any], operator: str, words: Mapping[str, Mapping[str, Any]], cast: bool, alike: bool,
-        sound: Callable[[Any], bool] | None, attach: Callable[..., Any] | None, positive: Sequence[str], in_place: type[Formula] | None,
-    ) -> None:  # fmt: skip
-        self.stated, self.name, self.kernel = stated, stated.__name__, KERNELS[operator]
-        self.words, self.cast, self.alike = words, cast, alike
-        self.sound, self.attach, self.positive, self.in_place = sound, attach, positive, in_place
+    def __call__(self, stated: _Stated) -> _Stated:
+        self.stated, self.name, self.kernel = stated, stated.__name__, KERNELS[self.operator]
         self.parameters = tuple(inspect.signature(stated).parameters.values())
         self.theirs: Callable[..., Any] = getattr(torch_functional, self.name)
         self.count = FUNCTIONS[self.name]
-        self.formula = attached(operator)
+        self.formula = attached(self.operator)
         names = [p.name for p in self.parameters]
         ours = dict(zip(self.kernel.names, self.kernel.parameters, strict=True))
         if "self" in ours or "x" in ours:  # PyTorch's functions call that one input
@@ -114,8 +100,9 @@ class _Function:
         if gradient is not None and self.formula is None:  # several derivatives by one operator
             differentiable |= {*self.tensors}
         self.constant = [n for n in self.tensors[1:] if n not in differentiable]
+        return self._written()  # type: ignore[return-value]
 
-    def written(self) -> Callable[..., Any]:
+    def _written(self) -> Callable[..., Any]:
         """The function: first the fast path, written out for the signature, then all else."""
         names = [p.name for p in self.parameters]
         first, *others = self.tensors
@@ -187,7 +174,7 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
         named = {p.name: value for p, value in zip(self.parameters, values, strict=True)}
         tensors = [named[name] for name in self.tensors if named[name] is not None]
         if has_torch_function_variadic(*tensors):
-            return self._call_theirs(_handling(self.function, tensors), values)
+            return self._call_theirs(partial(handle_torch_function, self.function, tensors), values)
         if any(named.get(name) is not None for name in _LEGACY):
             named["reduction"] = reduction_of(*[named[name] for name in _LEGACY])
             named |= dict.fromkeys(_LEGACY)
@@ -292,10 +279,3 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
             if strange or kept or first.is_neg():
                 return "in place, of a leaf or where somebody records or transforms"
         return ""
-
-
-def _handling(function: Callable[..., Any], tensors: list[Any]) -> Callable[..., Any]:
-    def handled(*positional: Any, **named: Any) -> Any:
-        return handle_torch_function(function, tensors, *positional, **named)
-
-    return handled

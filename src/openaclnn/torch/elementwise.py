@@ -351,16 +351,6 @@ class Divergence(Formula):
     def backward(ctx: Any, gradient: Any) -> Any:
         both = (gradient, *ctx.saved_tensors, *ctx.options)
         by_input, by_target, _ = ctx.needs_input_grad
-        if torch.is_grad_enabled():  # gradients of gradients are PyTorch's
-            _, x, target, reduction, log_target = both
-            loss = torch_functional.kl_div(x, target, reduction=reduction, log_target=log_target)
-            wanted = [tensor for tensor, asked in ((x, by_input), (target, by_target)) if asked]
-            derivatives = iter(torch.autograd.grad(loss, wanted, gradient, create_graph=True))
-            return (
-                next(derivatives) if by_input else None,
-                next(derivatives) if by_target else None,
-                None,
-            )
         return (
             _BY_INPUT.gradient(*both) if by_input else None,
             _BY_TARGET.gradient(*both) if by_target else None,
