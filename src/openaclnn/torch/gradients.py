@@ -185,7 +185,7 @@ def _differentiated(kernel: Kernel) -> type[Formula]:
                 return written_out(*map(_wide, arguments))
 
             result, given_back = torch.func.vjp(computed, *[every[place] for place in learnt])  # type: ignore[misc]
-            by = [each.to(own.dtype) for each, own in zip(outer, result if several else [result], strict=True)]  # fmt: skip
+            by = [each.to(of.dtype) for each, of in zip(outer, result if several else [result], strict=True)]  # fmt: skip
             derivatives = dict(
                 zip(learnt, given_back(tuple(by) if several else by[0]), strict=True)
             )

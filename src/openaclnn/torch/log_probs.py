@@ -377,9 +377,7 @@ def _log_probs_backward(
 ) -> Any:  # fmt: skip
     kernel, scale = KERNELS[f"{name}_grad"], None
     layer = Layer(input, linear_weight, bias, wanted, softcap, memory, 0, accumulated)
-    if (
-        input.dtype is torch.float16
-    ):  # whose exponents do not reach to what many rows' gradients are
+    if input.dtype is torch.float16:  # its exponents do not reach to many rows' gradients
         scale = torch.stack([gradient.abs().max() for gradient in gradients]).max().clamp(min=1e-30)
         gradients = [gradient / scale for gradient in gradients]
     for begin, end, whole in layer:

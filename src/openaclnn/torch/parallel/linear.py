@@ -262,9 +262,8 @@ def _chunks(tensors: Tensors, gradient: Any, wanted: Sequence[bool], asked: _Ask
         scale = torch.as_tensor(groups.gradient_factor, device=input.device)
         if divisors.weight is not None:
             scale = scale / divisors.weight
-        if (
-            not layer.short
-        ):  # FLOAT's digits bear it; sums of 16 bits are scaled before they are rounded
+        # FLOAT's digits bear it; sums of 16 bits are scaled before they are rounded.
+        if not layer.short:
             shares, scale = shares * scale, None
     square = 2.0 * options.zloss_scale
     if options.zloss_scale and divisors.weight is not None:
