@@ -245,7 +245,7 @@ class PhaseCache(CallCache):
         """The entry for every size, where shapes and strides need not be part of the key; machine code finds it for arrays like these, if
         it can."""
         plan, count, ordered = exact.plan, len(self._arrays), self.ordered(passed)
-        if plan.of_one_size:
+        if plan.shape_specific:
             return None
         arrays, options, views = ordered[:count], ordered[count:], self.ordered(arguments)[:count]
         places = self._places(plan)
