@@ -29,6 +29,8 @@ from openaclnn.repeat import slots as at
 from openaclnn.repeat.readers import numpy_is_readable, torch_functions
 from openaclnn.repeat.specialize import (
     CallArguments,
+    Patterns,
+    Replanned,
     Work,
     entry_of,
     library_of,
@@ -114,7 +116,7 @@ class CallCache:
             for array, (place, _), view in zip(arrays, places, views, strict=True)
         ]
         patterns = patterns_of(plan, self._inputs, places, seen)
-        work = work_of(plan, choice, patterns, views[self._inputs].device)
+        work = self._work(plan, choice, patterns, views[self._inputs].device, values)
         work = work or Work(-1, ANY_COUNT, runner=choice.prepare())
         call = CallArguments(library, arrays, places, options, self._options, len(self._outputs))
         entry = entry_of(call, plan, seen, patterns, work)
@@ -128,6 +130,16 @@ class CallCache:
         if self._result_type is None:
             return result
         return tuple.__new__(self._result_type, result)
+
+    def _work(
+        self, plan: Plan, choice: Choice, patterns: Patterns, device: str, values: Mapping[str, Any]
+    ) -> Work | None:
+        """What runs calls like one of these values, by C parameter name; None where sizes are part of the entry."""
+
+        def sizes() -> Replanned:
+            return Replanned(self._declared, values, self._names, patterns, plan, choice, device)
+
+        return work_of(plan, choice, patterns, device, sizes)
 
     def _places(self, plan: Plan) -> list[tuple[int, int]]:
         """Where each array stands among a plan's operands."""
