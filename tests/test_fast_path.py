@@ -278,7 +278,7 @@ def test_classes_and_positions_of_any_number(
                 given = {name: to_torch(value) for name, value in given.items()}
             taken.clear()
             # Many elements that stretch by channels are another kind: they are planned anew.
-            many = plan_of(operator, given).of_one_size and math.prod(shape) > gathered.MOST
+            many = plan_of(operator, given).shape_specific and math.prod(shape) > gathered.MOST
             got = plain(operator)(**given)
             assert taken == [many in known]
             known.add(many)

@@ -265,7 +265,7 @@ def patterns_of(
     """
     if (plan.fixed and not plan.steps) or not _has_both_halves(plan, places):
         return Patterns([_SAME] * len(views), -1)
-    apart = plan.of_one_size  # halves, numbers for channels, or steps
+    apart = plan.shape_specific  # halves, numbers for channels, or steps
     by_role = bool(plan.classes) or apart
     first = [place for place, _ in places]
     if plan.dense and not by_role and -1 not in first:
