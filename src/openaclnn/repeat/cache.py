@@ -68,9 +68,8 @@ class CallCache:
         self._result_type = declared.result_type
         self._options = tuple([p.python_name for p in parameters if not p.is_tensor])
         self._options_of = _getter(self._options)
-        room = at.MAX_ARRAYS, at.MAX_OPTIONS, at.MAX_RESULTS
-        taken = len(self._arrays), len(self._options), len(self._outputs)
-        self._fits = all(count <= most for count, most in zip(taken, room, strict=True))
+        fits = len(self._arrays) <= at.MAX_ARRAYS and len(self._options) <= at.MAX_OPTIONS
+        self._fits = fits  # into an entry
         self._control: Any = None
         self._published: Any = None  # its entries, once there is machine code to read them
         self._lock = threading.RLock()  # a finaliser may come in between

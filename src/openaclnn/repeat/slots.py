@@ -49,7 +49,6 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 # part of the kind.
 # Of the ADDRESSES, a kernel's operands, the last are WRITTEN.
 # BLOCK is the control block of a runner that can be called in words, without Python's objects (`machine.callers`); 0: it cannot.
-MAX_RESULTS = 4
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
 MAX_DERIVED = 4
 TAKES_SIZES, TAKES_STRIDES, TAKES_NUMBERS = 1, 2, 4

@@ -263,9 +263,10 @@ def patterns_of(
     none is, it is the shape that they broadcast to, or half of one. All others have that shape too, or one element, or stretch; with a
     class axis, halves or channels they have what their roles say.
     """
-    if (plan.fixed and not plan.steps) or not _has_both_halves(plan, places):
+    replanned = _is_replanned(plan)
+    if (plan.fixed and not replanned) or not _has_both_halves(plan, places):
         return Patterns([_SAME] * len(views), -1)
-    apart = plan.shape_specific  # halves, numbers for channels, or steps
+    apart = plan.shape_specific  # halves, numbers for channels, or what is planned for each size
     by_role = bool(plan.classes) or apart
     first = [place for place, _ in places]
     if plan.dense and not by_role and -1 not in first:
@@ -274,9 +275,9 @@ def patterns_of(
     # One element cannot be told from all.
     if math.prod(shape) != 1 and len(shape) <= at.MAX_AXES:
         patterns, strided = _followers(plan, shape, first, views, by_role)
-        if strided and plan.steps:
+        if strided and replanned:
             return Patterns([_SAME] * len(views), -1)
-        strided = strided or (apart and not plan.steps)
+        strided = strided or (apart and not replanned)
         axes = len(shape) if by_role or strided else 0
         for source, (pattern, _) in enumerate(patterns[:inputs]):
             view = views[source]
@@ -285,6 +286,11 @@ def patterns_of(
         if patterns and (plan.halved or not by_role) and -1 not in first[:inputs]:
             return Patterns(patterns, len(views), strided, axes)
     return Patterns([_SAME] * len(views), -1)
+
+
+def _is_replanned(plan: Plan) -> bool:
+    """Whether row-major arrays of each size have a plan of their own: of steps, or with a class axis and rules about its size."""
+    return bool(plan.steps or (plan.fixed and plan.classes))
 
 
 def _has_both_halves(plan: Plan, places: Sequence[tuple[int, int]]) -> bool:
@@ -402,7 +408,7 @@ def work_of(
         flat, counts = None, (flat.counts[1], ANY_COUNT[1])  # for a sized runner
     if source < 0:
         return None
-    if plan.steps:
+    if _is_replanned(plan):
         return Work(source, ANY_COUNT, takes=at.TAKES_SIZES, runner=sizes())
     if strided:
         quick = _gathered(plan, flat, source, count) or _strided(plan, choice, source)
@@ -482,7 +488,7 @@ _MOST_LAYOUTS = 256  # that are kept
 
 
 class Replanned:
-    """A runner of row-major arrays of any size whose plan has steps: each size is checked and planned when it comes first, and what runs the last of them is kept.
+    """A runner of row-major arrays of any size which has a plan of its own: each size is checked and planned when it comes first, and what runs the last of them is kept.
 
     `values` are those of the first call by C parameter name, which `choice` serves; the names are those of the arrays, whose shapes follow the patterns.
     """

@@ -93,7 +93,7 @@ def declines(plan: Plan) -> str | None:
 def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     """What runs the plan: a function of the operands' addresses (the output's last) and a stream."""
     if plan.steps:
-        return steps.stepped(plan, lambda step: _few(step) or prepare(step), steps.host_memory)
+        return steps.stepped(plan, _of_one_size, steps.host_memory)
     if plan.kernel in arrays.ARRAY_KERNELS:
         return arrays.on_host(plan)
     kernel = kernel_named(plan.kernel)
@@ -101,8 +101,13 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     return kernel.runner(plan)
 
 
+def _of_one_size(plan: Plan) -> Callable[[Sequence[int], int], int]:
+    """What runs a plan that another size has another of."""
+    return _few(plan) or prepare(plan)
+
+
 def _few(plan: Plan) -> Callable[[Sequence[int], int], int] | None:
-    """What runs a step of few elements with classes: making one for its size and numbers takes 100 us, the builtin for all of them 2 us more in each call."""
+    """What runs few elements with classes: making a runner for their size and numbers takes 100 us, the builtin for all of them 2 us more in each call."""
     if not plan.classes:
         return None
     shared = plan
@@ -132,6 +137,8 @@ def offer(plan: Plan) -> tuple[Callable[[], Callable[[Sequence[int], int], int]]
     if plan.steps:
         return functools.partial(prepare, plan), None
     kernel: Any = kernel_named(plan.kernel)
+    if plan.classes and plan.fixed:
+        return functools.partial(_of_one_size, plan), None
     if plan.classes or not hasattr(kernel, "offer"):
         return functools.partial(kernel.runner, plan), None
     offered: tuple[Any, Any] = kernel.offer(plan)
