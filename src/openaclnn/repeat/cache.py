@@ -30,6 +30,7 @@ from openaclnn.repeat.readers import numpy_is_readable, torch_functions
 from openaclnn.repeat.specialize import (
     CallArguments,
     Patterns,
+    Places,
     Replanned,
     Work,
     entry_of,
@@ -63,8 +64,9 @@ class CallCache:
         self._arrays += [p for p in declared.outputs if p not in self._arrays]
         self._names = [p.name for p in self._arrays]
         self._views_of = _getter(self._names)
-        self._outputs = [p.name for p in declared.outputs]
+        self._outputs = declared.output_names
         self._inputs = len(self._arrays) - len(self._outputs)
+        self._read_names = tuple(self._names[: self._inputs])
         self._result_type = declared.result_type
         self._options = tuple([p.python_name for p in parameters if not p.is_tensor])
         self._options_of = _getter(self._options)
@@ -107,13 +109,15 @@ class CallCache:
         if not library:
             return NotImplemented
         places = self._places(plan)
-        operands = range(len(plan.operands))
-        if sum([place in operands for both in places for place in both]) < len(operands):
-            return NotImplemented  # a tensor is more than two of them
-        seen = [
-            None if array is None and place not in operands else view
-            for array, (place, _), view in zip(arrays, places, views, strict=True)
-        ]
+        if not places:
+            return NotImplemented
+        seen = views
+        if (-1, -1) in places or plan.spared:  # what is neither given nor an operand is not seen
+            many = len(plan.operands)
+            seen = tuple([
+                view if array is not None or 0 <= place < many else None
+                for array, (place, _), view in zip(arrays, places, views, strict=True)
+            ])  # fmt: skip
         patterns = patterns_of(plan, self._inputs, places, seen)
         work = self._work(plan, choice, patterns, views[self._inputs].device, values)
         work = work or Work(-1, ANY_COUNT, runner=choice.prepare())
@@ -140,9 +144,9 @@ class CallCache:
 
         return work_of(plan, choice, patterns, device, sizes)
 
-    def _places(self, plan: Plan) -> list[tuple[int, int]]:
+    def _places(self, plan: Plan) -> Places:
         """Where each array stands among a plan's operands."""
-        return places_of(plan, self._names[: self._inputs], self._outputs)
+        return places_of(plan, self._read_names, self._outputs)
 
     def _library(self, arrays: Sequence[Any], options: Sequence[Any]) -> int:
         """Of a call's arrays; 0 where an entry cannot say what the arguments are."""

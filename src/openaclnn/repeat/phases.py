@@ -322,6 +322,8 @@ class PhaseCache(CallCache):
         plan, count, ordered = exact.plan, len(self._arrays), self.ordered(passed)
         arrays, options, views = ordered[:count], ordered[count:], self.ordered(arguments)[:count]
         places = self._places(plan)
+        if not places:
+            return None
         patterns = patterns_of(plan, self._inputs, places, views)
         if patterns.source < 0 or not all(view is None or view.contiguous for view in views):
             return None

@@ -11,8 +11,9 @@ import functools
 import math
 import struct
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
@@ -67,7 +68,7 @@ class CallArguments(NamedTuple):
 
     library: int  # of all arrays
     arrays: Sequence[Any]  # inputs, then outputs; None where there is none
-    places: Sequence[tuple[int, int]]  # among the plan's operands, as `places_of` has them
+    places: Places  # among the plan's operands, as `places_of` has them
     options: Sequence[Any]
     names: tuple[str, ...]  # of the options
     outputs: int  # so many of the arrays
@@ -133,7 +134,7 @@ def _add_arrays(
         if place >= len(operands):
             place = -1  # an output that is not written
         shape, itemsize, strides = view.shape, view.dtype.itemsize, _NO_AXES
-        pattern, follows = follower.lies, follower.follows
+        pattern, follows = follower.lies, _follows(follower.axes)
         if array is None:  # yet to be made, where the others are
             entry += (device, len(shape), at.MISSING, place, other, itemsize, 0, follows, pattern)
         else:
@@ -204,22 +205,35 @@ def _empty_strided(make: Any, device: Any, shape: Any, strides: Any, dtype: Any)
 # How arrays lie.
 
 
-def places_of(plan: Plan, inputs: Iterable[str], outputs: Iterable[str]) -> list[tuple[int, int]]:
+Places = tuple[tuple[int, int], ...]
+
+
+def places_of(plan: Plan, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Places:
     """Where arrays of these names stand among a plan's operands, those last that it does not write; -1 for what it does not
-    read. A second place is that of the second half, where the first is the first half's, or of the same tensor once more; else -1.
+    read. A second place is that of the second half, where the first is the first half's, or of the same tensor once more; else -1. Nothing where a tensor is
+    more than two operands.
     """
-    operands, read, written = (*plan.operands, *plan.spared), dict[str, list[int]](), dict[str, list[int]]()  # fmt: skip
-    for place, operand in enumerate(operands):
-        side = read if place < len(plan.inputs) else written
-        side.setdefault(operand.parameter, []).append(place)
-    named = *[read.get(name, []) for name in inputs], *[written.get(name, []) for name in outputs]
+    operands = tuple(map(_named, (*plan.operands, *plan.spared)))
+    return _places(operands, len(plan.inputs), len(plan.spared), inputs, outputs)
+
+
+_named = attrgetter("parameter", "role")
+
+
+@functools.lru_cache(maxsize=1024)
+def _places(
+    operands: tuple[tuple[str, str], ...], read: int, spared: int, inputs: tuple[str, ...], outputs: tuple[str, ...]
+) -> Places:  # fmt: skip
+    """The same of operands by their names and roles, so many of which are read, and so many not written."""
     places = []
-    for several in named:
-        if len(several) > 1:
-            several.sort(key=lambda place: operands[place].role == HALVES[1])
-        first, second, *_ = *several, -1, -1
-        places.append((first, second))
-    return places
+    for names, side in (inputs, range(read)), (outputs, range(read, len(operands))):
+        for name in names:
+            several = [place for place in side if operands[place][0] == name]
+            several.sort(key=lambda place: operands[place][1] == HALVES[1])
+            first, second, *_ = *several, -1, -1
+            places.append((first, second))
+    known = {place for both in places for place in both}
+    return tuple(places) if known.issuperset(range(len(operands) - spared)) else ()
 
 
 class Pattern(NamedTuple):
@@ -227,11 +241,6 @@ class Pattern(NamedTuple):
 
     lies: int
     axes: tuple[int, ...] = ()
-
-    @property
-    def follows(self) -> int:
-        """The slot."""
-        return sum([axis << 8 * place for place, axis in enumerate(self.axes)])
 
     def shape(self, source: tuple[int, ...]) -> tuple[int, ...]:
         """An array's, of the source's."""
@@ -241,6 +250,12 @@ class Pattern(NamedTuple):
             1 if axis & at.STRETCHED else source[axis & ~at.DOUBLED] * (2 if axis & at.DOUBLED else 1)
             for axis in self.axes
         ])  # fmt: skip
+
+
+@functools.cache
+def _follows(axes: tuple[int, ...]) -> int:
+    """The slot."""
+    return sum([axis << 8 * place for place, axis in enumerate(axes)])
 
 
 class Patterns(NamedTuple):
@@ -255,7 +270,7 @@ class Patterns(NamedTuple):
 
 
 def patterns_of(
-    plan: Plan, inputs: int, places: Sequence[tuple[int, int]], views: Sequence[Tensor | None]
+    plan: Plan, inputs: int, places: Places, views: Sequence[Tensor | None]
 ) -> Patterns:
     """How each array lies relative to the shape source, where sizes need not be part of the entry.
 
@@ -293,7 +308,7 @@ def _is_replanned(plan: Plan) -> bool:
     return bool(plan.steps or (plan.fixed and plan.classes))
 
 
-def _has_both_halves(plan: Plan, places: Sequence[tuple[int, int]]) -> bool:
+def _has_both_halves(plan: Plan, places: Places) -> bool:
     """Whether each tensor of a plan of halves is one operand, or both of its halves."""
     if not plan.halved:
         return True
@@ -319,6 +334,9 @@ def _followers(
             patterns.append(_MISSING)
             continue
         role = operands[place].role if place >= 0 else "full"
+        if view.contiguous and view.shape == shape and role != "single":
+            patterns.append(_DENSE)
+            continue
         if by_role or place < 0 or role == "single":
             axes = _axes_of_role(role, every, along)
         elif len(view.shape) <= len(shape):
@@ -333,8 +351,6 @@ def _followers(
             if place >= 0 and role != "single":
                 return [], False
             pattern = _SAME
-        elif view.contiguous and view.shape == shape:
-            pattern = _DENSE
         elif not by_role and view.size == 1:
             pattern = _ONE
         elif not by_role or not view.contiguous:
@@ -344,6 +360,7 @@ def _followers(
     return patterns, strided
 
 
+@functools.cache
 def _axes_of_role(role: str, every: tuple[int, ...], along: int) -> tuple[int, ...]:
     """The axes of the source that an array with a role has, where classes or halves are along one of them."""
     if role == "channels":
