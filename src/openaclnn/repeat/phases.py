@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Hashable, Sequence
+from itertools import chain
 from math import prod
 from operator import add, itemgetter
 from typing import Any
@@ -50,8 +51,9 @@ Launch = tuple[Runner | None, tuple[int, ...], int]
 CheckedMemory = tuple[tuple[int, ...], Sequence[Any]]
 """Where a kernel's tensors lie, and what keeps that memory alive until the kernel is done."""
 
-Layout = tuple[tuple[int, ...], Sequence[tuple[int, ...]], Sequence[int]]
-"""The sizes of merged axes, each operand's strides along them, in elements, and how many bytes behind its tensor's first element it begins."""
+Layout = tuple[tuple[Any, Any], Any, Sequence[int]]
+"""The sizes of merged axes and every operand's strides along them; the same as a geometry of `layouts.gathered`; and how many bytes behind its tensor's first
+element each operand begins."""
 
 Signature = tuple[Hashable, list[Tensor]]
 """What decides a call's checks and plan but for shapes and strides, and its tensors."""
@@ -158,56 +160,44 @@ class AnySize(Specialization):
         self, shape: tuple[int, ...], count: int, constants: tuple[int, ...], numbers: tuple[Any, ...]
     ) -> Launch | None:  # fmt: skip
         """What runs a call of this size: with a flat kernel's constants, or with other numbers than the first call's; None where the slow path has to."""
-        flat, sized = self.work.flat, self.work.runner
+        work = self.work
+        told: tuple[Any, Any] = (shape, numbers)
+        sized, kernel, grain = work.runner, work.kernel, work.grain
         if isinstance(sized, Replanned):
             runner = sized.of_size(shape)
             return None if runner is None else (runner, shape, count)
+        geometry: Any = None
+        shifts: Sequence[int] = ()
         if self._strided:
-            return self._launch_strided(shape, count, constants)
-        if flat is None:
+            told, geometry, shifts = self._layout(shape)
+            if work.gathering:
+                kernel, constants = work.gathering, (geometry.buffer_info()[0], *constants)
 
-            def run_sized(addresses: Sequence[int], stream: int) -> int:
-                status: int = sized(addresses, stream, shape, numbers)
-                return status
-
-            return run_sized, shape, count
-        kernel, grain = flat.kernel, flat.grain
-        start = self._starts[count <= grain]
-
-        def run_flat(addresses: Sequence[int], stream: int, keep: Any = flat) -> int:
-            return start(kernel, count, grain, *constants, *addresses)
-
-        return run_flat, shape, count
-
-    def _launch_strided(
-        self, shape: tuple[int, ...], count: int, constants: tuple[int, ...]
-    ) -> Launch:
-        work = self.work
-        layout = self._layouts.get(shape)
-        if layout is None:
-            layout = self._layouts[shape] = self._layout(shape)
-        sizes, strides, shifts = layout
-        if work.gathering:
-            from openaclnn.engines.cpu.layouts import gathered
-
-            items = [operand.dtype.itemsize for operand in self.plan.operands]
-            geometry = gathered.geometry(work.kernel, len(constants), len(self.plan.outputs), sizes, items, strides)  # fmt: skip
-            start, place = self._starts[count <= work.grain], geometry.buffer_info()[0]
-
-            def run_gathered(addresses: Sequence[int], stream: int, keep: Any = (geometry, work)) -> int:  # fmt: skip
-                moved = map(add, addresses, shifts)
-                return start(work.gathering, count, work.grain, place, *constants, *moved)
-
-            return run_gathered, shape, count
-        steps = tuple([step for each in strides for step in each])
-
-        def run_strided(addresses: Sequence[int], stream: int) -> int:
-            status: int = work.runner(tuple(map(add, addresses, shifts)), stream, sizes, steps)
+        def run_sized(addresses: Sequence[int], stream: int) -> int:
+            status: int = sized(addresses, stream, *told)
             return status
 
-        return run_strided, shape, count
+        def run_flat(addresses: Sequence[int], stream: int, keep: Any = (work, geometry)) -> int:
+            return self._starts[count <= grain](kernel, count, grain, *constants, *addresses)
+
+        run: Runner = run_sized if work.flat is None else run_flat
+        if not any(shifts):
+            return run, shape, count
+
+        def run_shifted(addresses: Sequence[int], stream: int) -> int:
+            return run(tuple(map(add, addresses, shifts)), stream)
+
+        return run_shifted, shape, count
 
     def _layout(self, shape: tuple[int, ...]) -> Layout:
+        layout = self._layouts.get(shape)
+        if layout is None:
+            layout = self._layouts[shape] = self._laid(shape)
+        return layout
+
+    def _laid(self, shape: tuple[int, ...]) -> Layout:
+        from openaclnn.engines.cpu.layouts import gathered
+
         plan, walks, shifts = self.plan, [], []
         for operand in plan.operands:
             pattern, _ = self._shapes[operand.parameter]
@@ -217,12 +207,15 @@ class AnySize(Specialization):
             ):
                 if size != 1:
                     walk[axis & at.MAX_AXES - 1] = step
-            along, is_second = plan.class_axis, operand.role == HALVES[1]
-            half = shape[along] * walk[along] * operand.dtype.itemsize if is_second else 0
+            half = shape[plan.class_axis] * walk[plan.class_axis] * operand.dtype.itemsize
             walks.append(tuple(walk))
-            shifts.append(half)
+            shifts.append(half if operand.role == HALVES[1] else 0)
         merged, strides, _ = collapse(shape, walks)
-        return merged, strides, shifts
+        items = [operand.dtype.itemsize for operand in plan.operands]
+        geometry = gathered.geometry(
+            self.work.kernel, len(self.work.constants), len(plan.outputs), merged, items, strides
+        )
+        return (merged, tuple(chain(*strides))), geometry, shifts
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
         covered = []
