@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import gc
 import importlib
@@ -12,7 +13,7 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,26 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+LIBRARIES = ("torch", "sympy", "hypothesis", "torch.distributed.tensor")
+"""What files of tests import and Python takes longest to compile."""
+
+
+def pytest_sessionstart() -> None:
+    """Processes that begin together begin at different modules: each is compiled by one of them, and found compiled by the others."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    files = [path.stem for path in sorted(Path(__file__).parent.glob("test_*.py"))]
+    with open(f"{CACHE}.lock", "w") as lock:
+        for place, names in ((0, LIBRARIES), (len(LIBRARIES), files)):
+            first = len(names) * number // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+            for index in (*range(first, len(names)), *range(first)):
+                fcntl.lockf(lock, fcntl.LOCK_EX, 1, place + index)
+                with suppress(Exception, pytest.skip.Exception):  # of which collecting tells
+                    importlib.import_module(names[index])
+                fcntl.lockf(lock, fcntl.LOCK_UN, 1, place + index)
 
 
 @functools.cache
@@ -332,7 +353,7 @@ def any_layout(request: pytest.FixtureRequest, any_size: None) -> None:
     operator = getattr(request.node, "callspec", None) and request.node.callspec.params.get("operator")  # fmt: skip
     if isinstance(operator, Operator):
         plan = plan_of(operator, operator.samples[0].arrays())
-        if plan.of_one_size:
+        if plan.shape_specific:
             pytest.skip(f"a plan of {plan.kernel} is known by its layout here")
 
 

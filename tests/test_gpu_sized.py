@@ -222,6 +222,7 @@ if MODE == "interpret":
 
     @names
     @dtypes
+    @pytest.mark.in_turns
     def test_elements_that_begin_anywhere(
         operator: Operator, dtype: DType, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -843,6 +844,7 @@ if MODE == "compile":
             assert natively > 25, variant
 
     @names
+    @pytest.mark.in_turns
     def test_a_plan_of_few_elements_has_no_launches_of_its_own(
         operator: Operator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -912,6 +914,7 @@ if MODE == "compile":
             forget()
 
     @names
+    @pytest.mark.in_turns
     def test_calls_of_a_kind_reach_the_driver(
         operator: Operator, on_host_memory: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -937,6 +940,7 @@ if MODE == "compile":
             assert seen > 5, variant
 
     @names
+    @pytest.mark.in_turns
     def test_calls_of_any_layout_reach_the_driver(
         operator: Operator, on_host_memory: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -129,7 +129,7 @@ class Plan:
         return not _HALVES.isdisjoint(map(_role_of, self.inputs))
 
     @property
-    def of_one_size(self) -> bool:
+    def shape_specific(self) -> bool:
         """Whether it says nothing of calls of other sizes: numbers, offsets or steps that sizes decide, or shapes that do not broadcast."""
         if self.fixed or self.steps:
             return True

@@ -62,6 +62,8 @@ def _argument(parameter: Parameter) -> str:
     if parameter.is_tensor:
         return f"Tensor {name}" if default is REQUIRED else f"Tensor? {name}=None"
     kind = "str" if parameter.choices else _TYPES[parameter.kind]
+    if parameter.kind is Kind.SCALAR and isinstance(default, int):
+        kind = "Scalar"  # beside integers it is one: a float is refused
     if default is REQUIRED:
         return f"{kind} {name}"
     return f'{kind} {name}="{default}"' if kind == "str" else f"{kind} {name}={default}"
@@ -119,7 +121,8 @@ def _bound(parameter: Parameter, value: Any) -> Any:
     if value is None:
         return AUTO if parameter.computed else None
     if parameter.kind is Kind.SCALAR:
-        return Scalar.of(value)
+        kinds = {torch.SymFloat: float, torch.SymInt: int}  # a graph is for one number, or all
+        return Scalar.of(kinds.get(type(value), lambda number: number)(value))
     if parameter.kind is Kind.INT64 and value in parameter.choices:
         return parameter.choices.index(value)
     return value

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
+from inspect import isfunction
 from typing import Any
 
 from openaclnn.core.dtypes import float_of
@@ -295,17 +296,17 @@ _DOUBLE = struct.Struct("=d")
 class LauncherBlock(Block):
     """The builtin of a pattern being made, of the names of a plan's numbers that calls tell, and of its kernels; of a formula's, in each of its forms."""
 
-    ours = False  # it depends on Triton and the GPU, too
-
     def __init__(
         self, pattern: Pattern, plan: Plan, static: Sequence[int], numbers: Sequence[str], kernels: Sequence[Mapping[str, KernelSpec]],
         forms: Sequence[Form],
     ) -> None:  # fmt: skip
         self._pattern, self._entered = pattern, set[tuple[Any, ...]]()
         self._choice = plan.kernel if plan.kernel in CHOICES and not pattern.limit else ""
-        self.name = f"{pattern.name}.{self._choice}" if self._choice else pattern.name
+        # A function's source is the package's. Of a row formula, which may be another's, the launch says all that its code follows from.
+        launch = "" if isfunction(pattern.launch) else pattern.launch
+        self.name = f"{pattern.name}.{self._choice}{launch}"
         takes = callers.SHAPE | (callers.STRIDES if pattern.limit else 0)
-        takes |= callers.TOLD_NUMBERS if pattern.roles or not pattern.limit else 0
+        takes |= callers.TOLD_NUMBERS if pattern.takes_numbers else 0
         super().__init__(len(plan.operands), len(pattern.kernels), at.MAX_VARIANTS, takes)
         self._block[at.STATIC : at.STATIC + len(static)] = array("q", static)
         self._take_numbers([plan.numbers[name] for name in numbers])

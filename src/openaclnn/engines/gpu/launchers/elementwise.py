@@ -273,6 +273,9 @@ class Elementwise(FormulaLauncher):
         return {"block": block, "warps": warps, "vector": vector, "exact": int(plan.compute is FLOAT)}  # fmt: skip
 
 
+ELEMENTWISE = Elementwise()
+
+
 def _is_wide(plan: Plan, operand: Operand) -> bool:
     """Whether it is read or written by vectors."""
     return operand.strides[0] == 1 or any(operand is out for out in plan.outputs)

@@ -300,3 +300,6 @@ class Filling(Launcher):
                 place = slot._replace(shift=slot.shift + steps * output.dtype.itemsize)
                 launches.append(launch_of(KernelSpec(fill, (place,)), params))
         return runner_of(launches)
+
+
+SUMMED, FILLING = Summed(), Filling()
