@@ -16,10 +16,10 @@ import triton.language as tl
 
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu.formulas.compiled import (
+    Kernel,
     Names,
     compiled,
     constexprs,
-    define,
     listed,
     widen_pairs,
 )
@@ -304,4 +304,4 @@ def summed_kernel(
         "pairs": pairs,
         "half_of": half_of,
     }
-    return define(text, scope)
+    return Kernel(text, scope)
