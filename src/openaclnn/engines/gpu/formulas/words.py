@@ -161,6 +161,13 @@ def _raised_log2(x):
 
 
 @triton.jit
+def _exp_curve(r):
+    """(exp(r) - 1 - r) / r^2 for r of up to ln(2) / 2, to 2^-28."""
+    curve = _horner(r, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982)  # fmt: skip
+    return tl.fma(curve, r, 0.4999999403953552)
+
+
+@triton.jit
 def _reduced(x, rest, BIAS: tl.constexpr):
     """x + rest = n ln 2 + r: n + BIAS in the low bits of an integer, r, and exp(r) - 1 - r."""
     shifted = tl.fma(x, LOG2_E, ROUNDER + BIAS)
@@ -173,12 +180,7 @@ def _reduced(x, rest, BIAS: tl.constexpr):
         tail = tl.fma(n, MINUS_LN2_LOW, rest)
         r = head + tail
         left = tail - (r - head)
-    curve = _horner(
-        r, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982
-    )
-    curve = tl.fma(curve, r, 0.4999999403953552)
-    curve = tl.fma(r * r, curve, left)
-    return shifted.to(tl.int32, bitcast=True), r, curve
+    return shifted.to(tl.int32, bitcast=True), r, tl.fma(r * r, _exp_curve(r), left)
 
 
 @triton.jit
@@ -418,9 +420,7 @@ def _near_power(x, rest, BIAS: tl.constexpr):
         r = tl.fma(n, MINUS_LN2_LOW, head)
     else:
         r = head + tl.fma(n, MINUS_LN2_LOW, rest)
-    curve = _horner(r, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982)  # fmt: skip
-    q = tl.fma(r * r, tl.fma(curve, r, 0.4999999403953552), r)
-    return shifted.to(tl.int32, bitcast=True), q
+    return shifted.to(tl.int32, bitcast=True), tl.fma(r * r, _exp_curve(r), r)
 
 
 @triton.jit
@@ -773,10 +773,8 @@ def _tanh_power(size):
     v = t * slope * _double(-1.0)
     shifted = tl.fma(v, _double(LOG2_E), _double(WIDE_ROUNDER + 159))
     r = tl.fma(shifted - _double(WIDE_ROUNDER + 159), _double(LN_2 * -1.0), v).to(tl.float32)
-    curve = _horner(r, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982)  # fmt: skip
-    curve = tl.fma(curve, r, 0.4999999403953552)
     bits = shifted.to(tl.int64, bitcast=True).to(tl.int32) << 23
-    return r, r * r * curve, bits.to(tl.float32, bitcast=True)
+    return r, r * r * _exp_curve(r), bits.to(tl.float32, bitcast=True)
 
 
 @triton.jit
