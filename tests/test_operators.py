@@ -114,6 +114,7 @@ def test_cases(
 
 
 @of_each_family
+@pytest.mark.in_turns
 def test_input_layouts(operator: Operator, engine: str) -> None:
     for shift, dtype in enumerate(floats_of(operator)):
         cases = [*cases_of(operator, np.random.default_rng(11), dtype)]
@@ -144,6 +145,7 @@ def check_input_layout(
 
 
 @pytest.mark.parametrize("operator", families(SINGLE), ids=lambda op: op.python_name)
+@pytest.mark.in_turns
 def test_output_layouts_keep_their_gaps(operator: Operator, engine: str) -> None:
     for shift, dtype in enumerate(floats_of(operator)):
         cases = [*cases_of(operator, np.random.default_rng(13), dtype)]
@@ -235,6 +237,7 @@ def converted(operator: Operator) -> list[tuple[DType, DType]]:
     families([op for op in elementwise() if op in APART and len(converted(op)) > 3]),
     ids=lambda op: op.python_name,
 )
+@pytest.mark.in_turns
 def test_two_roundings(operator: Operator, engine: str) -> None:
     """The result is rounded to the computation type first, then to the output's."""
     for dtype, output in converted(operator):
@@ -362,6 +365,7 @@ def test_an_output_over_itself_is_refused(engine: str) -> None:
 
 @of_each_family
 @pytest.mark.parametrize("engine", ["cpu"], indirect=True)
+@pytest.mark.in_turns
 def test_same_bits_every_time(operator: Operator, engine: str) -> None:
     """Of so many elements that several threads compute them."""
     shape = {"elementwise": (70_001,), "rows": (257, 301), "pixels": (3, 9, 64, 50)}

@@ -44,9 +44,8 @@ class Check(NamedTuple):
     names: tuple[str, ...]  # of parameters that it looks up; a rule of one operator alone says none
     broken_by: Callable[[Call], Violation | None]
     about: str = ""  # the one argument without which there is nothing to say; "": several
-    number: str = (
-        ""  # how it is called: the row's number, with a letter where the row has several rules
-    )
+    # How it is called: the row's number, with a letter where the row has several rules.
+    number: str = ""
 
     def refusal(self, operator: str, violation: Violation) -> AclnnError:
         """What a call of the operator is told that breaks the rule so."""

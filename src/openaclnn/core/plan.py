@@ -98,9 +98,8 @@ class Plan:
     classes: int = 0
     targets: int = -1  # which input holds class indices; -1: none does
     reciprocal: str = ""  # which number is one over the count of elements
-    fixed: bool = (
-        False  # numbers or rules follow from the sizes otherwise: other sizes need another plan
-    )
+    # Numbers or rules follow from the sizes otherwise: other sizes need another plan.
+    fixed: bool = False
     class_axis: int = -1  # of the output's shape, of classes or of halves; -1: there is none
     dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
     workspace: int = 0
