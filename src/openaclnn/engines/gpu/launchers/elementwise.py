@@ -248,7 +248,8 @@ class Elementwise(FormulaLauncher):
         return self.bound(plan, self.specs(plan, form, False), g)
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
-        return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= FEW else None
+        # Beyond the limit, the kernel of any strides does not take its place.
+        return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= LAID else None
 
     def lies_in_a_row(self, plan: Plan) -> bool:
         return len(plan.shape) == 1 and all(
