@@ -139,6 +139,7 @@ if MODE == "interpret":
         assert np.isfinite(own.out[0]).all()
 
     @pytest.mark.parametrize("start", [0, 8000, 26000])
+    @pytest.mark.in_turns
     def test_a_piece_of_nothing_but_nan(start: int) -> None:
         own = Step(33000, "mean")
         own.x[1, start : start + 7000] = nan

@@ -112,11 +112,13 @@ if MODE == "interpret":
 
     @every_elementwise
     @dtypes
+    @pytest.mark.in_turns
     def test_elementwise_cases(operator: Operator, dtype: DType) -> None:
         check_cases(operator, dtype)
 
     @classes
     @dtypes
+    @pytest.mark.in_turns
     def test_class_cases(operator: Operator, dtype: DType) -> None:
         check_cases(operator, dtype)
 
@@ -133,6 +135,7 @@ if MODE == "interpret":
         check_layout(operator, layout)
 
     @elementwise
+    @pytest.mark.in_turns
     def test_elementwise_ranks_that_do_not_merge(operator: Operator) -> None:
         """Every other element along each axis: eight axes are three more than the kernel takes. Other operators, other ranks."""
         for rank in range(GRADIENTS.index(operator) % 3, 9, 3):
@@ -194,6 +197,7 @@ if MODE == "interpret":
     @pytest.mark.parametrize(
         "place", range(len(special_activations.CASES)), ids=special_activations.IDS
     )
+    @pytest.mark.in_turns
     def test_special_activations(place: int) -> None:
         special_activations.check(place, FLOAT)
 
@@ -417,6 +421,7 @@ if MODE == "interpret":
             (577, "none"),
         ],
     )
+    @pytest.mark.in_turns
     def test_cross_entropy_transposed(columns: int, variant: str) -> None:
         """A program goes through several blocks of classes."""
         operator = openaclnn.cross_entropy_loss_grad.operator

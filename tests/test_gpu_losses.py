@@ -143,6 +143,7 @@ if MODE == "interpret":
             ((2, 5, 3, 4), 3), ((1, 1, 1), 11), ((1, 9, 300), 7),
         ],
     )  # fmt: skip
+    @pytest.mark.in_turns
     def test_cases_match_the_oracle(dtype: DType, shape: tuple[int, ...], every: int) -> None:
         """Short rows together, and long ones alone, whose first and last vectors are not whole, and in parts; and images."""
         every = every if dtype is FLOAT else 7
@@ -151,6 +152,7 @@ if MODE == "interpret":
             assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, gradient_of(**gradient))
 
     @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.in_turns
     def test_any_layout(layout: str) -> None:
         """And outputs whose gaps keep their bytes."""
         dtype = FLOATS[LAYOUTS.index(layout) % 3]
@@ -248,6 +250,7 @@ if MODE == "interpret":
             )
 
     @pytest.mark.parametrize("classes", [2, 3, 33, 1000, 4203, 12300])
+    @pytest.mark.in_turns
     def test_classes_far_from_the_others_are_smoothed(classes: int) -> None:
         """Masked classes, in rows that begin anywhere, in one part and in several, and in pixels."""
         for number, case in enumerate(outliers(FLOAT, classes)):
@@ -268,6 +271,7 @@ if MODE == "interpret":
 
     @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
     @pytest.mark.parametrize("wide", [1, 350])
+    @pytest.mark.in_turns
     def test_special_logits(dtype: DType, wide: int) -> None:
         rows = np.float32(
             [
@@ -374,6 +378,12 @@ if MODE == "interpret":
             one = openaclnn.l1_loss(x, np.float32(0), reduction=reduction)
             exact = np.abs(x).sum(dtype=np.float64) / (count if reduction == "mean" else 1)
             np.testing.assert_allclose(one, exact, rtol=1e-6)
+
+    @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
+    def test_sums_of_stretched_numbers(dtype: DType) -> None:
+        half, one = (np.broadcast_to(np.array(each, dtype.numpy), 5001) for each in (0.5, 1))
+        assert openaclnn.l1_loss(half, one) == 0.5
+        assert openaclnn.binary_cross_entropy(half, one) == dtype.numpy.type(np.log(2))
 
     @pytest.mark.parametrize(("wide", "few"), [(1, True), (1, False), (1030, True)])
     def test_logits_that_are_no_numbers(
@@ -661,6 +671,7 @@ if MODE == "compile":
         assert gpu.prepare(plan)([2 << 20], 0) == 0
 
     @pytest.mark.parametrize("name", SUMMED[:3])
+    @pytest.mark.in_turns
     def test_few_are_added_up_and_finished_by_one_program(name: str) -> None:
         from openaclnn.engines.gpu.launching import variants
 
@@ -675,6 +686,7 @@ if MODE == "compile":
             assert len(variants._known) == launches
 
     @pytest.mark.parametrize("name", SUMMED)
+    @pytest.mark.in_turns
     def test_the_builtin_of_sums_launches_what_python_would(
         name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -760,6 +772,7 @@ if MODE == "compile":
             assert driver.by_driver == []
 
     @pytest.mark.parametrize("name", SUMMED)
+    @pytest.mark.in_turns
     def test_the_builtin_of_strided_sums_launches_what_python_would(
         name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -113,6 +113,7 @@ if MODE == "interpret":
         ],
         ids=str,
     )  # fmt: skip
+    @pytest.mark.in_turns
     def test_a_step_is_what_the_formulas_say(
         shape: tuple[int, ...], reduction: str, options: dict[str, Any]
     ) -> None:
@@ -126,6 +127,7 @@ if MODE == "interpret":
 
     @pytest.mark.parametrize("gathered", [True, False])
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
+    @pytest.mark.in_turns
     def test_sums_of_many_tiles_are_added_up(
         reduction: str, gathered: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -146,6 +148,7 @@ if MODE == "interpret":
             own.assert_right(gradient)
 
     @pytest.mark.parametrize("options", [PLAIN, {"smoothing": 0.1}, {"smoothing": 0.1, "weighted": True}], ids=str)  # fmt: skip
+    @pytest.mark.in_turns
     def test_gradients_at_targets_are_exact(options: dict[str, Any]) -> None:
         """Coefficients that are rounded three times would be off by 2.4 to 3 ulp there."""
         own = Losses((120, 150), **options)
@@ -315,6 +318,7 @@ if MODE == "interpret":
         assert torch.isfinite(x.grad).all()
 
     @pytest.mark.parametrize("form", ["rows", "classes last", "weights of 16 bits", "long rows"])
+    @pytest.mark.in_turns
     def test_the_next_call_of_a_kind_takes_the_fast_path(
         on_the_host: None, form: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

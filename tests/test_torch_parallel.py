@@ -46,6 +46,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import openaclnn
 import openaclnn.torch as fast
+from conftest import in_turn
 from openaclnn.torch import functional, nn, parallel
 from openaclnn.torch.adopt import Logits
 from openaclnn.torch.parallel import collectives
@@ -100,8 +101,11 @@ def case_of_two(function: Case) -> Case:
 
 
 def cases_of(size: int) -> dict[str, Case]:
-    few = {} if size == 2 or EVERYTHING else OF_TWO
-    return {name: function for name, function in CASES.items() if name not in few}
+    """Of two processes all, of four in turns."""
+    names = [*CASES]
+    if size == 4 and not EVERYTHING:
+        names = in_turn([name for name in names if name not in OF_TWO], "four")
+    return {name: CASES[name] for name in names}
 
 
 ROWS, CLASSES = 14, 23
@@ -874,6 +878,22 @@ def rules_of_operators(team: Team) -> None:
                 assert loss.placements == ((Partial(),) if reduction == "sum" else (placement,))
 
 
+@case_of_two
+def activations_of_dtensors(team: Team) -> None:
+    """By our operators' rules: no axis is divided along which elements need each other."""
+    x = torch.randn(6, 8, generator=torch.Generator().manual_seed(3)).double()
+    for name, more in (("elu", ()), ("relu", ()), ("softmax", (1,)), ("log_softmax", (0,)), ("glu", (1,))):  # fmt: skip
+        known = x.clone().requires_grad_()
+        result = getattr(F, name)(known, *more)
+        result.square().sum().backward()
+        for placement in (Shard(0), Shard(1)):
+            placed = distribute_tensor(x.float(), team.mesh(), [placement]).requires_grad_()
+            got = getattr(functional, name)(placed, *more)
+            got.square().sum().backward()
+            assert_near(got.full_tensor().detach(), result.detach())
+            torch.testing.assert_close(placed.grad.full_tensor(), known.grad.float())
+
+
 def example(name: str) -> Any:
     found = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(found)
@@ -1061,7 +1081,8 @@ def first_call(way: str) -> Case:
     return compiled
 
 
-FIRST_CALLS = {way: first_call(way) for way in ("classes", "rows", "column-parallel head")}
+WAYS = in_turn(("classes", "rows", "column-parallel head"), "first calls")
+FIRST_CALLS = {way: first_call(way) for way in WAYS}
 
 
 def work(rank: int, size: int, place: Path, cases: dict[str, Case]) -> bool:

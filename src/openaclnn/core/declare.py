@@ -9,7 +9,6 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from io import StringIO
 from types import FunctionType
 from typing import Any
 
@@ -98,9 +97,8 @@ class Operator(Interface):
     seen_by_reference: Callable[[Call], dict[str, Any]] = lambda call: {}
     gradient: Gradient | None = None  # where one operator of the interface computes its derivative
     discrepancies: tuple[Discrepancy, ...] = ()
-    aten: str = (
-        ""  # the operator of `torch.ops.aten` that computes the same, special values included
-    )
+    # The operator of `torch.ops.aten` that computes the same, special values included.
+    aten: str = ""
     module: str = ""  # where it is declared; "": where its reference is
 
     def __post_init__(self) -> None:
@@ -162,9 +160,8 @@ class Operator(Interface):
         error = self.first_violation(call)
         if error is not None:
             raise error
-        arguments = _reference_arguments(call, {} if copied else named) | self.seen_by_reference(
-            call
-        )
+        arguments = _reference_arguments(call, {} if copied else named)
+        arguments |= self.seen_by_reference(call)
         self.outline(call)
         plan = self.plan(call)
         if plan.targets >= 0:
@@ -324,9 +321,8 @@ def _faults_of_names(operator: Operator) -> Iterator[str]:
         yield f"name: expected aclnn in front, got {operator.name}"
     file = operator.home.rpartition(".")[2]
     derives_workloads = type(operator).workloads is not Operator.workloads
-    if (
-        not (derives_workloads or operator.module) and file != operator.python_name
-    ):  # by which its workloads are found
+    # By the file its workloads are found.
+    if not (derives_workloads or operator.module) and file != operator.python_name:
         yield f"file: expected {operator.python_name}.py, which has its reference, got {file}.py"
     if operator.families - _TAGS:
         strange = ", ".join(sorted(operator.families - _TAGS))
@@ -416,23 +412,15 @@ class SupportTable:
 
     def markdown(self) -> str:
         """The table as Markdown."""
-        return _render(self, markdown=True)
+        header, *rows = self._padded()
+        rule = ["-" * len(cell) for cell in header]
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))
 
     def __str__(self) -> str:
-        return _render(self, markdown=False)
+        return "\n".join("  ".join(cells).rstrip() for cells in self._padded())
 
-
-def _render(table: SupportTable, markdown: bool) -> str:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    drawn: Any = Table(box=box.MARKDOWN if markdown else box.SIMPLE)
-    for title in table.header:
-        drawn.add_column(title, no_wrap=True)
-    for row in table.rows:
-        drawn.add_row(*row)
-    text = StringIO()
-    Console(file=text, width=200, color_system=None).print(drawn)
-    lines = (line.rstrip() for line in text.getvalue().splitlines())
-    return "\n".join(line for line in lines if line)
+    def _padded(self) -> list[list[str]]:
+        """All cells as wide as their columns."""
+        lines = (self.header, *self.rows)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return [list(map(str.ljust, line, widths)) for line in lines]

@@ -98,9 +98,8 @@ class Plan:
     classes: int = 0
     targets: int = -1  # which input holds class indices; -1: none does
     reciprocal: str = ""  # which number is one over the count of elements
-    fixed: bool = (
-        False  # numbers or rules follow from the sizes otherwise: other sizes need another plan
-    )
+    # Numbers or rules follow from the sizes otherwise: other sizes need another plan.
+    fixed: bool = False
     class_axis: int = -1  # of the output's shape, of classes or of halves; -1: there is none
     dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
     workspace: int = 0
@@ -342,6 +341,7 @@ def halves_plan(
     inputs: Sequence[tuple[str, Tensor | Half]],
     outputs: Sequence[tuple[str, Tensor | Half]],
     numbers: Mapping[str, Any],
+    fixed: bool = False,
 ) -> Plan:
     """The plan of an elementwise kernel over tensors, and halves of tensors, of one shape."""
     named = [*inputs, *outputs]
@@ -357,7 +357,7 @@ def halves_plan(
     first, *more = operands[len(inputs) :]
     return Plan(
         operator, kernel, compute, merged, tuple(operands[: len(inputs)]), first, numbers,
-        class_axis=axis, more=tuple(more),
+        class_axis=axis, more=tuple(more), fixed=fixed,
     )  # fmt: skip
 
 

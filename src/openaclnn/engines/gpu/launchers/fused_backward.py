@@ -172,3 +172,6 @@ class Steps(Launcher):
         if steps.serves(step):
             return steps.gradient_runner(step) if self._backward else steps.loss_runner(step)
         return gradient_runner(step) if self._backward else loss_runner(step)
+
+
+AHEAD, LATE = Steps(backward=False), Steps(backward=True)
