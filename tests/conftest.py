@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import gc
 import importlib
@@ -12,7 +13,7 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,26 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+LIBRARIES = ("torch", "sympy", "hypothesis", "torch.distributed.tensor")
+"""What files of tests import and Python takes longest to compile."""
+
+
+def pytest_sessionstart() -> None:
+    """Processes that begin together begin at different modules: each is compiled by one of them, and found compiled by the others."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    files = [path.stem for path in sorted(Path(__file__).parent.glob("test_*.py"))]
+    with open(f"{CACHE}.lock", "w") as lock:
+        for place, names in ((0, LIBRARIES), (len(LIBRARIES), files)):
+            first = len(names) * number // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+            for index in (*range(first, len(names)), *range(first)):
+                fcntl.lockf(lock, fcntl.LOCK_EX, 1, place + index)
+                with suppress(Exception, pytest.skip.Exception):  # of which collecting tells
+                    importlib.import_module(names[index])
+                fcntl.lockf(lock, fcntl.LOCK_UN, 1, place + index)
+
+
 @functools.cache
 def _own_width() -> str:
     """This machine's, asked before a test has the vectors of another."""
@@ -176,17 +197,17 @@ def _dtypes_of_width(item: Any) -> tuple[DType, ...]:
 
 
 @functools.cache
-def _first_of_families() -> list[Operator]:
-    return families(OPERATORS)
+def _tried_with_other_vectors() -> list[Operator]:
+    return in_turn(families(OPERATORS), "vectors")
 
 
 def _takes_part(item: Any) -> bool:
     """An operator is tried with dtypes that it takes; code for vectors that this machine does not have is compiled for one of
-    each family."""
+    each family, in turns."""
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     name, operator = str(chosen.get("engine_of_any_width", "")), chosen.get("operator")
     if name.startswith("cpu") and name != _own_width() and operator in OPERATORS:
-        return EVERYTHING or operator in _first_of_families()
+        return EVERYTHING or operator in _tried_with_other_vectors()
     return chosen.get("dtype") not in FLOATS or chosen["dtype"] in _dtypes_of_width(item)
 
 
@@ -332,7 +353,7 @@ def any_layout(request: pytest.FixtureRequest, any_size: None) -> None:
     operator = getattr(request.node, "callspec", None) and request.node.callspec.params.get("operator")  # fmt: skip
     if isinstance(operator, Operator):
         plan = plan_of(operator, operator.samples[0].arrays())
-        if plan.of_one_size:
+        if plan.shape_specific:
             pytest.skip(f"a plan of {plan.kernel} is known by its layout here")
 
 

@@ -83,33 +83,35 @@ def _made(tensor: Any, handle: Any, kind: Any) -> None:
 
 
 def _stretched(own: Any, left: Any, right: Any) -> Any:
-    """Most values that meet have one shape, or none, or one of them is a number of the other's type."""
+    """Most values that meet have one shape, or none, or one of them is a number."""
     shape, other = getattr(left.type, "shape", None), getattr(right.type, "shape", None)
     if shape is other:
         return left, right
-    if left.type.scalar is right.type.scalar:
-        if other is None:
-            return left, tl.tensor(own.builder.create_splat(left.type, right.handle), left.type)
-        if shape is None:
-            return tl.tensor(own.builder.create_splat(right.type, left.handle), right.type), right
+    if other is None:
+        return left, _splat(own, right, left.type)
+    if shape is None:
+        return _splat(own, left, right.type), right
     return _stretch(own, left, right)
 
 
+def _splat(own: Any, number: Any, like: Any) -> Any:
+    kind = tl.block_type(number.type.scalar, like.shape)
+    return tl.tensor(own.builder.create_splat(kind, number.handle), kind)
+
+
 def _alike(own: Any, left: Any, right: Any, *options: Any, **named: Any) -> Any:
-    """Two values of one type are neither converted nor stretched, but to be divided (the fourth option). A number beside a value, of
-    any type and shape, is made a value once."""
-    if named or type(left) is not tl.tensor or left.type.scalar.is_ptr():
+    """Two values of one type, or a pointer and how far to move it, are not converted, but to be divided (the fourth option). A number
+    beside a value, of any type and shape, is made a value once."""
+    if named or type(left) is not tl.tensor:
         return _check_types(own, left, right, *options, **named)
     kind = left.type
+    moved = kind.scalar.is_ptr()
     if type(right) is tl.tensor:
-        other = right.type
-        same = kind.scalar is other.scalar and getattr(kind, "shape", 1) is getattr(
-            other, "shape", 1
-        )
-        return (
-            (left, right) if same and len(options) < 4 else _check_types(own, left, right, *options)
-        )
-    if type(right) not in (int, float):
+        other = right.type.scalar
+        if len(options) < 4 and (other.is_int() if moved else kind.scalar is other):
+            return _stretched(own, left, right)
+        return _check_types(own, left, right, *options)
+    if moved or type(right) not in (int, float):
         return _check_types(own, left, right, *options)
     key = id(vars(kind)), type(right), repr(right), options
     known = _numbers.get(key)

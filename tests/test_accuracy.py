@@ -23,6 +23,7 @@ OPERATORS = [*HARD]
 
 
 @pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.in_turns
 def test_a_short_search_stays_within_the_page(name: str) -> None:
     for place in searched(3, f" {name} "):
         operator, where, *_ = place.row()

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -62,11 +63,13 @@ from openaclnn.bench.tables import (
 )
 from openaclnn.bench.timing import (
     COPY,
+    AheadClock,
     Aside,
     Bench,
     Case,
     Clock,
     Contender,
+    CudaClock,
     OtherLoad,
     Sample,
     Timing,
@@ -372,6 +375,63 @@ def test_what_a_call_does_aside_is_not_counted(monkeypatch: pytest.MonkeyPatch) 
 
     (timing,) = interleave([Contender("own", call, calls=4, aside=aside)], Clock(), 3).values()
     assert [*timing.samples.values()] == [Sample(1.0, 1.0)] * 3
+
+
+class Queue:
+    """As much of `torch` as a clock asks, and a GPU that works off what a slower host queues."""
+
+    uint8 = "uint8"
+
+    def __init__(self) -> None:
+        self.now = self.free = 0.0
+        self.cuda = SimpleNamespace(Event=lambda enable_timing: Event(self), synchronize=self.wait)
+
+    def wait(self) -> None:
+        self.now = max(self.now, self.free)
+
+    def work(self, host: float, gpu: float) -> None:
+        self.now += host
+        self.free = max(self.free, self.now) + gpu
+
+    def empty(self, *shape: int, dtype: str, device: str) -> list[Any]:
+        return [SimpleNamespace(copy_=lambda source: self.work(0.5, 8.0))] * 2
+
+
+class Event:
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+
+    def record(self) -> None:
+        self.at = max(self.queue.now, self.queue.free)
+
+    def query(self) -> bool:
+        return self.at <= self.queue.now
+
+    def synchronize(self) -> None:
+        self.queue.now = max(self.queue.now, self.at)
+
+    def elapsed_time(self, last: Event) -> float:
+        return (last.at - self.at) * 1e3
+
+
+def test_a_large_step_is_the_gpus_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = Queue()
+    monkeypatch.setattr("time.perf_counter", lambda: torch.now)
+    plain = CudaClock(torch)
+    clock = plain.ahead()
+    assert isinstance(clock, AheadClock)
+
+    def step() -> None:
+        torch.work(host=20.0, gpu=3.0)
+
+    def waits() -> None:
+        step()
+        torch.wait()
+
+    assert plain.sample(step, 10) == Sample(pytest.approx(20.0, rel=0.05), 20.0)
+    assert clock.sample(step, 10) == Sample(pytest.approx(3.0), pytest.approx(20.0))
+    assert clock.sample(waits, 10).seconds == pytest.approx(23.0, rel=0.2)
+    assert Clock().ahead().sample(step, 10).seconds == 20.0  # on a CPU there is no other
 
 
 def test_ratios_pair_samples_of_the_same_round() -> None:

@@ -486,6 +486,7 @@ def large(operator: Any, dtype: DType, seed: int = 0) -> list[dict[str, Any]]:
 
 @BOTH
 @DTYPES
+@pytest.mark.in_turns
 def test_the_same_bits_for_any_number_of_threads(operator: Any, dtype: DType) -> None:
     for case in large(operator, dtype):
         got = []
@@ -505,6 +506,7 @@ def test_the_same_bits_for_any_number_of_threads(operator: Any, dtype: DType) ->
     ("dtype", "lanes"),
     [*((FLOAT, lanes) for lanes in (1, *WIDTHS)), (FLOAT16, 1), (BFLOAT16, 4), (FLOAT16, 8), (BFLOAT16, 16)],
 )  # fmt: skip
+@pytest.mark.in_turns
 def test_vector_widths_give_the_same_bits(operator: Any, dtype: DType, lanes: int) -> None:
     if operator is CROSS_ENTROPY:
         weight = np.linspace(0.5, 2, 77, dtype=np.float32)

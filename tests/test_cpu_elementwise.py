@@ -191,6 +191,7 @@ def test_every_layout(name: str, dtype: np.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.in_turns
 def test_every_mixture_of_dtypes(name: str) -> None:
     """Of any three operands all; the output has one dtype beside three inputs, and another for the other operator."""
     rng = np.random.default_rng(3)
@@ -251,6 +252,7 @@ def every_pattern(dtype: np.dtype) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
 @pytest.mark.parametrize("name", [L1, SMOOTH])
+@pytest.mark.in_turns
 def test_every_16_bit_value_of_a_pair(name: str, dtype: np.dtype) -> None:
     x = every_pattern(dtype)
     special = np.array([0, -0.0, 1, -2.5, np.inf, -np.inf, np.nan, 6e4, 1e-7], dtype)
@@ -334,6 +336,7 @@ def test_no_nan_is_lost_in_rounding_to_bfloat16() -> None:
         ({"alpha": 1.0, "input_scale": -1.0}, -95.0, 1.0),
     ],
 )
+@pytest.mark.in_turns
 def test_float32_exponentials_are_within_2_ulp(options: Any, low: float, high: float) -> None:
     """A dense sweep, gradient 1: results, subnormal ones included, within 2 ulp; overflow where it belongs."""
     x = np.linspace(low, high, 3_000_001).astype(np.float32)

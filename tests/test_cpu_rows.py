@@ -219,6 +219,7 @@ SHAPES = [
 @pytest.mark.parametrize(
     ("formula", "dtype"), FORMULAS, ids=lambda one: getattr(one, "name", None) or one.__name__
 )
+@pytest.mark.in_turns
 def test_formulas_are_numpys(formula: RowFormula, dtype: Any) -> None:
     """In float32 of every shape; the dtypes of 16 bits share the shapes, a third each, and formulas that their operators' tests try in both."""
     shapes = SHAPES

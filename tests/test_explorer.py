@@ -138,6 +138,7 @@ def as_sent(value: Any) -> Any:
 
 
 @names
+@pytest.mark.in_turns
 def test_mistakes_are_told(server: Explorer, operator: Operator) -> None:
     """The status and the broken rule; rules before it are passed, those behind it not reached."""
     sound, mistakes = table_of(operator)

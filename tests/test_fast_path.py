@@ -278,7 +278,7 @@ def test_classes_and_positions_of_any_number(
                 given = {name: to_torch(value) for name, value in given.items()}
             taken.clear()
             # Many elements that stretch by channels are another kind: they are planned anew.
-            many = plan_of(operator, given).of_one_size and math.prod(shape) > gathered.MOST
+            many = plan_of(operator, given).shape_specific and math.prod(shape) > gathered.MOST
             got = plain(operator)(**given)
             assert taken == [many in known]
             known.add(many)
@@ -980,7 +980,7 @@ def test_a_runner_that_raised_in_words_is_asked_once_more_unless_all_was_done(
 
     llvm.add_symbol("test_no_memory", address_of_function(ctypes.pythonapi.PyErr_NoMemory))
     block = callers.CallBlock(callers.CALL_HEADER, callers.SHAPE | callers.TOLD_NUMBERS)
-    run = block.callable(f"test.in_words.{status}", emit, fall_back, ours=False)
+    run = block.callable(f"test.in_words.{status}", emit, fall_back)
 
     def choose(plan: Any, device: str) -> Any:
         choice = dispatch.choose_engine(plan, device)

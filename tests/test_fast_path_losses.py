@@ -113,6 +113,7 @@ def test_sequences_of_losses(data: st.DataObject) -> None:
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @names
+@pytest.mark.in_turns
 def test_what_changes_from_call_to_call_takes_the_road(
     operator: Operator, reduction: str, dtype: DType, convert: Any, taken: list[bool]
 ) -> None:

@@ -87,6 +87,7 @@ numbers = iter(range(10**6))  # each a value that no call before has seen
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("engine", ["cpu", "numpy"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.in_turns
 def test_plain_calls(engine: str, dtype: Any, mode: str) -> None:
     for size in (
         SIZES if engine == "cpu" else SIZES[:2]

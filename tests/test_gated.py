@@ -68,12 +68,14 @@ if MODE == "interpret":
     from interpreted import on_the_interpreter  # noqa: F401
 
     @operators
+    @pytest.mark.in_turns
     def test_cases(operator: Gated) -> None:
         for dtype in (FLOAT, BFLOAT16):
             for arguments in cases_of(operator, np.random.default_rng(7), dtype):
                 assert_matches_oracle(operator, arguments, plain(operator)(**arguments))
 
     @pytest.mark.parametrize("name", ["glu", "swi_glu_grad", "ge_glu_v3"])
+    @pytest.mark.in_turns
     def test_layouts(name: str) -> None:
         check_layouts(openaclnn.find_operator(name), FLOAT)
 

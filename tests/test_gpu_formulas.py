@@ -241,6 +241,7 @@ if MODE == "interpret":
     @dtypes
     @pytest.mark.parametrize("flipped", [False, True])
     @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.in_turns
     def test_four_inputs_five_numbers_and_a_switch(
         layout: str, flipped: bool, dtype: DType, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -300,6 +301,7 @@ if MODE == "interpret":
         np.testing.assert_allclose(got, expected, rtol=0, atol=2.0**-24)
 
     @pytest.mark.parametrize("function", RANGES)
+    @pytest.mark.in_turns
     def test_words_within_3_ulps(
         function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:

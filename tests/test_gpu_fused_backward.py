@@ -21,6 +21,7 @@ if MODE:
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType, dtype_of_numpy
     from openaclnn.engines.gpu.launchers import fused_backward as ahead
     from openaclnn.engines.gpu.launchers import steps
+    from openaclnn.operators.logit_steps import kept_by
     from openaclnn.operators.logits import reference, reference_grad
 
     ROWS = 5
@@ -43,14 +44,15 @@ if MODE == "interpret":
             own = dtype_of_numpy(np.dtype(dtype))
             self.step = steps.Step(own, True, ROWS, 1, classes, reduction, ignored)
             self.loss, self.memory = np.zeros((), dtype), np.ones(steps.MEMORY, np.float32)
-            self.kept = np.zeros(ahead.kept(self.step), np.float32)
-            self.top, self.rest, *_ = self.kept[4:].reshape(4, ROWS)
+            self.kept = np.full(kept_by(self.x.shape) + 1, 7, np.float32)
+            self.top, self.rest, *_ = self.kept[4 : 4 + 4 * ROWS].reshape(4, ROWS)
             self.out = np.full_like(self.x, 7)
 
         def forward(self) -> None:
             self.out[:] = 7
             places = self.x, self.target, self.memory, self.loss, self.kept, self.out
             run(ahead.loss_runner(self.step), *places)
+            assert self.kept[-1] == 7  # behind what a call makes for it
 
         def backward(self, gradient: float) -> None:
             own = np.array(gradient, self.x.dtype)
@@ -137,6 +139,7 @@ if MODE == "interpret":
         assert np.isfinite(own.out[0]).all()
 
     @pytest.mark.parametrize("start", [0, 8000, 26000])
+    @pytest.mark.in_turns
     def test_a_piece_of_nothing_but_nan(start: int) -> None:
         own = Step(33000, "mean")
         own.x[1, start : start + 7000] = nan

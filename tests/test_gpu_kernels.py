@@ -112,11 +112,13 @@ if MODE == "interpret":
 
     @every_elementwise
     @dtypes
+    @pytest.mark.in_turns
     def test_elementwise_cases(operator: Operator, dtype: DType) -> None:
         check_cases(operator, dtype)
 
     @classes
     @dtypes
+    @pytest.mark.in_turns
     def test_class_cases(operator: Operator, dtype: DType) -> None:
         check_cases(operator, dtype)
 
@@ -133,6 +135,7 @@ if MODE == "interpret":
         check_layout(operator, layout)
 
     @elementwise
+    @pytest.mark.in_turns
     def test_elementwise_ranks_that_do_not_merge(operator: Operator) -> None:
         """Every other element along each axis: eight axes are three more than the kernel takes. Other operators, other ranks."""
         for rank in range(GRADIENTS.index(operator) % 3, 9, 3):
@@ -194,6 +197,7 @@ if MODE == "interpret":
     @pytest.mark.parametrize(
         "place", range(len(special_activations.CASES)), ids=special_activations.IDS
     )
+    @pytest.mark.in_turns
     def test_special_activations(place: int) -> None:
         special_activations.check(place, FLOAT)
 
@@ -417,6 +421,7 @@ if MODE == "interpret":
             (577, "none"),
         ],
     )
+    @pytest.mark.in_turns
     def test_cross_entropy_transposed(columns: int, variant: str) -> None:
         """A program goes through several blocks of classes."""
         operator = openaclnn.cross_entropy_loss_grad.operator
@@ -434,11 +439,12 @@ if MODE == "interpret":
 
     def test_cross_entropy_transposed_as_many_elements_are(monkeypatch: pytest.MonkeyPatch) -> None:
         """By the tiles of 16 bits, of which a program walks several: what is read transposed, what is written, both, in place."""
-        from openaclnn.engines.gpu.launchers import row_formulas
+        from openaclnn.engines.gpu.launchers import gradients, row_formulas
 
         monkeypatch.setattr(row_formulas, "FEW", 0)
+        monkeypatch.setattr(gradients, "MUCH", 70 * 600)
         operator = openaclnn.cross_entropy_loss_grad.operator
-        arguments = operator.workloads.make(np.random.default_rng(3), BFLOAT16, (70, 150), "mean")
+        arguments = operator.workloads.make(np.random.default_rng(3), BFLOAT16, (70, 600), "mean")
         turned = arguments["log_prob"].T.copy().T
         for log_prob, into in (
             (arguments["log_prob"], np.zeros_like(turned.T).T), (turned, np.zeros_like(turned.T).T), (turned, np.zeros_like(arguments["log_prob"])), (turned, turned),
@@ -516,7 +522,7 @@ if MODE == "compile":
             return f"module on {device}", f"{name} on {device}", 32, 0, 1024
 
         def get_device_properties(self, device: int) -> dict[str, int]:
-            return {"max_shared_mem": 232_448}
+            return {"max_shared_mem": 232_448, "multiprocessor_count": 132}
 
         def unload_module(self, module: Any) -> None: ...
 

@@ -143,6 +143,7 @@ if MODE == "interpret":
             ((2, 5, 3, 4), 3), ((1, 1, 1), 11), ((1, 9, 300), 7),
         ],
     )  # fmt: skip
+    @pytest.mark.in_turns
     def test_cases_match_the_oracle(dtype: DType, shape: tuple[int, ...], every: int) -> None:
         """Short rows together, and long ones alone, whose first and last vectors are not whole, and in parts; and images."""
         every = every if dtype is FLOAT else 7
@@ -151,6 +152,7 @@ if MODE == "interpret":
             assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, gradient_of(**gradient))
 
     @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.in_turns
     def test_any_layout(layout: str) -> None:
         """And outputs whose gaps keep their bytes."""
         dtype = FLOATS[LAYOUTS.index(layout) % 3]
@@ -248,6 +250,7 @@ if MODE == "interpret":
             )
 
     @pytest.mark.parametrize("classes", [2, 3, 33, 1000, 4203, 12300])
+    @pytest.mark.in_turns
     def test_classes_far_from_the_others_are_smoothed(classes: int) -> None:
         """Masked classes, in rows that begin anywhere, in one part and in several, and in pixels."""
         for number, case in enumerate(outliers(FLOAT, classes)):
@@ -268,6 +271,7 @@ if MODE == "interpret":
 
     @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
     @pytest.mark.parametrize("wide", [1, 350])
+    @pytest.mark.in_turns
     def test_special_logits(dtype: DType, wide: int) -> None:
         rows = np.float32(
             [
@@ -661,6 +665,7 @@ if MODE == "compile":
         assert gpu.prepare(plan)([2 << 20], 0) == 0
 
     @pytest.mark.parametrize("name", SUMMED[:3])
+    @pytest.mark.in_turns
     def test_few_are_added_up_and_finished_by_one_program(name: str) -> None:
         from openaclnn.engines.gpu.launching import variants
 
@@ -675,6 +680,7 @@ if MODE == "compile":
             assert len(variants._known) == launches
 
     @pytest.mark.parametrize("name", SUMMED)
+    @pytest.mark.in_turns
     def test_the_builtin_of_sums_launches_what_python_would(
         name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -760,6 +766,7 @@ if MODE == "compile":
             assert driver.by_driver == []
 
     @pytest.mark.parametrize("name", SUMMED)
+    @pytest.mark.in_turns
     def test_the_builtin_of_strided_sums_launches_what_python_would(
         name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

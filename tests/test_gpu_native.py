@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import struct
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -115,25 +114,23 @@ def test_launches_go_in_order_each_with_its_own(driver: Driver) -> None:
 def test_programs_that_wait_for_each_other_are_a_cluster(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From Python the first time, by the builtin from then on."""
+    """The first time, which Python queues, and from then on."""
     made, run = entry(driver, [POINTERS, POINTERS], [])
     made.fill(0, *kernel(0x5000, cluster=5))
     made.fill(1, *kernel(0x6000, overlaps=True))
     assert run((16, 32, 48), 9) == 0
     launch, own = kernel(0x5000, cluster=5)
-    typed = LAUNCH.__dict__["_argtypes_"]
-    by_python = SimpleNamespace(
-        cuLaunchKernelEx=lambda *given: driver._function(*map(ctypes.cast, given, typed))
-    )
-    monkeypatch.setattr(native, "driver", lambda: by_python)
-    own.launch(launch.grid, 9, (16, 80), launch.numbers)
+    functions = driver.address, *native.functions()[1:]
+    monkeypatch.setattr(native, "functions", lambda: functions)
+    start = variants._start_together(launch, own, [("float32", True), None, ("float32", True)])
+    start(launch.grid, 9, 16, 0, 80, *launch.numbers)
     first, second, third = driver.launched
     assert (first["attributes"], first["sides"]) == ([(4, 5)], [5, 1, 1])
     assert second["attributes"] == [(6, 1)]
     assert third == first
     driver.code = 912
-    with pytest.raises(RuntimeError, match="no 5 programs at once: error 912"):
-        own.launch(launch.grid, 9, (16, 80), launch.numbers)
+    with pytest.raises(RuntimeError, match="no 5 programs at once"):
+        start(launch.grid, 9, 16, 0, 80, *launch.numbers)
 
 
 def test_what_it_is_not_ready_for_falls_back(driver: Driver) -> None:

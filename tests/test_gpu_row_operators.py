@@ -29,7 +29,7 @@ if MODE == "interpret":
     def is_of_rows(operator: Operator) -> bool:
         """Or has a number for each channel, or several steps."""
         plan = plan_of(operator, operator.samples[0].arrays())
-        return plan.kernel in ROW_FORMULAS or (plan.of_one_size and not plan.halved)
+        return plan.kernel in ROW_FORMULAS or (plan.shape_specific and not plan.halved)
 
     ROWS = [op for op in OPERATORS if is_of_rows(op)]
     names = pytest.mark.parametrize("operator", ROWS, ids=lambda op: op.python_name)

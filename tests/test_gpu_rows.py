@@ -221,6 +221,7 @@ if MODE == "interpret":
         instead_of_streams("shared", ((FLOAT, (3, 101)), (BFLOAT16, (2, 640))), name, monkeypatch)
 
     @pytest.mark.parametrize("name", [*SOFTMAX, "scaled_norm"])
+    @pytest.mark.in_turns
     def test_long_rows_are_held_in_tiles(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of which the last one is full, or all but empty."""
         monkeypatch.setattr(row_formulas, "FEW", 0)
@@ -249,6 +250,7 @@ if MODE == "interpret":
 
     @pytest.mark.parametrize("tile", [HELD, STREAMED, None])
     @pytest.mark.parametrize("name", [*SOFTMAX, "peaks"])
+    @pytest.mark.in_turns
     def test_special_values(name: str, tile: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """NaN and infinities, alone, together, and as all there is; numbers so far apart that powers vanish."""
         if tile is not None:
@@ -294,6 +296,7 @@ if MODE == "interpret":
 
     @formulas
     @pytest.mark.parametrize("laid", [turned, stretched, off_bounds])
+    @pytest.mark.in_turns
     def test_any_layout(name: str, laid: Laid) -> None:
         """By one runner for all strides, too, which has the same bits."""
         for turn, (shape, axis) in enumerate((((4, 9), 1), ((3, 5, 2, 4), 1), ((3, 4, 6), 2))):
@@ -322,6 +325,7 @@ if MODE == "interpret":
         assert len(plan.shape) == 7
 
     @formulas
+    @pytest.mark.in_turns
     def test_any_size_has_the_bits_of_its_own_plan(name: str) -> None:
         """One runner for each axis of classes; positions before them, behind, both or neither."""
         for axis in (0, 1, 2):
@@ -403,6 +407,7 @@ if MODE == "compile":
     )
 
     @some_formulas
+    @pytest.mark.in_turns
     def test_the_builtin_launches_what_python_would(
         name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -429,6 +434,7 @@ if MODE == "compile":
             assert natively > 45
 
     @some_formulas
+    @pytest.mark.in_turns
     def test_the_builtin_of_any_strides_launches_what_python_would(
         name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

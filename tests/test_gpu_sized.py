@@ -222,6 +222,7 @@ if MODE == "interpret":
 
     @names
     @dtypes
+    @pytest.mark.in_turns
     def test_elements_that_begin_anywhere(
         operator: Operator, dtype: DType, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -843,13 +844,14 @@ if MODE == "compile":
             assert natively > 25, variant
 
     @names
+    @pytest.mark.in_turns
     def test_a_plan_of_few_elements_has_no_launches_of_its_own(
         operator: Operator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Whatever its size, it is launched as the kind is, whose kernels are compiled once."""
         pattern = operator.workloads.PATTERN
         small, *others = {
-            "elementwise": [(6, 7), (5,), (2, 3, 16), (1, 64)],
+            "elementwise": [(6, 7), (5,), (2, 3, 16), (1, 64), (70_001,)],
             "rows": [(5, 13), (40, 3), (1, 9), (2000, 17)],
             "pixels": [(2, 5, 3, 7), (1, 4, 8, 8), (3, 9, 1, 5), (3, 2, 6, 1), (1, 3, 1, 77)],
         }[pattern]
@@ -912,6 +914,7 @@ if MODE == "compile":
             forget()
 
     @names
+    @pytest.mark.in_turns
     def test_calls_of_a_kind_reach_the_driver(
         operator: Operator, on_host_memory: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -937,6 +940,7 @@ if MODE == "compile":
             assert seen > 5, variant
 
     @names
+    @pytest.mark.in_turns
     def test_calls_of_any_layout_reach_the_driver(
         operator: Operator, on_host_memory: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -24,7 +24,6 @@ if MODE:
     import torch
 
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType, dtype_of_numpy
-    from openaclnn.engines.gpu.launchers import fused_backward as long_rows
     from openaclnn.engines.gpu.launchers import steps
     from openaclnn.operators.logit_steps import kept_by
     from openaclnn.operators.logits import reference, reference_grad
@@ -59,7 +58,7 @@ if MODE == "interpret":
             )  # fmt: skip
             self.loss = np.zeros(self.target.shape if reduction == "none" else (), dtype)
             self.memory = np.ones(steps.MEMORY, np.float32)
-            self.kept = np.zeros(steps.kept(self.step), np.float32)
+            self.kept = np.full(kept_by(shape) + 1, 7, np.float32)
             self.out = np.full(shape, 7, dtype)
 
         def laid(self, array: Any) -> Any:
@@ -80,6 +79,7 @@ if MODE == "interpret":
             self.out[:] = 7
             places = self.x, self.target, self.memory, self.weight, self.loss, self.kept, self.out
             self.run(steps.loss_runner(self.step), *places)
+            assert self.kept[-1] == 7  # behind what a call makes for it
 
         def backward(self, gradient: Any) -> None:
             own = np.broadcast_to(np.asarray(gradient, self.x.dtype), self.loss.shape)
@@ -113,6 +113,7 @@ if MODE == "interpret":
         ],
         ids=str,
     )  # fmt: skip
+    @pytest.mark.in_turns
     def test_a_step_is_what_the_formulas_say(
         shape: tuple[int, ...], reduction: str, options: dict[str, Any]
     ) -> None:
@@ -126,6 +127,7 @@ if MODE == "interpret":
 
     @pytest.mark.parametrize("gathered", [True, False])
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
+    @pytest.mark.in_turns
     def test_sums_of_many_tiles_are_added_up(
         reduction: str, gathered: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -146,6 +148,7 @@ if MODE == "interpret":
             own.assert_right(gradient)
 
     @pytest.mark.parametrize("options", [PLAIN, {"smoothing": 0.1}, {"smoothing": 0.1, "weighted": True}], ids=str)  # fmt: skip
+    @pytest.mark.in_turns
     def test_gradients_at_targets_are_exact(options: dict[str, Any]) -> None:
         """Coefficients that are rounded three times would be off by 2.4 to 3 ulp there."""
         own = Losses((120, 150), **options)
@@ -315,6 +318,7 @@ if MODE == "interpret":
         assert torch.isfinite(x.grad).all()
 
     @pytest.mark.parametrize("form", ["rows", "classes last", "weights of 16 bits", "long rows"])
+    @pytest.mark.in_turns
     def test_the_next_call_of_a_kind_takes_the_fast_path(
         on_the_host: None, form: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -348,14 +352,6 @@ if MODE == "interpret":
             assert len(first) == 4
 
         contextvars.Context().run(steps_in_turn)  # no engine is asked for
-
-    def test_as_much_is_kept_as_kernels_keep() -> None:
-        for shape in ((3, 9), (200000, 3), (2, 19, 300, 300), (7, 8193), (3, 32000)):
-            images, classes, *pixels = shape
-            for reduction, options in itertools.product(("mean", "none"), (PLAIN, ALL)):
-                many = steps.Step(FLOAT, len(shape) == 2, images, int(np.prod(pixels)), classes, reduction, 1, **options)  # fmt: skip
-                kernels = steps if steps.serves(many) else long_rows
-                assert kernels.kept(many) <= kept_by(shape)
 
     def test_what_is_changed_after_the_loss_is_noticed(on_the_host: None) -> None:
         leaf, target = torch.randn(3, 11, requires_grad=True), torch.randint(0, 11, (3,))

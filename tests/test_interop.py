@@ -176,6 +176,7 @@ def test_bare_numbers_where_one_element_is_asked_for() -> None:
 
 
 @names
+@pytest.mark.in_turns
 def test_reduction_by_name_or_number(operator: Operator) -> None:
     if not any(p.choices for p in operator.parameters):
         return

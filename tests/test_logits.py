@@ -140,6 +140,7 @@ def test_agrees_with_pytorch(engine: str) -> None:
 
 @dtypes
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.in_turns
 def test_any_layout_has_the_same_bits(engine: str, dtype: DType, layout: str) -> None:
     long, short, middle = (list(drawn(dtype, shape)) for shape in ((70, 150), (70, 11), (70, 23)))
     for case, gradient in long[::2] + short[::3] + middle[::5]:
@@ -270,6 +271,7 @@ def test_other_sizes_are_of_the_same_kind_and_have_the_same_bits(
 
 
 @forms
+@pytest.mark.in_turns
 def test_confident_rows_keep_their_digits(engine_of_any_width: str, form: Form) -> None:
     """Of the probability, all that tells it from 1; wherever in a row its class is, and however many are beside."""
     for classes in (2, 33, 40, 127, 128, 1000, 5000, 32000):
@@ -331,6 +333,7 @@ def test_classes_far_from_the_others_are_smoothed(
 
 @dtypes
 @forms
+@pytest.mark.in_turns
 def test_special_logits(engine: str, dtype: DType, form: Form) -> None:
     """NaN and infinities wherever they stand; an ignored row counts for nothing and has no gradient. Of 16 bits one option each."""
     rows = np.float32(

@@ -74,6 +74,7 @@ def test_repeated_calls_have_the_same_bits_by_every_way(operator: Operator, dtyp
 
 @several
 @dtypes
+@pytest.mark.in_turns
 def test_both_phases_write_all_that_is_computed(operator: Operator, dtype: DType) -> None:
     for given in cases_to_compile(operator, np.random.default_rng(5), dtype):
         expected = plain(operator)(**given)
@@ -378,6 +379,7 @@ def test_likelihoods_have_one_order_whatever_the_threads(dtype: DType) -> None:
 
 
 @dtypes
+@pytest.mark.in_turns
 def test_logits_that_are_no_numbers(engine_of_any_width: str, dtype: DType) -> None:
     """NaN and infinities, in rows of one chunk and of several."""
     operator = openaclnn.find_operator("cross_entropy_loss")

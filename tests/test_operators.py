@@ -114,6 +114,7 @@ def test_cases(
 
 
 @of_each_family
+@pytest.mark.in_turns
 def test_input_layouts(operator: Operator, engine: str) -> None:
     for shift, dtype in enumerate(floats_of(operator)):
         cases = [*cases_of(operator, np.random.default_rng(11), dtype)]
@@ -144,6 +145,7 @@ def check_input_layout(
 
 
 @pytest.mark.parametrize("operator", families(SINGLE), ids=lambda op: op.python_name)
+@pytest.mark.in_turns
 def test_output_layouts_keep_their_gaps(operator: Operator, engine: str) -> None:
     for shift, dtype in enumerate(floats_of(operator)):
         cases = [*cases_of(operator, np.random.default_rng(13), dtype)]
@@ -235,6 +237,7 @@ def converted(operator: Operator) -> list[tuple[DType, DType]]:
     families([op for op in elementwise() if op in APART and len(converted(op)) > 3]),
     ids=lambda op: op.python_name,
 )
+@pytest.mark.in_turns
 def test_two_roundings(operator: Operator, engine: str) -> None:
     """The result is rounded to the computation type first, then to the output's."""
     for dtype, output in converted(operator):
@@ -362,6 +365,7 @@ def test_an_output_over_itself_is_refused(engine: str) -> None:
 
 @of_each_family
 @pytest.mark.parametrize("engine", ["cpu"], indirect=True)
+@pytest.mark.in_turns
 def test_same_bits_every_time(operator: Operator, engine: str) -> None:
     """Of so many elements that several threads compute them."""
     shape = {"elementwise": (70_001,), "rows": (257, 301), "pixels": (3, 9, 64, 50)}
@@ -405,11 +409,3 @@ def test_everything_backwards_and_repeated(operator: Operator, dtype: DType, eng
         out = np.full((5, 40), np.nan, dtype.numpy)[::-1, ::-1]
         assert call_on(engine, operator, {**arguments, "out": out}) is out
         assert_matches_oracle(operator, arguments, out.copy())
-
-
-def test_real_outputs_of_complex_inputs_have_the_real_parts() -> None:
-    """The documents allow it, and NumPy's warning is no business of the caller's."""
-    x = np.array([1 + 2j, -0.5 - 1j], np.complex64)
-    out = np.zeros(2, np.float32)
-    openaclnn.sigmoid(x, out=out)
-    np.testing.assert_allclose(out, (1 / (1 + np.exp(-x))).real, rtol=1e-6)

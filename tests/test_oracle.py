@@ -32,6 +32,7 @@ def refusal(function: Any, arguments: dict[str, Any]) -> Any:
 
 
 @names
+@pytest.mark.in_turns
 def test_the_mistakes_of_the_table(operator: Operator) -> None:
     sound, mistakes = table_of(operator)
     seen = 0
@@ -69,6 +70,7 @@ def test_an_option_that_is_null_is_its_default(name: str) -> None:
 
 
 @names
+@pytest.mark.in_turns
 def test_tensors_of_any_shape_and_kind(operator: Operator) -> None:
     arguments = operator.samples[0].arrays()
     strange: list[Any] = [

@@ -20,6 +20,7 @@ SHAPES = {"elementwise": (37, 201), "rows": (33, 301), "pixels": (2, 7, 30, 65)}
 
 
 @names
+@pytest.mark.in_turns
 def test_pytorch_agrees_and_is_not_closer_to_the_oracle(operator: Operator, engine: str) -> None:
     """It agrees in float64, where its roundings, which differ from machine to machine, hide nothing. One dtype of 16 bits stands for the other."""
     first, *others = floats_of(operator)

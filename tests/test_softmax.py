@@ -96,6 +96,7 @@ def test_special_values_of_gradients(engine: str) -> None:
 @pytest.mark.parametrize(
     "dtypes", [*itertools.product((FLOAT, FLOAT16, BFLOAT16, DOUBLE), repeat=2)], ids=str
 )
+@pytest.mark.in_turns
 def test_a_result_of_another_dtype(operator: Any, dtypes: tuple[DType, DType], engine: str) -> None:
     """Softmax is computed in self's dtype, log-softmax in out's, to which self is converted first."""
     own, other = dtypes

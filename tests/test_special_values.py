@@ -213,6 +213,7 @@ def test_cross_entropy_special_log_probabilities(dtype: DType) -> None:
 
 
 @dtypes
+@pytest.mark.in_turns
 def test_cross_entropy_infinite_probabilities(dtype: DType) -> None:
     special_products.check_infinite_probabilities(dtype)
     got = cross_entropy(dtype, log_prob=np.full((2, 3), inf, dtype.numpy), reduction="sum")
@@ -365,6 +366,7 @@ def test_sums_have_one_order_whatever_the_threads() -> None:
 
 
 @pytest.mark.parametrize("name", special_products.CASES)
+@pytest.mark.in_turns
 def test_products_meet_no_zero_times_infinity_of_their_own(name: str, engine: str) -> None:
     for dtype in FLOATS if name in ("smooth_l1_loss_backward", "l1_loss_backward") else FLOATS[:1]:
         assert special_products.check(name, dtype) > 2

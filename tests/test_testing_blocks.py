@@ -61,6 +61,7 @@ def whole(found: Any) -> Any:
 
 
 @names
+@pytest.mark.in_turns
 def test_blocks_give_what_the_whole_gives(operator: Operator, thread_count: int) -> None:
     for variant in operator.workloads.VARIANTS:
         given = large(operator, variant)

@@ -64,6 +64,7 @@ def aclnn_row(operator: Operator, **more: Any) -> dict[str, Any]:
 
 @names
 @pytest.mark.parametrize("through", ["two-phase", "plain"])
+@pytest.mark.in_turns
 def test_a_table_of_the_interface(tmp_path: Path, operator: Operator, through: str) -> None:
     path = write_csv(tmp_path / "cases.csv", [aclnn_row(operator)])
     result = only(path, through=through)

@@ -37,6 +37,7 @@ def named(path: Path, array: Any) -> str:
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".bin", ".safetensors", ".pt"])
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda t: t.__name__)
+@pytest.mark.in_turns
 def test_round_trip(tmp_path: Path, suffix: str, dtype: Any) -> None:
     if suffix == ".pt":
         pytest.importorskip("torch")

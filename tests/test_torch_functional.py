@@ -83,6 +83,7 @@ def test_elu(dtype: torch.dtype) -> None:
 
 @by_dtype
 @by_reduction
+@pytest.mark.in_turns
 def test_pairs(dtype: torch.dtype, reduction: str) -> None:
     torch.manual_seed(0)
     x, y = torch.randn(7, 9).to(dtype), torch.randn(7, 9).to(dtype)

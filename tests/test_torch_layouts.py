@@ -52,6 +52,7 @@ def test_elu(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES[:3], ids=str)
+@pytest.mark.in_turns
 def test_pairs(shape: tuple[int, ...]) -> None:
     """Of two layouts the first decides, unless it says nothing."""
     for x, y in itertools.product(laid(shape), repeat=2):

@@ -78,6 +78,7 @@ def pairs(dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 @by_dtype
+@pytest.mark.in_turns
 def test_special_elements(dtype: torch.dtype) -> None:
     values = torch.tensor(SPECIAL, dtype=dtype)
     x, y = pairs(dtype)
@@ -108,6 +109,7 @@ def tables(dtype: torch.dtype) -> list[Any]:
 
 
 @by_dtype
+@pytest.mark.in_turns
 def test_special_classes(dtype: torch.dtype) -> None:
     """With every smoothing, all ignored, and weights that add up to 0."""
     targets = [[0, 1, 2, 0], [0, -100, 2, 0], [-100] * 4, [0, 1, 2, 2], [0, 1, 5, 0]]

@@ -69,6 +69,7 @@ def gradients_case(pair: tuple[Operator, Operator], case: dict[str, Any], result
 
 
 @pairs
+@pytest.mark.in_turns
 def test_operators_match_their_oracles(pair: tuple[Operator, Operator]) -> None:
     """On every engine for CPU memory: rows of all lengths, one with blocks on the CPU among them, and those that lie with gaps."""
     functions = [make_plain_function(own) for own in pair]
@@ -160,6 +161,7 @@ def test_a_probability_of_1_has_a_logarithm_of_0(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "temperature", "beta"), [(torch.float32, 1.0, 0.0), (torch.bfloat16, 0.7, 1.0), (torch.float64, 0.7, 0.25)], ids=str)  # fmt: skip
+@pytest.mark.in_turns
 def test_functions_of_logits(dtype: torch.dtype, temperature: float, beta: float) -> None:
     assert_like(lambda x: functional.log_probs_and_entropy(x, TARGET, temperature), lambda x: chosen(x, TARGET, temperature), [ROWS], dtype)  # fmt: skip
     assert_like(lambda x: functional.selected_log_probs(x, TARGET, temperature), lambda x: chosen(x, TARGET, temperature)[0], [ROWS], dtype)  # fmt: skip

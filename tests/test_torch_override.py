@@ -160,6 +160,7 @@ def both(x: Any, target: Any, **options: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.in_turns
 def test_cross_entropy_is_one_operator(dtype: torch.dtype) -> None:
     """With every option, rows, images and one position."""
     torch.manual_seed(0)
@@ -276,6 +277,7 @@ def every_operator(x: Any, target: Any, weight: Any) -> list[Any]:
 
 @has_natives
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.in_turns
 def test_machine_code_and_python_give_the_same_bits(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,6 +341,7 @@ ACTIVATIONS = [name for name, own in OVERRIDES.items() if not (own.operator.redu
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.in_turns
 def test_special_values_are_pytorchs(
     name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:

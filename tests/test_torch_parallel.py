@@ -874,6 +874,22 @@ def rules_of_operators(team: Team) -> None:
                 assert loss.placements == ((Partial(),) if reduction == "sum" else (placement,))
 
 
+@case_of_two
+def activations_of_dtensors(team: Team) -> None:
+    """By our operators' rules: no axis is divided along which elements need each other."""
+    x = torch.randn(6, 8, generator=torch.Generator().manual_seed(3)).double()
+    for name, more in (("elu", ()), ("relu", ()), ("softmax", (1,)), ("log_softmax", (0,)), ("glu", (1,))):  # fmt: skip
+        known = x.clone().requires_grad_()
+        result = getattr(F, name)(known, *more)
+        result.square().sum().backward()
+        for placement in (Shard(0), Shard(1)):
+            placed = distribute_tensor(x.float(), team.mesh(), [placement]).requires_grad_()
+            got = getattr(functional, name)(placed, *more)
+            got.square().sum().backward()
+            assert_near(got.full_tensor().detach(), result.detach())
+            torch.testing.assert_close(placed.grad.full_tensor(), known.grad.float())
+
+
 def example(name: str) -> Any:
     found = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(found)

@@ -140,6 +140,7 @@ def assert_alike(got: list[Tensor], wanted: list[Tensor], near: float) -> None:
     ("variant", "of_pixels"),
     [*((name, True) for name in VARIANTS), ("plain", False), ("autocast, checkpoints", False)],
 )
+@pytest.mark.in_turns
 def test_trains_as_pytorch(variant: str, of_pixels: bool) -> None:
     options = VARIANTS[variant]
     wanted, near = trained(torch.nn, of_pixels, **options), 5e-2 if options.get("autocast") else 1e-3  # fmt: skip

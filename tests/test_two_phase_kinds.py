@@ -38,12 +38,13 @@ from openaclnn.core.dtypes import BFLOAT16, FLOAT
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Tensor
 from openaclnn.runtime import memory
+from openaclnn.testing.goldens import plan_of
 from test_fast_path import CLASS_NUMBERS, NUMBERS
 from test_interop import to_torch
 from workloads import data_of
 from workloads.mistakes import Mistake
 
-pytestmark = pytest.mark.usefixtures("any_layout")
+pytestmark = pytest.mark.usefixtures("any_size")
 names = pytest.mark.parametrize("operator", families(SIZED), ids=lambda op: op.python_name)
 every = pytest.mark.parametrize("operator", families(APART), ids=lambda op: op.python_name)
 of_any_size = pytest.mark.parametrize(
@@ -189,9 +190,12 @@ def test_calls_of_one_size_are_known_when_they_come_again(
                 if operator.result_type is None:
                     expected, exact = (expected,), (exact,)
                 written = [place for place, own in enumerate(exact) if own is not None]
+                if plan_of(operator, made).empty:
+                    written = []  # a plain call's own place has zeros there
                 for place in written:
                     assert_same_bits(places[place], expected[place])
-            assert_matches_oracle(operator, made, tuple([places[place] for place in written]))
+            if written:
+                assert_matches_oracle(operator, made, tuple([places[place] for place in written]))
 
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["arrays", "tensors"])
@@ -696,8 +700,9 @@ def test_arrays_of_other_sizes_are_known(
             assert_same_bits(
                 tuple(map(np.asarray, out))[: len(each(expected))], tuple(each(expected))
             )
-            # Where a form serves some counts only, each range is a kind.
-            if number == 2 or (number > 2 and operator is not ELU):
+            # Where a form or a layout serves some counts only, each range is a kind.
+            some = operator is ELU or plan_of(operator, given).shape_specific
+            if number == 2 or (number > 2 and not some):
                 assert not slow_paths, (variant, shape)
 
 

@@ -268,7 +268,7 @@ def add_relu(
     self: ArrayLike,
     other: ArrayLike,
     *,
-    alpha: Number = 1.0,
+    alpha: Number = 1,
     out: Any = None,
     product: str | None = None,
 ) -> Any:
@@ -278,7 +278,7 @@ def inplace_add_relu(
     self_ref: Any,
     other: ArrayLike,
     *,
-    alpha: Number = 1.0,
+    alpha: Number = 1,
     product: str | None = None,
 ) -> Any:
     """A tensor and a multiple of another, where their sum is positive, 0 elsewhere, written over its input."""

@@ -64,7 +64,7 @@ class Data:
         if rule.startswith("not null"):
             yield from nulls(row, *names)
         elif rule.startswith("the product supports the dtype"):
-            # Others follow where a rule about equal dtypes would be broken before.
+            # Others follow where a rule that compares them would be broken before.
             others = (
                 {name: self._tensor(name, UINT16) for name in tensors}
                 if self._compared(check)
@@ -81,7 +81,11 @@ class Data:
             second = operator.read[1]
             yield Mistake(row, INVALID, second, {second: self._tensor(second, UINT16)})
         elif " converts to the dtype of " in rule:
-            yield Mistake(row, INVALID, names[0], {names[0]: self._tensor(names[0], UINT16)})
+            # What is read follows where a rule would be broken before, about what the output may be.
+            listed = any(each.rule.startswith("the product supports the dtype") and names[0] in each.names for each in operator.checks)  # fmt: skip
+            wrong = dict.fromkeys(operator.read, COMPLEX64) if listed else {names[0]: UINT16}
+            change = {name: self._tensor(name, dtype) for name, dtype in wrong.items()}
+            yield Mistake(row, INVALID, names[0], change)
         elif rule.startswith("at most 8 dimensions"):
             yield Mistake(row, INVALID, names[0], {name: t(NINE) for name in tensors})
         elif " has the format of " in rule:
@@ -93,9 +97,12 @@ class Data:
             yield Mistake(row, INVALID, names[1], {names[1]: t((2, 33))})
         elif " has the broadcast shape of " in rule:
             yield Mistake(row, INVALID, names[0], {names[0]: t((1, 32))})
-        elif rule.startswith("convertible to FLOAT"):
-            for name in rule.removeprefix("convertible to FLOAT: ").split(", "):
+        elif rule.startswith("convertible to "):
+            for name in rule.partition(": ")[2].split(", "):
                 yield Mistake(row, INVALID, name, {name: Scalar(1j, COMPLEX64)})
+        elif rule.startswith("no private format"):
+            private = t((2, 32), format=Format.ACL_FORMAT_FRACTAL_NZ)
+            yield Mistake(row, INVALID, names[0], {names[0]: private})
         elif rule.startswith("negativeSlope"):
             change = {"negativeSlope": -0.5, "selfIsResult": True}
             yield Mistake(row, INVALID, "negativeSlope", change)
@@ -128,6 +135,8 @@ class Data:
                     yield Mistake(row, status, names[0], dict.fromkeys([names[0], *others], t(shape)))  # fmt: skip
 
     def _compared(self, check: Check) -> bool:
-        """Whether a rule before compares dtypes."""
+        """Whether a rule before compares tensors."""
         before = self.operator.checks[: self.operator.checks.index(check)]
-        return any(" has the dtype of " in each.rule for each in before)
+        return any(
+            " has the dtype of " in each.rule or " broadcast" in each.rule for each in before
+        )

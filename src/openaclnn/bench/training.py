@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import importlib
 import itertools
@@ -50,8 +51,6 @@ _LIBRARIES = {
     ),
 }
 """Other libraries' functions of the same arguments, timed where they can be imported."""
-STEP_SECONDS = 10e-3
-"""Steps follow each other for so long: a GPU that has to wait for the first of them does not wait in training."""
 FEW = {"elementwise": (16,), "rows": (2, 8), "pixels": (1, 4, 2, 2)}
 """16 elements, where nothing but the call itself takes time."""
 _MORE: dict[str, tuple[Shape, ...]] = {
@@ -141,7 +140,12 @@ def _time_steps(
         contenders.append(Contender(COPY, lambda: place.copy_(copied)))
     few = copied is None
     return time_contenders(
-        case.about, contenders, faults, bench, measuring=few, sample_seconds=STEP_SECONDS
+        case.about,
+        contenders,
+        faults,
+        bench,
+        measuring=few,
+        sample_seconds=bench.clock.step_seconds,
     )[0]
 
 
@@ -265,6 +269,7 @@ def step_cases(device: str, dtypes: Sequence[DType] = FLOATS, quick: bool = Fals
 
 def _run_step(regime: Regime, form: str, dtype: DType, case: Case, bench: Bench) -> list[Row]:
     """In turn with a copy of the input."""
+    bench = dataclasses.replace(bench, clock=bench.clock.ahead())
     x, *others = _tensors(case.name, case.shape, dtype, bench)
     if form.endswith(WEIGHT):
         others += _tensors("nll", case.shape, dtype, bench)[-1:]
@@ -275,6 +280,7 @@ def _run_step(regime: Regime, form: str, dtype: DType, case: Case, bench: Bench)
 
 def _run_linear(dtype: DType, case: Case, bench: Bench) -> list[Row]:
     """In turn with the products, and with a copy of the scores; in memory, too."""
+    bench = dataclasses.replace(bench, clock=bench.clock.ahead())
     tokens, features, words = case.shape
     scores, target = _tensors("cross_entropy", (tokens, words), dtype, bench)
     [x] = _tensors(LINEAR, (tokens, features), dtype, bench)

@@ -13,7 +13,7 @@ from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 from openaclnn.core.call import Call
-from openaclnn.core.dtypes import DTYPES, FLOAT, DType, can_cast
+from openaclnn.core.dtypes import FLOAT, DType, can_cast
 from openaclnn.core.interface import Kind
 from openaclnn.core.plan import broadcast_shapes
 from openaclnn.core.status import AclnnError, Status
@@ -44,9 +44,8 @@ class Check(NamedTuple):
     names: tuple[str, ...]  # of parameters that it looks up; a rule of one operator alone says none
     broken_by: Callable[[Call], Violation | None]
     about: str = ""  # the one argument without which there is nothing to say; "": several
-    number: str = (
-        ""  # how it is called: the row's number, with a letter where the row has several rules
-    )
+    # How it is called: the row's number, with a letter where the row has several rules.
+    number: str = ""
 
     def refusal(self, operator: str, violation: Violation) -> AclnnError:
         """What a call of the operator is told that breaks the rule so."""
@@ -73,10 +72,6 @@ class Outcome(NamedTuple):
     violation: Violation | None
 
 
-CONVERTIBLE = frozenset(dtype for dtype in DTYPES if can_cast(dtype, FLOAT))
-"""What a scalar may be where FLOAT is computed with."""
-
-
 def names(dtypes: Iterable[DType]) -> str:
     return ", ".join(dtype.name for dtype in dtypes)
 
@@ -100,8 +95,9 @@ def not_null(row: str, *which: str) -> Check:
         values = call.values
         for name in which:
             if values[name] is None:
-                kind = "a tensor" if call.operator[name].is_tensor else "a scalar"
-                return Violation(name, kind, "null")
+                parameter = call.operator[name]
+                other = "a string" if parameter.kind is Kind.CSTRING else "a scalar"
+                return Violation(name, "a tensor" if parameter.is_tensor else other, "null")
         return None
 
     rule = f"not null, in this order: {', '.join(which)}"
@@ -192,17 +188,20 @@ def castable(row: str, name: str, source: Callable[[Call], DType | None], what: 
     return of_tensors(row, f"{what} converts to the dtype of {name}", (name,), fault)
 
 
-def scalar_castable(row: str, *which: str) -> Check:
-    """Scalars that FLOAT can hold, those of them that are not null."""
+def scalar_castable(
+    row: str, *which: str, to: Callable[[Call], DType | None] = lambda call: FLOAT, what: str = "FLOAT"
+) -> Check:  # fmt: skip
+    """Scalars that FLOAT, or another dtype, can hold, those of them that are not null."""
 
     def broken_by(call: Call) -> Violation | None:
+        dtype = to(call) or FLOAT
         for name in which:
             scalar = call.values[name]
-            if scalar is not None and scalar.dtype not in CONVERTIBLE:
-                return Violation(name, "a scalar convertible to FLOAT", scalar.dtype.name)
+            if scalar is not None and not can_cast(scalar.dtype, dtype):
+                return Violation(name, f"a scalar convertible to {dtype}", scalar.dtype.name)
         return None
 
-    rule = f"convertible to FLOAT: {', '.join(which)}"
+    rule = f"convertible to {what}: {', '.join(which)}"
     return Check(row, INVALID, rule, which, broken_by)
 
 

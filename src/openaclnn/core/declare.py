@@ -98,9 +98,8 @@ class Operator(Interface):
     seen_by_reference: Callable[[Call], dict[str, Any]] = lambda call: {}
     gradient: Gradient | None = None  # where one operator of the interface computes its derivative
     discrepancies: tuple[Discrepancy, ...] = ()
-    aten: str = (
-        ""  # the operator of `torch.ops.aten` that computes the same, special values included
-    )
+    # The operator of `torch.ops.aten` that computes the same, special values included.
+    aten: str = ""
     module: str = ""  # where it is declared; "": where its reference is
 
     def __post_init__(self) -> None:
@@ -162,9 +161,8 @@ class Operator(Interface):
         error = self.first_violation(call)
         if error is not None:
             raise error
-        arguments = _reference_arguments(call, {} if copied else named) | self.seen_by_reference(
-            call
-        )
+        arguments = _reference_arguments(call, {} if copied else named)
+        arguments |= self.seen_by_reference(call)
         self.outline(call)
         plan = self.plan(call)
         if plan.targets >= 0:
@@ -324,9 +322,8 @@ def _faults_of_names(operator: Operator) -> Iterator[str]:
         yield f"name: expected aclnn in front, got {operator.name}"
     file = operator.home.rpartition(".")[2]
     derives_workloads = type(operator).workloads is not Operator.workloads
-    if (
-        not (derives_workloads or operator.module) and file != operator.python_name
-    ):  # by which its workloads are found
+    # By the file its workloads are found.
+    if not (derives_workloads or operator.module) and file != operator.python_name:
         yield f"file: expected {operator.python_name}.py, which has its reference, got {file}.py"
     if operator.families - _TAGS:
         strange = ", ".join(sorted(operator.families - _TAGS))

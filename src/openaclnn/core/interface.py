@@ -70,9 +70,8 @@ class Parameter:
         if self.kind is Kind.OUTPUT and not self.in_place:
             return "out"
         name = snake_case(self.name.removesuffix("Optional"))
-        return (
-            "lambd" if name == "lambda" else name
-        )  # PyTorch's spelling of what is a keyword in Python
+        # PyTorch's spelling of what is a keyword in Python.
+        return "lambd" if name == "lambda" else name
 
     @cached_property
     def field(self) -> str:

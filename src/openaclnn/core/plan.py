@@ -98,9 +98,8 @@ class Plan:
     classes: int = 0
     targets: int = -1  # which input holds class indices; -1: none does
     reciprocal: str = ""  # which number is one over the count of elements
-    fixed: bool = (
-        False  # numbers or rules follow from the sizes otherwise: other sizes need another plan
-    )
+    # Numbers or rules follow from the sizes otherwise: other sizes need another plan.
+    fixed: bool = False
     class_axis: int = -1  # of the output's shape, of classes or of halves; -1: there is none
     dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
     workspace: int = 0
@@ -130,7 +129,7 @@ class Plan:
         return not _HALVES.isdisjoint(map(_role_of, self.inputs))
 
     @property
-    def of_one_size(self) -> bool:
+    def shape_specific(self) -> bool:
         """Whether it says nothing of calls of other sizes: numbers, offsets or steps that sizes decide, or shapes that do not broadcast."""
         if self.fixed or self.steps:
             return True

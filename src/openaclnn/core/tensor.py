@@ -308,6 +308,17 @@ class Scalar:
         """The value converted to FLOAT, as a Python float."""
         return self._converted() if self.number is None else self.number
 
+    def held_by(self, dtype: DType) -> int | float:
+        """The value as a tensor of a dtype holds it: integers wrap around, and of other numbers they hold what is left towards 0, or the nearest
+        that there is; NaN is 0 there."""
+        if dtype.kind != "integer":
+            with np.errstate(over="ignore"):
+                return float(np.asarray(self.float32()).astype(dtype.numpy))
+        if self.dtype.kind != "floating":
+            return int(np.asarray(self.value).astype(dtype.numpy))
+        number, bounds = self.float32(), np.iinfo(dtype.numpy)
+        return 0 if math.isnan(number) else int(min(max(number, bounds.min), bounds.max))
+
     def _converted(self) -> float:
         if self.dtype is DOUBLE:
             return float_of(self.value)

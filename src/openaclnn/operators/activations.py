@@ -25,7 +25,7 @@ from openaclnn.core.plan import Free, Plan, broadcast_shapes, elementwise_plan, 
 from openaclnn.core.status import Status
 from openaclnn.core.tensor import Scalar
 from openaclnn.engines.formulas import Formula
-from openaclnn.operators.rules import Rule, broadcast, promoted
+from openaclnn.operators.rules import Rule, among, broadcast, promoted
 from openaclnn.operators.workloads.words import KernelForm
 
 ALL = frozenset({"950", "a3", "a2", "310p", "910"})
@@ -124,22 +124,32 @@ def declare(
     numbers: Callable[[Call], dict[str, Any]] | None = None,
     arguments: Mapping[str, Any] | None = None,
     const_output: bool = False,
+    integers: Callable[..., Any] | None = None,
     scalar_type: str = "",
     after: tuple[Parameter, ...] = (),
     shapes: Mapping[str, str] | None = None,
+    reads: Mapping[str, tuple[DType, ...]] | None = None,
     **more: Any,
 ) -> Activation:
     """Enter an operator, and with the name of its tensor its form that works in place; what the two share is said once.
 
-    `inputs` has what each tensor is; by default there is one, `self`. `shapes` says those that are not the first's. `expected` is what the one sample gives: of X, or of G and X, or of
-    the `arguments`, with the options that are among these; or it is all samples. The output has the dtypes that the inputs have, or that it `writes`.
+    `inputs` has what each tensor is; by default there is one, `self`. `shapes` says those that are not the first's, and `reads` what dtypes some tensors may have
+    beside what all accept, if they are not written. `expected` is what the one sample gives: of X, or of G and X, or of
+    the `arguments`, with the options that are among these; or it is all samples. The output has the dtypes that the inputs have, or that it `writes`. `integers`
+    is the reference of integers where these are not what is left of its results towards 0.
     """
     inputs = {"self": "what the function is applied to"} if inputs is None else inputs
-    broadcasts = broadcast in rules
+    broadcasts = among(broadcast, rules)
     shape = "broadcasts with the others" if broadcasts else f"same as {next(iter(inputs))}"
     shapes = {next(iter(inputs)): "0 to 8 dimensions"} | dict(shapes or {})
     tensors = [
-        Parameter(each, Kind.TENSOR, text, shapes.get(each, shape), accepts)
+        Parameter(
+            each,
+            Kind.TENSOR,
+            text,
+            shapes.get(each, shape),
+            (*accepts, *(reads or {}).get(each, ())),
+        )
         for each, text in inputs.items()
     ]
     text = "gradient of the input" if re.search("Backward|Grad", name) else "the result"
@@ -156,18 +166,18 @@ def declare(
         answer = expected if isinstance(expected, tuple) else list(expected)
         samples = [Sample("worked values", drawn | dict(arguments or {}), answer)]
     operator = elementwise_operator(
-        f"aclnn{name}", summary, formula, kernel, reference, (*tensors, *options, written, *after), rules, families, compute, numbers,
+        f"aclnn{name}", summary, formula, kernel, reference, (*tensors, *options, written, *after), rules, families, compute, numbers, integers,
         samples=tuple(samples), **more,
     )  # fmt: skip
     if in_place:
         (first, *others) = tensors
         ref = replace(
-            first, name=in_place, kind=Kind.OUTPUT, text=f"{first.text}, and the result", in_place=True, c_type=c_type,
+            first, name=in_place, kind=Kind.OUTPUT, text=f"{first.text}, and the result", dtypes=accepts, in_place=True, c_type=c_type,
         )  # fmt: skip
         names = {first.python_name: ref.python_name}
         elementwise_operator(
             f"aclnnInplace{name}", f"{summary.removesuffix('.')}, written over its input.", _in_place_formula(formula, first.name, output, in_place),
-            kernel, reference, (ref, *others, *options), rules, families, compute, numbers,
+            kernel, reference, (ref, *others, *options), rules, families, compute, numbers, integers,
             samples=tuple(
                 replace(each, arguments={names.get(key, key): value for key, value in each.arguments.items()}) for each in samples
             ),
@@ -192,7 +202,7 @@ def _in_place_formula(formula: str, read: str, written: str, name: str) -> str:
 def elementwise_operator(
     name: str, summary: str, formula: str, kernel: Formula, reference: Callable[..., Any], parameters: tuple[Parameter, ...],
     rules: Sequence[Rule], families: frozenset[str], compute: Callable[[Call], DType | None] | None,
-    numbers: Callable[[Call], dict[str, Any]] | None, **more: Any,
+    numbers: Callable[[Call], dict[str, Any]] | None, integers: Callable[..., Any] | None = None, **more: Any,
 ) -> Activation:  # fmt: skip
     """Enter an operator of these parameters."""
     kind, result, plan = (more.pop(name, None) for name in ("kind", "result", "plan"))
@@ -201,7 +211,9 @@ def elementwise_operator(
         plan=plan or (lambda call: _plan(call, compute, numbers)), reference=reference, kernel=kernel,
         module=reference.__module__, **more,
     )  # fmt: skip
-    return enter(operator, rules, reference_of(reference, parameters), (operator.read[0],))
+    return enter(
+        operator, rules, reference_of(reference, parameters, integers), (operator.read[0],)
+    )
 
 
 def enter(
@@ -225,13 +237,15 @@ def enter(
 
 
 def _result(call: Call) -> OutputSpec:
-    """The shape and dtype of an omitted output."""
+    """The shape and dtype of an omitted output: FLOAT where there are no integers among its dtypes."""
     operator = Activation.of(call)
-    shape = broadcast_shapes(*[call.values[name].shape for name in operator.read])
-    dtype = promoted(call)
-    assert shape is not None
+    shapes, dtype = [call.values[name].shape for name in operator.read], promoted(call)
+    shape = broadcast_shapes(*shapes)
+    if shape is None:  # of what is empty some operators do not ask
+        shape = next(shape for shape in shapes if 0 in shape)
     assert dtype is not None
-    return shape, dtype
+    is_number = dtype.kind in ("floating", "complex") or dtype in operator.output.dtypes
+    return shape, dtype if is_number else FLOAT
 
 
 def _plan(
@@ -241,7 +255,7 @@ def _plan(
 ) -> Plan:
     operator, values = Activation.of(call), call.values
     written = operator.output.name, values[operator.output.name]
-    if written[1].empty:
+    if any(values[name].empty for name in operator.read):
         return empty_plan(operator.name, written)
     taken, free = numbers_of(call, numbers(call) if numbers else {})
     dtype = compute(call) if compute else values[operator.read[0]].dtype
@@ -286,19 +300,21 @@ def number_of(value: Any, parameter: Parameter) -> float:
 
 
 def reference_of(
-    function: Callable[..., Any], parameters: tuple[Parameter, ...]
-) -> Callable[..., Any]:
-    """A function of arrays and numbers as an operator's reference, which takes arguments by name, and the dtype to compute in."""
+    function: Callable[..., Any], parameters: tuple[Parameter, ...], integers: Callable[..., Any] | None = None
+) -> Callable[..., Any]:  # fmt: skip
+    """A function of arrays and numbers as an operator's reference, which takes arguments by name, and the dtype to compute in; of integers it may be
+    another, which is given them as they are."""
     names = [p.python_name for p in parameters if p.kind is not Kind.OUTPUT or p.in_place]
     options = {p.python_name: p for p in parameters if not p.is_tensor}
 
     def reference(work: Any = np.float64, **named: Any) -> Any:
         arguments = []
+        whole = integers and all(x.dtype.kind in "iu" for x in named.values() if isinstance(x, np.ndarray))  # fmt: skip
         for name in names:
             value = named.get(name)
             if value is None and name in options:
                 value = options[name].default
-            if isinstance(value, np.ndarray):
+            if isinstance(value, np.ndarray) and not whole:
                 value = value.astype(
                     np.result_type(work, value) if value.dtype.kind == "c" else work
                 )
@@ -306,7 +322,7 @@ def reference_of(
                 value = work(value)
             arguments.append(value)
         with np.errstate(all="ignore"):
-            answer = function(*arguments)
+            answer = (integers if integers and whole else function)(*arguments)
         return answer if isinstance(answer, tuple) else np.asarray(answer)
 
     reference.takes = (*names, "work")  # type: ignore[attr-defined]

@@ -20,7 +20,6 @@ from openaclnn.core.plan import (
     filling_plan,
     summed_plan,
 )
-from openaclnn.core.tensor import PRIVATE_FORMATS
 from openaclnn.engines.formulas import losses as formulas
 from openaclnn.engines.formulas.channels import added_up
 from openaclnn.operators import rules
@@ -121,12 +120,6 @@ def _rules(derived: str, output: str) -> tuple[rules.Rule, ...]:
     )  # fmt: skip
 
 
-def _public(operator: Any, row: str) -> list[checks.Check]:
-    return [
-        checks.format_not_in(row, PRIVATE_FORMATS, "gradOutput", "self", "target", "gradTarget")
-    ]
-
-
 SHARED: dict[str, Any] = {
     "inputs": INPUTS, "options": (LOG_TARGET,), "choices": (*REDUCTIONS, "batchmean"), "beyond": "none", "families": NEWEST,
 }  # fmt: skip
@@ -164,7 +157,7 @@ declare(
             [[6.209350514849614, 8.860511912870097], [6, 11.416783679527988]],
         ),
     ),
-    (*_rules("target", "gradTarget"), _public, rules.reduction), **SHARED, output="gradTarget", shape="same as target", typed="target",
+    (*_rules("target", "gradTarget"), rules.public("gradOutput", "self", "target", "gradTarget"), rules.reduction), **SHARED, output="gradTarget", shape="same as target", typed="target",
     result=like("target"), plan=_plan_of("target", formulas.kl_div_target_backward_total.name), reduced=_reduced_to("target"),
     peer=_torch_derivative(1), domains={"target": (0.0, 1.0)}, kernels=(KernelForm("kl_div_target_loss_grad", NAMES),),
 )  # fmt: skip

@@ -38,13 +38,17 @@ def _from_result(call: Call) -> dict[str, Any]:
     return {**NUMBERS, "is_result": True, **({"nearest": True} if whole else {})}
 
 
+def _by_result(g: Any, y: Any) -> Any:
+    return np.where(y <= 0, g * (y + y.dtype.type(ALPHA * SCALE)), g * y.dtype.type(SCALE))
+
+
 declare(
     "SeluBackward", "Gradient of SELU, from its output.", "gradInput = result <= 0 ? gradOutput * (result + alpha * scale) : gradOutput * scale",
-    elu_backward, lambda g, y: np.where(y <= 0, g * (y + y.dtype.type(ALPHA * SCALE)), g * y.dtype.type(SCALE)),
+    elu_backward, _by_result,
     [0.2580993408473769, 1.516198681694754, 5.274298022542131, 4.202803949421922],
     (rules.not_null(), rules.same_dtype(), rules.dtypes("gradOutput", more=(INT32, INT8)), rules.same_shape()),
     inputs={"gradOutput": "gradient of the output", "result": "the forward's output"}, output="gradInput", accepts=(*FLOATS, INT32, INT8),
-    numbers=_from_result, arguments={"result": (FLOAT, [-1.5, -1.0, 0.0, 3.0])},
+    numbers=_from_result, integers=lambda g, y: np.rint(_by_result(g.astype(float), y.astype(float))), arguments={"result": (FLOAT, [-1.5, -1.0, 0.0, 3.0])},
     kernels=(KernelForm("selu_grad", {"gradients": "gradOutput", "outputs": "result"}),),
     peer=lambda torch, g, y: torch.ops.aten.elu_backward(g, ALPHA, SCALE, 1.0, True, y),
 )  # fmt: skip
@@ -95,8 +99,11 @@ def _inverse(x: Any) -> Any:
 declare(
     "Erfinv", "The inverse of the error function.", "erf(out) = self", formulas.erfinv, _inverse,
     [-0.4769362762044699, 0, 0.2253120550121781, 1.1630871536766743],
-    (rules.not_null(), rules.dtypes("self", more=WHOLE, apart=True), rules.dtypes("out"), rules.same_shape(), rules.rank("self")),
-    families=NOT_310P, in_place="selfRef",
+    (
+        rules.not_null(), *rules.in_place(rules.dtypes("self", more=WHOLE), apart=True), rules.dtypes("out"), rules.same_shape(),
+        rules.rank("self"),
+    ),
+    families=NOT_310P, in_place="selfRef", reads={"self": WHOLE},
     const_output=True, compute=_computed, arguments={"self": (FLOAT, [-0.5, 0.0, 0.25, 0.9])}, domain=(-1.0, 1.0),
     kernels=(KernelForm("erfinv", {"input_x": "self"}),), aten="erfinv",
 )  # fmt: skip

@@ -57,7 +57,8 @@ def erf_backward(g: Any, x: Any) -> Any:
 TANH_ALONE = {"tanh": True}
 declare(
     "Gelu", "The Gaussian error linear unit, by the hyperbolic tangent.", f"out = {TANH}", formulas.gelu, tanh, TANH_VALUES,
-    (rules.not_null(), rules.dtypes("self"), rules.same_dtype(), rules.rank("self"), rules.same_shape()), numbers=lambda call: dict(TANH_ALONE),
+    (rules.not_null(), rules.dtypes("self"), rules.same_dtype(), rules.public("self", "out"), rules.rank("self"), rules.same_shape()),
+    numbers=lambda call: dict(TANH_ALONE),
     kernels=(KernelForm("gelu", {"x": "self"}),),
     gradient=Gradient("aclnnGeluBackward"),
     peer=lambda torch, x: torch.ops.aten.gelu(x, approximate="tanh"),

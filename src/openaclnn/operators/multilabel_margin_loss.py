@@ -55,7 +55,7 @@ def _plan(call: Call) -> Plan:
     whole = _is_whole(call) or len(shape) == 1
     written = {"out": "positions" if _is_whole(call) else "single", "isTarget": "full"}
     plan = rows_plan(
-        call, KERNEL, tensor.dtype if whole else FLOAT, {"self": "full", "target": "full"}, written, len(shape) - 1, targets=-1, fixed=True
+        call, KERNEL, tensor.dtype if whole else FLOAT, {"self": "full", "target": "full"}, written, len(shape) - 1, targets=-1
     )  # fmt: skip
     if whole:
         plan.output = plan.output._replace(role="positions")

@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from openaclnn.core import checks
 from openaclnn.core.call import Call
+from openaclnn.core.checks import Check
 from openaclnn.core.declare import Gradient
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS, INT8, INT32, INT64, INTEGERS, UINT8, DType
 from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.formulas import activations as formulas
 from openaclnn.operators import rules
-from openaclnn.operators.activations import NEWEST, NOT_310P, declare, number, number_of
+from openaclnn.operators.activations import NEWEST, NOT_310P, declare, number
 from openaclnn.operators.workloads.words import KernelForm
 
 GRADIENT = {"gradOutput": "gradient of the output", "self": "the forward's input"}
@@ -48,8 +51,8 @@ declare(
     "out = self > 0 ? gradOutput : gradOutput * negativeSlope", formulas.leaky_relu_backward,
     lambda g, x, slope, is_result: np.where(x > 0, g, g * slope), [0.1, 0.2, 3, 4],
     (
-        rules.not_null("gradOutput", "self", "negativeSlope", "out"), rules.scalars("negativeSlope"),
-        rules.dtypes("gradOutput", "self", more=(DOUBLE,)),
+        rules.not_null("gradOutput", "self", "negativeSlope", "out"), rules.dtypes("gradOutput", "self", more=(DOUBLE,)),
+        rules.scalars("negativeSlope"),
         rules.rank("gradOutput", "self"), rules.broadcast,
         rules.value(
             "negativeSlope", ">= 0 when selfIsResult is true",
@@ -72,10 +75,18 @@ declare(
 
 
 def _alpha(call: Call) -> dict[str, Any]:
-    """Integers other than INT32 are multiplied by an integer."""
-    dtype, alpha = rules.promoted(call), number_of(call["alpha"], call.operator["alpha"])
-    whole = dtype is not None and dtype.kind == "integer" and dtype is not INT32
-    return {"alpha": int(alpha) if whole else alpha}
+    """Integers are multiplied by an integer, INT32 by what FLOAT holds of it."""
+    dtype, alpha = rules.promoted(call), call["alpha"]
+    if dtype is None or dtype.kind != "integer":
+        return {}
+    return {"alpha": (Scalar(alpha.float32(), FLOAT) if dtype is INT32 else alpha).held_by(dtype)}
+
+
+def _wrapped(x: Any, y: Any, alpha: int) -> Any:
+    """Of integers, whose sums wrap around."""
+    common = np.result_type(x, y)
+    total = x.astype(common) + common.type(alpha) * y.astype(common)
+    return np.where(total <= 0, common.type(0), total)
 
 
 def _computed(call: Call) -> DType | None:
@@ -89,11 +100,13 @@ declare(
     "out = max(self + alpha * other, 0)", formulas.add_relu,
     lambda x, y, alpha: np.where(x + alpha * y <= 0, 0.0, x + alpha * y), [0, 0, 2, 5],
     (
-        rules.not_null(), rules.scalars("alpha"), rules.dtypes("self", "other", more=INTEGERS), rules.converts(),
-        rules.rank("self", "other"), rules.broadcast,
+        *rules.in_place(rules.not_null("self", "other"), rules.broadcast, rules.not_null("alpha")), *rules.in_place(rules.not_null(), apart=True),
+        rules.dtypes("self", "other", more=INTEGERS), rules.scalars_promoted("alpha"), rules.converts(), rules.rank("self", "other"),
+        *rules.in_place(rules.broadcast, apart=True),
     ),
-    inputs={"self": "the first summand", "other": "what is multiplied"}, options=(number("alpha", "factor of other", 1.0),),
+    inputs={"self": "the first summand", "other": "what is multiplied"}, options=(number("alpha", "factor of other", 1),),
     accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", compute=_computed, numbers=_alpha,
+    integers=_wrapped, seen_by_reference=_alpha,
     arguments={"self": (FLOAT, [-4.0, -1.0, 0.5, 3.0]), "other": (FLOAT, [1.0, 2.0, 3.0, 4.0]), "alpha": 0.5},
     variants={"alpha 1": {}, "alpha -0.5": {"alpha": -0.5}}, scalar_type="aclScalar *",
     peer=lambda torch, x, y, alpha: torch.relu(torch.add(x, y, alpha=alpha)),
@@ -108,10 +121,8 @@ LIMITS = (
 def _in_dtype(call: Call) -> dict[str, Any]:
     """The options in the dtype of the tensor."""
     dtype = call.tensor(call.operator.tensors[0].name).dtype
-    numbers = {name: call[name] for name in ("threshold", "value") if name in call.operator.places}
-    if dtype.kind == "integer":
-        return {name: int(np.asarray(int(scalar.float32())).astype(dtype.numpy)) for name, scalar in numbers.items()}  # fmt: skip
-    return {name: float(np.asarray(scalar.float32()).astype(dtype.numpy)) for name, scalar in numbers.items()}  # fmt: skip
+    options = (name for name in ("threshold", "value") if name in call.operator.places)
+    return {name: call[name].held_by(dtype) for name in options}
 
 
 declare(
@@ -119,12 +130,29 @@ declare(
     formulas.threshold, lambda x, threshold, value: np.where(x <= threshold, value, x), [9, 9, 9, 3],
     (
         rules.not_null("self", "out", "threshold", "value"), rules.scalars("threshold", "value"), rules.dtypes("self", more=INTEGERS),
-        rules.converts("self"), rules.rank("self"), rules.same_shape(),
+        rules.converts("self", spared="950"), rules.rank("self"), rules.same_shape(),
     ),
     options=LIMITS, accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", numbers=_in_dtype,
-    arguments={"threshold": 0.5, "value": 9.0}, peer="threshold",
+    seen_by_reference=_in_dtype, arguments={"threshold": 0.5, "value": 9.0}, peer="threshold",
+    kernels=(KernelForm("threshold_v2", {"x": "self", "threshold": "threshold", "value": "value"}),),
     gradient=Gradient("aclnnThresholdBackward"),
 )  # fmt: skip
+
+
+def _dtypes(operator: Any, row: str) -> list[Check]:
+    """Integers are of less than 64 bits, but on 950 where the threshold is 0."""
+
+    def fault(call: Call, tensor: Tensor) -> checks.Fault:
+        newer = call.product.tag in rules.NEWER
+        if tensor.dtype is not INT64 or (newer and call["threshold"].float32() == 0):
+            return None
+        listed = checks.names((*call.product.floats, INT8, UINT8, INT32))
+        return f"dtype {listed}, or on 950 INT64 with a threshold of 0 (product {call.product.tag})", "INT64"  # fmt: skip
+
+    both = ("gradOutput", "self")
+    narrow = checks.of_tensors(row, "INT64 only on 950, with a threshold of 0", both, fault)
+    return [*rules.dtypes(*both, more=(INT8, UINT8, INT32, INT64))(operator, row), narrow]
+
 
 declare(
     "ThresholdBackward", "Gradient of the threshold with respect to its input.",
@@ -132,11 +160,10 @@ declare(
     lambda g, x, threshold: np.where(x <= threshold, 0.0, g), [0, 0, 0, 4],
     (
         rules.not_null("threshold", "out", "gradOutput", "self"), rules.scalars("threshold"),
-        rules.dtypes("gradOutput", "self", more=(INT8, UINT8, INT32, INT64)),
-        rules.same_dtype(), rules.rank("gradOutput", "self"), rules.broadcast,
+        _dtypes, rules.same_dtype(), rules.rank("gradOutput", "self"), rules.broadcast,
     ),
     inputs=GRADIENT, options=LIMITS[:1], accepts=(*FLOATS, INT8, UINT8, INT32, INT64), numbers=_in_dtype,
-    arguments={"threshold": 0.5}, peer="threshold_backward",
+    seen_by_reference=_in_dtype, arguments={"threshold": 0.5}, peer="threshold_backward",
     kernels=(
         KernelForm("relu_grad", {"gradients": "gradOutput", "features": "self"}, values={"threshold": 0.0}),
         KernelForm("threshold_grad_v2_d", {"gradOutput": "gradOutput", "self": "self"}, values={"threshold": 1.0}),

@@ -16,7 +16,7 @@ from openaclnn.core.dtypes import DType, promote
 from openaclnn.core.interface import Kind
 from openaclnn.core.plan import broadcast_shapes
 from openaclnn.core.status import Status
-from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.core.tensor import PRIVATE_FORMATS, Scalar, Tensor
 
 Rule = Callable[[Any, str], list[Check]]
 """Makes the checks of one row."""
@@ -31,15 +31,9 @@ def not_null(*names: str) -> Rule:
     return of
 
 
-def dtypes(*names: str, more: tuple[DType, ...] = (), apart: bool = False) -> Rule:
-    """The product's floating dtypes, and some more; `apart`: not in the form that works in place."""
-
-    def of(operator: Any, row: str) -> list[Check]:
-        if apart and operator.output.in_place:
-            return []
-        return [checks.dtype_in(row, *_renamed(operator, names), more=more)]
-
-    return of
+def dtypes(*names: str, more: tuple[DType, ...] = ()) -> Rule:
+    """The product's floating dtypes, and some more."""
+    return lambda operator, row: [checks.dtype_in(row, *_renamed(operator, names), more=more)]
 
 
 def dtypes_among(known: tuple[DType, ...], *names: str) -> Rule:
@@ -67,8 +61,8 @@ def rank(*names: str) -> Rule:
     return lambda operator, row: [checks.rank_at_most(row, *_renamed(operator, names))]
 
 
-def converts(source: str = "") -> Rule:
-    """What is computed, by itself or in a tensor's dtype, may be written to the output."""
+def converts(source: str = "", spared: str = "") -> Rule:
+    """What is computed, by itself or in a tensor's dtype, may be written to the output; on a product that is spared anything may."""
 
     what = f"{source}'s dtype" if source else "the promoted dtype"
 
@@ -77,7 +71,10 @@ def converts(source: str = "") -> Rule:
 
     def of(operator: Any, row: str) -> list[Check]:
         written = operator.output
-        return [] if written.in_place else [checks.castable(row, written.name, computed, what)]
+        if written.in_place:
+            return []
+        check = checks.castable(row, written.name, computed, what)
+        return [*checks.only_if(lambda call: call.product.tag != spared, check)]
 
     return of
 
@@ -128,6 +125,22 @@ def broadcast(operator: Any, row: str) -> list[Check]:
     return [checks.broadcastable(row, *read), checks.output_shape(row, operator.output.name, read)]
 
 
+def alike_but_on_950(what: str, *rules: Rule) -> Rule:
+    """The inputs have one dtype or shape on products before 950, and by further rules of this row others there."""
+
+    def of(operator: Any, row: str) -> list[Check]:
+        first, second = operator.read
+        alike = {"dtype": checks.same_dtype, "shape": checks.same_shape}[what](row, second, first)
+        alike = alike._replace(rule=f"the inputs have one {what}, but on 950")
+        older = checks.only_if(lambda call: call.product.tag not in NEWER, alike)
+        return [*older, *(check for rule in rules for check in rule(operator, row))]
+
+    return of
+
+
+NEWER = ("default", "950")
+
+
 def same_as_promoted(operator: Any, row: str) -> list[Check]:
     """The output has the inputs' common dtype."""
 
@@ -171,6 +184,40 @@ def at_row(row: str, rule: Rule) -> Rule:
 def scalars(*names: str) -> Rule:
     """Options that FLOAT can hold."""
     return lambda operator, row: [checks.scalar_castable(row, *names)]
+
+
+def scalars_promoted(*names: str) -> Rule:
+    """Options that the inputs' common dtype can hold."""
+    return lambda operator, row: [
+        checks.scalar_castable(row, *names, to=promoted, what="the promoted dtype")
+    ]
+
+
+def public(*names: str) -> Rule:
+    """None of the formats that products lay out data in for themselves."""
+    return lambda operator, row: [checks.format_not_in(row, PRIVATE_FORMATS, *names)]
+
+
+def in_place(*rules: Rule, apart: bool = False) -> tuple[Rule, ...]:
+    """Rules of the form alone that works in place, or of the one alone that does not."""
+
+    def kept(rule: Rule) -> Rule:
+        def of(operator: Any, row: str) -> list[Check]:
+            return [] if operator.output.in_place is apart else rule(operator, row)
+
+        return _standing_for(rule, of)
+
+    return tuple(map(kept, rules))
+
+
+def _standing_for(rule: Rule, wrapped: Rule) -> Rule:
+    wrapped.rule = rule  # type: ignore[attr-defined]
+    return wrapped
+
+
+def among(rule: Rule, rules: Sequence[Rule]) -> bool:
+    """Whether some calls at least are held to a rule."""
+    return rule in (getattr(each, "rule", each) for each in rules)
 
 
 def _renamed(operator: Any, names: Sequence[str]) -> tuple[str, ...]:
@@ -266,15 +313,19 @@ def output_shape(shape: Callable[[Call], tuple[int, ...]], text: str) -> Rule:
     ]
 
 
-def same_format(first: str, *names: str) -> Rule:
-    return lambda operator, row: [checks.same_format(row, name, first) for name in names]
+def same_format(*names: str) -> Rule:
+    return _like_the_first(checks.same_format, names)
 
 
-def unless_empty(name: str, *rules: Rule) -> tuple[Rule, ...]:
-    """Rules that a call in which a tensor is empty is not held to."""
+def unless_empty(names: str | tuple[str, ...], *rules: Rule) -> tuple[Rule, ...]:
+    """Rules that a call in which a tensor, or one of some, is empty is not held to."""
+    names = (names,) if isinstance(names, str) else names
 
     def spared(rule: Rule) -> Rule:
-        return lambda operator, row: list(checks.unless_empty((name,), *rule(operator, row)))
+        def of(operator: Any, row: str) -> list[Check]:
+            return list(checks.unless_empty(names, *rule(operator, row)))
+
+        return _standing_for(rule, of)
 
     return tuple(map(spared, rules))
 

@@ -46,7 +46,7 @@ declare(
     "gradInput = |self| <= lambd ? 0 : gradOutput; a lambd below 0 counts as 0", formulas.shrink_backward, _backward, [1, 2, 0, 4],
     (
         rules.not_null(), rules.scalars("lambd"), rules.dtypes("gradOutput", "self", "gradInput"),
-        rules.rank("gradOutput", "self", "gradInput"), rules.broadcast,
+        rules.rank("gradOutput", "self", "gradInput"), *rules.unless_empty(("gradOutput", "self"), rules.broadcast),
     ),
     inputs=GRADIENT, options=(WIDTH,), output="gradInput", families=NOT_310P, compute=rules.promoted,
     kernels=(KernelForm("hard_shrink_grad", {"gradients": "gradOutput", "features": "self"}),), peer="hardshrink_backward",
@@ -59,25 +59,19 @@ declare(
     (rules.not_null(), rules.scalars("lambd"), rules.dtypes("self", "out"), rules.same_shape(), rules.rank("self"), rules.in_bounds("lambd")),
     options=(WIDTH,),
     families=ALL, numbers=lambda call: {"lambd": call["lambd"].float32(), "bias": call["lambd"].float32()}, bounds=POSITIVE,
-    kernels=(KernelForm("soft_shrink", {"input_x": "self"}),), peer="softshrink",
+    kernels=(KernelForm("soft_shrink", {"input_x": "self"}), KernelForm("softshrink", {"input_x": "self"})), peer="softshrink",
     gradient=Gradient("aclnnSoftshrinkBackward", {"lambda": "lambd"}),
 )  # fmt: skip
-
-
-def _wide(call: Call) -> Any:
-    """FLOAT where the inputs differ."""
-    first, second = (call.tensor(name).dtype for name in ("gradOutput", "self"))
-    return first if first is second else FLOAT
 
 
 declare(
     "SoftshrinkBackward", "Gradient of soft shrinking with respect to its input.",
     "gradInput = |self| <= lambda ? 0 : gradOutput", formulas.shrink_backward, _backward, [1, 2, 0, 4],
     (
-        rules.not_null(), rules.scalars("lambda"), rules.dtypes("gradOutput", "self", "gradInput"), rules.rank("gradOutput", "self"),
-        rules.broadcast, rules.in_bounds("lambda"),
+        rules.not_null(), rules.scalars("lambda"), rules.dtypes("gradOutput", "self", "gradInput"), rules.same_as_promoted,
+        rules.rank("gradOutput", "self"), rules.broadcast, rules.in_bounds("lambda"),
     ),
-    inputs=GRADIENT, options=(number("lambda", "up to which size values count as 0", 0.5),), output="gradInput", compute=_wide,
+    inputs=GRADIENT, options=(number("lambda", "up to which size values count as 0", 0.5),), output="gradInput", compute=rules.promoted,
     bounds={"lambda": (0.0, math.inf)},
     kernels=(KernelForm("soft_shrink_grad", {"input_grad": "gradOutput", "input_x": "self"}, {"lambd": "lambda"}),),
     peer="softshrink_backward",

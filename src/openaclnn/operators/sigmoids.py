@@ -59,10 +59,10 @@ declare(
     "Sigmoid", "The logistic function.", "out = 1 / (1 + exp(-self))", formulas.sigmoid, sigmoid,
     [0.01798620996209156, 0.2689414213699951, 0.6224593312018546, 0.9525741268224333],
     (
-        rules.not_null(), rules.dtypes("self", more=(*WIDE, *WHOLE), apart=True), rules.dtypes("out", more=WIDE), rules.same_shape(),
-        rules.rank("self"),
+        rules.not_null(), *rules.in_place(rules.dtypes("self", more=(*WIDE, *WHOLE)), apart=True), rules.dtypes("out", more=WIDE), rules.converts("self"),
+        rules.same_shape(), rules.rank("self"),
     ),
-    accepts=(*FLOATS, *WIDE), in_place="selfRef", compute=_computed, kernels=(KernelForm("sigmoid", {"x": "self"}),), aten="sigmoid",
+    accepts=(*FLOATS, *WIDE), reads={"self": WHOLE}, in_place="selfRef", compute=_computed, kernels=(KernelForm("sigmoid", {"x": "self"}),), aten="sigmoid",
     gradient=Gradient("aclnnSigmoidBackward", {"output": "out"}),
 )  # fmt: skip
 
@@ -70,7 +70,8 @@ declare(
     "SigmoidBackward", "Gradient of the logistic function, from its output.", "gradInput = gradOutput * (1 - output) * output",
     formulas.sigmoid_backward, lambda g, y: g * (1 - y) * y, [0.09000000000000001, 0.5, 0.4799999999999999, 0],
     (
-        rules.not_null(), rules.dtypes("gradOutput", "output", "gradInput", more=WIDE), rules.rank("gradOutput", "output"), rules.broadcast,
+        rules.not_null(), rules.dtypes("gradOutput", "output", "gradInput", more=WIDE), rules.rank("gradOutput", "output"),
+        rules.converts(), rules.broadcast,
     ),
     inputs={"gradOutput": "gradient of the output", "output": "the forward's output"}, output="gradInput", accepts=(*FLOATS, *WIDE),
     compute=rules.promoted, arguments={"output": (FLOAT, [0.1, 0.5, 0.8, 1.0])}, peer="sigmoid_backward", domain=(0.0, 1.0),
@@ -88,8 +89,11 @@ declare(
     "SiluBackward", "Gradient of SiLU with respect to its input.",
     "gradInput = gradOutput * s * (1 + self * (1 - s)), s = 1 / (1 + exp(-self))", formulas.silu_backward, _swish_backward,
     [-0.05266461489107291, 0.14465897625702653, 2.2198835619079555, 4.352416424060679],
-    (rules.not_null(), rules.dtypes("gradOutput", "self", "gradInput"), rules.same_dtype(), rules.rank("gradOutput", "self"), rules.same_shape()),
-    inputs=GRADIENT,
+    (
+        rules.not_null(), rules.dtypes("gradOutput", "self", "gradInput"), rules.alike_but_on_950("dtype", rules.same_as_promoted),
+        rules.rank("gradOutput", "self"), rules.alike_but_on_950("shape", rules.broadcast),
+    ),
+    inputs=GRADIENT, compute=rules.promoted, shapes={"self": "same as gradOutput; on 950 they broadcast", "gradInput": "the broadcast shape"},
     output="gradInput", families=NOT_310P, kernels=(KernelForm("silu_grad", {"dy": "gradOutput", "x": "self"}),), aten="silu_backward",
 )  # fmt: skip
 
@@ -140,7 +144,7 @@ FAST = float_of(1.702)
 declare(
     "FastGelu", "x times the logistic function of 1.702 x.", "out = self / (1 + exp(-1.702 * self))", formulas.swish,
     lambda x: _swish(x, x.dtype.type(1.702)), [-0.004414724139581062, -0.1542042340671787, 0.35038843660638014, 2.981928690292214],
-    (rules.not_null(), rules.same_dtype(), rules.dtypes("self"), rules.same_shape(), rules.rank("self")), families=NEWEST,
+    (rules.not_null(), rules.same_dtype(), rules.dtypes("self"), rules.same_shape(), rules.rank("self"), rules.same_format()), families=NEWEST,
     numbers=lambda call: {"beta": FAST},
     kernels=(KernelForm("fast_gelu", {"x": "self"}),),
     gradient=Gradient("aclnnFastGeluBackward"),
@@ -151,7 +155,8 @@ declare(
     "FastGeluBackward", "Gradient of the fast GELU with respect to its input.",
     "gradInput = gradOutput * s * (1 + 1.702 * self * (1 - s)), s = 1 / (1 + exp(-1.702 * self))", formulas.swish_backward,
     lambda g, x: _swish_backward(g, x, x.dtype.type(1.702)), [-0.006401886545354933, -0.1355592131126681, 2.6376657358962428, 4.098193295622609],
-    (rules.not_null(), rules.same_dtype(), rules.dtypes("gradInput"), rules.same_shape(), rules.rank("self")), inputs=GRADIENT, output="gradInput",
+    (rules.not_null(), rules.same_dtype(), rules.dtypes("gradInput"), rules.same_shape(), rules.rank("self"), rules.same_format()),
+    inputs=GRADIENT, output="gradInput",
     families=NEWEST, numbers=lambda call: {"beta": FAST}, kernels=(KernelForm("fast_gelu_grad", {"dy": "gradOutput", "x": "self"}),),
     peer=lambda torch, g, x: _torch_swish_backward(torch, g, x, 1.702),
 )  # fmt: skip
@@ -233,7 +238,7 @@ declare(
         rules.dtypes("self", more=(DOUBLE, *WHOLE)), rules.dtypes("gradInput", more=(DOUBLE,)),
         rules.rank("gradOutput", "self", "gradInput"), rules.same_shape(),
     ),
-    inputs=GRADIENT, options=STEEP, output="gradInput", accepts=(*FLOATS, DOUBLE), families=NOT_310P, compute=_wide, arguments=BENT,
+    inputs=GRADIENT, options=STEEP, output="gradInput", accepts=(*FLOATS, DOUBLE), reads={"self": WHOLE}, families=NOT_310P, compute=_wide, arguments=BENT,
     kernels=(KernelForm("softplus_v2_grad", {"input_gradients": "gradOutput", "input_features": "self"}),), peer="softplus_backward",
     variants={"beta 1": {}, "beta 2": BENT},
 )  # fmt: skip
@@ -327,7 +332,7 @@ LINE = {"alpha": 1 / 6, "beta": 0.5}
 declare(
     "Hardsigmoid", "A line between 0 and 1 in place of the logistic function.", "out = min(max(self / 6 + 0.5, 0), 1)",
     formulas.hardsigmoid, lambda x: np.minimum(np.maximum(x / 6 + 0.5, 0), 1), [0, 0.3333333333333333, 0.5833333333333334, 1],
-    (rules.not_null(), rules.dtypes("self", more=(INT32,)), rules.rank("self"), rules.same_shape(), rules.same_dtype()),
+    (rules.not_null(), rules.dtypes("self", more=(INT32,)), rules.rank("self"), rules.same_shape(), rules.same_dtype(), rules.same_format()),
     accepts=(*FLOATS, INT32), families=NOT_310P,
     in_place="self", const_output=True, kernels=(KernelForm("hard_sigmoid", {"input_x": "self"}, only=LINE),), peer="hardsigmoid",
     gradient=Gradient("aclnnHardsigmoidBackward"),

@@ -29,6 +29,9 @@ from openaclnn.repeat import slots as at
 from openaclnn.repeat.readers import numpy_is_readable, torch_functions
 from openaclnn.repeat.specialize import (
     CallArguments,
+    Patterns,
+    Places,
+    Replanned,
     Work,
     entry_of,
     library_of,
@@ -61,14 +64,14 @@ class CallCache:
         self._arrays += [p for p in declared.outputs if p not in self._arrays]
         self._names = [p.name for p in self._arrays]
         self._views_of = _getter(self._names)
-        self._outputs = [p.name for p in declared.outputs]
+        self._outputs = declared.output_names
         self._inputs = len(self._arrays) - len(self._outputs)
+        self._read_names = tuple(self._names[: self._inputs])
         self._result_type = declared.result_type
         self._options = tuple([p.python_name for p in parameters if not p.is_tensor])
         self._options_of = _getter(self._options)
-        room = at.MAX_ARRAYS, at.MAX_OPTIONS, at.MAX_RESULTS
-        taken = len(self._arrays), len(self._options), len(self._outputs)
-        self._fits = all(count <= most for count, most in zip(taken, room, strict=True))
+        fits = len(self._arrays) <= at.MAX_ARRAYS and len(self._options) <= at.MAX_OPTIONS
+        self._fits = fits  # into an entry
         self._control: Any = None
         self._published: Any = None  # its entries, once there is machine code to read them
         self._lock = threading.RLock()  # a finaliser may come in between
@@ -106,15 +109,17 @@ class CallCache:
         if not library:
             return NotImplemented
         places = self._places(plan)
-        operands = range(len(plan.operands))
-        if sum([place in operands for both in places for place in both]) < len(operands):
-            return NotImplemented  # a tensor is more than two of them
-        seen = [
-            None if array is None and place not in operands else view
-            for array, (place, _), view in zip(arrays, places, views, strict=True)
-        ]
+        if not places:
+            return NotImplemented
+        seen = views
+        if (-1, -1) in places or plan.spared:  # what is neither given nor an operand is not seen
+            many = len(plan.operands)
+            seen = tuple([
+                view if array is not None or 0 <= place < many else None
+                for array, (place, _), view in zip(arrays, places, views, strict=True)
+            ])  # fmt: skip
         patterns = patterns_of(plan, self._inputs, places, seen)
-        work = work_of(plan, choice, patterns, views[self._inputs].device)
+        work = self._work(plan, choice, patterns, views[self._inputs].device, values)
         work = work or Work(-1, ANY_COUNT, runner=choice.prepare())
         call = CallArguments(library, arrays, places, options, self._options, len(self._outputs))
         entry = entry_of(call, plan, seen, patterns, work)
@@ -129,9 +134,19 @@ class CallCache:
             return result
         return tuple.__new__(self._result_type, result)
 
-    def _places(self, plan: Plan) -> list[tuple[int, int]]:
+    def _work(
+        self, plan: Plan, choice: Choice, patterns: Patterns, device: str, values: Mapping[str, Any]
+    ) -> Work | None:
+        """What runs calls like one of these values, by C parameter name; None where sizes are part of the entry."""
+
+        def sizes() -> Replanned:
+            return Replanned(self._declared, values, self._names, patterns, plan, choice, device)
+
+        return work_of(plan, choice, patterns, device, sizes)
+
+    def _places(self, plan: Plan) -> Places:
         """Where each array stands among a plan's operands."""
-        return places_of(plan, self._names[: self._inputs], self._outputs)
+        return places_of(plan, self._read_names, self._outputs)
 
     def _library(self, arrays: Sequence[Any], options: Sequence[Any]) -> int:
         """Of a call's arrays; 0 where an entry cannot say what the arguments are."""

@@ -12,26 +12,34 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Hashable, Sequence
+from itertools import chain
 from math import prod
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import Any
 
 from openaclnn.core.declare import Operator
 from openaclnn.core.forks import undivided
 from openaclnn.core.interop import HeldStorage
-from openaclnn.core.plan import BoundedCache, Plan, covered_elements
+from openaclnn.core.plan import (
+    HALVES,
+    BoundedCache,
+    Plan,
+    broadcast_shapes,
+    collapse,
+    covered_elements,
+)
 from openaclnn.core.products import chosen_product, listeners
-from openaclnn.core.tensor import Scalar, Tensor
+from openaclnn.core.tensor import Scalar, Tensor, contiguous_strides
 from openaclnn.engines.dispatch import Choice, Runner, chosen_engine
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.cache import CallCache, nothing_chosen
 from openaclnn.repeat.specialize import (
     CallArguments,
     Patterns,
+    Replanned,
     Work,
     entry_of,
     patterns_of,
-    work_of,
 )
 
 Extents = Sequence[tuple[int, int]]
@@ -43,12 +51,16 @@ Launch = tuple[Runner | None, tuple[int, ...], int]
 CheckedMemory = tuple[tuple[int, ...], Sequence[Any]]
 """Where a kernel's tensors lie, and what keeps that memory alive until the kernel is done."""
 
+Layout = tuple[tuple[Any, Any], Any, Sequence[int]]
+"""The sizes of merged axes and every operand's strides along them; the same as a geometry of `layouts.gathered`; and how many bytes behind its tensor's first
+element each operand begins."""
+
 Signature = tuple[Hashable, list[Tensor]]
 """What decides a call's checks and plan but for shapes and strides, and its tensors."""
 
 _FLOAT, _WORD = struct.Struct("f"), struct.Struct("I")
-_SERVED = frozenset((at.MISSING, at.SAME, at.DENSE, at.ONE, at.SOME))
 _BY_VALUE = frozenset((float, int, bool, str, bytes, type(None)))
+_MOST_LAYOUTS = 64  # of an entry
 _MAX_ENTRIES = 8
 """Of any size under one key: they differ in their number of axes or in what stretches."""
 
@@ -95,33 +107,38 @@ class AnySize(Specialization):
 
             # What has to start workers first, and what need not: the difference is 0.4 us.
             self._starts = pool.launch, pool.native()
-        shapes = {
-            parameter.name: value.shape
+        by_name = dict(zip(names, patterns.each, strict=True))
+        # Of each tensor: how its shape follows from the source's, and the shape that it must have where it does not.
+        self._shapes = {
+            parameter.name: (by_name[parameter.name], value.shape)
             for parameter, value in zip(operator.parameters, arguments, strict=True)
             if type(value) is Tensor
         }
-        self._source, self._axes = [*shapes].index(names[patterns.source]), patterns.axes
-        by_name = dict(zip(names, patterns.each, strict=True))
-        # Of each tensor: how its shape follows from the source's, and the shape that it must have where it does not.
-        self._shapes = [(by_name[name], shape) for name, shape in shapes.items()]
-        self._all_dense = all(pattern.lies == at.DENSE for pattern, _ in self._shapes)
-        self._single = {name for name, pattern in by_name.items() if pattern.lies == at.ONE}
+        tensors = [*self._shapes]
+        self._source = tensors.index(names[patterns.source]) if patterns.source < len(names) else -1
+        # Where the source is no tensor, it is what these stretch to, or half of the first.
+        self._read = [tensors.index(each.parameter) for each in exact.plan.inputs]
+        self._axes, self._strided = patterns.axes, patterns.strided
+        self._all_dense = all(pattern.lies == at.DENSE for pattern, _ in self._shapes.values())
+        self._layouts: BoundedCache[tuple[int, ...], Layout] = BoundedCache(_MOST_LAYOUTS)
 
     def served(self, shapes: Sequence[tuple[int, ...]]) -> Launch | None:
         """What runs a call on tensors of such shapes; None where the guard on shapes fails."""
-        shape = shapes[self._source]
+        shape = self._source_shape(shapes)
+        if shape is None or len(shape) > at.MAX_AXES:
+            return None
         count, (least, beyond) = prod(shape), self.work.counts
         if not least <= count < beyond or len(shape) != (self._axes or len(shape)):
             return None
-        if len(shape) > at.MAX_AXES:
-            return None
         if not (self._all_dense and shapes.count(shape) == len(shapes)):
-            for sizes, (pattern, same) in zip(shapes, self._shapes, strict=True):
+            for sizes, (pattern, same) in zip(shapes, self._shapes.values(), strict=True):
                 if pattern.lies == at.ONE:
                     if prod(sizes) != 1 or len(sizes) > len(shape):
                         return None
                 elif sizes != (same if pattern.lies == at.SAME else pattern.shape(shape)):
                     return None
+                elif pattern.lies == at.LAID and prod(sizes) == count:
+                    return None  # it stretches no more, and may be where the output is
         flat, constants = self.work.flat, ()
         if flat is not None:
             constants, where = flat.constants, flat.reciprocal
@@ -130,34 +147,85 @@ class AnySize(Specialization):
                 constants = (*constants[:where], share, *constants[where + 1 :])
         return self.launch(shape, count, constants, ())
 
+    def _source_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+        if self._source >= 0:
+            return shapes[self._source]
+        read, axis = [shapes[place] for place in self._read], self.plan.class_axis
+        if not self.plan.halved:
+            return broadcast_shapes(*read)
+        whole = read[0]
+        return (*whole[:axis], whole[axis] // 2, *whole[axis + 1 :]) if axis < len(whole) else None
+
     def launch(
         self, shape: tuple[int, ...], count: int, constants: tuple[int, ...], numbers: tuple[Any, ...]
-    ) -> Launch:  # fmt: skip
-        """What runs a call of this size: with a flat kernel's constants, or with other numbers than the first call's."""
-        flat, sized = self.work.flat, self.work.runner
-        if flat is None:
+    ) -> Launch | None:  # fmt: skip
+        """What runs a call of this size: with a flat kernel's constants, or with other numbers than the first call's; None where the slow path has to."""
+        work = self.work
+        told: tuple[Any, Any] = (shape, numbers)
+        sized, kernel, grain = work.runner, work.kernel, work.grain
+        if isinstance(sized, Replanned):
+            runner = sized.of_size(shape)
+            return None if runner is None else (runner, shape, count)
+        geometry: Any = None
+        shifts: Sequence[int] = ()
+        if self._strided:
+            told, geometry, shifts = self._layout(shape)
+            if work.gathering:
+                kernel, constants = work.gathering, (geometry.buffer_info()[0], *constants)
 
-            def run_sized(addresses: Sequence[int], stream: int) -> int:
-                status: int = sized(addresses, stream, shape, numbers)
-                return status
+        def run_sized(addresses: Sequence[int], stream: int) -> int:
+            status: int = sized(addresses, stream, *told)
+            return status
 
-            return run_sized, shape, count
-        kernel, grain = flat.kernel, flat.grain
-        start = self._starts[count <= grain]
+        def run_flat(addresses: Sequence[int], stream: int, keep: Any = (work, geometry)) -> int:
+            return self._starts[count <= grain](kernel, count, grain, *constants, *addresses)
 
-        def run_flat(addresses: Sequence[int], stream: int, keep: Any = flat) -> int:
-            return start(kernel, count, grain, *constants, *addresses)
+        run: Runner = run_sized if work.flat is None else run_flat
+        if not any(shifts):
+            return run, shape, count
 
-        return run_flat, shape, count
+        def run_shifted(addresses: Sequence[int], stream: int) -> int:
+            return run(tuple(map(add, addresses, shifts)), stream)
+
+        return run_shifted, shape, count
+
+    def _layout(self, shape: tuple[int, ...]) -> Layout:
+        layout = self._layouts.get(shape)
+        if layout is None:
+            layout = self._layouts[shape] = self._laid(shape)
+        return layout
+
+    def _laid(self, shape: tuple[int, ...]) -> Layout:
+        from openaclnn.engines.cpu.layouts import gathered
+
+        plan, walks, shifts = self.plan, [], []
+        for operand in plan.operands:
+            pattern, _ = self._shapes[operand.parameter]
+            sizes, walk = pattern.shape(shape), [0] * len(shape)
+            for axis, size, step in zip(
+                pattern.axes, sizes, contiguous_strides(sizes), strict=False
+            ):
+                if size != 1:
+                    walk[axis & at.MAX_AXES - 1] = step
+            half = shape[plan.class_axis] * walk[plan.class_axis] * operand.dtype.itemsize
+            walks.append(tuple(walk))
+            shifts.append(half if operand.role == HALVES[1] else 0)
+        merged, strides, _ = collapse(shape, walks)
+        items = [operand.dtype.itemsize for operand in plan.operands]
+        geometry = gathered.geometry(
+            self.work.kernel, len(self.work.constants), len(plan.outputs), merged, items, strides
+        )
+        return (merged, tuple(chain(*strides))), geometry, shifts
 
     def extents(self, shape: tuple[int, ...], count: int) -> Extents:
-        plan, single = self.plan, self._single
-        classes = shape[plan.class_axis] if plan.class_axis >= 0 else 1
-        counts = {"full": count, "positions": count // classes, "classes": classes, "single": 1}
-        return [
-            (0, operand.dtype.itemsize * (1 if operand.parameter in single else counts[operand.role]))
-            for operand in plan.operands
-        ]  # fmt: skip
+        covered = []
+        for operand in self.plan.operands:
+            pattern, same = self._shapes[operand.parameter]
+            size = count
+            if pattern.lies != at.DENSE:
+                size = prod(pattern.shape(shape) if pattern.axes else same)
+            covered.append((0, operand.dtype.itemsize * size))
+        return covered
 
 
 _MOST = 1024  # a training loop has a handful, a test suite thousands
@@ -245,16 +313,15 @@ class PhaseCache(CallCache):
         """The entry for every size, where shapes and strides need not be part of the key; machine code finds it for arrays like these, if
         it can."""
         plan, count, ordered = exact.plan, len(self._arrays), self.ordered(passed)
-        if plan.of_one_size:
-            return None
         arrays, options, views = ordered[:count], ordered[count:], self.ordered(arguments)[:count]
         places = self._places(plan)
+        if not places:
+            return None
         patterns = patterns_of(plan, self._inputs, places, views)
         if patterns.source < 0 or not all(view is None or view.contiguous for view in views):
             return None
-        if not _SERVED.issuperset(pattern.lies for pattern in patterns.each):
-            return None
-        work = work_of(plan, choice, patterns, exact.device)
+        values = dict(zip([p.name for p in self._declared.parameters], arguments, strict=True))
+        work = self._work(plan, choice, patterns, exact.device, values)
         if work is None:
             return None
         entry = AnySize(self._declared, exact, work, arguments, self._names, patterns)
@@ -291,6 +358,8 @@ def locate(
         ]
     first = len(entry.work.constants)
     launch = entry.launch(shape, prod(shape), words[:first], numbers)
+    if launch is None:
+        return None
     return entry, launch, (words[first:], owners)
 
 

@@ -41,14 +41,14 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
 # An entry: the guards of a kind of call, and what runs it.
 (
     KEEP, ENTRY_LIBRARY, SHAPE_SOURCE, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
-    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, TAKES, SOURCE_AXES, CLASS_AXIS, HALF_AXIS, HALVED, GATHERING,
+    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, WRITTEN, TAKES, SOURCE_AXES, CLASS_AXIS, HALF_AXIS, HALVED, GATHERING,
     RESULTS, BLOCK, DERIVE, DERIVED, SOURCE,
-) = range(26)  # fmt: skip
+) = range(27)  # fmt: skip
 # KEEP is the object that has the entry. MAKE is 0 where the caller gave all outputs.
 # SHAPE_SOURCE is the array that sizes are read of; ARRAYS: what the inputs stretch to, or half of the array HALVED along HALF_AXIS; the first of the outputs: they are
 # part of the kind.
+# Of the ADDRESSES, a kernel's operands, the last are WRITTEN.
 # BLOCK is the control block of a runner that can be called in words, without Python's objects (`machine.callers`); 0: it cannot.
-MAX_RESULTS = 4
 # DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
 MAX_DERIVED = 4
 TAKES_SIZES, TAKES_STRIDES, TAKES_NUMBERS = 1, 2, 4

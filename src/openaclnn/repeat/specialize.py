@@ -11,15 +11,19 @@ import functools
 import math
 import struct
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from openaclnn.core import results
+from openaclnn.core.call import Call
+from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType, is_int64
+from openaclnn.core.forks import undivided
 from openaclnn.core.interop import torch_dtype, torch_tensor
 from openaclnn.core.plan import (
     ANY_COUNT,
@@ -30,8 +34,10 @@ from openaclnn.core.plan import (
     broadcast_shapes,
     collapse,
     covered_elements,
+    told_of,
     walks_alike,
 )
+from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Tensor
 from openaclnn.core.torch_names import empty_strided
 from openaclnn.engines.cpu.launching.control import MAX_ARGUMENTS
@@ -62,7 +68,7 @@ class CallArguments(NamedTuple):
 
     library: int  # of all arrays
     arrays: Sequence[Any]  # inputs, then outputs; None where there is none
-    places: Sequence[tuple[int, int]]  # among the plan's operands, as `places_of` has them
+    places: Places  # among the plan's operands, as `places_of` has them
     options: Sequence[Any]
     names: tuple[str, ...]  # of the options
     outputs: int  # so many of the arrays
@@ -92,7 +98,7 @@ def entry_of(
     # In the order of `slots`, whose names say what each word is, from ENTRY_LIBRARY on.
     entry = [
         library, output if source < 0 else source, make, make_large, results.LARGE, dtypes, id(runner), kernel, grain, *counts, reciprocal,
-        len(constants), len(plan.operands), takes, patterns.axes, class_axis, half_axis, halved, gathering, len(arrays) - output, _block_of(runner), *derivation,
+        len(constants), len(plan.operands), 1 + len(plan.more), takes, patterns.axes, class_axis, half_axis, halved, gathering, len(arrays) - output, _block_of(runner), *derivation,
         *constants, *_NO_CONSTANTS[len(constants) :], *option_words(options, free), *_NO_OPTIONS[at.OPTION_SLOTS * len(options) :],
     ]  # fmt: skip
     each = patterns.each
@@ -128,7 +134,7 @@ def _add_arrays(
         if place >= len(operands):
             place = -1  # an output that is not written
         shape, itemsize, strides = view.shape, view.dtype.itemsize, _NO_AXES
-        pattern, follows = follower.lies, follower.follows
+        pattern, follows = follower.lies, _follows(follower.axes)
         if array is None:  # yet to be made, where the others are
             entry += (device, len(shape), at.MISSING, place, other, itemsize, 0, follows, pattern)
         else:
@@ -199,22 +205,35 @@ def _empty_strided(make: Any, device: Any, shape: Any, strides: Any, dtype: Any)
 # How arrays lie.
 
 
-def places_of(plan: Plan, inputs: Iterable[str], outputs: Iterable[str]) -> list[tuple[int, int]]:
+Places = tuple[tuple[int, int], ...]
+
+
+def places_of(plan: Plan, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Places:
     """Where arrays of these names stand among a plan's operands, those last that it does not write; -1 for what it does not
-    read. A second place is that of the second half, where the first is the first half's, or of the same tensor once more; else -1.
+    read. A second place is that of the second half, where the first is the first half's, or of the same tensor once more; else -1. Nothing where a tensor is
+    more than two operands.
     """
-    operands, read, written = (*plan.operands, *plan.spared), dict[str, list[int]](), dict[str, list[int]]()  # fmt: skip
-    for place, operand in enumerate(operands):
-        side = read if place < len(plan.inputs) else written
-        side.setdefault(operand.parameter, []).append(place)
-    named = *[read.get(name, []) for name in inputs], *[written.get(name, []) for name in outputs]
+    operands = tuple(map(_named, (*plan.operands, *plan.spared)))
+    return _places(operands, len(plan.inputs), len(plan.spared), inputs, outputs)
+
+
+_named = attrgetter("parameter", "role")
+
+
+@functools.lru_cache(maxsize=1024)
+def _places(
+    operands: tuple[tuple[str, str], ...], read: int, spared: int, inputs: tuple[str, ...], outputs: tuple[str, ...]
+) -> Places:  # fmt: skip
+    """The same of operands by their names and roles, so many of which are read, and so many not written."""
     places = []
-    for several in named:
-        if len(several) > 1:
-            several.sort(key=lambda place: operands[place].role == HALVES[1])
-        first, second, *_ = *several, -1, -1
-        places.append((first, second))
-    return places
+    for names, side in (inputs, range(read)), (outputs, range(read, len(operands))):
+        for name in names:
+            several = [place for place in side if operands[place][0] == name]
+            several.sort(key=lambda place: operands[place][1] == HALVES[1])
+            first, second, *_ = *several, -1, -1
+            places.append((first, second))
+    known = {place for both in places for place in both}
+    return tuple(places) if known.issuperset(range(len(operands) - spared)) else ()
 
 
 class Pattern(NamedTuple):
@@ -222,11 +241,6 @@ class Pattern(NamedTuple):
 
     lies: int
     axes: tuple[int, ...] = ()
-
-    @property
-    def follows(self) -> int:
-        """The slot."""
-        return sum([axis << 8 * place for place, axis in enumerate(self.axes)])
 
     def shape(self, source: tuple[int, ...]) -> tuple[int, ...]:
         """An array's, of the source's."""
@@ -236,6 +250,12 @@ class Pattern(NamedTuple):
             1 if axis & at.STRETCHED else source[axis & ~at.DOUBLED] * (2 if axis & at.DOUBLED else 1)
             for axis in self.axes
         ])  # fmt: skip
+
+
+@functools.cache
+def _follows(axes: tuple[int, ...]) -> int:
+    """The slot."""
+    return sum([axis << 8 * place for place, axis in enumerate(axes)])
 
 
 class Patterns(NamedTuple):
@@ -250,7 +270,7 @@ class Patterns(NamedTuple):
 
 
 def patterns_of(
-    plan: Plan, inputs: int, places: Sequence[tuple[int, int]], views: Sequence[Tensor | None]
+    plan: Plan, inputs: int, places: Places, views: Sequence[Tensor | None]
 ) -> Patterns:
     """How each array lies relative to the shape source, where sizes need not be part of the entry.
 
@@ -258,9 +278,10 @@ def patterns_of(
     none is, it is the shape that they broadcast to, or half of one. All others have that shape too, or one element, or stretch; with a
     class axis, halves or channels they have what their roles say.
     """
-    if plan.fixed or plan.steps or not _has_both_halves(plan, places):
+    replanned = _is_replanned(plan)
+    if (plan.fixed and not replanned) or not _has_both_halves(plan, places):
         return Patterns([_SAME] * len(views), -1)
-    apart = plan.of_one_size  # halves, or numbers for channels
+    apart = plan.shape_specific  # halves, numbers for channels, or what is planned for each size
     by_role = bool(plan.classes) or apart
     first = [place for place, _ in places]
     if plan.dense and not by_role and -1 not in first:
@@ -269,7 +290,9 @@ def patterns_of(
     # One element cannot be told from all.
     if math.prod(shape) != 1 and len(shape) <= at.MAX_AXES:
         patterns, strided = _followers(plan, shape, first, views, by_role)
-        strided = strided or apart
+        if strided and replanned:
+            return Patterns([_SAME] * len(views), -1)
+        strided = strided or (apart and not replanned)
         axes = len(shape) if by_role or strided else 0
         for source, (pattern, _) in enumerate(patterns[:inputs]):
             view = views[source]
@@ -280,7 +303,12 @@ def patterns_of(
     return Patterns([_SAME] * len(views), -1)
 
 
-def _has_both_halves(plan: Plan, places: Sequence[tuple[int, int]]) -> bool:
+def _is_replanned(plan: Plan) -> bool:
+    """Whether row-major arrays of each size have a plan of their own: of steps, or with a class axis and rules about its size."""
+    return bool(plan.steps or (plan.fixed and plan.classes))
+
+
+def _has_both_halves(plan: Plan, places: Places) -> bool:
     """Whether each tensor of a plan of halves is one operand, or both of its halves."""
     if not plan.halved:
         return True
@@ -306,6 +334,9 @@ def _followers(
             patterns.append(_MISSING)
             continue
         role = operands[place].role if place >= 0 else "full"
+        if view.contiguous and view.shape == shape and role != "single":
+            patterns.append(_DENSE)
+            continue
         if by_role or place < 0 or role == "single":
             axes = _axes_of_role(role, every, along)
         elif len(view.shape) <= len(shape):
@@ -320,8 +351,6 @@ def _followers(
             if place >= 0 and role != "single":
                 return [], False
             pattern = _SAME
-        elif view.contiguous and view.shape == shape:
-            pattern = _DENSE
         elif not by_role and view.size == 1:
             pattern = _ONE
         elif not by_role or not view.contiguous:
@@ -331,6 +360,7 @@ def _followers(
     return patterns, strided
 
 
+@functools.cache
 def _axes_of_role(role: str, every: tuple[int, ...], along: int) -> tuple[int, ...]:
     """The axes of the source that an array with a role has, where classes or halves are along one of them."""
     if role == "channels":
@@ -359,7 +389,8 @@ def _source_shape(
                 return (*shape[:axis], shape[axis] // 2, *shape[axis + 1 :])
             if role == "full" and plan.classes:
                 return shape
-            read.append(shape)
+            if role != "channels":
+                read.append(shape)
     return broadcast_shapes(*read) if read and not plan.classes else None
 
 
@@ -381,8 +412,10 @@ class Work(NamedTuple):
     flat: Any = None  # what the kernel's constants derive from
 
 
-def work_of(plan: Plan, choice: Choice, patterns: Patterns, device: str) -> Work | None:
-    """What runs calls on arrays that lie so; None where sizes are part of the entry."""
+def work_of(
+    plan: Plan, choice: Choice, patterns: Patterns, device: str, sizes: Callable[[], Any]
+) -> Work | None:
+    """What runs calls on arrays that lie so; None where sizes are part of the entry. `sizes` gives what plans each size (`Replanned`)."""
     source, strided = patterns.source, patterns.strided
     flat: Any = choice.flat
     counts, count = ANY_COUNT, covered_elements(plan)
@@ -392,6 +425,8 @@ def work_of(plan: Plan, choice: Choice, patterns: Patterns, device: str) -> Work
         flat, counts = None, (flat.counts[1], ANY_COUNT[1])  # for a sized runner
     if source < 0:
         return None
+    if _is_replanned(plan):
+        return Work(source, ANY_COUNT, takes=at.TAKES_SIZES, runner=sizes())
     if strided:
         quick = _gathered(plan, flat, source, count) or _strided(plan, choice, source)
         return quick or _planned_anew(plan, choice, source, device)
@@ -406,8 +441,8 @@ def _gathered(plan: Plan, flat: Any, source: int, count: int) -> Work | None:
     """A flat kernel on few elements, which are gathered before it runs."""
     from openaclnn.engines.cpu.layouts import gathered
 
-    operands, most = len(plan.inputs) + 1, _most_gathered(plan, flat)
-    if flat is None or plan.more or count > most or operands > gathered.MAX_OPERANDS:
+    operands, most = len(plan.operands), _most_gathered(plan, flat)
+    if flat is None or count > most or operands > gathered.MAX_OPERANDS:
         return None
     if 1 + len(flat.constants) + operands > MAX_ARGUMENTS:
         return None
@@ -419,17 +454,22 @@ def _gathered(plan: Plan, flat: Any, source: int, count: int) -> Work | None:
 
 
 def _most_gathered(plan: Plan, flat: Any) -> int:
-    """So many elements at most; halves are long runs, which the best geometry walks twice as fast from some thousand on. Where there is no flat kernel, those up
-    to which GPUs have kernels for any strides."""
-    most: int = 1 << 18 if flat is None else flat.gathers
-    return min(most, 1 << 13) if plan.halved and flat is not None else most
+    """So many elements at most: any number in long rows, which the best geometry walks no faster, and fewer of halves, which it walks twice as fast from some thousand
+    on. Where there is no flat kernel, those up to which GPUs have kernels for any strides."""
+    from openaclnn.engines.cpu.layouts import gathered
+
+    if flat is None:
+        return 1 << 18
+    rows = plan.shape[-1] >= gathered.LONG and not plan.reduction
+    if rows and all(operand.strides[-1] == 1 for operand in plan.operands):
+        return ANY_COUNT[1] - 1
+    most: int = flat.gathers
+    return min(most, 1 << 13) if plan.halved else most
 
 
 def _strided(plan: Plan, choice: Choice, source: int) -> Work | None:
     """A runner that is told sizes and strides."""
     if plan.halved:
-        if plan.more:
-            return None
         plan = _walking(plan, plan.shape, [operand.strides for operand in plan.operands])
     offer = None if choice.dynamic_strides is None else choice.dynamic_strides(plan)
     if offer is None:
@@ -440,8 +480,8 @@ def _strided(plan: Plan, choice: Choice, source: int) -> Work | None:
 
 
 def _planned_anew(plan: Plan, choice: Choice, source: int, device: str) -> Work | None:
-    """A runner of any sizes and strides that plans each of them when it comes first, and keeps what runs the last of them: of elements that no kernel for any
-    strides serves, so many or with several results."""
+    """A runner of any sizes and strides that plans each of them when it comes first, and keeps what runs the last of them: of more elements than a kernel for any
+    strides serves."""
     if plan.classes or plan.reduction or plan.reciprocal:
         return None
     runners: BoundedCache[Any, Runner] = BoundedCache(_MOST_LAYOUTS)
@@ -457,12 +497,66 @@ def _planned_anew(plan: Plan, choice: Choice, source: int, device: str) -> Work 
             runner = runners[sizes, strides] = choose_engine(relaid, device).prepare()
         return runner(addresses, stream)
 
-    most = 0 if plan.more else _most_gathered(plan, choice.flat)
-    least = min(covered_elements(plan), most + 1)
+    least = min(covered_elements(plan), _most_gathered(plan, choice.flat) + 1)
     return Work(source, (least, ANY_COUNT[1]), takes=at.TAKES_SIZES | at.TAKES_STRIDES, runner=run)
 
 
 _MOST_LAYOUTS = 256  # that are kept
+
+
+class Replanned:
+    """A runner of row-major arrays of any size which has a plan of its own: each size is checked and planned when it comes first, and what runs the last of them is kept.
+
+    `values` are those of the first call by C parameter name, which `choice` serves; the names are those of the arrays, whose shapes follow the patterns.
+    """
+
+    def __init__(
+        self, declared: Operator, values: Mapping[str, Any], names: Sequence[str], patterns: Patterns, plan: Plan, choice: Choice,
+        device: str,
+    ) -> None:  # fmt: skip
+        self._declared, self._device = declared, device
+        # Without memory, which nobody is to hold.
+        self._values = {
+            name: self._view(value, value.shape) if type(value) is Tensor else value
+            for name, value in values.items()
+        }
+        follows = zip(names, patterns.each, strict=True)
+        self._patterns = [(name, pattern) for name, pattern in follows if pattern.axes]
+        self._operands = list(map(told_of, plan.operands))
+        self._runners: BoundedCache[tuple[int, ...], Runner] = BoundedCache(_MOST_LAYOUTS)
+        self._runners[values[names[patterns.source]].shape] = choice.prepare()
+
+    def _view(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return Tensor.view(shape, tensor.dtype, None, 0, None, self._device)
+
+    def __call__(self, addresses: Sequence[int], stream: int, shape: tuple[int, ...]) -> int:
+        runner = self.of_size(shape)
+        return 1 if runner is None else runner(addresses, stream)
+
+    def of_size(self, shape: tuple[int, ...]) -> Runner | None:
+        """What runs calls whose shape source has this shape; None where the slow path has something to say of them."""
+        runner = self._runners.get(shape)
+        if runner is None:
+            runner = self._planned(shape)
+            if runner is not None:
+                self._runners[shape] = runner
+        return runner
+
+    @undivided
+    def _planned(self, shape: tuple[int, ...]) -> Runner | None:
+        declared, values = self._declared, dict(self._values)
+        for name, pattern in self._patterns:
+            values[name] = self._view(values[name], pattern.shape(shape))
+        call = Call(declared, values, current_product())
+        if declared.first_violation(call) is not None:
+            return None
+        made = [values[name].shape for name in declared.output_names]
+        if made != [expected for expected, _ in declared.results(call)]:
+            return None
+        plan = declared.plan(call)
+        if list(map(told_of, plan.operands)) != self._operands:
+            return None
+        return choose_engine(plan, self._device).prepare()
 
 
 def _walking(

@@ -20,9 +20,8 @@ from openaclnn.testing.extras import dtype_named
 from openaclnn.testing.figures import LEVELS, Array
 from openaclnn.testing.goldens import operator_of, plan_of
 
-_CHUNK = (
-    1 << 18
-)  # elements with random numbers of their own: threads share them, and none matters to another
+_CHUNK = 1 << 18
+"""Elements with random numbers of their own: threads share them, and none matters to another."""
 _FACTORS = (1.0, 2.0)  # by which powers of ten an outlier is larger
 
 

@@ -191,8 +191,13 @@ def spacing(values: Array, dtype: DType, out: Array | None = None) -> Array:
 
 
 def round_to(exact: Array, dtype: DType) -> Array:
-    """Values rounded once to a dtype, ties to even."""
+    """Values rounded once to a dtype, ties to even; integers are cut off towards 0, and those beyond are the nearest that there is."""
     with np.errstate(all="ignore"):
+        if dtype.kind == "integer" and exact.dtype.kind == "f":
+            bounds = np.iinfo(dtype.numpy)
+            within = (exact > bounds.min) & (exact < bounds.max)
+            beyond = np.where(exact > 0, bounds.max, np.where(exact < 0, bounds.min, 0))
+            return np.where(within, exact.astype(dtype.numpy), beyond).astype(dtype.numpy)
         if dtype is BFLOAT16 and exact.dtype != dtype.numpy:
             # Its conversion rounds to float32 first; a multiple of the spacing is exact.
             exact = np.asarray(exact, np.float64)

@@ -369,9 +369,8 @@ def _read_torch(source: Source, most: int) -> Array:
             raise FileError(f"{source.path}: a tensor, or tensors by name, are expected in it")
         named = {str(k): v for k, v in held.items() if isinstance(v, torch.Tensor)}
         held = named[_key_of(source, list(named))]
-    _check_size(
-        source.path, held.numel() * held.element_size(), most
-    )  # one number may stand for many
+    # One number may stand for many.
+    _check_size(source.path, held.numel() * held.element_size(), most)
     return to_numpy(held.detach())
 
 

@@ -302,9 +302,8 @@ class HeadLinear(torch.nn.Linear):
         the logits that are not computed."""
         sharded = sys.modules.get("torch.distributed.fsdp")
         if isinstance(self, getattr(sharded, "FSDPModule", ())):
-            placements = getattr(
-                self.weight, "placements", ()
-            )  # divided once, or among tensor-parallel processes, too
+            # Divided once, or among tensor-parallel processes, too.
+            placements = getattr(self.weight, "placements", ())
             return sum(not each.is_replicate() for each in placements) <= 1
         return type(self.weight) in PLAIN and "forward" not in vars(self) and not has_forward_hooks(self)  # fmt: skip
 
@@ -324,9 +323,8 @@ class Logits:
     autocast: Any  # the dtype to which the layer would have cast its input, or None
     steps: tuple[Any, ...] = ()
     tensor: Tensor | None = None
-    recorded: bool = field(
-        default_factory=torch.is_grad_enabled
-    )  # whether autograd would know the tensor, whoever asks for it, and when
+    # Whether autograd would know the tensor, whoever asks for it, and when.
+    recorded: bool = field(default_factory=torch.is_grad_enabled)
 
     @property
     def shape(self) -> torch.Size:

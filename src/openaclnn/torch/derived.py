@@ -1,14 +1,15 @@
 """Functions of PyTorch's signatures that are operators of ours: what each does follows from its signature and the operator's declaration.
 
 A function is written as its signature and its text, under `@computed_by` with the operator's name. A parameter of the same name is the
-operator's; one that the operator lacks has to have its default. What the kernels do not take is PyTorch's function's, and so is what is wrong.
+operator's; one that either lacks has its default. What the kernels do not take is PyTorch's function's, and so is what is wrong.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import update_wrapper
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial, update_wrapper
 from math import inf, isfinite
 from typing import Any, TypeVar, get_type_hints
 
@@ -16,7 +17,7 @@ import torch
 from torch.nn import functional as torch_functional
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from openaclnn.core.interface import Kind
+from openaclnn.core.interface import REQUIRED, Kind
 from openaclnn.torch.dispatch import (
     FUNCTIONS,
     is_index,
@@ -26,10 +27,11 @@ from openaclnn.torch.dispatch import (
     is_tracked,
     may_be_short,
     needs_dispatcher,
+    of_a_leaf,
     parallel_for,
     why_not,
 )
-from openaclnn.torch.gradients import attached
+from openaclnn.torch.gradients import Formula, attached
 from openaclnn.torch.kernels import KERNELS, PLAIN
 from openaclnn.torch.private import any_autocast
 from openaclnn.torch.refusals import UnservedError, reduction_of
@@ -40,55 +42,43 @@ _LEGACY = ("size_average", "reduce")
 _Stated = TypeVar("_Stated", bound=Callable[..., Any])
 
 
-def computed_by(
-    operator: str,
-    *,
-    words: Mapping[str, Mapping[str, Any]] | None = None,
-    cast: bool = False,
-    alike: bool = True,
-    sound: Callable[[Any], bool] | None = None,
-    attach: Callable[..., Any] | None = None,
-    positive: Sequence[str] = (),
-) -> Callable[[_Stated], _Stated]:
-    """Make a function of a signature.
+@dataclass
+class computed_by:  # noqa: N801 - a decorator
+    """Makes a function of a signature.
 
     `words` has what the operator takes for strings. With `cast`, PyTorch computes in another dtype under autocast, and does it itself.
     `alike`: required tensors have one shape. A result that is not `sound` is left to PyTorch, which refuses what led to it. What `attach` makes of a
     result and the operator's arguments autograd knows; by default it is made of the operator's gradient. Numbers that have to be `positive` are PyTorch's
-    where they are not.
+    where they are not. What autograd tracks is written over by the formula `in_place`, for `apply(tensor, arguments)`, and without one by PyTorch.
     """
 
-    def decorate(stated: _Stated) -> _Stated:
-        return _Function(
-            stated, operator, words or {}, cast, alike, sound, attach, positive
-        ).written()  # type: ignore[return-value]
+    operator: str
+    _: KW_ONLY
+    words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cast: bool = False
+    alike: bool = True
+    sound: Callable[[Any], bool] | None = None
+    attach: Callable[..., Any] | None = None
+    positive: Sequence[str] = ()
+    in_place: type[Formula] | None = None
 
-    return decorate
-
-
-class _Function:
-    """One function, by its operator."""
-
-    def __init__(
-        self, stated: Callable[..., Any], operator: str, words: Mapping[str, Mapping[str, Any]], cast: bool, alike: bool,
-        sound: Callable[[Any], bool] | None, attach: Callable[..., Any] | None, positive: Sequence[str],
-    ) -> None:  # fmt: skip
-        self.stated, self.name, self.kernel = stated, stated.__name__, KERNELS[operator]
-        self.words, self.cast, self.alike = words, cast, alike
-        self.sound, self.attach, self.positive = sound, attach, positive
+    def __call__(self, stated: _Stated) -> _Stated:
+        self.stated, self.name, self.kernel = stated, stated.__name__, KERNELS[self.operator]
         self.parameters = tuple(inspect.signature(stated).parameters.values())
         self.theirs: Callable[..., Any] = getattr(torch_functional, self.name)
         self.count = FUNCTIONS[self.name]
-        self.formula = attached(operator)
+        self.formula = attached(self.operator)
         names = [p.name for p in self.parameters]
         ours = dict(zip(self.kernel.names, self.kernel.parameters, strict=True))
         if "self" in ours or "x" in ours:  # PyTorch's functions call that one input
             ours = {"input" if n in ("self", "x") else n: p for n, p in ours.items()}
-        missing = [name for name in ours if name not in names]
+        missing = [n for n, p in ours.items() if n not in names and p.default is REQUIRED]
         if missing:
             raise TypeError(f"{self.name}: expected {', '.join(missing)} among its parameters, as aclnn's")  # fmt: skip
-        self.ours = {name: names.index(name) for name in ours}
-        """Where each parameter of the operator, in its order, is among the function's."""
+        self.fixed = {n: p.default for n, p in ours.items() if n not in names}
+        """Parameters of the operator that the function lacks."""
+        self.ours = tuple(ours)
+        ours = {n: p for n, p in ours.items() if n in names}
         self.tensors = [name for name, p in ours.items() if p.is_tensor]
         self.optional = {name for name in self.tensors if ours[name].default is None}
         self.numbers = [n for n, p in ours.items() if p.kind in (Kind.SCALAR, Kind.FLOAT)]
@@ -98,7 +88,6 @@ class _Function:
         self.choices = {n: p.choices for n, p in ours.items() if p.choices} | {
             name: tuple(known) for name, known in self.words.items()
         }
-        self.in_place = "inplace" in names
         self.spare = [
             (place, p.default)
             for place, p in enumerate(self.parameters)
@@ -111,14 +100,15 @@ class _Function:
         if gradient is not None and self.formula is None:  # several derivatives by one operator
             differentiable |= {*self.tensors}
         self.constant = [n for n in self.tensors[1:] if n not in differentiable]
+        return self._written()  # type: ignore[return-value]
 
-    def written(self) -> Callable[..., Any]:
+    def _written(self) -> Callable[..., Any]:
         """The function: first the fast path, written out for the signature, then all else."""
         names = [p.name for p in self.parameters]
         first, *others = self.tensors
         plain = [f"{n} is None" for n in names if n in _LEGACY]
         plain += [f"{names[place]} is _default_{place}" for place, _ in self.spare]
-        plain += ["not inplace"] if self.in_place else []
+        plain += ["not inplace"] if "inplace" in names else []
         plain += [f"{name} in _words_{name}" for name in self.words]
         fit = [f"_isfinite({' + '.join(self.numbers)})"] if self.numbers else []
         fit += [f"{name} > 0" for name in self.positive]
@@ -129,7 +119,10 @@ class _Function:
                 same += f" and {name}.shape == {first}.shape"
             fit.append(f"({there}({same}))")
         fit += ["_sound(_result)"] if self.sound else []
-        passed = ", ".join(f"_words_{n}[{n}]" if n in self.words else n for n in self.ours)
+        passed = ", ".join(
+            f"_words_{n}[{n}]" if n in self.words else repr(self.fixed[n]) if n in self.fixed else n
+            for n in self.ours
+        )
         beside = " or ".join(f"({n} is not None and {n}.requires_grad)" for n in others)
         attachable = f"{f'not ({beside}) and ' if beside else ''}_attached is not None"
         attached = f"_attached.apply({first}, (_result, ({passed},)))"
@@ -181,7 +174,7 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
         named = {p.name: value for p, value in zip(self.parameters, values, strict=True)}
         tensors = [named[name] for name in self.tensors if named[name] is not None]
         if has_torch_function_variadic(*tensors):
-            return self._call_theirs(_handling(self.function, tensors), values)
+            return self._call_theirs(partial(handle_torch_function, self.function, tensors), values)
         if any(named.get(name) is not None for name in _LEGACY):
             named["reduction"] = reduction_of(*[named[name] for name in _LEGACY])
             named |= dict.fromkeys(_LEGACY)
@@ -193,9 +186,8 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
             return parallel(*tensors, **options)
         reason: object = self._why_not(named, tensors)
         if not reason:
-            ours = [self.words[n][named[n]] if n in self.words else named[n] for n in self.ours]
             try:
-                result = self._computed(named, tensors, ours)
+                result = self._computed(named, tensors)
                 if result is not None:
                     self.count.serve()
                     return result
@@ -216,16 +208,20 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
         tensors = [named[name] for name in self.tensors if named[name] is not None]
         if self._why_not(named, tensors):
             return None
-        return self._computed(named, tensors, [named[name] for name in self.ours])
+        return self._computed(named, tensors)
 
-    def _computed(self, named: Mapping[str, Any], tensors: list[Any], ours: list[Any]) -> Any:
+    def _computed(self, named: Mapping[str, Any], tensors: list[Any]) -> Any:
         """The result; None where it is not sound."""
+        words, every = self.words, {**self.fixed, **named}
+        ours = [words[n][every[n]] if n in words else every[n] for n in self.ours]
+        tracked = [is_tracked(tensor) for tensor in tensors]
         if named.get("inplace"):
+            if tracked[0]:
+                return self.in_place.apply(tensors[0], ours)  # type: ignore[union-attr]
             self.kernel.into(tensors[0], *ours)
             return tensors[0]
         if needs_dispatcher():
             return self.kernel.op(*ours)
-        tracked = [is_tracked(tensor) for tensor in tensors]
         if self.attach is not None:
             result = self.kernel.call(*ours)
             return self.attach(result, *ours) if any(tracked) else result
@@ -248,7 +244,9 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
     def _why_not(self, named: Mapping[str, Any], tensors: list[Any]) -> str:
         """Why the kernels do not take these; "" where they do."""
         first, *others = tensors
-        if not is_ours(first) or parallel_for(first) is not None:
+        # DTensors of activations our operators have rules for.
+        spread = parallel_for(first) is not None
+        if not is_ours(first) or (spread and (others or self.choices or named.get("inplace"))):
             return why_not(first)
         if any(not is_memory(tensor) or tensor.device != first.device for tensor in others):
             return "tensors of several kinds or devices"
@@ -276,13 +274,8 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
             return "autocast"
         if named.get("inplace"):
             strange = needs_dispatcher() or type(first) not in PLAIN or first.is_meta
-            if strange or is_tracked(first) or first.is_neg():
-                return "in place, where somebody records or transforms"
+            # `is_neg`, while PyTorch compiles, would end the graph: it is asked for behind those.
+            kept = is_tracked(first) and (self.in_place is None or of_a_leaf(first))
+            if strange or kept or first.is_neg():
+                return "in place, of a leaf or where somebody records or transforms"
         return ""
-
-
-def _handling(function: Callable[..., Any], tensors: list[Any]) -> Callable[..., Any]:
-    def handled(*positional: Any, **named: Any) -> Any:
-        return handle_torch_function(function, tensors, *positional, **named)
-
-    return handled

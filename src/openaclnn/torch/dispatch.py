@@ -4,13 +4,19 @@ made before, and by PyTorch's dispatcher where somebody records operations, tran
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections import defaultdict
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch.overrides import has_torch_function_unary
+from torch.overrides import (
+    handle_torch_function,
+    has_torch_function_unary,
+    has_torch_function_variadic,
+)
 
 from openaclnn.calls import guard
 from openaclnn.core.dtypes import FLOAT, is_int64
@@ -66,6 +72,22 @@ class Count:
 
 FUNCTIONS: defaultdict[str, Count] = defaultdict(Count)
 """Of the functions of `functional`, which modules call too."""
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def overridable(function: _Function) -> _Function:
+    """A function whose calls are handed to arguments that have a `__torch_function__`, as those of PyTorch's own are."""
+
+    @functools.wraps(function)
+    def called(*arguments: Any, **named: Any) -> Any:
+        every = (*arguments, *named.values())
+        if has_torch_function_variadic(*every):
+            return handle_torch_function(called, every, *arguments, **named)
+        return function(*arguments, **named)
+
+    return called  # type: ignore[return-value]
 
 
 FLOATS = frozenset((torch.float32, torch.float16, torch.bfloat16, torch.float64))

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as torch_functional
-from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.torch.derived import MAX_AXES, computed_by
@@ -21,15 +20,16 @@ from openaclnn.torch.dispatch import (
     is_ours,
     is_tracked,
     needs_dispatcher,
+    overridable,
     parallel_for,
     why_not,
 )
-from openaclnn.torch.gradients import L1, Formula, quick
+from openaclnn.torch.gradients import L1, EluInPlace, Formula, quick
 from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.refusals import reduction_of
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "kl_div", "l1_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "kl_div", "l1_loss",
     "leaky_relu", "log_softmax", "logsigmoid", "mish", "mse_loss", "multilabel_margin_loss", "prelu", "relu", "selu", "sigmoid", "silu", "smooth_l1_loss",
     "soft_margin_loss", "softmax", "softplus", "softshrink", "threshold",
 ]  # fmt: skip
@@ -158,6 +158,15 @@ def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
 
     >>> gelu(torch.tensor([-1.0, 2.0]), approximate="tanh")
     tensor([-0.1588,  1.9546])
+    """
+
+
+@computed_by("elu", in_place=EluInPlace)
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """`torch.nn.functional.elu` by our kernels: x where it is positive, else `alpha` * (exp(x) - 1).
+
+    >>> elu(torch.tensor([-1.0, 0.0, 2.0]), alpha=0.5)
+    tensor([-0.3161,  0.0000,  2.0000])
     """
 
 
@@ -342,16 +351,6 @@ class Divergence(Formula):
     def backward(ctx: Any, gradient: Any) -> Any:
         both = (gradient, *ctx.saved_tensors, *ctx.options)
         by_input, by_target, _ = ctx.needs_input_grad
-        if torch.is_grad_enabled():  # gradients of gradients are PyTorch's
-            _, x, target, reduction, log_target = both
-            loss = torch_functional.kl_div(x, target, reduction=reduction, log_target=log_target)
-            wanted = [tensor for tensor, asked in ((x, by_input), (target, by_target)) if asked]
-            derivatives = iter(torch.autograd.grad(loss, wanted, gradient, create_graph=True))
-            return (
-                next(derivatives) if by_input else None,
-                next(derivatives) if by_target else None,
-                None,
-            )
         return (
             _BY_INPUT.gradient(*both) if by_input else None,
             _BY_TARGET.gradient(*both) if by_target else None,
@@ -359,6 +358,7 @@ class Divergence(Formula):
         )
 
 
+@overridable
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -373,10 +373,6 @@ def kl_div(
     >>> kl_div(torch.tensor([[-1.0, -0.5]]), torch.tensor([[0.25, 0.75]]), reduction="batchmean")
     tensor(0.0627)
     """
-    if has_torch_function_variadic(input, target):
-        return handle_torch_function(
-            kl_div, (input, target), input, target, size_average, reduce, reduction, log_target
-        )
     if size_average is not None or reduce is not None:
         reduction = reduction_of(size_average, reduce)
     count, theirs = FUNCTIONS["kl_div"], torch_functional.kl_div
@@ -414,6 +410,7 @@ class Margins(Formula):
         return backward(gradient, x, target, REDUCTIONS.index(ctx.reduction), labelled), None
 
 
+@overridable
 def multilabel_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -426,10 +423,6 @@ def multilabel_margin_loss(
     >>> multilabel_margin_loss(torch.tensor([0.1, 0.2, 0.4, 0.8]), torch.tensor([3, 0, -1, 1]))
     tensor(0.8500)
     """
-    if has_torch_function_variadic(input, target):
-        return handle_torch_function(
-            multilabel_margin_loss, (input, target), input, target, size_average, reduce, reduction
-        )
     if size_average is not None or reduce is not None:
         reduction = reduction_of(size_average, reduce)
     count, reason = FUNCTIONS["multilabel_margin_loss"], why_not(input)

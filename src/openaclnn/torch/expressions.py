@@ -90,9 +90,9 @@ def expression(operator: Operator, arguments: Sequence[Any]) -> Any:
         }
     numbers = dict(plan.numbers)
     if wide is torch.float64:
-        # A plan's numbers are FLOAT: what they were rounded from is among the arguments, or one over the number of elements.
+        # A plan's numbers are FLOAT: what they were rounded from is among the arguments, or one over the number of elements, or of rows.
         exact = [argument for argument in arguments if isinstance(argument, float)]
-        exact.append(1.0 / max(1, math.prod(specs[0][0])))
+        exact += [1.0 / max(1, math.prod(shape)) for shape in (specs[0][0], specs[0][0][:1])]
         numbers |= {
             name: number
             for number in exact
@@ -303,12 +303,12 @@ def _likelihood(x: Tensor, target: Tensor, weight: Tensor, reduction: str, ignor
 def _likelihood_backward(
     gradient: Tensor, x: Tensor, target: Tensor, weight: Tensor, reduction: str, ignored: int, total: Any = None
 ) -> Tensor:  # fmt: skip
-    x, counted, index, factors = _positions_of(x, target, weight, ignored)
+    shape, (x, counted, index, factors) = x.shape, _positions_of(x, target, weight, ignored)
     gradient = gradient.reshape(counted.shape if reduction == "none" else ())
     if reduction == "mean":
         gradient = gradient / (factors.sum() if total is None else total.reshape(()))
     values = torch.where(counted, -gradient * factors, 0.0)
-    return torch.zeros_like(x).scatter_(1, index, values.unsqueeze(1))
+    return torch.zeros_like(x).scatter(1, index, values.unsqueeze(1)).reshape(shape)
 
 
 def _factors(x: Tensor, weight: Any) -> tuple[Tensor, Tensor]:

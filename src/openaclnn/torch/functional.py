@@ -1,4 +1,4 @@
-"""Losses of class indices and ELU as functions of PyTorch's signatures, whose forward and backward are our kernels on the CPU and CUDA; all others are
+"""Losses of class indices as functions of PyTorch's signatures, whose forward and backward are our kernels on the CPU and CUDA; all others are
 imported here.
 
 What these kernels do not have (other dtypes and devices) PyTorch's own functions compute, and what is wrong they refuse, so that its words and exception types are the user's.
@@ -6,22 +6,16 @@ What these kernels do not have (other dtypes and devices) PyTorch's own function
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as torch_functional
-from torch.overrides import (
-    handle_torch_function,
-    has_torch_function_unary,
-    has_torch_function_variadic,
-)
+from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.results import undisturbed
 from openaclnn.torch import elementwise
-from openaclnn.torch.derived import MAX_AXES
 from openaclnn.torch.dispatch import (
     FLOATS,
     FUNCTIONS,
@@ -46,14 +40,8 @@ from openaclnn.torch.fused_backward import (
     loss_of_rows,
     may_be_ahead,
 )
-from openaclnn.torch.gradients import (
-    CrossEntropy,
-    CrossEntropyOverLogits,
-    EluInPlace,
-    Likelihood,
-    attached,
-)
-from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
+from openaclnn.torch.gradients import CrossEntropy, CrossEntropyOverLogits, Likelihood
+from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
 from openaclnn.torch.linear import (
     denominator_of,
     exact_losses,
@@ -73,78 +61,15 @@ from openaclnn.torch.log_probs import (
 from openaclnn.torch.refusals import UnservedError, reduction_of
 
 __all__ = [
-    *elementwise.__all__, "check_targets", "cross_entropy", "distillation_kl", "elu", "entropy", "linear_cross_entropy", "linear_entropy",
+    *elementwise.__all__, "check_targets", "cross_entropy", "distillation_kl", "entropy", "linear_cross_entropy", "linear_entropy",
     "linear_log_probs_and_entropy", "linear_selected_log_probs", "log_probs_and_entropy", "nll_loss", "selected_log_probs",
 ]  # fmt: skip
 
-_ELU: Kernel = KERNELS["elu"]
-_ATTACHED: Any = attached("elu")
 _ROWS = KERNELS["nll_loss"], KERNELS["nll_loss_backward"]
 _PIXELS = KERNELS["nll_loss2d"], KERNELS["nll_loss2d_backward"]
 _BY_RANK = {2: _ROWS, 4: _PIXELS}
 _LOGITS = KERNELS["cross_entropy_logits"]
-_elu_count, _nll_count, _entropy_count = (
-    FUNCTIONS[name] for name in ("elu", "nll_loss", "cross_entropy")
-)
-
-
-def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """`torch.nn.functional.elu` by our kernels: x where x > 0, else `alpha` * (exp(x) - 1).
-
-    An `alpha` that is infinite or no number, and what our kernels do not have, is computed by PyTorch.
-
-    >>> elu(torch.tensor([-1.0, 0.0, 2.0]), alpha=0.5)
-    tensor([-0.3161,  0.0000,  2.0000])
-    """
-    if not inplace and may_be_short(input):
-        result: Any = _ELU.short(input, alpha, 1.0, 1.0)
-        if result is not NotImplemented and isfinite(alpha):
-            _elu_count.ours += 1
-            output: Tensor = _elu_attached(result, input, alpha)
-            return output
-    slow: Tensor = _elu(input, alpha, inplace)
-    return slow
-
-
-def _elu(input: Any, alpha: float, inplace: bool) -> Any:
-    if has_torch_function_unary(input):
-        return handle_torch_function(elu, (input,), input, alpha=alpha, inplace=inplace)
-    # The operator has a rule then; PyTorch's in place has its own.
-    spread = parallel_for(input) is not None
-    served = is_ours(input) and is_number(alpha) and isfinite(alpha) and input.dim() <= MAX_AXES
-    if not served or (spread and inplace):
-        _elu_count.decline(why_not(input))
-        return torch_functional.elu(input, alpha, inplace)
-    if inplace:
-        return _elu_in_place(input, alpha)
-    try:
-        if needs_dispatcher():
-            result = _ELU.op(input, alpha)
-        else:
-            result = _elu_attached(_ELU.call(input, alpha, 1.0, 1.0), input, alpha)
-    except UnservedError as error:
-        _elu_count.decline(error)
-        return torch_functional.elu(input, alpha)
-    _elu_count.serve()
-    return result
-
-
-def _elu_attached(result: Any, x: Any, alpha: float) -> Any:
-    return _ATTACHED.apply(x, (result, (x, alpha, 1.0, 1.0))) if is_tracked(x) else result
-
-
-def _elu_in_place(x: Tensor, alpha: float) -> Any:
-    tracked = is_tracked(x)
-    # Asked for first: `is_neg`, while PyTorch compiles, would end the graph.
-    strange = needs_dispatcher() or type(x) not in PLAIN or x.is_meta or x.is_neg()
-    if strange or (tracked and of_a_leaf(x)):
-        _elu_count.decline("in place, of a leaf or where somebody records or transforms")
-        return torch_functional.elu(x, alpha, True)
-    _elu_count.serve()
-    if tracked:
-        return EluInPlace.apply(x, alpha)
-    _ELU.into(x, x, alpha, 1.0, 1.0)
-    return x
+_nll_count, _entropy_count = FUNCTIONS["nll_loss"], FUNCTIONS["cross_entropy"]
 
 
 # Losses of class indices.

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch.nn.functional import nll_loss as torch_nll_loss
 
 from openaclnn.core.declare import Gradient, Operator
+from openaclnn.core.interface import python_name
 from openaclnn.operators import find_operator, registry
 from openaclnn.torch.expressions import WIDE, expression
 from openaclnn.torch.kernels import KERNELS, OF_ROWS, Kernel
@@ -51,7 +51,7 @@ class Derivative:
 
     def __init__(self, operator: Operator, gradient: Gradient) -> None:
         kernel = KERNELS[operator.python_name]
-        self.kernel = KERNELS[find_operator(gradient.operator).python_name]
+        self.kernel = KERNELS[python_name(gradient.operator)]
         self.expanded = gradient.expanded
         self.several = self.kernel.operator.result_type is not None
         places = {p.name: place for place, p in enumerate(kernel.parameters)}
@@ -101,15 +101,13 @@ def _by_others(operator: Operator, arguments: list[Any], gradients: tuple[Any, .
     return derivative
 
 
-def _declared(operator: Operator) -> dict[str, type[Formula]]:
-    """An operator and its gradients, as they are declared."""
-    assert operator.gradient is not None
+def _declared(operator: Operator, gradient: Gradient, alone: bool) -> dict[str, type[Formula]]:
+    """An operator and its gradients; `alone`: outputs behind the first have no derivatives."""
     kernel = KERNELS[operator.python_name]
     inputs, places = len(kernel.parameters), [p.name for p in kernel.parameters]
-    first = Derivative(operator, operator.gradient)
+    first = Derivative(operator, gradient)
     derivatives = {0: first} | {
-        places.index(name): Derivative(operator, other)
-        for name, other in operator.gradient.others.items()
+        places.index(name): Derivative(operator, other) for name, other in gradient.others.items()
     }
     read = {place for each in derivatives.values() for place, _ in each.taken}
     results = range(inputs, inputs + len(operator.outputs))
@@ -127,6 +125,8 @@ def _declared(operator: Operator) -> dict[str, type[Formula]]:
                 None if place in saved else argument for place, argument in enumerate(arguments)
             ]
             ctx.set_materialize_grads(not several)
+            if alone:
+                ctx.mark_non_differentiable(*result[1:])
             return result
 
         @staticmethod
@@ -156,6 +156,7 @@ def _declared(operator: Operator) -> dict[str, type[Formula]]:
 def _differentiated(kernel: Kernel) -> type[Formula]:
     """A gradient, whose own derivative is that of its formula."""
     name, several = kernel.operator.python_name, kernel.operator.result_type is not None
+    written_out = _logits_grad_of if name == "cross_entropy_logits_grad" else WIDE.get(name)
 
     @quick
     class Backward(Formula):
@@ -170,81 +171,39 @@ def _differentiated(kernel: Kernel) -> type[Formula]:
 
         @staticmethod
         def backward(ctx: Any, *outer: Any) -> Any:
-            saved = zip(kernel.tensors, ctx.saved_tensors, strict=True)
-            tensors = {place: tensor for place, tensor in saved if tensor is not None}
+            every = list(ctx.options)
+            for place, tensor in zip(kernel.tensors, ctx.saved_tensors, strict=True):
+                every[place] = tensor
+            learnt = [place for place, needed in enumerate(ctx.needs_input_grad) if needed]
 
             def computed(*values: Any) -> Any:
-                arguments = list(ctx.options)
-                for place, value in zip(tensors, values, strict=True):
+                arguments = list(every)
+                for place, value in zip(learnt, values, strict=True):
                     arguments[place] = value
-                written_out = WIDE.get(name) if several else None
-                if written_out is not None:
-                    return written_out(*arguments)
-                return expression(kernel.operator, arguments)
+                if written_out is None:
+                    return expression(kernel.operator, arguments)
+                return written_out(*map(_wide, arguments))
 
-            given_back = torch.func.vjp(computed, *tensors.values())[1]
-            derivatives = given_back(outer if several else outer[0])
-            every: list[Any] = [None] * len(ctx.options)
-            for place, derivative in zip(tensors, derivatives, strict=True):
-                every[place] = derivative
-            return tuple(every)
+            result, given_back = torch.func.vjp(computed, *[every[place] for place in learnt])  # type: ignore[misc]
+            by = [each.to(of.dtype) for each, of in zip(outer, result if several else [result], strict=True)]  # fmt: skip
+            derivatives = dict(
+                zip(learnt, given_back(tuple(by) if several else by[0]), strict=True)
+            )
+            return tuple([derivatives.get(place) for place in range(len(every))])
 
     return Backward
 
 
-def _likelihood(name: str) -> tuple[type[Formula], type[Formula]]:
-    """The negative log-likelihood and its gradient, of rows or of pixels."""
-    kernel, backward_kernel = KERNELS[name], KERNELS[f"{name}_backward"]
-
-    @quick
-    class Loss(Formula):
-        @staticmethod
-        def forward(
-            ctx: Any, x: Any, target: Any, weight: Any, reduction: str, ignored: int
-        ) -> Any:
-            loss, total = kernel.call(x, target, weight, reduction, ignored)
-            ctx.save_for_backward(x, target, weight, total)
-            ctx.mark_non_differentiable(total)
-            ctx.set_materialize_grads(False)
-            ctx.options = reduction, ignored
-            return loss, total
-
-        @staticmethod
-        def backward(ctx: Any, gradient: Any, _: Any) -> Any:
-            if gradient is None:
-                return (None,) * 5
-            x, target, weight, total = ctx.saved_tensors
-            by_x = backward_kernel.gradient(gradient, x, target, weight, *ctx.options, total)
-            return by_x, None, None, None, None
-
-    @quick
-    class Backward(Formula):
-        @staticmethod
-        def forward(ctx: Any, gradient: Any, *rest: Any) -> Any:
-            _, target, weight, reduction, ignored, total = rest
-            ctx.save_for_backward(target, weight, total)
-            ctx.options, ctx.shape = (reduction, ignored), gradient.shape
-            return backward_kernel.call(gradient, *rest)
-
-        @staticmethod
-        def backward(ctx: Any, outer: Any) -> Any:
-            target, weight, total = ctx.saved_tensors
-            reduction, ignored = ctx.options
-            by_sum = "none" if reduction == "none" else "sum"
-            by_gradient = torch_nll_loss(outer, target.long(), weight, None, ignored, None, by_sum)
-            if reduction == "mean":
-                counted = target.long() != ignored
-                if total is None:
-                    total = weight[target.long() * counted].mul(counted).sum()
-                by_gradient = by_gradient / total
-            # The loss is linear in the log-probabilities: their second derivative is zero.
-            return by_gradient.reshape(ctx.shape), torch.zeros_like(outer), *(None,) * 5
-
-    return Loss, Backward
+def _wide(argument: Any) -> Any:
+    """In float64, whose digits outlast the steps of formulas that are written out and their derivatives."""
+    floating = isinstance(argument, torch.Tensor) and argument.is_floating_point()
+    return argument.double() if floating else argument
 
 
-NllLoss, NllLossBackward = _likelihood("nll_loss")
-NllLoss2d, NllLoss2dBackward = _likelihood("nll_loss2d")
+def _logits_grad_of(gradient: Any, x: Any, top: Any, rest: Any, *others: Any) -> Any:
+    """The gradient of cross entropy, in whose formula the two numbers of a row are made of its logits."""
+    _, *sides = WIDE["cross_entropy_logits"](x, *others)
+    return WIDE["cross_entropy_logits_grad"](gradient, x, *sides, *others)
 
 
 @quick
@@ -303,54 +262,6 @@ class Once(Formula):
         )
 
 
-@quick
-class CrossEntropyLogits(Formula):
-    """From logits: those are kept, and two numbers a row."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any, target: Any, weight: Any, *options: Any) -> Any:
-        loss, top, rest = _LOGITS.call(x, target, weight, *options)
-        ctx.save_for_backward(x, top, rest, target, weight)
-        ctx.mark_non_differentiable(top, rest)
-        ctx.set_materialize_grads(False)
-        ctx.options = options
-        return loss, top, rest
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any, *_: Any) -> Any:
-        if gradient is None:
-            return (None,) * 7
-        by_x = _LOGITS_GRAD.gradient(gradient, *ctx.saved_tensors, *ctx.options)
-        return by_x, *(None,) * 6
-
-
-@quick
-class CrossEntropyLogitsGrad(Formula):
-    """Whose own derivative is that of its formula, in which the two numbers of a row are made of its logits."""
-
-    @staticmethod
-    def forward(ctx: Any, gradient: Any, x: Any, top: Any, rest: Any, *others: Any) -> Any:
-        target, weight, *ctx.options = others
-        ctx.save_for_backward(gradient, x, target, weight)
-        return _LOGITS_GRAD.call(gradient, x, top, rest, *others)
-
-    @staticmethod
-    def backward(ctx: Any, outer: Any) -> Any:
-        grad_loss, x, target, weight = ctx.saved_tensors
-        wide = torch.float64  # whose digits outlast the steps of the formula and its derivative
-        weight = None if weight is None else weight.to(wide)
-
-        def computed(gradient: Any, x: Any) -> Any:
-            _, *sides = WIDE["cross_entropy_logits"](x, target, weight, *ctx.options)
-            return WIDE["cross_entropy_logits_grad"](
-                gradient, x, *sides, target, weight, *ctx.options
-            )
-
-        given_back = torch.func.vjp(computed, grad_loss.to(wide), x.to(wide))[1]
-        by_gradient, by_x = given_back(outer.to(wide))
-        return by_gradient.to(grad_loss.dtype), by_x.to(x.dtype), *(None,) * 8
-
-
 def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
     """Numbers of rows, whose gradient takes gradients of the first of them, then what the forward takes and gives."""
     kernel, gradient_kernel = KERNELS[forward.python_name], KERNELS[backward.python_name]
@@ -390,14 +301,20 @@ def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
     return Rows
 
 
+_OF_CLASSES = {
+    **{
+        name: Gradient(f"{name}_backward", {"totalWeight": "totalWeightOut"})
+        for name in ("nll_loss", "nll_loss2d")
+    },
+    "cross_entropy_logits": Gradient("cross_entropy_logits_grad", {"top": "topOut", "rest": "restOut"}),
+}  # fmt: skip
+
 FORMULAS: dict[str, type[Formula]] = {
-    "nll_loss": NllLoss,
-    "nll_loss_backward": NllLossBackward,
-    "nll_loss2d": NllLoss2d,
-    "nll_loss2d_backward": NllLoss2dBackward,
     "cross_entropy_loss": CrossEntropyLoss,
-    "cross_entropy_logits": CrossEntropyLogits,
-    "cross_entropy_logits_grad": CrossEntropyLogitsGrad,
+    **{
+        name: _differentiated(KERNELS[name])
+        for name in ("kl_div_backward", "kl_div_target_backward")
+    },
     **{
         forward.python_name: _of_rows(forward, backward)
         for forward, backward in zip(OF_ROWS[::2], OF_ROWS[1::2], strict=True)
@@ -408,9 +325,11 @@ FORMULAS: dict[str, type[Formula]] = {
 DECLARED: set[str] = set()
 """Those whose formulas follow from declarations, and have derivatives by all tensors that the gradients are of."""
 
+for _name, _gradient in _OF_CLASSES.items():
+    FORMULAS.update(_declared(KERNELS[_name].operator, _gradient, alone=True))
 for _operator in registry():
     if _operator.gradient is not None:
-        _declarations = _declared(_operator)
+        _declarations = _declared(_operator, _operator.gradient, alone=False)
         FORMULAS.update(_declarations)
         DECLARED |= {*_declarations}
 
@@ -422,8 +341,7 @@ for _operator in registry():
 # which takes as long again. What is derived how is what the formulas above say, and gradients of gradients go through them.
 
 
-_elu_backward, _logits_grad = KERNELS["elu_backward"], KERNELS["cross_entropy_logits_grad"]
-_l1_backward = KERNELS["l1_loss_backward"]
+_elu_backward, _l1_backward = KERNELS["elu_backward"], KERNELS["l1_loss_backward"]
 
 
 def attached(name: str) -> type[Formula] | None:
@@ -471,17 +389,17 @@ class EluInPlace(Formula):
     """Written over its input: the gradient is made from the result."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, alpha: float) -> Any:
-        KERNELS["elu"].into(x, x, alpha, 1.0, 1.0)
+    def forward(ctx: Any, x: Any, arguments: Any) -> Any:
+        KERNELS["elu"].into(x, *arguments)
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
-        ctx.alpha = alpha
+        _, *ctx.options = arguments
         return x
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         (result,) = ctx.saved_tensors
-        return _elu_backward.gradient(gradient, result, ctx.alpha, 1.0, 1.0, True), None
+        return _elu_backward.gradient(gradient, result, *ctx.options, True), None
 
 
 @quick
@@ -537,7 +455,7 @@ class CrossEntropy(Formula):
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, weight = ctx.saved_tensors
         top, rest, (reduction, ignored, smoothing, scale) = ctx.kept
-        return _logits_grad.gradient(
+        return _LOGITS_GRAD.gradient(
             gradient, x, top, rest, target, weight, reduction, ignored, smoothing, scale
         ), None
 
@@ -552,5 +470,5 @@ class CrossEntropyOverLogits(CrossEntropy):
             return CrossEntropy.backward(ctx, gradient)
         x, target, weight = ctx.saved_tensors
         by_input, (top, rest, options) = x.detach(), ctx.kept
-        _logits_grad.into(by_input, gradient, x, top, rest, target, weight, *options)
+        _LOGITS_GRAD.into(by_input, gradient, x, top, rest, target, weight, *options)
         return by_input, None

@@ -20,7 +20,6 @@ from openaclnn.torch.gradients import DECLARED, FORMULAS
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import (
     any_requires_grad,
-    autocast_off,
     below_autograd,
     forward_mode,
     graph_break,
@@ -43,13 +42,11 @@ def define(kernel: Kernel) -> None:
     LIBRARY.define(schema(operator), tags=(torch.Tag.pt2_compliant_tag,))
     kernel.op = getattr(torch.ops.openaclnn, name).default
     full = _filled(kernel)
-    compute = full(
-        lambda *arguments: kernel.compute(*arguments)
-    )  # which is written when it is called
+    compute = full(lambda *arguments: kernel.compute(*arguments))  # which the first call writes
     for device in DEVICES:
         LIBRARY.impl(name, compute, device)
-        if name in FORMULAS and _reduces(operator):
-            LIBRARY.impl(name, full(_cast(kernel, device)), f"Autocast{device}")
+        if name in FORMULAS and _reduces(operator):  # losses are computed in FLOAT, as PyTorch's
+            torch.library.register_autocast(f"openaclnn::{name}", device.lower(), torch.float32, lib=LIBRARY)  # fmt: skip
     LIBRARY.impl(name, full(_differentiable(kernel)), "Autograd")
     torch.library.register_fake(f"openaclnn::{name}", full(_fake(operator)), lib=LIBRARY)
     if not operator.output.in_place:
@@ -59,9 +56,8 @@ def define(kernel: Kernel) -> None:
         for device in DEVICES:
             LIBRARY.impl(f"{name}.out", writes, device)
         LIBRARY.impl(f"{name}.out", _undifferentiated(kernel), "Autograd")
-        LIBRARY.impl(
-            f"{name}.out", lambda *a, **k: None, "Meta"
-        )  # in a third of the time that fakes take
+        # In a third of the time that fakes take.
+        LIBRARY.impl(f"{name}.out", lambda *a, **k: None, "Meta")
 
 
 def _filled(kernel: Kernel) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -186,25 +182,6 @@ def _writing(kernel: Kernel) -> Callable[..., None]:
         kernel.into(several if len(several) > 1 else several[0], *complete)
 
     return writing
-
-
-def _cast(kernel: Kernel, device: str) -> Callable[..., Any]:
-    """Under autocast losses are computed in FLOAT, as PyTorch's are."""
-    kind = device.lower()
-
-    def cast(*arguments: Any) -> Any:
-        floats = [
-            argument.float()
-            if isinstance(argument, torch.Tensor)
-            and argument.device.type == kind
-            and argument.dtype in (torch.float16, torch.bfloat16)
-            else argument
-            for argument in arguments
-        ]
-        with autocast_off(device):
-            return kernel.op(*floats)
-
-    return cast
 
 
 def _batched(kernel: Kernel) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as torch_functional
-from torch.overrides import handle_torch_function, has_torch_function_variadic
+from torch.overrides import has_torch_function_variadic
 
 from openaclnn.core.dtypes import BFLOAT16, FLOAT16
 from openaclnn.core.interface import REDUCTIONS
@@ -30,6 +30,7 @@ from openaclnn.torch.dispatch import (
     is_memory,
     is_number,
     needs_dispatcher,
+    overridable,
     parallel_for,
 )
 from openaclnn.torch.kernels import KERNELS, Kernel
@@ -163,6 +164,7 @@ class Tensors(NamedTuple):
     denominator: Any
 
 
+@overridable
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -194,13 +196,6 @@ def linear_cross_entropy(
     >>> linear_cross_entropy(torch.ones(3, 2), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 1, 2]))
     tensor(1.2181)
     """
-    tensors = input, linear_weight, target, linear_bias, weight, token_weight
-    if has_torch_function_variadic(*[each for each in tensors if each is not None]):
-        return handle_torch_function(
-            linear_cross_entropy, tensors, input, linear_weight, target, linear_bias=linear_bias, weight=weight, reduction=reduction,
-            ignore_index=ignore_index, label_smoothing=label_smoothing, options=options, zloss_scale=zloss_scale, softcap=softcap,
-            token_weight=token_weight, denominator=denominator, memory=memory, accumulate=accumulate, return_z_loss=return_z_loss,
-        )  # fmt: skip
     parallel = None if target.is_floating_point() else parallel_for(linear_weight)
     if parallel is not None:
         _count.serve()
@@ -742,15 +737,16 @@ def _shapes_of_step(*arguments: Any) -> Any:
     whole = options.reduction != "none"
     loss = flat[0].new_empty(() if whole else flat[0].shape[:1], dtype=options.dtype)
     zloss = torch.empty_like(loss) if options.zloss_scale else flat[0].new_empty(0)
-    return loss, zloss, *_shapes(flat, wanted if whole else [False] * 3)
+    return loss, zloss, *shapes_of(flat, wanted if whole else [False] * 3)
 
 
 @_step_backward.register_fake
 def _shapes_of_gradients(gradient: Any, *arguments: Any) -> Any:
-    return tuple(_shapes(arguments[:7], arguments[-1]))
+    return tuple(shapes_of(arguments[:7], arguments[-1]))
 
 
-def _shapes(flat: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+def shapes_of(flat: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+    """Tensors like the gradients of these, without data; those that are not wanted have no elements."""
     return [
         each.new_empty(each.shape) if asked else flat[0].new_empty(0)
         for each, asked in zip(flat, wanted, strict=False)

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as torch_functional
-from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.torch.dispatch import (
     FUNCTIONS,
@@ -23,6 +22,7 @@ from openaclnn.torch.dispatch import (
     is_number,
     is_tracked,
     needs_dispatcher,
+    overridable,
 )
 from openaclnn.torch.expressions import expression
 from openaclnn.torch.gradients import FORMULAS
@@ -33,6 +33,7 @@ from openaclnn.torch.linear import (
     capped,
     check_shapes,
     filled,
+    shapes_of,
     unserved_tensors,
     without_autocast,
 )
@@ -40,6 +41,7 @@ from openaclnn.torch.linear import (
 MAX_AXES = 8
 
 
+@overridable
 def selected_log_probs(
     logits: Tensor, target: Tensor, temperature: float = 1.0, ignore_index: int = -100
 ) -> Tensor:
@@ -54,6 +56,7 @@ def selected_log_probs(
     return result
 
 
+@overridable
 def entropy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """The entropy of each row of logits (..., C): minus the sum of p log p, with p = `softmax(logits / temperature, -1)`.
 
@@ -66,6 +69,7 @@ def entropy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return result
 
 
+@overridable
 def log_probs_and_entropy(
     logits: Tensor, target: Tensor, temperature: float = 1.0, ignore_index: int = -100
 ) -> tuple[Tensor, Tensor]:
@@ -84,14 +88,13 @@ def _of_logits(
     function: Any, name: str, tensors: tuple[Any, ...], temperature: float, *ignored: int
 ) -> Any:
     """One of the three above, of logits and, if it has an index to ignore, of targets."""
-    if has_torch_function_variadic(*tensors):
-        return handle_torch_function(function, tensors, *(*tensors, temperature, *ignored))
     logits, target = (*tensors, None)[:2]
     excess = checked(logits, target, temperature, ignored[0] if ignored else 0)
     first, second, *_ = of_rows(function.__name__, name, tensors, ignored, excess)
     return (first, second) if function is log_probs_and_entropy else first
 
 
+@overridable
 def distillation_kl(
     student: Tensor, teacher: Tensor, temperature: float = 1.0, beta: float = 0.0
 ) -> Tensor:
@@ -105,9 +108,6 @@ def distillation_kl(
     tensor([0.0303])
     """
     tensors = student, teacher
-    if has_torch_function_variadic(*tensors):
-        overridden: Tensor = handle_torch_function(distillation_kl, tensors, *tensors, temperature, beta)  # fmt: skip
-        return overridden
     excess = checked(student, None, temperature, 0)
     checked(teacher, None, temperature, 0)
     if student.shape != teacher.shape:
@@ -219,6 +219,7 @@ LOG_PROBS, ENTROPY, BOTH = "selected_log_probs", "row_entropy", "log_probs_and_e
 DIFFERENTIABLE = {LOG_PROBS: 1, ENTROPY: 1, BOTH: 2}  # of an operator's results
 
 
+@overridable
 def linear_selected_log_probs(
     input: Tensor,
     linear_weight: Tensor,
@@ -243,6 +244,7 @@ def linear_selected_log_probs(
     return log_prob
 
 
+@overridable
 def linear_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -265,6 +267,7 @@ def linear_entropy(
     return entropy_of_rows
 
 
+@overridable
 def linear_log_probs_and_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -291,14 +294,6 @@ def _linear(
     function: Any, name: str, tensors: tuple[Any, ...], temperature: float, ignored: int, softcap: float, memory: int | None, accumulate: Any
 ) -> Sequence[Tensor]:  # fmt: skip
     input, linear_weight, bias, target = tensors
-    present = [tensor for tensor in tensors if tensor is not None]
-    if has_torch_function_variadic(*present):
-        arguments = [input, linear_weight] if target is None else [input, linear_weight, target]
-        options: dict[str, Any] = {} if target is None else {"ignore_index": ignored}
-        result = handle_torch_function(
-            function, present, *arguments, linear_bias=bias, temperature=temperature, softcap=softcap, memory=memory, accumulate=accumulate, **options
-        )  # fmt: skip
-        return result if name == BOTH else (result,)
     check_shapes(input, linear_weight, target, bias, None, None, memory)
     if linear_weight.dim() != 2:
         raise RuntimeError(f"expected linear_weight (classes, features), got {tuple(linear_weight.shape)}")  # fmt: skip
@@ -382,9 +377,7 @@ def _log_probs_backward(
 ) -> Any:  # fmt: skip
     kernel, scale = KERNELS[f"{name}_grad"], None
     layer = Layer(input, linear_weight, bias, wanted, softcap, memory, 0, accumulated)
-    if (
-        input.dtype is torch.float16
-    ):  # whose exponents do not reach to what many rows' gradients are
+    if input.dtype is torch.float16:  # its exponents do not reach to many rows' gradients
         scale = torch.stack([gradient.abs().max() for gradient in gradients]).max().clamp(min=1e-30)
         gradients = [gradient / scale for gradient in gradients]
     for begin, end, whole in layer:
@@ -400,10 +393,7 @@ def _log_probs_backward(
 
 @_log_probs_backward.register_fake
 def _shapes_of_gradients(gradients: Any, results: Any, input: Any, linear_weight: Any, bias: Any, *options: Any) -> Any:  # fmt: skip
-    return [
-        tensor.new_empty(tensor.shape) if asked else input.new_empty(0)
-        for tensor, asked in zip((input, linear_weight, bias), options[-1], strict=True)
-    ]
+    return shapes_of((input, linear_weight, bias), options[-1])
 
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:

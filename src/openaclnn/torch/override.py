@@ -96,11 +96,6 @@ if hasattr(torch.nn.functional, "linear_cross_entropy"):
     COMPOSITES["linear_cross_entropy"] = _linear_cross_entropy
 
 
-def composite_key(device: str) -> str:
-    """Where the dispatcher has them: above derivatives."""
-    return f"Autograd{device}"
-
-
 def taken_apart(name: str) -> Callable[..., Any]:
     """The operator as PyTorch makes it of others."""
     if _is_function(name):
@@ -135,7 +130,7 @@ class Replaced:
         library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         self.library = library
         for device in devices:
-            library.impl(name, ours, composite_key(device))
+            library.impl(name, ours, f"Autograd{device}")  # above derivatives
 
     def _destroy(self) -> None:
         if self.library is None:

@@ -120,16 +120,6 @@ below_autograd: Callable[[], AbstractContextManager[Any]] | None = named(
 """A block in which the dispatcher passes autograd by. None: what is plain memory has to be computed without the dispatcher."""
 
 
-def autocast_off(device: str) -> AbstractContextManager[Any]:
-    """A block in which nothing is cast on a device."""
-    guard, keys = named("_C._ExcludeDispatchKeyGuard"), named("_C.DispatchKeySet")
-    key = named(f"_C.DispatchKey.Autocast{device}")
-    if guard is None or keys is None or key is None:
-        return torch.autocast(device.lower(), enabled=False)
-    block: AbstractContextManager[Any] = guard(keys(key))
-    return block
-
-
 def schema_of(overload: Any) -> Any:
     """The arguments and results of an operator of PyTorch's; None where it does not say them, and cannot be replaced."""
     return getattr(overload, "_schema", None)

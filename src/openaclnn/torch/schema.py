@@ -62,6 +62,8 @@ def _argument(parameter: Parameter) -> str:
     if parameter.is_tensor:
         return f"Tensor {name}" if default is REQUIRED else f"Tensor? {name}=None"
     kind = "str" if parameter.choices else _TYPES[parameter.kind]
+    if parameter.kind is Kind.SCALAR and isinstance(default, int):
+        kind = "Scalar"  # beside integers it is one: a float is refused
     if default is REQUIRED:
         return f"{kind} {name}"
     return f'{kind} {name}="{default}"' if kind == "str" else f"{kind} {name}={default}"
@@ -119,7 +121,8 @@ def _bound(parameter: Parameter, value: Any) -> Any:
     if value is None:
         return AUTO if parameter.computed else None
     if parameter.kind is Kind.SCALAR:
-        return Scalar.of(value)
+        kinds = {torch.SymFloat: float, torch.SymInt: int}  # a graph is for one number, or all
+        return Scalar.of(kinds.get(type(value), lambda number: number)(value))
     if parameter.kind is Kind.INT64 and value in parameter.choices:
         return parameter.choices.index(value)
     return value
@@ -168,13 +171,8 @@ def place_for(operator: Operator, places: Sequence[int], arguments: Sequence[Any
         return None
     first, [(shape, dtype)] = tensors[0], made_by(operator, arguments)
     with undisturbed():
-        strides = first.stride()
-        if not _alike(tensors):
-            bare = [
-                torch.empty_strided(tensor.shape, tensor.stride(), device="meta")
-                for tensor in tensors
-            ]
-            strides = laid_like(bare).stride()
+        bare = [torch.empty_strided(each.shape, each.stride(), device="meta") for each in tensors]
+        strides = laid_like(bare).stride()
         return torch.empty_strided(shape, strides, dtype=dtype, device=first.device)
 
 
@@ -184,21 +182,3 @@ def _in_order(tensor: Any) -> bool:
         return True
     moving = [s for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n != 1 and s]
     return all(one > other for one, other in itertools.pairwise(moving))
-
-
-def _alike(tensors: Sequence[Any]) -> bool:
-    """Whether all are one piece of memory, in the same order."""
-    first, *others = tensors
-    same = all((other.shape, other.stride()) == (first.shape, first.stride()) for other in others)
-    return same and _is_whole(first)
-
-
-def _is_whole(tensor: Any) -> bool:
-    """Whether the elements fill their memory, each a place of its own, in any order of axes."""
-    reached = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size != 1:
-            if stride != reached and tensor.numel():
-                return False
-            reached *= size
-    return True

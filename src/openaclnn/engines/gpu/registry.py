@@ -1,44 +1,54 @@
-"""The kernels of this engine by their names: what launches each kernel with a class axis, and every formula."""
+"""What launches each kernel of this engine, by the kernels' names. A module of `launchers/` is imported when a plan first needs it: Triton reads the source of
+all kernels that come with it, which takes a third of a second for all modules together."""
 
 from __future__ import annotations
+
+import functools
+import importlib
+from typing import TYPE_CHECKING
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.formulas.rows import ROW_FORMULAS
-from openaclnn.engines.gpu.launchers import logit_pixels, pixels
-from openaclnn.engines.gpu.launchers.elementwise import Elementwise
-from openaclnn.engines.gpu.launchers.fused_backward import Steps
-from openaclnn.engines.gpu.launchers.gradients import GRADIENTS
-from openaclnn.engines.gpu.launchers.launcher import Launcher
-from openaclnn.engines.gpu.launchers.logits import LOGITS
-from openaclnn.engines.gpu.launchers.multilabel import MULTILABEL
-from openaclnn.engines.gpu.launchers.reductions import NLL, Filling, Summed
-from openaclnn.engines.gpu.launchers.row_formulas import RowFormulas
 
-SUMMED, FILLING, ELEMENTWISE, ROW_KERNELS = Summed(), Filling(), Elementwise(), RowFormulas()
-CLASS_KERNELS: dict[str, Launcher] = {
-    "nll_loss": NLL,
-    "nll_loss2d_backward": pixels.PIXELS,
-    "nll_loss_backward": pixels.ROWS,
-    "cross_entropy_loss_grad": GRADIENTS,
-    "cross_entropy_loss": LOGITS,
-    "multilabel_margin_loss": MULTILABEL,
-    "cross_entropy_logits": LOGITS,
-    "cross_entropy_logits_pixels": logit_pixels.LOSSES,
-    "cross_entropy_logits_grad": GRADIENTS,
-    "cross_entropy_logits_grad_pixels": GRADIENTS,
-    "cross_entropy_ahead": Steps(backward=False),
-    "cross_entropy_late": Steps(backward=True),
+if TYPE_CHECKING:
+    from openaclnn.engines.gpu.launchers.launcher import Launcher
+
+CLASS_KERNELS = {
+    "nll_loss": "reductions.NLL",
+    "nll_loss2d_backward": "pixels.PIXELS",
+    "nll_loss_backward": "pixels.ROWS",
+    "cross_entropy_loss_grad": "gradients.GRADIENTS",
+    "cross_entropy_loss": "logits.LOGITS",
+    "multilabel_margin_loss": "multilabel.MULTILABEL",
+    "cross_entropy_logits": "logits.LOGITS",
+    "cross_entropy_logits_pixels": "logit_pixels.LOSSES",
+    "cross_entropy_logits_grad": "gradients.GRADIENTS",
+    "cross_entropy_logits_grad_pixels": "gradients.GRADIENTS",
+    "cross_entropy_ahead": "fused_backward.AHEAD",
+    "cross_entropy_late": "fused_backward.LATE",
 }
+"""Those with a class axis that no row formula has, by module and name."""
 
 
 def launcher_of(plan: Plan) -> Launcher | None:
     """What launches the plan's kernel; None where no kernel has the name."""
     if plan.classes:
-        by_formula = ROW_KERNELS if plan.kernel in ROW_FORMULAS else None
-        return CLASS_KERNELS.get(plan.kernel, by_formula)
-    if plan.kernel == "fill":
-        return FILLING
-    if plan.kernel not in FORMULAS:
-        return None
-    return SUMMED if plan.reduction else ELEMENTWISE
+        by_formula = "row_formulas.ROW_KERNELS" if plan.kernel in ROW_FORMULAS else ""
+        place = CLASS_KERNELS.get(plan.kernel, by_formula)
+    elif plan.kernel == "fill":
+        place = "reductions.FILLING"
+    elif plan.kernel in FORMULAS:
+        place = "reductions.SUMMED" if plan.reduction else "elementwise.ELEMENTWISE"
+    else:
+        place = ""
+    return _launcher(place) if place else None
+
+
+@functools.cache
+def _launcher(place: str) -> Launcher:
+    module, name = place.split(".")
+    launcher: Launcher = getattr(
+        importlib.import_module(f"openaclnn.engines.gpu.launchers.{module}"), name
+    )
+    return launcher

@@ -65,21 +65,19 @@ _create = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
 )
 
 
-def builtin(
-    name: str, emit: EmitBuiltin, control: int, keep: Any = None, ours: bool = True
-) -> Callable[..., Any]:
+def builtin(name: str, emit: EmitBuiltin, control: int, keep: Any = None) -> Callable[..., Any]:
     """The function that `emit(code, control block, arguments, number)` writes; it returns an object's address.
 
-    It computes as IEEE 754 says, whatever the mode of its caller. `keep` lives as long as the function. `ours` is as `cache.compiled` has it.
+    It computes as IEEE 754 says, whatever the mode of its caller. `keep` lives as long as the function.
     """
     definition = _definitions.get(name)
     if definition is None:
-        definition = _definitions[name] = _defined(name, emit, ours)
+        definition = _definitions[name] = _defined(name, emit)
     function: Callable[..., Any] = _create(definition, _Block(control, keep), "openaclnn")
     return function
 
 
-def _defined(name: str, emit: EmitBuiltin, ours: bool) -> int:
+def _defined(name: str, emit: EmitBuiltin) -> int:
     """The address of a method definition, which is never freed: a function reads it when it ends, which may be after this
     module's own end.
     """
@@ -94,7 +92,7 @@ def _defined(name: str, emit: EmitBuiltin, ours: bool) -> int:
             code.leave(result)
         emit(code, code.slots(integer_of(code, self)), code.slots(passed), number)
 
-    function = cache.compiled(name, whole, ENTRY, ours=ours)
+    function = cache.compiled(name, whole, ENTRY)
     definition = _MethodDef(b"launch", function, _METH_FASTCALL, None)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
     return ctypes.addressof(definition)

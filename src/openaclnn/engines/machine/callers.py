@@ -146,12 +146,10 @@ class CallBlock:
     def address(self) -> int:
         return self._block.buffer_info()[0]
 
-    def callable(
-        self, name: str, emit: Emit, fallback: Callable[..., int], ours: bool = True
-    ) -> Callable[..., int]:
+    def callable(self, name: str, emit: Emit, fallback: Callable[..., int]) -> Callable[..., int]:
         """The builtin, which keeps this object, of the function that `emit` writes, under a name that tells it from all others; `fallback` takes calls that it is
-        not ready for. `ours` is as `cache.compiled` has it."""
-        self._block[RUN] = compiled(name, emit, RUNNING, ours=ours)
+        not ready for."""
+        self._block[RUN] = compiled(name, emit, RUNNING)
         self._block[FALLBACK] = id(fallback)
         self._held.append(fallback)
         function: Callable[..., int] = builtin(

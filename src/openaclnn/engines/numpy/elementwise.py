@@ -27,15 +27,23 @@ def widen(array: Array, compute: DType) -> Array:
 
 def narrow(values: Array, compute: DType, output: DType) -> Array:
     """The two roundings: to the computation type, then to the output's. Integers are what is left of numbers towards 0, and the nearest
-    that there is for those beyond; real numbers are the real parts of complex ones."""
-    if compute.kind == "integer" and values.dtype.kind == "f":
-        bounds = np.iinfo(compute.numpy)
-        values = np.clip(values, bounds.min, bounds.max)
+    that there is for those beyond."""
     if compute is not FLOAT:
-        values = values.astype(compute.numpy)
-    if compute.kind == "complex" and output.kind != "complex":
-        values = values.real  # NumPy warns of it
+        values = _whole(values, compute) if compute.kind == "integer" else values.astype(compute.numpy)  # fmt: skip
+    if output.kind == "integer":
+        return _whole(values, output)
     return values.astype(output.numpy, copy=False)
+
+
+def _whole(values: Array, dtype: DType) -> Array:
+    """Integers of numbers, by the rule above; NaN is 0. Those of other integers wrap around."""
+    if values.dtype.kind in "iub":
+        return values.astype(dtype.numpy, copy=False)
+    values = values.astype(np.float64, copy=False)
+    bounds = np.iinfo(dtype.numpy)
+    held = np.nan_to_num(np.clip(values, bounds.min, bounds.max)).astype(dtype.numpy)
+    # The largest integer may be more than the floating number next to it, which is beyond.
+    return np.where(values >= bounds.max, bounds.max, held).astype(dtype.numpy)
 
 
 def view(operand: Operand, address: int, shape: tuple[int, ...]) -> Array:

@@ -142,7 +142,9 @@ class FastPath(Outputs):
         with code.when(strided & (entry.read(at.CLASS_AXIS) >= 0)):
             self.expect_forwards(entry)
         with code.when(gathering != 0):
-            for slot, word in enumerate((at.KERNEL, at.CONSTANTS, at.ADDRESSES), gathered.KERNEL):
+            for slot, word in (
+                (gathered.KERNEL, at.KERNEL), (gathered.CONSTANTS, at.CONSTANTS), (gathered.OPERANDS, at.ADDRESSES), (gathered.OUTPUTS, at.WRITTEN),
+            ):  # fmt: skip
                 geometry.write(slot, entry.read(word))
             launch.arguments.write(0, geometry.address())
             function.set(gathering)
@@ -281,6 +283,8 @@ class PhaseOne(FastPath):
         words = code.frame("i64", at.MAX_CONSTANTS + at.MAX_ARRAYS)
         self.write_arguments(entry, words)
         self.expect_free(entry)
+        with code.loop(0, self.arrays) as index, code.when(self.is_given(index)):
+            self.guard.expect(self.view(index).flag(at.IS_CONTIGUOUS))
         with code.when(library == at.TORCH):
             self.expect_no_graph()
         self.expect_untracked(library)
@@ -293,6 +297,12 @@ class PhaseOne(FastPath):
         with code.loop(0, self.prepared.get()) as index:
             self.put(self.result.get(), index, self.items.read(index))
         self.prepared.set(code.integer(0))
+
+    def enter_operand(self, entry: Array, array: Array, view: Array, operands: Array) -> None:
+        """Halves begin with their array: who runs the call knows where the second does."""
+        for slot in (at.PLACE, at.OTHER_PLACE):
+            with self.code.when(array.read(slot) >= 0):
+                operands.write(array.read(slot), self.address(view))
 
     def push_again(self, item: Value) -> None:
         """An object that somebody else has, too."""

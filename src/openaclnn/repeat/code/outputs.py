@@ -310,7 +310,7 @@ class Outputs(Geometry):
             with fixed:
                 sizes.write(axis, array.at(at.SHAPE).read(axis))
             with follows:
-                sizes.write(axis, self.followed_length(self.guard, array, source, axis))
+                sizes.write(axis, self.followed_length(array, source, axis))
         unit = (library == at.NUMPY).choose(array.read(at.ITEM), 1)
         with code.loop(0, axes) as behind:
             axis = axes - 1 - behind

@@ -411,10 +411,10 @@ class Search(Reader):
                 whole = (entry.read(at.CLASS_AXIS) >= 0) | (view.read(at.SIZE) == count)
                 guard.expect((pattern == at.LAID).choose(~(dense & whole), dense))
                 with code.loop(0, axes) as axis:
-                    length = self.followed_length(guard, expected, source, axis)
+                    length = self.followed_length(expected, source, axis)
                     guard.expect(self.length(view, axis) == length)
 
-    def followed_length(self, guard: Guard, array: Array, source: Array, axis: Value) -> Value:
+    def followed_length(self, array: Array, source: Array, axis: Value) -> Value:
         """The length of an array along an axis, as it follows from the source's."""
         follows = array.read(at.FOLLOWS) >> axis * 8
         length = self.length(source, follows & (at.MAX_AXES - 1))

@@ -312,7 +312,8 @@ class _Form:
 
     @property
     def inputs(self) -> list[Parameter]:
-        return [parameter for parameter in self.tensors if parameter.is_read]
+        """What is read, numbers among it that a kernel has as tensors."""
+        return [p for p in self.tensors if p.is_read or not p.is_tensor]
 
     def column(self, what: str) -> str:
         if what == "binaries":
@@ -411,6 +412,10 @@ def _tensors(
         stated = entries["shapes"] is not _ABSENT and entries["dtypes"] is not None
         if entries["shapes"] is _ABSENT:
             entries["shapes"] = None
+        if not parameter.is_tensor:
+            if stated and parameter.name not in valued:
+                attributes[parameter.name] = _drawn(parameter, entries["ranges"], entries["dtypes"])
+            continue
         if parameter.is_read or stated:
             values = valued.get(parameter.name)
             specs[parameter.name] = _spec(form, parameter, entries, values, folder)
@@ -547,11 +552,14 @@ def _scalars(row: Row, operator: Operator, attributes: dict[str, Any]) -> dict[s
         if dtype_name is None and spread is None:
             continue
         with telling("column scalar_dtypes", name):
-            dtype = dtype_of("float32" if dtype_name is None else dtype_name)
             value = attributes.get(name)
-            how = _range(spread if value is None else value, dtype)
-            if how is None:
-                how = _range(operator[name].default, dtype)
-            assert how is not None
-            scalars[name] = Drawn(how, dtype)
+            scalars[name] = _drawn(operator[name], spread if value is None else value, dtype_name)
     return scalars
+
+
+def _drawn(parameter: Parameter, spread: Any, dtype_name: Any) -> Drawn:
+    """A number of a range, or its default."""
+    dtype = dtype_of("float32" if dtype_name is None else dtype_name)
+    how = _range(spread, dtype) or _range(parameter.default, dtype)
+    assert how is not None
+    return Drawn(how, dtype)

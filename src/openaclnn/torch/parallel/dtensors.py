@@ -342,7 +342,9 @@ def _rules(
         return rules
     if any(_has_rows(p) for p, _ in tensors):
         return rules + _of_rows(operator, tensors, reduction)
-    return rules + _of_elements(operator, [tensor.shape for _, tensor in tensors], reduction)
+    along = operator.axis
+    axis = None if along is None else values.get(along.python_name, along.default)
+    return rules + _of_elements(operator, [tensor.shape for _, tensor in tensors], reduction, axis)
 
 
 def _has_rows(parameter: Parameter) -> bool:
@@ -366,16 +368,21 @@ def _of_rows(
     return [(outputs, [placed(p, Replicate()) for p, _ in tensors])]
 
 
-def _of_elements(operator: Operator, shapes: Sequence[Sequence[int]], reduction: str) -> list[Rule]:
-    """Any axis divided, where a tensor has it and is not stretched along it."""
-    whole = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
+def _of_elements(
+    operator: Operator, shapes: Sequence[Sequence[int]], reduction: str, rows: int | None
+) -> list[Rule]:
+    """Any axis divided but that of rows, where a tensor has it and is not stretched along it."""
+    whole = shapes[0] if rows is not None else torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
     reduced = ELSE_ONE in operator.output.shape and reduction != "none"
     rules: list[Rule] = []
     for axis in range(len(whole)):
+        if rows is not None and axis == rows % len(whole):
+            continue
         inputs: list[Placement] = []
         for shape in shapes:
             aligned = axis - (len(whole) - len(shape))
             there = aligned >= 0 and shape[aligned] == whole[axis]
             inputs.append(Shard(aligned) if there else Replicate())
-        rules.append(([Partial() if reduced else Shard(axis)], inputs))
+        result: Placement = Partial() if reduced else Shard(axis)
+        rules.append(([result] * len(operator.outputs), inputs))
     return rules

@@ -26,7 +26,8 @@ from openaclnn.torch.parallel.collectives import (
     max_over_classes,
     reduced_over_rows,
     shared_gradient,
-    sum_together,
+    sum_over,
+    summed_by,
 )
 from openaclnn.torch.parallel.cross_entropy import cross_entropy_of_positions
 from openaclnn.torch.private import uncompiled
@@ -147,52 +148,22 @@ def nll_of_positions(
 ) -> Tensor:
     """The loss of log-probabilities (N, classes of this process, ...), with weights of these classes or of all."""
     check_classes(log_prob, target, weight)
-    loss: Tensor = _NLL.apply(log_prob, target, weight, options, groups)  # type: ignore[no-untyped-call]
-    return loss
-
-
-class _NLL(Function):
-    """Keeps a factor a position."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        log_prob: Tensor,
-        target: Tensor,
-        weight: Tensor | None,
-        options: Options,
-        groups: Groups,
-    ) -> Tensor:
-        width = log_prob.shape[1]
-        no_rows = log_prob.new_zeros(0, dtype=torch.float64)
-        _, classes = max_over_classes(no_rows, width, groups.classes)
-        targets = Targets.of(target, width, classes, options.ignore_index)
-        weights = targets.local.double()
-        if weight is not None:
-            weights = targets.local_of(local_weights(weight, width, classes))
-        losses = torch.where(targets.local, -weights * targets.local_of(log_prob), 0.0)
-        by_weight: Tensor | float = 1.0
-        if options.reduction == "none":
-            (loss,) = sum_together([losses], groups.classes)
-        else:
-            total, weight_sum = sum_together([losses.sum(), weights.sum()], groups.classes)
-            (loss,), (by_weight,) = reduced_over_rows(
-                groups, options.reduction, [total], [weight_sum]
-            )
-        ctx.factor, ctx.targets, ctx.like = -weights * by_weight, targets, log_prob.new_empty(0)
-        ctx.shape, ctx.groups, ctx.reduction = log_prob.shape, groups, options.reduction
-        return loss.to(loss_dtype(log_prob))
-
-    @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
-        gradient = ctx.like.new_zeros(ctx.shape)
-        shared = shared_gradient(ctx.groups, grad_loss.double(), ctx.reduction)
-        if gradient.numel():
-            value = torch.where(ctx.targets.local, shared * ctx.factor, 0.0)
-            gradient.scatter_(1, ctx.targets.index[:, None], value[:, None].to(gradient.dtype))
-        else:  # nothing here, but what is differentiated again in other processes waits for this one
-            gradient = gradient * shared.sum()
-        return gradient, None, None, None, None
+    width, shared = log_prob.shape[1], [] if groups.classes is None else [groups.classes]
+    _, classes = max_over_classes(log_prob.new_zeros(0).double(), width, groups.classes)
+    targets = Targets.of(target, width, classes, options.ignore_index)
+    weights = targets.local.double()
+    if weight is not None:
+        weights = targets.local_of(local_weights(weight, width, classes))
+    losses = torch.where(targets.local, -weights * targets.local_of(log_prob), 0.0)
+    if not log_prob.numel():  # nothing here, but other processes wait for this one in backward
+        losses = losses + log_prob.sum() * 0.0
+    if options.reduction == "none":
+        return summed_by(shared, losses).to(loss_dtype(log_prob))
+    everybody, factor = [*shared, *groups.rows], groups.gradient_factor
+    loss = summed_by(everybody, losses.sum() * factor, factor)
+    if options.reduction == "mean":
+        loss = loss / sum_over(everybody, [weights.sum()])[0]
+    return loss.to(loss_dtype(log_prob))
 
 
 # Losses of pairs of tensors, element by element.

@@ -262,9 +262,8 @@ def _chunks(tensors: Tensors, gradient: Any, wanted: Sequence[bool], asked: _Ask
         scale = torch.as_tensor(groups.gradient_factor, device=input.device)
         if divisors.weight is not None:
             scale = scale / divisors.weight
-        if (
-            not layer.short
-        ):  # FLOAT's digits bear it; sums of 16 bits are scaled before they are rounded
+        # FLOAT's digits bear it; sums of 16 bits are scaled before they are rounded.
+        if not layer.short:
             shares, scale = shares * scale, None
     square = 2.0 * options.zloss_scale
     if options.zloss_scale and divisors.weight is not None:
@@ -378,7 +377,7 @@ def _of_all_logits(tensors: Tensors, asked: _Asked) -> Any:
     total = losses.sum(dtype=torch.float64)
     if groups.rows:
         factor = groups.gradient_factor
-        total = summed_by(list(groups.rows), total * factor + total.detach() * (1.0 - factor))
+        total = summed_by(list(groups.rows), total * factor, factor)
     if asked.reduction == "mean":
         width = len(linear_weight)
         _, classes = max_over_classes(total.new_zeros(0), width, groups.classes)

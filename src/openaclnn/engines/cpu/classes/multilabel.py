@@ -75,7 +75,7 @@ def emit_rows(dtype: str, target: str, loss: str) -> Emit:
 class MultilabelMargin(ClassKernel):
     """One row a piece."""
 
-    axes, full = 2, ("values", "labels", "mask")
+    axes, full, strided = 2, ("values", "labels", "mask"), True
 
     def numbers(self, plan: Plan) -> Mapping[str, int]:
         return {}

@@ -321,10 +321,10 @@ class _GatheredSum(Gathered):
         super().__init__(code, passed, before)
         self.values = code.frame("f32", ROOM)
 
-    def take_output(self, start: Value) -> None:
+    def take_outputs(self, start: Value) -> None:
         self.taken.write(self.output, self.values.address() + start * 4)
 
-    def put_output(self, start: Value, count: Value) -> None:
+    def put_outputs(self, start: Value, count: Value) -> None:
         pass
 
     def all_in_a_row(self) -> Value:

@@ -30,6 +30,28 @@ def define(text: str, scope: Mapping[str, Any]) -> Any:
     return triton.jit(first)
 
 
+class Kernel:
+    """A kernel made from text. Triton's function is made of it when it is first compiled: Triton takes 10 ms to read one, and a process needs few of those
+    that a formula has."""
+
+    def __init__(self, text: str, scope: Mapping[str, Any]) -> None:
+        self._made_of = text, scope
+        head = text[: text.index("):")].lstrip().removeprefix("def ")
+        self.__name__, _, parameters = head.partition("(")
+        names = [parameter.partition(":")[0].strip() for parameter in parameters.split(",")]
+        self.arg_names = [name for name in names if name]
+
+    @functools.cached_property
+    def function(self) -> Any:
+        return define(*self._made_of)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.function, name)
+
+    def __getitem__(self, grid: Any) -> Any:
+        return self.function[grid]
+
+
 def listed(names: Iterable[str]) -> str:
     """Names as parameters or arguments that others follow."""
     return "".join(f"{name}, " for name in names)

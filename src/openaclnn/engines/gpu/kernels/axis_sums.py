@@ -13,7 +13,7 @@ import functools
 from typing import Any, NamedTuple
 
 from openaclnn.engines.formulas import Formula
-from openaclnn.engines.gpu.formulas.compiled import Names, compiled, constexprs, define, widen
+from openaclnn.engines.gpu.formulas.compiled import Kernel, Names, compiled, constexprs, widen
 from openaclnn.engines.gpu.kernels.sums import await_sums, let_next_start
 
 
@@ -187,7 +187,7 @@ class _Writer:
 def axis_sums_kernel(formula: Formula, walk: Walk) -> Any:
     """The kernel that leaves a formula's parts of sums, or the sums where there is one part of each (ALONE)."""
     scope = {"formula": compiled(formula), "widen": widen, "let_next_start": let_next_start}
-    return define(_Writer(formula, walk).source(), scope)
+    return Kernel(_Writer(formula, walk).source(), scope)
 
 
 @functools.cache
@@ -212,4 +212,4 @@ def finish_kernel(axes: int) -> Any:
     names = ["sums", "out", "parts", "kept_size", *sizes, *strides]
     head = f"def finish_axis_sums({', '.join(names)}, {constexprs(['OVERLAPPED', 'COMPUTE', 'PARTS', 'KEPT'])}):"
     text = head + "\n" + "".join(f"    {line}\n" for line in lines)
-    return define(text, {"await_sums": await_sums})
+    return Kernel(text, {"await_sums": await_sums})

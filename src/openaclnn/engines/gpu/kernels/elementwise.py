@@ -13,10 +13,10 @@ import triton.language as tl
 
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu.formulas.compiled import (
+    Kernel,
     Names,
     compiled,
     constexprs,
-    define,
     listed,
     widen,
     widen_pairs,
@@ -111,7 +111,7 @@ def flat_kernel(formula: Formula, shifted: bool = False) -> Any:
     }  # fmt: skip
     text = (SHIFTED if shifted else FLAT).format(block=BLOCK.format(**words), **words)
     scope = {"formula": compiled(formula), "read": _read}
-    return define(text, scope)
+    return Kernel(text, scope)
 
 
 @triton.jit
@@ -241,4 +241,4 @@ def tiled_kernel(formula: Formula) -> Any:
         call=names.call(), outs=listed(names.outs), results=", ".join(names.results), writes="\n".join(writes),
     )  # fmt: skip
     scope = {"formula": compiled(formula), "read": _read_tile, "places_of": _places}
-    return define(text, scope)
+    return Kernel(text, scope)

@@ -16,10 +16,10 @@ import triton.language as tl
 
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.gpu.formulas.compiled import (
+    Kernel,
     Names,
     compiled,
     constexprs,
-    define,
     listed,
     widen_pairs,
 )
@@ -257,4 +257,4 @@ def summed_kernel(
         "store_sum": store_sum,
         "widened": widened,
     }
-    return define(text, scope)
+    return Kernel(text, scope)

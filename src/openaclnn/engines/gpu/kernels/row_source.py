@@ -33,7 +33,7 @@ import triton
 import triton.language as tl
 
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
-from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, define, widen
+from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, Kernel, widen
 from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide, hardware_exp, log_from_one
 from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, read_sum, read_wide_sum
 
@@ -978,4 +978,4 @@ def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
         **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "not_above": not_above, "handed_out": handed_out, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "folded": folded, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
         "below": below, "once_more": once_more, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
     }  # fmt: skip
-    return define(_Writer(signature, graph, traversal).source(), scope)
+    return Kernel(_Writer(signature, graph, traversal).source(), scope)

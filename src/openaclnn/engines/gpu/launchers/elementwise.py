@@ -248,7 +248,8 @@ class Elementwise(FormulaLauncher):
         return self.bound(plan, self.specs(plan, form, False), g)
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
-        return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= FEW else None
+        # Beyond the limit, the kernel of any strides does not take its place.
+        return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= LAID else None
 
     def lies_in_a_row(self, plan: Plan) -> bool:
         return len(plan.shape) == 1 and all(
@@ -271,6 +272,9 @@ class Elementwise(FormulaLauncher):
         # Elements of a vector; 0 where operands have different ones.
         vector = VECTOR_BYTES // sizes.pop() if len(sizes) == 1 else 0
         return {"block": block, "warps": warps, "vector": vector, "exact": int(plan.compute is FLOAT)}  # fmt: skip
+
+
+ELEMENTWISE = Elementwise()
 
 
 def _is_wide(plan: Plan, operand: Operand) -> bool:

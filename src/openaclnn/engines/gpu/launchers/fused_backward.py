@@ -33,14 +33,8 @@ from openaclnn.engines.machine.numbers import Number
 EXPECTED = 4  # FLOATs
 
 
-def kept(step: Step) -> int:
-    """FLOATs between loss and gradient: those that are expected, then of each row the largest logit and the logarithm of the rest, and two that the
-    gradient is made of."""
-    return EXPECTED + 4 * step.positions
-
-
 def _of_rows(step: Step, kept: PointerArg, place: int) -> PointerArg:
-    """Where each row's number of these four is."""
+    """Where each row's number is of four that are kept behind those that are expected: the largest logit, the logarithm of the rest, and two that the gradient is made of."""
     return kept._replace(shift=4 * (EXPECTED + step.positions * place))
 
 
@@ -168,3 +162,6 @@ class Steps(Launcher):
         if steps.serves(step):
             return steps.gradient_runner(step) if self._backward else steps.loss_runner(step)
         return gradient_runner(step) if self._backward else loss_runner(step)
+
+
+AHEAD, LATE = Steps(backward=False), Steps(backward=True)

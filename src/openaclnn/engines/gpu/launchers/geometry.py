@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import or_
 from typing import Any, NamedTuple
 
+from openaclnn.engines.gpu.formulas.tuned import Form
 from openaclnn.engines.gpu.launching.launch import MAX_KEYS, VECTOR_BYTES, KernelSpec, Launch
 from openaclnn.engines.machine.numbers import (
     Number,
@@ -132,10 +133,14 @@ class Launches(NamedTuple):
 Launching = Callable[[Geometry], Launches]
 
 
-@functools.cache
 def names_of(kernel: Any, pointers: int, constexprs: int = 0) -> tuple[Sequence[str], Sequence[str]]:  # fmt: skip
     """Of a kernel's arguments behind the pointers, and of so many last constexprs."""
-    names = kernel.arg_names
+    # Not by the kernel itself: Triton reads all that it calls to tell it from others.
+    return _parted(tuple(kernel.arg_names), pointers, constexprs)
+
+
+@functools.cache
+def _parted(names: tuple[str, ...], pointers: int, constexprs: int) -> tuple[Sequence[str], Sequence[str]]:  # fmt: skip
     first = next(place for place, name in enumerate(names) if name[0].isupper())
     return names[pointers:first], names[len(names) - constexprs :]
 
@@ -178,6 +183,16 @@ class Pattern(NamedTuple):
     positions: int = 0  # axes of positions in the layouts of these
     whole: int = 0  # so many of a call's numbers are integers, the first ones
 
+    @property
+    def least_axes(self) -> int:
+        """Of any strides: with a class axis, those of rows are as many as the pattern has, and others may lack some."""
+        return self.axes if self.positions == 1 else 0
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether calls tell numbers, if only that they are the plan's own: not those of formulas of any strides."""
+        return bool(self.roles or not self.limit)
+
 
 CLASS_AXIS = "class_axis"
 """What the plan decides: the classes' axis in the shape of row-major operands; without it, the second."""
@@ -190,7 +205,7 @@ class Call:
         self, pattern: Pattern, known: Mapping[str, int], addresses: Sequence[int], sizes: Sequence[int], strides: Sequence[int] = ()
     ) -> None:  # fmt: skip
         self.pattern, self._known, self._addresses, self._sizes = pattern, known, addresses, sizes
-        self._strides = table_of(strides, len(sizes), pattern.axes)
+        self.table = table_of(strides, len(sizes), pattern.axes)  # each operand's strides
 
     @property
     def axes(self) -> int:
@@ -215,11 +230,26 @@ class Call:
     def strides(self, name: str) -> tuple[int, ...]:
         """The same of an operand's strides."""
         place = self.known(name)
-        return (0,) * self.pattern.axes if place == MISSING else self._strides[place]
+        return (0,) * self.pattern.axes if place == MISSING else self.table[place]
 
     def offset(self, place: int) -> int:
         """How far an operand's address is off a vector's bounds."""
         return self._addresses[place] % VECTOR_BYTES
+
+
+Specs = Mapping[str, KernelSpec]  # by the names that launches have for kernels
+
+
+class Kind(NamedTuple):
+    """What calls of one kernel have in common that differ in sizes, or in strides, and in numbers."""
+
+    pattern: Pattern
+    known: Mapping[str, int]  # what `Call.known` tells
+    numbers: Sequence[str]  # the names of those that calls may tell
+    kernels: Sequence[Specs]  # in each of the forms, of which kernels with a class axis have one
+    geometry: Callable[[Call, Sequence[Any]], tuple[Geometry | Elements, Specs, int]]
+    """Of a call and its numbers, none of which means the plan's own; with the kernels, and which of the forms they are, or -1 where they are of none."""
+    forms: Sequence[Form] = ()
 
 
 def geometry_of(call: Any, numbers: tuple[Number, ...]) -> Geometry:

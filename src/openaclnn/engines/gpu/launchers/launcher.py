@@ -7,7 +7,6 @@ machine code.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -30,17 +29,18 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Call,
     Elements,
     Geometry,
+    Kind,
     Launches,
     Launching,
     Layout,
     Pattern,
+    Specs,
     Targets,
     geometry_of,
     launch_of,
     padded,
-    table_of,
 )
-from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, KernelSpec, Launch
+from openaclnn.engines.gpu.launching.launch import KernelSpec, Launch
 from openaclnn.engines.gpu.launching.runners import (
     Runner,
     can_be_emitted,
@@ -93,9 +93,42 @@ class PatternLauncher(Launcher):
             served = self.lies_so(plan)
         return _remembered_of(plan, self.emitted, strided) if served else None
 
+    def kind(self, plan: Plan, strided: bool) -> Kind:
+        """What calls like the plan's have in common."""
+        raise NotImplementedError
+
     def emitted(self, plan: Plan, strided: bool) -> Dynamic:
         """The same where it serves the plan: a builtin, where there can be one."""
-        raise NotImplementedError
+        kind = self.kind(plan, strided)
+        pattern, block = kind.pattern, _block_of(kind, plan)
+
+        def run(addresses: Sequence[int], stream: int, sizes: Sequence[int], *more: Any) -> int:
+            if strided and not pattern.least_axes <= len(sizes) <= pattern.axes:
+                return NOT_SERVED
+            strides = more[0] if strided else ()
+            call = Call(pattern, kind.known, addresses, sizes, strides)
+            g, specs, form = kind.geometry(call, more[-1] if pattern.takes_numbers else ())
+            launches, ready = pattern.launch(g), None if form < 0 else block and block.ready
+            steps = [
+                (launch_of(specs[step.kernel], step, g), ready and functools.partial(ready, step.kernel, form))
+                for step in launches.steps if step.when
+            ]  # fmt: skip
+            return queue_all(steps, addresses, stream, launches.scratch, launches.places)
+
+        return run if block is None else block.function(run)
+
+
+def _block_of(kind: Kind, plan: Plan) -> Any:
+    """The block of the builtin for calls of a kind; None where there can be none."""
+    if not kind.kernels or not can_be_emitted():
+        return None
+    from openaclnn.engines.gpu.launchers.code import LauncherBlock
+    from openaclnn.engines.gpu.launching.code import NoRoomError
+
+    try:
+        return LauncherBlock(kind, plan)
+    except NoRoomError:
+        return None
 
 
 _remembered: BoundedCache[tuple[Any, ...], Dynamic] = BoundedCache(256)
@@ -132,8 +165,6 @@ def of_rows(plan: Plan) -> bool:
 
 
 # The launches of one plan.
-
-Specs = Mapping[str, KernelSpec]  # by the names that launches have for kernels
 
 
 def bound(
@@ -179,36 +210,6 @@ def _offsets_of(specs: Specs, offset: Callable[[int], int]) -> tuple[bool, bool]
     slots = next(iter(specs.values())).slots
     offsets = {offset(slot.place) for slot in slots if slot and slot.wide}
     return bool(offsets - {0}), len(offsets) < 2
-
-
-# Launches whose sizes are told in the call.
-
-
-def _run(
-    launch: Callable[[Any], Launches], g: Geometry | Elements, specs: Specs, block: Any, form: int, addresses: Sequence[int], stream: int
-) -> int:  # fmt: skip
-    """Queue what follows from a geometry, and enter the variants that are found into a block, if there is one."""
-    launches = launch(g)
-    steps = [
-        (launch_of(specs[step.kernel], step, g), block and functools.partial(block.ready, step.kernel, form))
-        for step in launches.steps if step.when
-    ]  # fmt: skip
-    return queue_all(steps, addresses, stream, launches.scratch, launches.places)
-
-
-def _block_of(
-    pattern: Pattern, plan: Plan, static: Sequence[int], numbers: Sequence[str], kernels: Sequence[Specs], forms: Sequence[Form] = ()
-) -> Any:  # fmt: skip
-    """The block of the builtin for a pattern, with a plan's kernels, of each form; None where there can be none."""
-    if not kernels or not can_be_emitted():
-        return None
-    from openaclnn.engines.gpu.launchers.code import LauncherBlock
-    from openaclnn.engines.gpu.launching.code import NoRoomError
-
-    try:
-        return LauncherBlock(pattern, plan, static, numbers, kernels, forms)
-    except NoRoomError:
-        return None
 
 
 # Kernels with a class axis.
@@ -290,7 +291,7 @@ class ClassLauncher(PatternLauncher):
                 strides[name] = *padded(operand.strides, axes, 0), operand.class_stride
         return Layout(padded(plan.shape, axes, 1), plan.classes, strides)
 
-    def emitted(self, plan: Plan, strided: bool) -> Dynamic:
+    def kind(self, plan: Plan, strided: bool) -> Kind:
         planned, specs, static = self._numbers_of(plan), self.specs(plan), self.static(plan)
         name, axes = self.name, 2 if self.positions == 1 else 0
         if strided:
@@ -299,21 +300,15 @@ class ClassLauncher(PatternLauncher):
             name, self.launch, self.kernels, tuple(static), axes, self.limit if strided else 0, self.roles, self.positions, self.whole
         )  # fmt: skip
         walked = {name: _walked(plan, place, strided) for name, place in self._places(plan).items()}
-        known = {**walked, **static}
-        block = _block_of(pattern, plan, [*known.values()], self.numbers, [specs])
 
-        def run(addresses: Sequence[int], stream: int, sizes: Sequence[int], *more: Any) -> int:
-            *strides, numbers = more
+        def geometry(call: Call, numbers: Sequence[Any]) -> tuple[Geometry, Specs, int]:
             if numbers and len(numbers) != len(planned):
                 expected = f"{len(planned)} positional numbers are expected"
                 raise TypeError(f"{expected}, not {len(numbers)}")
-            if strided and not (axes if self.positions == 1 else 0) <= len(sizes) <= axes:
-                return NOT_SERVED
-            call = Call(pattern, known, addresses, sizes, *strides)
-            geometry = geometry_of(call, _rounded(numbers, self.whole) if numbers else planned)
-            return _run(self.launch, geometry, specs, block, 0, addresses, stream)
+            rounded = _rounded(numbers, self.whole) if numbers else planned
+            return geometry_of(call, rounded), specs, 0
 
-        return run if block is None else block.function(run)
+        return Kind(pattern, {**walked, **static}, self.numbers, [specs], geometry)
 
 
 def _walked(plan: Plan, place: int, strided: bool) -> int:
@@ -358,41 +353,29 @@ class FormulaLauncher(PatternLauncher):
         pattern = self.strided if strided else self.sized
         return bound(pattern.launch, at, specs, len(plan.operands))
 
-    def emitted(self, plan: Plan, strided: bool) -> Dynamic:
+    def kind(self, plan: Plan, strided: bool) -> Kind:
         """With any numbers, or of any strides with the plan's own."""
         pattern, static = self.strided if strided else self.sized, self.static(plan, strided)
         forms, names = _choices_of(plan, strided)
         specs = {form: self.specs(plan, form, strided) for form in forms}
-        block = _block_of(pattern, plan, [*static.values()], names, [*specs.values()], forms)
-        options = [number.option for number in plan.free]
+        kernels, options = [*specs.values()], [number.option for number in plan.free]
 
-        def run(
-            addresses: Sequence[int], stream: int, sizes: Sequence[int], more: Sequence[Any]
-        ) -> int:
-            if strided and len(sizes) > pattern.axes:
-                return NOT_SERVED
-            count, numbers = math.prod(sizes), {**plan.numbers}
+        def geometry(call: Call, told: Sequence[Any]) -> tuple[Elements, Specs, int]:
+            count, numbers = call.product(0, call.axes), {**plan.numbers}
             if plan.reciprocal:
                 numbers[plan.reciprocal] = 1.0 / count
-            if not strided:
-                numbers |= zip(options, more, strict=False)
+            numbers |= zip(options, told, strict=False)
             formula, switches, values = form_of(plan, numbers)
             form = Form(formula, switches)
             if form not in specs:
                 specs[form] = self.specs(plan, form, strided)
-            off = _offsets_of(specs[form], lambda place: addresses[place] % VECTOR_BYTES)
-            g = Elements(count, static, *off, numbers=values)
+            g = Elements(count, static, *_offsets_of(specs[form], call.offset), numbers=values)
             if strided:
-                table = table_of(more, len(sizes), pattern.axes)
-                g = g._replace(
-                    in_a_row=len(sizes) == 1 and {strides[-1] for strides in table[:-1]} == {1}, sizes=padded(sizes, pattern.axes, 1),
-                    strides=tuple(chain(*table)),
-                )  # fmt: skip
-            index = forms.index(form) if form in forms else -1
-            ready = None if index < 0 else block
-            return _run(pattern.launch, g, specs[form], ready, index, addresses, stream)
+                in_a_row = call.axes == 1 and {strides[-1] for strides in call.table[:-1]} == {1}
+                g = g._replace(in_a_row=in_a_row, sizes=call.sizes(), strides=tuple(chain(*call.table)))  # fmt: skip
+            return g, specs[form], forms.index(form) if form in forms else -1
 
-        return run if block is None else block.function(run)
+        return Kind(pattern, static, names, kernels, geometry, forms)
 
 
 def _choices_of(plan: Plan, strided: bool) -> tuple[Sequence[Form], Sequence[str]]:

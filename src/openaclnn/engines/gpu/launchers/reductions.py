@@ -280,8 +280,8 @@ class _Likelihood(ClassLauncher):
 
 NLL = _Likelihood(
     "summed.nll", launch_nll, {ADDING: nll_losses, WHOLE: nll_losses, FINISHING: finish_nll},
-    {"target": "positions", "values": "full", "weight": "classes", "out": "positions"}, 3, ("ignore_index",), NLL_AXES, _specs,
-    lambda plan: {}, lambda plan: plan.class_axis == 1, limit=FEW, reduces=True,
+    {"target": "positions", "values": "full", "weight": "classes", "out": "positions"}, inputs=3, numbers=("ignore_index",), positions=NLL_AXES,
+    specs=_specs, static=lambda plan: {}, lies_so=lambda plan: plan.class_axis == 1, limit=FEW, reduces=True,
 )  # fmt: skip
 
 
@@ -300,3 +300,6 @@ class Filling(Launcher):
                 place = slot._replace(shift=slot.shift + steps * output.dtype.itemsize)
                 launches.append(launch_of(KernelSpec(fill, (place,)), params))
         return runner_of(launches)
+
+
+SUMMED, FILLING = Summed(), Filling()

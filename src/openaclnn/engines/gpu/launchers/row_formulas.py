@@ -641,3 +641,6 @@ class RowFormulas(Launcher):
         if plan.class_axis == 0:
             return plan.classes, behind
         return *(1,) * (plan.class_axis - 1), before, plan.classes, behind
+
+
+ROW_KERNELS = RowFormulas()

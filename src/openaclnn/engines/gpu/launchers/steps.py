@@ -236,11 +236,6 @@ def _sums_at(kept: PointerArg) -> PointerArg:
     return kept._replace(dtype="float64", shift=MEMORY * 4)
 
 
-def kept(step: Step) -> int:
-    """FLOATs between loss and gradient: what is expected, and the sums."""
-    return MEMORY + 2 * _sums_of(step) * _parts(step)
-
-
 @functools.lru_cache(64)
 def loss_runner(step: Step) -> Runner:
     """What queues it, of the addresses of a plan's operands."""

@@ -53,7 +53,7 @@ MAX_POINTERS, MAX_VALUES, MAX_HIDDEN = 16, 64, 4
 SHIFTS, MASKS, ARGUMENTS = [PLACES + MAX_POINTERS * several for several in (1, 2, 3)]
 VARIANTS = ARGUMENTS + MAX_VALUES
 MAX_STEPS, MAX_SCRATCH, MAX_ADDRESSES = 8, 4, 24  # MAX_SCRATCH: addresses behind those of a call
-FUNCTION, KEY, CONFIG = 0, 1, 1 + KEY_WORDS  # FUNCTION: 0 until it is compiled
+FUNCTION, KEY, CONFIG = 0, 1, 1 + KEY_WORDS
 VARIANT_SLOTS = CONFIG + CONFIG_SLOTS
 MAX_VARIANTS = 40
 BOUND_VARIANTS = 4  # of one plan: for addresses at a vector's bounds, and some others
@@ -75,20 +75,17 @@ class Step:
         self.pointers, self.count = self.block.read(POINTERS), self.block.read(VALUES)
         self.arguments = self.values.at(self.pointers)
 
-    def search(self) -> None:
-        """The variant that has the key; the first where none has."""
-        self.variant.write(0, 0)
-        with self.code.loop(0, self.block.read(ENTERED)) as index:
-            variant = self.block.at(index * VARIANT_SLOTS + VARIANTS)
-            with self.code.when(self.has_key(variant)):
+    def search(self) -> Value:
+        """Find the variant that has the key; whether there is one."""
+        code = self.code
+        self.variant.write(0, -1)
+        with code.loop(0, code.read_shared(self.block, ENTERED)) as index:
+            variant, apart = self.block.at(index * VARIANT_SLOTS + VARIANTS), code.integer(0)
+            for place in range(KEY_WORDS):
+                apart = apart | (variant.read(KEY + place) ^ self.key.read(place))
+            with code.when(apart == 0):
                 self.variant.write(0, index)
-
-    def has_key(self, variant: Array) -> Value:
-        """Whether a variant is the one that the key says."""
-        apart = self.code.integer(0)
-        for place in range(KEY_WORDS):
-            apart = apart | (variant.read(KEY + place) ^ self.key.read(place))
-        return apart == 0
+        return self.variant.read(0) >= 0
 
     def chosen(self) -> Array:
         """The kernel that launches."""
@@ -184,10 +181,7 @@ class LaunchCode(Guarded):
         with self.when_fit(), self.each_step() as step:
             misaligned = step.point(self.addresses)
             step.key.write(KEY_WORDS - 1, step.key.read(KEY_WORDS - 1) & misaligned)
-            step.search()
-            chosen = step.chosen()
-            self.expect(self.code.read_shared(chosen, FUNCTION) != 0)
-            self.expect(step.has_key(chosen))
+            self.expect(step.search())
 
     def queue_all(self) -> None:
         """All launches, as long as none fails, with scratch memory that is given back as soon as they are queued."""
@@ -263,7 +257,6 @@ class Block(CallBlock):
     """A builtin being made: first its launches, then what calls it, then kernels as they are compiled, so many of each launch at most."""
 
     name = ""  # tells its code from all other
-    ours = True  # as `cache.compiled` has it
 
     def __init__(self, addresses: int, steps: int, most: int, takes: int = 0) -> None:
         if steps > MAX_STEPS or addresses > MAX_ADDRESSES:
@@ -282,7 +275,7 @@ class Block(CallBlock):
 
     def function(self, fallback: Callable[..., int]) -> Callable[..., int]:
         """The builtin itself, which keeps this object; `fallback` takes calls that it is not ready for."""
-        return self.callable(f"gpu.{self.name}", self.write, fallback, self.ours)
+        return self.callable(f"gpu.{self.name}", self.write, fallback)
 
     def begin(self, step: int) -> int:
         """Where a launch's part begins."""
@@ -318,11 +311,10 @@ class Block(CallBlock):
                 return
             place, attribute = places[-1], self._attributes + step * native.ATTRIBUTE_SLOTS
             block[place + KEY : place + CONFIG] = words
-            attribute = native.write_attribute(block, attribute, kernel.cluster)
-            native.write_config(block, place + CONFIG, kernel, 1, attribute)
+            native.write_config(block, place + CONFIG, attribute, kernel)
+            block[place + FUNCTION] = kernel.function
             # Last: this makes it ready.
-            publish(block.buffer_info()[0] + 8 * (place + FUNCTION), kernel.function)
-            block[begin + ENTERED] = entered + 1
+            publish(block.buffer_info()[0] + 8 * (begin + ENTERED), entered + 1)
 
 
 class BoundBlock(Block):

@@ -82,27 +82,6 @@ class Kernel(NamedTuple):
         """Which of the numbers are FLOAT; the others are integers."""
         return [kind in _FLOATS for kind in self.kinds]
 
-    def launch(
-        self, grid: int, stream: int, pointers: Sequence[int], numbers: Sequence[int | float]
-    ) -> None:
-        """By Python, once; see `code.py` for what is done again and again."""
-        block = array("q", bytes(8 * (CONFIG_SLOTS + ATTRIBUTE_SLOTS)))
-        write_config(block, 0, self, grid, write_attribute(block, CONFIG_SLOTS, self.cluster))
-        block[CONFIG_STREAM] = stream
-        words = [bits % (1 << 64) for bits in self.words(numbers)]
-        values = array("Q", [*pointers, *words, *(0,) * self.hidden])
-        first = values.buffer_info()[0]
-        places = array("Q", range(first, first + 8 * len(values), 8))
-        failed = driver().cuLaunchKernelEx(
-            *map(
-                ctypes.c_void_p, (block.buffer_info()[0], self.function, places.buffer_info()[0], 0)
-            )
-        )
-        if failed:
-            raise RuntimeError(
-                f"the CUDA driver launches no {self.cluster} programs at once: error {failed}"
-            )
-
 
 def word(number: int | float) -> int:
     """A parameter as the low bytes of an int64."""
@@ -111,18 +90,15 @@ def word(number: int | float) -> int:
     return int(number)
 
 
-def write_attribute(block: array[int], at: int, cluster: int = 1) -> int:
-    """Write the driver's attribute of a cluster, or of launches that may start while the one before ends, into a block; its address."""
-    block[at], block[at + 1] = _OVERLAP if cluster == 1 else (_CLUSTER, cluster + (1 << 32))
-    block[at + 2] = int(cluster > 1)
-    return block.buffer_info()[0] + 8 * at
-
-
-def write_config(block: array[int], at: int, kernel: Kernel, grid: int, attribute: int) -> None:
-    """A kernel's CUlaunchConfig but for the stream."""
-    _GRID.pack_into(block, 8 * at, grid, 1, 1, kernel.threads, 1, 1, kernel.shared)
-    block[at + CONFIG_ATTRIBUTES] = attribute
-    block[at + CONFIG_ATTRIBUTE_COUNT] = int(kernel.overlaps or kernel.cluster > 1)
+def write_config(block: array[int], at: int, attribute: int, kernel: Kernel) -> None:
+    """A kernel's CUlaunchConfig but for grid and stream, and the attribute of a cluster, or of launches that may start while the one before ends, at their
+    places in a block."""
+    cluster = kernel.cluster
+    block[attribute], block[attribute + 1] = _OVERLAP if cluster == 1 else (_CLUSTER, cluster + (1 << 32))  # fmt: skip
+    block[attribute + 2] = int(cluster > 1)
+    _GRID.pack_into(block, 8 * at, 1, 1, 1, kernel.threads, 1, 1, kernel.shared)
+    block[at + CONFIG_ATTRIBUTES] = block.buffer_info()[0] + 8 * attribute
+    block[at + CONFIG_ATTRIBUTE_COUNT] = int(kernel.overlaps or cluster > 1)
 
 
 def _parameter_sizes(function: int) -> list[int]:

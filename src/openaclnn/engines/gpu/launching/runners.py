@@ -29,7 +29,7 @@ def queue(launch: Launch, ready: Ready | None, addresses: Sequence[int], stream:
     spec = launch.spec
     slots = spec.slots
     pointers = [0 if slot is None else addresses[slot.place] + slot.shift for slot in slots]
-    if isinstance(spec.kernel, _interpreted_kind()):
+    if _interprets():
         _interpret(launch, pointers)
         return
     misaligned = [
@@ -44,10 +44,9 @@ def queue(launch: Launch, ready: Ready | None, addresses: Sequence[int], stream:
 
 
 @functools.cache
-def _interpreted_kind() -> Any:
-    from triton.runtime.interpreter import InterpretedFunction
-
-    return InterpretedFunction
+def _interprets() -> bool:
+    """Whether this process's kernels are interpreted, as was decided when they were made."""
+    return bool(triton.knobs.runtime.interpret)
 
 
 def _interpret(launch: Launch, pointers: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from openaclnn.engines.gpu.launching import native
-from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, Launch
+from openaclnn.engines.gpu.launching.launch import INT32_LIMIT, Launch, PointerArg
 
 
 class Pointer:
@@ -139,12 +139,11 @@ def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Varia
         **options,
     )
     run = binary.run  # a property that loads the binary onto the current device
-    pointers = [place for place, slot_type in enumerate(types) if slot_type is not None]
-    kernel = None
+    pointers, kernel = len(types) - types.count(None), None
     if native.driver() is not None:
-        kernel = native.Kernel.of(binary, len(pointers), len(launch.numbers), spec.cluster)
+        kernel = native.Kernel.of(binary, pointers, len(launch.numbers), spec.cluster)
     if spec.cluster > 1:
-        return Variant(_start_together(kernel, pointers, len(types)), kernel, binary)
+        return Variant(_start_together(launch, kernel, types), kernel, binary)
 
     def start(grid: int, stream: int, *arguments: Any) -> None:
         # The three Nones: launch metadata and the profiler's enter and exit hooks.
@@ -154,16 +153,21 @@ def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Varia
     return Variant(start, kernel, binary)
 
 
-def _start_together(
-    kernel: native.Kernel | None, pointers: Sequence[int], slots: int
-) -> Callable[..., None]:
+def _start_together(launch: Launch, kernel: native.Kernel | None, types: Sequence[Any]) -> Callable[..., None]:  # fmt: skip
     """By the driver alone: Triton's launcher knows no clusters of programs that are each a program of their own."""
+    from openaclnn.engines.gpu.launching.code import BoundBlock
+
     if kernel is None:
-        raise RuntimeError(
-            "a kernel whose grid wait for each other cannot be launched by Triton's launcher"
-        )
+        raise RuntimeError("kernels whose programs wait for each other cannot be launched by Triton's launcher")  # fmt: skip
+    slots = [place for place, slot_type in enumerate(types) if slot_type is not None]
+
+    def refuse(*call: Any) -> int:
+        raise RuntimeError(f"the CUDA driver launches no {kernel.cluster} programs at once")
 
     def start(grid: int, stream: int, *arguments: Any) -> None:
-        kernel.launch(grid, stream, [arguments[place] for place in pointers], arguments[slots:])
+        numbers = arguments[len(types) :]
+        block = BoundBlock([([PointerArg(place, "") for place in slots], len(numbers))])
+        block.fill(0, launch._replace(grid=grid, numbers=numbers), kernel)
+        block.function(refuse)(arguments[: len(types)], stream)
 
     return start
