@@ -369,6 +369,13 @@ def test_what_pytorch_takes_beside_memory_and_numbers_is_its_business() -> None:
     assert functional.elu(X, one).equal(theirs.elu(X, one))  # type: ignore[arg-type]
     sparse = X.to_sparse()
     assert functional.l1_loss(X, sparse).equal(theirs.l1_loss(X, sparse))
+    with warnings.catch_warnings(action="ignore"):  # PyTorch calls them a prototype
+        nested = torch.nested.nested_tensor([X[0], X[0, :2]])
+    for name in ("relu", "gelu", "silu"):
+        ours = getattr(functional, name)(nested).unbind()
+        assert all(map(torch.equal, ours, getattr(theirs, name)(nested).unbind()))
+    with pytest.raises(NotImplementedError, match="NestedTensorCPU"):
+        functional.elu(nested)
 
 
 @pytest.mark.parametrize("name", ["nll_loss", "cross_entropy"])

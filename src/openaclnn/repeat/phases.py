@@ -60,7 +60,7 @@ Signature = tuple[Hashable, list[Tensor]]
 
 _FLOAT, _WORD = struct.Struct("f"), struct.Struct("I")
 _BY_VALUE = frozenset((float, int, bool, str, bytes, type(None)))
-_MOST_LAYOUTS = 64  # of an entry
+_MOST = 1024  # a training loop has a handful, a test suite thousands
 _MAX_ENTRIES = 8
 """Of any size under one key: they differ in their number of axes or in what stretches."""
 
@@ -120,7 +120,7 @@ class AnySize(Specialization):
         self._read = [tensors.index(each.parameter) for each in exact.plan.inputs]
         self._axes, self._strided = patterns.axes, patterns.strided
         self._all_dense = all(pattern.lies == at.DENSE for pattern, _ in self._shapes.values())
-        self._layouts: BoundedCache[tuple[int, ...], Layout] = BoundedCache(_MOST_LAYOUTS)
+        self._layouts: BoundedCache[tuple[int, ...], Layout] = BoundedCache(_MOST)
 
     def served(self, shapes: Sequence[tuple[int, ...]]) -> Launch | None:
         """What runs a call on tensors of such shapes; None where the guard on shapes fails."""
@@ -228,7 +228,6 @@ class AnySize(Specialization):
         return covered
 
 
-_MOST = 1024  # a training loop has a handful, a test suite thousands
 _any_size: BoundedCache[Hashable, tuple[AnySize, ...]] = BoundedCache(_MOST)
 _one_size: BoundedCache[Hashable, OneSize] = BoundedCache(_MOST)
 listeners += (_any_size.clear, _one_size.clear)

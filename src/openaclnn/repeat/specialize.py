@@ -454,17 +454,14 @@ def _gathered(plan: Plan, flat: Any, source: int, count: int) -> Work | None:
 
 
 def _most_gathered(plan: Plan, flat: Any) -> int:
-    """So many elements at most: any number in long rows, which the best geometry walks no faster, and fewer of halves, which it walks twice as fast from some thousand
-    on. Where there is no flat kernel, those up to which GPUs have kernels for any strides."""
-    from openaclnn.engines.cpu.layouts import gathered
-
+    """So many elements at most: any number of those that lie side by side along rows, which the best geometry walks no faster. Where there is no flat kernel, those up
+    to which GPUs have kernels for any strides."""
     if flat is None:
         return 1 << 18
-    rows = plan.shape[-1] >= gathered.LONG and not plan.reduction
-    if rows and all(operand.strides[-1] == 1 for operand in plan.operands):
+    if not plan.reduction and all(operand.strides[-1] == 1 for operand in plan.operands):
         return ANY_COUNT[1] - 1
     most: int = flat.gathers
-    return min(most, 1 << 13) if plan.halved else most
+    return most
 
 
 def _strided(plan: Plan, choice: Choice, source: int) -> Work | None:
@@ -501,7 +498,7 @@ def _planned_anew(plan: Plan, choice: Choice, source: int, device: str) -> Work 
     return Work(source, (least, ANY_COUNT[1]), takes=at.TAKES_SIZES | at.TAKES_STRIDES, runner=run)
 
 
-_MOST_LAYOUTS = 256  # that are kept
+_MOST_LAYOUTS = 1024  # that are kept
 
 
 class Replanned:
@@ -515,6 +512,7 @@ class Replanned:
         device: str,
     ) -> None:  # fmt: skip
         self._declared, self._device = declared, device
+        self._fresh = {name for name in declared.output_names if not values[name].base}
         # Without memory, which nobody is to hold.
         self._values = {
             name: self._view(value, value.shape) if type(value) is Tensor else value
@@ -530,7 +528,7 @@ class Replanned:
         return Tensor.view(shape, tensor.dtype, None, 0, None, self._device)
 
     def __call__(self, addresses: Sequence[int], stream: int, shape: tuple[int, ...]) -> int:
-        runner = self.of_size(shape)
+        runner = self._runners.get(shape) or self.of_size(shape)
         return 1 if runner is None else runner(addresses, stream)
 
     def of_size(self, shape: tuple[int, ...]) -> Runner | None:
@@ -550,9 +548,9 @@ class Replanned:
         call = Call(declared, values, current_product())
         if declared.first_violation(call) is not None:
             return None
-        made = [values[name].shape for name in declared.output_names]
-        if made != [expected for expected, _ in declared.results(call)]:
-            return None
+        for name, (expected, _) in zip(declared.output_names, declared.results(call), strict=True):
+            if name in self._fresh and values[name].shape != expected:
+                return None
         plan = declared.plan(call)
         if list(map(told_of, plan.operands)) != self._operands:
             return None

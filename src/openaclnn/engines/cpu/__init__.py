@@ -125,8 +125,9 @@ def _few(plan: Plan) -> Callable[[Sequence[int], int], int] | None:
     shifts = [operand.offset * operand.dtype.itemsize for operand in plan.operands]
 
     def run_few(addresses: Sequence[int], stream: int = 0) -> int:
-        places = [address + shift for address, shift in zip(addresses, shifts, strict=True)]
-        status: int = run(tuple(places), stream, *told)
+        if any(shifts):
+            addresses = [place + shift for place, shift in zip(addresses, shifts, strict=True)]
+        status: int = run(tuple(addresses), stream, *told)
         return status
 
     return run_few
