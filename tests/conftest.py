@@ -197,17 +197,17 @@ def _dtypes_of_width(item: Any) -> tuple[DType, ...]:
 
 
 @functools.cache
-def _first_of_families() -> list[Operator]:
-    return families(OPERATORS)
+def _tried_with_other_vectors() -> list[Operator]:
+    return in_turn(families(OPERATORS), "vectors")
 
 
 def _takes_part(item: Any) -> bool:
     """An operator is tried with dtypes that it takes; code for vectors that this machine does not have is compiled for one of
-    each family."""
+    each family, in turns."""
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     name, operator = str(chosen.get("engine_of_any_width", "")), chosen.get("operator")
     if name.startswith("cpu") and name != _own_width() and operator in OPERATORS:
-        return EVERYTHING or operator in _first_of_families()
+        return EVERYTHING or operator in _tried_with_other_vectors()
     return chosen.get("dtype") not in FLOATS or chosen["dtype"] in _dtypes_of_width(item)
 
 

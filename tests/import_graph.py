@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def _module_name(package: Path, path: Path) -> str:
 
 def _imports(name: str, path: Path, modules: Mapping[str, Path]) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _statements(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -33,6 +33,14 @@ def _imports(name: str, path: Path, modules: Mapping[str, Path]) -> set[str]:
                 inner = f"{source}.{alias.name}"
                 found.add(inner if inner in modules else source)
     return (found & modules.keys()) - {name}
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Those inside, at any depth; expressions, most of a file, have none."""
+    for name in ("body", "handlers", "cases", "orelse", "finalbody"):
+        for inner in getattr(node, name, ()):
+            yield inner
+            yield from _statements(inner)
 
 
 def _source(node: ast.ImportFrom, parts: list[str], is_package: bool) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import openaclnn
+from conftest import in_turn
 from faults.bits import LARGE, SMALL, Grid, problems
 from faults.fuzz import Fuzzer
 from faults.inject import available, run_driver
@@ -445,9 +446,9 @@ def test_a_size_without_end_is_told(tmp_path: Path) -> None:
 
 
 def test_the_grid_of_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some operators of each pattern; `python -m faults bits` has all."""
+    """Some operators of each pattern, in turns; `python -m faults bits` has all."""
     names = ("elu", "smooth_l1_loss", "log_softmax", "nll_loss2d", "cross_entropy_loss_grad")
-    operators = [own for own in openaclnn.registry() if own.python_name in names]
+    operators = [openaclnn.find_operator(name) for name in in_turn(names, "grid")]
     threads = openaclnn.get_num_threads()
     grid = Grid()
     try:
@@ -456,7 +457,7 @@ def test_the_grid_of_bits(monkeypatch: pytest.MonkeyPatch) -> None:
         openaclnn.set_num_threads(threads)
         openaclnn.use_threads_of("auto")
     assert dict(grid.differing) == {}
-    assert sum(grid.runs.values()) > 200
+    assert sum(grid.runs.values()) > 40 * len(operators)
 
 
 def test_a_short_soak(monkeypatch: pytest.MonkeyPatch) -> None:

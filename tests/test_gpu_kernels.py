@@ -439,11 +439,12 @@ if MODE == "interpret":
 
     def test_cross_entropy_transposed_as_many_elements_are(monkeypatch: pytest.MonkeyPatch) -> None:
         """By the tiles of 16 bits, of which a program walks several: what is read transposed, what is written, both, in place."""
-        from openaclnn.engines.gpu.launchers import row_formulas
+        from openaclnn.engines.gpu.launchers import gradients, row_formulas
 
         monkeypatch.setattr(row_formulas, "FEW", 0)
+        monkeypatch.setattr(gradients, "MUCH", 70 * 600)
         operator = openaclnn.cross_entropy_loss_grad.operator
-        arguments = operator.workloads.make(np.random.default_rng(3), BFLOAT16, (70, 150), "mean")
+        arguments = operator.workloads.make(np.random.default_rng(3), BFLOAT16, (70, 600), "mean")
         turned = arguments["log_prob"].T.copy().T
         for log_prob, into in (
             (arguments["log_prob"], np.zeros_like(turned.T).T), (turned, np.zeros_like(turned.T).T), (turned, np.zeros_like(arguments["log_prob"])), (turned, turned),
@@ -521,7 +522,7 @@ if MODE == "compile":
             return f"module on {device}", f"{name} on {device}", 32, 0, 1024
 
         def get_device_properties(self, device: int) -> dict[str, int]:
-            return {"max_shared_mem": 232_448}
+            return {"max_shared_mem": 232_448, "multiprocessor_count": 132}
 
         def unload_module(self, module: Any) -> None: ...
 

@@ -379,6 +379,12 @@ if MODE == "interpret":
             exact = np.abs(x).sum(dtype=np.float64) / (count if reduction == "mean" else 1)
             np.testing.assert_allclose(one, exact, rtol=1e-6)
 
+    @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
+    def test_sums_of_stretched_numbers(dtype: DType) -> None:
+        half, one = (np.broadcast_to(np.array(each, dtype.numpy), 5001) for each in (0.5, 1))
+        assert openaclnn.l1_loss(half, one) == 0.5
+        assert openaclnn.binary_cross_entropy(half, one) == dtype.numpy.type(np.log(2))
+
     @pytest.mark.parametrize(("wide", "few"), [(1, True), (1, False), (1030, True)])
     def test_logits_that_are_no_numbers(
         wide: int, few: bool, monkeypatch: pytest.MonkeyPatch

@@ -114,7 +114,7 @@ def test_launches_go_in_order_each_with_its_own(driver: Driver) -> None:
 def test_programs_that_wait_for_each_other_are_a_cluster(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From Python the first time, by the builtin from then on."""
+    """The first time, which Python queues, and from then on."""
     made, run = entry(driver, [POINTERS, POINTERS], [])
     made.fill(0, *kernel(0x5000, cluster=5))
     made.fill(1, *kernel(0x6000, overlaps=True))

@@ -851,7 +851,7 @@ if MODE == "compile":
         """Whatever its size, it is launched as the kind is, whose kernels are compiled once."""
         pattern = operator.workloads.PATTERN
         small, *others = {
-            "elementwise": [(6, 7), (5,), (2, 3, 16), (1, 64)],
+            "elementwise": [(6, 7), (5,), (2, 3, 16), (1, 64), (70_001,)],
             "rows": [(5, 13), (40, 3), (1, 9), (2000, 17)],
             "pixels": [(2, 5, 3, 7), (1, 4, 8, 8), (3, 9, 1, 5), (3, 2, 6, 1), (1, 3, 1, 77)],
         }[pattern]

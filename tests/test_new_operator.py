@@ -186,6 +186,7 @@ def test_stubs_and_table_name_it(copy: Copy) -> None:
 
 PROGRAM = r"""
 #include "aclnnop/aclnn_band_backward.h"
+#include "aclnnop/aclnn_scaled_softmax.h"
 #include "support.h"
 
 int main(void)
@@ -260,16 +261,18 @@ SAME_FOR_ALL = {"test_explorer_page.py", "test_fast_path.py", "test_properties.p
 
 def suites() -> dict[str, tuple[str, list[str]]]:
     """Whole: tests that look at all operators at once. Of the others that have to do with them, what is the new operator's; but for
-    those of what is the same for all."""
-    of_each = "exactly_its_prototypes or is_named_in_operators"
+    those of what is the same for all. Headers are compiled here, the new ones by `test_compiled_c_calls_it`."""
+    of_each = (
+        "exactly_its_prototypes or is_named_in_operators or compiles_alone or programs_rely_on"
+    )
     whole = f"(test_structure.py or test_introspection.py or test_headers.py) and not ({of_each})"
     tests = [
         path
         for path in sorted((PROJECT / "tests").glob("test_*.py"))
         if path.name not in {Path(__file__).name, *SAME_FOR_ALL}
     ]
-    lists = re.compile(r"OPERATORS|APART|SIZED|registry\(\)")
-    files = [f"tests/{path.name}" for path in tests if lists.search(path.read_text())]
+    lists = re.compile(r'(?s)(?=.*"(operator|kernel)").*(OPERATORS|APART|SIZED|registry\(\))')
+    files = [f"tests/{path.name}" for path in tests if lists.match(path.read_text())]
     return {
         "the operators": ("", ["-k", f"band or scaled_softmax or {whole}", *files]),
         "their Triton kernels": (

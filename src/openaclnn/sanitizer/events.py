@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -52,10 +52,6 @@ class Site:
         self, code: tuple[tuple[CodeType, int], ...] = (), addresses: tuple[int, ...] = ()
     ) -> None:
         self._code, self._addresses = code, addresses
-
-    @property
-    def is_c(self) -> bool:
-        return bool(self._addresses)
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -296,6 +292,12 @@ def operator_of(name: str) -> Any:
 
 class Rules:
     """A set of rules: it hears of each call, before and after, one at a time, and of the end."""
+
+    report: Callable[[Any], None]  # where findings go
+
+    def listen(self, report: Callable[[Any], None]) -> None:
+        """Begin, and tell findings there."""
+        self.report = report
 
     def before(self, call: Call) -> None:
         """The program called; nothing has happened yet."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +61,10 @@ class Finding:
     argument: str
     message: str
     history: Sequence[tuple[str, Site]] = ()
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise KeyError(self.rule)
 
     def text(self) -> str:
         """As it is printed."""
@@ -159,38 +161,7 @@ def known_rules(names: Iterable[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-Listener = Callable[[Finding], None]
-listeners: list[Listener] = []
-"""The sessions at work, the innermost one last."""
-
-
-class _Hearing(threading.local):
-    listener: Listener | None = None
-
-
-_hearing = _Hearing()
-
-
-@contextmanager
-def hearing(listener: Listener) -> Iterator[None]:
-    """What is reported inside, by this thread, is for the listener."""
-    before, _hearing.listener = _hearing.listener, listener
-    try:
-        yield
-    finally:
-        _hearing.listener = before
-
-
-def report(finding: Finding) -> None:
-    """Tell the session whose rules are just asked, else the innermost one, of a broken rule."""
-    if finding.rule not in RULES:
-        raise KeyError(finding.rule)
-    listener = _hearing.listener or (listeners[-1] if listeners else None)
-    if listener is not None:
-        listener(finding)
-
-
-def fault(error: Exception, call: Call | None = None) -> None:
+def fault(error: Exception, call: Call | None = None) -> Finding:
     """A fault of a rule is told and stays out of the program's way."""
     text = "".join(traceback.format_exception(error)).rstrip()
-    report(Finding("sanitizer-failure", call, "", text))
+    return Finding("sanitizer-failure", call, "", text)

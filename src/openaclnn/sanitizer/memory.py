@@ -22,13 +22,12 @@ from openaclnn.runtime.api_memory import SIDES
 from openaclnn.runtime.device import ALIGNMENT
 from openaclnn.runtime.memory import Pointer, address, pointer
 from openaclnn.sanitizer.events import Call
-from openaclnn.sanitizer.findings import Finding, report
+from openaclnn.sanitizer.findings import Finding
 from openaclnn.sanitizer.order import ENDS, Access, Handlers, Moment, Timeline, number_of, waited
 from openaclnn.sanitizer.shadow import (
     Block,
     Shadow,
     Spans,
-    extents,
     read_bytes,
     spans_of,
     tensors_of,
@@ -73,6 +72,10 @@ class MemoryRules(Handlers):
         self.time = Timeline()
         self.order = self.time.order
         self._mistyped: set[Block] = set()
+
+    def listen(self, report: Callable[[Finding], None]) -> None:
+        super().listen(report)
+        self.time.listen(report)
 
     def before(self, call: Call) -> None:
         self.time.before(call)
@@ -328,7 +331,7 @@ class MemoryRules(Handlers):
         if sound and work.tensors:
             try:
                 tensors = [work.bound.tensor(each.parameter) for each in work.plan.operands]
-                check_overlap(work.plan, extents(tensors), tensors)
+                check_overlap(work.plan, list(map(extent, tensors)), tensors)
             except AclnnError as error:
                 self._tell("overlapping-output", call, error.parameter, f"{error.got} instead of {error.expected}")  # fmt: skip
         size, place = number_of(call.arguments.get("workspaceSize")), number_of(call.arguments.get("workspace"))  # fmt: skip
@@ -469,7 +472,7 @@ class MemoryRules(Handlers):
         if block is not None and block.freed is not None:
             history.append(("freed", block.freed))
         sites = [(word, each.site) for word, each in history]
-        report(Finding(rule, call, argument, message, sites))
+        self.report(Finding(rule, call, argument, message, sites))
 
     BEFORE: ClassVar[dict[str, Callable[..., Any]]] = {
         "phase 2": _before_second_phase,

@@ -16,7 +16,7 @@ from openaclnn.runtime.api_init import is_initialized
 from openaclnn.runtime.context import expects_set_up
 from openaclnn.runtime.errors import is_null
 from openaclnn.sanitizer.events import Call, Rules, Site
-from openaclnn.sanitizer.findings import Finding, report
+from openaclnn.sanitizer.findings import Finding
 
 _REMEMBERED = 4096
 """Ended objects whose history is kept: the newest."""
@@ -162,7 +162,7 @@ class ObjectRules(Rules):
             verb = "run" if rule == "executor-never-run" else "freed" if size else "destroyed"
             took = f"; {first.released} took it away" if first.released else ""
             message = f"{who}{size} is never {verb}{took}"
-            report(Finding(rule, None, "", message, tuple(first.history)))
+            self.report(Finding(rule, None, "", message, tuple(first.history)))
 
     # Set-up and end
 
@@ -403,7 +403,7 @@ class ObjectRules(Rules):
         history = [] if life is None else list(life.history)
         if failed is not None:
             history.append((f"{failed.name} failed", failed.site))
-        report(Finding(rule, call, argument, message, tuple(history)))
+        self.report(Finding(rule, call, argument, message, tuple(history)))
 
 
 def _operand(parameter: Any) -> str:

@@ -435,7 +435,7 @@ class Timeline(Handlers):
         callback = _Callback()
         ready = self._ready.setdefault(self._subscribers[stream], deque())
         # A thread gets callbacks as the streams come to them.
-        queue_look(stream, lambda: ready.append(callback))
+        queue_look(stream, lambda: ready.append(callback), self.report)
         return stream, callback
 
     def _after_callback(self, call: Call, left: Any) -> None:

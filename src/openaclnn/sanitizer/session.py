@@ -26,10 +26,10 @@ from openaclnn.core.forks import hold_over_forks
 from openaclnn.runtime import AclFailure, current_stream
 from openaclnn.runtime.enums import ENUMERATORS
 from openaclnn.sanitizer.events import Call, Rules, Site, c_site, operator_of, python_site
-from openaclnn.sanitizer.findings import RULES, Finding, Settings, fault, hearing, listeners
+from openaclnn.sanitizer.findings import RULES, Finding, Settings, fault
 
 
-def queue_look(stream: Any, look: Callable[[], None]) -> bool:
+def queue_look(stream: Any, look: Callable[[], None], report: Callable[[Finding], None]) -> bool:
     """Have a stream call a function behind all that is queued on it so far and before all that comes; False where there is none.
 
     `before` and `after` a phase two this is just before and just after its kernel. What the function raises is not the stream's.
@@ -40,7 +40,7 @@ def queue_look(stream: Any, look: Callable[[], None]) -> bool:
         try:
             look()
         except Exception as error:
-            fault(error)
+            report(fault(error))
 
     try:
         target = current_stream(stream)
@@ -219,7 +219,9 @@ class Session:
     def __init__(self, settings: Settings, rules: Sequence[Rules]) -> None:
         self.settings = settings
         self.findings: list[Finding] = []
-        self._rules = tuple(rules)
+        self._rules: tuple[Rules, ...] = tuple(rules)
+        for each in rules:
+            each.listen(self._keep)
         self._seen: set[tuple[Any, ...]] = set()
         self._hooks = _Hooks(self._before, self._after, settings.workspace)
         self._ended = False
@@ -228,7 +230,6 @@ class Session:
 
     def start(self) -> None:
         """Watch the program from now on."""
-        listeners.append(self._keep)
         self._hooks.install()
         self._write()
 
@@ -236,7 +237,7 @@ class Session:
         """Watch it no more; what can be said only at the end is said now."""
         self._hooks.uninstall()
         self.end()
-        listeners.remove(self._keep)
+        self._rules = ()  # which keep objects of the program
 
     def end(self) -> int:
         """Say what can be said only at the end, once, and what the exit status should be, 0 for the program's own. The child of a fork
@@ -262,11 +263,10 @@ class Session:
                 self._tell(rules.after, call)
 
     def _tell(self, hook: Callable[..., None], *calls: Call) -> None:
-        with hearing(self._keep):
-            try:
-                hook(*calls)
-            except Exception as error:
-                fault(error, *calls)
+        try:
+            hook(*calls)
+        except Exception as error:
+            self._keep(fault(error, *calls))
 
     def _keep(self, finding: Finding) -> None:
         """Keep and print a finding, unless it is suppressed or the same rule was broken at the same place."""

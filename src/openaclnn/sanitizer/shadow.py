@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -325,10 +325,6 @@ def snapshot(tensor: Tensor) -> Tensor:
         tensor.shape, tensor.dtype, tensor.strides, tensor.offset, tensor.format, tensor.storage_shape, tensor.base,
         owner=owner, device=tensor.device, raw=tensor.raw, writable=tensor.writable,
     )  # fmt: skip
-
-
-def extents(tensors: Sequence[Tensor]) -> list[tuple[int, int]]:
-    return [extent(tensor) for tensor in tensors]
 
 
 def read_bytes(address: int, count: int, device: str) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -32,7 +32,7 @@ from openaclnn.operators.losses import distance_plan
 from openaclnn.runtime import AclFailure, Stream, current_stream
 from openaclnn.runtime.device import ALIGNMENT, device_named, host
 from openaclnn.sanitizer.events import Call, Rules
-from openaclnn.sanitizer.findings import Finding, report
+from openaclnn.sanitizer.findings import Finding
 from openaclnn.sanitizer.session import queue_look
 from openaclnn.sanitizer.shadow import Work, snapshot, spans_of, values, work_of
 
@@ -63,10 +63,10 @@ class ProductRules(Rules):
         if refusal is not None:
             status = f"{refusal.status} {status_name(refusal.status)}"
             message = f"{product.title} expects {refusal.expected}, got {refusal.got} [{status}]"
-            report(Finding("product-refuses", call, refusal.parameter, message))
+            self.report(Finding("product-refuses", call, refusal.parameter, message))
             return
         for argument, message in differences(operator, ours, theirs, product):
-            report(Finding("product-differs", call, argument, message))
+            self.report(Finding("product-differs", call, argument, message))
 
 
 def differences(
@@ -153,12 +153,12 @@ class ValueRules(Rules):
         if any(tensor.raw and tensor.owner is None for tensor in look.tensors.values()):
             del self._pending[call]  # memory that is not there: the call is refused
         elif replaced := look.replaced:
-            queue_look(stream, lambda: self._look_before(look, replaced))
+            queue_look(stream, lambda: self._look_before(look, replaced), self.report)
 
     def after(self, call: Call) -> None:
         look = self._pending.pop(call, None)
         sound = look is not None and call.status == 0
-        if look and sound and queue_look(look.stream, lambda: self._look_behind(look)):
+        if look and sound and queue_look(look.stream, lambda: self._look_behind(look), self.report):
             self._looks = [each for each in self._looks if not each.done.is_set()]
             self._looks.append(look)
         self._flush()
@@ -173,7 +173,7 @@ class ValueRules(Rules):
     def _flush(self) -> None:
         with suppress(Empty):
             while True:
-                report(self._told.get_nowait())
+                self.report(self._told.get_nowait())
 
     def _look_before(self, look: _Look, replaced: list[str]) -> None:
         look.finite = all(all_finite(look.tensors[name]) for name in replaced)

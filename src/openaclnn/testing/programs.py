@@ -393,7 +393,7 @@ def _python_program(
         imports = ["import os", "", *imports]
     return _PYTHON_PROGRAM.format(
         name=operator.name, imports="\n".join(imports), assignments=text, plain=plain,
-        outputs="".join(f"{names[p.name]} = {_fresh(values[p.name])}\n" for p in outputs) if fresh else "",
+        outputs="".join(f"{names[p.name]} = np.zeros({values[p.name].shape}, {_dtype(values[p.name])})\n" for p in outputs) if fresh else "",
         positional=", ".join(shown[p.name] for p in operator.parameters),
         comparisons=_comparisons([shown[p.name] for p in outputs]),
     )  # fmt: skip
@@ -407,10 +407,6 @@ def _comparisons(outputs: list[str]) -> str:
         f"for written, each in zip(({', '.join(outputs)}), plain):\n"
         "    assert each is None or np.array_equal(written, each, equal_nan=True)"
     )
-
-
-def _fresh(spec: TensorSpec) -> str:
-    return f"np.zeros({spec.shape}, {_dtype(spec)})"
 
 
 def _dtype(spec: TensorSpec) -> str:

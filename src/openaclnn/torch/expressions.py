@@ -205,7 +205,10 @@ def in_float64(operator: Operator, arguments: tuple[Any, ...]) -> Any:
         if formula is None:
             if operator.output.in_place or not has_expression(plan_of(operator, arguments).kernel):
                 return by_reference(operator, arguments)
-            formula = functools.partial(_expressed, operator)
+
+            def formula(*arguments: Any) -> Any:
+                return expression(operator, arguments)
+
     except AclnnError as error:
         raise in_torch_words(error) from None
     _refuse_strays(operator, arguments)
@@ -222,10 +225,6 @@ def in_float64(operator: Operator, arguments: tuple[Any, ...]) -> Any:
         )
     )
     return results[0] if operator.result_type is None else results
-
-
-def _expressed(operator: Operator, *arguments: Any) -> Any:
-    return expression(operator, arguments)
 
 
 def by_reference(operator: Operator, arguments: tuple[Any, ...]) -> Any:

@@ -454,10 +454,8 @@ class CrossEntropy(Formula):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, weight = ctx.saved_tensors
-        top, rest, (reduction, ignored, smoothing, scale) = ctx.kept
-        return _LOGITS_GRAD.gradient(
-            gradient, x, top, rest, target, weight, reduction, ignored, smoothing, scale
-        ), None
+        top, rest, options = ctx.kept
+        return _LOGITS_GRAD.gradient(gradient, x, top, rest, target, weight, *options), None
 
 
 @quick

@@ -111,36 +111,12 @@ def _is_function(name: str) -> bool:
     return not hasattr(torch.ops.aten, name)
 
 
-class Replaced:
-    """What is entered for an operator, or in the place of a function."""
-
-    def __init__(self, name: str, ours: Callable[..., Any], devices: Sequence[str]) -> None:
-        self.name, self.theirs = name, taken_apart(name)
-        self.library: Any = None
-        if _is_function(name):
-            in_graphs = getattr(functional, name)
-
-            @functools.wraps(self.theirs)
-            def function(*arguments: Any, **more: Any) -> Any:
-                chosen = in_graphs if torch.compiler.is_compiling() else ours
-                return chosen(*arguments, **more)
-
-            setattr(torch.nn.functional, name, function)
-            return
-        library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-        self.library = library
-        for device in devices:
-            library.impl(name, ours, f"Autograd{device}")  # above derivatives
-
-    def _destroy(self) -> None:
-        if self.library is None:
-            setattr(torch.nn.functional, self.name, self.theirs)
-        else:
-            leave(self.library)
-
-
 DEVICES = ("CPU", "CUDA")
 SERVED_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
+
+
+def _devices_here() -> tuple[str, ...]:
+    return DEVICES if torch.cuda.is_available() else DEVICES[:1]
 
 
 class DeclinedError(Exception):
@@ -162,8 +138,7 @@ class Override:
         """Kinds of devices, of those here, on which it is replaced."""
         if self.schema is None:
             return ()
-        here = DEVICES if torch.cuda.is_available() else DEVICES[:1]
-        return tuple([device for device in here if device in self.kinds_of_devices])
+        return tuple([device for device in _devices_here() if device in self.kinds_of_devices])
 
     @property
     def kinds_of_devices(self) -> tuple[str, ...]:
@@ -336,24 +311,6 @@ def _are_finite(losses: Any) -> bool:
 FEWEST = {"softplus": 1 << 13, "binary_cross_entropy": 1 << 9, "binary_cross_entropy_with_logits": 1 << 10}  # fmt: skip
 """Elements from which on a kernel in Python gains what it costs to call."""
 
-_SPECIAL = "other values of NaN, infinities, -0 or what overflows than the documents of the interface have"  # fmt: skip
-_READS = "all that they do is to read and write, and PyTorch's are as fast or faster"
-UNSERVED = {
-    "relu": "-0 is 0 by the interface's documents, and all that it does is to read and write",
-    "softshrink, softshrink_backward, hardshrink_backward, hardtanh_backward": _SPECIAL,
-    "hardswish, hardswish_backward": _SPECIAL,
-    "softplus_backward, gelu_backward by tanh, glu_backward, soft_margin_loss, soft_margin_loss_backward": _SPECIAL,
-    "binary_cross_entropy_backward": "other values of what is no probability, which nobody refuses there",
-    "leaky_relu, leaky_relu_backward, threshold, threshold_backward, hardshrink": f"{_READS}; kernels would be Python, since schemas have a `Scalar`",
-    "hardsigmoid, hardsigmoid_backward": "other last places, and bounds that differ by one: PyTorch adds 3 before it divides by 6",
-    "gelu_backward by erf": "its forward is PyTorch's; ours is 1.4 times as fast on CPUs, on an H200 0.96 in FLOAT and 1.25 in BFLOAT16",
-    "log_sigmoid_forward, log_sigmoid_backward": "PyTorch's gradient reads an exponential that its forward keeps, which ours does not make",
-    "glu": "its kernel is called by way of Python at sizes that were not seen before",
-    "kl_div": "PyTorch makes it of its own operators, and the interface has gradients alone; `functional.kl_div` takes these",
-    "multilabel_margin_loss_forward": "PyTorch refuses labels out of range, which the interface skips; `functional.multilabel_margin_loss` looks first",
-}
-"""Operators that stay PyTorch's though ours compute the same, or nearly, and why: docs/pytorch.md has the table."""
-
 OVERRIDES: dict[str, Override] = {
     operator.aten: Override(operator) for operator in registry() if operator.aten
 }
@@ -379,11 +336,9 @@ class _Request(NamedTuple):
 
 _enabled: _Request | None = None
 _blocks: dict[object, _Request] = {}  # those that are open, by a key of each
-_libraries: dict[str, Any] = {}
+_libraries: dict[str, Callable[[], Any]] = {}  # what takes out what was entered
 _natives: dict[str, list[Native]] = {}  # those of the libraries, as machine code
 _counts: dict[str, Count] = {}
-_originals: dict[tuple[str, str], Any] = {}
-_machine_code: dict[tuple[str, str], Native | None] = {}
 _lately: deque[Any] = deque(maxlen=256)
 """Kernels that were entered last: a thread may have found one in the dispatcher, and call it when it is taken out."""
 
@@ -508,15 +463,16 @@ def _settle() -> None:
 
 
 def _leave(name: str) -> None:
-    library = _libraries.pop(name)
+    take_out = _libraries.pop(name)
     for native in _natives.pop(name):
         native.leave()
         _counts[name].ours += native.served
-    leave(library)
+    take_out()
     forget_dispatch(name)
 
 
-def _entered(name: str) -> Any:
+def _entered(name: str) -> Callable[[], Any]:
+    """Enter our kernels into the dispatcher; what takes them out again."""
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     _natives[name] = []
     with warnings.catch_warnings():
@@ -530,37 +486,45 @@ def _entered(name: str) -> Any:
                 native.enter(_asked(attempt, native, OVERRIDES[name].signature))
                 _natives[name].append(native)
             _lately.append(torch.library.get_kernel(f"aten::{name}", device))
-    return library
+    return partial(leave, library)
 
 
-def _entered_above(name: str) -> Any:
-    """The same of an operator that PyTorch makes of others, or of a function."""
+def _entered_above(name: str) -> Callable[[], Any]:
+    """The same of an operator that PyTorch makes of others, or in the place of a function."""
     _natives[name] = []
-    attempt, apart = _attempt(name), taken_apart(name)
+    attempt, theirs = _attempt(name), taken_apart(name)
 
     def tried(*arguments: Any, **more: Any) -> Any:
         result = attempt(*arguments, **more)
-        return as_raised(apart, *arguments, **more) if result is NotImplemented else result
+        return as_raised(theirs, *arguments, **more) if result is NotImplemented else result
 
-    return Replaced(name, tried, DEVICES if torch.cuda.is_available() else DEVICES[:1])
+    if _is_function(name):
+        in_graphs = getattr(functional, name)
+
+        @functools.wraps(theirs)
+        def function(*arguments: Any, **more: Any) -> Any:
+            chosen = in_graphs if torch.compiler.is_compiling() else tried
+            return chosen(*arguments, **more)
+
+        setattr(torch.nn.functional, name, function)
+        return partial(setattr, torch.nn.functional, name, theirs)
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    for device in _devices_here():
+        library.impl(name, tried, f"Autograd{device}")  # above derivatives
+    return partial(leave, library)
 
 
+@functools.cache
 def _original(name: str, device: str) -> Any:
     """PyTorch's kernel, as it was before any of ours."""
-    key = name, device
-    if key not in _originals:
-        _originals[key] = torch.library.get_kernel(f"aten::{name}", device)
-    return _originals[key]
+    return torch.library.get_kernel(f"aten::{name}", device)
 
 
+@functools.cache
 def _native(name: str, device: str) -> Native | None:
-    key = name, device
-    if key not in _machine_code:
-        override = OVERRIDES[name]
-        original = _original(name, device)
-        cache = None if name in CHECKED else override.kernel.cache
-        _machine_code[key] = native_for(name, device, cache, override.signature, original)
-    return _machine_code[key]
+    override, original = OVERRIDES[name], _original(name, device)
+    cache = None if name in CHECKED else override.kernel.cache
+    return native_for(name, device, cache, override.signature, original)
 
 
 def _attempt(name: str) -> Callable[..., Any]:

@@ -1,6 +1,7 @@
 """The Triton engine: kernels for plans whose memory lies on a CUDA device.
 
-`registry.py` has what runs each kernel by the kernel's name, from these packages, each of which imports from those below it:
+`registry.py` has what runs each kernel by the kernel's name, and imports it when it is first asked for, from these packages, each of which imports from those
+below it:
 
     launchers/   launches: how many programs, which arguments, which constexprs; of one plan, of any size and stride, and as machine code
     kernels/     what runs on the device          launching/   how a kernel is compiled, queued and started

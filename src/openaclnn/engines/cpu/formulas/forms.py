@@ -129,6 +129,7 @@ class Site:
     ) -> None:
         block, start, stop = arguments
         self.code, self.signature, self.past = code, signature, past
+        self.in_pairs = False  # whether neighbours lie in two streams, of as many as pair up
         self.count = stop - start
         self.opaque = numerics.Opaque(code)
         words = code.array(block, "i64")
@@ -159,6 +160,8 @@ class Site:
         """An input's values as float32."""
         if operand in self.singles:
             return self.singles[operand].fill(shape)
+        if self.in_pairs and shape.streams % 2 == 0:
+            return numerics.load_pairs(self.operands[operand], index, shape)
         return numerics.load(self.operands[operand], index, shape, volatile)
 
     def load_all(self, shape: Shape, index: Value) -> list[Value]:
@@ -203,6 +206,9 @@ class Site:
             results = results if more else (results,)
             outputs = self.operands[len(inputs) :]
             for values, array, kind in zip(results, outputs, (output, *more), strict=True):
+                if self.in_pairs and shape.streams % 2 == 0:
+                    numerics.store_pairs(values, array, index, self.opaque)
+                    continue
                 numerics.store(rounded(values, kind), array, index, self.opaque, any_nan)
 
         if self.past:
@@ -270,6 +276,8 @@ def _written(
         words = Words if site.signature.compute == "f32" else ShortWords
         term = words(site.code, site.zero).term
         named = dict(zip(formula.numbers, map(term, site.numbers), strict=True))
+        inputs, _, output, _, more = site.signature
+        site.in_pairs = {*inputs, output, *more} == {"bf16"} and not machine().neon
 
         def body(shape: Shape, index: Value) -> Any:
             if light:

@@ -590,8 +590,9 @@ class Words:
             return whole(self._normal_tail(x, factor))
 
         size = self.abs(x)
-        near = self._times(size, *self._piece(self.NORMAL, size))
-        return self._beyond(size, self.NORMAL, whole(near), far)
+        below = self._times(size, *self._piece(self.NORMAL, size))
+        near = (x < -0.0).choose(self._value(-0.0), x) - below
+        return self._beyond(size, self.NORMAL, near, far)
 
     def _times(self, factor: Any, last: Any, away: Any, slope: Any) -> Any:
         """A piece times a factor."""

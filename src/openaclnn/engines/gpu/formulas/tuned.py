@@ -15,6 +15,7 @@ from openaclnn.engines.formulas.words import (
     Value,
     abs,
     expm1,
+    fma,
     maximum,
     minimum,
     sign,
@@ -89,9 +90,10 @@ def _inverse(number: generic.Number) -> generic.Number:
 
 def _kinds(number: generic.Number) -> tuple[generic.Truth, generic.Truth]:
     """Whether it has an inverse, and whether it is a power of two."""
-    served = generic.all_of(number > LOWER, number < RAISE)
-    if isinstance(number, float):
-        return served, served and math.frexp(number)[0] == 0.5
+    size = generic.most(number, number * -1.0)
+    served = generic.all_of(size > LOWER, size < RAISE)
+    if isinstance(size, float):
+        return served, served and math.frexp(size)[0] == 0.5
     return served, served & ((number.bits_as("i32") & 0x7FFFFF) == 0)
 
 
@@ -113,6 +115,15 @@ def _choose_product(
     return generic.where(
         generic.any_of(power, generic.all_of(served, generic.inverse(exact))), 0, 1
     ), _inverse(number)
+
+
+def _choose_quotient(
+    exact: generic.Truth, number: generic.Number
+) -> tuple[generic.Number, generic.Number]:
+    """The form with a product, that with what the product left of a quotient, or the formula."""
+    served, power = _kinds(number)
+    place = generic.where(power, 0, generic.where(served, generic.flag(exact), 2))
+    return place, _inverse(number)
 
 
 # The same bits in a third of the instructions, since the product is exact. An outer product of 16-bit
@@ -160,6 +171,13 @@ def celu_product(x: Value, *, alpha: float, inverse_alpha: float) -> Value:
     return maximum(x, 0.0) + minimum(0.0, alpha * expm1(x * inverse_alpha))
 
 
+@described
+def celu_quotient(x: Value, *, alpha: float, inverse_alpha: float) -> Value:
+    v = x * inverse_alpha
+    rest = fma(-v, alpha, x) * inverse_alpha
+    return maximum(x, 0.0) + minimum(0.0, alpha * expm1(v, rest))
+
+
 CHOICES = {
     "smooth_l1_loss_backward": Choice(
         "beta", "inverse_beta",
@@ -170,6 +188,6 @@ CHOICES = {
         _choose_of_five,
     ),
     "softplus": Choice("beta", "inverse_beta", (Form(softplus_product), Form(activations.softplus)), _choose_product),
-    "celu": Choice("alpha", "inverse_alpha", (Form(celu_product), Form(activations.celu)), _choose_product),
+    "celu": Choice("alpha", "inverse_alpha", (Form(celu_product), Form(celu_quotient), Form(activations.celu)), _choose_quotient),
 }  # fmt: skip
 """By the kernel's name."""

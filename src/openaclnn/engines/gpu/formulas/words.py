@@ -88,6 +88,32 @@ def reciprocal(x):
 
 
 @triton.jit
+def _double(value):
+    return tl.full([], value, tl.float64)
+
+
+@triton.jit
+def _widened(x):
+    """Float64 of a positive normal number, by its bits; of 0 it is 2^-127."""
+    bits = x.to(tl.int32, bitcast=True).to(tl.int64) << 29
+    return (bits + (896 << 52)).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _times_power(x, bits):
+    """Float64 times 2^n, of which both lie in the normal range, by an n in the low bits of an integer: into the upper half alone, since sums of 64 bits are two instructions."""
+    if INTERPRETED:
+        raised = x.to(tl.int64, bitcast=True) + (bits.to(tl.int64) << 52)
+        result = raised.to(tl.float64, bitcast=True)
+    else:
+        result = tl.inline_asm_elementwise(
+            "{ .reg .b32 low, high, n; mov.b64 {low, high}, $1; shl.b32 n, $2, 20; add.s32 high, high, n; mov.b64 $0, {low, high}; }",
+            "=d,d,r", [x, bits], dtype=tl.float64, is_pure=True, pack=1,
+        )  # fmt: skip
+    return result
+
+
+@triton.jit
 def _wide_reciprocal(x):
     """Right to 2^-40, of float64 that is neither tiny nor huge: the hardware's high half, and a step of Newton's."""
     if INTERPRETED:
@@ -135,6 +161,13 @@ def _raised_log2(x):
 
 
 @triton.jit
+def _exp_curve(r):
+    """(exp(r) - 1 - r) / r^2 for r of up to ln(2) / 2, to 2^-28."""
+    curve = _horner(r, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982)  # fmt: skip
+    return tl.fma(curve, r, 0.4999999403953552)
+
+
+@triton.jit
 def _reduced(x, rest, BIAS: tl.constexpr):
     """x + rest = n ln 2 + r: n + BIAS in the low bits of an integer, r, and exp(r) - 1 - r."""
     shifted = tl.fma(x, LOG2_E, ROUNDER + BIAS)
@@ -147,12 +180,7 @@ def _reduced(x, rest, BIAS: tl.constexpr):
         tail = tl.fma(n, MINUS_LN2_LOW, rest)
         r = head + tail
         left = tail - (r - head)
-    curve = _horner(
-        r, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982
-    )
-    curve = tl.fma(curve, r, 0.4999999403953552)
-    curve = tl.fma(r * r, curve, left)
-    return shifted.to(tl.int32, bitcast=True), r, curve
+    return shifted.to(tl.int32, bitcast=True), r, tl.fma(r * r, _exp_curve(r), left)
 
 
 @triton.jit
@@ -261,8 +289,7 @@ def expm1(x, rest=None, PRECISE: tl.constexpr = True):
         bits, r, curve = _reduced(_least(_most(x, -60.0), 89.0), rest, 126)
         half = (bits << 23).to(tl.float32, bitcast=True)
         base = half - 0.5
-        back = base - half
-        lost = (half - (base - back)) - (back + 0.5)
+        lost = (half - base) - 0.5  # beyond n = 24; below n = -24 it is half an ulp at most
         grown = half * r
         value = base + grown
         value = value + tl.fma(half, curve, (grown - (value - base)) + lost)
@@ -301,10 +328,11 @@ def _quotient(s, r, curve):
 def _opposite(v, rest):
     """exp(-|v + rest|) as `_below` has it."""
     if rest is not None:
-        # With another sign where v is not below 0, by operations that are the same for -v and -rest, so that words of both share what follows.
-        # The bound is for what is infinite or NaN.
-        size = tl.minimum(tl.abs(rest), 6.103515625e-05)
-        rest = _signed(size, rest * v) * -1.0
+        # With the sign of v taken off, by operations that are the same for -v and -rest, so that words of both share what follows.
+        # The bound is for an infinite v, of which minus infinity or NaN is left.
+        sign = v.to(tl.int32, bitcast=True) & -0x80000000
+        rest = (rest.to(tl.int32, bitcast=True) ^ sign).to(tl.float32, bitcast=True)
+        rest = tl.maximum(rest, -6.103515625e-05) * -1.0
     return _below(tl.abs(v) * -1.0, rest)
 
 
@@ -383,25 +411,33 @@ def mish(x, PRECISE: tl.constexpr = True):
 
 
 @triton.jit
-def _softened(x, above, rest, left):
-    """above + left + log1p(exp(-|x| + rest)) for an above of x, or 0, which is None where it always is: e - e^2 / 4 + e^2 P(e), where the last is small."""
-    r, curve, raised = _below(tl.abs(x) * -1.0, rest)
-    s = raised * DOWN
-    e = tl.fma(s, r + curve, s)
-    lost = tl.fma(s, curve, tl.fma(s, r, s - e))
+def _near_power(x, rest, BIAS: tl.constexpr):
+    """exp(x + rest) = 2^n (1 + q), to 0.7 of 2^-24, for x from -110 to 0: n + BIAS in the low bits of an integer, and q."""
+    shifted = tl.fma(x, LOG2_E, ROUNDER + BIAS)
+    n = shifted - (ROUNDER + BIAS)
+    head = tl.fma(n, MINUS_LN2_HIGH, x)
+    if rest is None:
+        r = tl.fma(n, MINUS_LN2_LOW, head)
+    else:
+        r = head + tl.fma(n, MINUS_LN2_LOW, rest)
+    return shifted.to(tl.int32, bitcast=True), tl.fma(r * r, _exp_curve(r), r)
+
+
+@triton.jit
+def _bent(e):
+    """(e - log1p(e)) / e^2 for e from 0 to 1."""
     f = e - 0.5
-    series = _horner(f, 0.002187250880524516, -0.004370075650513172, 0.006065735127776861, -0.009764419868588448)  # fmt: skip
-    series = _on(series, f, 0.016760796308517456, -0.028954219073057175, 0.051085200160741806)
-    series = _on(series, f, -0.09323003888130188, 0.1792249083518982, -0.12813957035541534)
-    # What rounding the exponential left changes its logarithm by about 1 - e / 2 of it.
-    small = tl.fma(e * e, series, tl.fma(lost * e, -0.5, lost))
-    if left is not None:
-        small += left
-    total = e
-    if above is not None:
-        total = above + e
-        small += tl.minimum(above, e) - (total - tl.maximum(above, e))
-    return total + tl.fma(e * -0.25, e, small)
+    series = _horner(f, 0.0034240998793393373, -0.006981655489653349, 0.01014315988868475, -0.01664046384394169)  # fmt: skip
+    series = _on(series, f, 0.028908096253871918, -0.05109051614999771, 0.09323178976774216)
+    return tl.fma(tl.fma(series, f, -0.17922484874725342), f, 0.37813955545425415)
+
+
+@triton.jit
+def _softened(x, rest):
+    """log1p(exp(-|x| + rest)) in float64, which takes three instructions for what FLOAT takes twelve, to know what its roundings left."""
+    bits, q = _near_power(_most(tl.abs(x) * -1.0, -110.0), rest, 0)
+    e = _times_power(q.to(tl.float64) + _double(1.0), bits)
+    return tl.fma(e * e * _double(-1.0), _widened(_bent(e.to(tl.float32))), e)
 
 
 @triton.jit
@@ -418,13 +454,12 @@ def _short_softened(x):
 @triton.jit
 def softplus(x, rest=None, PRECISE: tl.constexpr = True):
     if PRECISE:
-        above = _most(x, 0.0)
-        if rest is None:
-            result = _softened(x, above, None, None)
-        else:
+        line = _most(x, 0.0).to(tl.float64)
+        if rest is not None:
             rest = _rest(x, rest)
-            result = _softened(x, above, tl.where(x > 0, rest * -1.0, rest), tl.where(x > 0, rest, 0.0))  # fmt: skip
-        result = tl.maximum(result, x)  # infinity
+            line += tl.where(x > 0, rest, 0.0).to(tl.float64)
+            rest = tl.where(x > 0, rest * -1.0, rest)
+        result = (line + _softened(x, rest)).to(tl.float32)
     else:
         result = _most(x, 0.0) + _short_softened(x)
     return result
@@ -432,13 +467,14 @@ def softplus(x, rest=None, PRECISE: tl.constexpr = True):
 
 @triton.jit
 def softened(x, PRECISE: tl.constexpr = True):
-    return _softened(x, None, None, None) if PRECISE else _short_softened(x)
+    return _softened(x, None).to(tl.float32) if PRECISE else _short_softened(x)
 
 
 @triton.jit
 def log_sigmoid(x, PRECISE: tl.constexpr = True):
     if PRECISE:
-        result = tl.minimum(0.0 - _softened(x, _most(x * -1.0, 0.0), None, None), x)
+        result = (_least(x, 0.0).to(tl.float64) - _softened(x, None)).to(tl.float32)
+        result += 0.0  # not -0
     else:
         result = _least(x, 0.0) - _short_softened(x)
     return result
@@ -592,11 +628,9 @@ def logit(x, PRECISE: tl.constexpr = True):
         result = _defined(ratio, _log(n - 23, f, left * reciprocal(raised)))
     else:
         d = tl.fma(x, 2.0, -1.0)
-        square = d * d
-        near = _horner(square, 0.3940429985523224, 0.2428084760904312, 0.40411946177482605, 0.6665311455726624)  # fmt: skip
-        near = tl.fma(near * square, d, d * 2.0)
+        near = _horner(d * d, 0.3144108057022095, 0.398934543132782, 0.6666777729988098, 2.0) * d
         far = tl.fma(_raised_log2(x) - _log2(1.0 - x), LN_2, -24.0 * LN_2)
-        result = tl.where(tl.abs(d) < 0.5, near, far)
+        result = tl.where(tl.abs(d) < 0.25, near, far)
     return result
 
 
@@ -695,47 +729,20 @@ def normal_pdf(x, PRECISE: tl.constexpr = True):
 
 
 @triton.jit
-def _double(value):
-    return tl.full([], value, tl.float64)
-
-
-@triton.jit
-def _widened(x):
-    """Float64 of a positive normal number, by its bits."""
-    bits = x.to(tl.int32, bitcast=True).to(tl.int64) << 29
-    return (bits + (896 << 52)).to(tl.float64, bitcast=True)
-
-
-@triton.jit
-def _times_power(x, bits):
-    """Float64 times 2^n, of which both lie in the normal range, by an n in the low bits of an integer: into the upper half alone, since sums of 64 bits are two instructions."""
-    if INTERPRETED:
-        raised = x.to(tl.int64, bitcast=True) + (bits.to(tl.int64) << 52)
-        result = raised.to(tl.float64, bitcast=True)
-    else:
-        result = tl.inline_asm_elementwise(
-            "{ .reg .b32 low, high, n; mov.b64 {low, high}, $1; shl.b32 n, $2, 20; add.s32 high, high, n; mov.b64 $0, {low, high}; }",
-            "=d,d,r", [x, bits], dtype=tl.float64, is_pure=True, pack=1,
-        )  # fmt: skip
-    return result
-
-
-@triton.jit
 def gelu(x, PRECISE: tl.constexpr = True):
     """Float64 takes one instruction for what FLOAT takes several, to know what its roundings left; between the two a conversion takes as long as eight others,
-    but while those run."""
+    but while those run. With the exponential's own roundings in FLOAT it took 1.5% less time, within 1.28 ulp."""
     if PRECISE:
-        size = _least(tl.abs(x), 14.46)
         # exp(-t^2 / 2) = 2^n (1 + q) with t^2 = r - 2 n ln 2
-        square = size * size
-        shifted = tl.fma(square, -0.5 * LOG2_E, ROUNDER)
-        n = shifted - ROUNDER
-        rest = tl.fma(n, -2.0 * MINUS_LN2_LOW, tl.fma(size, size, square * -1.0))
-        r = tl.fma(n, -2.0 * MINUS_LN2_HIGH, square) + rest
-        curve = _horner(r, 0.0013820742024108768 / 64, -0.008369248360395432 / 32, 0.041668280959129333 / 16, -0.16666516661643982 / 8)  # fmt: skip
-        q = r * tl.fma(tl.fma(curve, r, 0.4999999403953552 / 4), r, -0.5)
+        t = _least(tl.abs(x), 14.46).to(tl.float64)
+        square = t * t
+        shifted = tl.fma(square, _double(-0.5 * LOG2_E), _double(WIDE_ROUNDER))
+        r = tl.fma(shifted - _double(WIDE_ROUNDER), _double(2.0 * LN_2), square)
+        near = r.to(tl.float32)
+        curve = _horner(near, 0.0013820742024108768 / 64, -0.008369248360395432 / 32, 0.041668280959129333 / 16, -0.16666516661643982 / 8)  # fmt: skip
+        curve = near * near * tl.fma(curve, near, 0.4999999403953552 / 4)
+        q = tl.fma(r, _double(-0.5), _widened(curve))
         # t exp(t^2 / 2) normal_cdf(-t) = w P(w), w = t / (t + 27/8)
-        t = size.to(tl.float64)
         w = t * _wide_reciprocal(t + _double(3.375))
         v = w - _double(0.5)
         near = v.to(tl.float32)
@@ -744,9 +751,8 @@ def gelu(x, PRECISE: tl.constexpr = True):
         series = _widened(tl.fma(series, near, 1.1815038908414357))
         series = tl.fma(series, v, _double(-1.1059844233837388))
         tail = tl.fma(series, v, _double(0.7410802789956288)) * w
-        below = tl.fma(tail, q.to(tl.float64), tail)
-        below = _times_power(below, shifted.to(tl.int32, bitcast=True)).to(tl.float32)
-        result = tl.where(x >= 0, x, x * 0.0) - below  # NaN for minus infinity
+        below = _times_power(tl.fma(tail, q, tail), shifted.to(tl.int64, bitcast=True).to(tl.int32))
+        result = tl.where(x >= 0, x, x * 0.0) - below.to(tl.float32)  # NaN for minus infinity
     else:
         factor = tl.abs(_least(x, 14.46))  # infinity times nothing is NaN, but only below 0
         below = _normal_tail(x, factor, PRECISE)
@@ -767,10 +773,8 @@ def _tanh_power(size):
     v = t * slope * _double(-1.0)
     shifted = tl.fma(v, _double(LOG2_E), _double(WIDE_ROUNDER + 159))
     r = tl.fma(shifted - _double(WIDE_ROUNDER + 159), _double(LN_2 * -1.0), v).to(tl.float32)
-    curve = _horner(r, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982)  # fmt: skip
-    curve = tl.fma(curve, r, 0.4999999403953552)
     bits = shifted.to(tl.int64, bitcast=True).to(tl.int32) << 23
-    return r, r * r * curve, bits.to(tl.float32, bitcast=True)
+    return r, r * r * _exp_curve(r), bits.to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -966,23 +970,10 @@ WORDS: dict[str, Any] = {
 def _softened_term(x, rest, PRECISE: tl.constexpr):
     """log1p(exp(-|x| + rest)) as a polynomial of the exponential: within 1.6 ulp, or 2^-16.6 of itself, where `_softened` knows what roundings left."""
     if PRECISE:
-        x = _most(tl.abs(x) * -1.0, -110.0)
-        shifted = tl.fma(x, LOG2_E, ROUNDER + 159)
-        n = shifted - (ROUNDER + 159)
-        head = tl.fma(n, MINUS_LN2_HIGH, x)
-        if rest is None:
-            r = tl.fma(n, MINUS_LN2_LOW, head)
-        else:
-            r = head + tl.fma(n, MINUS_LN2_LOW, rest)
-        curve = _horner(r, 0.0013820742024108768, 0.008369248360395432, 0.041668280959129333, 0.16666516661643982)  # fmt: skip
-        curve = tl.fma(r * r, tl.fma(curve, r, 0.4999999403953552), r)
-        s = (shifted.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True) * DOWN
-        e = tl.fma(s, curve, s)
-        f = e - 0.5
-        series = _horner(f, -0.003318456932902336, 0.00693068653345108, -0.01017770916223526, 0.016656987369060516)  # fmt: skip
-        series = _on(series, f, -0.028904998674988747, 0.05108905956149101, -0.09323185682296753)
-        series = tl.fma(tl.fma(series, f, 0.179224893450737), f, -0.37813955545425415)
-        result = tl.fma(e * e, series, e)
+        bits, q = _near_power(_most(tl.abs(x) * -1.0, -110.0), rest, 159)
+        s = (bits << 23).to(tl.float32, bitcast=True) * DOWN
+        e = tl.fma(s, q, s)
+        result = tl.fma(e * e * -1.0, _bent(e), e)
     else:
         # Of 2^16 times the exponential, so that none which counts is subnormal.
         e = _exp2(tl.fma(tl.abs(x), LOG2_E * -1.0, 16.0))

@@ -136,7 +136,7 @@ def summed_{name}(
     {pointers}sums, count, parts, {numbers}{sizes}{strides}
     OVERLAPPED: tl.constexpr, ALONE: tl.constexpr, MEAN: tl.constexpr, FOURS: tl.constexpr, {constexprs}BLOCK: tl.constexpr,
 ):
-    """One part of the sum; part p takes every block whose number is p modulo `parts`. What FLOAT does not hold of four elements is added up again without it."""
+    """One part of the sum; part p takes every block whose number is p modulo `parts`. What FLOAT does not hold of four elements, or eight of 16 bits, is added up again without it."""
     let_next_start(OVERLAPPED)
     part = tl.program_id(0)
     total = summed_part({pointers}part, count, parts, {numbers}{sizes}{strides}{known}FOURS, BLOCK)
@@ -147,24 +147,32 @@ def summed_{name}(
 
 
 def summed_part({pointers}part, count, parts, {numbers}{sizes}{strides}{constexprs}FOURS: tl.constexpr, BLOCK: tl.constexpr):
-    total = tl.zeros([BLOCK // 4 if FOURS else BLOCK], tl.float64)
+    IN_PAIRS: tl.constexpr = {in_pairs}
+    SIZE: tl.constexpr = BLOCK // (4 if FOURS else 1) // (2 if IN_PAIRS else 1)
+    total = tl.zeros([SIZE], tl.float64)
     lanes = tl.arange(0, BLOCK)
 {bounds}
     # A mask that can end anywhere forbids vectors, so no whole block has one.
     step = parts * BLOCK
-    if {lead}.dtype.element_ty.primitive_bitwidth == 16:
+    if IN_PAIRS:
         # The next block is asked for before one is added up. Behind the last it is the same again.
         is_any = tl.full([BLOCK], 1, tl.int1) & (first < whole)
         {values} = read_block({pointers}first + lanes, is_any, {sizes}{strides})
+{pair}
         for start in range(first, whole, step):
             following = tl.where(start + step < whole, start + step, start)
             {ahead} = read_block({pointers}following + lanes, None, {sizes}{strides})
-            total += widened(summed_block({values}, {numbers}{known}), FOURS)
-            {values} = {ahead}
+            lower = summed_block({lower}, {numbers}{known})
+            upper = summed_block({upper}, {numbers}{known})
+            if FOURS:
+                total += widened(lower + upper, SIZE, FOURS)
+            else:
+                total += widened(lower, SIZE, FOURS) + widened(upper, SIZE, FOURS)
+{pair_ahead}
     else:
         for start in range(first, whole, step):
             {values} = read_block({pointers}start + lanes, None, {sizes}{strides})
-            total += widened(summed_block({values}, {numbers}{known}), FOURS)
+            total += widened(summed_block({floats}, {numbers}{known}), SIZE, FOURS)
     if part == 0:
 {masked}
     return tl.sum(total)
@@ -176,7 +184,6 @@ def read_block({pointers}index, inside, {sizes}{strides}):
 
 
 def summed_block({values}, {numbers}{constexprs}):
-{widened}
     return {call}
 '''
 
@@ -189,7 +196,7 @@ MASKED = """
         index = whole + lanes
         inside = index < count
         {values} = read_block({pointers}index, inside, {sizes}{strides})
-        total += widened(tl.where(inside, summed_block({values}, {numbers}{known}), 0.0), FOURS)
+        total += widened(tl.where(inside, summed_block({floats}, {numbers}{known}), 0.0), SIZE, FOURS)
 """.strip("\n")
 
 # Of those that all begin equally far from a vector's bounds: blocks begin at those before.
@@ -206,16 +213,44 @@ SHIFTED_MASKED = """
             index = start + lanes
             inside = (index >= head) & (index < end)
             {values} = read_block({pointers}index, inside, {sizes}{strides})
-            total += widened(tl.where(inside, summed_block({values}, {numbers}{known}), 0.0), FOURS)
+            total += widened(tl.where(inside, summed_block({floats}, {numbers}{known}), 0.0), SIZE, FOURS)
 """.strip("\n")
 
 
 @triton.jit
-def widened(values, FOURS: tl.constexpr):
-    """Values in float64, or sums of four neighbours, which a thread has: a conversion takes as long as eight other instructions."""
-    if FOURS:
-        values = tl.sum(tl.reshape(values, [values.shape[0] // 4, 4]), 1)
+def widened(values, SIZE: tl.constexpr, FOURS: tl.constexpr):
+    """So many sums of neighbours, which a thread has, in float64. FOURS: they are added up in FLOAT, since a conversion takes as long as eight other instructions."""
+    if not FOURS:
+        values = values.to(tl.float64)
+    if values.shape[0] > SIZE:
+        values = tl.sum(tl.reshape(values, [SIZE, values.shape[0] // SIZE]), 1)
     return values.to(tl.float64)
+
+
+@triton.jit
+def pairs(values):
+    """Two elements of 16 bits as one integer, as they lie in a register: what a loop keeps would else be taken apart and put together again, 2 of 26 instructions."""
+    if len(values.shape) == 0:
+        result = values
+    else:
+        bits = values.to(tl.uint16, bitcast=True).to(tl.uint32)
+        lower, upper = tl.split(tl.reshape(bits, [values.shape[0] // 2, 2]))
+        result = lower | (upper << 16)
+    return result
+
+
+@triton.jit
+def half_of(pair, UPPER: tl.constexpr, KIND: tl.constexpr, COMPUTE: tl.constexpr):
+    """One element of pairs as float32; a single one for all is none of these."""
+    if len(pair.shape) == 0:
+        result = widen_pairs(pair, COMPUTE)
+    elif tl.bfloat16 == KIND:
+        bits = (pair & 0xFFFF0000) if UPPER else (pair << 16)
+        result = bits.to(tl.float32, bitcast=True)
+    else:
+        bits = (pair >> 16) if UPPER else pair
+        result = widen_pairs(bits.to(tl.uint16).to(KIND, bitcast=True), COMPUTE)
+    return result
 
 
 @functools.cache
@@ -235,18 +270,28 @@ def summed_kernel(
         rest = f"rest_{axis}"
     for name, one in zip(formula.values, single, strict=True):
         place = " + ".join(f"at_{axis} * stride_{name}_{axis}" for axis in range(axes)) or "index"
+        if one and all(single):  # of as many numbers as there are elements
+            place, one = "index * 0", False
         read = f"tl.load(from_{name})" if one else f"tl.load(from_{name} + {place}, inside)"
         reads.append(read)
     values = [f"value_{name}" for name in formula.values]
     in_a_row = [name for name, one in zip(names.pointers, single, strict=True) if not one]
     moved = [f"    {name} = tl.multiple_of({name} - head, 16)" for name in in_a_row]
+
+    def halves(upper: bool) -> str:
+        return ", ".join(f"half_of(pair_{name}, {upper}, from_{name}.dtype.element_ty, COMPUTE)" for name in formula.values)  # fmt: skip
+
     words = {
         "name": formula.name, "pointers": listed(names.pointers), "numbers": listed(names.numbers),
         "sizes": listed(sizes), "strides": listed(strides), "constexprs": constexprs(known), "known": listed(known),
         "places": "\n".join(places), "reads": ", ".join(reads), "call": names.call(), "moved": "\n".join(moved),
         "lead": (in_a_row or names.pointers)[0],
         "values": ", ".join(values), "ahead": ", ".join(f"next_{name}" for name in values),
-        "widened": "\n".join(f"    {name} = widen_pairs({name}, COMPUTE)" for name in values),
+        "pair": "\n".join(f"        pair_{name} = pairs(value_{name})" for name in formula.values),
+        "pair_ahead": "\n".join(f"            pair_{name} = pairs(next_value_{name})" for name in formula.values),
+        "lower": halves(False), "upper": halves(True),
+        "in_pairs": " and ".join(f"{name}.dtype.element_ty.primitive_bitwidth == 16" for name in in_a_row * (not axes)) or "False",
+        "floats": ", ".join(f"widen_pairs({name}, COMPUTE)" for name in values),
     }  # fmt: skip
     bounds, masked = (SHIFTED_BOUNDS, SHIFTED_MASKED) if shifted else (BOUNDS, MASKED)
     text = SUMMED.format(bounds=bounds.format(**words), masked=masked.format(**words), **words)
@@ -256,5 +301,7 @@ def summed_kernel(
         "let_next_start": let_next_start,
         "store_sum": store_sum,
         "widened": widened,
+        "pairs": pairs,
+        "half_of": half_of,
     }
     return Kernel(text, scope)

@@ -21,6 +21,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
     STRIDES_ARGS,
     Elements,
+    Kind,
     LaunchParams,
     Pattern,
     geometry_of,
@@ -294,26 +295,26 @@ _DOUBLE = struct.Struct("=d")
 
 
 class LauncherBlock(Block):
-    """The builtin of a pattern being made, of the names of a plan's numbers that calls tell, and of its kernels; of a formula's, in each of its forms."""
+    """The builtin for calls of a kind being made."""
 
-    def __init__(
-        self, pattern: Pattern, plan: Plan, static: Sequence[int], numbers: Sequence[str], kernels: Sequence[Mapping[str, KernelSpec]],
-        forms: Sequence[Form],
-    ) -> None:  # fmt: skip
+    def __init__(self, kind: Kind, plan: Plan) -> None:
+        pattern, numbers = kind.pattern, kind.numbers
         self._pattern, self._entered = pattern, set[tuple[Any, ...]]()
         self._choice = plan.kernel if plan.kernel in CHOICES and not pattern.limit else ""
         # A function's source is the package's. Of a row formula, which may be another's, the launch says all that its code follows from.
         launch = "" if isfunction(pattern.launch) else pattern.launch
         self.name = f"{pattern.name}.{self._choice}{launch}"
+        if len(kind.known) > at.MAX_STATIC:
+            raise NoRoomError
         takes = callers.SHAPE | (callers.STRIDES if pattern.limit else 0)
         takes |= callers.TOLD_NUMBERS if pattern.takes_numbers else 0
         super().__init__(len(plan.operands), len(pattern.kernels), at.MAX_VARIANTS, takes)
-        self._block[at.STATIC : at.STATIC + len(static)] = array("q", static)
+        self._block[at.STATIC : at.STATIC + len(kind.known)] = array("q", kind.known.values())
         self._take_numbers([plan.numbers[name] for name in numbers])
-        for specs in kernels:
+        for specs in kind.kernels:
             self._take_kernels(specs)
-        if forms:
-            self._take_forms(plan, forms, numbers)
+        if kind.forms:
+            self._take_forms(plan, kind.forms, numbers)
 
     def write(self, code: Code, arguments: Sequence[Value]) -> None:
         kind = PatternCode if self._pattern.roles else FormulaCode

@@ -64,11 +64,6 @@ def launch(g: Elements) -> Launches:
 _ANY_SIZE = Pattern("flat", launch, {FLAT: None, SHIFTED: None}, ("block", "warps", "vector", "exact"))  # fmt: skip
 
 
-# Of more than 50 instructions in FLOAT. GELU's gradients have as many, but also twice the memory to wait for: by tanh 1.045 of a copy (2048 elements
-# in a program 0.97), by erf 1.006 (0.993).
-LONG_WORDS = frozenset(("erfc", "log_sigmoid", "softened", "softplus"))
-
-
 def has_words(plan: Plan, words: Set[str]) -> bool:
     """Whether the plan's formula computes one of them."""
     formula = FORMULAS[plan.kernel]
@@ -83,11 +78,9 @@ def _words(formula: Formula, *switches: tuple[str, bool]) -> Set[str]:
 def flat_shape(plan: Plan) -> tuple[int, int]:
     """Elements of a program, and warps."""
     # 8 elements in a thread share what each program does once: functions of some 40 instructions 0.99 of a copy (4 elements 0.91 to 0.95), without any
-    # as much as before (4.38 TB/s, a copy 4.24). 16 elements of 16 bits, or with long words: softplus 0.96 (8 elements 0.92), erfc 0.81 (0.77),
-    # in BFLOAT16 tanh 0.93 (0.83); the logarithm would lose in FLOAT (0.96, and 0.99), and logit in both (clamped in BFLOAT16 0.91, and 0.94). evict_first loads lost 7%.
-    is_short = plan.output.dtype.itemsize < 4 and not has_words(plan, {"logit"})
-    many = is_short or has_words(plan, LONG_WORDS)
-    return 2048 if many else 1024, 4
+    # as much as before (4.38 TB/s, a copy 4.24); 16 have too many registers (softplus 0.98, and 0.99). 16 elements of 16 bits: tanh 0.93 (8 elements 0.83), logit 0.99 (0.95).
+    # evict_first loads lost 7%, programs that take one block after another and ask for the next one early 5 to 13%.
+    return 2048 if plan.output.dtype.itemsize < 4 else 1024, 4
 
 
 # Operands of any strides.
@@ -248,7 +241,8 @@ class Elementwise(FormulaLauncher):
         return self.bound(plan, self.specs(plan, form, False), g)
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
-        return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= FEW else None
+        # Beyond the limit, the kernel of any strides does not take its place.
+        return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= LAID else None
 
     def lies_in_a_row(self, plan: Plan) -> bool:
         return len(plan.shape) == 1 and all(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import or_
 from typing import Any, NamedTuple
 
+from openaclnn.engines.gpu.formulas.tuned import Form
 from openaclnn.engines.gpu.launching.launch import MAX_KEYS, VECTOR_BYTES, KernelSpec, Launch
 from openaclnn.engines.machine.numbers import (
     Number,
@@ -234,6 +235,21 @@ class Call:
     def offset(self, place: int) -> int:
         """How far an operand's address is off a vector's bounds."""
         return self._addresses[place] % VECTOR_BYTES
+
+
+Specs = Mapping[str, KernelSpec]  # by the names that launches have for kernels
+
+
+class Kind(NamedTuple):
+    """What calls of one kernel have in common that differ in sizes, or in strides, and in numbers."""
+
+    pattern: Pattern
+    known: Mapping[str, int]  # what `Call.known` tells
+    numbers: Sequence[str]  # the names of those that calls may tell
+    kernels: Sequence[Specs]  # in each of the forms, of which kernels with a class axis have one
+    geometry: Callable[[Call, Sequence[Any]], tuple[Geometry | Elements, Specs, int]]
+    """Of a call and its numbers, none of which means the plan's own; with the kernels, and which of the forms they are, or -1 where they are of none."""
+    forms: Sequence[Form] = ()
 
 
 def geometry_of(call: Any, numbers: tuple[Number, ...]) -> Geometry:

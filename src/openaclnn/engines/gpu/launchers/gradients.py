@@ -70,10 +70,11 @@ COUNTED_ROWS, CUT_IMAGES = "counted rows", "cut images"
 # Positions, classes of a thread, lanes of classes, streamed, warps, exact.
 FEW_TILES = {True: (8, 1, 128, 1, 4, 0), False: (128, 4, 1, 1, 4, 0)}
 MANY = 1 << 18  # pixels that keep a device busy with two for each thread
+MUCH = 1 << 25  # elements that keep a device busy where a program walks several tiles
 # Of rows of which an operand lies transposed, and of few pixels: a thread for each row or pixel, so that what is common to it is not computed several times. Of 16 bits, then FLOAT;
-# of pixels and with what is read transposed, what is written, and both. Shares of a copy of (16384, 4096), BFLOAT16 and FLOAT: 0.91 and 0.95, 0.79 and 0.89, 0.85 and 0.92.
+# of pixels and with what is read transposed, what is written, and both, of much. Shares of a copy of (16384, 4096), BFLOAT16 and FLOAT: 0.88 and 0.95, 0.87 and 0.91, 0.88 and 0.94.
 SQUARES = (
-    ((128, 1, 32, 1, 4, 0), (64, 4, 64, 1, 2, 0), (128, 8, 32, 1, 4, 0)), ((128, 1, 16, 1, 4, 0), (128, 1, 32, 1, 4, 0), (128, 1, 16, 1, 4, 0)),
+    ((128, 1, 32, 1, 4, 0), (64, 1, 64, 1, 2, 0), (128, 16, 32, 1, 4, 0)), ((128, 1, 16, 1, 4, 0), (128, 1, 32, 1, 4, 0), (128, 1, 16, 1, 4, 0)),
 )  # fmt: skip
 
 
@@ -125,13 +126,14 @@ class GradientLaunch(RowLaunch):
 
     def square(self, g: Geometry, walk: Walk) -> tuple[Number, ...]:
         """The tile of rows that lie transposed, or of few pixels."""
-        narrow, wide = SQUARES
-        if self.dense or walk.by_class:
-            return where_all(g.static["itemsize"] < 4, narrow[0], wide[0])
+        read, written, both = [
+            where_all(g.static["itemsize"] < 4, *tiles) for tiles in zip(*SQUARES, strict=True)
+        ]
+        if walk.by_class:
+            return read
         alike = all_of(*(walk.apart(name) == 1 for name, kind in self.kinds if kind == "Row"))
-        return where_all(
-            g.static["itemsize"] < 4, where_all(alike, narrow[2], narrow[1]), where_all(alike, wide[2], wide[1])
-        )  # fmt: skip
+        much = walk.positions * walk.classes >= MUCH
+        return where_all(alike, where_all(much, both, read), written)
 
     def traversals(self, axes: int) -> dict[str, Traversal]:
         traversals = {

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import (
@@ -29,10 +29,12 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Call,
     Elements,
     Geometry,
+    Kind,
     Launches,
     Launching,
     Layout,
     Pattern,
+    Specs,
     Targets,
     geometry_of,
     launch_of,
@@ -116,18 +118,6 @@ class PatternLauncher(Launcher):
         return run if block is None else block.function(run)
 
 
-class Kind(NamedTuple):
-    """What calls of one kernel have in common that differ in sizes, or in strides, and in numbers."""
-
-    pattern: Pattern
-    known: Mapping[str, int]  # what `Call.known` tells
-    numbers: Sequence[str]  # the names of those that calls may tell
-    kernels: Sequence[Specs]  # in each of the forms, of which kernels with a class axis have one
-    geometry: Callable[[Call, Sequence[Any]], tuple[Geometry | Elements, Specs, int]]
-    """Of a call and its numbers, none of which means the plan's own; with the kernels, and which of the forms they are, or -1 where they are of none."""
-    forms: Sequence[Form] = ()
-
-
 def _block_of(kind: Kind, plan: Plan) -> Any:
     """The block of the builtin for calls of a kind; None where there can be none."""
     if not kind.kernels or not can_be_emitted():
@@ -136,7 +126,7 @@ def _block_of(kind: Kind, plan: Plan) -> Any:
     from openaclnn.engines.gpu.launching.code import NoRoomError
 
     try:
-        return LauncherBlock(kind.pattern, plan, [*kind.known.values()], kind.numbers, kind.kernels, kind.forms)  # fmt: skip
+        return LauncherBlock(kind, plan)
     except NoRoomError:
         return None
 
@@ -175,8 +165,6 @@ def of_rows(plan: Plan) -> bool:
 
 
 # The launches of one plan.
-
-Specs = Mapping[str, KernelSpec]  # by the names that launches have for kernels
 
 
 def bound(

@@ -20,7 +20,7 @@ from openaclnn.engines.gpu.kernels.reductions import (
     nll_losses,
     summed_kernel,
 )
-from openaclnn.engines.gpu.launchers.elementwise import LONG_WORDS, has_words
+from openaclnn.engines.gpu.launchers.elementwise import has_words
 from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
     STRIDES_ARGS,
@@ -46,13 +46,14 @@ from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, i
 
 PARTS = 1024  # of positions, at most, each of a program of its own
 BLOCK = 1024  # positions of a program at once
-# Elements of a program at once, programs at most, and warps, of FLOAT and of 16 bits, by what the formula takes: few instructions; logarithms, with four elements added up before they
-# are converted; long words in FLOAT, with which conversions are no more to wait for and smaller programs have their registers. The last two must all run at once, 8 of 4 warps on a processor with 64 registers
-# a thread: those that wait for others to end cost soft margin in 16 bits 15%. Shares of a copy (2^25 elements, H200, bare kernels in turn without the last launch): L1 1.02 and 0.98, binary cross entropy
-# 1.00 and 0.85, with logits 1.00 and 0.84 to 0.96, soft margin 1.01 and 1.00. The programs of 16 bits ask for the next block before one is added up (`summed_kernel`).
+# Elements of a program at once, programs at most, and warps, of FLOAT and of 16 bits, by what the formula takes: few instructions; logarithms, with four elements or more added up before they
+# are converted; long words in FLOAT, with which conversions are no more to wait for and smaller programs have their registers. Those must all run at once, 8 of 4 warps on a processor with 64
+# registers a thread. Shares of a copy (2^25 elements, H200, bare kernels in turn without the last launch): L1 1.02 and 0.98, binary cross entropy
+# 1.00 and 0.97, with logits 1.00 and 1.00, soft margin 1.01 and 1.04. The programs of 16 bits ask for the next block before one is added up (`summed_kernel`).
 LIGHT = (1024, 1024, 4), (2048, 528, 8)
-FOURS = (2048, 1056, 8), (1024, 1056, 4)
+FOURS = (2048, 1056, 8), (2048, 1056, 4)
 LONG = (1024, 1188, 4)
+LONG_WORDS = frozenset(("softened", "softplus"))
 MOST_PARTS = 4096
 HEAVY = LONG_WORDS | {"exp", "log", "low_log"}
 # Elements or positions that one program adds up and finishes, in less time than one more launch takes.
@@ -280,8 +281,8 @@ class _Likelihood(ClassLauncher):
 
 NLL = _Likelihood(
     "summed.nll", launch_nll, {ADDING: nll_losses, WHOLE: nll_losses, FINISHING: finish_nll},
-    {"target": "positions", "values": "full", "weight": "classes", "out": "positions"}, 3, ("ignore_index",), NLL_AXES, _specs,
-    lambda plan: {}, lambda plan: plan.class_axis == 1, limit=FEW, reduces=True,
+    {"target": "positions", "values": "full", "weight": "classes", "out": "positions"}, inputs=3, numbers=("ignore_index",), positions=NLL_AXES,
+    specs=_specs, static=lambda plan: {}, lies_so=lambda plan: plan.class_axis == 1, limit=FEW, reduces=True,
 )  # fmt: skip
 
 
