@@ -86,21 +86,32 @@ def smoothed_everywhere(each: PerRow, weight_sum: PerRow, infinite_sum: PerRow) 
 
 @described
 def cross_entropy_loss(
-    x: Row, target: Target, weight: PerClass, *, label_smoothing: float, zloss_scale: float, class_count: float, weight_sum: float,
-    weighted: bool, smooths: bool, squares: bool, keeps_infinite: bool,
-) -> tuple[PerRow, PerRow, PerRow, PerRow, PerRow, Row, PerRow, PerRow, PerRow]:  # fmt: skip
+    x: Row, target: Target, weight: PerClass, *, label_smoothing: float, zloss_scale: float, class_count: float, total_weight: float,
+    weight_sum: float, infinite_sum: float, weighted: bool, smooths: bool, squares: bool, keeps_infinite: bool,
+) -> tuple[PerRow, PerRow, PerRow, PerRow, PerRow, Row, PerRow, PerRow, PerRow, Row]:  # fmt: skip
     """Loss, z-loss, the target's weight and whether it counts, which are added up; the first two together; log-probabilities, log-sum-exp, the largest logit
-    and log-sum-exp less that. `keeps_infinite`: a row whose one infinite logit is the largest has log-probabilities."""
+    and log-sum-exp less that; without a z-loss the gradient, where the loss's is 1. `keeps_infinite`: a row whose one infinite logit is the largest has log-probabilities."""
     top = largest(x)
+    powers = exp(x - top)
     equal = total(where(x == top, 1.0, 0.0))
-    others = total(where(x == top, 0.0, exp(x - top))) + (equal - 1.0)
+    others = total(where(x == top, 0.0, powers)) + (equal - 1.0)
     unknown = top - top
     if keeps_infinite:
         unknown = where(others >= 0.5, unknown, 0.0)
     rest = log1p(others) + unknown
     hit_weight = where(is_counted(target), at(weight, target), 0.0) if weighted else where(is_counted(target), 1.0, 0.0)  # fmt: skip
+    log_prob = (at(x, target) - top) - rest
+    nll = hit_weight * (1.0 - label_smoothing) / total_weight
+    exact = expm1(log_prob) * nll
+    elsewhere = powers * (nll / (1.0 + others) + unknown)
     loss = (rest - (at(x, target) - top)) * hit_weight
     if smooths:
+        each = label_smoothing / class_count / total_weight
+        everywhere = smoothed_everywhere(each, weight_sum, infinite_sum)
+        exact = exact + (exp(log_prob) * everywhere - each * (hit_weight if weighted else 1.0))
+        elsewhere = powers * ((nll + everywhere) / (1.0 + others) + unknown) - each * (
+            weight if weighted else 1.0
+        )
         # A part of a difference, where the whole may be beyond FLOAT.
         below = fma(x, PART, -(top * PART))
         below = total(weight * below) if weighted else total(below)
@@ -115,7 +126,7 @@ def cross_entropy_loss(
     square = where(counted, square, 0.0)
     return (
         loss, square, hit_weight, where(counted, 1.0, 0.0), loss + square, (x - top) - rest, lse,
-        where(rest == rest, top, rest), rest,
+        where(rest == rest, top, rest), rest, where(counted, where(is_target(target), exact, elsewhere), 0.0),
     )  # fmt: skip
 
 
