@@ -121,7 +121,7 @@ CACHE = Path(tempfile.gettempdir()) / f"openaclnn-test-cache-{os.getuid()}"
 """Where all tests, and the processes that they start, keep compiled code: what one has compiled serves the others."""
 
 TURNS = 3
-"""Tests marked `in_turns`, of what is the same for many operators, try one of so many cases: each test others, and at the next turn the next
+"""Tests marked `in_turns`, of what is the same for many operators, dtypes, layouts or shapes, try one of so many cases: each test others, and at the next turn the next
 ones. `.ci/run` has another turn with each commit, the forge with each minor version of Python. `make test-all` tries all."""
 
 TURN = int(os.environ.get("OPENACLNN_TEST_TURN", sys.version_info.minor))

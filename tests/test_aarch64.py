@@ -57,7 +57,7 @@ from openaclnn.engines.cpu.classes.row_formulas import RowKernel
 from openaclnn.engines.formulas.rows import ROW_FORMULAS
 
 found = {}
-for name in ("softmax", "cross_entropy_step"):
+for name in ("softmax", "softmax_cross_entropy"):
     kernel = RowKernel(ROW_FORMULAS[name])
     for plan, variant in itertools.product(list(kernel.variants())[:4:3], range(3)):
         kernel.kernels(plan, variant)

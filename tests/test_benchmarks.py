@@ -285,6 +285,12 @@ def test_disagreement_knows_rounding_from_error() -> None:
     spoiled[3] = np.nan
     assert "nan" in disagreement(spoiled, expected, FLOAT, None)
     assert "shape" in disagreement(expected[:-1], expected, FLOAT, None)
+    for special in (math.nan, math.inf, -math.inf):
+        known = expected.copy()
+        known.flat[1] = special
+        assert disagreement(known, known, FLOAT, None) == ""
+        assert disagreement(expected, known, FLOAT, None)
+        assert disagreement(known, known + np.float32(1), FLOAT, None)
     small = np.full(1000, 1e-4, np.float32)  # wrong everywhere, but small beside the largest value
     small[0] = 1.0
     wrong = np.where(small == 1, small, 2 * small).astype(BFLOAT16.numpy)

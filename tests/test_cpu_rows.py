@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-import openaclnn.engines.formulas.cross_entropy
 import openaclnn.engines.formulas.softmax
+import step_formulas  # noqa: F401
 from openaclnn.core.dtypes import dtype_of_numpy
 from openaclnn.core.plan import Free, Plan, class_plan
 from openaclnn.core.tensor import Tensor

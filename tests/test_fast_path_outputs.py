@@ -20,6 +20,7 @@ import openaclnn
 from conftest import (
     APART,
     assert_matches_oracle,
+    assert_same_bits,
     device_tensor,
     floats_of,
     has_halves,
@@ -67,6 +68,32 @@ def problem(operator: Operator, size: int, dtype: DType = FLOAT, **options: Any)
     if operator.reduction:
         made |= options
     return made | ({"target": np.maximum(made["target"], 0)} if "target" in made else {})
+
+
+def test_row_major_arrays_whose_sizes_each_have_a_plan(taken: list[bool]) -> None:
+    """Each size is checked, planned and kept; what breaks a rule is refused."""
+    rng = np.random.default_rng(6)
+
+    def drawn(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    def calls(n: int) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+        labels = rng.integers(-1, 4, (n, 4))
+        share = drawn(n, 16), np.arange(n, dtype=np.int32), np.ones(n, np.float32), 0, 16
+        yield openaclnn.prelu_backward, (drawn(n, 4, 6), drawn(n, 4, 6), drawn(4))
+        yield openaclnn.multilabel_margin_loss, (drawn(n, 4), labels)
+        yield openaclnn.cross_entropy_sum_exp_and_index_logit, share
+
+    for n in (8, 16, 24, 16, 3000):
+        for call, arguments in calls(n):
+            with openaclnn.use_engine("cpu"):  # the slow path alone
+                expected = call(*arguments)
+            taken.clear()
+            assert_same_bits(call(*arguments), expected)
+            assert taken == [n != 8]
+    *_, (_, (_, *others)) = calls(8)
+    with pytest.raises(AclnnError, match="as many columns"):
+        openaclnn.cross_entropy_sum_exp_and_index_logit(drawn(8, 24), *others)
 
 
 def empty(operator: Operator, made: dict[str, Any]) -> list[Any]:

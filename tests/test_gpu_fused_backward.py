@@ -220,8 +220,11 @@ if MODE == "compile":
         assert ("barrier.cluster" in code) == (tile.pieces > 1 and maker is ahead.loss_runner)
         each = min(power_of_two_divisor(classes), 16 // itemsize)
         width = {4: ".b32", 8: ".v2.b32", 16: ".v4.b32"}[each * itemsize]
-        for word in ("ld.global", "st.global"):
-            found = [line for line in code.splitlines() if word in line and width in line]
+        # What is read ahead goes into shared memory.
+        ahead_of_it = tile.stages > 1 and maker is ahead.loss_runner
+        read = ("cp.async", ", 0x10") if ahead_of_it else ("ld.global", width)
+        for word, size in (read, ("st.global", width)):
+            found = [line for line in code.splitlines() if word in line and size in line]
             assert len(found) >= held // each
 
     def test_programs_wait_for_each_other_by_the_driver_or_not_at_all() -> None:

@@ -22,9 +22,9 @@ if MODE == "interpret":
     import interpreted  # noqa: F401
 
 if MODE:
-    import openaclnn.engines.formulas.cross_entropy
     import openaclnn.engines.formulas.log_probs
     import openaclnn.engines.formulas.softmax  # noqa: F401
+    import step_formulas  # noqa: F401
     from gpu_process import nothing_remembered  # noqa: F401
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
     from openaclnn.core.interop import as_tensor

@@ -189,6 +189,26 @@ def test_examples_of_all_operators_are_sound() -> None:
     assert findings == []
 
 
+def test_one_row_of_an_ignored_target() -> None:
+    """Of whose mean one product gives 0 and the others NaN."""
+    operator = openaclnn.find_operator("nll_loss")
+    values = {
+        "self": np.zeros(3, np.float32),
+        "target": np.array(1),
+        "weight": np.ones(3, np.float32),
+        "ignore_index": 1,
+    }
+    for product, reduction, wanted in (
+        ("950", "mean", True),
+        ("950", "sum", False),
+        ("a2", "mean", False),
+    ):
+        built = call_of(operator, values | {"reduction": reduction}, current_product())
+        with sanitize(product=product) as findings:
+            assert run_through("two-phase", built)[0] == 0
+        assert wanted == any("gives 0" in each.message for each in findings)
+
+
 def test_values_are_looked_at_where_they_are() -> None:
     """By a kernel, as on a GPU, and as the host does it."""
     generator = np.random.default_rng(1)

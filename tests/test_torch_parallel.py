@@ -46,6 +46,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import openaclnn
 import openaclnn.torch as fast
+from conftest import in_turn
 from openaclnn.torch import functional, nn, parallel
 from openaclnn.torch.adopt import Logits
 from openaclnn.torch.parallel import collectives
@@ -100,8 +101,11 @@ def case_of_two(function: Case) -> Case:
 
 
 def cases_of(size: int) -> dict[str, Case]:
-    few = {} if size == 2 or EVERYTHING else OF_TWO
-    return {name: function for name, function in CASES.items() if name not in few}
+    """Of two processes all, of four in turns."""
+    names = [*CASES]
+    if size == 4 and not EVERYTHING:
+        names = in_turn([name for name in names if name not in OF_TWO], "four")
+    return {name: CASES[name] for name in names}
 
 
 ROWS, CLASSES = 14, 23
@@ -1077,7 +1081,8 @@ def first_call(way: str) -> Case:
     return compiled
 
 
-FIRST_CALLS = {way: first_call(way) for way in ("classes", "rows", "column-parallel head")}
+WAYS = in_turn(("classes", "rows", "column-parallel head"), "first calls")
+FIRST_CALLS = {way: first_call(way) for way in WAYS}
 
 
 def work(rank: int, size: int, place: Path, cases: dict[str, Case]) -> bool:

@@ -352,7 +352,11 @@ def disagreement(got: Any, expected: Any, dtype: DType, torch: Any, slack: float
     ours, theirs = _wide_chunks(got, torch), _wide_chunks(expected, torch)
     for mine, other in zip(ours, theirs, strict=True):
         beside = other if torch is None else other.to(mine.device)
-        error, size = abs(mine - beside), abs(beside)
+        with np.errstate(invalid="ignore"):
+            error, size = abs(mine - beside), abs(beside)
+        # What is infinite or NaN in both is right, and no measure of other values.
+        error[(mine == beside) | ((mine != mine) & (beside != beside))] = 0.0
+        size[(size == math.inf) | (size != size)] = 0.0
         worst = float(np.maximum(worst, float(error.max())))  # NaN stays
         largest = max(largest, float(size.max()))
         total, magnitude = total + float(error.sum()), magnitude + float(size.sum())

@@ -234,13 +234,9 @@ def _check_written(operator: Interface, parameter: Parameter, value: Any, tensor
 
 
 def bind_arguments(
-    operator: Interface,
-    arguments: Sequence[Any],
-    product: Product,
-    workspace_size: bool = True,
-    executor: bool = True,
+    operator: Interface, arguments: Sequence[Any], product: Product, *results: bool
 ) -> Call:
-    """Bind phase one's arguments, in C order; None stands for a null pointer."""
+    """Bind phase one's arguments, in C order; None stands for a null pointer. `results`: whether it was given a place for each result."""
     values: dict[str, Any] = {}
     for slot, value in zip(_slots(operator), arguments, strict=True):
         name, _, parameter, convert = slot[:4]
@@ -253,15 +249,11 @@ def bind_arguments(
             raise _unfit(operator, parameter, value, error) from None
         if isinstance(bound, Scalar) and not bound.alive:
             raise _refuse(operator, parameter, "a live scalar", "a destroyed one")
-    return Call(operator, values, product, workspace_size, executor)
+    return Call(operator, values, product, *results)
 
 
 def leave_unbound(
-    operator: Interface,
-    arguments: Sequence[Any],
-    product: Product,
-    workspace_size: bool = True,
-    executor: bool = True,
+    operator: Interface, arguments: Sequence[Any], product: Product, *results: bool
 ) -> Call:
     """Arguments that cannot all be bound, for the rules about null: tensors as they came, what is no number as its default."""
     values: dict[str, Any] = {}
@@ -271,7 +263,7 @@ def leave_unbound(
             values[name] = value if convert is None else convert(parameter, value)
         except UNFIT:
             values[name] = parameter.default
-    return Call(operator, values, product, workspace_size, executor)
+    return Call(operator, values, product, *results)
 
 
 def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Product) -> Call:

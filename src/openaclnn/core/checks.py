@@ -215,7 +215,7 @@ def rank_at_most(row: str, *which: str) -> Check:
 
 
 def rank_is(row: str, name: str, rank: int, status: int = INVALID) -> Check:
-    expected = f"{rank} dimensions"
+    expected = f"{rank} dimension{'s' if rank != 1 else ''}"
 
     def fault(call: Call, tensor: Tensor) -> Fault:
         shape = tensor.shape

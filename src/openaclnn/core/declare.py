@@ -9,7 +9,6 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from io import StringIO
 from types import FunctionType
 from typing import Any
 
@@ -413,23 +412,15 @@ class SupportTable:
 
     def markdown(self) -> str:
         """The table as Markdown."""
-        return _render(self, markdown=True)
+        header, *rows = self._padded()
+        rule = ["-" * len(cell) for cell in header]
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))
 
     def __str__(self) -> str:
-        return _render(self, markdown=False)
+        return "\n".join("  ".join(cells).rstrip() for cells in self._padded())
 
-
-def _render(table: SupportTable, markdown: bool) -> str:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    drawn: Any = Table(box=box.MARKDOWN if markdown else box.SIMPLE)
-    for title in table.header:
-        drawn.add_column(title, no_wrap=True)
-    for row in table.rows:
-        drawn.add_row(*row)
-    text = StringIO()
-    Console(file=text, width=200, color_system=None).print(drawn)
-    lines = (line.rstrip() for line in text.getvalue().splitlines())
-    return "\n".join(line for line in lines if line)
+    def _padded(self) -> list[list[str]]:
+        """All cells as wide as their columns."""
+        lines = (self.header, *self.rows)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return [list(map(str.ljust, line, widths)) for line in lines]

@@ -341,6 +341,7 @@ def halves_plan(
     inputs: Sequence[tuple[str, Tensor | Half]],
     outputs: Sequence[tuple[str, Tensor | Half]],
     numbers: Mapping[str, Any],
+    fixed: bool = False,
 ) -> Plan:
     """The plan of an elementwise kernel over tensors, and halves of tensors, of one shape."""
     named = [*inputs, *outputs]
@@ -356,7 +357,7 @@ def halves_plan(
     first, *more = operands[len(inputs) :]
     return Plan(
         operator, kernel, compute, merged, tuple(operands[: len(inputs)]), first, numbers,
-        class_axis=axis, more=tuple(more),
+        class_axis=axis, more=tuple(more), fixed=fixed,
     )  # fmt: skip
 
 

@@ -88,11 +88,14 @@ def _plan(call: Call) -> Plan:
     numbers = {"tanh": values["approximate"] == 1} if operator.kernel.switches else {}
     return halves_plan(
         operator.name, operator.kernel.name, values[operator.whole].dtype, [*map(operand, operator.parts)],
-        [*map(operand, operator.written)], numbers,
+        [*map(operand, operator.written)], numbers, fixed=call.product.tag == IN_BLOCKS,
     )  # fmt: skip
 
 
 # Rules.
+
+IN_BLOCKS = "310p"
+"""The product that cuts halves into blocks: each size is checked anew there."""
 
 
 def _of_whole(rule: str, fault: Callable[[Call, Tensor], checks.Fault], status: int = INVALID) -> rules.Rule:  # fmt: skip
@@ -133,10 +136,14 @@ def in_blocks(operator: Activation, row: str) -> list[Check]:
 
     def fault(call: Call, tensor: Tensor) -> checks.Fault:
         size = _half_shape(call)[call.axis("dim") or 0] * tensor.dtype.itemsize
-        fits = call.product.tag != "310p" or size % 64 == 0
-        return None if fits else ("halves of a multiple of 64 bytes on 310p", f"{size} bytes")
+        fits = call.product.tag != IN_BLOCKS or size % 64 == 0
+        return (
+            None if fits else (f"halves of a multiple of 64 bytes on {IN_BLOCKS}", f"{size} bytes")
+        )
 
-    cut = _of_whole("on 310p, halves of {} along dim are multiples of 64 bytes", fault, TILING)
+    cut = _of_whole(
+        f"on {IN_BLOCKS}, halves of {{}} along dim are multiples of 64 bytes", fault, TILING
+    )
     return [*even(TILING)(operator, row), *cut(operator, row)]
 
 

@@ -1,8 +1,8 @@
 """A training step of cross entropy from logits: the loss with a gradient that is written for the gradient of the loss that is expected, and the gradient
 for the one that comes, which is written anew if it is another.
 
-Both are no operators of the aclnn interface, and in no registry: `torch/fused_backward.py` calls them, on a GPU, and says what is expected. Options and
-values are those of `logits.py`.
+These are no operators of the aclnn interface, and in no registry: `torch/fused_backward.py` calls them, on a GPU, and says what is expected. On a CPU, `ROW_STEP` has
+loss and gradient of rows, where the loss's gradient is 1. Options and values are those of `logits.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from openaclnn.core.declare import Operator, OutputSpec, like
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT64
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Plan
+from openaclnn.operators import cross_entropy as interface
 from openaclnn.operators import logits
 from openaclnn.operators.logits import (
     INPUT,
@@ -163,4 +164,49 @@ STEP_GRAD = Operator(
     result=like("input"),
     plan=_grad_plan,
     reference=_reference_grad,
+)  # fmt: skip
+
+
+def _row_results(call: Call) -> tuple[OutputSpec, ...]:
+    x = call.tensor("input")
+    return ((), x.dtype), (x.shape, x.dtype)
+
+
+def _row_plan(call: Call) -> Plan:
+    read = {"target": "positions", "input": "full", **interface.weights_of(call)}
+    written = {"lossOut": "single", "gradInputOut": "full"}
+    numbers = interface.numbers_of(call, 0.0)
+    x = call.tensor("input")
+    return rows_plan(call, "cross_entropy_row_step", x.dtype, read, written, 1, numbers, reduction=str(call.reduction))  # fmt: skip
+
+
+def _row_reference(input: Any, target: Any, weight: Any = None, **options: Any) -> Any:
+    loss, top, rest = logits.reference(input, target, weight, **options)
+    return loss, logits.reference_grad(np.ones(()), input, top, rest, target, weight, **options)
+
+
+ROW_STEP = Operator(
+    name="CrossEntropyRowStep",
+    summary="Cross entropy of rows of logits, reduced, and its gradient where the loss's is 1.",
+    formula="as those of CrossEntropyLogits and CrossEntropyLogitsGrad",
+    parameters=(
+        INPUT, _TARGET, *OPTIONS[:-1],
+        Parameter("lossOut", Kind.OUTPUT, "the loss", "one element", FLOATS),
+        Parameter("gradInputOut", Kind.OUTPUT, "gradient of input", "(N, C)", FLOATS),
+    ),
+    families=frozenset(),
+    checks=(
+        checks.not_null("1", "input", "target", "lossOut", "gradInputOut"),
+        checks.dtype_one_of("2", "input", FLOATS),
+        checks.dtype_one_of("2", "target", (INT64,)),
+        checks.dtype_one_of("2", "weightOptional", (FLOAT,)),
+        checks.same_dtype("2", "lossOut", "input"),
+        checks.same_dtype("2", "gradInputOut", "input"),
+        checks.shape_is("4", "target", per_row, "(N,) of input"),
+        checks.shape_is("4", "weightOptional", per_class, "(C,) of input"),
+        checks.same_shape("4", "gradInputOut", "input"),
+    ),
+    result=_row_results,
+    plan=_row_plan,
+    reference=_row_reference,
 )  # fmt: skip

@@ -428,8 +428,9 @@ def work_of(
     if _is_replanned(plan):
         return Work(source, ANY_COUNT, takes=at.TAKES_SIZES, runner=sizes())
     if strided:
-        quick = _gathered(plan, flat, source, count) or _strided(plan, choice, source)
-        return quick or _planned_anew(plan, choice, source, device)
+        most = _most_gathered(plan, choice.flat, patterns)
+        quick = _gathered(plan, flat, source, count, most) or _strided(plan, choice, source)
+        return quick or _planned_anew(plan, source, device, most)
     if flat is not None:
         kernel, grain, constants, reciprocal, served, *_ = flat
         return Work(source, served, kernel, grain, reciprocal, constants, flat=flat)
@@ -437,11 +438,11 @@ def work_of(
     return sized and Work(source, counts, takes=at.TAKES_SIZES | at.TAKES_NUMBERS, runner=sized)
 
 
-def _gathered(plan: Plan, flat: Any, source: int, count: int) -> Work | None:
-    """A flat kernel on few elements, which are gathered before it runs."""
+def _gathered(plan: Plan, flat: Any, source: int, count: int, most: int) -> Work | None:
+    """A flat kernel on so many elements at most, which are gathered before it runs."""
     from openaclnn.engines.cpu.layouts import gathered
 
-    operands, most = len(plan.operands), _most_gathered(plan, flat)
+    operands = len(plan.operands)
     if flat is None or count > most or operands > gathered.MAX_OPERANDS:
         return None
     if 1 + len(flat.constants) + operands > MAX_ARGUMENTS:
@@ -453,12 +454,13 @@ def _gathered(plan: Plan, flat: Any, source: int, count: int) -> Work | None:
     )  # fmt: skip
 
 
-def _most_gathered(plan: Plan, flat: Any) -> int:
-    """So many elements at most: any number of those that lie side by side along rows, which the best geometry walks no faster. Where there is no flat kernel, those up
-    to which GPUs have kernels for any strides."""
+def _most_gathered(plan: Plan, flat: Any, patterns: Patterns) -> int:
+    """So many elements at most: any number of those that lie side by side along rows, which the best geometry walks no faster, where they do so in all calls. Where there
+    is no flat kernel, those up to which GPUs have kernels for any strides."""
     if flat is None:
         return 1 << 18
-    if not plan.reduction and all(operand.strides[-1] == 1 for operand in plan.operands):
+    row_major = not any(pattern.lies == at.LAID for pattern in patterns.each)
+    if row_major and all(operand.strides[-1] == 1 for operand in plan.operands):
         return ANY_COUNT[1] - 1
     most: int = flat.gathers
     return most
@@ -476,8 +478,8 @@ def _strided(plan: Plan, choice: Choice, source: int) -> Work | None:
     return Work(source, (1, most + 1), takes=takes, runner=runner)
 
 
-def _planned_anew(plan: Plan, choice: Choice, source: int, device: str) -> Work | None:
-    """A runner of any sizes and strides that plans each of them when it comes first, and keeps what runs the last of them: of more elements than a kernel for any
+def _planned_anew(plan: Plan, source: int, device: str, most: int) -> Work | None:
+    """A runner of any sizes and strides that plans each of them when it comes first, and keeps what runs the last of them: of more elements than the most that a kernel for any
     strides serves."""
     if plan.classes or plan.reduction or plan.reciprocal:
         return None
@@ -494,7 +496,7 @@ def _planned_anew(plan: Plan, choice: Choice, source: int, device: str) -> Work 
             runner = runners[sizes, strides] = choose_engine(relaid, device).prepare()
         return runner(addresses, stream)
 
-    least = min(covered_elements(plan), _most_gathered(plan, choice.flat) + 1)
+    least = min(covered_elements(plan), most + 1)
     return Work(source, (least, ANY_COUNT[1]), takes=at.TAKES_SIZES | at.TAKES_STRIDES, runner=run)
 
 

@@ -108,8 +108,8 @@ class computed_by:  # noqa: N801 - a decorator
         first, *others = self.tensors
         plain = [f"{n} is None" for n in names if n in _LEGACY]
         plain += [f"{names[place]} is _default_{place}" for place, _ in self.spare]
-        plain += ["not inplace"] if "inplace" in names else []
         plain += [f"{name} in _words_{name}" for name in self.words]
+        plain.append(f"_may_be_short({first})")
         fit = [f"_isfinite({' + '.join(self.numbers)})"] if self.numbers else []
         fit += [f"{name} > 0" for name in self.positive]
         for name in others:
@@ -128,9 +128,18 @@ class computed_by:  # noqa: N801 - a decorator
         attached = f"_attached.apply({first}, (_result, ({passed},)))"
         if self.attach is not None:
             attachable, attached = "True", f"_attach(_result, {passed})"
+        over = ""
+        if "inplace" in names:
+            written = ", ".join([first, first, *passed.split(", ")[1:], "None"])
+            free = f"not ({first}.requires_grad and _grad_enabled())"
+            over = f"""
+    elif inplace and {" and ".join([*plain, free, *fit])}:
+        if _kernel.cache.call({written}) is not NotImplemented:
+            _count.ours += 1
+            return {first}"""
         source = f"""
 def {self.name}({", ".join(map(self._told, range(len(names))))}):
-    if {" and ".join([*plain, f"_may_be_short({first})"])}:
+    if {"not inplace and " if over else ""}{" and ".join(plain)}:
         _result = _kernel.short({passed})
         if _result is not NotImplemented{"".join(f" and {condition}" for condition in fit)}:
             _tracked = _grad_enabled() and ({first}.requires_grad{f" or {beside}" if beside else ""})
@@ -139,7 +148,7 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
                 return _result
             if {attachable}:
                 _count.ours += 1
-                return {attached}
+                return {attached}{over}
     return _slow({", ".join(names)})
 """
         scope = {
@@ -218,7 +227,7 @@ def {self.name}({", ".join(map(self._told, range(len(names))))}):
         if named.get("inplace"):
             if tracked[0]:
                 return self.in_place.apply(tensors[0], ours)  # type: ignore[union-attr]
-            self.kernel.into(tensors[0], *ours)
+            self.kernel.over(tensors[0], *ours)
             return tensors[0]
         if needs_dispatcher():
             return self.kernel.op(*ours)

@@ -155,8 +155,9 @@ def lies_apart(tensor: Any) -> bool:
 
 
 def is_memory(value: Any) -> bool:
-    """Whether this is a tensor of strides; PyTorch has words for what is none, and kernels for other layouts."""
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+    """Whether this is a tensor of strides; PyTorch has words for what is none, and kernels for other layouts and for nested tensors."""
+    strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return strided and not value.is_nested
 
 
 def is_number(value: Any) -> bool:

@@ -17,18 +17,15 @@ from typing import Any
 import torch
 
 from openaclnn.calls.plain import make_plain_function
-from openaclnn.core.dtypes import FLOAT, FLOATS, INT64, dtype_of_torch
+from openaclnn.core.dtypes import FLOAT16, FLOATS, dtype_of_torch
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.core.plan import class_plan
-from openaclnn.core.results import empty_tensor
-from openaclnn.core.tensor import Tensor
 from openaclnn.engines import cpu, gpu
 from openaclnn.engines.dispatch import current_engine
-from openaclnn.engines.formulas.cross_entropy import cross_entropy_step
-from openaclnn.operators.logit_steps import STEP, STEP_GRAD
+from openaclnn.engines.machine.host import machine
+from openaclnn.operators.logit_steps import ROW_STEP, STEP, STEP_GRAD
 from openaclnn.torch.dispatch import is_tracked
 from openaclnn.torch.gradients import Formula, quick
-from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
+from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
 
 LEAST = 3 << 22  # bytes: what fewer take is less than what a step costs on the host
 # Images of many classes are read by few programs where loss and gradient are two kernels: 108 us for (48, 600, 7, 7), where one takes 15.
@@ -211,63 +208,47 @@ def _is_plain(gradient: Any) -> bool:
 
 # On a CPU.
 
-LEAST_ROWS = 1 << 22
-"""Elements from which on a step by one kernel is faster than by two (1.06 to 1.14 times on one x86-64 thread)."""
+LEAST_ROWS = 1 << 15
+"""Elements from which on a step by one kernel is faster than by two, of which each is launched and called."""
 
-ROW_CLASSES = range(512, 2049)
-"""The same of classes. The kernel alone gains from 128 classes on (1.2 to 1.5 times in FLOAT, 1.1 to 1.4 in 16 bits), but its gradient is in fresh memory while
-the loss's other numbers are still to come. Shorter rows and longer ones have kernels that are tuned for them (0.35 to 0.6), and images gain nothing (0.97 to 1.15).
-"""
+MOST_CLASSES, MOST_OF_IMAGES = (1 << 14) - 1, 256
+"""Classes of which the kernel keeps the exponentials, so that it has one for each where two kernels compute two: 1.1 to 1.6 times as fast as those on one x86-64
+thread, with 200 classes 0.95."""
+
+_row_step = Kernel(ROW_STEP)
 
 
 def loss_of_rows(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
-    """The loss, which autograd knows; None where it is not computed so, or a class index is out of range."""
+    """The loss, which autograd knows; None where it is not computed so."""
     reduction, ignored, smoothing, scale = options
+    shape = input.shape
     if (
-        weight is not None or smoothing or scale or reduction not in ("mean", "sum") or input.dim() != 2
-        or input.shape[1] not in ROW_CLASSES or dtype_of_torch(input.dtype) not in FLOATS or not is_tracked(input)
-        or type(ignored) is not int or current_engine() not in (None, "cpu") or not _are_rows(input, target)
+        scale or reduction == "none" or len(shape) < 2 or shape[1] > (MOST_CLASSES if len(shape) == 2 else MOST_OF_IMAGES)
+        or not is_tracked(input) or (weight is not None and (weight.dtype is not input.dtype or weight.requires_grad))
     ):  # fmt: skip
         return None
-    run = _rows_runner(input.dtype, tuple(input.shape), ignored)
-    if run is None:
-        return None
-    counted = (target != ignored).sum().float() if reduction == "mean" else None
-    share = (
-        torch.ones(len(target))
-        if counted is None
-        else (1 / counted).expand(len(target)).contiguous()
-    )
-    gradient = empty_tensor(input.shape, input.stride(), input.dtype)
-    losses = torch.empty(len(target))
-    places = input, target, share, gradient, losses
-    if run(tuple([place.data_ptr() for place in places]), 0):
-        return None
-    # In one order, whatever the number of threads: of losses, none of which is below 0.
-    total = KERNELS["l1_loss"].call(losses, losses.new_zeros(()), "sum")
-    loss = (total if counted is None else total / counted).to(input.dtype)
-    return CrossEntropyOfRows.apply(input, (loss, target, options, gradient))
+    arguments = input, target, weight, reduction, ignored, smoothing
+    results = _row_step.short(*arguments)
+    if results is NotImplemented:  # the first of its kind, if it is one
+        if not _are_rows(*arguments):
+            return None
+        results = _row_step.call(*arguments)
+    return CrossEntropyOfRows.apply(input, (results, target, weight, options))
 
 
-def _are_rows(input: Any, target: Any) -> bool:
-    """Whether these are plain memory without gaps: logits of rows, and a class index for each."""
-    plain = type(input) in PLAIN and type(target) is torch.Tensor and not disturbed()
-    dense = input.is_contiguous() and target.is_contiguous() and not input.is_neg()
-    fits = target.dtype is torch.int64 and target.is_cpu and target.shape == input.shape[:1]
-    return plain and dense and fits
-
-
-@functools.lru_cache(64)
-def _rows_runner(dtype: Any, shape: tuple[int, int], ignored: int) -> Any:
-    """What computes gradient and losses, of addresses; None where the engine does not."""
-    known, rows = dtype_of_torch(dtype), shape[:1]
-    assert known is not None
-    logits, indices, numbers = Tensor(shape, known), Tensor(rows, INT64), Tensor(rows, FLOAT)
-    plan = class_plan(
-        "", cross_entropy_step.name, FLOAT, [("x", logits, "full"), ("target", indices, "positions"), ("share", numbers, "positions")],
-        [("gradient", logits, "full"), ("loss", numbers, "positions")], shape, 1, 1, {"ignore_index": ignored},
+def _are_rows(
+    input: Any, target: Any, weight: Any, reduction: str, ignored: Any, smoothing: Any
+) -> bool:
+    """Whether all is what the kernel takes: logits without gaps, a class index for each position, and FLOAT weights."""
+    known, shape = dtype_of_torch(input.dtype), input.shape
+    tensors = [input, target] if weight is None else [input, target, weight]
+    return (
+        cpu.unavailable() is None and current_engine() in (None, "cpu") and known in FLOATS and (known is not FLOAT16 or machine().half)
+        and not disturbed() and all(type(one) in PLAIN and one.is_cpu and not one.is_neg() for one in tensors)
+        and input.is_contiguous() and target.dtype is torch.int64 and target.shape == shape[:1] + shape[2:]
+        and (weight is None or (weight.dtype is torch.float32 and weight.shape == shape[1:2]))
+        and reduction in REDUCTIONS and type(ignored) is int and type(smoothing) in NUMBERS and 0 <= smoothing <= 1
     )  # fmt: skip
-    return cpu.prepare(plan) if cpu.unavailable() is None and cpu.declines(plan) is None else None
 
 
 @quick
@@ -276,16 +257,16 @@ class CrossEntropyOfRows(Formula):
 
     @staticmethod
     def forward(ctx: Any, x: Any, constants: Any) -> Any:
-        loss, target, ctx.options, ctx.ahead = constants
-        ctx.to_save = x, target
+        (loss, ctx.ahead), target, weight, ctx.options = constants
+        ctx.to_save = x, target, weight
         return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        x, target = ctx.saved_tensors
+        x, target, weight = ctx.saved_tensors
         by_input, ctx.ahead = ctx.ahead, None  # which is handed out once
         if by_input is None or torch.is_grad_enabled() or not _is_plain(gradient) or not _may_scale(by_input, factor := gradient.item()):  # fmt: skip
-            return _by_two_kernels(gradient, x, target, None, ctx.options), None
+            return _by_two_kernels(gradient, x, target, weight, ctx.options), None
         return by_input if factor == 1 else by_input.mul_(factor), None
 
 

@@ -112,6 +112,7 @@ def _declared(operator: Operator, gradient: Gradient, alone: bool) -> dict[str, 
     read = {place for each in derivatives.values() for place, _ in each.taken}
     results = range(inputs, inputs + len(operator.outputs))
     saved = [place for place in (*kernel.tensors, *results) if place in read]
+    options = [place for place in range(inputs) if place not in saved]
     several = operator.result_type is not None
 
     @quick
@@ -121,9 +122,7 @@ def _declared(operator: Operator, gradient: Gradient, alone: bool) -> dict[str, 
             result = kernel.call(*arguments)
             every = (*arguments, *(result if several else (result,)))
             ctx.save_for_backward(*[every[place] for place in saved])
-            ctx.options = [
-                None if place in saved else argument for place, argument in enumerate(arguments)
-            ]
+            ctx.options = [arguments[place] for place in options]
             ctx.set_materialize_grads(not several)
             if alone:
                 ctx.mark_non_differentiable(*result[1:])
@@ -131,7 +130,8 @@ def _declared(operator: Operator, gradient: Gradient, alone: bool) -> dict[str, 
 
         @staticmethod
         def backward(ctx: Any, gradient: Any, *others: Any) -> Any:
-            every = dict(enumerate(ctx.options)) | dict(zip(saved, ctx.saved_tensors, strict=True))
+            every = dict(zip(options, ctx.options, strict=True))
+            every.update(zip(saved, ctx.saved_tensors, strict=True))
             if first.several:
                 by_tensors = first.of(gradient, every)
                 by_place = dict(zip(kernel.tensors, by_tensors, strict=False))

@@ -14,7 +14,6 @@ from openaclnn.engines.formulas.rows import (
     is_counted,
     is_target,
     largest,
-    row_formula,
     total,
 )
 from openaclnn.engines.formulas.words import abs, exp, expm1, fma, log1p, where
@@ -24,61 +23,6 @@ EXPONENTIAL_ENDS = 709.78  # beyond, exponentials are infinite in FLOAT64, too
 PART = 2.0**-10
 
 
-@row_formula
-def cross_entropy_step(x: Row, target: Target, share: PerRow) -> tuple[Row, PerRow]:
-    """The gradient for a share of the loss's gradient, and the loss of each row.
-
-    The largest class's own 1 is never added to what the others have, beside which small ones would lose their digits: near
-    a loss of 0 all digits are theirs.
-    """
-    top = largest(x)
-    powers = exp(x - top)
-    equal = total(where(x == top, 1.0, 0.0))
-    others = total(where(x == top, 0.0, powers)) + (equal - 1.0)
-    # A row with NaN or an infinite largest class has no probabilities.
-    none = top - top
-    factor = share / (1.0 + others) + none
-    hit = at(x, target)
-    less_one = where(hit == top, -others, exp(hit - top) - (1.0 + others))
-    gradient = where(is_target(target), less_one, powers) * factor
-    loss = log1p(others) - (hit - top) + none
-    return where(is_counted(target), gradient, 0.0), where(is_counted(target), loss, 0.0)
-
-
-@row_formula
-def cross_entropy_weighted_step(
-    x: Row, target: Target, weight: PerClass, share: PerRow, *, smoothing: float, smooths: bool
-) -> tuple[Row, PerRow]:
-    """The same with weights of classes and label smoothing, which spreads a part of each row's loss over all classes alike."""
-    top = largest(x)
-    powers = exp(x - top)
-    equal = total(where(x == top, 1.0, 0.0))
-    others = total(where(x == top, 0.0, powers)) + (equal - 1.0)
-    whole = 1.0 + others
-    hit = at(x, target)
-    power = exp(hit - top)
-    less_one = where(hit == top, -others, power - whole)
-    log_whole = log1p(others)
-    hit_weight = at(weight, target)
-    chosen = hit_weight
-    if smooths:
-        chosen = hit_weight * (1.0 - smoothing)
-    # A row with NaN or an infinite largest class has no probabilities.
-    none = top - top
-    factor = share / whole + none
-    loss = chosen * (log_whole - (hit - top)) + none
-    if smooths:
-        each = smoothing / total(where(weight == weight, 1.0, 1.0))
-        everywhere = each * total(weight)
-        exact = (less_one * chosen + power * everywhere) * factor - each * hit_weight * share
-        elsewhere = powers * ((chosen + everywhere) * factor) - weight * (each * share)
-        gradient = where(is_target(target), exact, elsewhere)
-        loss = loss + each * total(weight * (top - x)) + everywhere * log_whole
-    else:
-        gradient = where(is_target(target), less_one, powers) * (chosen * factor)
-    return where(is_counted(target), gradient, 0.0), where(is_counted(target), loss, 0.0)
-
-
 def smoothed_everywhere(each: PerRow, weight_sum: PerRow, infinite_sum: PerRow) -> PerRow:
     """The sum of each * weight over all classes, of which each term may be infinite, or NaN."""
     return where(abs(each) == INFINITE, each * infinite_sum, each * weight_sum)
@@ -86,21 +30,32 @@ def smoothed_everywhere(each: PerRow, weight_sum: PerRow, infinite_sum: PerRow) 
 
 @described
 def cross_entropy_loss(
-    x: Row, target: Target, weight: PerClass, *, label_smoothing: float, zloss_scale: float, class_count: float, weight_sum: float,
-    weighted: bool, smooths: bool, squares: bool, keeps_infinite: bool,
-) -> tuple[PerRow, PerRow, PerRow, PerRow, PerRow, Row, PerRow, PerRow, PerRow]:  # fmt: skip
+    x: Row, target: Target, weight: PerClass, *, label_smoothing: float, zloss_scale: float, class_count: float, total_weight: float,
+    weight_sum: float, infinite_sum: float, weighted: bool, smooths: bool, squares: bool, keeps_infinite: bool,
+) -> tuple[PerRow, PerRow, PerRow, PerRow, PerRow, Row, PerRow, PerRow, PerRow, Row]:  # fmt: skip
     """Loss, z-loss, the target's weight and whether it counts, which are added up; the first two together; log-probabilities, log-sum-exp, the largest logit
-    and log-sum-exp less that. `keeps_infinite`: a row whose one infinite logit is the largest has log-probabilities."""
+    and log-sum-exp less that; without a z-loss the gradient, where the loss's is 1. `keeps_infinite`: a row whose one infinite logit is the largest has log-probabilities."""
     top = largest(x)
+    powers = exp(x - top)
     equal = total(where(x == top, 1.0, 0.0))
-    others = total(where(x == top, 0.0, exp(x - top))) + (equal - 1.0)
+    others = total(where(x == top, 0.0, powers)) + (equal - 1.0)
     unknown = top - top
     if keeps_infinite:
         unknown = where(others >= 0.5, unknown, 0.0)
     rest = log1p(others) + unknown
     hit_weight = where(is_counted(target), at(weight, target), 0.0) if weighted else where(is_counted(target), 1.0, 0.0)  # fmt: skip
+    log_prob = (at(x, target) - top) - rest
+    nll = hit_weight * (1.0 - label_smoothing) / total_weight
+    exact = expm1(log_prob) * nll
+    elsewhere = powers * (nll / (1.0 + others) + unknown)
     loss = (rest - (at(x, target) - top)) * hit_weight
     if smooths:
+        each = label_smoothing / class_count / total_weight
+        everywhere = smoothed_everywhere(each, weight_sum, infinite_sum)
+        exact = exact + (exp(log_prob) * everywhere - each * (hit_weight if weighted else 1.0))
+        elsewhere = powers * ((nll + everywhere) / (1.0 + others) + unknown) - each * (
+            weight if weighted else 1.0
+        )
         # A part of a difference, where the whole may be beyond FLOAT.
         below = fma(x, PART, -(top * PART))
         below = total(weight * below) if weighted else total(below)
@@ -115,7 +70,7 @@ def cross_entropy_loss(
     square = where(counted, square, 0.0)
     return (
         loss, square, hit_weight, where(counted, 1.0, 0.0), loss + square, (x - top) - rest, lse,
-        where(rest == rest, top, rest), rest,
+        where(rest == rest, top, rest), rest, where(counted, where(is_target(target), exact, elsewhere), 0.0),
     )  # fmt: skip
 
 

@@ -23,12 +23,14 @@ from openaclnn.engines.formulas import cross_entropy
 from openaclnn.engines.formulas.rows import RowFormula
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.numbers import Number
 from openaclnn.engines.machine.values import Value
 
-LOSS, SQUARE, WEIGHT, COUNTED, BOTH, LOG_PROB, LSE, TOP, REST = range(9)
+LOSS, SQUARE, WEIGHT, COUNTED, BOTH, LOG_PROB, LSE, TOP, REST, GRADIENT = range(10)
 """The results of the loss's formula."""
 RESULTS = {
     "lossOut": BOTH, "zlossOut": SQUARE, "logProbOut": LOG_PROB, "lseForZlossOut": LSE, "topOut": TOP, "restOut": REST, "out": 0,
+    "gradInputOut": GRADIENT,
 }  # fmt: skip
 ADDED_UP = {LOSS: "", COUNTED: "", WEIGHT: "weighted", SQUARE: "squares"}
 """What is added up over positions, with the switch without which nobody asks for it."""
@@ -66,17 +68,22 @@ class _Kernel(RowKernel):
         self.of_sums = taken & {*OF_POSITIONS, *OF_WEIGHTS}
         # Sums over weights read these slots, which say nothing where there are none.
         absent = [f"weight.{slot}" for slot in ("at", "offset", "class_step") if "weight" not in named.inputs]  # fmt: skip
-        super().__init__(formula, chosen, named, ("mean", "weighted", "records", *absent))
+        super().__init__(
+            formula, chosen, named, ("mean", "weighted", "records", "records_at", *absent)
+        )
         self.name += "".join(f".{name}" for name in (target, *singles, *(name for name, _ in outputs)))  # fmt: skip
 
     def share(self, code: Code, parameters: Parameters) -> Mapping[str, Value]:
         shared = {"class_count": parameters["classes"].to("f64")}
+        none = code.integer(0)
         if self.of_sums - {*OF_WEIGHTS}:
-            sums = totals.sums_of(code, parameters, self.target)
+            # A loss's scratch memory is for its records, behind sums where these were made before.
+            made = parameters.flag("records_at").choose(parameters.scratch, none)
+            scratch = made if self.reduces else parameters.scratch
+            sums = totals.sums_of(code, parameters, self.target, scratch)
             shared |= dict(zip(OF_POSITIONS + OF_WEIGHTS, sums, strict=True))
         elif self.of_sums:
-            # A loss's scratch memory is for its records.
-            sums_of_weights = totals.sums_of_weights(code, parameters, code.integer(0))
+            sums_of_weights = totals.sums_of_weights(code, parameters, none)
             shared |= dict(zip(OF_WEIGHTS, sums_of_weights, strict=True))
         return shared
 
@@ -89,23 +96,25 @@ class _Kernel(RowKernel):
 
     def cut(self, problem: Problem) -> Launches:
         launches = super().cut(problem)
-        if self.reduces:
-            problem["records"] = launches.pieces
-            return launches._replace(left=launches.pieces * (8 * len(self.added_up)))
-        if not self.of_sums - {*OF_WEIGHTS}:
+        blocks: Number = 0
+        if self.of_sums - {*OF_WEIGHTS}:
+            mean, weighted = problem["mean"], problem["weighted"]
+            positions, classes = problem["positions"], problem["classes"]
+            shared = launches.pieces > launches.grain
+            blocks = totals.blocks_first(mean, weighted, positions, classes, shared)
+        launches = launches._replace(sum_blocks=blocks)
+        if not self.reduces:
             return launches
-        mean, weighted = problem["mean"], problem["weighted"]
-        positions, classes = problem["positions"], problem["classes"]
-        shared = launches.pieces > launches.grain
-        blocks = totals.blocks_first(mean, weighted, positions, classes, shared)
-        return launches._replace(sum_blocks=blocks)
+        problem.put(records=launches.pieces, records_at=blocks * totals.STRIDE)
+        left = blocks * totals.STRIDE + launches.pieces * (8 * len(self.added_up))
+        return launches._replace(left=left)
 
     def kernels(self, plan: Plan, variant: int) -> Kernels:
         kernels = super().kernels(plan, variant)
         if self.reduces:
             dtypes = ".".join(operand.dtype.short for operand in plan.outputs)
             finish = compiled(f"{self.name}.finish.{dtypes}", emit_finish(self, plan))
-            return kernels._replace(finish=finish)
+            kernels = kernels._replace(finish=finish)
         if not self.of_sums - {*OF_WEIGHTS}:
             return kernels
         sums = totals.emit_totals(self.target, "f32", self.slots)
@@ -118,7 +127,8 @@ def emit_finish(kernel: _Kernel, plan: Plan) -> Emit:
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         parameters = Parameters(code, arguments[0], kernel.slots)
-        sums = totals.added_up(code, parameters.scratch, parameters["records"], len(kernel.added_up))  # fmt: skip
+        records = parameters.scratch + parameters["records_at"]
+        sums = totals.added_up(code, records, parameters["records"], len(kernel.added_up))
         known = dict(zip(kernel.added_up, sums, strict=True))
         mean = parameters.flag("mean")
         loss = known[LOSS] / mean.choose(known.get(WEIGHT, known[COUNTED]), 1.0)
@@ -197,6 +207,10 @@ _enter(
 )  # fmt: skip
 _enter(
     "cross_entropy_loss_grad", cross_entropy.cross_entropy_loss_grad, "target gradLoss logProb", {"out": "full"}
+)  # fmt: skip
+_enter(
+    "cross_entropy_row_step", cross_entropy.cross_entropy_loss, "target input", {"lossOut": "single", "gradInputOut": "full"},
+    keeps_infinite=False,
 )  # fmt: skip
 for _pixels in ("", "_pixels"):
     _enter(

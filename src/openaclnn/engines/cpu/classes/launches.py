@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import math
 import operator
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -174,6 +173,10 @@ class ClassKernel:
         """What `cut` chose, compiled."""
         raise NotImplementedError
 
+    def called(self, plan: Plan, variant: int) -> Mapping[str, int]:
+        """The slots of functions that such a kernel calls, compiled."""
+        return {}
+
     def variants(self) -> Iterator[Plan]:
         """Plans that between them need all its code, for compiling ahead."""
         raise NotImplementedError
@@ -185,7 +188,9 @@ class ClassKernel:
     def runner(self, plan: Plan) -> Runner:
         """What runs a plan."""
         words = self._block(plan)
-        launches = self.cut(Problem(_Ints(words), self.slots, plan=plan))
+        problem = Problem(_Ints(words), self.slots, plan=plan)
+        launches = self.cut(problem)
+        problem.put(**self.called(plan, launches.variant))
         return _runner_of(words, launches, self.kernels(plan, launches.variant), len(plan.operands))
 
     def dynamic_shapes(self, plan: Plan) -> SizedRunner | None:
@@ -264,7 +269,7 @@ def _runner_of(words: array[int], launches: Launches, kernels: Kernels, operands
     block = words.buffer_info()[0]
     if not (sum_blocks or spans or left):
         return pool.bind(write, pieces, grain, block, 0, keep=words)
-    if left and pieces <= grain and left <= 8 * ROOM_OF_BOTH:
+    if left and not sum_blocks and pieces <= grain and left <= 8 * ROOM_OF_BOTH:
         brief = pieces * TINY <= grain
         return pool.bind_both(write, pieces, finish, block, operands, brief, words)
 
@@ -283,8 +288,8 @@ def _runner_of(words: array[int], launches: Launches, kernels: Kernels, operands
     return run
 
 
-# The control block of a builtin, behind what calls it: the pool's, memory, its template, then the kernels, 0 until they are compiled.
-CONTROL, ALLOCATE, RELEASE, NO_MEMORY, TEMPLATE, CLASS_AXIS, SUMS, CLEAR, FINISH, VARIANTS = range(CALL_HEADER, CALL_HEADER + 10)  # fmt: skip
+# The control block of a builtin, behind what calls it: the pool's, memory, its template, the variant that a call lacked, then the kernels, 0 until they are compiled.
+CONTROL, ALLOCATE, RELEASE, NO_MEMORY, TEMPLATE, CLASS_AXIS, LACKED, SUMS, CLEAR, FINISH, VARIANTS = range(CALL_HEADER, CALL_HEADER + 11)  # fmt: skip
 MAX_VARIANTS = 4
 ROOM = 256  # bytes of scratch memory in the frame, which no call has to allocate
 OPERANDS = VARIANTS + MAX_VARIANTS  # of any strides: the first of each one's slots, and its itemsize  # fmt: skip
@@ -306,10 +311,9 @@ def _builtin_of(
         if operands and len(shape) > AXES + 1:
             return _over_outer_axes(run, addresses, stream, shape, operands[1::2], *told)
         pool.ensure_started()
-        if operands:
-            variant = _variant_of_strided(kernel, template, tuple(shape), operands, told[0])
-        else:
-            variant = _variant_of(kernel, template, tuple(shape), plan.class_axis)
+        # Another thread's, if that came in between: then this call lacks its own again.
+        variant = block.lacked
+        Problem(_Ints(template), kernel.slots).put(**kernel.called(plan, variant))
         block.enter(variant, kernel.kernels(plan, variant))
         return run(tuple(addresses), stream, tuple(shape), *told)
 
@@ -343,36 +347,6 @@ def outer_places(
         yield tuple([address + sum(map(operator.mul, index, one)) for address, one in both])
 
 
-def _variant_of(
-    kernel: ClassKernel, template: array[int], shape: tuple[int, ...], axis: int
-) -> int:
-    """Which kernel the sizes of row-major operands choose."""
-    three = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
-    problem = Problem(_Ints(template[:]), kernel.slots, three)
-    kernel.place_row_major(problem)
-    variant: int = kernel.cut(problem).variant
-    return variant
-
-
-def _variant_of_strided(
-    kernel: ClassKernel, template: array[int], shape: tuple[int, ...], operands: Sequence[int], steps: Sequence[int]
-) -> int:  # fmt: skip
-    """Which kernel sizes and strides choose."""
-    words, axes = template[:], len(shape)
-    missing = AXES + 1 - axes
-    problem = Problem(_Ints(words), kernel.slots)
-    sizes = (1,) * missing + shape[:-1]
-    problem.put(
-        classes=shape[-1], positions=math.prod(sizes), **{f"size{axis}": size for axis, size in enumerate(sizes)}
-    )  # fmt: skip
-    for place, (first, item) in enumerate(zip(operands[::2], operands[1::2], strict=True)):
-        *along, class_step = (step * item for step in steps[place * axes : (place + 1) * axes])
-        words[first + CLASS_STEP] = class_step
-        words[first + FIRST_STEP : first + FIRST_STEP + AXES] = array("q", [0] * missing + along)
-    variant: int = kernel.cut(problem).variant
-    return variant
-
-
 class _Block(CallBlock):
     """The control block of a builtin."""
 
@@ -386,6 +360,11 @@ class _Block(CallBlock):
         self._block[CONTROL : CONTROL + len(first)] = array("q", first)
         self._block[OPERANDS:] = array("q", operands)
         self._held.append(template)
+
+    @property
+    def lacked(self) -> int:
+        """The variant that the last call had no kernel for."""
+        return self._block[LACKED]
 
     def enter(self, variant: int, kernels: Kernels) -> None:
         """From now on, launch these for the calls that choose them."""
@@ -451,6 +430,8 @@ class _BuiltinCode:
             launch.arguments.write(place + 2, call.addresses.read(place))
         # What the kernel takes besides was written before it.
         write = code.read_shared(state, launches.variant + VARIANTS)
+        with code.when(write == 0, likely=False):
+            state.write(LACKED, launches.variant)
         with code.when((write != 0) & launch.ready(launches.pieces, launches.grain)):
             code.leave(self._launch(code, call, launch, write, launches))
 
@@ -475,23 +456,22 @@ class _BuiltinCode:
         state = call.block
         _, pieces, grain, sum_blocks, spans, left = launches
         scratch = code.variable(0)
-        with code.when(sum_blocks > 0):
-            scratch.set(state.call(ALLOCATE, "i64", sum_blocks * totals.STRIDE))
+        size = most(left, sum_blocks * totals.STRIDE)
+        with code.when(size > 0):
+            launch.arguments.write(1, code.frame("i64", ROOM // 8).address())
+        with code.when(size > ROOM):
+            scratch.set(state.call(ALLOCATE, "i64", size))
             launch.arguments.write(1, scratch.get())
-            with code.when(scratch.get() != 0):  # without memory each piece sums for itself
-                launch.execute(state.read(SUMS), sum_blocks, code.integer(totals.GRAIN))
+            with code.when((scratch.get() == 0) & (left > 0), likely=False):
+                with code.when(call.locked == 0):
+                    code.leave(code.integer(NOT_READY))
+                state.call(NO_MEMORY, "i64")
+                code.leave(code.integer(RAISED))
+        # Without memory each piece sums for itself.
+        with code.when((sum_blocks > 0) & (launch.arguments.read(1) != 0)):
+            launch.execute(state.read(SUMS), sum_blocks, code.integer(totals.GRAIN))
         with code.when(spans > 0):
             launch.execute(state.read(CLEAR), spans, code.integer(1))
-        with code.when(left > 0):
-            launch.arguments.write(1, code.frame("i64", ROOM // 8).address())
-            with code.when(left > ROOM):
-                scratch.set(state.call(ALLOCATE, "i64", left))
-                launch.arguments.write(1, scratch.get())
-                with code.when(scratch.get() == 0, likely=False):
-                    with code.when(call.locked == 0):
-                        code.leave(code.integer(NOT_READY))
-                    state.call(NO_MEMORY, "i64")
-                    code.leave(code.integer(RAISED))
         status = launch.execute(write, pieces, grain)
         with code.when(left > 0):
             launch.execute(state.read(FINISH), code.integer(1), code.integer(TINY))

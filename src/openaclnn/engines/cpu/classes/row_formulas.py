@@ -70,9 +70,10 @@ PARTS = 32  # of the positions, at the least
 TOGETHER = 4  # vectors of positions that are a line: one would wait for itself where its numbers are computed
 CHUNK = 1 << 11  # classes of a row that stay in the first-level cache
 AHEAD = 8  # classes
-# Bytes of a plane that are walked before the next one's, elements of all classes, which stay in the second-level cache, and how few these may be: on 16 threads softmax's
-# gradients of 19 classes take 0.5 to 0.85 of the time of vectors of positions, those of 3 classes 0.8 to 0.9, of 150 as long.
-RUN, RUN_ELEMENTS, RUN_CLASSES = 1 << 12, 1 << 16, 3
+# Bytes of a plane that are walked before the next one's, of how many runs positions are at the least, and how few classes may have them: softmax's gradients of 19 to 1,000 classes take
+# 0.5 to 0.9 of the time of vectors of positions, those of 3 classes 0.8 to 0.9. Runs of 1.7 KB, which stay in the second-level cache, take 1.3 to 1.5 times as long with 150 classes.
+RUN, RUN_PARTS, RUN_CLASSES = 1 << 12, 16, 3
+SUMMED = 2  # planes of a run that are summed together: 2 to 8% less time than one
 SUBS = 16  # of those that are copied together, at the most
 
 
@@ -185,8 +186,10 @@ class _Lines:
         for total in self.sums:
             total.set(self.none)
         yield
-        many = len(self.sums)
-        record = self.code.array(self.parameters.scratch + number * (8 * many), "f64")
+        if not self.sums:
+            return
+        records = self.parameters.scratch + self.parameters["records_at"]
+        record = self.code.array(records + number * (8 * len(self.sums)), "f64")
         for slot, total in enumerate(self.sums):
             lanes = numerics.paired(total.get().streams(), operator.add)
             record.write(slot, numerics.across(lanes, operator.add))
@@ -905,6 +908,7 @@ class RunLines(_Lines):
         super().__init__(code, *arguments)
         self.several = code.integer(0) != 0
         self.numbers: dict[int, _OfRun] = {}
+        self.totals: list[_OfRun] = []
 
     def begin(self, first: Value, many: Value) -> None:
         self.many, self.settling = many, False
@@ -916,6 +920,7 @@ class RunLines(_Lines):
 
     def running(self, kind: str, number: float) -> Any:
         total = _OfRun(self, kind)
+        self.totals.append(total)
         self._each_position(lambda: total.set(self.code.double(number).fill(self.shape)))
         return total
 
@@ -935,9 +940,23 @@ class RunLines(_Lines):
         return number.get() if isinstance(number, _OfRun) else number
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
-        with self.code.loop(0, count) as label:
-            self.label = label
-            self._each_position(lambda: body(self.shape, self.index, None, None))
+        """Sums are added to by some classes before they are put down again; results are written a plane at a time."""
+        code, together = self.code, 1 if phase.writes else SUMMED
+        whole = count - count.unsigned_rem(together)
+        for start, stop, step in ((code.integer(0), whole, together), (whole, count, 1)):
+            with code.loop(start, stop, step) as first:
+                totals = self.totals if phase.reductions else []
+                self._each_position(functools.partial(self._take, body, totals, first, step))
+
+    def _take(self, body: Callable[..., None], totals: list[_OfRun], first: Value, many: int) -> None:  # fmt: skip
+        for total in totals:
+            total.hold()
+        for k in range(many):
+            # Results are written from the last class on: those that were read last are still in a cache.
+            self.label = first + k if totals else self.classes - 1 - first
+            body(self.shape, self.index, None, None)
+        for total in totals:
+            total.put_down()
 
     def _each_position(self, body: Callable[[], None]) -> None:
         def some(shape: Shape, index: Value) -> None:
@@ -975,16 +994,29 @@ class _OfRun:
 
     def __init__(self, line: RunLines, kind: str) -> None:
         self.line, self.array = line, line.code.frame(kind, RUN // 2)  # of 16 bits
+        self.held: Value | None = None
 
     def get(self) -> Value:
-        return self.array.load(self.line.index, self.line.shape)
+        return self.array.load(self.line.index, self.line.shape) if self.held is None else self.held
 
     def set(self, values: Value) -> None:
-        self.array.store(values, self.line.index)
+        if self.held is None:
+            self.array.store(values, self.line.index)
+        else:
+            self.held = values
+
+    def hold(self) -> None:
+        """Have numbers in registers until they are put down."""
+        self.held = self.get()
+
+    def put_down(self) -> None:
+        values, self.held = self.get(), None
+        self.set(values)
 
 
 LINES = {"rows": RowLines, "positions": PositionLines, "groups": RowGroups, "runs": RunLines}
 """The variants of a kernel, in order."""
+ROWS, POSITIONS, GROUPS, RUNS = range(len(LINES))
 
 Share = Callable[[Code, Parameters], Mapping[str, Value]]
 """What computes numbers that all lines share, by their names, before they are walked."""
@@ -1100,16 +1132,8 @@ class RowKernel(ClassKernel):
             for name, operand in zip(self.named.all, plan.operands, strict=True)
             if f"{name}.item" in self.slots
         }
-        copies = {
-            f"{name}.copy": copier(
-                operand.dtype.short, name in self.named.inputs, plan.compute.short
-            )
-            for name, operand in zip(self.named.all, plan.operands, strict=True)
-            if name in self.full
-        }
         return {
             **items,
-            **copies,
             **{
                 name: double(plan.numbers[name])
                 for name in self.formula.numbers
@@ -1117,6 +1141,14 @@ class RowKernel(ClassKernel):
             },
             **{name: plan.numbers[name] for name in self.told},
         }
+
+    def called(self, plan: Plan, variant: int) -> Mapping[str, int]:
+        """Positions alone are copied."""
+        return {
+            f"{name}.copy": copier(operand.dtype.short, name in self.named.inputs, plan.compute.short)
+            for name, operand in zip(self.named.all, plan.operands, strict=True)
+            if name in self.full and variant == POSITIONS
+        }  # fmt: skip
 
     def cut(self, problem: Problem) -> Launches:
         classes, positions, lanes = problem["classes"], problem["positions"], machine().lanes
@@ -1166,10 +1198,11 @@ class RowKernel(ClassKernel):
             beside = [problem[f"{name}.step2"] == problem[f"{name}.item"] for name in self.full]
             by_runs = all_of(inverse(by_rows), plane >= line, classes >= RUN_CLASSES, *beside)
             items = functools.reduce(most, [problem[f"{name}.item"] for name in self.full], 2)
-            run = most(least(RUN // items, RUN_ELEMENTS // classes), line)
-            tile = where(by_runs, least(run, ceil_div(positions, PARTS * line) * line), tile)
+            run = least(RUN // items, ceil_div(positions, RUN_PARTS * line) * line)
+            tile = where(by_runs, run, tile)
         pieces, grain = cut_tiles(problem, tile, classes)
-        return Launches(where(grouped, 2, where(by_rows, 0, where(by_runs, 3, 1))), pieces, grain)
+        lines = where(grouped, GROUPS, where(by_rows, ROWS, where(by_runs, RUNS, POSITIONS)))
+        return Launches(lines, pieces, grain)
 
     def kernels(self, plan: Plan, variant: int) -> Kernels:
         kinds = Kinds(plan, self.named)

@@ -238,8 +238,9 @@ class Sums(NamedTuple):
     infinite_sum: Value
 
 
-def sums_of(code: Code, parameters: Parameters, target: str) -> Sums:
-    positions, scratch = parameters["positions"], parameters.scratch
+def sums_of(code: Code, parameters: Parameters, target: str, scratch: Value) -> Sums:
+    """Of blocks that are summed here, or were left in scratch memory, if that is not 0."""
+    positions = parameters["positions"]
     mean, zero = parameters.flag("mean"), code.integer(0)
     total, rows_counted = in_blocks(
         code, mean.choose(positions, zero), scratch, zero, 2,

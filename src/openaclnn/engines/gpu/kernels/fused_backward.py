@@ -137,27 +137,10 @@ def _of_all(top, others, pieces, piece, PIECES: tl.constexpr, WIDTH: tl.constexp
 
 
 @triton.jit
-def loss_ahead(
-    x, target, expected, parts, pieces, out,
-    rows, classes, ignore_index, each,
-    UNIT: tl.constexpr, HELD: tl.constexpr, LANES: tl.constexpr, PIECES: tl.constexpr, WIDTH: tl.constexpr,
+def _row_ahead(
+    values, index, sure, share, row, rows, piece, count, ignore_index, at, held, parts, pieces, out, PIECES: tl.constexpr, WIDTH: tl.constexpr
 ):  # fmt: skip
-    """A row, or its piece: the largest logit and what the others add, as `logit_sums` leaves them, and the gradient if one is
-    expected.
-
-    All is asked for before anything is computed: few programs share a multiprocessor, and little hides what they wait for.
-    """
-    row = (tl.program_id(0) // PIECES).to(tl.int64)
-    piece = tl.program_id(0) % PIECES
-    start = piece * each * ROUND
-    count = classes.to(tl.int64) * UNIT
-    held = classes * UNIT
-    if PIECES > 1:
-        held = tl.minimum(classes * UNIT - start, each * ROUND)
-    at, inside = _places(held, HELD, LANES)
-    values = tl.load(x + row * count + start + at, inside, other=float("-inf")).to(tl.float32)
-    index = tl.load(target + row).to(tl.int64)
-    sure, share = tl.load(expected + SURE), tl.load(expected + SHARE)
+    """A row, or its piece: the largest logit and what the others add, as `logit_sums` leaves them, and the gradient if one is expected."""
     top = tl.max(values)
     largest = values == top
     powers, scale = _powers(values, top)
@@ -170,7 +153,43 @@ def loss_ahead(
     tl.store(parts + rows.to(tl.int64) + row, others, piece == 0)
     counted = is_counted(index, count, ignore_index)
     wanted = at < held * (sure != 0).to(tl.int32)
-    _write(values, top, _factor(share, top, others), at, wanted, out + row * count + start, counted)
+    _write(values, top, _factor(share, top, others), at, wanted, out, counted)
+
+
+@triton.jit
+def loss_ahead(
+    x, target, expected, parts, pieces, out,
+    rows, classes, ignore_index, each,
+    UNIT: tl.constexpr, HELD: tl.constexpr, LANES: tl.constexpr, PIECES: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """A row, or its piece. All is asked for before anything is computed: few programs share a multiprocessor, and little hides what they wait for.
+
+    With several stages, a program that has a multiprocessor for itself takes one row after the other, and reads the next ones into shared memory meanwhile.
+    """
+    row = (tl.program_id(0) // PIECES).to(tl.int64)
+    piece = tl.program_id(0) % PIECES
+    start = piece * each * ROUND
+    count = classes.to(tl.int64) * UNIT
+    held = classes * UNIT
+    if PIECES > 1:
+        held = tl.minimum(classes * UNIT - start, each * ROUND)
+    at, inside = _places(held, HELD, LANES)
+    if STAGES == 1:
+        values = tl.load(x + row * count + start + at, inside, other=float("-inf")).to(tl.float32)
+        index = tl.load(target + row).to(tl.int64)
+        sure, share = tl.load(expected + SURE), tl.load(expected + SHARE)
+        _row_ahead(
+            values, index, sure, share, row, rows, piece, count, ignore_index, at, held, parts, pieces, out + row * count + start, PIECES, WIDTH
+        )  # fmt: skip
+    else:
+        sure, share = tl.load(expected + SURE), tl.load(expected + SHARE)
+        for number in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
+            row = tl.zeros([], tl.int64) + number
+            values = tl.load(x + row * count + at, inside, other=float("-inf")).to(tl.float32)
+            index = tl.load(target + row).to(tl.int64)
+            _row_ahead(
+                values, index, sure, share, row, rows, piece, count, ignore_index, at, held, parts, pieces, out + row * count, PIECES, WIDTH
+            )  # fmt: skip
 
 
 @triton.jit

@@ -27,7 +27,7 @@ from openaclnn.engines.gpu.launching.launch import (
     next_power_of_two,
 )
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
-from openaclnn.engines.gpu.launching.variants import has_clusters
+from openaclnn.engines.gpu.launching.variants import has_clusters, limits
 from openaclnn.engines.machine.numbers import Number
 
 EXPECTED = 4  # FLOATs
@@ -40,35 +40,47 @@ def _of_rows(step: Step, kept: PointerArg, place: int) -> PointerArg:
 
 TILES = {
     4: {16384: (16, 8), 32768: (16, 16), 131072: (32, 4), 262144: (16, 16)},
-    2: {16384: (8, 8), 32768: (16, 4), 65536: (8, 4), 131072: (16, 4)},
+    2: {16384: (8, 8), 32768: (4, 32), 65536: (8, 4), 131072: (16, 4)},
 }  # fmt: skip
 """By an element's bytes and the most classes: how many times a thread holds 16 bytes, and warps. Where that has room for fewer
 classes than there are, it is a piece of a row.
 
 A step in times of a copy on an H200, and of loss and gradient one after the other: FLOAT of 32000, 65536, 128256 and 256000 classes
-1.05, 1.08, 1.09 and 1.32 (1.50, 1.48, 1.48, 1.49), of 50257, where no row is aligned, 1.35 (1.57); BFLOAT16 of 32000, 50304 and 128256
-1.37, 1.49 and 1.42 (1.58, 1.55, 1.53). Where 16 bits are in rows that are not all aligned, and of more classes, it gains nothing.
+1.05, 1.08, 1.09 and 1.32 (1.50, 1.48, 1.48, 1.49), of 50257, where no row is aligned, 1.35 (1.57); BFLOAT16 of 24576, 32000, 50304 and 128256
+1.53, 1.32, 1.49 and 1.42 (the second 1.58, then 1.55 and 1.53; without reading ahead 1.62 and 1.44 of the first two). Where 16 bits are in rows that are not all aligned, and of more classes, it gains nothing.
 """
 
 FEWEST = MOST_CLASSES[True]  # classes: of shorter rows a program holds as many as it can
 COUNTED = 8192  # rows that are counted at once
+FULL = 32  # warps of a program that has a multiprocessor for itself
+STAGES = 3  # rows that it holds, of which it reads two into shared memory
+RESERVED = 1 << 10  # bytes of shared memory that a program has beside these
 WIDE = 1024  # classes that a program writes at once where all is written late
 PROGRAMS = 2048  # that keep a device busy then
 
 
 class Tile(NamedTuple):
-    """What a program holds of a row: so many times a class in each lane, by so many warps; and in how many pieces a row is."""
+    """What a program holds of a row: so many times a class in each lane, by so many warps; in how many pieces a row is, and how many rows it holds."""
 
     held: int
     lanes: int
     warps: int
     pieces: int
+    stages: int
 
 
 def tile_of(itemsize: int, classes: int) -> Tile:
     held, warps = next(tile for most, tile in TILES[itemsize].items() if classes <= most)
     lanes = warps * 32 * (VECTOR_BYTES // itemsize)
-    return Tile(held, lanes, warps, -(-classes // (held * lanes)))
+    return Tile(held, lanes, warps, -(-classes // (held * lanes)), STAGES if warps == FULL else 1)
+
+
+def _runs(itemsize: int, tile: Tile) -> bool:
+    """Whether the device has what programs wait for each other with, or read ahead into."""
+    if tile.stages > 1:
+        row = tile.held * tile.lanes * itemsize
+        return (tile.stages - 1) * row + RESERVED <= limits()[1]
+    return tile.pieces == 1 or has_clusters()
 
 
 def serves(step: Step) -> bool:
@@ -80,10 +92,8 @@ def serves(step: Step) -> bool:
         return False
     whole = itemsize == 4 or classes % (VECTOR_BYTES // itemsize) == 0
     fits = whole and FEWEST < classes <= max(TILES[itemsize])
-    return (
-        fits and rows * -(-classes // WIDE) < INT32_LIMIT
-        and (tile_of(itemsize, classes).pieces == 1 or has_clusters())
-    )  # fmt: skip
+    few = rows * -(-classes // WIDE) < INT32_LIMIT
+    return fits and few and _runs(itemsize, tile_of(itemsize, classes))
 
 
 @functools.lru_cache(64)
@@ -106,7 +116,7 @@ def loss_runner(step: Step) -> Runner:
     each = -(-classes // (tile.pieces * ROUND.value))
     of_rows: dict[str, Number] = {"rows": rows, "classes": classes, "ignore_index": last}
     pieces_of_rows = {
-        "HELD": tile.held, "LANES": tile.lanes, "PIECES": tile.pieces, "WIDTH": next_power_of_two(tile.pieces),
+        "HELD": tile.held, "LANES": tile.lanes, "PIECES": tile.pieces, "WIDTH": next_power_of_two(tile.pieces), "STAGES": tile.stages,
     }  # fmt: skip
     contiguous = {
         "row_stride": classes, "class_stride": 1, "target_stride": 1, "weight_stride": 0, "out_stride": 0, "top_stride": 1,
@@ -115,7 +125,7 @@ def loss_runner(step: Step) -> Runner:
     launches = (
         launched(KernelSpec(expect, (target, memory, expected), (mean,)), 1, of_rows, {"BLOCK": COUNTED}, 16),
         launched(
-            read, rows * tile.pieces, {**of_rows, "classes": classes // unit, "each": each}, pieces_of_rows, tile.warps,
+            read, rows * tile.pieces if tile.stages == 1 else min(rows, limits()[0]), {**of_rows, "classes": classes // unit, "each": each}, pieces_of_rows, tile.warps,
         ),
         launched(finish, blocks, {**of_rows, **contiguous}, {"ROWS": FINISHED}, 4),
         launch_of(total, total_of(blocks)),

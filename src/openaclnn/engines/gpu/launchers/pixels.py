@@ -5,7 +5,7 @@ pixels, whose targets stay in the second-level cache, chunk of classes after chu
 (8,150,512,512) from 0.95 (FLOAT) and 0.87 (BF16) of a copy's bandwidth to 1.03 and 1.02; a program
 that wrote all classes of its pixels kept as many places of the output open as there are images.
 Where targets or gradients lie transposed, a block of pixels has two axes, so that whole lines are read.
-Class planes that begin off a vector's bounds, as those of odd images do, have a kernel of their own (`kernels/planes.py`).
+Class planes that begin off a vector's bounds, as those of odd images do, have a kernel of their own.
 """
 
 from __future__ import annotations

@@ -71,6 +71,17 @@ def has_clusters() -> bool:
     return bool(triton.knobs.runtime.interpret) or (native.driver() is not None and _is_hopper())
 
 
+def limits() -> tuple[int, int]:
+    """How many multiprocessors the current device has, and how many bytes of shared memory a program may have there."""
+    import triton
+    from triton.runtime import driver
+
+    if triton.knobs.runtime.interpret:
+        return 1, 1 << 18
+    properties = driver.active.utils.get_device_properties(driver.active.get_current_device())
+    return properties["multiprocessor_count"], properties["max_shared_mem"]
+
+
 def kinds_of(numbers: Sequence[int | float]) -> tuple[bool, ...]:
     """Which numbers are more than 32 bits: Triton gives those another type."""
     return tuple(
