@@ -162,15 +162,18 @@ LIBRARIES = ("torch", "sympy", "hypothesis", "torch.distributed.tensor")
 """What files of tests import and Python takes longest to compile."""
 
 
-def pytest_sessionstart() -> None:
-    """Processes that begin together begin at different modules: each is compiled by one of them, and found compiled by the others."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Processes that begin together begin at different modules: each is compiled by one of them, and found compiled by the others.
+
+    Not those that a test starts, which know whether kernels are interpreted before they import Triton."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
         return
-    number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    number = int(worker["workerid"].removeprefix("gw"))
     files = [path.stem for path in sorted(Path(__file__).parent.glob("test_*.py"))]
     with open(f"{CACHE}.lock", "w") as lock:
         for place, names in ((0, LIBRARIES), (len(LIBRARIES), files)):
-            first = len(names) * number // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+            first = len(names) * number // worker["workercount"]
             for index in (*range(first, len(names)), *range(first)):
                 fcntl.lockf(lock, fcntl.LOCK_EX, 1, place + index)
                 with suppress(Exception, pytest.skip.Exception):  # of which collecting tells

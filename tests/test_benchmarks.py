@@ -1005,7 +1005,8 @@ def has(operator: Operator, regime: CallRegime) -> bool:
     if regime.name == "outer" and operator.output.in_place:
         return False  # the input has the shape of the output
     if regime.name == "outer":
-        return any("broadcasts with" in parameter.shape for parameter in operator.parameters)
+        told = " ".join(parameter.shape for parameter in operator.parameters)
+        return "broadcasts with" in told or "they broadcast" in told
     return True
 
 

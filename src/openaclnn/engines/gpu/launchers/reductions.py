@@ -47,11 +47,13 @@ from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, i
 PARTS = 1024  # of positions, at most, each of a program of its own
 BLOCK = 1024  # positions of a program at once
 # Elements of a program at once, programs at most, and warps, of FLOAT and of 16 bits, by what the formula takes: few instructions; logarithms, with four elements or more added up before they
-# are converted; long words in FLOAT, with which conversions are no more to wait for and smaller programs have their registers. Those must all run at once, 8 of 4 warps on a processor with 64
-# registers a thread: binary cross entropy with logits in 16 bits had 88 with 2048 elements, and 0.78 of a copy (1024 elements 0.97). Shares of a copy (2^25 elements, H200, bare kernels in turn without
-# the last launch): L1 1.02 and 0.98, binary cross entropy 1.00 and 0.88, with logits 1.00 and 0.97, soft margin 1.01 and 1.00. The programs of 16 bits ask for the next block before one is added up (`summed_kernel`).
+# are converted; long words in FLOAT, with which conversions are no more to wait for and smaller programs have their registers. Shares of a copy of 2^25 elements, H200, bare kernels in turn without
+# the last launch: L1 1.02 and 1.01, binary cross entropy 1.00 and 0.98, with logits 1.00 and 0.99, soft margin 1.01 and 1.02. The programs of 16 bits ask for the next block before one is added up
+# (`summed_kernel`), and must all run at once: 8 of 4 warps on a processor, which have 64 registers a thread. Not told so they had up to 88, and 0.94, 0.82 and 1.01; with 1024 elements
+# 0.87, 0.93 and 0.98. Of any strides these are what they have.
 LIGHT = (1024, 1024, 4), (2048, 528, 8)
-FOURS = (2048, 1056, 8), (1024, 1056, 4)
+FOURS, REGISTERS = ((2048, 1056, 8), (2048, 1056, 4)), 64
+STRIDED_FOURS = FOURS[0], (1024, 1056, 4)
 LONG = (1024, 1188, 4)
 LONG_WORDS = frozenset(("softened", "softplus"))
 MOST_PARTS = 4096
@@ -143,9 +145,11 @@ def _add_spec(
     slots = [
         slot._replace(wide=not (axes or one)) for slot, one in zip(inputs, single, strict=True)
     ]
+    in_fours = _in_fours(plan) and not alone
     return KernelSpec(
         summed_kernel(form.formula, axes, single), (*slots, out if alone else scratch_of(plan)),
-        (alone, alone and plan.reduction == "mean", _in_fours(plan) and not alone, *form.switches, *precision(plan)), fused=False, overlapped=not alone,
+        (alone, alone and plan.reduction == "mean", in_fours, *form.switches, *precision(plan)), fused=False, overlapped=not alone,
+        registers=REGISTERS if in_fours and not axes and plan.compute is not FLOAT else None,
     )  # fmt: skip
 
 
@@ -178,11 +182,11 @@ def _in_fours(plan: Plan) -> bool:
     return not _is_light(plan) and not (plan.compute is FLOAT and has_words(plan, LONG_WORDS))
 
 
-def _program(plan: Plan) -> tuple[int, int, int]:
+def _program(plan: Plan, strided: bool) -> tuple[int, int, int]:
     """Elements of a program at once, how many programs at most, and warps."""
     if not _is_light(plan) and not _in_fours(plan):
         return LONG
-    of_float, of_16_bits = LIGHT if _is_light(plan) else FOURS
+    of_float, of_16_bits = LIGHT if _is_light(plan) else STRIDED_FOURS if strided else FOURS
     return of_float if plan.compute is FLOAT else of_16_bits
 
 
@@ -222,7 +226,7 @@ class Summed(FormulaLauncher):
         return {**specs, FINISHING: _finish_spec(plan)}
 
     def static(self, plan: Plan, strided: bool) -> dict[str, int]:
-        program = zip(PROGRAM, _program(plan), strict=True)
+        program = zip(PROGRAM, _program(plan, strided), strict=True)
         static = {"mean": int(plan.reduction == "mean"), **dict(program)}
         return static if strided else {**static, "together": int(_together(plan, _single_of(plan)))}
 
