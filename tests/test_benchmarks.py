@@ -424,7 +424,7 @@ def test_a_large_step_is_the_gpus_time_alone(monkeypatch: pytest.MonkeyPatch) ->
     torch = Queue()
     monkeypatch.setattr("time.perf_counter", lambda: torch.now)
     plain = CudaClock(torch)
-    clock = plain.ahead()
+    clock = plain.ahead
     assert isinstance(clock, AheadClock)
 
     def step() -> None:
@@ -437,7 +437,7 @@ def test_a_large_step_is_the_gpus_time_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert plain.sample(step, 10) == Sample(pytest.approx(20.0, rel=0.05), 20.0)
     assert clock.sample(step, 10) == Sample(pytest.approx(3.0), pytest.approx(20.0))
     assert clock.sample(waits, 10).seconds == pytest.approx(23.0, rel=0.2)
-    assert Clock().ahead().sample(step, 10).seconds == 20.0  # on a CPU there is no other
+    assert Clock().ahead.sample(step, 10).seconds == 20.0  # on a CPU there is no other
 
 
 def test_ratios_pair_samples_of_the_same_round() -> None:

@@ -9,13 +9,14 @@ problems are the GPU's time alone (`AheadClock`), beside which their rows tell t
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,6 +93,7 @@ class Clock:
         each = (time.perf_counter() - start) / inner
         return Sample(each, each)
 
+    @property
     def ahead(self) -> Clock:
         """The clock of what follows a model's work in training: where there is a GPU, of its time alone."""
         return self
@@ -108,6 +110,7 @@ class CudaClock(Clock):
     def sample(self, call: Call, inner: int, before: Call = nothing) -> Sample:
         return self._sample(call, inner, before)[0]
 
+    @functools.cached_property
     def ahead(self) -> Clock:
         return AheadClock(self.torch)
 
@@ -317,6 +320,10 @@ class Bench:
     quick: bool = False
     headline: bool = False  # one way to call each side, into memory that is there
     named: bool = False  # the engines were asked for
+
+    def ahead(self) -> Bench:
+        """The same by the clock of what follows a model's work."""
+        return replace(self, clock=self.clock.ahead)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import functools
 import importlib
 import itertools
@@ -269,7 +268,7 @@ def step_cases(device: str, dtypes: Sequence[DType] = FLOATS, quick: bool = Fals
 
 def _run_step(regime: Regime, form: str, dtype: DType, case: Case, bench: Bench) -> list[Row]:
     """In turn with a copy of the input."""
-    bench = dataclasses.replace(bench, clock=bench.clock.ahead())
+    bench = bench.ahead()
     x, *others = _tensors(case.name, case.shape, dtype, bench)
     if form.endswith(WEIGHT):
         others += _tensors("nll", case.shape, dtype, bench)[-1:]
@@ -280,7 +279,7 @@ def _run_step(regime: Regime, form: str, dtype: DType, case: Case, bench: Bench)
 
 def _run_linear(dtype: DType, case: Case, bench: Bench) -> list[Row]:
     """In turn with the products, and with a copy of the scores; in memory, too."""
-    bench = dataclasses.replace(bench, clock=bench.clock.ahead())
+    bench = bench.ahead()
     tokens, features, words = case.shape
     scores, target = _tensors("cross_entropy", (tokens, words), dtype, bench)
     [x] = _tensors(LINEAR, (tokens, features), dtype, bench)

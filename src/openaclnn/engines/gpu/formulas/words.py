@@ -168,11 +168,17 @@ def _exp_curve(r):
 
 
 @triton.jit
-def _reduced(x, rest, BIAS: tl.constexpr):
-    """x + rest = n ln 2 + r: n + BIAS in the low bits of an integer, r, and exp(r) - 1 - r."""
+def _powers_of_two(x, BIAS: tl.constexpr):
+    """x = n ln 2 + head, but for the low part of ln 2: n + BIAS in the low bits of a FLOAT, n, and head."""
     shifted = tl.fma(x, LOG2_E, ROUNDER + BIAS)
     n = shifted - (ROUNDER + BIAS)
-    head = tl.fma(n, MINUS_LN2_HIGH, x)
+    return shifted, n, tl.fma(n, MINUS_LN2_HIGH, x)
+
+
+@triton.jit
+def _reduced(x, rest, BIAS: tl.constexpr):
+    """x + rest = n ln 2 + r: n + BIAS in the low bits of an integer, r, and exp(r) - 1 - r."""
+    shifted, n, head = _powers_of_two(x, BIAS)
     if rest is None:
         r = tl.fma(n, MINUS_LN2_LOW, head)
         left = tl.fma(n, MINUS_LN2_LOW, head - r)
@@ -413,9 +419,7 @@ def mish(x, PRECISE: tl.constexpr = True):
 @triton.jit
 def _near_power(x, rest, BIAS: tl.constexpr):
     """exp(x + rest) = 2^n (1 + q), to 0.7 of 2^-24, for x from -110 to 0: n + BIAS in the low bits of an integer, and q."""
-    shifted = tl.fma(x, LOG2_E, ROUNDER + BIAS)
-    n = shifted - (ROUNDER + BIAS)
-    head = tl.fma(n, MINUS_LN2_HIGH, x)
+    shifted, n, head = _powers_of_two(x, BIAS)
     if rest is None:
         r = tl.fma(n, MINUS_LN2_LOW, head)
     else:
