@@ -163,7 +163,7 @@ declare(
         checks.expect("14", "vocabStartIndex >= 0", "vocabStartIndex", "0 or more", lambda call: call["vocabStartIndex"] if call["vocabStartIndex"] < 0 else ""),
         checks.expect("15", "vocabEndIndex >= vocabStartIndex", "vocabEndIndex", "vocabStartIndex or more", lambda call: f"{call['vocabStartIndex']} to {call['vocabEndIndex']}" if call["vocabEndIndex"] < call["vocabStartIndex"] else ""),
     ),
-    _results, _plan, reference,
+    _plan, reference,
     (
         Sample(
             "the first of two ranks",
@@ -182,7 +182,7 @@ declare(
             ),
         ),
     ),
-    FAMILIES, module=__name__, empty=("target",), lacking=Status.ACLNN_ERR_RUNTIME_ERROR,
+    FAMILIES, result=_results, module=__name__, empty=("target",), lacking=Status.ACLNN_ERR_RUNTIME_ERROR,
 )  # fmt: skip
 
 # Its gradients.
@@ -313,7 +313,7 @@ declare(
         checks.same_shape("18", WRITTEN[0], "input"),
         checks.same_shape("18", WRITTEN[1], "weight"),
     ),
-    _gradient_results, _gradient_plan, reference_gradient,
+    _gradient_plan, reference_gradient,
     (
         Sample(
             "the first of two ranks",
@@ -336,5 +336,5 @@ declare(
             exact=True,
         ),
     ),
-    FAMILIES, module=__name__, empty=("input", "weight"), lacking=Status.ACLNN_ERR_RUNTIME_ERROR,
+    FAMILIES, result=_gradient_results, module=__name__, empty=("input", "weight"), lacking=Status.ACLNN_ERR_RUNTIME_ERROR,
 )  # fmt: skip

@@ -21,13 +21,13 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Operator, OutputSpec, Sample
+from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Free, Plan, empty_plan
+from openaclnn.core.plan import Free
 from openaclnn.engines.formulas import log_probs as formulas
 from openaclnn.engines.formulas.rows import ROLES, RowFormula
-from openaclnn.operators.rows import Array, counted_targets, rows_plan
+from openaclnn.operators.rows import Array, Rows, counted_targets
 
 ROWS, LOGITS = "(...)", "(..., C)"
 
@@ -82,21 +82,10 @@ def row_operator(
     def of_classes(call: Call) -> tuple[tuple[int, ...], ...]:
         return (call.tensor(rows[0]).shape[-1:],)
 
-    def results(call: Call) -> Any:
-        logits = call.tensor(rows[0])
-        specs: list[OutputSpec] = [
-            (logits.shape, logits.dtype) if full else (logits.shape[:-1], FLOAT) for _ in written
-        ]
-        return specs[0] if len(specs) == 1 else tuple(specs)
-
-    def plan(call: Call) -> Plan:
-        logits = call.tensor(rows[0])
-        if logits.empty:
-            return empty_plan(name, (output_names[0], call.tensor(output_names[0])))
-        roles = {each: ROLES[kinds[each]] for each in read}
-        written = dict.fromkeys(output_names, "full" if full else "positions")
-        return rows_plan(call, kernel.name, FLOAT, roles, written, len(logits.shape) - 1, told(call), free=tuple(free))  # fmt: skip
-
+    plan = Rows(
+        kernel.name, rows[0], {each: ROLES[kinds[each]] for each in read}, dict.fromkeys(output_names, "full" if full else "positions"), told,
+        tuple(free), compute=FLOAT, along=-1,
+    )  # fmt: skip
     per_class = [each for each in read if kinds[each] == "PerClass"]
     per_row = [each for each in (*read, *output_names) if each not in (*rows, *per_class, *["out"] * full)]  # fmt: skip
     return Operator(
@@ -116,7 +105,7 @@ def row_operator(
             *(checks.shape_is("5", each, of_rows, f"of {rows[0]}'s rows") for each in per_row),
             *rules,
         ),
-        result=results,
+        result=plan.results,
         plan=plan,
         reference=reference,
         module=__name__,

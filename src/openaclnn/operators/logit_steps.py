@@ -15,10 +15,9 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import Check
-from openaclnn.core.declare import Operator, OutputSpec, like
+from openaclnn.core.declare import Operator, OutputSpec
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT64
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Plan
 from openaclnn.operators import cross_entropy as interface
 from openaclnn.operators import logits
 from openaclnn.operators.logits import (
@@ -30,7 +29,7 @@ from openaclnn.operators.logits import (
     per_loss,
     per_row,
 )
-from openaclnn.operators.rows import rows_plan
+from openaclnn.operators.rows import LOSSES, Rows
 
 LONG = 8192  # classes: of longer rows there are four numbers each
 MEMORY = Parameter(
@@ -85,38 +84,33 @@ def _checks(needed: tuple[str, ...], loss: str, kept: str, out: str) -> tuple[Ch
     )
 
 
-def _plan_of(call: Call, kernel: str, read: tuple[str, ...], written: tuple[str, ...], reduction: str = "") -> Plan:  # fmt: skip
-    """Losses are of positions, or one; logits and gradients are full, and what is kept or remembered is told by its address."""
-    losses = "positions" if call.reduction == "none" else "single"
-    roles = {"input": "full", "gradInputOut": "full", "target": "positions", "weightOptional": "classes", "lossOut": losses, "gradLoss": losses}  # fmt: skip
-    if call.has_tensor("weightOptional"):
-        read = (*read, "weightOptional")
-    of_inputs, of_outputs = (
-        {name: roles.get(name, "single") for name in names} for names in (read, written)
-    )
-    numbers: dict[str, Any] = {
+def _numbers(call: Call) -> dict[str, Any]:
+    return {
         "ignore_index": call["ignoreIndex"], "label_smoothing": float(call["labelSmoothing"]), "zloss_scale": float(call["zlossScale"]),
         "mean": call.reduction == "mean",
     }  # fmt: skip
-    compute = call.tensor("input").dtype
-    return rows_plan(call, kernel, compute, of_inputs, of_outputs, 1, numbers, reduction=reduction)
+
+
+# What is kept or remembered is told by its address.
+PLAN = Rows(
+    "cross_entropy_ahead", "input", {"input": "full", "target": "positions", "memory": "single", "weightOptional": "classes"},
+    {"lossOut": LOSSES, "keptOut": "single", "gradInputOut": "full"}, _numbers,
+)  # fmt: skip
+GRAD_PLAN = Rows(
+    "cross_entropy_late", "input",
+    {"gradLoss": LOSSES, "input": "full", "target": "positions", "kept": "single", "memory": "single", "weightOptional": "classes"},
+    {"gradInputOut": "full"}, _numbers,
+)  # fmt: skip
+ROW_PLAN = Rows(
+    "cross_entropy_row_step", "input", {"target": "positions", "input": "full", "weightOptional": "classes"},
+    {"lossOut": LOSSES, "gradInputOut": "full"}, lambda call: interface.numbers_of(call, 0.0),
+)  # fmt: skip
 
 
 def _results(call: Call) -> tuple[OutputSpec, ...]:
-    x = call.tensor("input")
+    loss, (_, dtype), gradient = PLAN.results(call)
     (kept,) = _kept_shape(call)
-    return (per_loss(call)[0], x.dtype), (kept, FLOAT), (x.shape, x.dtype)
-
-
-def _plan(call: Call) -> Plan:
-    reduction = "" if call.reduction == "none" else str(call.reduction)
-    outputs = "lossOut", "keptOut", "gradInputOut"
-    return _plan_of(call, "cross_entropy_ahead", ("input", "target", "memory"), outputs, reduction)
-
-
-def _grad_plan(call: Call) -> Plan:
-    inputs = "gradLoss", "input", "target", "kept", "memory"
-    return _plan_of(call, "cross_entropy_late", inputs, ("gradInputOut",))
+    return loss, (kept, dtype), gradient
 
 
 def _reference(input: Any, target: Any, memory: Any, weight: Any = None, **options: Any) -> Any:
@@ -146,7 +140,7 @@ STEP = Operator(
     families=frozenset(),
     checks=_checks(("input", "target", "memory", "lossOut", "keptOut", "gradInputOut"), "lossOut", "keptOut", "gradInputOut"),
     result=_results,
-    plan=_plan,
+    plan=PLAN,
     reference=_reference,
 )  # fmt: skip
 
@@ -161,23 +155,10 @@ STEP_GRAD = Operator(
     ),
     families=frozenset(),
     checks=_checks(("gradLoss", "input", "target", "kept", "memory", "gradInputOut"), "gradLoss", "kept", "gradInputOut"),
-    result=like("input"),
-    plan=_grad_plan,
+    result=GRAD_PLAN.results,
+    plan=GRAD_PLAN,
     reference=_reference_grad,
 )  # fmt: skip
-
-
-def _row_results(call: Call) -> tuple[OutputSpec, ...]:
-    x = call.tensor("input")
-    return ((), x.dtype), (x.shape, x.dtype)
-
-
-def _row_plan(call: Call) -> Plan:
-    read = {"target": "positions", "input": "full", **interface.weights_of(call)}
-    written = {"lossOut": "single", "gradInputOut": "full"}
-    numbers = interface.numbers_of(call, 0.0)
-    x = call.tensor("input")
-    return rows_plan(call, "cross_entropy_row_step", x.dtype, read, written, 1, numbers, reduction=str(call.reduction))  # fmt: skip
 
 
 def _row_reference(input: Any, target: Any, weight: Any = None, **options: Any) -> Any:
@@ -206,7 +187,7 @@ ROW_STEP = Operator(
         checks.shape_is("4", "weightOptional", per_class, "(C,) of input"),
         checks.same_shape("4", "gradInputOut", "input"),
     ),
-    result=_row_results,
-    plan=_row_plan,
+    result=ROW_PLAN.results,
+    plan=ROW_PLAN,
     reference=_row_reference,
 )  # fmt: skip

@@ -9,7 +9,7 @@ log1p of what the other classes add, so that a probability near 1 is told from 1
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,12 +18,12 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import INVALID, Check, Violation
-from openaclnn.core.declare import Operator, OutputSpec, Sample, like
+from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Free, Plan, empty_plan, filling_plan
+from openaclnn.core.plan import Free
 from openaclnn.operators import cross_entropy as interface
-from openaclnn.operators.rows import Array, counted_targets, rows_plan
+from openaclnn.operators.rows import LOSSES, Array, Rows, counted_targets
 
 INPUT = Parameter("input", Kind.TENSOR, "logits", "(N, C, ...)", FLOATS)
 ROW_TARGET = replace(interface.TARGET, shape="(N, ...)")
@@ -92,36 +92,25 @@ def _checks(
     )  # fmt: skip
 
 
-def _results(call: Call) -> tuple[OutputSpec, ...]:
-    rows, dtype = _rows_shape(call), call.tensor("input").dtype
-    return (rows if call.reduction == "none" else (), dtype), (rows, FLOAT), (rows, FLOAT)
-
-
-def _planned(
-    call: Call, kernel: str, read: Mapping[str, str], written: Mapping[str, str], free: tuple[Free, ...] = (), reduction: str = "", **switches: bool
-) -> Plan:  # fmt: skip
+def _plan(
+    kernel: str, read: Mapping[str, str], written: Mapping[str, str], free: tuple[Free, ...] = (), **switches: Callable[[Call], bool]
+) -> Rows:  # fmt: skip
     """Rows have a kernel, and pixels, whose classes lie apart as a rule, another."""
-    logits, read = (
-        call.tensor("input"),
-        {"target": "positions", **read, **interface.weights_of(call)},
-    )
-    chosen = kernel if len(logits.shape) == 2 else f"{kernel}_pixels"
-    numbers = interface.numbers_of(call, call["zlossScale"]) | switches
-    return rows_plan(call, chosen, logits.dtype, read, written, 1, numbers, free=free, reduction=reduction)  # fmt: skip
+
+    def numbers(call: Call) -> dict[str, Any]:
+        asked = {name: switch(call) for name, switch in switches.items()}
+        return interface.numbers_of(call, call["zlossScale"]) | asked
+
+    def kernel_of(call: Call) -> str:
+        return kernel if call.tensor("input").rank == 2 else f"{kernel}_pixels"
+
+    read = {"target": "positions", **read, "weightOptional": "classes"}
+    return Rows(kernel_of, "input", read, written, numbers, free)
 
 
-def _plan(call: Call) -> Plan:
-    logits, whole = call.tensor("input"), call.reduction == "none"
-    loss = call.tensor("lossOut")
-    if logits.empty:
-        if whole:
-            return empty_plan(call.operator.name, ("lossOut", loss))
-        number = math.nan if call.reduction == "mean" else 0.0
-        return filling_plan(call.operator.name, ("lossOut", loss, number))
-    written = {"lossOut": "positions" if whole else "single", "topOut": "positions", "restOut": "positions"}  # fmt: skip
-    return _planned(
-        call, "cross_entropy_logits", {"input": "full"}, written, reduction="" if whole else str(call.reduction)
-    )  # fmt: skip
+PLAN = _plan(
+    "cross_entropy_logits", {"input": "full"}, {"lossOut": LOSSES, "topOut": "positions", "restOut": "positions"}
+)  # fmt: skip
 
 
 class _Rows(NamedTuple):
@@ -231,8 +220,8 @@ CROSS_ENTROPY = Operator(
         "lossOut", ("input", "target", "lossOut", "topOut", "restOut"), checks.same_dtype("2", "lossOut", "input"),
         checks.format_is_nd("5", "input"),
     ),
-    result=_results,
-    plan=_plan,
+    result=PLAN.results,
+    plan=PLAN,
     reference=reference,
     samples=(
         Sample(
@@ -259,14 +248,10 @@ _FREE = (
 )
 
 
-def _grad_plan(call: Call) -> Plan:
-    if call.tensor("input").empty:
-        return empty_plan(call.operator.name, ("out", call.tensor("out")))
-    per_loss = "positions" if call.reduction == "none" else "single"
-    read = {"gradLoss": per_loss, "input": "full", "top": "positions", "rest": "positions"}
-    return _planned(
-        call, "cross_entropy_logits_grad", read, {"out": "full"}, _FREE, mean=call.reduction == "mean"
-    )  # fmt: skip
+GRAD_PLAN = _plan(
+    "cross_entropy_logits_grad", {"gradLoss": LOSSES, "input": "full", "top": "positions", "rest": "positions"}, {"out": "full"}, _FREE,
+    mean=lambda call: call.reduction == "mean",
+)  # fmt: skip
 
 
 CROSS_ENTROPY_GRAD = Operator(
@@ -294,8 +279,8 @@ CROSS_ENTROPY_GRAD = Operator(
         ),
         checks.same_shape("5", "out", "input"),
     ),
-    result=like("input"),
-    plan=_grad_plan,
+    result=GRAD_PLAN.results,
+    plan=GRAD_PLAN,
     reference=reference_grad,
     samples=(
         Sample(

@@ -8,14 +8,14 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import OutputSpec, Sample
+from openaclnn.core.declare import Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Operand, Plan, Step, empty_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas.channels import added_up
 from openaclnn.operators.activations import NOT_310P
-from openaclnn.operators.rows import REDUCTION, Array, declare, rows_plan
+from openaclnn.operators.rows import LOSSES, REDUCTION, Array, Rows, declare
 
 KERNEL = "multilabel_margin_loss"
 
@@ -41,25 +41,19 @@ def _mask_fault(call: Call, mask: Tensor) -> checks.Fault:
     return f"shape {shape}, the shape of target", f"shape {mask.shape}"
 
 
-def _results(call: Call) -> tuple[OutputSpec, ...]:
-    tensor = call.tensor("self")
-    return (_losses(call)[0], tensor.dtype), (tensor.shape, tensor.dtype)
+PLAN = Rows(KERNEL, "self", {"self": "full", "target": "full"}, {"out": LOSSES, "isTarget": "full"})  # fmt: skip
 
 
 def _plan(call: Call) -> Plan:
-    name, values = call.operator.name, call.values
-    tensor, out = values["self"], values["out"]
-    if tensor.empty:
-        return empty_plan(name, ("out", out))
-    shape = tensor.shape or (1,)
-    whole = _is_whole(call) or len(shape) == 1
-    written = {"out": "positions" if _is_whole(call) else "single", "isTarget": "full"}
-    plan = rows_plan(
-        call, KERNEL, tensor.dtype if whole else FLOAT, {"self": "full", "target": "full"}, written, len(shape) - 1, targets=-1
-    )  # fmt: skip
-    if whole:
+    name = call.operator.name
+    if call.tensor("self").empty:
+        return empty_plan(name, ("out", call.tensor("out")))
+    plan = PLAN(call)
+    plan.reduction = ""
+    if _is_whole(call) or call.tensor("self").rank < 2:
         plan.output = plan.output._replace(role="positions")
         return plan
+    plan.compute = FLOAT
     rows, single = plan.shape[0], plan.output
     between = Operand("out", FLOAT, (1,), role="positions")
     first = Plan(
@@ -126,11 +120,11 @@ declare(
         checks.shape_is("9", "out", _losses, "(N,) for none, one element otherwise"),
         checks.of_tensors("10", "isTarget has the shape of target", ("isTarget",), _mask_fault),
     ),
-    _results, _plan, reference,
+    _plan, reference,
     (
         Sample("two rows", {**WORKED, "reduction": "none"}, ([0.85, 3], MASK)),
         Sample("their mean", {**WORKED, "reduction": "mean"}, (1.925, MASK)),
         Sample("their sum", {**WORKED, "reduction": "sum"}, (3.85, MASK)),
     ),
-    NOT_310P, empty=("self",),
+    NOT_310P, result=PLAN.results, empty=("self",),
 )  # fmt: skip

@@ -76,7 +76,7 @@ declare(
         checks.same_shape("4", "out", "self"),
         _one_for_each_channel("5"),
     ),
-    _result, _plan, reference,
+    _plan, reference,
     (
         Sample(
             "a slope for each channel",
@@ -84,7 +84,7 @@ declare(
             [[-0.1, 2, -0.9], [4, -1, 6]],
         ),
     ),
-    gradient=Gradient("aclnnPreluBackward"), module=__name__, empty=("self",),
+    result=_result, gradient=Gradient("aclnnPreluBackward"), module=__name__, empty=("self",),
 )  # fmt: skip
 
 BACKWARD = ("gradOutput", "self", "weight", "gradInput", "gradWeight")
@@ -148,7 +148,7 @@ declare(
         checks.shape_is("7", "gradWeight", _gradient_shapes, "of weight, or (C,)"),
         checks.broadcasts_to("8", "gradOutput", lambda call: call.tensor("self").shape, "the shape of self"),
     ),
-    _results, _backward_plan, reference_backward,
+    _backward_plan, reference_backward,
     (
         Sample(
             "a slope for each channel",
@@ -159,5 +159,5 @@ declare(
             ([[0.1, 2, 0.9], [4, 1, 6]], [-1, -25, -9]),
         ),
     ),
-    ALL - {"310p"}, module=__name__, empty=("self",),
+    ALL - {"310p"}, result=_results, module=__name__, empty=("self",),
 )  # fmt: skip

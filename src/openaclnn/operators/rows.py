@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,9 @@ from openaclnn.core.checks import Check
 from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.plan import Plan, class_plan
+from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
 from openaclnn.core.status import Status
+from openaclnn.core.tensor import Tensor
 from openaclnn.operators.activations import ALL
 
 Array = np.ndarray[Any, Any]
@@ -24,41 +27,112 @@ REDUCTION = Parameter(
 )
 
 
+LOSSES = "losses"
+"""A role beside those of `class_plan`: of each position where nothing is reduced, else single."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How an operator with a class axis is planned: its kernel, the tensor whose shape that runs over, and each tensor's role, in the kernel's order. What
+    results are like follows from that, and what empty tensors give."""
+
+    kernel: str | Callable[[Call], str]
+    source: str
+    read: Mapping[str, str]
+    written: Mapping[str, str]
+    numbers: Callable[[Call], Mapping[str, Any]] = lambda call: {}
+    free: tuple[Free, ...] = ()
+    free_on_products: bool = True  # False: products have rules of their own for these numbers
+    # Tensors that a call leaves alone, beside those that are null.
+    unused: Callable[[Call], Sequence[str]] = lambda call: ()
+    compute: DType | str = ""  # a dtype, or the tensor that has it; "": the source's
+    along: int = 1  # the axis of the classes; the only one of one; where an option numbers it, that says it
+    fixed: bool = False
+
+    def _axis(self, call: Call, rank: int) -> int:
+        option = call.operator.axis
+        axis = min(self.along, rank - 1) % rank if option is None else call.axis(option.name)
+        assert axis is not None
+        return axis
+
+    def __call__(self, call: Call) -> Plan:
+        """The plan of a call."""
+        operator, values, source = call.operator, call.values, call.tensor(self.source)
+        reduction = None if operator.reduction is None else call.reduction
+        per_loss = "positions" if reduction == "none" and len(source.shape) > 1 else "single"
+        unused = self.unused(call)
+        inputs, outputs, spared = [], [], []
+        for name, role in self.read.items():
+            if name not in unused and isinstance(values[name], Tensor):
+                inputs.append((name, values[name], per_loss if role == LOSSES else role))
+        for name, role in self.written.items():
+            into = spared if name in unused else outputs
+            into.append((name, values[name], per_loss if role == LOSSES else role))
+        if source.empty or any(tensor.empty for _, tensor, role in inputs if role == "full"):
+            return self._of_nothing(call, reduction, spared)
+        reduced = ""
+        if LOSSES in self.written.values() and per_loss == "single":
+            reduced = "sum" if reduction == "none" else str(reduction)  # of one
+        kernel = self.kernel if isinstance(self.kernel, str) else self.kernel(call)
+        compute = self.compute or source.dtype
+        if isinstance(compute, str):
+            compute = values[compute].dtype
+        shape = source.shape or (1,)
+        numbers = self.numbers(call)
+        free = self.free if self.free_on_products or call.product.is_default else ()
+        # Where a class may be ignored, `target` has class indices.
+        targets = [name for name, _, _ in inputs].index("target") if "ignore_index" in numbers else -1  # fmt: skip
+        return class_plan(
+            operator.name, kernel, compute, inputs, outputs, shape, self._axis(call, len(shape)), targets, numbers, free, reduced, spared, self.fixed,
+        )  # fmt: skip
+
+    def _of_nothing(self, call: Call, reduction: str | None, spared: Sequence[Any]) -> Plan:
+        """Empty tensors have no mean, and no sum but 0."""
+        left, name = {each for each, _, _ in spared}, call.operator.name
+        fills = []
+        for each, role in self.written.items():
+            if each not in left and (role == "single" or (role == LOSSES and reduction != "none")):
+                number = math.nan if role == LOSSES and reduction == "mean" else 0.0
+                fills.append((each, call.tensor(each), number))
+        if fills:
+            return filling_plan(name, *fills, spared=spared)
+        first = next(iter(self.written))
+        return empty_plan(name, (first, call.tensor(first)), spared)
+
+    def results(self, call: Call) -> Any:
+        """Shapes and dtypes of the outputs that are left to us: of the one that they may have, or the source's."""
+        source = call.tensor(self.source)
+        shape, rank = source.shape, len(source.shape) or 1
+        axis = self._axis(call, rank)
+        positions = shape[:axis] + shape[axis + 1 :]
+        shapes = {"full": shape, "positions": positions, "single": ()}
+        if LOSSES in self.written.values():
+            shapes[LOSSES] = positions if call.reduction == "none" else ()
+        specs = []
+        for output in call.operator.outputs:
+            dtype = output.dtypes[0] if len(output.dtypes) == 1 else source.dtype
+            specs.append((shapes[self.written[output.name]], dtype))
+        return tuple(specs) if len(specs) > 1 else specs[0]
+
+
 def declare(
-    name: str, summary: str, formula: str, parameters: tuple[Parameter, ...], rules: Sequence[Check], result: Callable[[Call], Any],
-    plan: Callable[[Call], Plan], reference: Callable[..., Any], samples: Sequence[Sample], families: frozenset[str] = ALL, *,
+    name: str, summary: str, formula: str, parameters: tuple[Parameter, ...], rules: Sequence[Check], plan: Rows | Callable[[Call], Plan],
+    reference: Callable[..., Any], samples: Sequence[Sample], families: frozenset[str] = ALL, *, result: Callable[[Call], Any] | None = None,
     empty: tuple[str, ...] | None = None, lacking: int = Status.ACLNN_ERR_INNER_NULLPTR, **more: Any,
 ) -> Operator:  # fmt: skip
-    """Enter an operator. With `empty`, the rules stand between those that most documents begin and end with: phase one's results have a place,
+    """Enter an operator, whose results follow from `Rows`, or are what is said. With `empty`, the rules stand between those that most documents begin and end with: phase one's results have a place,
     and a product that lacks the operator gives `lacking`, unless one of these tensors is empty."""
     if empty is not None:
         last = checks.product_has_operator(str(int(rules[-1].row) + 1), lacking, empty)
         rules = (checks.result_pointers("0"), *rules, last)
+    if result is None:
+        assert isinstance(plan, Rows)
+        result = plan.results
     return register(
         Operator(
             name=f"aclnn{name}", summary=summary, formula=formula, parameters=parameters, families=families, checks=tuple(rules),
             result=result, plan=plan, reference=reference, samples=tuple(samples), **more,
         )
-    )  # fmt: skip
-
-
-def rows_plan(
-    call: Call, kernel: str, compute: DType, read: Mapping[str, str], written: Mapping[str, str], axis: int,
-    numbers: Mapping[str, Any] | None = None, targets: int | None = None, **more: Any,
-) -> Plan:  # fmt: skip
-    """The plan of a kernel with a class axis over a call's tensors, by their names and roles; `target` has class indices, if it is among them
-    and nothing else is said."""
-    values = call.values
-    inputs = [(name, values[name], role) for name, role in read.items()]
-    outputs = [(name, values[name], role) for name, role in written.items()]
-    for _, tensor, role in (*outputs, *inputs):
-        if role == "full":
-            shape = tensor.shape or (1,)
-            break
-    if targets is None:
-        targets = list(read).index("target") if "target" in read else -1
-    return class_plan(
-        call.operator.name, kernel, compute, inputs, outputs, shape, axis, targets, numbers or {}, **more
     )  # fmt: skip
 
 

@@ -10,14 +10,13 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import Check
-from openaclnn.core.declare import Gradient, Sample, like
-from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS, DType
+from openaclnn.core.declare import Gradient, Sample
+from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.interop import view_memory
-from openaclnn.core.plan import Plan, empty_plan
 from openaclnn.engines.formulas import softmax as formulas
 from openaclnn.operators.activations import ALL
-from openaclnn.operators.rows import Array, declare, rows_plan
+from openaclnn.operators.rows import Array, Rows, declare
 
 DTYPES = (*FLOATS, DOUBLE)
 AXIS = "the axis that a row lies along, -rank to rank - 1"
@@ -51,15 +50,6 @@ def _gradient_checks(nulls: tuple[str, ...], axis: str, rank: int) -> tuple[Chec
     ]
     ordered = sorted(rules, key=lambda rule: rule.row)
     return (checks.not_null("1", *nulls), *checks.unless_empty(INPUTS, *ordered, heeded_on=("950",)))  # fmt: skip
-
-
-def _plan(call: Call, kernel: str, compute: DType, *inputs: str) -> Plan:
-    """The plan of a row formula from tensors of one shape to `out`, along `dim`."""
-    if any(call.tensor(name).empty for name in inputs):
-        return empty_plan(call.operator.name, ("out", call.tensor("out")))
-    axis = call.axis("dim")
-    assert axis is not None
-    return rows_plan(call, kernel, compute, dict.fromkeys(inputs, "full"), {"out": "full"}, axis)
 
 
 def _reference(formula: Callable[..., Array], *names: str) -> Callable[..., Array]:
@@ -119,7 +109,7 @@ declare(
             checks.same_shape("5", "out", "self"),
         ),
     ),
-    like("self"), lambda call: _plan(call, formulas.softmax.name, call.tensor("self").dtype, "self"), softmax,
+    Rows(formulas.softmax.name, "self", {"self": "full"}, {"out": "full"}), softmax,
     (
         Sample(
             "a row",
@@ -158,7 +148,7 @@ declare(
         checks.rank_at_most("4", "self"),
         checks.same_shape("5", "out", "self"),
     ),
-    like("self"), lambda call: _plan(call, formulas.log_softmax.name, call.tensor("out").dtype, "self"), log_softmax,
+    Rows(formulas.log_softmax.name, "self", {"self": "full"}, {"out": "full"}, compute="out"), log_softmax,
     (
         Sample(
             "a row",
@@ -178,15 +168,15 @@ declare(
 )  # fmt: skip
 
 
-def _gradient_plan(kernel: str) -> Callable[[Call], Plan]:
-    return lambda call: _plan(call, kernel, call.tensor("gradOutput").dtype, *INPUTS)
+def _gradient_plan(kernel: str) -> Rows:
+    return Rows(kernel, "gradOutput", dict.fromkeys(INPUTS, "full"), {"out": "full"})
 
 
 declare(
     "SoftmaxBackward", "Gradient of softmax with respect to its input, from its result.",
     "out = gradOutput * output - output * (sum over the row of gradOutput * output); rows lie along dim",
     GRADIENT_PARAMETERS, _gradient_checks((*INPUTS, "out"), axis="4", rank=5),
-    like("gradOutput"), _gradient_plan(formulas.softmax_backward.name), _reference(_softmax_backward, "grad_output", "output"),
+    _gradient_plan(formulas.softmax_backward.name), _reference(_softmax_backward, "grad_output", "output"),
     (
         Sample(
             "a row",
@@ -210,7 +200,7 @@ declare(
     "LogSoftmaxBackward", "Gradient of log-softmax with respect to its input, from its result.",
     "out = gradOutput - exp(output) * (sum over the row of gradOutput); rows lie along dim",
     GRADIENT_PARAMETERS, _gradient_checks(("output", "gradOutput", "out"), axis="7", rank=4),
-    like("gradOutput"), _gradient_plan(formulas.log_softmax_backward.name), _reference(_log_softmax_backward, "grad_output", "output"),
+    _gradient_plan(formulas.log_softmax_backward.name), _reference(_log_softmax_backward, "grad_output", "output"),
     (
         Sample(
             "a row",

@@ -18,7 +18,7 @@ from openaclnn.core.plan import Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas import vocabulary_parallel as formulas
 from openaclnn.operators.activations import NEWEST
-from openaclnn.operators.rows import Array, declare, rows_plan
+from openaclnn.operators.rows import Array, Rows, declare
 
 # The sums of a rank.
 
@@ -58,21 +58,12 @@ def _rows(call: Call) -> tuple[tuple[int, ...], ...]:
     return (call.tensor(LOGITS).shape[:-1],)
 
 
-def _results(call: Call) -> tuple[OutputSpec, ...]:
-    shape = call.tensor(LOGITS).shape
-    rows = shape[:-1]
-    return (rows, FLOAT), (rows, FLOAT), (shape, FLOAT), (rows, INT32), (rows, INT32)
-
-
-def _plan(call: Call) -> Plan:
-    values, shape = call.values, call.tensor(LOGITS).shape
-    read = dict(zip(READ, ("full", "positions", "positions"), strict=True))
-    written = {name: "full" if name == "expLogitsOut" else "positions" for name in WRITTEN}
-    # Targets of other ranks are no mistake; and there are as many columns as the options say.
-    return rows_plan(
-        call, formulas.sum_exp_and_index_logit.name, FLOAT, read, written, len(shape) - 1, {"first_class": values["vocabStartIndex"]},
-        targets=-1, fixed=True,
-    )  # fmt: skip
+# Targets of other ranks are no mistake; and there are as many columns as the options say.
+SUMS_PLAN = Rows(
+    formulas.sum_exp_and_index_logit.name, LOGITS, dict(zip(READ, ("full", "positions", "positions"), strict=True)),
+    {name: "full" if name == "expLogitsOut" else "positions" for name in WRITTEN}, lambda call: {"first_class": call["vocabStartIndex"]},
+    compute=FLOAT, along=-1, fixed=True,
+)  # fmt: skip
 
 
 def reference(
@@ -141,7 +132,7 @@ declare(
             for name in WRITTEN
         ),
     ),
-    _results, _plan, reference,
+    SUMS_PLAN, reference,
     (
         Sample(
             "the second rank of several",
@@ -216,6 +207,11 @@ def _loss_results(call: Call) -> tuple[OutputSpec, ...]:
     return (rows, FLOAT), ((0,) if columns is None else columns.shape, FLOAT)
 
 
+LOSS_PLAN = Rows(
+    formulas.loss_with_max_sum.name, COLUMNS, {COLUMNS: "full", **dict.fromkeys(SUMS, "positions")}, {LOSS: "positions", SHARES: "full"}, compute=FLOAT
+)  # fmt: skip
+
+
 def _loss_plan(call: Call) -> Plan:
     values, name = call.values, call.operator.name
     _, whole, predicted = ((each, values[each]) for each in SUMS)
@@ -226,8 +222,7 @@ def _loss_plan(call: Call) -> Plan:
     if columns is None or columns.empty:
         without = formulas.loss_of_max_sum.name
         return elementwise_plan(name, without, FLOAT, [whole, predicted], loss, {}, spared=spared)
-    read = {COLUMNS: "full", **dict.fromkeys(SUMS, "positions")}
-    return rows_plan(call, formulas.loss_with_max_sum.name, FLOAT, read, {LOSS: "positions", SHARES: "full"}, 1)  # fmt: skip
+    return LOSS_PLAN(call)
 
 
 def reference_loss(
@@ -276,7 +271,7 @@ declare(
         checks.value_check("10", "vocabParallelLogitsOptional has as many rows as logitsMax", _ill_rowed, TILING),
         checks.value_check("11", "the product takes empty tensors", _none_on_950, TILING),
     ),
-    _loss_results, _loss_plan, reference_loss,
+    _loss_plan, reference_loss,
     (
         Sample(
             "the first of two ranks",
@@ -290,5 +285,5 @@ declare(
             ),
         ),
     ),
-    NEWEST, module=__name__, empty=("logitsMax",),
+    NEWEST, result=_loss_results, module=__name__, empty=("logitsMax",),
 )  # fmt: skip
