@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -113,57 +113,29 @@ PLAN = _plan(
 )  # fmt: skip
 
 
-class _Rows(NamedTuple):
-    """What both formulas begin with."""
-
-    x: Array
-    every: Array  # the rows' numbers
-    counted: Array
-    safe: Array  # their classes; 0 for those that do not count
-    factors: Array  # of classes
-    target_weight: Array  # of targets
-
-
-def _rows_of(input: Array, target: Array, weight: Array | None, ignored: int, work: Any) -> _Rows:
-    classes = input.shape[1]
-    counted, safe = counted_targets(target.reshape(-1), classes, ignored)
-    x = np.moveaxis(input, 1, -1).reshape(len(safe), classes).astype(work)
-    factors = np.ones(classes, work) if weight is None else weight.astype(work)
-    return _Rows(x, np.arange(len(x)), counted, safe, factors, factors[safe])
+def _rows_of(input: Array) -> Array:
+    return np.moveaxis(input, 1, -1).reshape(-1, input.shape[1])
 
 
 def reference(
     input: Array, target: Array, weight: Array | None = None, reduction: str = "mean", ignore_index: int = -100,
     label_smoothing: float = 0.0, zloss_scale: float = 0.0, work: Any = np.float64,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """The formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
-    x, every, counted, safe, factors, target_weight = _rows_of(
-        input, target, weight, ignore_index, work
-    )
-    smoothing, scale, shape = work(label_smoothing), work(zloss_scale), target.shape
-    target_weight = np.where(counted, target_weight, work(0))
-    with np.errstate(all="ignore"):
-        largest = x.argmax(axis=1)
-        top = x[every, largest]
-        powers = np.exp(x - top[:, None])
-        powers[every, largest] = 0
-        # A row with NaN or an infinite largest logit has no probabilities.
-        rest = np.log1p(powers.sum(axis=1, dtype=work)) + (top - top)
-        top = np.where(np.isnan(rest), rest, top)
-        log_prob, lse = (x - top[:, None]) - rest[:, None], top + rest
-        losses = -(target_weight * log_prob[every, safe])
-        if smoothing != 0:
-            spread = -(factors * log_prob).sum(axis=1, dtype=work)
-            losses = (work(1) - smoothing) * losses + smoothing / work(len(factors)) * spread
-        squares = scale * lse * lse if scale != 0 else np.zeros_like(losses)
-        losses, squares = (np.where(counted, part, work(0)) for part in (losses, squares))
-        top, rest = top.reshape(shape), rest.reshape(shape)
-        if reduction == "none":
-            return (losses + squares).reshape(shape), top, rest
-        loss, square = (part.sum(dtype=work) for part in (losses, squares))
-        if reduction == "mean":
-            loss, square = loss / target_weight.sum(dtype=work), square / counted.sum(dtype=work)
-        return np.asarray(loss + square if scale != 0 else loss), top, rest
+    """The loss is aclnnCrossEntropyLoss's, of all rows; an out-of-range target is ignored."""
+    rows = _rows_of(input).astype(work)
+    top = rows.max(axis=1)
+    with np.errstate(invalid="ignore"):
+        rows += (top - top)[
+            :, None
+        ]  # one with NaN or an infinite largest logit has no probabilities
+    loss, log_prob, _, _ = interface.reference(
+        rows, target.reshape(-1), weight, reduction, ignore_index, label_smoothing, zloss_scale, True, work
+    )  # fmt: skip
+    assert loss is not None
+    assert log_prob is not None
+    rest = work(0) - log_prob.max(axis=1)  # of the largest logit
+    top, shape = rows.max(axis=1), target.shape
+    return loss.reshape(shape if reduction == "none" else ()), top.reshape(shape), rest.reshape(shape)  # fmt: skip
 
 
 # The gradient is that of aclnnCrossEntropyLossGrad, with exp((x - top) - rest) for its probabilities. A row that does
@@ -173,10 +145,11 @@ def reference_grad(
     ignore_index: int = -100, label_smoothing: float = 0.0, zloss_scale: float = 0.0, work: Any = np.float64,
 ) -> Array:  # fmt: skip
     """The formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
-    x, every, counted, safe, factors, target_weight = _rows_of(
-        input, target, weight, ignore_index, work
-    )
-    smoothing = work(label_smoothing)
+    x, smoothing = _rows_of(input).astype(work), work(label_smoothing)
+    every, classes = np.arange(len(x)), x.shape[1]
+    counted, safe = counted_targets(target.reshape(-1), classes, ignore_index)
+    factors = np.ones(classes, work) if weight is None else weight.astype(work)
+    target_weight = factors[safe]
     gradient = np.broadcast_to(grad_loss.astype(work).reshape(-1), every.shape)
     shift, left = (side.astype(work).reshape(-1) for side in (top, rest))
     with np.errstate(all="ignore"):
@@ -185,7 +158,7 @@ def reference_grad(
         number = counted.sum(dtype=work) if mean else work(1)
         log_prob = (x - shift[:, None]) - left[:, None]
         nll = gradient * (work(1) - smoothing) / total * target_weight
-        smooth = gradient / total * smoothing / work(len(factors))
+        smooth = gradient / total * smoothing / work(classes)
         squares = work(2) * work(zloss_scale) * (shift + left) * gradient / number
         if zloss_scale == 0:
             squares = np.zeros_like(nll)
@@ -197,7 +170,7 @@ def reference_grad(
             subtracted = smooth[:, None] * factors
             out = out + (probability * subtracted.sum(axis=1, dtype=work)[:, None] - subtracted)
         out = np.where(counted[:, None], out, work(0))
-        return np.moveaxis(out.reshape(*target.shape, len(factors)), -1, 1)
+        return np.moveaxis(out.reshape(*target.shape, classes), -1, 1)
 
 
 CROSS_ENTROPY = Operator(

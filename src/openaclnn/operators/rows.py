@@ -27,6 +27,9 @@ REDUCTION = Parameter(
 )
 
 
+_Named = tuple[str, Tensor, str]
+"""A tensor with its name and its role."""
+
 LOSSES = "losses"
 """A role beside those of `class_plan`: of each position where nothing is reduced, else single."""
 
@@ -46,7 +49,9 @@ class Rows:
     # Tensors that a call leaves alone, beside those that are null.
     unused: Callable[[Call], Sequence[str]] = lambda call: ()
     compute: DType | str = ""  # a dtype, or the tensor that has it; "": the source's
-    along: int = 1  # the axis of the classes; the only one of one; where an option numbers it, that says it
+    along: int = (
+        1  # the axis of the classes; the only one of one; where an option numbers it, that says it
+    )
     fixed: bool = False
 
     def _axis(self, call: Call, rank: int) -> int:
@@ -61,7 +66,7 @@ class Rows:
         reduction = None if operator.reduction is None else call.reduction
         per_loss = "positions" if reduction == "none" and len(source.shape) > 1 else "single"
         unused = self.unused(call)
-        inputs, outputs, spared = [], [], []
+        inputs, outputs, spared = list[_Named](), list[_Named](), list[_Named]()
         for name, role in self.read.items():
             if name not in unused and isinstance(values[name], Tensor):
                 inputs.append((name, values[name], per_loss if role == LOSSES else role))
@@ -86,7 +91,7 @@ class Rows:
             operator.name, kernel, compute, inputs, outputs, shape, self._axis(call, len(shape)), targets, numbers, free, reduced, spared, self.fixed,
         )  # fmt: skip
 
-    def _of_nothing(self, call: Call, reduction: str | None, spared: Sequence[Any]) -> Plan:
+    def _of_nothing(self, call: Call, reduction: str | None, spared: Sequence[_Named]) -> Plan:
         """Empty tensors have no mean, and no sum but 0."""
         left, name = {each for each, _, _ in spared}, call.operator.name
         fills = []

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core import checks
-from openaclnn.core.call import Call
-from openaclnn.core.declare import Sample, like
+from openaclnn.core.declare import Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Free, Plan, empty_plan
+from openaclnn.core.plan import Free
 from openaclnn.engines.formulas.scaled_softmax import scaled_softmax
-from openaclnn.operators.rows import declare, rows_plan
+from openaclnn.operators.rows import Rows, declare
 
 PARAMETERS = (
     Parameter("self", Kind.TENSOR, "logits", "0 to 8 dimensions", FLOATS),
@@ -33,15 +32,9 @@ CHECKS = (
 )
 
 
-def _plan(call: Call) -> Plan:
-    logits, out, axis = call.tensor("self"), call.tensor("out"), call.axis("dim")
-    if logits.empty:
-        return empty_plan(call.operator.name, ("out", out))
-    assert axis is not None
-    numbers = {"scale": call["scale"].float32()}
-    return rows_plan(
-        call, scaled_softmax.name, logits.dtype, {"self": "full"}, {"out": "full"}, axis, numbers, free=(Free("scale"),)
-    )  # fmt: skip
+PLAN = Rows(
+    scaled_softmax.name, "self", {"self": "full"}, {"out": "full"}, lambda call: {"scale": call["scale"].float32()}, (Free("scale"),)
+)  # fmt: skip
 
 
 # e^(s x - m) / sum, m the largest s x: it changes no share, and no power overflows.
@@ -60,7 +53,7 @@ def reference(
 declare(
     "ScaledSoftmax", "Softmax of logits times a number.",
     "out = exp(x - m) / (sum over the row of exp(x - m)), x = scale * self, m = the largest x of the row, which lies along dim",
-    PARAMETERS, CHECKS, like("self"), _plan, reference,
+    PARAMETERS, CHECKS, PLAN, reference,
     (
         Sample(
             "a row", {"self": (FLOAT, [[2, 4, 6], [4, 4, 4]]), "scale": 0.5},
