@@ -22,30 +22,13 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.declare import Operator, Sample
-from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
+from openaclnn.core.dtypes import FLOAT, INT64, float_of
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free
 from openaclnn.engines.formulas import log_probs as formulas
-from openaclnn.engines.formulas.rows import ROLES, RowFormula
-from openaclnn.operators.rows import Array, Rows, counted_targets
-
-ROWS, LOGITS = "(...)", "(..., C)"
-
-TEXTS = {
-    "input": "logits; a student's, where there is a teacher", "target": "class of each row", "share": "share of each class", "weight": "weights of classes",
-    "teacher": "the teacher's logits",
-    "logProb": "log-probability of each row's class", "entropy": "of each row", "loss": "the loss of each row",
-    "whole": "the sum of what is wanted of its classes", "own": "what the student's probabilities weigh",
-    "top": "the largest of each row", "rest": "log-sum-exp less the largest", "teacherTop": "the largest of each teacher's row",
-    "teacherRest": "log-sum-exp of that less the largest",
-    "gradLogProb": "gradient of the log-probabilities", "gradEntropy": "gradient of the entropies", "gradLoss": "gradient of the losses",
-    "out": "gradient of input, which it may be itself",
-}  # fmt: skip
-
-
-def _without_classes(call: Call) -> str:
-    shape = call.tensor("input").shape
-    return "" if shape and shape[-1] else f"shape {shape}"
+from openaclnn.engines.formulas.rows import RowFormula
+from openaclnn.operators.inner import inner_operator
+from openaclnn.operators.rows import Array, counted_targets
 
 
 def row_operator(
@@ -53,63 +36,11 @@ def row_operator(
     sample: Sample, numbers: Sequence[Parameter] = (), told: Callable[[Call], dict[str, Any]] = lambda call: {},
     free: Sequence[Free] = (), rules: Sequence[checks.Check] = (),
 ) -> Operator:  # fmt: skip
-    """An operator of rows along the last axis: logits of any FLOAT dtype, all numbers of rows FLOAT, and results of rows of the logits' dtype."""
-    kinds = dict(zip(read, (kind for _, kind in kernel.operands), strict=True))
-    rows = [each for each, kind in kinds.items() if kind == "Row"]
-    full = written == ["out"]
-
-    def parameter(tensor: str) -> Parameter:
-        if kinds.get(tensor) == "Target":
-            return Parameter(tensor, Kind.TENSOR, TEXTS[tensor], ROWS, (INT64, INT32))
-        if kinds.get(tensor) == "PerClass":
-            return Parameter(tensor, Kind.TENSOR, TEXTS[tensor], "(C,)", (FLOAT,), weak=False)
-        if tensor in rows:
-            return Parameter(
-                tensor, Kind.TENSOR, TEXTS[tensor], LOGITS, FLOATS, weak=tensor != rows[0]
-            )
-        if tensor in kinds:
-            return Parameter(tensor, Kind.TENSOR, TEXTS[tensor], ROWS, (FLOAT,), weak=False)
-        c_name = tensor if full else f"{tensor}Out"
-        return Parameter(c_name, Kind.OUTPUT, TEXTS[tensor], LOGITS if full else ROWS, FLOATS if full else (FLOAT,))  # fmt: skip
-
-    parameters = [parameter(each) for each in (*read, *written)]
-    inputs, outputs = parameters[: len(read)], parameters[len(read) :]
-    output_names = [each.name for each in outputs]
-
-    def of_rows(call: Call) -> tuple[tuple[int, ...], ...]:
-        return (call.tensor(rows[0]).shape[:-1],)
-
-    def of_classes(call: Call) -> tuple[tuple[int, ...], ...]:
-        return (call.tensor(rows[0]).shape[-1:],)
-
-    plan = Rows(
-        kernel.name, rows[0], {each: ROLES[kinds[each]] for each in read}, dict.fromkeys(output_names, "full" if full else "positions"), told,
-        tuple(free), compute=FLOAT, along=-1,
-    )  # fmt: skip
-    per_class = [each for each in read if kinds[each] == "PerClass"]
-    per_row = [each for each in (*read, *output_names) if each not in (*rows, *per_class, *["out"] * full)]  # fmt: skip
-    return Operator(
-        name=name,
-        summary=summary,
-        formula=formula,
-        parameters=(*inputs, *numbers, *outputs),
-        families=frozenset(),
-        checks=(
-            checks.not_null("1", *read, *output_names),
-            *(checks.dtype_one_of("2", each.name, each.dtypes) for each in parameters),
-            *(checks.same_dtype("2", "out", rows[0]) for _ in range(full)),
-            *(checks.rank_at_most("3", each) for each in rows),
-            checks.expect("4", "input has a class", "input", "(..., C) with a class at least", _without_classes),
-            *(checks.same_shape("5", each, rows[0]) for each in (*rows[1:], *(["out"] if full else []))),
-            *(checks.shape_is("5", each, of_classes, f"(C,) of {rows[0]}") for each in per_class),
-            *(checks.shape_is("5", each, of_rows, f"of {rows[0]}'s rows") for each in per_row),
-            *rules,
-        ),
-        result=plan.results,
-        plan=plan,
-        reference=reference,
-        module=__name__,
-        samples=(sample,),
+    """An operator of rows along the last axis, with the roles that its formula says."""
+    results = {"out": "full"} if written == ["out"] else dict.fromkeys([f"{each}Out" for each in written], "positions")  # fmt: skip
+    return inner_operator(
+        name, summary, formula, kernel.name, dict(zip(read, kernel.roles, strict=True)), results, reference, (sample,), numbers, numbers=told,
+        free=free, along=-1, compute=FLOAT, rules=(checks.rank_at_most("5", "input"), *rules),
     )  # fmt: skip
 
 

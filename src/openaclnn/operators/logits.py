@@ -9,108 +9,34 @@ log1p of what the other classes add, so that a probability near 1 is told from 1
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID, Check, Violation
-from openaclnn.core.declare import Operator, Sample
-from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64
+from openaclnn.core.declare import Sample
+from openaclnn.core.dtypes import FLOAT, INT64
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free
 from openaclnn.operators import cross_entropy as interface
-from openaclnn.operators.rows import LOSSES, Array, Rows, counted_targets
+from openaclnn.operators.inner import inner_operator
+from openaclnn.operators.rows import LOSSES, Array, counted_targets
 
-INPUT = Parameter("input", Kind.TENSOR, "logits", "(N, C, ...)", FLOATS)
-ROW_TARGET = replace(interface.TARGET, shape="(N, ...)")
 OPTIONS = (
-    interface.WEIGHT,
     interface.REDUCTION,
     *interface.OF_CLASSES,
     Parameter("zlossScale", Kind.DOUBLE, "factor of the squared log-sum-exp; 0: none", default=0.0),
 )
-PER_LOSS = "(N, ...) for none, else one element"
 
 
-def _without_classes(call: Call) -> str:
-    shape = call.tensor("input").shape
-    return f"shape {shape}" if len(shape) < 2 or shape[1] == 0 else ""
-
-
-def _stray_smoothing(call: Call) -> str:
-    return "" if 0 <= call["labelSmoothing"] <= 1 else str(call["labelSmoothing"])
-
-
-def _gradient_dtype(call: Call) -> Violation | None:
-    dtypes = call.tensor("input").dtype, FLOAT
-    actual = call.tensor("gradLoss").dtype
-    if actual not in dtypes:
-        return Violation("gradLoss", " or ".join(dtype.name for dtype in dtypes), actual.name)
-    return None
-
-
-def _rows_shape(call: Call) -> tuple[int, ...]:
-    shape = call.tensor("input").shape
-    return shape[:1] + shape[2:]
-
-
-def per_row(call: Call) -> tuple[tuple[int, ...], ...]:
-    return (_rows_shape(call),)
-
-
-def per_class(call: Call) -> tuple[tuple[int, ...], ...]:
-    return ((call.tensor("input").shape[1],),)
-
-
-def per_loss(call: Call) -> tuple[tuple[int, ...], ...]:
-    return per_row(call) if call.reduction == "none" else ((), (1,))
-
-
-def _checks(
-    loss: str, needed: tuple[str, ...], dtype_of_loss: Check, result: Check
-) -> tuple[Check, ...]:
-    """The rules of both, where `loss` is of the loss's shape and `result` is one more."""
-    sides = [name for name in ("top", "rest", "topOut", "restOut") if name in needed]
-    return (
-        checks.not_null("1", *needed),
-        checks.dtype_one_of("2", "input", FLOATS),
-        dtype_of_loss,
-        *(checks.dtype_one_of("2", name, (FLOAT,)) for name in (*sides, "weightOptional")),
-        checks.dtype_one_of("2", "target", (INT64, INT32)),
-        checks.reduction_known("3", "reductionOptional"),
-        checks.expect("3", "labelSmoothing is in [0, 1]", "labelSmoothing", "a value in [0, 1]", _stray_smoothing),
-        checks.expect("4", "input has a class", "input", "(N, C, ...) with a class at least", _without_classes),
-        checks.shape_is("4", "target", per_row, "(N, ...) of input"),
-        checks.shape_is("4", "weightOptional", per_class, "(C,) of input"),
-        checks.shape_is("4", loss, per_loss, "(N, ...) for none, one element otherwise"),
-        *(checks.shape_is("4", name, per_row, "(N, ...) of input") for name in sides),
-        result,
-    )  # fmt: skip
-
-
-def _plan(
-    kernel: str, read: Mapping[str, str], written: Mapping[str, str], free: tuple[Free, ...] = (), **switches: Callable[[Call], bool]
-) -> Rows:  # fmt: skip
+def _kernel(name: str) -> Callable[[Call], str]:
     """Rows have a kernel, and pixels, whose classes lie apart as a rule, another."""
-
-    def numbers(call: Call) -> dict[str, Any]:
-        asked = {name: switch(call) for name, switch in switches.items()}
-        return interface.numbers_of(call, call["zlossScale"]) | asked
-
-    def kernel_of(call: Call) -> str:
-        return kernel if call.tensor("input").rank == 2 else f"{kernel}_pixels"
-
-    read = {"target": "positions", **read, "weightOptional": "classes"}
-    return Rows(kernel_of, "input", read, written, numbers, free)
+    return lambda call: name if call.tensor("input").rank == 2 else f"{name}_pixels"
 
 
-PLAN = _plan(
-    "cross_entropy_logits", {"input": "full"}, {"lossOut": LOSSES, "topOut": "positions", "restOut": "positions"}
-)  # fmt: skip
+def _numbers(call: Call) -> dict[str, Any]:
+    return interface.numbers_of(call, call["zlossScale"])
 
 
 def _rows_of(input: Array) -> Array:
@@ -173,30 +99,15 @@ def reference_grad(
         return np.moveaxis(out.reshape(*target.shape, classes), -1, 1)
 
 
-CROSS_ENTROPY = Operator(
-    name="CrossEntropyLogits",
-    summary="Cross entropy of logits, and what its gradient needs of each row.",
-    formula=(
-        "of each row n: top = max over c of input[n, c]; rest = log(sum over c of exp(input[n, c] - top)); logProb = (input - top) - rest\n"
-        "l = -weight[t] * logProb[n, t] * m, t = target[n], m = 1 unless ignored; s = -(sum over c of weight[c] * logProb[n, c]) * m\n"
-        "loss = (1 - labelSmoothing) * l + labelSmoothing / C * s + zlossScale * (top + rest)^2 * m\n"
-        "mean divides the sum of l and s by the sum of weight[t] * m, that of the squares by the sum of m"
-    ),
-    parameters=(
-        INPUT, ROW_TARGET, *OPTIONS,
-        Parameter("lossOut", Kind.OUTPUT, "the loss", PER_LOSS, FLOATS),
-        Parameter("topOut", Kind.OUTPUT, "the largest logit", "(N, ...)", (FLOAT,)),
-        Parameter("restOut", Kind.OUTPUT, "log-sum-exp less the largest logit", "(N, ...)", (FLOAT,)),
-    ),
-    families=frozenset(),
-    checks=_checks(
-        "lossOut", ("input", "target", "lossOut", "topOut", "restOut"), checks.same_dtype("2", "lossOut", "input"),
-        checks.format_is_nd("5", "input"),
-    ),
-    result=PLAN.results,
-    plan=PLAN,
-    reference=reference,
-    samples=(
+CROSS_ENTROPY = inner_operator(
+    "CrossEntropyLogits", "Cross entropy of logits, and what its gradient needs of each row.",
+    "of each row n: top = max over c of input[n, c]; rest = log(sum over c of exp(input[n, c] - top)); logProb = (input - top) - rest\n"
+    "l = -weight[t] * logProb[n, t] * m, t = target[n], m = 1 unless ignored; s = -(sum over c of weight[c] * logProb[n, c]) * m\n"
+    "loss = (1 - labelSmoothing) * l + labelSmoothing / C * s + zlossScale * (top + rest)^2 * m\n"
+    "mean divides the sum of l and s by the sum of weight[t] * m, that of the squares by the sum of m",
+    _kernel("cross_entropy_logits"), {"input": "full", "target": "positions", "weightOptional": "classes"},
+    {"lossOut": LOSSES, "topOut": "positions", "restOut": "positions"}, reference,
+    (
         Sample(
             "mean",
             {"input": (FLOAT, [[5, 0, 3, 3, 7], [9, 3, 5, 2, 4]]), "target": (INT64, [0, 0])},
@@ -211,6 +122,7 @@ CROSS_ENTROPY = Operator(
             ),
         ),
     ),
+    OPTIONS, numbers=_numbers, order=("target", "input", "weightOptional"),
 )  # fmt: skip
 
 # Smoothing is computed by other code than none is, and a z-loss too.
@@ -221,41 +133,15 @@ _FREE = (
 )
 
 
-GRAD_PLAN = _plan(
-    "cross_entropy_logits_grad", {"gradLoss": LOSSES, "input": "full", "top": "positions", "rest": "positions"}, {"out": "full"}, _FREE,
-    mean=lambda call: call.reduction == "mean",
-)  # fmt: skip
-
-
-CROSS_ENTROPY_GRAD = Operator(
-    name="CrossEntropyLogitsGrad",
-    summary="Gradient of the cross entropy of logits, which may be written over them.",
-    formula=(
-        "p = exp((input - top) - rest); nll = gradLoss * (1 - labelSmoothing) / W * weight[t]; s = gradLoss * labelSmoothing / (C * W)\n"
-        "out = p * (nll + s * sum(weight) + z) - s * weight - (nll at t); 0 in ignored rows\n"
-        "z = 2 * zlossScale * (top + rest) * gradLoss / (rows that count for mean); W = the sum of their weight[t] for mean, 1 otherwise"
-    ),
-    parameters=(
-        Parameter("gradLoss", Kind.TENSOR, "gradient of the loss", PER_LOSS, FLOATS),
-        INPUT,
-        Parameter("top", Kind.TENSOR, "the forward's", "(N, ...)", (FLOAT,), weak=False),
-        Parameter("rest", Kind.TENSOR, "the forward's", "(N, ...)", (FLOAT,), weak=False),
-        ROW_TARGET, *OPTIONS,
-        Parameter("out", Kind.OUTPUT, "gradient of input; may be input itself", "(N, C, ...)", FLOATS),
-    ),
-    families=frozenset(),
-    checks=(
-        *_checks(
-            "gradLoss", ("gradLoss", "input", "top", "rest", "target", "out"),
-            checks.value_check("2", "gradLoss is of the dtype of input, or FLOAT", _gradient_dtype, INVALID),
-            checks.same_dtype("5", "out", "input"),
-        ),
-        checks.same_shape("5", "out", "input"),
-    ),
-    result=GRAD_PLAN.results,
-    plan=GRAD_PLAN,
-    reference=reference_grad,
-    samples=(
+CROSS_ENTROPY_GRAD = inner_operator(
+    "CrossEntropyLogitsGrad", "Gradient of the cross entropy of logits, which may be written over them.",
+    "p = exp((input - top) - rest); nll = gradLoss * (1 - labelSmoothing) / W * weight[t]; s = gradLoss * labelSmoothing / (C * W)\n"
+    "out = p * (nll + s * sum(weight) + z) - s * weight - (nll at t); 0 in ignored rows\n"
+    "z = 2 * zlossScale * (top + rest) * gradLoss / (rows that count for mean); W = the sum of their weight[t] for mean, 1 otherwise",
+    _kernel("cross_entropy_logits_grad"),
+    {"gradLoss": LOSSES, "input": "full", "top": "positions", "rest": "positions", "target": "positions", "weightOptional": "classes"},
+    {"out": "full"}, reference_grad,
+    (
         Sample(
             "mean",
             {
@@ -265,4 +151,6 @@ CROSS_ENTROPY_GRAD = Operator(
             [[-0.5, 0.5], [-1.603810890548638e-28, 1.603810890548638e-28]],
         ),
     ),
+    OPTIONS, numbers=lambda call: {**_numbers(call), "mean": call.reduction == "mean"}, free=_FREE,
+    order=("target", "gradLoss", "input", "top", "rest", "weightOptional"),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,9 +28,6 @@ REDUCTION = Parameter(
 )
 
 
-_Named = tuple[str, Tensor, str]
-"""A tensor with its name and its role."""
-
 LOSSES = "losses"
 """A role beside those of `class_plan`: of each position where nothing is reduced, else single."""
 
@@ -49,9 +47,8 @@ class Rows:
     # Tensors that a call leaves alone, beside those that are null.
     unused: Callable[[Call], Sequence[str]] = lambda call: ()
     compute: DType | str = ""  # a dtype, or the tensor that has it; "": the source's
-    along: int = (
-        1  # the axis of the classes; the only one of one; where an option numbers it, that says it
-    )
+    # The axis of the classes, or the only one; where an option numbers it, that says it.
+    along: int = 1
     fixed: bool = False
 
     def _axis(self, call: Call, rank: int) -> int:
@@ -60,30 +57,40 @@ class Rows:
         assert axis is not None
         return axis
 
+    @functools.cached_property
+    def _reduces(self) -> bool:
+        return LOSSES in self.written.values()
+
+    @functools.cached_property
+    def _roles(self) -> dict[bool, tuple[tuple[tuple[str, str], ...], ...]]:
+        """The names and roles of what is read and written, by whether losses are one for each position."""
+        sides = self.read.items(), self.written.items()
+        losses = {True: "positions", False: "single"}
+        return {
+            whole: tuple([tuple([(name, each if role == LOSSES else role) for name, role in side]) for side in sides])
+            for whole, each in losses.items()
+        }  # fmt: skip
+
     def __call__(self, call: Call) -> Plan:
         """The plan of a call."""
-        operator, values, source = call.operator, call.values, call.tensor(self.source)
+        operator, values, unused = call.operator, call.values, self.unused(call)
+        source: Tensor = values[self.source]
         reduction = None if operator.reduction is None else call.reduction
-        per_loss = "positions" if reduction == "none" and len(source.shape) > 1 else "single"
-        unused = self.unused(call)
-        inputs, outputs, spared = list[_Named](), list[_Named](), list[_Named]()
-        for name, role in self.read.items():
-            if name not in unused and isinstance(values[name], Tensor):
-                inputs.append((name, values[name], per_loss if role == LOSSES else role))
-        for name, role in self.written.items():
-            into = spared if name in unused else outputs
-            into.append((name, values[name], per_loss if role == LOSSES else role))
-        if source.empty or any(tensor.empty for _, tensor, role in inputs if role == "full"):
+        whole = reduction == "none" and len(source.shape) > 1
+        read, written = self._roles[whole]
+        inputs = [(name, values[name], role) for name, role in read if type(values[name]) is Tensor and name not in unused]  # fmt: skip
+        outputs = [(name, values[name], role) for name, role in written if name not in unused]
+        spared = [(name, values[name], role) for name, role in written if name in unused] if unused else ()  # fmt: skip
+        if 0 in source.shape or True in [role == "full" and 0 in tensor.shape for _, tensor, role in inputs]:  # fmt: skip
             return self._of_nothing(call, reduction, spared)
         reduced = ""
-        if LOSSES in self.written.values() and per_loss == "single":
+        if self._reduces and not whole:
             reduced = "sum" if reduction == "none" else str(reduction)  # of one
         kernel = self.kernel if isinstance(self.kernel, str) else self.kernel(call)
         compute = self.compute or source.dtype
         if isinstance(compute, str):
             compute = values[compute].dtype
-        shape = source.shape or (1,)
-        numbers = self.numbers(call)
+        shape, numbers = source.shape or (1,), self.numbers(call)
         free = self.free if self.free_on_products or call.product.is_default else ()
         # Where a class may be ignored, `target` has class indices.
         targets = [name for name, _, _ in inputs].index("target") if "ignore_index" in numbers else -1  # fmt: skip
@@ -91,7 +98,7 @@ class Rows:
             operator.name, kernel, compute, inputs, outputs, shape, self._axis(call, len(shape)), targets, numbers, free, reduced, spared, self.fixed,
         )  # fmt: skip
 
-    def _of_nothing(self, call: Call, reduction: str | None, spared: Sequence[_Named]) -> Plan:
+    def _of_nothing(self, call: Call, reduction: str | None, spared: Sequence[Any]) -> Plan:
         """Empty tensors have no mean, and no sum but 0."""
         left, name = {each for each, _, _ in spared}, call.operator.name
         fills = []
@@ -106,17 +113,16 @@ class Rows:
 
     def results(self, call: Call) -> Any:
         """Shapes and dtypes of the outputs that are left to us: of the one that they may have, or the source's."""
-        source = call.tensor(self.source)
-        shape, rank = source.shape, len(source.shape) or 1
-        axis = self._axis(call, rank)
-        positions = shape[:axis] + shape[axis + 1 :]
-        shapes = {"full": shape, "positions": positions, "single": ()}
-        if LOSSES in self.written.values():
-            shapes[LOSSES] = positions if call.reduction == "none" else ()
-        specs = []
+        source, specs = call.tensor(self.source), []
+        shape = source.shape
         for output in call.operator.outputs:
-            dtype = output.dtypes[0] if len(output.dtypes) == 1 else source.dtype
-            specs.append((shapes[self.written[output.name]], dtype))
+            role, sizes = self.written[output.name], shape
+            if role == LOSSES:
+                role = "positions" if call.reduction == "none" else "single"
+            if role != "full":
+                axis = self._axis(call, len(shape) or 1)
+                sizes = shape[:axis] + shape[axis + 1 :] if role == "positions" else ()
+            specs.append((sizes, output.dtypes[0] if len(output.dtypes) == 1 else source.dtype))
         return tuple(specs) if len(specs) > 1 else specs[0]
 
 
