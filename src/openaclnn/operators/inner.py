@@ -45,7 +45,7 @@ def inner_operator(
     order, or in another. Logits, losses and gradients have any FLOAT dtype, numbers of rows and classes FLOAT, unless `dtypes` says others;
     `shapes` are those that no role says."""
     source = next(each for each, role in read.items() if role == "full")
-    plan = Rows(kernel, source, {each: read[each] for each in order or read}, written, numbers, tuple(free), compute=compute, along=along)  # fmt: skip
+    rows = Rows(kernel, source, {each: read[each] for each in order or read}, written, numbers, tuple(free), compute=compute, along=along)  # fmt: skip
     known = {"target": (INT64, INT32), **(dtypes or {})}
     whole, each_row = ("(..., C)", "(...)") if along < 0 else ("(N, C, ...)", "(N, ...)")
     told = {"full": whole, "positions": each_row, "classes": "(C,)", LOSSES: f"{each_row} for none, else one element"}  # fmt: skip
@@ -84,7 +84,7 @@ def inner_operator(
         return checks.shape_is("4", tensor, allowed, f"that follows from {source}")
 
     def results(call: Call) -> Any:
-        specs = plan.results(call)
+        specs = rows.results(call)
         for place, output in enumerate(outputs):
             if shapes and output.name in shapes:
                 _, dtype = specs[place]
@@ -108,7 +108,7 @@ def inner_operator(
     ]  # fmt: skip
     return Operator(
         name=name, summary=summary, formula=formula, parameters=(*inputs, *options, *outputs), families=frozenset(), checks=tuple(table),
-        result=results, plan=plan, reference=reference, module=getattr(reference, "func", reference).__module__, samples=tuple(samples),
+        result=results, plan=rows.plan, reference=reference, module=getattr(reference, "func", reference).__module__, samples=tuple(samples),
     )  # fmt: skip
 
 

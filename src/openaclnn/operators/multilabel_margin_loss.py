@@ -48,7 +48,7 @@ def _plan(call: Call) -> Plan:
     name = call.operator.name
     if call.tensor("self").empty:
         return empty_plan(name, ("out", call.tensor("out")))
-    plan = PLAN(call)
+    plan = PLAN.plan(call)
     plan.reduction = ""
     if _is_whole(call) or call.tensor("self").rank < 2:
         plan.output = plan.output._replace(role="positions")

@@ -71,7 +71,7 @@ class Rows:
             for whole, each in losses.items()
         }  # fmt: skip
 
-    def __call__(self, call: Call) -> Plan:
+    def plan(self, call: Call) -> Plan:
         """The plan of a call."""
         operator, values, unused = call.operator, call.values, self.unused(call)
         source: Tensor = values[self.source]
@@ -136,9 +136,9 @@ def declare(
     if empty is not None:
         last = checks.product_has_operator(str(int(rules[-1].row) + 1), lacking, empty)
         rules = (checks.result_pointers("0"), *rules, last)
-    if result is None:
-        assert isinstance(plan, Rows)
-        result = plan.results
+    if isinstance(plan, Rows):
+        plan, result = plan.plan, result or plan.results
+    assert result is not None
     return register(
         Operator(
             name=f"aclnn{name}", summary=summary, formula=formula, parameters=parameters, families=families, checks=tuple(rules),

@@ -222,7 +222,7 @@ def _loss_plan(call: Call) -> Plan:
     if columns is None or columns.empty:
         without = formulas.loss_of_max_sum.name
         return elementwise_plan(name, without, FLOAT, [whole, predicted], loss, {}, spared=spared)
-    return LOSS_PLAN(call)
+    return LOSS_PLAN.plan(call)
 
 
 def reference_loss(
