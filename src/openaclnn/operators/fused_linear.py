@@ -111,7 +111,9 @@ def reference(
     with np.errstate(all="ignore"):
         logits = input.astype(work) @ weight.astype(work).T
     top, end = logits.max(1), min(vocab_end_index, vocab_start_index + logits.shape[1])
-    predicted, sums, _, placed, away = of_logits(logits, target, top, vocab_start_index, end, work)
+    predicted, sums, _, placed, away = of_logits(
+        logits, target, top, vocab_start_index, end, work=work
+    )
     padded = np.ones(-(-len(target) // 8) * 8, np.uint8)
     padded[: len(target)] = away
     return top, sums, predicted, np.packbits(padded, bitorder="little").astype(np.int64), placed, logits  # fmt: skip

@@ -16,7 +16,15 @@ from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators.activations import ALL
-from openaclnn.operators.rows import LOSSES, REDUCTION, Array, Rows, counted_targets, declare
+from openaclnn.operators.rows import (
+    LOSSES,
+    REDUCTION,
+    Array,
+    Rows,
+    counted_targets,
+    declare,
+    widened,
+)
 
 TARGET_DTYPES = (INT64, UINT8, INT32)
 _FREE = (Free("ignore_index", whole=True),)
@@ -134,51 +142,44 @@ def _gradient_plan(kernel: str) -> Rows:
     )  # fmt: skip
 
 
-# The class axis is the second one, or the only one.
+# The class axis is the second one, or the only one. An out-of-range target contributes nothing.
+@widened
 def _reference(
-    self: Array, target: Array, weight: Array, reduction: str = "mean", ignore_index: int = -100, work: Any = np.float64
+    self: Array, target: Array, weight: Array, reduction: str = "mean", ignore_index: int = -100
 ) -> tuple[Array, Array]:  # fmt: skip
-    """The document's formula in float64 (or in `work`); an out-of-range target contributes nothing."""
     classes = np.moveaxis(self, min(1, self.ndim - 1), -1)
-    factors = weight.astype(work)
     counted, safe = counted_targets(target, classes.shape[-1], ignore_index)
-    with np.errstate(all="ignore"):
-        if classes.shape[-1] == 0:
-            losses = target_weight = np.zeros(target.shape, work)
-        else:
-            target_weight = np.where(counted, factors[safe], work(0))
-            picked = np.take_along_axis(classes, safe[..., None], -1)[..., 0].astype(work)
-            losses = np.where(counted, -(factors[safe] * picked), work(0))
-        total = np.asarray(target_weight.sum(dtype=work))
-        if reduction == "none":
-            return np.asarray(losses), total
-        loss = losses.sum(dtype=work)
-        return np.asarray(loss / total if reduction == "mean" else loss), total
+    if classes.shape[-1] == 0:
+        losses = target_weight = np.zeros(target.shape, self.dtype)
+    else:
+        target_weight = np.where(counted, weight[safe], 0)
+        picked = np.take_along_axis(classes, safe[..., None], -1)[..., 0]
+        losses = np.where(counted, -(weight[safe] * picked), 0)
+    total = np.asarray(target_weight.sum())
+    if reduction == "none":
+        return losses, total
+    loss = losses.sum()
+    return np.asarray(loss / total if reduction == "mean" else loss), total
 
 
 # Forward: the loss of a position is -weight[t] times self at its class t, 0 where t is ignored; mean divides their sum by the
-# total weight. So only the target's class of each position has a gradient.
+# total weight. So only the target's class of each position has a gradient; that of an out-of-range target has none.
+@widened
 def _gradient_reference(
     grad_output: Array, self: Array, target: Array, weight: Array, reduction: str = "mean", ignore_index: int = -100,
-    total_weight: Array | None = None, work: Any = np.float64,
+    total_weight: Array | None = None,
 ) -> Array:  # fmt: skip
-    """The formula in float64 (or in `work`); an out-of-range target leaves the classes of its position 0."""
-    out = np.zeros(self.shape, work)
+    out = np.zeros_like(self)
     classes = np.moveaxis(out, min(1, self.ndim - 1), -1)
-    factors = weight.astype(work).reshape(-1)
+    factors = weight.reshape(-1)
     counted, safe = counted_targets(target, classes.shape[-1], ignore_index)
     picked = safe[counted]
-    gradient = np.asarray(grad_output).astype(work)
-    gradient = gradient.reshape(target.shape if reduction == "none" else ())
-    with np.errstate(all="ignore"):
-        if reduction == "mean":
-            if total_weight is None:
-                total = factors[picked].sum(dtype=work)
-            else:
-                total = np.asarray(total_weight).astype(work).reshape(())
-            gradient = gradient / total
-        gradient = np.broadcast_to(gradient, target.shape)
-        classes[counted, picked] = -(gradient[counted] * factors[picked])
+    gradient = grad_output.reshape(target.shape if reduction == "none" else ())
+    if reduction == "mean":
+        total = factors[picked].sum() if total_weight is None else total_weight.reshape(())
+        gradient = gradient / total
+    gradient = np.broadcast_to(gradient, target.shape)
+    classes[counted, picked] = -(gradient[counted] * factors[picked])
     return out
 
 

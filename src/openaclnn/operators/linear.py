@@ -17,8 +17,7 @@ from openaclnn.core.dtypes import FLOAT, FLOATS, float_of
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, Plan, elementwise_plan, empty_plan
 from openaclnn.engines.formulas.linear import scaled, soft_cap, soft_cap_backward
-
-Array = np.ndarray[Any, Any]
+from openaclnn.operators.rows import Array, widened
 
 
 def _plan(kernel: str, names: tuple[str, ...], capped: bool) -> Callable[[Call], Plan]:
@@ -64,18 +63,19 @@ def _operator(
     )  # fmt: skip
 
 
-def _scaled(x: Array, factor: Array, work: Any = np.float64) -> Array:
-    return np.asarray(x.astype(work) * factor.astype(work))
+@widened
+def _scaled(x: Array, factor: Array) -> Array:
+    return np.asarray(x * factor)
 
 
-def _soft_cap(x: Array, cap: float = 30.0, work: Any = np.float64) -> Array:
-    return np.asarray(np.tanh(x.astype(work) / work(cap)) * work(cap))
+@widened
+def _soft_cap(x: Array, cap: float = 30.0) -> Array:
+    return np.asarray(np.tanh(x / cap) * cap)
 
 
-def _soft_cap_backward(
-    gradient: Array, x: Array, cap: float = 30.0, work: Any = np.float64
-) -> Array:
-    return np.asarray(gradient.astype(work) / np.cosh(x.astype(work) / work(cap)) ** 2)
+@widened
+def _soft_cap_backward(gradient: Array, x: Array, cap: float = 30.0) -> Array:
+    return np.asarray(gradient / np.cosh(x / cap) ** 2)
 
 
 SCALED = _operator(

@@ -21,7 +21,7 @@ from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free
 from openaclnn.operators import cross_entropy as interface
 from openaclnn.operators.inner import inner_operator
-from openaclnn.operators.rows import LOSSES, Array, counted_targets
+from openaclnn.operators.rows import LOSSES, Array, counted_targets, widened
 
 OPTIONS = (
     interface.REDUCTION,
@@ -66,37 +66,35 @@ def reference(
 
 # The gradient is that of aclnnCrossEntropyLossGrad, with exp((x - top) - rest) for its probabilities. A row that does
 # not count has none, whatever is in it.
+@widened
 def reference_grad(
     grad_loss: Array, input: Array, top: Array, rest: Array, target: Array, weight: Array | None = None, reduction: str = "mean",
-    ignore_index: int = -100, label_smoothing: float = 0.0, zloss_scale: float = 0.0, work: Any = np.float64,
+    ignore_index: int = -100, label_smoothing: float = 0.0, zloss_scale: float = 0.0,
 ) -> Array:  # fmt: skip
-    """The formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
-    x, smoothing = _rows_of(input).astype(work), work(label_smoothing)
+    """The formulas, step by step; an out-of-range target is ignored."""
+    x, shift, left = _rows_of(input), top.reshape(-1), rest.reshape(-1)
     every, classes = np.arange(len(x)), x.shape[1]
     counted, safe = counted_targets(target.reshape(-1), classes, ignore_index)
-    factors = np.ones(classes, work) if weight is None else weight.astype(work)
-    target_weight = factors[safe]
-    gradient = np.broadcast_to(grad_loss.astype(work).reshape(-1), every.shape)
-    shift, left = (side.astype(work).reshape(-1) for side in (top, rest))
-    with np.errstate(all="ignore"):
-        mean = reduction == "mean"
-        total = np.where(counted, target_weight, work(0)).sum(dtype=work) if mean else work(1)
-        number = counted.sum(dtype=work) if mean else work(1)
-        log_prob = (x - shift[:, None]) - left[:, None]
-        nll = gradient * (work(1) - smoothing) / total * target_weight
-        smooth = gradient / total * smoothing / work(classes)
-        squares = work(2) * work(zloss_scale) * (shift + left) * gradient / number
-        if zloss_scale == 0:
-            squares = np.zeros_like(nll)
-        probability = np.exp(log_prob)
-        out = probability * (nll + squares)[:, None]
-        at_target = np.expm1(log_prob[every, safe]) * nll
-        out[every, safe] = at_target + probability[every, safe] * squares
-        if smoothing != 0:
-            subtracted = smooth[:, None] * factors
-            out = out + (probability * subtracted.sum(axis=1, dtype=work)[:, None] - subtracted)
-        out = np.where(counted[:, None], out, work(0))
-        return np.moveaxis(out.reshape(*target.shape, classes), -1, 1)
+    factors = np.ones(classes, x.dtype) if weight is None else weight
+    target_weight, mean = factors[safe], reduction == "mean"
+    gradient = np.broadcast_to(grad_loss.reshape(-1), every.shape)
+    total = np.where(counted, target_weight, 0).sum() if mean else 1
+    number = counted.sum(dtype=x.dtype) if mean else 1
+    log_prob = (x - shift[:, None]) - left[:, None]
+    nll = gradient * (1 - label_smoothing) / total * target_weight
+    smooth = gradient / total * label_smoothing / classes
+    squares = 2 * zloss_scale * (shift + left) * gradient / number
+    if zloss_scale == 0:
+        squares = np.zeros_like(nll)
+    probability = np.exp(log_prob)
+    out = probability * (nll + squares)[:, None]
+    at_target = np.expm1(log_prob[every, safe]) * nll
+    out[every, safe] = at_target + probability[every, safe] * squares
+    if label_smoothing != 0:
+        subtracted = smooth[:, None] * factors
+        out = out + (probability * subtracted.sum(axis=1)[:, None] - subtracted)
+    out = np.where(counted[:, None], out, 0)
+    return np.moveaxis(out.reshape(*target.shape, classes), -1, 1)
 
 
 CROSS_ENTROPY = inner_operator(

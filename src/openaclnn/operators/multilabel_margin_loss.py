@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from openaclnn.core import checks
@@ -15,7 +13,7 @@ from openaclnn.core.plan import Operand, Plan, Step, empty_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas.channels import added_up
 from openaclnn.operators.activations import NOT_310P
-from openaclnn.operators.rows import LOSSES, REDUCTION, Array, Rows, declare
+from openaclnn.operators.rows import LOSSES, REDUCTION, Array, Rows, declare, widened
 
 KERNEL = "multilabel_margin_loss"
 
@@ -68,25 +66,23 @@ def _plan(call: Call) -> Plan:
     return plan
 
 
-def reference(
-    self: Array, target: Array, reduction: str | None = "mean", work: Any = np.float64
-) -> tuple[Array, Array]:
-    """The document's formula in float64 (or in `work`): labels are those before the first -1, what is no class is none of them."""
-    x, labels = (np.atleast_2d(each) for each in (self.astype(work), target))
+@widened
+def reference(self: Array, target: Array, reduction: str | None = "mean") -> tuple[Array, Array]:
+    """Labels are those before the first -1, what is no class is none of them."""
+    x, labels = (np.atleast_2d(each) for each in (self, target))
     rows, classes = x.shape
-    losses, mask = np.zeros(rows, work), np.zeros((rows, classes), work)
-    with np.errstate(all="ignore"):
-        for row in range(rows):
-            before = np.cumsum(labels[row] == -1) == 0
-            listed = labels[row][before & (labels[row] >= 0) & (labels[row] < classes)]
-            mask[row, listed] = 1
-            margins = work(1) - x[row, listed][:, None] + x[row][mask[row] == 0][None, :]
-            losses[row] = np.where(margins > 0, margins, work(0)).sum() / work(classes)
+    losses, mask = np.zeros(rows, x.dtype), np.zeros((rows, classes), x.dtype)
+    for row in range(rows):
+        before = np.cumsum(labels[row] == -1) == 0
+        listed = labels[row][before & (labels[row] >= 0) & (labels[row] < classes)]
+        mask[row, listed] = 1
+        margins = 1 - x[row, listed][:, None] + x[row][mask[row] == 0][None, :]
+        losses[row] = np.where(margins > 0, margins, 0).sum() / classes
     if reduction == "none" and self.ndim == 2:
         return losses, mask.reshape(self.shape)
     total = losses.sum()
     if reduction == "mean" and rows:
-        total = total / work(rows)
+        total = total / rows
     return np.asarray(total), mask.reshape(self.shape)
 
 

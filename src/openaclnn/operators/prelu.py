@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from openaclnn.core import checks
@@ -17,7 +15,7 @@ from openaclnn.core.steps import channel_plan, channel_sums_plan, channels_of
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas import channels as formulas
 from openaclnn.operators.activations import ALL
-from openaclnn.operators.rows import Array, declare
+from openaclnn.operators.rows import Array, declare, widened
 from openaclnn.operators.rules import promoted_dtype
 
 SELF = Parameter("self", Kind.TENSOR, "what the function is applied to", "(N, C, ...), 0 to 8 dimensions", FLOATS)  # fmt: skip
@@ -57,11 +55,9 @@ def _plan(call: Call) -> Plan:
     return channel_plan(name, formulas.prelu.name, compute, tensor, weight, out)
 
 
-def reference(self: Array, weight: Array, work: Any = np.float64) -> Array:
-    """The document's formula in float64 (or in `work`)."""
-    x, slopes = self.astype(work), _shaped(weight.astype(work), self)
-    with np.errstate(all="ignore"):
-        return np.where(x > 0, x, slopes * x)
+@widened
+def reference(self: Array, weight: Array) -> Array:
+    return np.where(self > 0, self, _shaped(weight, self) * self)
 
 
 declare(
@@ -114,17 +110,13 @@ def _backward_plan(call: Call) -> Plan:
     return channel_sums_plan(name, kernels, [gradient, x], weight, by_input, by_weight)
 
 
-def reference_backward(
-    grad_output: Array, self: Array, weight: Array, work: Any = np.float64
-) -> tuple[Array, Array]:
-    """The document's formulas in float64 (or in `work`)."""
-    x, slopes = self.astype(work), _shaped(weight.astype(work), self)
-    gradient = np.broadcast_to(grad_output.astype(work), x.shape)
-    with np.errstate(all="ignore"):
-        parts = np.where(x > 0, work(0), gradient * x)
-        others = tuple(axis for axis in range(x.ndim) if axis != 1 or weight.size == 1)
-        by_weight = np.asarray(parts.sum(axis=others)).reshape(weight.shape)
-        return np.where(x > 0, gradient, gradient * slopes), by_weight
+@widened
+def reference_backward(grad_output: Array, self: Array, weight: Array) -> tuple[Array, Array]:
+    x, gradient = self, np.broadcast_to(grad_output, self.shape)
+    parts = np.where(x > 0, 0, gradient * x)
+    others = tuple(axis for axis in range(x.ndim) if axis != 1 or weight.size == 1)
+    by_weight = np.asarray(parts.sum(axis=others)).reshape(weight.shape)
+    return np.where(x > 0, gradient, gradient * _shaped(weight, x)), by_weight
 
 
 declare(

@@ -147,6 +147,25 @@ def declare(
     )  # fmt: skip
 
 
+def widened(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A formula of arrays and numbers as a reference: floating ones come to it in float64, or as `work` says. What it does with infinities and NaN is no news."""
+
+    def wide(value: Any, work: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return value if value.dtype.kind in "iub" else value.astype(work)
+        return work(value) if isinstance(value, float) else value
+
+    @functools.wraps(function)
+    def reference(*positional: Any, work: Any = np.float64, **named: Any) -> Any:
+        given = {name: wide(value, work) for name, value in named.items()}
+        with np.errstate(all="ignore"):
+            return function(*[wide(value, work) for value in positional], **given)
+
+    code = function.__code__
+    reference.takes = (*code.co_varnames[: code.co_argcount], "work")  # type: ignore[attr-defined]
+    return reference
+
+
 def counted_targets(target: Array, classes: int, ignored: int) -> tuple[Array, Array]:
     """Which targets count, being classes and not ignored; and their classes, 0 for the others. For references."""
     indices = target.astype(np.int64)

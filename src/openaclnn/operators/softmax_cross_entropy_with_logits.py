@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from openaclnn.core import checks
@@ -12,7 +10,7 @@ from openaclnn.core.declare import Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.engines.formulas.softmax import softmax_cross_entropy
-from openaclnn.operators.rows import Array, Rows, declare
+from openaclnn.operators.rows import Array, Rows, declare, widened
 
 TENSORS = ("features", "labels", "loss", "backprop")
 PARAMETERS = (
@@ -52,16 +50,15 @@ CHECKS = (
 
 # The loss is the sum over the classes of y * -log(softmax), backprop softmax - y, also where the labels y of a row do
 # not sum to 1: then it is not the gradient. A label of 0 beside a logit of -Inf is 0 * Inf.
-def reference(features: Array, labels: Array, work: Any = np.float64) -> tuple[Array, Array]:
-    """The document's formulas in float64 (or in `work`)."""
-    if not features.size:
-        return np.zeros(features.shape[0], work), features.astype(work)
-    x, y = features.astype(work), labels.astype(work)
-    with np.errstate(all="ignore"):
-        shifted = x - x.max(axis=1, keepdims=True)
-        powers = np.exp(shifted)
-        total = powers.sum(axis=1, keepdims=True)
-        return (y * (np.log(total) - shifted)).sum(axis=1), powers / total - y
+@widened
+def reference(features: Array, labels: Array) -> tuple[Array, Array]:
+    x, y = features, labels
+    if not x.size:
+        return np.zeros(x.shape[0], x.dtype), x
+    shifted = x - x.max(axis=1, keepdims=True)
+    powers = np.exp(shifted)
+    total = powers.sum(axis=1, keepdims=True)
+    return (y * (np.log(total) - shifted)).sum(axis=1), powers / total - y
 
 
 declare(

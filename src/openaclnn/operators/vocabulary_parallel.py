@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from openaclnn.core.plan import Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas import vocabulary_parallel as formulas
 from openaclnn.operators.activations import NEWEST
-from openaclnn.operators.rows import Array, Rows, declare
+from openaclnn.operators.rows import Array, Rows, declare, widened
 
 # The sums of a rank.
 
@@ -66,24 +65,16 @@ SUMS_PLAN = Rows(
 )  # fmt: skip
 
 
+@widened
 def reference(
-    vocab_parallel_logits: Array, target: Array, global_logits_max: Array, vocab_start_index: int, vocab_end_index: int,
-    work: Any = np.float64,
+    vocab_parallel_logits: Array, target: Array, global_logits_max: Array, vocab_start_index: int, vocab_end_index: int
 ) -> tuple[Array, ...]:  # fmt: skip
-    """The document's formulas in float64 (or in `work`)."""
     mask = (target < vocab_start_index) | (target >= vocab_end_index)
     offset = np.where(mask, 0, target.astype(np.int64) - vocab_start_index)
-    with np.errstate(all="ignore"):
-        below = vocab_parallel_logits.astype(work) - global_logits_max.astype(work)[..., None]
-        chosen = np.take_along_axis(below, offset[..., None], -1)[..., 0]
-        powers = np.exp(below)
-        return (
-            np.where(mask, work(0), chosen),
-            powers.sum(-1),
-            powers,
-            offset,
-            mask.astype(np.int64),
-        )
+    below = vocab_parallel_logits - global_logits_max[..., None]
+    chosen = np.take_along_axis(below, offset[..., None], -1)[..., 0]
+    powers = np.exp(below)
+    return np.where(mask, 0, chosen), powers.sum(-1), powers, offset, mask.astype(np.int64)
 
 
 declare(
@@ -225,18 +216,15 @@ def _loss_plan(call: Call) -> Plan:
     return LOSS_PLAN.plan(call)
 
 
+@widened
 def reference_loss(
     logits_max: Array, sum_exp_logits: Array, predicted_logits: Array, label_smoothing: float = 0.0, input: Array | None = None,
-    weight: Array | None = None, vocab_parallel_logits: Array | None = None, work: Any = np.float64,
+    weight: Array | None = None, vocab_parallel_logits: Array | None = None,
 ) -> tuple[Array, Array | None]:  # fmt: skip
-    """The document's formulas in float64 (or in `work`)."""
-    top, whole, predicted = (each.astype(work) for each in (logits_max, sum_exp_logits, predicted_logits))  # fmt: skip
-    with np.errstate(all="ignore"):
-        loss = np.log(whole) - predicted
-        if vocab_parallel_logits is None:
-            return loss, None
-        powers = np.exp(vocab_parallel_logits.astype(work) - top[:, None])
-        return loss, powers / whole[:, None]
+    loss = np.log(sum_exp_logits) - predicted_logits
+    if vocab_parallel_logits is None:
+        return loss, None
+    return loss, np.exp(vocab_parallel_logits - logits_max[:, None]) / sum_exp_logits[:, None]
 
 
 declare(

@@ -12,7 +12,7 @@ from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free
 from openaclnn.engines.formulas.scaled_softmax import scaled_softmax
-from openaclnn.operators.rows import Rows, declare
+from openaclnn.operators.rows import Rows, declare, widened
 
 PARAMETERS = (
     Parameter("self", Kind.TENSOR, "logits", "0 to 8 dimensions", FLOATS),
@@ -38,16 +38,13 @@ PLAN = Rows(
 
 
 # e^(s x - m) / sum, m the largest s x: it changes no share, and no power overflows.
+@widened
 def reference(
-    self: np.ndarray[Any, Any], scale: float = 1.0, dim: int = -1, work: Any = np.float64
+    self: np.ndarray[Any, Any], scale: float = 1.0, dim: int = -1
 ) -> np.ndarray[Any, Any]:
-    """The formula in float64 (or in `work`)."""
-    x = self.astype(work).reshape(self.shape or (1,)) * work(scale)
-    if not x.size:
-        return x
-    with np.errstate(all="ignore"):
-        powers = np.exp(x - x.max(axis=dim, keepdims=True))
-        return np.asarray((powers / powers.sum(axis=dim, keepdims=True)).reshape(self.shape))
+    x = np.atleast_1d(self) * scale
+    powers = np.exp(x - x.max(axis=dim, keepdims=True, initial=-np.inf))
+    return np.asarray((powers / powers.sum(axis=dim, keepdims=True)).reshape(self.shape))
 
 
 declare(
