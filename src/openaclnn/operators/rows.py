@@ -137,7 +137,7 @@ def declare(
         last = checks.product_has_operator(str(int(rules[-1].row) + 1), lacking, empty)
         rules = (checks.result_pointers("0"), *rules, last)
     if isinstance(plan, Rows):
-        plan, result = plan.plan, result or plan.results
+        result, plan = result or plan.results, plan.plan
     assert result is not None
     return register(
         Operator(

@@ -56,14 +56,16 @@ def _gradient_checks(nulls: tuple[str, ...], axis: str, rank: int) -> tuple[Chec
 @widened
 def softmax(self: Array, dim: int = -1) -> Array:
     powers = np.exp(_below_largest(self, dim))
-    return (powers / powers.sum(axis=dim, keepdims=True)).reshape(self.shape)
+    shares = powers / powers.sum(axis=dim, keepdims=True)
+    return np.asarray(shares.reshape(self.shape))
 
 
 # log(e^(x - max) / sum) = x - max - log(sum): no power overflows, and none that is lost matters.
 @widened
 def log_softmax(self: Array, dim: int = -1) -> Array:
     shifted = _below_largest(self, dim)
-    return (shifted - np.log(np.exp(shifted).sum(axis=dim, keepdims=True))).reshape(self.shape)
+    whole = np.exp(shifted).sum(axis=dim, keepdims=True)
+    return np.asarray((shifted - np.log(whole)).reshape(self.shape))
 
 
 def _below_largest(x: Array, dim: int) -> Array:
