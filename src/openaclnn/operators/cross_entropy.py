@@ -103,41 +103,16 @@ def shared_checks(logits: str, tensors: tuple[str, ...]) -> tuple[Check, ...]:
     )
 
 
-def weight_shape(logits: str) -> Check:
-    """As many weights as classes."""
-    return checks.shape_is(
-        "6", "weightOptional", lambda call: (call.tensor(logits).shape[1:],), f"(C,) of {logits}", TILING
-    )  # fmt: skip
+def told_of(logits: str) -> dict[str, str]:
+    """Shapes by roles."""
+    return {
+        "positions": f"(N,) of {logits}", "classes": f"(C,) of {logits}", LOSSES: "(N,) for none, one element otherwise",
+    }  # fmt: skip
 
 
 def _without_classes(call: Call) -> str:
     shape = call.tensor("input").shape
     return "" if shape[1] else f"shape {shape}"
-
-
-def _rows(logits: str) -> checks.Shapes:
-    return lambda call: (call.tensor(logits).shape[:1],)
-
-
-def _per_loss(logits: str, *reduced: tuple[int, ...]) -> checks.Shapes:
-    """Of each row, or of what they are reduced to."""
-    return lambda call: (call.tensor(logits).shape[:1],) if call.reduction == "none" else reduced
-
-
-CHECKS: tuple[Check, ...] = (
-    checks.not_null("1", "input", "target", *OUTPUTS),
-    checks.result_pointers("2", "executor", "workspaceSize"),
-    checks.dtype_in("3", "input"),
-    *(checks.same_dtype("3", name, "input") for name in OUTPUTS),
-    *shared_checks("input", TENSORS),
-    checks.expect("6", "input has a class", "input", "a class at least", _without_classes, TILING),
-    checks.shape_is("6", "target", _rows("input"), "(N,) of input", TILING),
-    weight_shape("input"),
-    checks.shape_is("6", "lossOut", _per_loss("input", (1,), ()), "(N,) for none, one element otherwise", TILING),
-    checks.same_shape("6", "logProbOut", "input", TILING),
-    checks.shape_is("6", "zlossOut", _per_loss("input", (1,), ()), "(N,) for none, one element otherwise", TILING),
-    checks.shape_is("6", "lseForZlossOut", _rows("input"), "(N,) of input", TILING),
-)  # fmt: skip
 
 
 def _returns_zloss(call: Call) -> bool:
@@ -166,6 +141,17 @@ PLAN = Rows(
     {"lossOut": LOSSES, "logProbOut": "full", "zlossOut": LOSSES, "lseForZlossOut": "positions"},
     lambda call: {**numbers_of(call, zloss_scale(call)), "return_zloss": _returns_zloss(call)}, _FREE, False,
     lambda call: () if _returns_zloss(call) else OUTPUTS[2:],
+)  # fmt: skip
+
+
+CHECKS: tuple[Check, ...] = (
+    checks.not_null("1", "input", "target", *OUTPUTS),
+    checks.result_pointers("2", "executor", "workspaceSize"),
+    checks.dtype_in("3", "input"),
+    *(checks.same_dtype("3", name, "input") for name in OUTPUTS),
+    *shared_checks("input", TENSORS),
+    checks.expect("6", "input has a class", "input", "a class at least", _without_classes, TILING),
+    *PLAN.shaped("6", ("target", "weightOptional", *OUTPUTS), told_of("input"), TILING),
 )  # fmt: skip
 
 
@@ -287,32 +273,6 @@ def _no_lse(call: Call) -> str:
     return "null" if computes_zloss(call) and call["lseForZlossOptional"] is None else ""
 
 
-def _for_zloss(*rules: Check) -> tuple[Check, ...]:
-    """Rules that hold where a z-loss is computed: elsewhere its tensors have no effect, whatever they are like."""
-    named = (rule._replace(rule=f"for z-loss, {rule.rule}") for rule in rules)
-    return checks.only_if(computes_zloss, *named)
-
-
-GRADIENT_CHECKS: tuple[Check, ...] = (
-    checks.not_null("1", "gradLoss", "logProb", "target", "out"),
-    checks.result_pointers("2", "executor", "workspaceSize"),
-    checks.expect(
-        "2", "lseForZlossOptional is given for z-loss", "lseForZlossOptional", "a tensor when lseSquareScaleForZloss is not 0", _no_lse, NULL
-    ),
-    checks.dtype_in("3", "gradLoss"),
-    *(checks.same_dtype("3", name, "gradLoss") for name in SAME_DTYPE),
-    *shared_checks("logProb", GRADIENT_TENSORS),
-    checks.shape_is("6", "gradLoss", _per_loss("logProb", (), (1,)), "(N,) for none, one element otherwise", TILING),
-    checks.shape_is("6", "target", _rows("logProb"), "(N,) of logProb", TILING),
-    weight_shape("logProb"),
-    *_for_zloss(
-        checks.shape_is("6", "gradZlossOptional", _per_loss("logProb", (), (1,)), "(N,) for none, one element otherwise", TILING),
-        checks.shape_is("6", "lseForZlossOptional", _rows("logProb"), "(N,) of logProb", TILING),
-    ),
-    checks.same_shape("6", "out", "logProb", TILING),
-)  # fmt: skip
-
-
 def _without_zloss(call: Call) -> tuple[str, ...]:
     return () if computes_zloss(call) else ("lseForZlossOptional", "gradZlossOptional")
 
@@ -330,6 +290,27 @@ GRADIENT_PLAN = Rows(
         "gradZlossOptional": LOSSES,
     },
     {"out": "full"}, _gradient_numbers, _FREE, False, _without_zloss,
+)  # fmt: skip
+
+
+def _for_zloss(*rules: Check) -> tuple[Check, ...]:
+    """Rules that hold where a z-loss is computed: elsewhere its tensors have no effect, whatever they are like."""
+    named = (rule._replace(rule=f"for z-loss, {rule.rule}") for rule in rules)
+    return checks.only_if(computes_zloss, *named)
+
+
+GRADIENT_CHECKS: tuple[Check, ...] = (
+    checks.not_null("1", "gradLoss", "logProb", "target", "out"),
+    checks.result_pointers("2", "executor", "workspaceSize"),
+    checks.expect(
+        "2", "lseForZlossOptional is given for z-loss", "lseForZlossOptional", "a tensor when lseSquareScaleForZloss is not 0", _no_lse, NULL
+    ),
+    checks.dtype_in("3", "gradLoss"),
+    *(checks.same_dtype("3", name, "gradLoss") for name in SAME_DTYPE),
+    *shared_checks("logProb", GRADIENT_TENSORS),
+    *GRADIENT_PLAN.shaped("6", ("gradLoss", "target", "weightOptional"), told_of("logProb"), TILING),
+    *_for_zloss(*GRADIENT_PLAN.shaped("6", ("gradZlossOptional", "lseForZlossOptional"), told_of("logProb"), TILING)),
+    *GRADIENT_PLAN.shaped("6", ("out",), {}, TILING),
 )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def inner_operator(
     `shapes` are those that no role says."""
     source = next(each for each, role in read.items() if role == "full")
     rows = Rows(kernel, source, {each: read[each] for each in order or read}, written, numbers, tuple(free), compute=compute, along=along)  # fmt: skip
-    known = {"target": (INT64, INT32), **(dtypes or {})}
+    known, others = {"target": (INT64, INT32), **(dtypes or {})}, shapes or {}
     whole, each_row = ("(..., C)", "(...)") if along < 0 else ("(N, C, ...)", "(N, ...)")
     told = {"full": whole, "positions": each_row, "classes": "(C,)", LOSSES: f"{each_row} for none, else one element"}  # fmt: skip
 
@@ -67,29 +67,11 @@ def inner_operator(
     asked = [each.name for each in options]
     roles = {**read, **written}
 
-    def expected(tensor: str) -> Check:
-        role = roles[tensor]
-        if role == "full":
-            return checks.same_shape("4", tensor, source)
-
-        def allowed(call: Call) -> tuple[tuple[int, ...], ...]:
-            if shapes and tensor in shapes:
-                return (shapes[tensor](call),)
-            if role == LOSSES and call.reduction != "none":
-                return (), (1,)
-            shape = call.tensor(source).shape
-            axis = along % len(shape)
-            return (shape[axis : axis + 1] if role == "classes" else shape[:axis] + shape[axis + 1 :],)  # fmt: skip
-
-        return checks.shape_is("4", tensor, allowed, f"that follows from {source}")
-
     def results(call: Call) -> Any:
         specs = rows.results(call)
-        for place, output in enumerate(outputs):
-            if shapes and output.name in shapes:
-                _, dtype = specs[place]
-                specs = (*specs[:place], (shapes[output.name](call), dtype), *specs[place + 1 :])
-        return specs
+        if not others:
+            return specs
+        return tuple([(others[each.name](call), spec[1]) if each.name in others else spec for each, spec in zip(outputs, specs, strict=True)])  # fmt: skip
 
     def without_classes(call: Call) -> str:
         shape = call.tensor(source).shape
@@ -103,13 +85,18 @@ def inner_operator(
         *(checks.reduction_known("3", each) for each in asked if each.startswith("reduction")),
         *(checks.expect("3", "labelSmoothing is in [0, 1]", each, "a value in [0, 1]", _stray_smoothing) for each in asked if each == "labelSmoothing"),
         checks.expect("4", f"{source} has a class", source, f"{whole} with a class at least", without_classes),
-        *(expected(each) for each in roles if each != source),
+        *rows.shaped("4", [each for each in roles if each != source and each not in others], dict.fromkeys(roles.values(), f"that follows from {source}")),
+        *(checks.shape_is("4", each, _exactly(shape), f"that follows from {source}") for each, shape in others.items()),
         *rules,
     ]  # fmt: skip
     return Operator(
         name=name, summary=summary, formula=formula, parameters=(*inputs, *options, *outputs), families=frozenset(), checks=tuple(table),
         result=results, plan=rows.plan, reference=reference, module=getattr(reference, "func", reference).__module__, samples=tuple(samples),
     )  # fmt: skip
+
+
+def _exactly(shape: Shape) -> checks.Shapes:
+    return lambda call: (shape(call),)
 
 
 def _dtype_fault(name: str, source: str) -> Callable[[Call], Violation | None]:

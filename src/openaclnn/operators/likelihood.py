@@ -28,6 +28,7 @@ from openaclnn.operators.rows import (
 
 TARGET_DTYPES = (INT64, UINT8, INT32)
 _FREE = (Free("ignore_index", whole=True),)
+COUNTED = {"classes": "(C,) of self"}
 _TOTAL = "sum of weight[target] over what is not ignored"
 
 
@@ -82,12 +83,6 @@ def _castable(row: str, *names: str) -> tuple[Check, ...]:
     return tuple([
         checks.castable(row, name, lambda call: call.tensor("self").dtype, "self's dtype") for name in names
     ])  # fmt: skip
-
-
-def _class_count(call: Call) -> tuple[tuple[int, ...], ...]:
-    """The shape of the weights."""
-    shape = call.tensor("self").shape
-    return ((shape[1] if len(shape) > 1 else shape[0],),)
 
 
 def _of_targets_or_one(
@@ -208,7 +203,7 @@ ROWS_CHECKS = (
         "10", "target has the shape of self without classes", lambda call: call.tensor("self").shape[:-1],
         "the shape of self without its classes",
     ),
-    checks.shape_is("11", "weight", _class_count, "(C,) of self"),
+    *PLAN.shaped("11", ("weight",), COUNTED),
 )  # fmt: skip
 """The rows that the loss and its gradient have in common."""
 
@@ -322,7 +317,7 @@ declare(
         checks.dtype_one_of("5", "target", TARGET_DTYPES),
         checks.reduction_known("6", "reduction"),
         checks.rank_is("7", "self", 4),
-        checks.shape_is("8", "weight", _class_count, "(C,) of self"),
+        *PLAN.shaped("8", ("weight",), COUNTED),
         checks.rank_is("10", "target", 3),
         _pixels_match("11"),
         _of_targets_or_one(

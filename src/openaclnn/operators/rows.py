@@ -12,7 +12,7 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import Check
+from openaclnn.core.checks import INVALID, Check
 from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
@@ -110,6 +110,26 @@ class Rows:
             return filling_plan(name, *fills, spared=spared)
         first = next(iter(self.written))
         return empty_plan(name, (first, call.tensor(first)), spared)
+
+    def shaped(self, row: str, names: Sequence[str], told: Mapping[str, str], status: int = INVALID) -> tuple[Check, ...]:  # fmt: skip
+        """Rules that tensors have the shapes that follow from their roles, which are told so."""
+        roles = {**self.read, **self.written}
+
+        def rule(name: str) -> Check:
+            role, reduced = roles[name], ((1,), ()) if name in self.written else ((), (1,))
+            if role == "full":
+                return checks.same_shape(row, name, self.source, status)
+
+            def allowed(call: Call) -> tuple[tuple[int, ...], ...]:
+                if role == LOSSES and call.reduction != "none":
+                    return reduced
+                shape = call.tensor(self.source).shape
+                axis = self._axis(call, len(shape))
+                return (shape[axis : axis + 1] if role == "classes" else shape[:axis] + shape[axis + 1 :],)  # fmt: skip
+
+            return checks.shape_is(row, name, allowed, told[role], status)
+
+        return tuple(map(rule, names))
 
     def results(self, call: Call) -> Any:
         """Shapes and dtypes of the outputs that are left to us: of the one that they may have, or the source's."""

@@ -27,6 +27,7 @@ NUMBERS = ("predictedLogitsOut", "sumExpLogitsOut", "expLogitsOut")
 INDICES = ("targetOffsetOut", "targetMaskOut")
 WRITTEN = (*NUMBERS, *INDICES)
 LARGEST_ROWS, CLASSES = 32768, (16, 204800)
+OF_ROWS = {"positions": f"of {LOGITS}' rows"}
 
 
 def _of_product(broken: Callable[[tuple[int, ...], Call], bool]) -> Callable[[Call], str]:
@@ -51,10 +52,6 @@ def _step(call: Call) -> int:
 def _ill_parted(call: Call) -> str:
     start, end = call["vocabStartIndex"], call["vocabEndIndex"]
     return "" if end - start == call.tensor(LOGITS).shape[-1] else f"{start} to {end}"
-
-
-def _rows(call: Call) -> tuple[tuple[int, ...], ...]:
-    return (call.tensor(LOGITS).shape[:-1],)
 
 
 # Targets of other ranks are no mistake; and there are as many columns as the options say.
@@ -113,15 +110,12 @@ declare(
         checks.expect("7", "the product has such a number of columns", LOGITS, "a multiple of 8 columns, of 16 in BFLOAT16", _of_product(lambda shape, call: bool(shape[-1] % _step(call)))),
         checks.expect("8", "vocabEndIndex - vocabStartIndex is the number of columns", "vocabEndIndex", "as many columns as vocabParallelLogits has", _ill_parted),
         checks.dtype_one_of("9", "target", (INT32,)),
-        checks.shape_is("10", "target", _rows, "of vocabParallelLogits' rows"),
+        *SUMS_PLAN.shaped("10", ("target",), OF_ROWS),
         checks.same_dtype("11", "globalLogitsMax", LOGITS),
-        checks.shape_is("12", "globalLogitsMax", _rows, "of vocabParallelLogits' rows"),
+        *SUMS_PLAN.shaped("12", ("globalLogitsMax",), OF_ROWS),
         *(checks.dtype_one_of("13", name, (FLOAT,)) for name in NUMBERS),
         *(checks.dtype_one_of("13", name, (INT32,)) for name in INDICES),
-        *(
-            checks.same_shape("14", name, LOGITS) if name == "expLogitsOut" else checks.shape_is("14", name, _rows, "of vocabParallelLogits' rows")
-            for name in WRITTEN
-        ),
+        *SUMS_PLAN.shaped("14", WRITTEN, OF_ROWS),
     ),
     SUMS_PLAN, reference,
     (
