@@ -95,6 +95,7 @@ class Operator(Interface):
     generated: bool = False  # the vendor generates this interface: its phase two is stricter
     # Arguments as the reference is to see them: what a product accepts without effect, what is converted first.
     seen_by_reference: Callable[[Call], dict[str, Any]] = lambda call: {}
+    constants: tuple[float, ...] = ()  # numbers that all plans have as FLOAT, as they are
     gradient: Gradient | None = None  # where one operator of the interface computes its derivative
     discrepancies: tuple[Discrepancy, ...] = ()
     # The operator of `torch.ops.aten` that computes the same, special values included.

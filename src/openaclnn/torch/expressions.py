@@ -90,8 +90,8 @@ def expression(operator: Operator, arguments: Sequence[Any]) -> Any:
         }
     numbers = dict(plan.numbers)
     if wide is torch.float64:
-        # A plan's numbers are FLOAT: what they were rounded from is among the arguments, or one over the number of elements, or of rows.
-        exact = [argument for argument in arguments if isinstance(argument, float)]
+        # A plan's numbers are FLOAT: what they were rounded from is among the arguments or the operator's, or one over the number of elements, or of rows.
+        exact = [*operator.constants, *[each for each in arguments if isinstance(each, float)]]
         exact += [1.0 / max(1, math.prod(shape)) for shape in (specs[0][0], specs[0][0][:1])]
         numbers |= {
             name: number

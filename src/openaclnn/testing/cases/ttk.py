@@ -13,7 +13,7 @@ import math
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -287,7 +287,7 @@ def _case(row: Row, folder: Path, name: str, place: str, number: int) -> Case:
     tensors = _tensors(row, form, attributes, folder)
     if form.kernel:
         tensors = without_unread(form.operator, tensors, attributes)
-        tensors |= _ones(form, tensors)
+        tensors |= _ones(form, tensors) | _typed(form, tensors)
     goldens = row.names("manual_golden_binaries")
     return Case(
         name, form.operator.name, place, number, tensors,
@@ -430,6 +430,16 @@ def _ones(form: _Form, tensors: Mapping[str, TensorSpec | None]) -> dict[str, Te
         if tensors.get(name) is None and like is not None:
             ones[name] = TensorSpec(like.shape[:2][-1:], like.dtype, Distribution(1, 1))
     return ones
+
+
+def _typed(form: _Form, tensors: Mapping[str, TensorSpec | None]) -> dict[str, TensorSpec]:
+    """Outputs in the interface's dtype, where the kernel has another."""
+    typed = {}
+    for name, other in form.words.typed.items():
+        output, like = tensors.get(name), tensors.get(other)
+        if output is not None and like is not None:
+            typed[name] = replace(output, dtype=like.dtype)
+    return typed
 
 
 def _columns(row: Row, form: _Form, valued: Mapping[str, Any]) -> dict[str, list[Any]]:
