@@ -18,13 +18,13 @@ from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
     STRIDES_ARGS,
     Elements,
+    Kind,
     Launches,
     LaunchParams,
-    Pattern,
     launch_of,
     power_of_two_divisor,
 )
-from openaclnn.engines.gpu.launchers.launcher import FormulaLauncher
+from openaclnn.engines.gpu.launchers.launcher import FormulaLauncher, bound_elements
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
@@ -61,7 +61,7 @@ def launch(g: Elements) -> Launches:
     return Launches([flat, other])
 
 
-_ANY_SIZE = Pattern("flat", launch, {FLAT: None, SHIFTED: None}, ("block", "warps", "vector", "exact"))  # fmt: skip
+_ANY_SIZE = functools.partial(Kind, "flat", launch, {FLAT: None, SHIFTED: None})
 
 
 def has_words(plan: Plan, words: Set[str]) -> bool:
@@ -225,7 +225,9 @@ def launch_few(g: Elements) -> Launches:
     return Launches([tiles(g.sizes, (FEW_ROWS, FEW_COLUMNS, 4))])
 
 
-_ANY_STRIDES = Pattern("tiles", launch_few, {TILES: None}, (), INLINE_AXES, LAID)
+_ANY_STRIDES = functools.partial(
+    Kind, "tiles", launch_few, {TILES: None}, axes=INLINE_AXES, limit=LAID
+)
 
 
 class Elementwise(FormulaLauncher):
@@ -238,7 +240,7 @@ class Elementwise(FormulaLauncher):
             return runner_of(list(tiles_of(plan)))
         form, (count,) = form_of(plan), plan.shape
         g = Elements(count, self.static(plan, False), numbers=form.numbers)
-        return self.bound(plan, self.specs(plan, form, False), g)
+        return bound_elements(plan, launch, self.specs(plan, form, False), g)
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
         # Beyond the limit, the kernel of any strides does not take its place.

@@ -31,11 +31,10 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Kind,
     Launches,
-    Launching,
     Layout,
-    Pattern,
     Specs,
     Targets,
+    elements_of,
     geometry_of,
     launch_of,
     padded,
@@ -64,63 +63,56 @@ class Launcher:
     reduces: bool = False  # whether it adds up all positions, if asked to
     axes: int = 8  # of positions that do not merge: so many at most
     limit: int = 0  # elements of any strides; 0: they are not served
+    positions: int  # axes of any strides
 
     def runner(self, plan: Plan) -> Runner:
         """What queues the plan on a stream."""
         raise NotImplementedError
 
-    def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
-        """What queues the plan's kernel over row-major operands of any sizes, or over operands of any strides, too."""
-        return None
-
     def few(self, plan: Plan) -> tuple[int, ...] | None:
         """The shape for the plan's runner of dynamic shapes, if that is as good as launches of its own."""
         return None
 
-
-class PatternLauncher(Launcher):
-    """Whose launches of any sizes or strides follow from these by a launch function."""
-
-    positions: int  # axes of any strides
-    lies_so: Callable[[Plan], bool]  # whether a plan's operands are row-major
-
-    def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
-        if strided:
-            moved = any(operand.offset for operand in plan.operands)
-            few = covered_elements(plan) <= self.limit
-            served = few and len(plan.shape) <= self.positions and not moved
-        else:
-            served = self.lies_so(plan)
-        return _remembered_of(plan, self.emitted, strided) if served else None
+    def lies_so(self, plan: Plan) -> bool:
+        """Whether a plan's operands are row-major, and any sizes of such are served."""
+        return False
 
     def kind(self, plan: Plan, strided: bool) -> Kind:
         """What calls like the plan's have in common."""
         raise NotImplementedError
 
-    def emitted(self, plan: Plan, strided: bool) -> Dynamic:
-        """The same where it serves the plan: a builtin, where there can be one."""
-        kind = self.kind(plan, strided)
-        pattern, block = kind.pattern, _block_of(kind, plan)
+    def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
+        """What queues the plan's kernel over row-major operands of any sizes, or over operands of any strides, too."""
+        served = self.lies_so(plan)
+        if strided:
+            moved = any(operand.offset for operand in plan.operands)
+            few = covered_elements(plan) <= self.limit
+            served = few and len(plan.shape) <= self.positions and not moved
+        return _remembered_of(self, plan, strided) if served else None
 
-        def run(addresses: Sequence[int], stream: int, sizes: Sequence[int], *more: Any) -> int:
-            if strided and not pattern.least_axes <= len(sizes) <= pattern.axes:
-                return NOT_SERVED
-            strides = more[0] if strided else ()
-            call = Call(pattern, kind.known, addresses, sizes, strides)
-            g, specs, form = kind.geometry(call, more[-1] if pattern.takes_numbers else ())
-            launches, ready = pattern.launch(g), None if form < 0 else block and block.ready
-            steps = [
-                (launch_of(specs[step.kernel], step, g), ready and functools.partial(ready, step.kernel, form))
-                for step in launches.steps if step.when
-            ]  # fmt: skip
-            return queue_all(steps, addresses, stream, launches.scratch, launches.places)
 
-        return run if block is None else block.function(run)
+def _dynamic(kind: Kind, plan: Plan) -> Dynamic:
+    """What queues calls of a kind: a builtin, where there can be one."""
+    block = _block_of(kind, plan)
+
+    def run(addresses: Sequence[int], stream: int, sizes: Sequence[int], *more: Any) -> int:
+        if kind.limit and not kind.least_axes <= len(sizes) <= kind.axes:
+            return NOT_SERVED
+        call = Call(kind, addresses, sizes, more[0] if kind.limit else ())
+        g, specs, form = kind.geometry(call, more[-1] if kind.takes_numbers else ())
+        launches, ready = kind.launch(g), None if form < 0 else block and block.ready
+        steps = [
+            (launch_of(specs[step.kernel], step, g), ready and functools.partial(ready, step.kernel, form))
+            for step in launches.steps if step.when
+        ]  # fmt: skip
+        return queue_all(steps, addresses, stream, launches.scratch, launches.places)
+
+    return run if block is None else block.function(run)
 
 
 def _block_of(kind: Kind, plan: Plan) -> Any:
     """The block of the builtin for calls of a kind; None where there can be none."""
-    if not kind.kernels or not can_be_emitted():
+    if not kind.specs or not can_be_emitted():
         return None
     from openaclnn.engines.gpu.launchers.code import LauncherBlock
     from openaclnn.engines.gpu.launching.code import NoRoomError
@@ -134,16 +126,16 @@ def _block_of(kind: Kind, plan: Plan) -> Any:
 _remembered: BoundedCache[tuple[Any, ...], Dynamic] = BoundedCache(256)
 
 
-def _remembered_of(plan: Plan, make: Callable[[Plan, bool], Dynamic], strided: bool) -> Dynamic:
-    """What `make` gives for a plan, or gave for another of its kind: one that differs in sizes, or in strides, alone."""
+def _remembered_of(launcher: Launcher, plan: Plan, strided: bool) -> Dynamic:
+    """What queues calls like the plan's, as it was made for it, or for another of its kind: one that differs in sizes, or in strides, alone."""
     strides = () if plan.classes or strided else [operand.strides for operand in plan.operands]
     key = (
-        make, strided, plan.kernel, plan.compute, plan.class_axis, plan.reduction, plan.reciprocal, plan.free,
+        launcher, strided, plan.kernel, plan.compute, plan.class_axis, plan.reduction, plan.reciprocal, plan.free,
         exactly(plan.numbers, plan.reciprocal), *map(told_of, plan.operands), *strides,
     )  # fmt: skip
     kept = _remembered.get(key)
     if kept is None:
-        kept = _remembered[key] = on_each_device(lambda: make(plan, strided))
+        kept = _remembered[key] = on_each_device(lambda: _dynamic(launcher.kind(plan, strided), plan))  # fmt: skip
     return kept
 
 
@@ -223,11 +215,11 @@ def _rounded(numbers: Sequence[Any], whole: int) -> tuple[int | float, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class ClassLauncher(PatternLauncher):
+class ClassLauncher(Launcher):
     """How a kernel with a class axis is launched."""
 
     name: str
-    launch: Launching
+    launch: Callable[[Geometry], Launches]
     kernels: Mapping[str, Any]  # Triton's, in the order of launches
     roles: Mapping[str, str]
     """Of the operands whose strides the launch asks for: first inputs by their places, then others by what the plan calls them, and "out"."""
@@ -292,13 +284,7 @@ class ClassLauncher(PatternLauncher):
         return Layout(padded(plan.shape, axes, 1), plan.classes, strides)
 
     def kind(self, plan: Plan, strided: bool) -> Kind:
-        planned, specs, static = self._numbers_of(plan), self.specs(plan), self.static(plan)
-        name, axes = self.name, 2 if self.positions == 1 else 0
-        if strided:
-            name, axes = f"{name}.strided", self.positions + 1
-        pattern = Pattern(
-            name, self.launch, self.kernels, tuple(static), axes, self.limit if strided else 0, self.roles, self.positions, self.whole
-        )  # fmt: skip
+        planned, specs = self._numbers_of(plan), self.specs(plan)
         walked = {name: _walked(plan, place, strided) for name, place in self._places(plan).items()}
 
         def geometry(call: Call, numbers: Sequence[Any]) -> tuple[Geometry, Specs, int]:
@@ -308,7 +294,13 @@ class ClassLauncher(PatternLauncher):
             rounded = _rounded(numbers, self.whole) if numbers else planned
             return geometry_of(call, rounded), specs, 0
 
-        return Kind(pattern, {**walked, **static}, self.numbers, [specs], geometry)
+        name, axes, limit = self.name, 2 if self.positions == 1 else 0, 0
+        if strided:
+            name, axes, limit = f"{name}.strided", self.positions + 1, self.limit
+        return Kind(
+            name, self.launch, self.kernels, {**walked, **self.static(plan)}, self.numbers, [specs], geometry, axes, limit, (), self.roles,
+            self.positions, self.whole,
+        )  # fmt: skip
 
 
 def _walked(plan: Plan, place: int, strided: bool) -> int:
@@ -322,11 +314,11 @@ def _walked(plan: Plan, place: int, strided: bool) -> int:
 # Kernels that are made from formulas.
 
 
-class FormulaLauncher(PatternLauncher):
+class FormulaLauncher(Launcher):
     """How a formula's kernels are launched: over elements that lie in a row, or of any strides."""
 
-    sized: Pattern
-    strided: Pattern
+    sized: Callable[..., Kind]  # of what the plan decides
+    strided: Callable[..., Kind]
 
     def lies_in_a_row(self, plan: Plan) -> bool:
         """Whether elements lie side by side, or are one for all."""
@@ -343,39 +335,39 @@ class FormulaLauncher(PatternLauncher):
         offsets = any(operand.offset for operand in plan.operands)
         return self.lies_in_a_row(plan) and plan.shape != (1,) and not offsets
 
-    def bound(self, plan: Plan, specs: Specs, g: Elements, strided: bool = False) -> Runner:
-        """The launches of one plan."""
-
-        def at(offset: Callable[[int], int]) -> Elements:
-            misaligned, same = _offsets_of(specs, offset)
-            return g._replace(misaligned=misaligned, same_offset=same, few=False)
-
-        pattern = self.strided if strided else self.sized
-        return bound(pattern.launch, at, specs, len(plan.operands))
-
     def kind(self, plan: Plan, strided: bool) -> Kind:
         """With any numbers, or of any strides with the plan's own."""
-        pattern, static = self.strided if strided else self.sized, self.static(plan, strided)
-        forms, names = _choices_of(plan, strided)
+        static, (forms, names) = self.static(plan, strided), _choices_of(plan, strided)
         specs = {form: self.specs(plan, form, strided) for form in forms}
-        kernels, options = [*specs.values()], [number.option for number in plan.free]
+        options, kernels = [number.option for number in plan.free], [*specs.values()]
 
         def geometry(call: Call, told: Sequence[Any]) -> tuple[Elements, Specs, int]:
-            count, numbers = call.product(0, call.axes), {**plan.numbers}
+            numbers = {**plan.numbers}
             if plan.reciprocal:
-                numbers[plan.reciprocal] = 1.0 / count
+                numbers[plan.reciprocal] = 1.0 / call.product(0, call.axes)
             numbers |= zip(options, told, strict=False)
             formula, switches, values = form_of(plan, numbers)
             form = Form(formula, switches)
             if form not in specs:
                 specs[form] = self.specs(plan, form, strided)
-            g = Elements(count, static, *_offsets_of(specs[form], call.offset), numbers=values)
-            if strided:
-                in_a_row = call.axes == 1 and {strides[-1] for strides in call.table[:-1]} == {1}
-                g = g._replace(in_a_row=in_a_row, sizes=call.sizes(), strides=tuple(chain(*call.table)))  # fmt: skip
+            g = elements_of(call, *_offsets_of(specs[form], call.offset))
+            g = g._replace(numbers=values, strides=tuple(chain(*call.table)))
             return g, specs[form], forms.index(form) if form in forms else -1
 
-        return Kind(pattern, static, names, kernels, geometry, forms)
+        made = type(self).strided if strided else type(self).sized
+        return made(known=static, numbers=names, specs=kernels, geometry=geometry, forms=forms)
+
+
+def bound_elements(
+    plan: Plan, launch: Callable[[Elements], Launches], specs: Specs, g: Elements
+) -> Runner:
+    """The launches of one plan of a formula."""
+
+    def at(offset: Callable[[int], int]) -> Elements:
+        misaligned, same = _offsets_of(specs, offset)
+        return g._replace(misaligned=misaligned, same_offset=same, few=False)
+
+    return bound(launch, at, specs, len(plan.operands))
 
 
 def _choices_of(plan: Plan, strided: bool) -> tuple[Sequence[Form], Sequence[str]]:

@@ -4,6 +4,7 @@ added up, and what adds up the parts.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -26,9 +27,9 @@ from openaclnn.engines.gpu.launchers.geometry import (
     STRIDES_ARGS,
     Elements,
     Geometry,
+    Kind,
     Launches,
     LaunchParams,
-    Pattern,
     ignored,
     launch_of,
     padded,
@@ -39,6 +40,7 @@ from openaclnn.engines.gpu.launchers.launcher import (
     Dynamic,
     FormulaLauncher,
     Launcher,
+    bound_elements,
 )
 from openaclnn.engines.gpu.launching.launch import KernelSpec, pointers_of, scratch_of
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
@@ -129,9 +131,9 @@ def _divisor(g: Elements) -> Number:
 
 
 PROGRAM = ("block", "most", "warps")
-_SUM = Pattern("summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)), ("mean", *PROGRAM, "together"))  # fmt: skip
-_STRIDED_SUM = Pattern(
-    "summed.strided", launch_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), ("mean", *PROGRAM), AXES, LAID,
+_SUM = functools.partial(Kind, "summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)))  # fmt: skip
+_STRIDED_SUM = functools.partial(
+    Kind, "summed.strided", launch_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), axes=AXES, limit=LAID
 )  # fmt: skip
 
 
@@ -200,14 +202,14 @@ class Summed(FormulaLauncher):
         count, form, in_a_row = math.prod(plan.shape), form_of(plan), self.lies_in_a_row(plan)
         g = Elements(count, self.static(plan, not in_a_row), numbers=form.numbers)
         if in_a_row:
-            return self.bound(plan, self.specs(plan, form, False), g)
+            return bound_elements(plan, launch_sum, self.specs(plan, form, False), g)
         # One kernel serves few elements whatever their axes; to many, missing ones would cost time.
         axes = max(AXES, len(plan.shape)) if count <= FEW else len(plan.shape)
         strides = tuple(
             [step for operand in plan.operands for step in padded(operand.strides, axes, 0)]
         )
         g = g._replace(in_a_row=False, sizes=padded(plan.shape, axes, 1), strides=strides)
-        return self.bound(plan, _strided_specs(plan, form, axes), g, strided=True)
+        return bound_elements(plan, launch_sum, _strided_specs(plan, form, axes), g)
 
     def lies_so(self, plan: Plan) -> bool:
         return plan.kernel not in CHOICES and super().lies_so(plan)
