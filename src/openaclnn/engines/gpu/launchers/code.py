@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
-from inspect import isfunction
 from typing import Any
 
 from openaclnn.core.dtypes import float_of
@@ -283,9 +282,7 @@ class LauncherBlock(Block):
     def __init__(self, kind: Kind, plan: Plan) -> None:
         self._kind, self._entered = kind, set[tuple[Any, ...]]()
         self._choice = plan.kernel if plan.kernel in CHOICES and not kind.limit else ""
-        # A function's source is the package's. Of a row formula, which may be another's, the launch says all that its code follows from.
-        launch = "" if isfunction(kind.launch) else kind.launch
-        self.name = f"{kind.name}.{self._choice}{launch}"
+        self.name = f"{kind.name}.{self._choice}"
         if len(kind.known) > at.MAX_STATIC:
             raise NoRoomError
         takes = callers.SHAPE | (callers.STRIDES if kind.limit else 0)

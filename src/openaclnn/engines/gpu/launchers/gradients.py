@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import triton.language as tl
 
@@ -18,7 +16,7 @@ from openaclnn.engines.formulas.cross_entropy import (
     cross_entropy_logits_grad,
     cross_entropy_loss_grad,
 )
-from openaclnn.engines.formulas.rows import RowFormula
+from openaclnn.engines.formulas.rows import Graph, RowFormula
 from openaclnn.engines.gpu.kernels.row_source import (
     COUNTED,
     OF_WEIGHTS,
@@ -39,7 +37,6 @@ from openaclnn.engines.gpu.launchers.row_formulas import (
     STREAMED_IMAGES,
     STREAMED_ROWS,
     RowFormulas,
-    RowLaunch,
     RowLauncher,
     Tile,
     Walk,
@@ -103,12 +100,38 @@ def _image_tile(
     return where_all(pixels >= MANY, (256, held, 1, 1, 4, 0), (128, 16, 1, 1, 4, 0))
 
 
-@dataclass(frozen=True)
-class GradientLaunch(RowLaunch):
-    """With the launches that make the sums."""
+class GradientLauncher(RowLauncher):
+    """With the launches that make the sums of a mean, or of weights for label smoothing."""
 
-    summed: bool = True
-    counts: bool = False  # whether the sums are a number of targets
+    def __init__(self, name: str, signature: Signature, graph: Graph, mean: bool, axes: int) -> None:  # fmt: skip
+        of_weights = not {*OF_WEIGHTS}.isdisjoint(
+            node.name for node in graph.needed(graph.results) if node.what == "number"
+        )
+        weighted = "weight" in dict(signature.operands)
+        self.mean, self.summed = mean, mean or (weighted and of_weights)
+        self.counts = mean and not weighted  # whether the sums are a number of targets
+        self.sums = {"sums": 4 if weighted and of_weights else 2, "weighted": int(weighted)}
+        if self.summed:
+            self.others = sums.KERNELS
+        super().__init__(f"{name}.{int(mean)}", signature, graph, axes)
+
+    def static(self, plan: Plan) -> Mapping[str, int]:
+        return {**super().static(plan), **self.sums}
+
+    def specs(self, plan: Plan, offset: int = 0) -> Mapping[str, KernelSpec]:
+        slots = pointers_of(plan, lambda operand: operand.role != "single")
+        memory = scratch_of(plan) if self.summed else None
+        # What top and rest are rounded to is FLOAT, whatever the logits are.
+        known = tl.float32, plan.compute is FLOAT, self.mean
+        specs = {
+            name: KernelSpec(kernel, (*slots, memory), known, overlapped=self.summed, follows=self.summed)
+            for name, kernel in self.traversed.items()
+        }  # fmt: skip
+        if COUNTED_ROWS in specs:
+            specs[COUNTED_ROWS] = KernelSpec(
+                self.traversed[COUNTED_ROWS], (*slots, None), known, overlapped=False
+            )
+        return {**(sums.specs(plan, WEIGHT, offset, self.sums["sums"]) if self.summed else {}), **specs}  # fmt: skip
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
         if walk.dealt:
@@ -136,8 +159,9 @@ class GradientLaunch(RowLaunch):
         return where_all(alike, where_all(much, both, read), written)
 
     def traversals(self, axes: int) -> dict[str, Traversal]:
+        of_rows = 1 if self.dense else axes
         traversals = {
-            STREAMED_ROWS: Traversal(True, True, self.axes(True, axes)), CUT_ROWS: Traversal(True, False, self.axes(True, axes), cut=True),
+            STREAMED_ROWS: Traversal(True, True, of_rows), CUT_ROWS: Traversal(True, False, of_rows, cut=True),
             STREAMED_IMAGES: Traversal(False, True, axes), CUT_IMAGES: Traversal(False, False, axes, cut=True),
         }  # fmt: skip
         if self.dense:
@@ -167,7 +191,7 @@ class GradientLaunch(RowLaunch):
         )  # fmt: skip
         return [walked._replace(when=all_of(walked.when, inverse(cuts))), cut]
 
-    def __call__(self, g: Geometry) -> Launches:
+    def launch(self, g: Geometry) -> Launches:
         before, *behind = g.layout.shape
         counts = all_of(
             self.counts, self.dense, not g.strided, g.few, before <= COUNTED.value, before * g.layout.classes <= row_formulas.FEW,
@@ -175,9 +199,8 @@ class GradientLaunch(RowLaunch):
         )  # fmt: skip
         launches, parts = sums.with_sums(g, "weight", all_of(self.summed, inverse(counts)))
         steps = []
-        walks = self.traversals(1).keys()
-        for params in super().__call__(g).steps:
-            if params.kernel in walks:
+        for params in super().launch(g).steps:
+            if params.kernel in self.traversed:
                 step = params._replace(constexprs={"PARTS": parts, **params.constexprs})
                 if params.kernel == CUT_ROWS and self.counts and self.dense:
                     steps.append(
@@ -195,39 +218,12 @@ def _launcher(
     formula: RowFormula, operands: tuple[str, ...], singles: tuple[str, ...], switches: tuple[tuple[str, bool], ...], mean: bool, axes: int
 ) -> RowLauncher:  # fmt: skip
     """For row-major operands, or for so many axes of any strides."""
-    graph, kinds = formula.graph(dict(switches)), dict(formula.operands)
-    taken = {node.name for node in graph.needed(graph.results) if node.what == "number"}
+    kinds = dict(formula.operands)
     signature = Signature(
         formula.name, tuple([(name, kinds[name]) for name in operands]), NUMBERS[:1], NUMBERS[1:], True, singles,
     )  # fmt: skip
-    of_weights = "weight" in operands and bool(taken & {*OF_WEIGHTS})
-    several, summed = (4 if of_weights else 2), mean or of_weights
-    launch = GradientLaunch(
-        signature,
-        (*signature.operands, ("0", "Row")),
-        not axes,
-        summed=summed,
-        counts=mean and "weight" not in operands,
-    )
-
-    def specs(kernels: Mapping[str, Any], plan: Plan, offset: int) -> dict[str, KernelSpec]:
-        slots = pointers_of(plan, lambda operand: operand.role != "single")
-        memory = scratch_of(plan) if summed else None
-        # What top and rest are rounded to is FLOAT, whatever the logits are.
-        known = tl.float32, plan.compute is FLOAT, mean
-        main = {
-            name: KernelSpec(kernel, (*slots, memory), known, overlapped=summed, follows=summed)
-            for name, kernel in kernels.items()
-        }
-        if COUNTED_ROWS in main:
-            main[COUNTED_ROWS] = KernelSpec(
-                kernels[COUNTED_ROWS], (*slots, None), known, overlapped=False
-            )
-        return {**(sums.specs(plan, WEIGHT, offset, several) if summed else {}), **main}
-
-    name = ".".join([formula.name, *operands, *singles, *(str(int(on)) for _, on in switches), str(int(mean))])  # fmt: skip
-    static = {"sums": several, "weighted": int("weight" in operands)}
-    return RowLauncher.of(name, launch, graph, axes or 2, specs, static, sums.KERNELS if summed else {})  # fmt: skip
+    name = ".".join([formula.name, *(str(int(on)) for _, on in switches)])
+    return GradientLauncher(name, signature, formula.graph(dict(switches)), mean, axes)
 
 
 class _Gradients(RowFormulas):

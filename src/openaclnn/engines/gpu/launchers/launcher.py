@@ -214,7 +214,7 @@ def _rounded(numbers: Sequence[Any], whole: int) -> tuple[int | float, ...]:
     return (*map(int, numbers[:whole]), *map(float_of, numbers[whole:]))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ClassLauncher(Launcher):
     """How a kernel with a class axis is launched."""
 
@@ -229,11 +229,14 @@ class ClassLauncher(Launcher):
     specs: Callable[..., Mapping[str, KernelSpec]]
     """Of a plan, and how many elements off its targets begin."""
     static: Callable[[Plan], Mapping[str, int]]
-    lies_so: Callable[[Plan], bool]
+    is_row_major: Callable[[Plan], bool]
     limit: int = 0
     few_elements: int = 0  # elements of images for which a plan needs no launches of its own
     reduces: bool = False
     axes: int = 8
+
+    def lies_so(self, plan: Plan) -> bool:
+        return self.is_row_major(plan)
 
     def runner(self, plan: Plan) -> Runner:
         targets, begin = self._targets_of(plan)

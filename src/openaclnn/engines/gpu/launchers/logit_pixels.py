@@ -109,5 +109,5 @@ def _static(plan: Plan) -> dict[str, int]:
 
 LOSSES = ClassLauncher(
     "logit_pixels.losses", launch, {MAIN: pixel_losses, TOTAL: logit_loss}, ROLES, inputs=2, numbers=NUMBERS, positions=AXES,
-    specs=_specs, static=_static, lies_so=lambda plan: before_and_behind(plan) is not None, reduces=True, axes=AXES,
+    specs=_specs, static=_static, is_row_major=lambda plan: before_and_behind(plan) is not None, reduces=True, axes=AXES,
 )  # fmt: skip

@@ -224,7 +224,9 @@ def _of_images(plan: Plan) -> bool:
 
 PIXELS = ClassLauncher(
     "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward}, ROLES, inputs=3, numbers=NUMBERS,
-    positions=3, specs=_specs, static=_static, lies_so=_of_images, limit=FEW, few_elements=FEW,
+    positions=3, specs=_specs, static=_static, is_row_major=_of_images, limit=FEW, few_elements=FEW,
 )  # fmt: skip
 # Rows are images of one pixel.
-ROWS = replace(PIXELS, lies_so=lambda plan: plan.class_axis == 1 and of_rows(plan), few_elements=0)
+ROWS = replace(
+    PIXELS, is_row_major=lambda plan: plan.class_axis == 1 and of_rows(plan), few_elements=0
+)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Plan, covered_elements
@@ -302,22 +300,68 @@ def _kernel_of(walk: Walk) -> str:
     return ROWS if walk.by_class else IMAGES
 
 
-@dataclass(frozen=True)
-class RowLaunch:
-    """The launch function of a formula's kernels; `dense` for row-major operands, whose positions lie before the classes and behind.
+class RowLauncher(ClassLauncher):
+    """How the kernels of a row formula are launched, what it computes being known: over row-major operands (`dense`), whose positions lie before the classes and
+    behind, or over so many axes of any strides."""
 
-    `kinds` are those of operands and results, by the names that kernels have for them.
-    """
+    others: Mapping[str, Any] = {}  # kernels before its own
 
-    signature: Signature
-    kinds: tuple[tuple[str, str], ...]
-    dense: bool
-    reductions: int = 0
+    def __init__(self, name: str, signature: Signature, graph: Graph, axes: int) -> None:
+        """Over so many axes of any strides; 0: of row-major operands."""
+        nodes = graph.nodes
+        results = [(str(place), "Row" if "c" in node.axes else "PerRow") for place, node in enumerate(graph.results)]  # fmt: skip
+        self.signature, self.dense = signature, not axes
+        self.kinds = (*signature.operands, *results)  # by the names that kernels have for them
+        self.reductions = sum(node.what in ("total", "largest") for node in nodes)
+        self.traversed = {kernel: kernel_of(signature, graph, traversal) for kernel, traversal in self.traversals(axes or 2).items()}  # fmt: skip
+        self.known = {
+            "rows": sum(kind == "Row" for _, kind in signature.operands),
+            "writes": sum(kind == "Row" for _, kind in results),
+            "powers": sum(node.what == "exp" and "c" in node.axes for node in nodes),
+            "logarithms": sum(node.what in ("log", "log1p") and "c" not in node.axes for node in nodes),
+            "levels": graph.levels,
+        }  # fmt: skip
+        super().__init__(
+            f"{name}.{signature}{self.kinds}{self.reductions}", self.launch, {**self.others, **self.traversed},
+            {operand: ROLES[kind] for operand, kind in self.kinds}, len(signature.operands), (*signature.targets, *signature.numbers), axes or 2,
+            self.specs, self.static, lambda plan: before_and_behind(plan) is not None, limit=LIMIT,
+        )  # fmt: skip
+
+    def specs(self, plan: Plan, offset: int = 0) -> Mapping[str, KernelSpec]:
+        slots = pointers_of(plan, lambda operand: operand.role == "full")
+        specs = {
+            name: KernelSpec(kernel, slots, precision(plan))
+            for name, kernel in self.traversed.items()
+        }
+        if self.shares:
+            # So that two programs of 16 warps run at once: softmax of 32003 classes, BFLOAT16, 0.92 (0.65 without). Two rows would not fit (20011 classes 0.67, 0.88 without).
+            if self.known["rows"] == 1:
+                specs[TILED_ROWS] = specs[TILED_ROWS]._replace(registers=64)
+            memory = scratch_of(plan, "float32")
+            specs[SHARED_ROWS] = specs[SHARED_ROWS]._replace(slots=(*slots, memory), cluster=PIECES.value)  # fmt: skip
+        return specs
+
+    def static(self, plan: Plan) -> Mapping[str, int]:
+        sizes = {operand.dtype.itemsize for operand in plan.operands if operand.role == "full"}
+        return {
+            **self.known, "clusters": int(has_clusters()), CLASS_AXIS: plan.class_axis, "itemsize": max(sizes), "alike": int(len(sizes) == 1),
+        }  # fmt: skip
+
+    def _places(self, plan: Plan) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.roles)}
+
+    def _as_planned(self, plan: Plan) -> Layout:
+        sizes = before_and_behind(plan) if self.dense else None
+        if sizes is None:
+            return super()._as_planned(plan)
+        each = {name: int(plan.operands[place].role != "single") for name, place in self._places(plan).items()}  # fmt: skip
+        return row_major(2, self.roles, sizes[0], plan.classes, sizes[1], each)
 
     def traversals(self, axes: int) -> dict[str, Traversal]:
         """How each kernel walks, by its name, over so many axes of positions."""
+        of_rows = 1 if self.dense else axes
         traversals = {
-            name: Traversal(by_class, streamed, self.axes(by_class, axes)) for name, (by_class, streamed) in KERNELS.items()
+            name: Traversal(by_class, streamed, of_rows if by_class else axes) for name, (by_class, streamed) in KERNELS.items()
         }  # fmt: skip
         if self.dense:
             traversals[DEALT_ROWS] = Traversal(False, False, 1, dealt=True)
@@ -376,11 +420,7 @@ class RowLaunch:
             return Tile(positions, wide // lanes, lanes, False, DEALT // 32, True)
         return tile_of(walk.by_class, g.static, walk.classes, walk.positions, walk.along)
 
-    def axes(self, by_class: bool, layout_axes: int) -> int:
-        """Of the positions that a kernel walks."""
-        return 1 if self.dense and by_class else layout_axes
-
-    def __call__(self, g: Geometry) -> Launches:
+    def launch(self, g: Geometry) -> Launches:
         classes_along = self.classes_along(g.layout)
         steps: list[LaunchParams] = []
         rows, classes = classes_along, g.layout.classes
@@ -517,82 +557,12 @@ class RowLaunch:
         return args | {f"number_{name}": number for name, number in zip(self.signature.numbers, numbers, strict=False)}  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class RowLauncher(ClassLauncher):
-    """The runners of a formula with its switches."""
-
-    row_major_alone: bool = True
-
-    @classmethod
-    def of(
-        cls, name: str, launch: RowLaunch, graph: Graph, axes: int, specs: Callable[[Mapping[str, Any], Plan, int], Mapping[str, KernelSpec]],
-        static: Mapping[str, int] = MappingProxyType({}), others: Mapping[str, Any] = MappingProxyType({}),
-    ) -> RowLauncher:  # fmt: skip
-        """Over so many axes of positions, beside other kernels."""
-        signature, roles = launch.signature, {name: ROLES[kind] for name, kind in launch.kinds}
-        kernels = {name: kernel_of(signature, graph, traversal) for name, traversal in launch.traversals(axes).items()}  # fmt: skip
-        known = {
-            "rows": sum(kind == "Row" for _, kind in signature.operands),
-            "writes": sum("c" in node.axes for node in graph.results),
-            "powers": sum(node.what == "exp" and "c" in node.axes for node in graph.nodes),
-            "logarithms": sum(node.what in ("log", "log1p") and "c" not in node.axes for node in graph.nodes),
-            "levels": graph.levels, **static,
-        }  # fmt: skip
-
-        def static_of(plan: Plan) -> dict[str, int]:
-            return {**known, "clusters": int(has_clusters()), CLASS_AXIS: plan.class_axis, **sizes_of(plan)}  # fmt: skip
-
-        def specs_of(plan: Plan, offset: int = 0) -> Mapping[str, KernelSpec]:
-            return specs(kernels, plan, offset)
-
-        return cls(
-            name, launch, {**others, **kernels}, roles, len(signature.operands), (*signature.targets, *signature.numbers), axes, specs_of, static_of,
-            lambda plan: before_and_behind(plan) is not None, limit=LIMIT, row_major_alone=launch.dense,
-        )  # fmt: skip
-
-    def _places(self, plan: Plan) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.roles)}
-
-    def _as_planned(self, plan: Plan) -> Layout:
-        sizes = before_and_behind(plan) if self.row_major_alone else None
-        if sizes is None:
-            return super()._as_planned(plan)
-        each = {name: int(plan.operands[place].role != "single") for name, place in self._places(plan).items()}  # fmt: skip
-        return row_major(2, self.roles, sizes[0], plan.classes, sizes[1], each)
-
-
 @functools.cache
 def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> RowLauncher:
     """For row-major operands, or for so many axes of any strides."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
-    results = [(str(place), "Row" if "c" in node.axes else "PerRow") for place, node in enumerate(graph.results)]  # fmt: skip
-    kinds = (*formula.operands, *results)
-    reductions = sum(node.what in ("total", "largest") for node in graph.nodes)
-    launch = RowLaunch(signature_of(formula), kinds, not axes, reductions)
-
-    def specs(kernels: Mapping[str, Any], plan: Plan, offset: int) -> dict[str, KernelSpec]:
-        slots = pointers_of(plan, lambda operand: operand.role == "full")
-        kernel_specs = {
-            name: KernelSpec(kernel, slots, precision(plan)) for name, kernel in kernels.items()
-        }
-        if launch.shares:
-            # So that two programs of 16 warps run at once: softmax of 32003 classes, BFLOAT16, 0.92 (0.65 without). Two rows would not fit (20011 classes 0.67, 0.88 without).
-            one = sum(kind == "Row" for _, kind in formula.operands) == 1
-            kernel_specs[TILED_ROWS] = kernel_specs[TILED_ROWS]._replace(
-                registers=64 if one else None
-            )
-            memory = scratch_of(plan, "float32")
-            kernel_specs[SHARED_ROWS] = kernel_specs[SHARED_ROWS]._replace(slots=(*slots, memory), cluster=PIECES.value)  # fmt: skip
-        return kernel_specs
-
     name = ".".join(["row", formula.name, *(str(int(on)) for on in switches)])
-    return RowLauncher.of(name, launch, graph, axes or 2, specs)
-
-
-def sizes_of(plan: Plan) -> dict[str, int]:
-    """Of a row's elements, and whether that is one size."""
-    sizes = {operand.dtype.itemsize for operand in plan.operands if operand.role == "full"}
-    return {"itemsize": max(sizes), "alike": int(len(sizes) == 1)}
+    return RowLauncher(name, signature_of(formula), graph, axes)
 
 
 def before_and_behind(plan: Plan) -> tuple[int, int] | None:
