@@ -19,6 +19,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     KernelSpec,
+    launched,
     next_power_of_two,
     pointers_of,
     scratch_of,
@@ -122,15 +123,11 @@ def axis_sums(plan: Plan) -> Runner:
     several = min(next_power_of_two(parts), FINISHED // each)
     lies = {f"size_k{place}": shape[axis] for place, axis in enumerate(kept)}
     lies |= {f"stride_out_k{place}": total.strides[axis] for place, axis in enumerate(kept)}
-    finish = launch_of(
-        KernelSpec(
-            finish_kernel(len(kept)), (parts_slot, slots[-1]._replace(wide=False)), (TRITON_TYPES[plan.compute],),
-            overlapped=True, follows=True,
-        ),
-        LaunchParams(
-            "finish", -(-count // each), {"parts": parts, "kept_size": count, **lies}, {"PARTS": several, "KEPT": each}, 4
-        ),
-    )  # fmt: skip
+    there = {
+        "sums": parts_slot, "out": slots[-1]._replace(wide=False), "parts": parts, "kept_size": count, **lies, "COMPUTE": TRITON_TYPES[plan.compute],
+        "PARTS": several, "KEPT": each,
+    }  # fmt: skip
+    finish = launched(finish_kernel(len(kept)), -(-count // each), there, 4, follows=True)
     return runner_of([add, finish], parts * count * FLOAT64_BYTES)
 
 

@@ -16,6 +16,8 @@ from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.formulas.tuned import CHOICES, form_of
 from openaclnn.engines.gpu.launchers.geometry import (
     CLASS_AXIS,
+    IGNORED,
+    INTEGERS,
     MISSING,
     NUMBERS_ARGS,
     STRIDES_ARGS,
@@ -26,7 +28,6 @@ from openaclnn.engines.gpu.launchers.geometry import (
     ignored,
     is_float,
     key_words,
-    names_of,
 )
 from openaclnn.engines.gpu.launching import code as at
 from openaclnn.engines.gpu.launching import native, scratch
@@ -111,11 +112,12 @@ class KindCode(LaunchCode):
             g = elements_of(self, *self.offsets())
             self.take_known(g.static, g.count)
             return g
-        whole = self.kind.whole
-        numbers = tuple(
-            self.numbers.read(place) if place < whole else self.single(place)
-            for place in range(MAX_NUMBERS)
-        )
+        numbers = {
+            name: self.numbers.read(place) if name in INTEGERS else self.single(place)
+            for place, name in enumerate(self.kind.numbers)
+        }
+        if IGNORED in numbers:
+            numbers[IGNORED] = ignored(numbers[IGNORED])
         return geometry_of(self, numbers)
 
     def written(self, number: Number) -> Value:
@@ -313,11 +315,9 @@ class LauncherBlock(Block):
     def _take_kernels(self, specs: Mapping[str, KernelSpec]) -> None:
         """Their pointers, and how many arguments they have."""
         for name, spec in specs.items():
-            arguments, _ = names_of(spec.kernel, len(spec.slots))
-            constexprs = len(spec.kernel.arg_names) - len(spec.slots) - len(arguments)
-            decided = constexprs - len(spec.constexprs) - (spec.overlapped is not None)
+            arguments, decided = spec.names
             # Beside the constexprs: the form, the warps, and whether addresses may be aligned.
-            if decided + 3 > MAX_KEYS:
+            if len(decided) + 3 > MAX_KEYS:
                 raise NoRoomError
             self.take_step(self._step_of(name), spec.slots, len(arguments))
             if any(slot and slot.place >= self._block[ADDRESSES] for slot in spec.slots):
@@ -352,7 +352,7 @@ class LauncherBlock(Block):
             return
         self._entered.add(variant)
         spec, constexprs = launch.spec, map(int, launch.constexprs)
-        arguments, names = names_of(spec.kernel, len(spec.slots), len(launch.constexprs))
+        arguments, names = spec.names
         if kernel.floats() == [*map(is_float, arguments)] and not any(kinds_of(launch.numbers)):
             known = dict(zip(names, constexprs, strict=True))
             key = key_words(known, form, launch.warps, int(launch.aligned))

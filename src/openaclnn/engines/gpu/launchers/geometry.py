@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import or_
 from typing import Any, NamedTuple
 
+from openaclnn.core.dtypes import float_of
 from openaclnn.engines.gpu.formulas.tuned import Form
 from openaclnn.engines.gpu.launching.launch import MAX_KEYS, VECTOR_BYTES, KernelSpec, Launch
 from openaclnn.engines.machine.numbers import (
@@ -36,6 +37,13 @@ def where_all(
     if condition is True or condition is False:
         return yes if condition else no
     return tuple([where(condition, *pair) for pair in zip(yes, no, strict=True)])
+
+
+def within(number: Number, table: Sequence[tuple[Number, tuple[Number, ...]]], beyond: tuple[Number, ...]) -> tuple[Number, ...]:  # fmt: skip
+    """Of a table by limits, in order, what belongs to the first that a number does not exceed."""
+    for limit, several in reversed(table):
+        beyond = where_all(number <= limit, several, beyond)
+    return beyond
 
 
 def clamp(number: Number, low: Number, high: Number) -> Number:
@@ -67,6 +75,16 @@ def power_of_two_above(number: Number, limit: int) -> Number:
     for _ in range(limit.bit_length() - 1):
         power = where(number > power, power * 2, power)
     return power
+
+
+IGNORED, INTEGERS = "ignore_index", frozenset(("ignore_index", "first_class"))
+"""Of the numbers that calls may tell; the others are FLOATs."""
+
+
+def told_numbers(names: Sequence[str], numbers: Mapping[str, Any]) -> dict[str, Number]:
+    """Those of a call as launch functions are told them."""
+    told = {name: int(numbers[name]) if name in INTEGERS else float_of(numbers[name]) for name in names}  # fmt: skip
+    return told | {IGNORED: ignored(told[IGNORED])} if IGNORED in told else told
 
 
 def ignored(ignore_index: Number) -> Number:
@@ -104,7 +122,7 @@ class Geometry(NamedTuple):
     layout: Layout
     targets: Targets
     static: Mapping[str, Number]  # what the plan decides whatever its sizes
-    numbers: tuple[Number, ...]  # of the call: integers, then FLOATs
+    numbers: Mapping[str, Number]  # of the call
     offset: Callable[[int], Number]  # how far an operand's address is off a vector's bounds
     strided: bool = False  # one kernel for all strides: nothing is chosen for a layout
     few: bool = True  # one kernel for all sizes of few elements
@@ -127,7 +145,7 @@ class Elements(NamedTuple):
 class LaunchParams(NamedTuple):
     """One launch of a kernel, all but its addresses: the kernel's name in the pattern, its arguments and constexprs by their names."""
 
-    kernel: str
+    kernel: Any  # its name
     grid: Number
     args: Mapping[str, Number]
     constexprs: Mapping[str, Number]
@@ -144,21 +162,9 @@ class Launches(NamedTuple):
     places: tuple[Number, ...] = ()  # in it, of the pointers behind those to operands
 
 
-def names_of(kernel: Any, pointers: int, constexprs: int = 0) -> tuple[Sequence[str], Sequence[str]]:  # fmt: skip
-    """Of a kernel's arguments behind the pointers, and of so many last constexprs."""
-    # Not by the kernel itself: Triton reads all that it calls to tell it from others.
-    return _parted(tuple(kernel.arg_names), pointers, constexprs)
-
-
-@functools.cache
-def _parted(names: tuple[str, ...], pointers: int, constexprs: int) -> tuple[Sequence[str], Sequence[str]]:  # fmt: skip
-    first = next(place for place, name in enumerate(names) if name[0].isupper())
-    return names[pointers:first], names[len(names) - constexprs :]
-
-
 def launch_of(spec: KernelSpec, step: LaunchParams, g: Geometry | Elements | None = None) -> Launch:
     """A launch of a kernel, each argument by the name that the kernel has for it; a formula's kernel has numbers and strides beside them."""
-    names, constexprs = names_of(spec.kernel, len(spec.slots), len(step.constexprs))
+    names, constexprs = spec.names
     args = step.args
     if isinstance(g, Elements):
         numbers, strides = iter(g.numbers), iter(g.strides)
@@ -179,7 +185,7 @@ def is_float(argument: str) -> bool:
     return argument in FLOATS or argument.startswith("number_")
 
 
-Specs = Mapping[str, KernelSpec]  # by the names that launches have for kernels
+Specs = Mapping[Any, KernelSpec]  # by the names that launches have for kernels
 
 
 class Kind(NamedTuple):
@@ -188,7 +194,7 @@ class Kind(NamedTuple):
 
     name: str
     launch: Callable[[Any], Launches]
-    kernels: Mapping[str, Any]  # Triton's, in the order of launches
+    kernels: Mapping[Any, Any]  # Triton's, in the order of launches
     known: Mapping[str, int]
     """What the plan decides: of the roles, the operand's place or, if operands are row-major, whether it has a number for each position or class; then what else."""
     numbers: Sequence[str]  # the names of those that calls may tell
@@ -200,12 +206,16 @@ class Kind(NamedTuple):
     forms: Sequence[Form] = ()
     roles: Mapping[str, str] = {}  # with a class axis: of the operands whose strides it asks for
     positions: int = 0  # axes of positions in the layouts of these
-    whole: int = 0  # so many of a call's numbers are integers, the first ones
 
     @property
     def static(self) -> list[str]:
         """The names of what the plan decides beside operands."""
         return [name for name in self.known if name not in self.roles]
+
+    @property
+    def whole(self) -> int:
+        """How many of a call's numbers are integers, the first ones."""
+        return sum(name in INTEGERS for name in self.numbers)
 
     @property
     def least_axes(self) -> int:
@@ -269,7 +279,7 @@ class Call:
         return self._addresses[place] % VECTOR_BYTES
 
 
-def geometry_of(call: Any, numbers: tuple[Number, ...]) -> Geometry:
+def geometry_of(call: Any, numbers: Mapping[str, Number]) -> Geometry:
     """That of a kernel with a class axis."""
     kind, static = call.kind, {name: call.known(name) for name in call.kind.static}
     if kind.limit:

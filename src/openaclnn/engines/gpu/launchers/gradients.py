@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 import triton.language as tl
 
@@ -22,20 +23,18 @@ from openaclnn.engines.gpu.kernels.row_source import (
     OF_WEIGHTS,
     Signature,
     Traversal,
+    kernel_of,
 )
 from openaclnn.engines.gpu.launchers import row_formulas, sums
 from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
+    Specs,
     where_all,
 )
 from openaclnn.engines.gpu.launchers.row_formulas import (
-    CUT_ROWS,
-    DEALT_ROWS,
     SHORT,
-    STREAMED_IMAGES,
-    STREAMED_ROWS,
     RowFormulas,
     RowLauncher,
     Tile,
@@ -63,7 +62,7 @@ OPERANDS = {
     "target": "target", "gradLoss": "gradient", "input": "x", "top": "top", "rest": "rest", WEIGHT: "weight", "logProb": "log_prob",
     "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss",
 }  # fmt: skip
-COUNTED_ROWS, CUT_IMAGES = "counted rows", "cut images"
+COUNTED_ROWS = "counted rows"  # cut, by programs that count targets
 # Positions, classes of a thread, lanes of classes, streamed, warps, exact.
 FEW_TILES = {True: (8, 1, 128, 1, 4, 0), False: (128, 4, 1, 1, 4, 0)}
 MANY = 1 << 18  # pixels that keep a device busy with two for each thread
@@ -111,30 +110,29 @@ class GradientLauncher(RowLauncher):
         self.mean, self.summed = mean, mean or (weighted and of_weights)
         self.counts = mean and not weighted  # whether the sums are a number of targets
         self.sums = {"sums": 4 if weighted and of_weights else 2, "weighted": int(weighted)}
-        if self.summed:
-            self.others = sums.KERNELS
+        self.others = {**sums.KERNELS} if self.summed else {}
+        if self.counts and not axes:
+            self.others[COUNTED_ROWS] = kernel_of(signature, graph, Traversal(True, False, 1, cut=True))  # fmt: skip
         super().__init__(f"{name}.{int(mean)}", signature, graph, axes)
 
     def static(self, plan: Plan) -> Mapping[str, int]:
         return {**super().static(plan), **self.sums}
 
-    def specs(self, plan: Plan, offset: int = 0) -> Mapping[str, KernelSpec]:
+    def specs(self, plan: Plan, offset: int = 0) -> Specs:
         slots = pointers_of(plan, lambda operand: operand.role != "single")
         memory = scratch_of(plan) if self.summed else None
         # What top and rest are rounded to is FLOAT, whatever the logits are.
         known = tl.float32, plan.compute is FLOAT, self.mean
-        specs = {
-            name: KernelSpec(kernel, (*slots, memory), known, overlapped=self.summed, follows=self.summed)
-            for name, kernel in self.traversed.items()
+        specs: dict[Any, KernelSpec] = {
+            traversal: KernelSpec(kernel, (*slots, memory), known, overlapped=self.summed, follows=self.summed)
+            for traversal, kernel in self.traversed.items()
         }  # fmt: skip
-        if COUNTED_ROWS in specs:
-            specs[COUNTED_ROWS] = KernelSpec(
-                self.traversed[COUNTED_ROWS], (*slots, None), known, overlapped=False
-            )
+        if COUNTED_ROWS in self.others:
+            specs[COUNTED_ROWS] = KernelSpec(self.others[COUNTED_ROWS], (*slots, None), known, overlapped=False)  # fmt: skip
         return {**(sums.specs(plan, WEIGHT, offset, self.sums["sums"]) if self.summed else {}), **specs}  # fmt: skip
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
-        if walk.dealt:
+        if walk.traversal.dealt:
             return super().tile(g, walk)
         tile = (
             _row_tile(g.static, walk.classes)
@@ -158,15 +156,10 @@ class GradientLauncher(RowLauncher):
         much = walk.positions * walk.classes >= MUCH
         return where_all(alike, where_all(much, both, read), written)
 
-    def traversals(self, axes: int) -> dict[str, Traversal]:
-        of_rows = 1 if self.dense else axes
-        traversals = {
-            STREAMED_ROWS: Traversal(True, True, of_rows), CUT_ROWS: Traversal(True, False, of_rows, cut=True),
-            STREAMED_IMAGES: Traversal(False, True, axes), CUT_IMAGES: Traversal(False, False, axes, cut=True),
-        }  # fmt: skip
-        if self.dense:
-            traversals |= {COUNTED_ROWS: traversals[CUT_ROWS], DEALT_ROWS: Traversal(False, False, 1, dealt=True)}  # fmt: skip
-        return traversals
+    def traversals(self) -> list[Traversal]:
+        both = self.rows, self.images
+        several = [each._replace(**{how: True}) for each in both for how in ("streamed", "cut")]
+        return [*several, Traversal(False, False, 1, dealt=True)] if self.dense else several
 
     def cuts(self, g: Geometry, walk: Walk) -> Truth:
         """Whether a program has some classes alone: of long rows, of a few elements, so that a device is less idle, of many classes of few pixels, and of rows of which an
@@ -181,12 +174,12 @@ class GradientLauncher(RowLauncher):
     def launches(self, g: Geometry, walk: Walk, when: Truth) -> list[LaunchParams]:
         launches = super().launches(g, walk, when)
         cuts = self.cuts(g, walk)
-        if walk.dealt or cuts is False:
+        if walk.traversal.dealt or cuts is False:
             return launches
         _, walked = launches
         pieces = ceil_div(walk.classes, self.tile(g, walk).chunk)
         cut = walked._replace(
-            kernel=CUT_ROWS if walk.by_class else CUT_IMAGES, grid=walked.grid * pieces, args={**walked.args, "pieces": pieces},
+            kernel=walk.traversal._replace(cut=True), grid=walked.grid * pieces, args={**walked.args, "pieces": pieces},
             when=all_of(walked.when, cuts),
         )  # fmt: skip
         return [walked._replace(when=all_of(walked.when, inverse(cuts))), cut]
@@ -202,7 +195,7 @@ class GradientLauncher(RowLauncher):
         for params in super().launch(g).steps:
             if params.kernel in self.traversed:
                 step = params._replace(constexprs={"PARTS": parts, **params.constexprs})
-                if params.kernel == CUT_ROWS and self.counts and self.dense:
+                if params.kernel.by_class and params.kernel.cut and COUNTED_ROWS in self.others:
                     steps.append(
                         step._replace(kernel=COUNTED_ROWS, when=all_of(params.when, counts))
                     )

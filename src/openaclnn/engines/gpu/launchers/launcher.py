@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import (
     BoundedCache,
     Plan,
@@ -38,6 +37,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     geometry_of,
     launch_of,
     padded,
+    told_numbers,
 )
 from openaclnn.engines.gpu.launching.launch import KernelSpec, Launch
 from openaclnn.engines.gpu.launching.runners import (
@@ -156,6 +156,18 @@ def of_rows(plan: Plan) -> bool:
     return len(plan.shape) == 1 and lies_row_major(plan, plan.shape[0], 1)
 
 
+def before_and_behind(plan: Plan) -> tuple[int, int] | None:
+    """How many positions are before the classes and behind them, where all operands lie row-major; None where they do not."""
+    if len(plan.shape) > 2:
+        return None
+    (size,) = plan.shape if len(plan.shape) == 1 else (0,)
+    for sizes in [(size, 1), (1, size)] if size else [plan.shape]:
+        before, behind = sizes
+        if (before == 1 or plan.class_axis > 0) and lies_row_major(plan, before, behind):
+            return before, behind
+    return None
+
+
 # The launches of one plan.
 
 
@@ -206,13 +218,6 @@ def _offsets_of(specs: Specs, offset: Callable[[int], int]) -> tuple[bool, bool]
 
 # Kernels with a class axis.
 
-IGNORED, FIRST_CLASS = "ignore_index", "first_class"
-
-
-def _rounded(numbers: Sequence[Any], whole: int) -> tuple[int | float, ...]:
-    """A call's numbers as launch functions are told them: so many integers, then FLOATs."""
-    return (*map(int, numbers[:whole]), *map(float_of, numbers[whole:]))
-
 
 @dataclass(eq=False)
 class ClassLauncher(Launcher):
@@ -220,16 +225,16 @@ class ClassLauncher(Launcher):
 
     name: str
     launch: Callable[[Geometry], Launches]
-    kernels: Mapping[str, Any]  # Triton's, in the order of launches
+    kernels: Mapping[Any, Any]  # Triton's, in the order of launches
     roles: Mapping[str, str]
     """Of the operands whose strides the launch asks for: first inputs by their places, then others by what the plan calls them, and "out"."""
     inputs: int  # how many of these go by their places
-    numbers: tuple[str, ...]  # of which the first is an integer, if it is one of targets
+    numbers: tuple[str, ...]  # of which integers come first
     positions: int  # axes: 1 for rows, 3 for images
     specs: Callable[..., Mapping[str, KernelSpec]]
     """Of a plan, and how many elements off its targets begin."""
     static: Callable[[Plan], Mapping[str, int]]
-    is_row_major: Callable[[Plan], bool]
+    is_row_major: Callable[[Plan], bool] = lambda plan: before_and_behind(plan) is not None
     limit: int = 0
     few_elements: int = 0  # elements of images for which a plan needs no launches of its own
     reduces: bool = False
@@ -240,7 +245,7 @@ class ClassLauncher(Launcher):
 
     def runner(self, plan: Plan) -> Runner:
         targets, begin = self._targets_of(plan)
-        static, numbers = self.static(plan), self._numbers_of(plan)
+        static, numbers = self.static(plan), told_numbers(self.numbers, plan.numbers)
         layout = self._as_planned(plan)
         return bound(
             self.launch,
@@ -254,13 +259,6 @@ class ClassLauncher(Launcher):
             return None
         images, area = (1, *plan.shape)[-2:]
         return images, plan.classes, 1, area
-
-    def _numbers_of(self, plan: Plan) -> tuple[int | float, ...]:
-        return _rounded([plan.numbers[name] for name in self.numbers], self.whole)
-
-    @property
-    def whole(self) -> int:
-        return sum(name in (IGNORED, FIRST_CLASS) for name in self.numbers[:1])
 
     def _targets_of(self, plan: Plan) -> tuple[Targets, int]:
         """The plan's own targets, and where they begin: only they are walked, so axes merge that other operands may keep apart."""
@@ -287,22 +285,22 @@ class ClassLauncher(Launcher):
         return Layout(padded(plan.shape, axes, 1), plan.classes, strides)
 
     def kind(self, plan: Plan, strided: bool) -> Kind:
-        planned, specs = self._numbers_of(plan), self.specs(plan)
+        planned, specs = told_numbers(self.numbers, plan.numbers), self.specs(plan)
         walked = {name: _walked(plan, place, strided) for name, place in self._places(plan).items()}
 
         def geometry(call: Call, numbers: Sequence[Any]) -> tuple[Geometry, Specs, int]:
             if numbers and len(numbers) != len(planned):
                 expected = f"{len(planned)} positional numbers are expected"
                 raise TypeError(f"{expected}, not {len(numbers)}")
-            rounded = _rounded(numbers, self.whole) if numbers else planned
-            return geometry_of(call, rounded), specs, 0
+            told = told_numbers(self.numbers, dict(zip(self.numbers, numbers, strict=True))) if numbers else planned  # fmt: skip
+            return geometry_of(call, told), specs, 0
 
         name, axes, limit = self.name, 2 if self.positions == 1 else 0, 0
         if strided:
             name, axes, limit = f"{name}.strided", self.positions + 1, self.limit
         return Kind(
             name, self.launch, self.kernels, {**walked, **self.static(plan)}, self.numbers, [specs], geometry, axes, limit, (), self.roles,
-            self.positions, self.whole,
+            self.positions,
         )  # fmt: skip
 
 

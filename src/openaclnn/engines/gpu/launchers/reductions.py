@@ -30,8 +30,6 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Kind,
     Launches,
     LaunchParams,
-    ignored,
-    launch_of,
     padded,
     power_of_two_above,
 )
@@ -42,7 +40,13 @@ from openaclnn.engines.gpu.launchers.launcher import (
     Launcher,
     bound_elements,
 )
-from openaclnn.engines.gpu.launching.launch import KernelSpec, pointers_of, scratch_of
+from openaclnn.engines.gpu.launching.launch import (
+    KernelSpec,
+    launched,
+    pointers_of,
+    scratch_of,
+    spec_of,
+)
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, inverse, least, where
 
@@ -156,9 +160,8 @@ def _add_spec(
 
 
 def _finish_spec(plan: Plan) -> KernelSpec:
-    pointers = scratch_of(plan), pointers_of(plan)[-1]
-    known = (TRITON_TYPES[plan.compute],)
-    return KernelSpec(finish_reduction, pointers, known, overlapped=True, follows=True)
+    there = {"sums": scratch_of(plan), "out": pointers_of(plan)[-1], "COMPUTE": TRITON_TYPES[plan.compute]}  # fmt: skip
+    return spec_of(finish_reduction, there, follows=True)
 
 
 def _together(plan: Plan, single: tuple[bool, ...]) -> bool:
@@ -257,26 +260,21 @@ def launch_nll(g: Geometry) -> Launches:
             for axis, stride in zip(along, strides[name], strict=False)
         },
         "class_stride": strides["values"][-1], "weight_stride": strides["weight"][-1], "classes": classes,
-        "ignore_index": ignored(g.numbers[0]), "parts": parts,
+        "ignore_index": g.numbers["ignore_index"], "parts": parts,
     }  # fmt: skip
     add = LaunchParams(ADDING, parts, args, {"BLOCK": BLOCK}, 4)
     return in_parts(add, parts, alone, {}, NLL_SUMS)
 
 
 def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
-    target, values, weight, out, total = pointers_of(plan)
-    each, parts = not plan.reduction, scratch_of(plan)
-    known = each, plan.reduction == "mean", TRITON_TYPES[plan.compute]
-    whole = KernelSpec(
-        nll_losses, (target, values, weight, out, total), (True, *known), overlapped=False
-    )
-    pointers = target, values, weight, out if each else None, parts
+    slots = dict(zip(("target", "values", "weight", "out", "total"), pointers_of(plan), strict=True))  # fmt: skip
+    each, parts, out = not plan.reduction, scratch_of(plan), slots["out"]
+    there = {**slots, "sums": parts, "EACH": each, "MEAN": plan.reduction == "mean", "COMPUTE": TRITON_TYPES[plan.compute]}  # fmt: skip
+    whole = {**there, "sums": slots["total"], "ALONE": True}
     return {
-        ADDING: KernelSpec(nll_losses, pointers, (False, *known), overlapped=True),
-        WHOLE: whole,
-        FINISHING: KernelSpec(
-            finish_nll, (parts, None if each else out, total), known, overlapped=True, follows=True
-        ),
+        ADDING: spec_of(nll_losses, {**there, "out": out if each else None, "ALONE": False}),
+        WHOLE: spec_of(nll_losses, whole, overlapped=False),
+        FINISHING: spec_of(finish_nll, {**there, "out": None if each else out}, follows=True),
     }
 
 
@@ -300,12 +298,11 @@ class Filling(Launcher):
         block = min(BLOCK, 1 << (count - 1).bit_length())
         launches = []
         for slot, output in zip(pointers_of(plan), plan.outputs, strict=True):
-            args = {"number": float(plan.numbers[output.parameter]), "count": count, "stride": output.strides[-1]}  # fmt: skip
-            params = LaunchParams("fill", ceil_div(count, block), args, {"BLOCK": block}, 1)
+            there = {"number": float(plan.numbers[output.parameter]), "count": count, "stride": output.strides[-1], "BLOCK": block}  # fmt: skip
             for index in itertools.product(*map(range, outer)):
                 steps = sum(map(operator.mul, index, output.strides))
                 place = slot._replace(shift=slot.shift + steps * output.dtype.itemsize)
-                launches.append(launch_of(KernelSpec(fill, (place,)), params))
+                launches.append(launched(fill, ceil_div(count, block), {**there, "out": place}, 1))
         return runner_of(launches)
 
 
