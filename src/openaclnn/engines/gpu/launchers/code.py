@@ -101,7 +101,8 @@ class KindCode(LaunchCode):
             with self.when_fit():
                 launches = self.kind.launch(geometry)
                 for step in launches.steps:
-                    self.put(step)
+                    if step.when is not False:
+                        self.put(step)
                 for place, begin in zip(self.places, launches.places, strict=False):
                     place.set(self.written(begin))
                 self.scratch.set(self.written(launches.scratch))

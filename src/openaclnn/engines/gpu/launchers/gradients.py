@@ -176,7 +176,7 @@ class GradientLauncher(RowLauncher):
         cuts = self.cuts(g, walk)
         if walk.traversal.dealt or cuts is False:
             return launches
-        _, walked = launches
+        (walked,) = launches
         pieces = ceil_div(walk.classes, self.tile(g, walk).chunk)
         cut = walked._replace(
             kernel=walk.traversal._replace(cut=True), grid=walked.grid * pieces, args={**walked.args, "pieces": pieces},
@@ -193,17 +193,12 @@ class GradientLauncher(RowLauncher):
         launches, parts = sums.with_sums(g, "weight", all_of(self.summed, inverse(counts)))
         steps = []
         for params in super().launch(g).steps:
-            if params.kernel in self.traversed:
-                step = params._replace(constexprs={"PARTS": parts, **params.constexprs})
-                if params.kernel.by_class and params.kernel.cut and COUNTED_ROWS in self.others:
-                    steps.append(
-                        step._replace(kernel=COUNTED_ROWS, when=all_of(params.when, counts))
-                    )
-                    step = step._replace(when=all_of(params.when, inverse(counts)))
-                steps.append(step)
-        return launches._replace(
-            steps=[*launches.steps, *[step for step in steps if step.when is not False]]
-        )
+            step = params._replace(constexprs={"PARTS": parts, **params.constexprs})
+            if params.kernel.by_class and params.kernel.cut and COUNTED_ROWS in self.others:
+                steps.append(step._replace(kernel=COUNTED_ROWS, when=all_of(step.when, counts)))
+                step = step._replace(when=all_of(step.when, inverse(counts)))
+            steps.append(step)
+        return launches._replace(steps=[*launches.steps, *steps])
 
 
 @functools.cache

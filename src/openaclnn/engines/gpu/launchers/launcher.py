@@ -227,8 +227,8 @@ class ClassLauncher(Launcher):
     launch: Callable[[Geometry], Launches]
     kernels: Mapping[Any, Any]  # Triton's, in the order of launches
     roles: Mapping[str, str]
-    """Of the operands whose strides the launch asks for: first inputs by their places, then others by what the plan calls them, and "out"."""
-    inputs: int  # how many of these go by their places
+    """Of the operands whose strides the launch asks for: first some by their places, then others by what the plan calls them, and "out"."""
+    placed: int  # how many go by their places
     numbers: tuple[str, ...]  # of which integers come first
     positions: int  # axes: 1 for rows, 3 for images
     specs: Callable[..., Mapping[str, KernelSpec]]
@@ -270,8 +270,8 @@ class ClassLauncher(Launcher):
     def _places(self, plan: Plan) -> dict[str, int]:
         """Where operands are among the plan's; -1 where there is none."""
         known = {operand.parameter: place for place, operand in enumerate(plan.operands)}
-        known |= {name: place for place, name in enumerate([*self.roles][: self.inputs])}
-        known["out"] = len(plan.inputs)
+        known |= {name: place for place, name in enumerate([*self.roles][: self.placed])}
+        known.setdefault("out", len(plan.inputs))
         return {name: known.get(name, -1) for name in self.roles}
 
     def _as_planned(self, plan: Plan) -> Layout:

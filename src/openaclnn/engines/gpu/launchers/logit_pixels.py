@@ -100,6 +100,6 @@ def _static(plan: Plan) -> dict[str, int]:
 
 
 LOSSES = ClassLauncher(
-    "logit_pixels.losses", launch, {MAIN: pixel_losses, TOTAL: logit_loss}, ROLES, inputs=2, numbers=NUMBERS, positions=AXES,
+    "logit_pixels.losses", launch, {MAIN: pixel_losses, TOTAL: logit_loss}, ROLES, placed=2, numbers=NUMBERS, positions=AXES,
     specs=_specs, static=_static, reduces=True, axes=AXES,
 )  # fmt: skip

@@ -224,7 +224,7 @@ def _of_images(plan: Plan) -> bool:
 
 
 PIXELS = ClassLauncher(
-    "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward}, ROLES, inputs=3, numbers=NUMBERS,
+    "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward}, ROLES, placed=3, numbers=NUMBERS,
     positions=3, specs=_specs, static=_static, is_row_major=_of_images, limit=FEW, few_elements=FEW,
 )  # fmt: skip
 # Rows are images of one pixel.

@@ -285,7 +285,7 @@ class _Likelihood(ClassLauncher):
 
 NLL = _Likelihood(
     "summed.nll", launch_nll, {ADDING: nll_losses, WHOLE: nll_losses, FINISHING: finish_nll},
-    {"target": "positions", "values": "full", "weight": "classes", "out": "positions"}, inputs=3, numbers=("ignore_index",), positions=NLL_AXES,
+    {"target": "positions", "values": "full", "weight": "classes", "out": "positions"}, placed=3, numbers=("ignore_index",), positions=NLL_AXES,
     specs=_specs, static=lambda plan: {}, is_row_major=lambda plan: plan.class_axis == 1, limit=FEW, reduces=True,
 )  # fmt: skip
 

@@ -305,7 +305,7 @@ class RowLauncher(ClassLauncher):
         }  # fmt: skip
         super().__init__(
             f"{name}.{signature}{self.kinds}{self.reductions}", self.launch, {**self.others, **self.traversed},
-            {operand: ROLES[kind] for operand, kind in self.kinds}, len(signature.operands), (*signature.targets, *signature.numbers), axes or 2,
+            {operand: ROLES[kind] for operand, kind in self.kinds}, len(self.kinds), (*signature.targets, *signature.numbers), axes or 2,
             self.specs, self.static, limit=LIMIT,
         )  # fmt: skip
 
@@ -329,9 +329,6 @@ class RowLauncher(ClassLauncher):
         return {
             **self.known, "clusters": int(has_clusters()), CLASS_AXIS: plan.class_axis, "itemsize": max(sizes), "alike": int(len(sizes) == 1),
         }  # fmt: skip
-
-    def _places(self, plan: Plan) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.roles)}
 
     def _as_planned(self, plan: Plan) -> Layout:
         sizes = before_and_behind(plan) if self.dense else None
@@ -493,10 +490,10 @@ class RowLauncher(ClassLauncher):
             tile.warps, all_of(when, inverse(tile.streamed)), inverse(small),
         )  # fmt: skip
         if dealt:
-            return [held]
+            return [held] if walk.traversal in self.traversed else []
         streamed = held._replace(kernel=walk.traversal._replace(streamed=True), when=all_of(when, tile.streamed))  # fmt: skip
         if not (by_class and self.shares):
-            return [held, streamed]
+            return [params for params in (held, streamed) if params.kernel in self.traversed]
         # Where a row would be streamed, and two of 16 bits would be held in one tile that is not full.
         streams = any_of(tile.streamed, all_of(g.static["rows"] > 1, g.static["itemsize"] < 4))
         tiled = self.tiled(g, walk, all_of(when, streams), held)
