@@ -24,7 +24,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     launch_of,
     power_of_two_divisor,
 )
-from openaclnn.engines.gpu.launchers.launcher import FormulaLauncher, bound_elements
+from openaclnn.engines.gpu.launchers.launcher import FormulaLauncher
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
@@ -233,14 +233,13 @@ _ANY_STRIDES = functools.partial(
 class Elementwise(FormulaLauncher):
     """What a formula gives for each element."""
 
-    sized, strided, limit, positions = _ANY_SIZE, _ANY_STRIDES, LAID, INLINE_AXES
+    kinds, limit, positions = (_ANY_SIZE, _ANY_STRIDES), LAID, INLINE_AXES
 
     def runner(self, plan: Plan) -> Runner:
         if not self.lies_in_a_row(plan):
             return runner_of(list(tiles_of(plan)))
-        form, (count,) = form_of(plan), plan.shape
-        g = Elements(count, self.static(plan, False), numbers=form.numbers)
-        return bound_elements(plan, launch, self.specs(plan, form, False), g)
+        form = form_of(plan)
+        return self.bound(plan, form, launch, self.specs(plan, form, False))
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
         # Beyond the limit, the kernel of any strides does not take its place.

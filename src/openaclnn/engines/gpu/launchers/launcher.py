@@ -7,6 +7,7 @@ machine code.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -176,14 +177,13 @@ def bound(
 ) -> Runner:  # fmt: skip
     """The launches of one plan, whose geometry may ask how far an operand's address is off a vector's bounds. Pointers behind those to so
     many operands lie in scratch memory."""
-    asked = False
+    asked = set[int]()
 
-    def aligned(place: int) -> int:
-        nonlocal asked
-        asked = True
-        return 0
+    def launches_at(offsets: Mapping[int, int]) -> tuple[list[Launch], int]:
+        def offset(place: int) -> int:
+            asked.add(place)
+            return offsets.get(place, 0)
 
-    def launches_at(offset: Callable[[int], int]) -> tuple[list[Launch], int]:
         g = geometry_at(offset)
         launches = launch(g)
         steps = [
@@ -192,12 +192,8 @@ def bound(
         ]  # fmt: skip
         return steps, launches.scratch
 
-    launches, scratch = launches_at(aligned)
-    if not asked:
-        return runner_of(launches, scratch)
-    return runner_of(
-        launches, scratch, lambda offsets: launches_at(lambda place: offsets.get(place, 0))[0]
-    )
+    launches, scratch = launches_at({})
+    return runner_of(launches, scratch, (lambda offsets: launches_at(offsets)[0]) if asked else None)  # fmt: skip
 
 
 def _in_scratch(spec: KernelSpec, operands: int, places: Sequence[int]) -> KernelSpec:
@@ -318,8 +314,8 @@ def _walked(plan: Plan, place: int, strided: bool) -> int:
 class FormulaLauncher(Launcher):
     """How a formula's kernels are launched: over elements that lie in a row, or of any strides."""
 
-    sized: Callable[..., Kind]  # of what the plan decides
-    strided: Callable[..., Kind]
+    kinds: tuple[Callable[..., Kind], Callable[..., Kind]]
+    """Of any sizes, and of any strides; but for what the plan decides."""
 
     def lies_in_a_row(self, plan: Plan) -> bool:
         """Whether elements lie side by side, or are one for all."""
@@ -330,6 +326,16 @@ class FormulaLauncher(Launcher):
 
     def static(self, plan: Plan, strided: bool) -> Mapping[str, int]:
         raise NotImplementedError
+
+    def bound(self, plan: Plan, form: Form, launch: Callable[[Elements], Launches], specs: Specs, **strided: Any) -> Runner:  # fmt: skip
+        """The launches of one plan, whose elements lie in a row but for what is told of strided ones."""
+        g = Elements(math.prod(plan.shape), self.static(plan, bool(strided)), few=False, numbers=form.numbers, **strided)  # fmt: skip
+
+        def at(offset: Callable[[int], int]) -> Elements:
+            misaligned, same = _offsets_of(specs, offset)
+            return g._replace(misaligned=misaligned, same_offset=same)
+
+        return bound(launch, at, specs, len(plan.operands))
 
     def lies_so(self, plan: Plan) -> bool:
         # One element is no pattern: it may lie for one or for all.
@@ -355,20 +361,9 @@ class FormulaLauncher(Launcher):
             g = g._replace(numbers=values, strides=tuple(chain(*call.table)))
             return g, specs[form], forms.index(form) if form in forms else -1
 
-        made = type(self).strided if strided else type(self).sized
-        return made(known=static, numbers=names, specs=kernels, geometry=geometry, forms=forms)
-
-
-def bound_elements(
-    plan: Plan, launch: Callable[[Elements], Launches], specs: Specs, g: Elements
-) -> Runner:
-    """The launches of one plan of a formula."""
-
-    def at(offset: Callable[[int], int]) -> Elements:
-        misaligned, same = _offsets_of(specs, offset)
-        return g._replace(misaligned=misaligned, same_offset=same, few=False)
-
-    return bound(launch, at, specs, len(plan.operands))
+        return self.kinds[strided](
+            known=static, numbers=names, specs=kernels, geometry=geometry, forms=forms
+        )
 
 
 def _choices_of(plan: Plan, strided: bool) -> tuple[Sequence[Form], Sequence[str]]:

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Mapping
 
 from openaclnn.core.dtypes import FLOAT
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.gpu.formulas.compiled import TRITON_TYPES, precision
 from openaclnn.engines.gpu.formulas.tuned import CHOICES, Form, form_of
 from openaclnn.engines.gpu.kernels.reductions import (
@@ -38,7 +38,6 @@ from openaclnn.engines.gpu.launchers.launcher import (
     Dynamic,
     FormulaLauncher,
     Launcher,
-    bound_elements,
 )
 from openaclnn.engines.gpu.launching.launch import (
     KernelSpec,
@@ -199,20 +198,21 @@ class Summed(FormulaLauncher):
     """The sum or mean of what a formula gives."""
 
     reduces = True
-    sized, strided, limit, positions = _SUM, _STRIDED_SUM, LAID, AXES
+    kinds, limit, positions = (_SUM, _STRIDED_SUM), LAID, AXES
 
     def runner(self, plan: Plan) -> Runner:
-        count, form, in_a_row = math.prod(plan.shape), form_of(plan), self.lies_in_a_row(plan)
-        g = Elements(count, self.static(plan, not in_a_row), numbers=form.numbers)
-        if in_a_row:
-            return bound_elements(plan, launch_sum, self.specs(plan, form, False), g)
+        form = form_of(plan)
+        if self.lies_in_a_row(plan):
+            return self.bound(plan, form, launch_sum, self.specs(plan, form, False))
         # One kernel serves few elements whatever their axes; to many, missing ones would cost time.
-        axes = max(AXES, len(plan.shape)) if count <= FEW else len(plan.shape)
+        axes = max(AXES, len(plan.shape)) if covered_elements(plan) <= FEW else len(plan.shape)
         strides = tuple(
             [step for operand in plan.operands for step in padded(operand.strides, axes, 0)]
         )
-        g = g._replace(in_a_row=False, sizes=padded(plan.shape, axes, 1), strides=strides)
-        return bound_elements(plan, launch_sum, _strided_specs(plan, form, axes), g)
+        specs, sizes = _strided_specs(plan, form, axes), padded(plan.shape, axes, 1)
+        return self.bound(
+            plan, form, launch_sum, specs, in_a_row=False, sizes=sizes, strides=strides
+        )
 
     def lies_so(self, plan: Plan) -> bool:
         return plan.kernel not in CHOICES and super().lies_so(plan)
