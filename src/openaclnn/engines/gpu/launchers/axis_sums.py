@@ -123,11 +123,11 @@ def axis_sums(plan: Plan) -> Runner:
     several = min(next_power_of_two(parts), FINISHED // each)
     lies = {f"size_k{place}": shape[axis] for place, axis in enumerate(kept)}
     lies |= {f"stride_out_k{place}": total.strides[axis] for place, axis in enumerate(kept)}
-    there = {
+    named = {
         "sums": parts_slot, "out": slots[-1]._replace(wide=False), "parts": parts, "kept_size": count, **lies, "COMPUTE": TRITON_TYPES[plan.compute],
         "PARTS": several, "KEPT": each,
     }  # fmt: skip
-    finish = launched(finish_kernel(len(kept)), -(-count // each), there, 4, follows=True)
+    finish = launched(finish_kernel(len(kept)), -(-count // each), named, 4, follows=True)
     return runner_of([add, finish], parts * count * FLOAT64_BYTES)
 
 

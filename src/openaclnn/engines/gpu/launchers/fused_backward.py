@@ -103,26 +103,26 @@ def serves(step: Step) -> bool:
 @functools.lru_cache(64)
 def loss_runner(step: Step) -> Runner:
     """What queues it, of the addresses of a plan's operands."""
-    there, rows, classes = _of_rows(step, backward=False), step.positions, step.classes
-    sums, blocks = there["scratch"], -(-rows // FINISHED)
+    named, rows, classes = _of_rows(step, backward=False), step.positions, step.classes
+    sums, blocks = named["scratch"], -(-rows // FINISHED)
     tile, unit = tile_of(step.dtype.itemsize, classes), power_of_two_divisor(classes)
     pieces = sums._replace(dtype="int64", shift=blocks * SUMS * 8) if tile.pieces > 1 else None
     read = {
-        **there, "pieces": pieces, "classes": classes // unit, "each": -(-classes // (tile.pieces * ROUND.value)), "UNIT": unit,
+        **named, "pieces": pieces, "classes": classes // unit, "each": -(-classes // (tile.pieces * ROUND.value)), "UNIT": unit,
         "HELD": tile.held, "LANES": tile.lanes, "PIECES": tile.pieces, "WIDTH": next_power_of_two(tile.pieces), "STAGES": tile.stages,
     }  # fmt: skip
     programs = rows * tile.pieces if tile.stages == 1 else min(rows, limits()[0])
     finish = {
-        **there, "x": there["x"]._replace(wide=False), "weight": None, "out": None, "squares": None, "lses": None, "sums": sums,
+        **named, "x": named["x"]._replace(wide=False), "weight": None, "out": None, "squares": None, "lses": None, "sums": sums,
         "row_stride": classes, "class_stride": 1, "target_stride": 1, "weight_stride": 0, "out_stride": 0, "top_stride": 1,
         "rest_stride": 1, "square_stride": 0, "lse_stride": 0, "splits": 1, "smoothing": 0.0, "zloss_scale": 0.0,
         "WHOLE": False, "EACH": False, "SMOOTHED": False, "SQUARED": False, "ROWS": FINISHED,
     }  # fmt: skip
     launches = (
-        launched(expect, 1, {**there, "BLOCK": COUNTED}, 16),
+        launched(expect, 1, {**named, "BLOCK": COUNTED}, 16),
         launched(loss_ahead, programs, read, tile.warps, cluster=tile.pieces),
         launched(logit_losses, blocks, finish, 4, follows=True),
-        launch_of(total_loss(sums, there["loss"], there["MEAN"]), total_of(blocks)),
+        launch_of(total_loss(sums, named["loss"], named["MEAN"]), total_of(blocks)),
     )
     return runner_of(launches, blocks * SUMS * 8 + rows * tile.pieces * 8)
 
@@ -130,13 +130,13 @@ def loss_runner(step: Step) -> Runner:
 @functools.lru_cache(64)
 def gradient_runner(step: Step) -> Runner:
     """What queues the gradient where another was expected, and at targets, of the addresses of a plan's operands."""
-    there, rows, classes = _of_rows(step, backward=True), step.positions, step.classes
+    named, rows, classes = _of_rows(step, backward=True), step.positions, step.classes
     unit, blocks = power_of_two_divisor(classes), -(-classes // WIDE)
     programs = min(rows * blocks, PROGRAMS)
-    late = {**there, "classes": classes // unit, "blocks": blocks, "programs": programs, "UNIT": unit, "CLASSES": WIDE}  # fmt: skip
-    narrow = {name: there[name]._replace(wide=False) for name in ("x", "out")}
+    late = {**named, "classes": classes // unit, "blocks": blocks, "programs": programs, "UNIT": unit, "CLASSES": WIDE}  # fmt: skip
+    narrow = {name: named[name]._replace(wide=False) for name in ("x", "out")}
     return runner_of([
-        launched(gradient_late, programs, late, 4), launched(at_targets, -(-rows // FINISHED), {**there, **narrow, "ROWS": FINISHED}, 4),
+        launched(gradient_late, programs, late, 4), launched(at_targets, -(-rows // FINISHED), {**named, **narrow, "ROWS": FINISHED}, 4),
     ])  # fmt: skip
 
 

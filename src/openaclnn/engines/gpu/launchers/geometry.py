@@ -143,9 +143,9 @@ class Elements(NamedTuple):
 
 
 class LaunchParams(NamedTuple):
-    """One launch of a kernel, all but its addresses: the kernel's name in the pattern, its arguments and constexprs by their names."""
+    """One launch of a kernel, all but its addresses: what the launch function calls the kernel, its arguments and constexprs by their names."""
 
-    kernel: Any  # its name
+    kernel: Any
     grid: Number
     args: Mapping[str, Number]
     constexprs: Mapping[str, Number]
@@ -189,8 +189,8 @@ Specs = Mapping[Any, KernelSpec]  # by the names that launches have for kernels
 
 
 class Kind(NamedTuple):
-    """Calls of one kernel that differ in sizes, or in strides, and in numbers: the launch function, and what they have in common. `name` tells the machine code
-    from all other: it knows of the plan which fields there are, and not what is in them."""
+    """Calls of one kernel that differ in sizes, or in strides, and in numbers: the launch function, and what they have in common. Machine code is written from that,
+    but for what a plan decides, which it reads at run time; `name` tells it from all other."""
 
     name: str
     launch: Callable[[Any], Launches]

@@ -83,12 +83,12 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     each, squares = not plan.reduction, float_of(plan.numbers["zloss_scale"]) != 0
     slots = pointers_by_name(plan, lambda operand: operand.role != "classes")
     scratch = scratch_of(plan)
-    there = {
+    named = {
         "target": slots["target"], "x": slots["input"], "weight": slots.get(WEIGHT), "out": slots["lossOut"] if each else None, "tops": slots["topOut"],
         "rests": slots["restOut"], "sums": None if each else scratch,
         "EACH": each, "SMOOTHED": float_of(plan.numbers["label_smoothing"]) != 0, "SQUARED": squares,
     }  # fmt: skip
-    main = {MAIN: spec_of(pixel_losses, there)}
+    main = {MAIN: spec_of(pixel_losses, named)}
     if each:
         return main
     loss = slots["lossOut"]._replace(wide=False)

@@ -196,8 +196,8 @@ def total_loss(
     squared: bool = False,
 ) -> KernelSpec:
     """Its kernel."""
-    there = {"sums": sums, "out": out, "square_out": square, "MEAN": mean, "SQUARED": squared}
-    return spec_of(logit_loss, there, follows=True)
+    named = {"sums": sums, "out": out, "square_out": square, "MEAN": mean, "SQUARED": squared}
+    return spec_of(logit_loss, named, follows=True)
 
 
 def _step(stride: Number) -> Number:
@@ -218,20 +218,20 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     slots = pointers_by_name(plan, lambda operand: operand.parameter == "input")
     top, rest = sides if whole else [slots[name] for name in SIDES]
     loss, square, x = slots.get("lossOut"), slots.get("zlossOut"), slots["input"]
-    there = {
+    named = {
         "target": slots["target"], "x": x._replace(wide=False), "weight": slots.get(WEIGHT), "parts": parts, "tops": top, "rests": rest,
         "lses": slots.get("lseForZlossOut"), "out": loss if each else None, "squares": square if each else None, "sums": None if each else sums,
         "log_prob": slots.get(WRITTEN), "WHOLE": whole, "EACH": each, "SMOOTHED": smooths, "SQUARED": squares,
     }  # fmt: skip
     specs = {
-        READ: spec_of(logit_sums, {**there, "x": x, "weight": slots.get(WEIGHT) if smooths else None}),
-        FINISH: spec_of(logit_losses, there, follows=True),
-        SHORT: spec_of(short_rows, {**there, "tops": None, "rests": None} if whole else there),
+        READ: spec_of(logit_sums, {**named, "x": x, "weight": slots.get(WEIGHT) if smooths else None}),
+        FINISH: spec_of(logit_losses, named, follows=True),
+        SHORT: spec_of(short_rows, {**named, "tops": None, "rests": None} if whole else named),
     }  # fmt: skip
     if not each:
         specs[TOTAL] = total_loss(sums, loss, plan.reduction == "mean", square, squares)
     if whole:
-        written = {**there, "x": x, "out": slots[WRITTEN]._replace(wide=True)}
+        written = {**named, "x": x, "out": slots[WRITTEN]._replace(wide=True)}
         specs[LOG_PROB] = spec_of(log_probabilities, written, follows=True)
     return specs
 

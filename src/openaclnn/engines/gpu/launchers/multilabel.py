@@ -18,10 +18,10 @@ class _Rows(Launcher):
     axes = 1
 
     def runner(self, plan: Plan) -> Runner:
-        there: dict[str, Any] = {"classes": plan.classes, "CHUNK": power_of_two_above(plan.classes, LONGEST)}  # fmt: skip
+        named: dict[str, Any] = {"classes": plan.classes, "CHUNK": power_of_two_above(plan.classes, LONGEST)}  # fmt: skip
         for name, slot, operand in zip(("x", "target", "loss", "mask"), pointers_of(plan), plan.operands, strict=True):  # fmt: skip
-            there |= {name: slot, f"{name}_row": operand.strides[0], f"{name}_class": operand.class_stride}  # fmt: skip
-        return runner_of([launched(margin_rows, plan.shape[0], there, 4)])
+            named |= {name: slot, f"{name}_row": operand.strides[0], f"{name}_class": operand.class_stride}  # fmt: skip
+        return runner_of([launched(margin_rows, plan.shape[0], named, 4)])
 
 
 MULTILABEL = _Rows()

@@ -195,11 +195,11 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     single, summed = gradient.role == "single", is_summed(plan)
     by_vectors = (target, plan.output) if single else (target, gradient, plan.output)
     slots = pointers_by_name(plan, lambda operand: operand in by_vectors)
-    there = {
+    named = {
         "target": slots[target.parameter], "gradient": slots[gradient.parameter], "weight": slots[weight.parameter], "total_weight": slots.get("totalWeight"),
         "sums": scratch_of(plan) if summed else None, "out": slots[plan.output.parameter], "DIVIDED": plan.numbers["mean"], "ONE_GRADIENT": single,
     }  # fmt: skip
-    main = spec_of(nll_loss2d_backward, there, overlapped=summed, follows=summed)
+    main = spec_of(nll_loss2d_backward, named, overlapped=summed, follows=summed)
     specs = sums.specs(plan, weight.parameter, offset) if summed else {}
     return {**specs, PLANES_KERNEL: main._replace(kernel=nll_loss2d_backward_planes), MAIN: main}
 

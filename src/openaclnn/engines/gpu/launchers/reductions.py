@@ -159,8 +159,8 @@ def _add_spec(
 
 
 def _finish_spec(plan: Plan) -> KernelSpec:
-    there = {"sums": scratch_of(plan), "out": pointers_of(plan)[-1], "COMPUTE": TRITON_TYPES[plan.compute]}  # fmt: skip
-    return spec_of(finish_reduction, there, follows=True)
+    named = {"sums": scratch_of(plan), "out": pointers_of(plan)[-1], "COMPUTE": TRITON_TYPES[plan.compute]}  # fmt: skip
+    return spec_of(finish_reduction, named, follows=True)
 
 
 def _together(plan: Plan, single: tuple[bool, ...]) -> bool:
@@ -269,12 +269,12 @@ def launch_nll(g: Geometry) -> Launches:
 def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     slots = dict(zip(("target", "values", "weight", "out", "total"), pointers_of(plan), strict=True))  # fmt: skip
     each, parts, out = not plan.reduction, scratch_of(plan), slots["out"]
-    there = {**slots, "sums": parts, "EACH": each, "MEAN": plan.reduction == "mean", "COMPUTE": TRITON_TYPES[plan.compute]}  # fmt: skip
-    whole = {**there, "sums": slots["total"], "ALONE": True}
+    named = {**slots, "sums": parts, "EACH": each, "MEAN": plan.reduction == "mean", "COMPUTE": TRITON_TYPES[plan.compute]}  # fmt: skip
+    whole = {**named, "sums": slots["total"], "ALONE": True}
     return {
-        ADDING: spec_of(nll_losses, {**there, "out": out if each else None, "ALONE": False}),
+        ADDING: spec_of(nll_losses, {**named, "out": out if each else None, "ALONE": False}),
         WHOLE: spec_of(nll_losses, whole, overlapped=False),
-        FINISHING: spec_of(finish_nll, {**there, "out": None if each else out}, follows=True),
+        FINISHING: spec_of(finish_nll, {**named, "out": None if each else out}, follows=True),
     }
 
 
@@ -298,11 +298,11 @@ class Filling(Launcher):
         block = min(BLOCK, 1 << (count - 1).bit_length())
         launches = []
         for slot, output in zip(pointers_of(plan), plan.outputs, strict=True):
-            there = {"number": float(plan.numbers[output.parameter]), "count": count, "stride": output.strides[-1], "BLOCK": block}  # fmt: skip
+            named = {"number": float(plan.numbers[output.parameter]), "count": count, "stride": output.strides[-1], "BLOCK": block}  # fmt: skip
             for index in itertools.product(*map(range, outer)):
                 steps = sum(map(operator.mul, index, output.strides))
                 place = slot._replace(shift=slot.shift + steps * output.dtype.itemsize)
-                launches.append(launched(fill, ceil_div(count, block), {**there, "out": place}, 1))
+                launches.append(launched(fill, ceil_div(count, block), {**named, "out": place}, 1))
         return runner_of(launches)
 
 

@@ -211,21 +211,21 @@ def _parts(step: Step) -> int:
 @functools.lru_cache(64)
 def loss_runner(step: Step) -> Runner:
     """What queues it, of the addresses of a plan's operands."""
-    there, summed, tiles, warps = _told(step), _sums_of(step), _tiles(step, tile_of(step)), tile_of(step).warps  # fmt: skip
-    each, of_tile = there["EACH"], 1 + there["SQUARED"]
-    tile_sums, parts = there["scratch"], there["PARTS"]
+    named, summed, tiles, warps = _told(step), _sums_of(step), _tiles(step, tile_of(step)), tile_of(step).warps  # fmt: skip
+    each, of_tile = named["EACH"], 1 + named["SQUARED"]
+    tile_sums, parts = named["scratch"], named["PARTS"]
     targets = Targets((1, 1, step.positions), (0, 0, 1), 1)
     read = {} if summed else {"target": None, "weight": None}
     launches = [
         launch_of(
-            spec_of(expect_step, {**there, **read, "SUMS": summed}),
-            adding(targets, 1, step.classes, there["ignore_index"], parts if summed else 1),
+            spec_of(expect_step, {**named, **read, "SUMS": summed}),
+            adding(targets, 1, step.classes, named["ignore_index"], parts if summed else 1),
         )
     ]
     if summed and parts == MANY_PARTS:
-        launches.append(launched(finish_sums, summed, there, 4, follows=True))
+        launches.append(launched(finish_sums, summed, named, 4, follows=True))
     written = {"tile_sums": None} if each else {"tile_sums": tile_sums, "loss": None}
-    launches.append(launched(step_ahead, tiles, {**there, **written}, warps, fused=False, follows=True))  # fmt: skip
+    launches.append(launched(step_ahead, tiles, {**named, **written}, warps, fused=False, follows=True))  # fmt: skip
     if each:
         return runner_of(launches)
     scratch = 8 * of_tile * tiles
@@ -235,8 +235,8 @@ def loss_runner(step: Step) -> Runner:
         tile_sums, tiles = tile_sums._replace(shift=scratch), GATHERING
         scratch += 8 * of_tile * GATHERING
     block = min(next_power_of_two(tiles), FINISHED)
-    totals = there["sums"] if there["MEAN"] else None
-    added = {**there, "totals": totals, "sums": tile_sums, "count": tiles, "BLOCK": block}
+    totals = named["sums"] if named["MEAN"] else None
+    added = {**named, "totals": totals, "sums": tile_sums, "count": tiles, "BLOCK": block}
     launches.append(launched(finish_step, 1, added, max(4, min(block // 32, 32)), follows=True))
     return runner_of(launches, scratch)
 
@@ -245,5 +245,5 @@ def loss_runner(step: Step) -> Runner:
 def gradient_runner(step: Step) -> Runner:
     """What queues the gradient where another was expected, of the addresses of a plan's operands."""
     programs = min(_tiles(step, tile_of(step)), PROGRAMS)
-    there = {**_told(step, backward=True), "programs": programs}
-    return runner_of([launched(step_late, programs, there, tile_of(step).warps, fused=False)])
+    named = {**_told(step, backward=True), "programs": programs}
+    return runner_of([launched(step_late, programs, named, tile_of(step).warps, fused=False)])

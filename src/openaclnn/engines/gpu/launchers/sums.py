@@ -45,8 +45,8 @@ def specs(plan: Plan, weight: str, offset: int = 0, several: int = 2) -> dict[st
     pointers = pointers_by_name(plan)
     first = pointers[target.parameter]
     first = first._replace(shift=first.shift + offset * target.dtype.itemsize)
-    there = {"target": first, "weight": pointers.get(weight), "sums": scratch_of(plan), "SUMS": several}  # fmt: skip
-    return {ADD: spec_of(add_up, there), FINISH: spec_of(finish_sums, there, follows=True)}
+    named = {"target": first, "weight": pointers.get(weight), "sums": scratch_of(plan), "SUMS": several}  # fmt: skip
+    return {ADD: spec_of(add_up, named), FINISH: spec_of(finish_sums, named, follows=True)}
 
 
 def loss_numbers(g: Geometry) -> dict[str, Number]:

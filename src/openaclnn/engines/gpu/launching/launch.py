@@ -66,20 +66,20 @@ class Launch(NamedTuple):
     aligned: bool = True  # False: no address is taken as aligned, even if it is
 
 
-def spec_of(kernel: Any, there: Mapping[str, Any], **more: Any) -> KernelSpec:
-    """What a kernel takes of the pointers and constexprs that there are, each by the name that it has for it. One that can overlap with others does."""
+def spec_of(kernel: Any, named: Mapping[str, Any], **more: Any) -> KernelSpec:
+    """What a kernel takes of pointers and constexprs by the names that it has for them, None where it has no use for a pointer. One that can overlap with others does."""
     names = kernel.arg_names
-    taken = [(name, there[name]) for name in names if name in there]
+    taken = [(name, named[name]) for name in names if name in named]
     slots = [value for _, value in taken if value is None or isinstance(value, PointerArg)]
     constexprs = [value for name, value in taken if name[0].isupper()]
     overlapped = True if "OVERLAPPED" in names else None
     return KernelSpec(kernel, tuple(slots), tuple(constexprs), **{"overlapped": overlapped, **more})
 
 
-def launched(kernel: Any, grid: int, there: Mapping[str, Any], warps: int, **more: Any) -> Launch:
-    """A launch of a kernel with all that it takes of what there is, each by the name that it has for it."""
-    spec = spec_of(kernel, there, **more)
-    return Launch(spec, grid, tuple([there[name] for name in spec.names[0]]), (), warps)
+def launched(kernel: Any, grid: int, named: Mapping[str, Any], warps: int, **more: Any) -> Launch:
+    """A launch of a kernel with what it takes of pointers, numbers and constexprs by the names that it has for them."""
+    spec = spec_of(kernel, named, **more)
+    return Launch(spec, grid, tuple([named[name] for name in spec.names[0]]), (), warps)
 
 
 def next_power_of_two(number: int) -> int:
