@@ -61,9 +61,6 @@ def launch(g: Elements) -> Launches:
     return Launches([flat, other])
 
 
-_ANY_SIZE = functools.partial(Kind, "flat", launch, {FLAT: None, SHIFTED: None})
-
-
 def has_words(plan: Plan, words: Set[str]) -> bool:
     """Whether the plan's formula computes one of them."""
     formula = FORMULAS[plan.kernel]
@@ -225,15 +222,14 @@ def launch_few(g: Elements) -> Launches:
     return Launches([tiles(g.sizes, (FEW_ROWS, FEW_COLUMNS, 4))])
 
 
-_ANY_STRIDES = functools.partial(
-    Kind, "tiles", launch_few, {TILES: None}, axes=INLINE_AXES, limit=LAID
-)
-
-
 class Elementwise(FormulaLauncher):
     """What a formula gives for each element."""
 
-    kinds, limit, positions = (_ANY_SIZE, _ANY_STRIDES), LAID, INLINE_AXES
+    limit, positions = LAID, INLINE_AXES
+    kinds = (
+        functools.partial(Kind, "flat", launch, {FLAT: None, SHIFTED: None}),
+        functools.partial(Kind, "tiles", launch_few, {TILES: None}, axes=INLINE_AXES, limit=LAID),
+    )
 
     def runner(self, plan: Plan) -> Runner:
         if not self.lies_in_a_row(plan):

@@ -134,10 +134,6 @@ def _divisor(g: Elements) -> Number:
 
 
 PROGRAM = ("block", "most", "warps")
-_SUM = functools.partial(Kind, "summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)))  # fmt: skip
-_STRIDED_SUM = functools.partial(
-    Kind, "summed.strided", launch_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), axes=AXES, limit=LAID
-)  # fmt: skip
 
 
 def _add_spec(
@@ -198,7 +194,11 @@ class Summed(FormulaLauncher):
     """The sum or mean of what a formula gives."""
 
     reduces = True
-    kinds, limit, positions = (_SUM, _STRIDED_SUM), LAID, AXES
+    limit, positions = LAID, AXES
+    kinds = (
+        functools.partial(Kind, "summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING))),
+        functools.partial(Kind, "summed.strided", launch_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), axes=AXES, limit=LAID),
+    )  # fmt: skip
 
     def runner(self, plan: Plan) -> Runner:
         form = form_of(plan)
