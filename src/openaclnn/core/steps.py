@@ -62,6 +62,8 @@ def channel_plan(
     name, numbers = channels
     parts, shape = _parts(numbers), output[1].shape
     if not parts:
+        if len(numbers.shape) > len(shape):  # one number, of more axes than the tensor has
+            channels = name, Tensor.view((), numbers.dtype, (), 0, None, numbers.device)
         return elementwise_plan(operator, kernel, compute, [whole, channels], output, {})
     axes = (shape[0], *parts, *shape[2:])
 

@@ -58,6 +58,8 @@ class Activation(Operator):
     domain: tuple[float, float] | None = None  # what inputs are drawn from
     # Options that rules beside bounds speak of: a call with another number is checked anew.
     held: tuple[str, ...] = ()
+    # Numbers of the document that are no options: plans have them as FLOAT, float64 has all their digits.
+    constants: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, call: Call) -> Self:
