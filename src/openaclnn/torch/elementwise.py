@@ -24,7 +24,7 @@ from openaclnn.torch.dispatch import (
     served_by,
     why_not,
 )
-from openaclnn.torch.gradients import L1, EluInPlace, Formula, quick
+from openaclnn.torch.gradients import L1, EluInPlace, Formula, Loss, quick
 from openaclnn.torch.kernels import KERNELS
 
 __all__ = [
@@ -222,7 +222,7 @@ def log_softmax(
 
 
 def _of_difference(loss: Any, input: Any, target: Any, *options: Any) -> Any:
-    return L1.apply(torch.sub(input, target), (loss, options))
+    return L1.apply(torch.sub(input, target), (loss, (), options))
 
 
 @computed_by("l1_loss", attach=_of_difference)
@@ -392,20 +392,14 @@ _LABELS = KERNELS["multilabel_margin_loss"]
 
 
 @quick
-class Margins(Formula):
+class Margins(Loss):
     """PyTorch's gradient, which asks who is a label; it has no derivative, nor has ours."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any, constants: Any) -> Any:
-        (loss, labelled), target, ctx.reduction = constants
-        ctx.to_save = x, target, labelled
-        return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, labelled = ctx.saved_tensors
         backward = torch.ops.aten.multilabel_margin_loss_backward
-        return backward(gradient, x, target, REDUCTIONS.index(ctx.reduction), labelled), None
+        return backward(gradient, x, target, REDUCTIONS.index(ctx.kept), labelled), None
 
 
 def _margins(input: Any, target: Any, _: Any, __: Any, reduction: str) -> Any:
@@ -415,8 +409,8 @@ def _margins(input: Any, target: Any, _: Any, __: Any, reduction: str) -> Any:
     # Other labels PyTorch refuses; on CUDA nobody waits to see them, and they count for nothing.
     if not (fits and (input.is_cuda or _are_classes(target))):
         return why_not(input)
-    results = _LABELS.call(input, target, reduction)
-    return Margins.apply(input, (results, target, reduction)) if is_tracked(input) else results[0]
+    loss, labelled = _LABELS.call(input, target, reduction)
+    return Margins.apply(input, (loss, (target, labelled), reduction)) if is_tracked(input) else loss  # fmt: skip
 
 
 @served_by(_margins)

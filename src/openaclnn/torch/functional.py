@@ -107,8 +107,8 @@ def nll_loss(
             _nll_count.ours += 1
             loss: Tensor = result[0]
             if is_tracked(input):
-                options = reduction, ignore_index
-                loss = Likelihood.apply(input, (result, backward, target, weight, factors, options))
+                kept = backward, result[1], factors, (reduction, ignore_index)
+                loss = Likelihood.apply(input, (loss, (target, weight), kept))
             return loss
     slow: Tensor = _slow_nll(input, target, weight, size_average, ignore_index, reduce, reduction)
     return slow
@@ -132,9 +132,10 @@ def _likelihood(
     kernel, backward = _ROWS if rank < 3 else _PIXELS
     options = reduction, ignore_index
     result = (kernel.op if dispatched else kernel.call)(log_prob, indices, factors, *options)
-    loss = result[0]
+    loss, total = result
     if not dispatched and is_tracked(input):
-        loss = Likelihood.apply(log_prob, (result, backward, indices, weight, factors, options))
+        kept = backward, total, factors, options
+        loss = Likelihood.apply(log_prob, (loss, (indices, weight), kept))
     return loss.reshape(target.shape) if reduction == "none" and log_prob is not input else loss
 
 
@@ -215,9 +216,10 @@ def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> An
         return None
     if weight is not None and weight.dtype is not input.dtype:
         return None
+    loss, top, rest = result
     if is_tracked(input):
-        return CrossEntropy.apply(input, (result, target, weight, options))
-    return result[0]
+        return CrossEntropy.apply(input, (loss, (target, weight), (top, rest, options)))
+    return loss
 
 
 def _cross_entropy(
@@ -304,18 +306,16 @@ def _by_kernels(
         rows = rows.long()
     try:
         if needs_dispatcher():
-            result = _LOGITS.op(logits, rows, factors, *options)
-            loss = result[0]
+            loss, *sums = _LOGITS.op(logits, rows, factors, *options)
         else:
-            result = _LOGITS.call(logits, rows, factors, *options)
-            loss = result[0]
+            loss, *sums = _LOGITS.call(logits, rows, factors, *options)
             if is_tracked(input):
                 formula = CrossEntropyOverLogits if inplace and lies_apart(logits) else CrossEntropy
-                loss = formula.apply(logits, (result, rows, factors, options))
+                loss = formula.apply(logits, (loss, (rows, factors), (*sums, options)))
     except UnservedError:
         return None
     loss = loss.reshape(target.shape) if reduction == "none" and logits is not input else loss
-    return (loss, *(side.reshape(target.shape) for side in result[1:])) if sides else loss
+    return (loss, *(side.reshape(target.shape) for side in sums)) if sides else loss
 
 
 def _are_cast(*tensors: Tensor) -> bool:

@@ -24,7 +24,7 @@ from openaclnn.engines.dispatch import current_engine
 from openaclnn.engines.machine.host import machine
 from openaclnn.operators.logit_steps import ROW_STEP, STEP, STEP_GRAD
 from openaclnn.torch.dispatch import is_tracked
-from openaclnn.torch.gradients import Formula, quick
+from openaclnn.torch.gradients import Loss, quick
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
 
 LEAST = 3 << 22  # bytes: what fewer take is less than what a step costs on the host
@@ -65,7 +65,7 @@ def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -
             return None
         results = _step(input, target, memory, weight=weight, out=_places(input), **_named(options))
     loss, kept, gradient = results
-    return CrossEntropyAhead.apply(input, (loss, target, weight, options, kept, memory, gradient))
+    return CrossEntropyAhead.apply(input, (loss, (target, weight), [options, kept, memory, gradient]))  # fmt: skip
 
 
 NUMBERS = frozenset((float, int))
@@ -142,28 +142,22 @@ def _memory(input: Any, reduction: str) -> torch.Tensor | None:
 
 
 @quick
-class CrossEntropyAhead(Formula):
+class CrossEntropyAhead(Loss):
     """With a gradient that is written already, if it is the right one."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, constants: Any) -> Any:
-        loss, target, weight, ctx.options, *ctx.ahead = constants
-        ctx.to_save = x, target, weight
-        return loss
-
-    @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        kept, memory, by_input = ctx.ahead
+        options, kept, memory, by_input = ctx.kept
         x, target, weight = ctx.saved_tensors
         if torch.is_grad_enabled() or not _is_plain(gradient):
-            return _by_two_kernels(gradient, x, target, weight, ctx.options), None
+            return _by_two_kernels(gradient, x, target, weight, options), None
         if by_input is None:  # it was handed out before: in other memory nothing is written yet
             by_input, kept = torch.empty_like(x), kept.clone()
             kept[SURE] = 0
-        ctx.ahead[-1] = None
+        ctx.kept[-1] = None
         read = gradient.contiguous(), x, target, kept, memory
-        if _step_grad.cache.call(*read, weight, by_input, *ctx.options, None) is NotImplemented:
-            _step_grad(*read, weight=weight, out=by_input, **_named(ctx.options))
+        if _step_grad.cache.call(*read, weight, by_input, *options, None) is NotImplemented:
+            _step_grad(*read, weight=weight, out=by_input, **_named(options))
         return by_input, None
 
 
@@ -210,7 +204,8 @@ def loss_of_rows(input: Any, target: Any, weight: Any, options: tuple[Any, ...])
         if not (_is_loss(input, target, weight, options) and _are_rows(input, weight)):
             return None
         results = _row_step.call(*arguments)
-    return CrossEntropyOfRows.apply(input, (results, target, weight, options))
+    loss, ahead = results
+    return CrossEntropyOfRows.apply(input, (loss, (target, weight), [options, ahead]))
 
 
 def _are_rows(input: Any, weight: Any) -> bool:
@@ -223,21 +218,16 @@ def _are_rows(input: Any, weight: Any) -> bool:
 
 
 @quick
-class CrossEntropyOfRows(Formula):
+class CrossEntropyOfRows(Loss):
     """With a gradient that is written for a gradient of the loss of 1."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any, constants: Any) -> Any:
-        (loss, ctx.ahead), target, weight, ctx.options = constants
-        ctx.to_save = x, target, weight
-        return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, weight = ctx.saved_tensors
-        by_input, ctx.ahead = ctx.ahead, None  # which is handed out once
+        options, by_input = ctx.kept
+        ctx.kept[1] = None  # it is handed out once
         if by_input is None or torch.is_grad_enabled() or not _is_plain(gradient) or not _may_scale(by_input, factor := gradient.item()):  # fmt: skip
-            return _by_two_kernels(gradient, x, target, weight, ctx.options), None
+            return _by_two_kernels(gradient, x, target, weight, options), None
         return by_input if factor == 1 else by_input.mul_(factor), None
 
 
