@@ -196,6 +196,12 @@ def unfit(tensor: Any) -> str:
     return "derivatives in forward mode" if forward_mode() else ""
 
 
+def has_axis(tensor: Any, axis: int) -> bool:
+    """Operators do not look for one in empty tensors; PyTorch does."""
+    axes = max(tensor.dim(), 1)
+    return -axes <= axis < axes
+
+
 def why_not(tensor: Any) -> str:
     """Why a call on this is PyTorch's, in a few words."""
     return unfit(tensor) or "arguments that our kernels do not take"
@@ -224,6 +230,7 @@ class SlowPath:
         self.names = [p.name for p in self.parameters]
         self.theirs: Callable[..., Any] = getattr(torch_functional, self.name)
         self.count = FUNCTIONS[self.name]
+        self.legacy = [self.names.index(name) for name in _LEGACY if name in self.names]
         try:
             self.known = inspect.signature(self.theirs).parameters.keys()
         except ValueError:  # a function in C
@@ -232,34 +239,42 @@ class SlowPath:
         """Parameters that `shared` lacks, which have to have their defaults."""
 
     def __call__(self, *arguments: Any) -> Any:
-        named = dict(zip(self.names, arguments, strict=True))
         if has_torch_function_variadic(*arguments):
-            return self.call(partial(handle_torch_function, self.function, arguments), named, self.names)  # fmt: skip
-        ours, legacy = named, any(named.get(name) is not None for name in _LEGACY)
-        if legacy:
-            reduction = reduction_of(*[named[name] for name in _LEGACY])
-            ours = named | dict.fromkeys(_LEGACY) | {"reduction": reduction}
-        parallel = getattr(parallel_for(named["input"]), self.name, None)
+            handed_over = partial(handle_torch_function, self.function, arguments)
+            return self.call(handed_over, arguments, self.names)
+        ours, reduction = arguments, ""
+        for place in self.legacy:
+            if arguments[place] is not None:
+                reduction = reduction_of(*[arguments[place] for place in self.legacy])
+        if reduction:
+            named = self.named(arguments) | dict.fromkeys(_LEGACY) | {"reduction": reduction}
+            ours = tuple(named.values())
         try:
-            if parallel is not None and not self.lacks(ours):
-                result = parallel(**{name: ours[name] for name in self.shared})
+            parallel = parallel_for(arguments[0])
+            function = None if parallel is None else getattr(parallel, self.name, None)
+            if function is None or self.lacks(named := self.named(ours)):
+                result = self.compute(*ours)
             else:
-                result = self.compute(*ours.values())
+                result = function(**{name: named[name] for name in self.shared})
         except UnservedError as error:
             result = str(error)
         if isinstance(result, str):
             self.count.decline(result)
-            return self.call(self.theirs, named, self.known)
-        if legacy:
+            return self.call(self.theirs, arguments, self.known)
+        if reduction:
             warn_of(reduction)
         self.count.serve()
         return result
 
-    def call(self, function: Callable[..., Any], named: Mapping[str, Any], known: Container[str]) -> Any:  # fmt: skip
+    def named(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self.names, arguments, strict=True))
+
+    def call(self, function: Callable[..., Any], arguments: Sequence[Any], known: Container[str]) -> Any:  # fmt: skip
         """A function that has some of these parameters."""
-        every = [(p.kind is p.KEYWORD_ONLY, p.name) for p in self.parameters if p.name in known]
-        more = {name: named[name] for keyword, name in every if keyword}
-        return function(*[named[name] for keyword, name in every if not keyword], **more)
+        both = zip(self.parameters, arguments, strict=True)
+        every = [(p, value) for p, value in both if p.name in known]
+        more = {p.name: value for p, value in every if p.kind is p.KEYWORD_ONLY}
+        return function(*[value for p, value in every if p.name not in more], **more)
 
     def lacks(self, named: Mapping[str, Any]) -> str:
         """What is asked for that `shared` lacks."""
@@ -335,7 +350,8 @@ class computed_by:  # noqa: N801 - a decorator
         self.choices = {n: p.choices for n, p in ours.items() if p.choices} | {
             name: tuple(known) for name, known in self.words.items()
         }
-        gradient = self.kernel.operator.gradient
+        axis, gradient = self.kernel.operator.axis, self.kernel.operator.gradient
+        self.axis = axis.python_name if axis else ""
         derived = gradient.others if gradient else {}
         differentiable = {p.python_name for p in self.kernel.parameters if p.name in derived}
         if gradient is not None and self.formula is None:  # several derivatives by one operator
@@ -398,7 +414,7 @@ class computed_by:  # noqa: N801 - a decorator
 
     def by_kernels(self, *arguments: Any) -> Any:
         """The result, or why it is PyTorch's."""
-        named = dict(zip(self.slow.names, arguments, strict=True))
+        named = self.slow.named(arguments)
         tensors = [named[name] for name in self.tensors if named[name] is not None]
         reason = self._why_not(named, tensors)
         if reason:
@@ -456,6 +472,8 @@ class computed_by:  # noqa: N801 - a decorator
             return "a number that is not positive"
         if not all(is_index(named[name]) for name in self.integers):
             return "no integer"
+        if self.axis and not has_axis(first, named[self.axis]):
+            return "an axis that the tensor lacks"
         if any(named[name] not in known for name, known in self.choices.items()):
             return "a word that is not known"
         if any(named[n] is not None and is_tracked(named[n]) for n in self.constant):

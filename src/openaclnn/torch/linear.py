@@ -443,7 +443,8 @@ def finished(losses: Any, lse: Any, beside: Any, classes: int, asked: Asked | Op
     if token_weight is not None:
         losses = losses * token_weight
     if asked.reduction != "none" and not whole:
-        losses = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
+        short = losses.dtype in (torch.float16, torch.bfloat16)
+        losses = losses.sum(dtype=torch.float32 if short else None)
         losses = losses / denominator if mean else losses
     if lse is None:
         return losses.to(asked.dtype), None

@@ -24,7 +24,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators import registry
 from openaclnn.torch import functional
-from openaclnn.torch.dispatch import FUNCTIONS, Count, Served
+from openaclnn.torch.dispatch import FUNCTIONS, Count, Served, has_axis
 from openaclnn.torch.functional import (
     INDICES,
     cross_entropy_by_kernels,
@@ -246,6 +246,8 @@ class Override:
                 return self.signature.choices[CHOICES.index(value)] if value in CHOICES else _decline(str(value))  # fmt: skip
             case _ if kind == WEIGHT and value is None:
                 return ones_for(arguments[place - 2])
+            case _ if kind == AXIS and not has_axis(first, value):
+                return _decline("an axis that the tensor lacks")
             case _ if kind == AXIS and _softmax_is_slower(first, value):
                 return _decline("PyTorch's is faster")
             case _ if (kind == UNSET and value) or (kind == DTYPE and value is not first.dtype):
