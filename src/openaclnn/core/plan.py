@@ -100,6 +100,7 @@ class Plan:
     reciprocal: str = ""  # which number is one over the count of elements
     # Numbers or rules follow from the sizes otherwise: other sizes need another plan.
     fixed: bool = False
+    ranked: bool = False  # rules look at the number of axes: others need another plan
     class_axis: int = -1  # of the output's shape, of classes or of halves; -1: there is none
     dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
     workspace: int = 0
@@ -201,11 +202,11 @@ _ONE = (), (1,)  # shapes that stretch to whatever there is beside them
 
 
 def stretched(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The tensor's strides over a broadcast shape: 0 along stretched axes."""
+    """The tensor's strides over a broadcast shape: 0 along stretched axes. One element may have more axes than there are."""
     if tensor.shape == shape:
         return tensor.strides
     padding = len(shape) - len(tensor.shape)
-    return (0,) * padding + _strides(tensor)
+    return (0,) * padding + _strides(tensor)[max(0, -padding) :]
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:

@@ -88,7 +88,8 @@ BACKWARD = ("gradOutput", "self", "weight", "gradInput", "gradWeight")
 
 def _gradient_shapes(call: Call) -> tuple[tuple[int, ...], ...]:
     weight = call.tensor("weight")
-    return (weight.shape,) if weight.size == 1 else (weight.shape, (weight.size,))
+    in_a_row = weight.rank == 1 or weight.size == 1
+    return (weight.shape,) if in_a_row else (weight.shape, (weight.size,))
 
 
 def _results(call: Call) -> tuple[OutputSpec, ...]:

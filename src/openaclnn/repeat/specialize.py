@@ -283,7 +283,7 @@ def patterns_of(
     apart = plan.shape_specific  # halves, numbers for channels, or what is planned for each size
     by_role = bool(plan.classes) or apart
     first = [place for place, _ in places]
-    if plan.dense and not by_role and -1 not in first:
+    if plan.dense and not (by_role or plan.ranked) and -1 not in first:
         return Patterns([_DENSE] * len(views), 0)
     shape = plan.whole
     # One element cannot be told from all.
@@ -292,7 +292,7 @@ def patterns_of(
         if strided and replanned:
             return Patterns([_SAME] * len(views), -1)
         strided = strided or (apart and not replanned)
-        axes = len(shape) if by_role or strided else 0
+        axes = len(shape) if by_role or strided or plan.ranked else 0
         for source, (pattern, _) in enumerate(patterns[:inputs]):
             view = views[source]
             if pattern in (at.DENSE, at.LAID) and view is not None and view.shape == shape:

@@ -18,7 +18,11 @@ from openaclnn.operators.workloads.words import (
 )
 
 PATTERN = "rows"
-KERNELS = (KernelForm("multilabel_margin_loss", {"x": "self", "target": "target"}),)
+KERNELS = (
+    KernelForm(
+        "multilabel_margin_loss", {"x": "self", "target": "target"}, typed={"isTarget": "self"}
+    ),
+)
 ANY_SIZE = False
 VARIANTS: Variants = {name: {"reduction": name} for name in ("mean", "none", "sum")}
 DOMAINS = {"self": (-1e4, 1e4)}  # whose margins FLOAT holds

@@ -31,6 +31,8 @@ class KernelForm:
     numbered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Optional here, weights of one for the interface: each with the tensor whose classes and dtype it has.
     ones: Mapping[str, str] = field(default_factory=dict)
+    # Outputs that the kernel has another dtype for: each with the tensor whose dtype the interface gives it.
+    typed: Mapping[str, str] = field(default_factory=dict)
 
 
 def normal(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Any:
