@@ -134,15 +134,16 @@ class Rows:
     def results(self, call: Call) -> Any:
         """Shapes and dtypes of the outputs that are left to us: of the one that they may have, or the source's."""
         source, specs = call.tensor(self.source), []
-        shape = source.shape
+        whole, positions = source.shape, None
         for output in call.operator.outputs:
-            role, sizes = self.written[output.name], shape
+            role = self.written[output.name]
             if role == LOSSES:
                 role = "positions" if call.reduction == "none" else "single"
-            if role != "full":
-                axis = self._axis(call, len(shape) or 1)
-                sizes = shape[:axis] + shape[axis + 1 :] if role == "positions" else ()
-            specs.append((sizes, output.dtypes[0] if len(output.dtypes) == 1 else source.dtype))
+            if role == "positions" and positions is None:
+                axis = self._axis(call, len(whole) or 1)
+                positions = whole[:axis] + whole[axis + 1 :]
+            shape = whole if role == "full" else () if role == "single" else positions
+            specs.append((shape, output.dtypes[0] if len(output.dtypes) == 1 else source.dtype))
         return tuple(specs) if len(specs) > 1 else specs[0]
 
 
