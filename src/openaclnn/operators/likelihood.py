@@ -20,6 +20,7 @@ from openaclnn.operators.rows import (
     LOSSES,
     REDUCTION,
     Array,
+    Indices,
     Rows,
     counted_targets,
     declare,
@@ -140,7 +141,7 @@ def _gradient_plan(kernel: str) -> Rows:
 # The class axis is the second one, or the only one. An out-of-range target contributes nothing.
 @widened
 def _reference(
-    self: Array, target: Array, weight: Array, reduction: str = "mean", ignore_index: int = -100
+    self: Array, target: Indices, weight: Array, reduction: str = "mean", ignore_index: int = -100
 ) -> tuple[Array, Array]:  # fmt: skip
     classes = np.moveaxis(self, min(1, self.ndim - 1), -1)
     counted, safe = counted_targets(target, classes.shape[-1], ignore_index)
@@ -161,7 +162,7 @@ def _reference(
 # total weight. So only the target's class of each position has a gradient; that of an out-of-range target has none.
 @widened
 def _gradient_reference(
-    grad_output: Array, self: Array, target: Array, weight: Array, reduction: str = "mean", ignore_index: int = -100,
+    grad_output: Array, self: Array, target: Indices, weight: Array, reduction: str = "mean", ignore_index: int = -100,
     total_weight: Array | None = None,
 ) -> Array:  # fmt: skip
     out = np.zeros_like(self)

@@ -28,7 +28,7 @@ from openaclnn.core.plan import Free
 from openaclnn.engines.formulas import log_probs as formulas
 from openaclnn.engines.formulas.rows import RowFormula
 from openaclnn.operators.inner import inner_operator
-from openaclnn.operators.rows import Array, counted_targets, widened
+from openaclnn.operators.rows import Array, Indices, counted_targets, widened
 
 
 def row_operator(
@@ -67,7 +67,7 @@ def _products(log_p: Array) -> Array:
 
 @widened
 def _forward(
-    input: Array, target: Array | None = None, ignore_index: int = -100, excess: float = 0.0, entropy: bool = True
+    input: Array, target: Indices | None = None, ignore_index: int = -100, excess: float = 0.0, entropy: bool = True
 ) -> tuple[Array, ...]:  # fmt: skip
     top, rest, log_p = _log_probabilities(input, excess)
     results = []
@@ -82,7 +82,7 @@ def _forward(
 
 @widened
 def _backward(
-    input: Array, top: Array, rest: Array, target: Array | None = None, grad_log_prob: Array | None = None, grad_entropy: Array | None = None,
+    input: Array, top: Array, rest: Array, target: Indices | None = None, grad_log_prob: Array | None = None, grad_entropy: Array | None = None,
     log_prob: Array | None = None, entropy: Array | None = None, ignore_index: int = -100, excess: float = 0.0,
 ) -> Array:  # fmt: skip
     z = input * (1 + excess)

@@ -21,7 +21,7 @@ from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free
 from openaclnn.operators import cross_entropy as interface
 from openaclnn.operators.inner import inner_operator
-from openaclnn.operators.rows import LOSSES, Array, counted_targets, widened
+from openaclnn.operators.rows import LOSSES, Array, Indices, counted_targets, widened
 
 OPTIONS = (
     interface.REDUCTION,
@@ -68,7 +68,7 @@ def reference(
 # not count has none, whatever is in it.
 @widened
 def reference_grad(
-    grad_loss: Array, input: Array, top: Array, rest: Array, target: Array, weight: Array | None = None, reduction: str = "mean",
+    grad_loss: Array, input: Array, top: Array, rest: Array, target: Indices, weight: Array | None = None, reduction: str = "mean",
     ignore_index: int = -100, label_smoothing: float = 0.0, zloss_scale: float = 0.0,
 ) -> Array:  # fmt: skip
     """The formulas, step by step; an out-of-range target is ignored."""

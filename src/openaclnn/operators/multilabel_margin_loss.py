@@ -13,7 +13,7 @@ from openaclnn.core.plan import Operand, Plan, Step, empty_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas.channels import added_up
 from openaclnn.operators.activations import NOT_310P
-from openaclnn.operators.rows import LOSSES, REDUCTION, Array, Rows, declare, widened
+from openaclnn.operators.rows import LOSSES, REDUCTION, Array, Indices, Rows, declare, widened
 
 KERNEL = "multilabel_margin_loss"
 
@@ -67,7 +67,7 @@ def _plan(call: Call) -> Plan:
 
 
 @widened
-def reference(self: Array, target: Array, reduction: str | None = "mean") -> tuple[Array, Array]:
+def reference(self: Array, target: Indices, reduction: str | None = "mean") -> tuple[Array, Array]:
     """Labels are those before the first -1, what is no class is none of them."""
     x, labels = (np.atleast_2d(each) for each in (self, target))
     rows, classes = x.shape

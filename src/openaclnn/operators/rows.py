@@ -22,6 +22,8 @@ from openaclnn.core.tensor import Tensor
 from openaclnn.operators.activations import ALL
 
 Array = np.ndarray[Any, Any]
+Indices = np.ndarray[Any, Any]
+"""What references take beside arrays, as it is."""
 
 REDUCTION = Parameter(
     "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
@@ -169,21 +171,23 @@ def declare(
 
 
 def widened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A formula of arrays and numbers as a reference: floating ones come to it in float64, or as `work` says. What it does with infinities and NaN is no news."""
+    """A formula of arrays and numbers as a reference: all arrays but `Indices` come to it in float64, or as `work` says. What it does with infinities and
+    NaN is no news."""
+    code, kinds = function.__code__, function.__annotations__
+    names = code.co_varnames[: code.co_argcount]
 
-    def wide(value: Any, work: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return value if value.dtype.kind in "iub" else value.astype(work)
-        return work(value) if isinstance(value, float) else value
-
-    @functools.wraps(function)
     def reference(*positional: Any, work: Any = np.float64, **named: Any) -> Any:
-        given = {name: wide(value, work) for name, value in named.items()}
+        given = {**dict(zip(names, positional, strict=False)), **named}
+        for name, value in given.items():
+            if isinstance(value, np.ndarray) and not kinds[name].startswith("Indices"):
+                given[name] = value.astype(work)
+            elif isinstance(value, float):
+                given[name] = work(value)
         with np.errstate(all="ignore"):
-            return function(*[wide(value, work) for value in positional], **given)
+            return function(**given)
 
-    code = function.__code__
-    reference.takes = (*code.co_varnames[: code.co_argcount], "work")  # type: ignore[attr-defined]
+    reference.__module__, reference.__doc__ = function.__module__, function.__doc__
+    reference.takes = (*names, "work")  # type: ignore[attr-defined]
     return reference
 
 

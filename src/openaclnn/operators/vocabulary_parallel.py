@@ -17,7 +17,7 @@ from openaclnn.core.plan import Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas import vocabulary_parallel as formulas
 from openaclnn.operators.activations import NEWEST
-from openaclnn.operators.rows import Array, Rows, declare, widened
+from openaclnn.operators.rows import Array, Indices, Rows, declare, widened
 
 # The sums of a rank.
 
@@ -64,7 +64,7 @@ SUMS_PLAN = Rows(
 
 @widened
 def reference(
-    vocab_parallel_logits: Array, target: Array, global_logits_max: Array, vocab_start_index: int, vocab_end_index: int
+    vocab_parallel_logits: Array, target: Indices, global_logits_max: Array, vocab_start_index: int, vocab_end_index: int
 ) -> tuple[Array, ...]:  # fmt: skip
     mask = (target < vocab_start_index) | (target >= vocab_end_index)
     offset = np.where(mask, 0, target.astype(np.int64) - vocab_start_index)
