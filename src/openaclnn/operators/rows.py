@@ -23,7 +23,7 @@ from openaclnn.operators.activations import ALL
 
 Array = np.ndarray[Any, Any]
 Indices = np.ndarray[Any, Any]
-"""What references take beside arrays, as it is."""
+"""Arrays that references take as they are."""
 
 REDUCTION = Parameter(
     "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
