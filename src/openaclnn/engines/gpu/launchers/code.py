@@ -81,6 +81,9 @@ class KindCode(LaunchCode):
         """What the plan decides."""
         return self.control.read(at.STATIC + [*self.kind.known].index(name))
 
+    def static(self) -> dict[str, Value]:
+        return {name: self.known(name) for name in self.kind.known if name not in self.kind.roles}
+
     def size(self, axis: Value | int) -> Value:
         return self.call.shape.read(axis)
 

@@ -63,6 +63,13 @@ WIDE = 1024  # classes that a program writes at once where all is written late
 PROGRAMS = 2048  # that keep a device busy then
 
 
+CONTIGUOUS = {
+    "class_stride": 1, "target_stride": 1, "weight_stride": 0, "out_stride": 0, "top_stride": 1, "rest_stride": 1, "square_stride": 0, "lse_stride": 0,
+    "splits": 1, "smoothing": 0.0, "zloss_scale": 0.0, "WHOLE": False, "EACH": False, "SMOOTHED": False, "SQUARED": False,
+}  # fmt: skip
+"""What finishes rows is told of rows in one part each, without options."""
+
+
 class Tile(NamedTuple):
     """What a program holds of a row: so many times a class in each lane, by so many warps; in how many pieces a row is, and how many rows it holds."""
 
@@ -106,17 +113,15 @@ def loss_runner(step: Step) -> Runner:
     named, rows, classes = _of_rows(step, backward=False), step.positions, step.classes
     sums, blocks = named["scratch"], -(-rows // FINISHED)
     tile, unit = tile_of(step.dtype.itemsize, classes), power_of_two_divisor(classes)
+    programs = rows * tile.pieces if tile.stages == 1 else min(rows, limits()[0])
     pieces = sums._replace(dtype="int64", shift=blocks * SUMS * 8) if tile.pieces > 1 else None
     read = {
         **named, "pieces": pieces, "classes": classes // unit, "each": -(-classes // (tile.pieces * ROUND.value)), "UNIT": unit,
         "HELD": tile.held, "LANES": tile.lanes, "PIECES": tile.pieces, "WIDTH": next_power_of_two(tile.pieces), "STAGES": tile.stages,
     }  # fmt: skip
-    programs = rows * tile.pieces if tile.stages == 1 else min(rows, limits()[0])
     finish = {
         **named, "x": named["x"]._replace(wide=False), "weight": None, "out": None, "squares": None, "lses": None, "sums": sums,
-        "row_stride": classes, "class_stride": 1, "target_stride": 1, "weight_stride": 0, "out_stride": 0, "top_stride": 1,
-        "rest_stride": 1, "square_stride": 0, "lse_stride": 0, "splits": 1, "smoothing": 0.0, "zloss_scale": 0.0,
-        "WHOLE": False, "EACH": False, "SMOOTHED": False, "SQUARED": False, "ROWS": FINISHED,
+        "row_stride": classes, **CONTIGUOUS, "ROWS": FINISHED,
     }  # fmt: skip
     launches = (
         launched(expect, 1, {**named, "BLOCK": COUNTED}, 16),

@@ -84,7 +84,9 @@ IGNORED, INTEGERS = "ignore_index", frozenset(("ignore_index", "first_class"))
 def told_numbers(names: Sequence[str], numbers: Mapping[str, Any]) -> dict[str, Number]:
     """Those of a call as launch functions are told them."""
     told = {name: int(numbers[name]) if name in INTEGERS else float_of(numbers[name]) for name in names}  # fmt: skip
-    return told | {IGNORED: ignored(told[IGNORED])} if IGNORED in told else told
+    if IGNORED in told:
+        told[IGNORED] = ignored(told[IGNORED])
+    return told
 
 
 def ignored(ignore_index: Number) -> Number:
@@ -208,11 +210,6 @@ class Kind(NamedTuple):
     positions: int = 0  # axes of positions in the layouts of these
 
     @property
-    def static(self) -> list[str]:
-        """The names of what the plan decides beside operands."""
-        return [name for name in self.known if name not in self.roles]
-
-    @property
     def whole(self) -> int:
         """How many of a call's numbers are integers, the first ones."""
         return sum(name in INTEGERS for name in self.numbers)
@@ -254,6 +251,10 @@ class Call:
         """What the plan decides."""
         return self.kind.known[name]
 
+    def static(self) -> Mapping[str, int]:
+        """The same beside operands, by name."""
+        return self.kind.known
+
     def size(self, axis: int) -> int:
         return self._sizes[axis]
 
@@ -281,7 +282,7 @@ class Call:
 
 def geometry_of(call: Any, numbers: Mapping[str, Number]) -> Geometry:
     """That of a kernel with a class axis."""
-    kind, static = call.kind, {name: call.known(name) for name in call.kind.static}
+    kind, static = call.kind, call.static()
     if kind.limit:
         *shape, classes = call.sizes()
         layout = Layout(tuple(shape), classes, {name: call.strides(name) for name in kind.roles})
@@ -296,12 +297,11 @@ def geometry_of(call: Any, numbers: Mapping[str, Number]) -> Geometry:
     return Geometry(layout, targets, static, numbers, call.offset, kind.limit > 0)
 
 
-def elements_of(call: Any, misaligned: Truth, same_offset: Truth) -> Elements:
+def elements_of(call: Any, misaligned: Truth, same_offset: Truth, *more: Any) -> Elements:
     """That of a formula's kernel."""
     sizes, count = call.sizes() if call.kind.limit else (), call.product(0, call.axes)
-    static = {name: call.known(name) for name in call.kind.static}
     in_a_row = call.in_a_row() if call.kind.limit else True
-    return Elements(count, static, misaligned, same_offset, in_a_row, sizes)
+    return Elements(count, call.static(), misaligned, same_offset, in_a_row, sizes, True, *more)
 
 
 def row_major(

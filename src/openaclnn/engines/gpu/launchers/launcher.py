@@ -187,7 +187,7 @@ def bound(
         g = geometry_at(offset)
         launches = launch(g)
         steps = [
-            launch_of(_in_scratch(specs[step.kernel], operands, launches.places), step, g)
+            launch_of(_in_scratch(specs[step.kernel], operands, launches.places[1:]), step, g)
             for step in launches.steps if step.when
         ]  # fmt: skip
         return steps, launches.scratch
@@ -197,9 +197,11 @@ def bound(
 
 
 def _in_scratch(spec: KernelSpec, operands: int, places: Sequence[int]) -> KernelSpec:
-    """The same with one address behind those to operands, from which pointers begin at these places."""
+    """The same with one address behind those to operands, from which pointers but for the first begin at these places."""
+    if not places:
+        return spec
     slots = [
-        slot and (slot if slot.place < operands else slot._replace(place=operands, shift=places[slot.place - operands]))
+        slot and (slot._replace(place=operands, shift=places[slot.place - operands - 1]) if slot.place > operands else slot)
         for slot in spec.slots
     ]  # fmt: skip
     return spec._replace(slots=tuple(slots))
@@ -357,8 +359,7 @@ class FormulaLauncher(Launcher):
             form = Form(formula, switches)
             if form not in specs:
                 specs[form] = self.specs(plan, form, strided)
-            g = elements_of(call, *_offsets_of(specs[form], call.offset))
-            g = g._replace(numbers=values, strides=tuple(chain(*call.table)))
+            g = elements_of(call, *_offsets_of(specs[form], call.offset), values, tuple(chain(*call.table)) if strided else ())  # fmt: skip
             return g, specs[form], forms.index(form) if form in forms else -1
 
         return self.kinds[strided](

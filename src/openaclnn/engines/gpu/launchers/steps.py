@@ -4,6 +4,7 @@ where another was expected."""
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from math import prod
 from typing import Any, NamedTuple
 
@@ -153,24 +154,27 @@ def _tiles(step: Step, tile: Tile) -> int:
     return step.images * -(-step.pixels // tile.positions)
 
 
-def pointers(step: Step, backward: bool = False) -> dict[str, Any]:
-    """Those to a plan's operands, of which weights are the last input, if there are some, then to scratch memory, by their names in kernels."""
-    weight = ("weight",) * step.weighted
+def pointers(step: Step, backward: bool = False) -> Mapping[str, Any]:
+    """Those to a plan's operands and to scratch memory, by their names in kernels."""
+    return _pointers(step.dtype.numpy_name, step.weight_dtype.numpy_name if step.weighted else "", backward)  # fmt: skip
+
+
+@functools.cache
+def _pointers(dtype: str, weight: str, backward: bool) -> Mapping[str, Any]:
+    """Weights are the last input, if there are some."""
+    weights = ("weight",) if weight else ()
     if backward:
-        names = "gradient", "x", "target", "expected", "memory", *weight, "out", "scratch"
+        names = "gradient", "x", "target", "expected", "memory", *weights, "out", "scratch"
     else:
-        names = "x", "target", "memory", *weight, "loss", "expected", "out", "scratch"
-    dtypes = {
-        **dict.fromkeys(("x", "loss", "gradient", "out"), step.dtype.numpy_name), "target": "int64", "weight": step.weight_dtype.numpy_name,
-        "expected": "float32", "memory": "float32", "scratch": "float64",
-    }  # fmt: skip
-    slots = {name: PointerArg(place, dtypes[name], wide=name in ("x", "out")) for place, name in enumerate(names)}  # fmt: skip
+        names = "x", "target", "memory", *weights, "loss", "expected", "out", "scratch"
+    dtypes = {"target": "int64", "weight": weight, "expected": "float32", "memory": "float32", "scratch": "float64"}  # fmt: skip
+    slots = {name: PointerArg(place, dtypes.get(name, dtype), wide=name in ("x", "out")) for place, name in enumerate(names)}  # fmt: skip
     return {"weight": None, **slots}
 
 
-def _told(step: Step, backward: bool = False) -> dict[str, Any]:
+def _told(step: Step, tile: Tile, backward: bool = False) -> dict[str, Any]:
     """What both launches have of a step, by the kernels' names."""
-    tile, slots = tile_of(step), pointers(step, backward)
+    slots = pointers(step, backward)
     # Sums over all targets are behind what is expected.
     sums = slots["expected"]._replace(dtype="float64", shift=MEMORY * 4)
     length, inner = step.positions if step.by_class else step.pixels, step.pixels // tile.unit
@@ -211,9 +215,10 @@ def _parts(step: Step) -> int:
 @functools.lru_cache(64)
 def loss_runner(step: Step) -> Runner:
     """What queues it, of the addresses of a plan's operands."""
-    named, summed, tiles, warps = _told(step), _sums_of(step), _tiles(step, tile_of(step)), tile_of(step).warps  # fmt: skip
+    tile, summed = tile_of(step), _sums_of(step)
+    named = _told(step, tile)
     each, of_tile = named["EACH"], 1 + named["SQUARED"]
-    tile_sums, parts = named["scratch"], named["PARTS"]
+    tile_sums, parts, tiles = named["scratch"], named["PARTS"], named["tiles"]
     targets = Targets((1, 1, step.positions), (0, 0, 1), 1)
     read = {} if summed else {"target": None, "weight": None}
     launches = [
@@ -224,8 +229,9 @@ def loss_runner(step: Step) -> Runner:
     ]
     if summed and parts == MANY_PARTS:
         launches.append(launched(finish_sums, summed, named, 4, follows=True))
-    written = {"tile_sums": None} if each else {"tile_sums": tile_sums, "loss": None}
-    launches.append(launched(step_ahead, tiles, {**named, **written}, warps, fused=False, follows=True))  # fmt: skip
+    loss, named["tile_sums"] = named["loss"], None if each else tile_sums
+    named["loss"] = loss if each else None
+    launches.append(launched(step_ahead, tiles, named, tile.warps, fused=False, follows=True))
     if each:
         return runner_of(launches)
     scratch = 8 * of_tile * tiles
@@ -236,14 +242,15 @@ def loss_runner(step: Step) -> Runner:
         scratch += 8 * of_tile * GATHERING
     block = min(next_power_of_two(tiles), FINISHED)
     totals = named["sums"] if named["MEAN"] else None
-    added = {**named, "totals": totals, "sums": tile_sums, "count": tiles, "BLOCK": block}
-    launches.append(launched(finish_step, 1, added, max(4, min(block // 32, 32)), follows=True))
+    named |= {"totals": totals, "sums": tile_sums, "loss": loss, "count": tiles, "BLOCK": block}
+    launches.append(launched(finish_step, 1, named, max(4, min(block // 32, 32)), follows=True))
     return runner_of(launches, scratch)
 
 
 @functools.lru_cache(64)
 def gradient_runner(step: Step) -> Runner:
     """What queues the gradient where another was expected, of the addresses of a plan's operands."""
-    programs = min(_tiles(step, tile_of(step)), PROGRAMS)
-    named = {**_told(step, backward=True), "programs": programs}
-    return runner_of([launched(step_late, programs, named, tile_of(step).warps, fused=False)])
+    tile = tile_of(step)
+    named = _told(step, tile, backward=True)
+    named["programs"] = min(named["tiles"], PROGRAMS)
+    return runner_of([launched(step_late, named["programs"], named, tile.warps, fused=False)])
