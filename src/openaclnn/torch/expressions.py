@@ -19,7 +19,6 @@ from openaclnn.core.status import AclnnError
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.formulas.rows import ROW_FORMULAS, Graph, Node, traced
 from openaclnn.engines.numpy.rows import OPERATORS
-from openaclnn.operators.activations import Activation
 from openaclnn.torch.refusals import in_torch_words
 from openaclnn.torch.schema import arguments_of, follows, made_by, plan_of
 
@@ -89,9 +88,8 @@ def expression(operator: Operator, arguments: Sequence[Any]) -> Any:
         }
     numbers = dict(plan.numbers)
     if wide is torch.float64:
-        # A plan's numbers are FLOAT: what they were rounded from is among the arguments, a constant, or one over the number of elements, or of rows.
-        exact = [argument for argument in arguments if isinstance(argument, float)]
-        exact += operator.constants if isinstance(operator, Activation) else ()
+        # A plan's numbers are FLOAT: what they were rounded from is among the arguments or the operator's, or one over the number of elements, or of rows.
+        exact = [*operator.constants, *[each for each in arguments if isinstance(each, float)]]
         exact += [1.0 / max(1, math.prod(shape)) for shape in (specs[0][0], specs[0][0][:1])]
         numbers |= {
             name: number
