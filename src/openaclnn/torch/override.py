@@ -213,9 +213,12 @@ class Override:
         kinds = self.signature.kinds
         weight = kinds.find(WEIGHT)
         if weight >= 0:
-            x, target = arguments[weight - 2 : weight]
-            known = target.dtype in INDICES
-            return "no elements" if not x.numel() else "" if known else f"targets of {target.dtype}"
+            x, target, factors = arguments[weight - 2 : weight + 1]
+            if target.dtype not in INDICES:
+                return f"targets of {target.dtype}"
+            if factors is not None and factors.dtype is not x.dtype:
+                return "tensors of several dtypes"
+            return "" if x.numel() else "no elements"
         tensors = [
             argument for argument, kind in zip(arguments, kinds, strict=True) if kind == TENSOR
         ]
