@@ -95,7 +95,8 @@ class Operator(Interface):
     generated: bool = False  # the vendor generates this interface: its phase two is stricter
     # Arguments as the reference is to see them: what a product accepts without effect, what is converted first.
     seen_by_reference: Callable[[Call], dict[str, Any]] = lambda call: {}
-    constants: tuple[float, ...] = ()  # numbers that all plans have as FLOAT, as they are
+    # Numbers of the document that are no options: plans have them as FLOAT, float64 has all their digits.
+    constants: tuple[float, ...] = ()
     gradient: Gradient | None = None  # where one operator of the interface computes its derivative
     discrepancies: tuple[Discrepancy, ...] = ()
     # The operator of `torch.ops.aten` that computes the same, special values included.

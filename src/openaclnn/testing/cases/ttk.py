@@ -494,7 +494,7 @@ def _spec(
         shape = _shape(np.shape(values) if entries["shapes"] is None else entries["shapes"])
     with telling("column attributes", name):
         if values is not None:
-            values = np.broadcast_to(np.asarray(values, np.float64), shape).tolist()
+            values = _filled(values, shape)
     steps, storage = entries["tensor_view_strides"], entries["tensor_storage_shapes"]
     column = form.column("shapes") if steps is None else "tensor_view_strides"
     with telling(f"column {column}", name):
@@ -503,6 +503,15 @@ def _spec(
             int(entries["tensor_view_offsets"] or 0), None if storage is None else _shape(storage),
             layout, None if binary is None else folder / binary, values,
         )  # fmt: skip
+
+
+def _filled(values: Any, shape: tuple[int, ...]) -> list[Any]:
+    """A value for each element; fewer are repeated, as NumPy does."""
+    try:
+        filled: list[Any] = np.broadcast_to(np.asarray(values, np.float64), shape).tolist()
+    except (ValueError, TypeError):
+        raise ValueError(f"values for shape {shape} are expected, not {values!r}"[:200]) from None
+    return filled
 
 
 def _dtype(name: Any) -> DType:
