@@ -406,6 +406,7 @@ def test_tensors_without_data_have_shapes(dtype: torch.dtype) -> None:
             functional.nll_loss(images, target.reshape(1, 2, 2), reduction=reduction),
             functional.cross_entropy(x, target, ones, reduction=reduction, zloss_scale=0.1),
             functional.cross_entropy(images, target.reshape(1, 2, 2), reduction=reduction),
+            functional.linear_cross_entropy(x, x.detach(), target, reduction=reduction),
         ):
             assert (loss.device, loss.dtype) == (x.device, dtype)
             (gradient,) = torch.autograd.grad(loss.sum(), x)

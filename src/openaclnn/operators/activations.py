@@ -124,6 +124,7 @@ def declare(
     numbers: Callable[[Call], dict[str, Any]] | None = None,
     arguments: Mapping[str, Any] | None = None,
     const_output: bool = False,
+    const_ref: bool = False,
     integers: Callable[..., Any] | None = None,
     scalar_type: str = "",
     after: tuple[Parameter, ...] = (),
@@ -153,7 +154,7 @@ def declare(
         for each, text in inputs.items()
     ]
     text = "gradient of the input" if re.search("Backward|Grad", name) else "the result"
-    c_type = "const aclTensor *" if const_output else ""
+    c_type, ref_type = ("const aclTensor *" if const else "" for const in (const_output, const_ref))
     written = Parameter(
         output, Kind.OUTPUT, text, shapes.get(output, "the broadcast shape" if broadcasts else shape), writes or accepts,
         c_type=c_type,
@@ -172,7 +173,7 @@ def declare(
     if in_place:
         (first, *others) = tensors
         ref = replace(
-            first, name=in_place, kind=Kind.OUTPUT, text=f"{first.text}, and the result", dtypes=accepts, in_place=True, c_type=c_type,
+            first, name=in_place, kind=Kind.OUTPUT, text=f"{first.text}, and the result", dtypes=accepts, in_place=True, c_type=ref_type,
         )  # fmt: skip
         names = {first.python_name: ref.python_name}
         elementwise_operator(

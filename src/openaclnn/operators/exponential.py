@@ -104,6 +104,6 @@ declare(
         rules.rank("self"),
     ),
     families=NOT_310P, in_place="selfRef", reads={"self": WHOLE},
-    const_output=True, compute=_computed, arguments={"self": (FLOAT, [-0.5, 0.0, 0.25, 0.9])}, domain=(-1.0, 1.0),
+    const_ref=True, compute=_computed, arguments={"self": (FLOAT, [-0.5, 0.0, 0.25, 0.9])}, domain=(-1.0, 1.0),
     kernels=(KernelForm("erfinv", {"input_x": "self"}),), aten="erfinv",
 )  # fmt: skip

@@ -180,8 +180,8 @@ declare(
 )  # fmt: skip
 
 BUFFER = Parameter(
-    "buffer", Kind.TENSOR, "not looked at", "any", FLOATS, default=None, optional=True
-)
+    "buffer", Kind.TENSOR, "not looked at", "any", FLOATS, default=None, optional=True, c_type="aclTensor *",
+)  # fmt: skip
 declare(
     "LogSigmoidForward", *LOG_SIGMOID,
     (rules.not_null("self", "out"), rules.dtypes("self", "out"), rules.same_dtype("self", "out"), rules.same_shape("self", "out")),
@@ -335,7 +335,7 @@ declare(
     formulas.hardsigmoid, lambda x: np.minimum(np.maximum(x / 6 + 0.5, 0), 1), [0, 0.3333333333333333, 0.5833333333333334, 1],
     (rules.not_null(), rules.dtypes("self", more=(INT32,)), rules.rank("self"), rules.same_shape(), rules.same_dtype(), rules.same_format()),
     accepts=(*FLOATS, INT32), families=NOT_310P,
-    in_place="self", const_output=True, kernels=(KernelForm("hard_sigmoid", {"input_x": "self"}, only=LINE),), peer="hardsigmoid",
+    in_place="self", const_ref=True, kernels=(KernelForm("hard_sigmoid", {"input_x": "self"}, only=LINE),), peer="hardsigmoid",
     gradient=Gradient("aclnnHardsigmoidBackward"),
 )  # fmt: skip
 
@@ -353,7 +353,7 @@ declare(
     "Hardswish", "x times a line between 0 and 1.", "out = self <= -3 ? 0 : self >= 3 ? self : self * (self + 3) / 6",
     formulas.hardswish, lambda x: np.where(x <= -3, 0.0, np.where(x >= 3, x, x * (x + 3) / 6)),
     [0, -0.3333333333333333, 0.2916666666666667, 3], (rules.not_null(), rules.dtypes("self", "out"), rules.same_shape()), families=NOT_310P,
-    in_place="self", const_output=True, kernels=(KernelForm("hard_swish", {"x": "self"}),), peer="hardswish",
+    in_place="self", const_output=True, const_ref=True, kernels=(KernelForm("hard_swish", {"x": "self"}),), peer="hardswish",
     gradient=Gradient("aclnnHardswishBackwardV2"),
 )  # fmt: skip
 

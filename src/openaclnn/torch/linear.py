@@ -256,7 +256,7 @@ def _loss(
         rows = input.reshape(-1, input.shape[-1])
         by_row = None if token_weight is None else token_weight.reshape(-1)
         flat = tensors._replace(input=rows, target=target.reshape(-1), token_weight=by_row)
-        if needs_dispatcher():
+        if needs_dispatcher() or input.is_meta:
             wanted = [each is not None and each.requires_grad for each in flat[:3]]
             loss, zloss, *_ = _step(*flat, *asked, wanted if torch.is_grad_enabled() else [False] * 3)  # fmt: skip
             zloss = zloss if zloss_scale else None
