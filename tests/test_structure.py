@@ -52,10 +52,9 @@ CPU_LAYERS = (
 )
 CLASSES_LAYERS = (
     (
-        "openaclnn.engines.cpu.classes.cross_entropy",
+        "openaclnn.engines.cpu.classes.losses",
         "openaclnn.engines.cpu.classes.multilabel",
         "openaclnn.engines.cpu.classes.nll_gradient",
-        "openaclnn.engines.cpu.classes.nll_loss",
     ),
     ("openaclnn.engines.cpu.classes.row_formulas",),
     ("openaclnn.engines.cpu.classes.row_copies", "openaclnn.engines.cpu.classes.row_passes"),

@@ -21,6 +21,7 @@ from typing import Any, cast
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOAT16, FLOATS, INT32, INT64
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.arithmetic import numerics
+from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.launches import (
     IMAGES,
     ClassKernel,
@@ -43,6 +44,7 @@ from openaclnn.engines.cpu.classes.parameters import (
 )
 from openaclnn.engines.cpu.classes.row_copies import copier
 from openaclnn.engines.cpu.classes.row_passes import Line, Passes, Phase, Schedule
+from openaclnn.engines.cpu.launching.launcher import BRIEF, TINY
 from openaclnn.engines.cpu.layouts.tiles import transposed
 from openaclnn.engines.cpu.registry import Runner
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
@@ -70,6 +72,8 @@ PARTS = 32  # of the positions, at the least
 TOGETHER = 4  # vectors of positions that are a line: one would wait for itself where its numbers are computed
 CHUNK = 1 << 11  # classes of a row that stay in the first-level cache
 AHEAD = 8  # classes
+ROWS_AHEAD = 16  # of those of which one value is read
+BLOCK_GRAIN = 2  # blocks of these that one thread does sooner than two: each value waits for memory
 # Bytes of a plane that are walked before the next one's, of how many runs positions are at the least, and how few classes may have them: softmax's gradients of 19 to 1,000 classes take
 # 0.5 to 0.9 of the time of vectors of positions, those of 3 classes 0.8 to 0.9. Runs of 1.7 KB, which stay in the second-level cache, take 1.3 to 1.5 times as long with 150 classes.
 RUN, RUN_PARTS, RUN_CLASSES = 1 << 12, 16, 3
@@ -133,6 +137,8 @@ class _Lines:
             number: names.written[number]
             for number, node in enumerate(self.graph.results) if "c" in node.axes
         }  # fmt: skip
+        self.walked = [name for name, kind in names.inputs.items() if kind != "PerClass" and name not in names.singles]  # fmt: skip
+        self.walked += names.written
         self.labels: dict[str, Target] = {}
         self.shared: Mapping[str, Value] = {}  # numbers that the parameters do not have
         self.asks: set[str] = set()  # of the phase that is being written
@@ -273,14 +279,24 @@ class RowLines(_Lines):
 
     def begin(self, places: Mapping[str, Variable], many: Value) -> None:
         """The row that lies at these places, the first of so many."""
-        self.place = {name: place.get() for name, place in places.items()}
+        self.place = {name: place.get() for name, place in places.items()} | self.resting
         self.is_last = many <= 1
         self.read: set[str] = set()  # by a pass before
+        if not self.schedule.phases:
+            self._ask_for_targets((many - 1).least(ROWS_AHEAD))
         for name, kind in self.names.inputs.items():
             if kind == "Target":
                 target = self.targets(name).at(self.place[name])
                 self.report(target.stray)
                 self.labels[name] = target
+
+    def _ask_for_targets(self, ahead: Value) -> None:
+        """Where no class is walked, each target's value waits for memory of its own: it is asked for some rows before."""
+        for node in self.schedule.rows:
+            if node.what == "at" and node.of[0].kind == "Row":
+                place, target = (self.place[one.name] + ahead * self.parameters[f"{one.name}.step2"] for one in node.of)  # fmt: skip
+                label = self.targets(node.of[1].name).at(target).label
+                self.code.prefetch(place + label * self.parameters[f"{node.of[0].name}.class_step"])
 
     def number(self, node: Node) -> Value:
         if node.what == "input":
@@ -420,7 +436,8 @@ class RowLines(_Lines):
         """Pieces of work are some rows each."""
         code, parameters = self.code, self.parameters
         tile, positions, size = (parameters[name] for name in ("tile", "positions", "size2"))
-        places = {name: code.variable(0) for name in self.names.all}
+        places = {name: code.variable(0) for name in self.walked}
+        self.resting = {name: parameters.address(name) for name in self.names.all if name not in places}  # fmt: skip
         next_row = code.variable(0)
 
         def rows(start: Value, stop: Value) -> None:
@@ -469,6 +486,7 @@ class RowGroups(RowLines):
             ]
             for name, place in places.items()
         }
+        self.at |= {name: [place] * TOGETHER for name, place in self.resting.items()}
         for name, kind in self.names.inputs.items():
             if kind == "Target":
                 labels = [code.load(place, self.kinds.of[name]) for place in self.at[name]]
@@ -582,10 +600,7 @@ class PositionLines(_Lines):
         self.one, self.shape = Shape(1, self.lanes), Shape(TOGETHER, self.lanes)
         self.slot, _ = self.schedule.slots()
         self.slot |= {name: place for place, name in enumerate(self.written.values())}
-        # Where each lane's position lies, for each operand that has positions, unless all follow from the first.
-        alike = self.names.singles
-        self.walked = [name for name, kind in self.names.inputs.items() if kind != "PerClass" and name not in alike]  # fmt: skip
-        self.walked += self.names.written
+        # Where each lane's position lies, unless all follow from the first.
         self.places = {name: code.frame("i64", SUBS * self.lanes) for name in self.walked}
         # Of each lane: its number among the positions, its targets' classes, and elements that lie apart.
         width = TOGETHER * self.lanes
@@ -1153,6 +1168,9 @@ class RowKernel(ClassKernel):
     def cut(self, problem: Problem) -> Launches:
         classes, positions, lanes = problem["classes"], problem["positions"], machine().lanes
         schedule = _scheduled(self.graphs)
+        if not schedule.phases:
+            pieces, _ = cut_tiles(problem, totals.BLOCK, classes)
+            return Launches(ROWS, pieces, where(positions <= BRIEF, TINY, BLOCK_GRAIN))
         near, beside = [], []
         for name in self.full:
             step, along = problem[f"{name}.step2"], problem[f"{name}.class_step"]
