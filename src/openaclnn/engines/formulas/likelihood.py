@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from openaclnn.engines.formulas.rows import PerClass, PerRow, Row, Target, at, described, is_counted
+from openaclnn.engines.formulas.rows import (
+    PerClass,
+    PerRow,
+    Row,
+    Target,
+    at,
+    described,
+    is_counted,
+    is_target,
+)
 from openaclnn.engines.formulas.words import where
 
 
@@ -13,3 +22,9 @@ def nll_loss(x: Row, target: Target, weight: PerClass) -> tuple[PerRow, PerRow]:
     hit_weight = where(counted, at(weight, target), 0.0)
     # Where nothing counts, -(0 * -0) is 0.
     return -(hit_weight * where(counted, at(x, target), -0.0)), hit_weight
+
+
+@described
+def nll_gradient(target: Target, gradient: PerRow, weight: PerClass, total: PerRow) -> Row:
+    """Engines divide a mean's gradient by the total before, as FLOAT."""
+    return where(is_target(target) & is_counted(target), -(gradient * weight), 0.0)

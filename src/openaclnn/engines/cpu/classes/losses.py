@@ -36,7 +36,7 @@ RESULTS = {
     "gradInputOut": GRADIENT, "totalWeightOut": TOTAL,
 }  # fmt: skip
 OPERANDS = {
-    "target": "target", "input": "x", "self": "x", "logProb": "log_prob", "gradLoss": "gradient", "weightOptional": "weight", "weight": "weight",
+    "target": "target", "input": "x", "self": "x", "logProb": "log_prob", "gradLoss": "gradient", "gradOutput": "gradient", "totalWeight": "total", "weightOptional": "weight", "weight": "weight",
     "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss", "top": "top", "rest": "rest",
 }  # fmt: skip
 ADDED_UP = {
@@ -50,14 +50,17 @@ OF_POSITIONS, OF_WEIGHTS = (
 FREE = {"lse_square_scale_for_zloss": "zloss_scale"}  # options that formulas call otherwise
 
 
-class _Kernel(RowKernel):
+class LossKernel(RowKernel):
     """Of plans with the same operands, results and switches."""
+
+    own_slots: tuple[str, ...] = ()
 
     def __init__(
         self, formula: RowFormula, switches: tuple[tuple[str, bool], ...], inputs: tuple[tuple[str, str], ...],
-        outputs: tuple[tuple[str, str], ...], target: str,
+        outputs: tuple[tuple[str, str], ...], target: str, dtype: str,
     ) -> None:  # fmt: skip
-        graph, kinds, self.target = formula.graph(dict(switches)), dict(formula.operands), target
+        graph, kinds = formula.graph(dict(switches)), dict(formula.operands)
+        self.target, self.dtype = target, dtype
         written = [name for name, role in outputs if role != "single"]
         self.singles = [name for name, role in outputs if role == "single"]
         self.reduces = bool(self.singles)
@@ -75,7 +78,10 @@ class _Kernel(RowKernel):
         # Sums over weights read these slots, which say nothing where there are none.
         absent = [f"weight.{slot}" for slot in ("at", "offset", "class_step") if "weight" not in named.inputs]  # fmt: skip
         super().__init__(
-            formula, chosen, named, ("mean", "weighted", "records", "records_at", *absent)
+            formula,
+            chosen,
+            named,
+            ("mean", "weighted", "records", "records_at", *absent, *self.own_slots),
         )
         self.name += "".join(f".{name}" for name in (target, *singles, *(name for name, _ in outputs)))  # fmt: skip
 
@@ -127,7 +133,7 @@ class _Kernel(RowKernel):
         return kernels._replace(sums=compiled(f"{self.name}.totals", sums))
 
 
-def emit_finish(kernel: _Kernel, plan: Plan) -> Emit:
+def emit_finish(kernel: LossKernel, plan: Plan) -> Emit:
     """The kernel that adds up records, one after another, and writes what follows from the sums, rounded to what is computed in and then to its own dtype."""
     kinds = {operand.parameter: operand.dtype.short for operand in plan.outputs}
 
@@ -157,6 +163,7 @@ def finished(code: Code, formula: str, known: Mapping[int, Value], mean: Value) 
 class RowLoss:
     """The kernels of a formula, one for each combination of operands, results and switches. Plans are those of `example`."""
 
+    kernel = LossKernel
     targets: Sequence[DType] = (INT64, INT32)
 
     def __init__(self, formula: RowFormula, plan: Mapping[str, Any], **switches: bool) -> None:
@@ -178,7 +185,7 @@ class RowLoss:
         """In FLOAT, and rounded once: what a loss keeps for its gradient has all its digits."""
         return dataclasses.replace(plan, compute=FLOAT)
 
-    def _kernel(self, plan: Plan) -> _Kernel:
+    def _kernel(self, plan: Plan) -> LossKernel:
         numbers = {"weighted": False, "label_smoothing": 0.0, "zloss_scale": 0.0, "grad_zloss_given": False, **plan.numbers}  # fmt: skip
         known = {
             **numbers, "smooths": numbers["label_smoothing"] != 0, "squares": numbers["zloss_scale"] != 0, **self.switches,
@@ -186,7 +193,15 @@ class RowLoss:
         switches = tuple((name, bool(known[name])) for name in self.formula.switches)
         inputs = tuple((OPERANDS[one.parameter], one.role) for one in plan.inputs)
         outputs = tuple((one.parameter, one.role) for one in plan.outputs)
-        return _kernel_of(self.formula, switches, inputs, outputs, target_kind(plan))
+        return _kernel_of(
+            self.kernel,
+            self.formula,
+            switches,
+            inputs,
+            outputs,
+            target_kind(plan),
+            plan.compute.short,
+        )
 
     def variants(self) -> Iterator[Plan]:
         """Rows of each length."""
@@ -219,8 +234,8 @@ class Likelihood(RowLoss):
 
 
 @functools.cache
-def _kernel_of(*described: Any) -> _Kernel:
-    return _Kernel(*described)
+def _kernel_of(kind: type[LossKernel], *described: Any) -> LossKernel:
+    return kind(*described)
 
 
 def _enter(

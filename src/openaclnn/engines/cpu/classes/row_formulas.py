@@ -116,8 +116,8 @@ class Kinds:
         return ".".join((*self.of.values(), self.compute))
 
 
-class _Lines:
-    """What both ways share: parameters, targets, numbers a row, sums over the positions of a piece."""
+class Lines:
+    """What all ways share: parameters, targets, numbers a row, sums over the positions of a piece."""
 
     one_row = True
     one_block = False
@@ -148,6 +148,10 @@ class _Lines:
     def blocks(self, phases: list[Phase], body: Callable[[Value, Value], None]) -> None:
         self.start = self.code.integer(0)
         body(self.start, self.classes)
+
+    def walk(self, passes: Passes, first: Value, last: Value) -> None:
+        """All lines of some pieces of work."""
+        raise NotImplementedError
 
     def filled(self, kind: str, number: float) -> Value:
         raise NotImplementedError
@@ -253,7 +257,7 @@ def _whole(number: Value) -> Value:
     return (number + 1.5 * 2.0**52).bits_as("i64").to("i32")
 
 
-class RowLines(_Lines):
+class RowLines(Lines):
     """Lines are rows, with classes in the lanes."""
 
     rows = 1  # of a line
@@ -467,7 +471,7 @@ class RowGroups(RowLines):
     all of them."""
 
     rows, one_row, one_block = TOGETHER, False, True
-    blocks, folded = _Lines.blocks, _Lines.folded
+    blocks, folded = Lines.blocks, Lines.folded
 
     def __init__(self, code: Code, *arguments: Any) -> None:
         super().__init__(code, *arguments)
@@ -588,7 +592,7 @@ class RowGroups(RowLines):
             super().put(result, value.lane(row) if value.lanes else value)
 
 
-class PositionLines(_Lines):
+class PositionLines(Lines):
     """Lines are some vectors of positions, class after class. One vector would wait for itself where its numbers are computed."""
 
     one_row = False
@@ -913,9 +917,9 @@ def _unmasked(body: Callable[..., None], shape: Shape, index: Value) -> None:
     body(shape, index, None, None)
 
 
-class RunLines(_Lines):
-    """Lines are runs of positions that lie side by side, class after class: each plane is read for as long as processors foresee. Sums and numbers of positions
-    lie in the frame."""
+class RunLines(Lines):
+    """Lines are runs of positions that lie side by side, class after class: each plane is read for as long as processors foresee. Sums, targets and numbers of
+    positions lie in the frame."""
 
     one_row, one_block = False, True
 
@@ -924,11 +928,35 @@ class RunLines(_Lines):
         self.several = code.integer(0) != 0
         self.numbers: dict[int, _OfRun] = {}
         self.totals: list[_OfRun] = []
+        self.settling = False
+        kinds = self.names.inputs.items()
+        self.classes_of = {name: _OfRun(self, "i32") for name, kind in kinds if kind == "Target"}
 
     def begin(self, first: Value, many: Value) -> None:
-        self.many, self.settling = many, False
-        names = (*self.full, *self.written.values())
-        self.origin = {name: self.parameters.position(name, first) for name in names}
+        self.many = many
+        self.origin = {name: self.parameters.position(name, first) for name in self.walked}
+        if self.classes_of:
+            self._each_position(self._read_targets)
+
+    def _read_targets(self) -> None:
+        for name, held in self.classes_of.items():
+            target = self._target(name)
+            self.report(numerics.paired(target.stray.streams(), operator.or_).reduce("or"))
+            held.set(target.inside.choose(target.label, -1).to("i32"))
+
+    def _target(self, name: str) -> Target:
+        return self.targets(name).of_vector(self._along(name).load(self.index, self.shape))
+
+    def _along(self, name: str) -> Array:
+        return self.code.array(self.origin[name], self.kinds.of[name])
+
+    def number(self, node: Node) -> Value:
+        if node.name in self.shared:
+            return self.shared[node.name].fill(self.shape)
+        if node.what != "input":
+            return self._target(node.of[0].name).counted
+        values = numerics.load(self._along(node.name), self.index, self.shape)
+        return self.plain(self.rounded(values, node.name), node.name).to("f64")
 
     def filled(self, kind: str, number: float) -> Value:
         return self.code.constant(kind, number, 1)
@@ -947,12 +975,17 @@ class RunLines(_Lines):
     def held(self, node: int, number: Value) -> Any:
         if not self.settling:
             return number
-        held = self.numbers.setdefault(node, _OfRun(self, "f32"))
-        held.set(number)
+        held = self.numbers.setdefault(node, _OfRun(self, "i32" if number.is_truth else "f32"))
+        held.set(number.signed("i32") if number.is_truth else number)
         return held
 
     def spread(self, number: Any) -> Value:
-        return number.get() if isinstance(number, _OfRun) else number
+        if not isinstance(number, _OfRun):
+            return cast("Value", number)
+        return number.get() != 0 if number.array.kind == "i32" else number.get()
+
+    def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
+        return self.classes_of[node.name].get() == self.label.to("i32")
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         """Sums are added to by some classes before they are put down again; results are written a plane at a time."""
@@ -985,6 +1018,9 @@ class RunLines(_Lines):
         return self.code.array(place, self.kinds.of[name])
 
     def load(self, node: Node, index: Value, shape: Shape) -> Value:
+        if node.kind == "PerClass":
+            place = self.parameters.address(node.name) + self.label * self.parameters[f"{node.name}.class_step"]  # fmt: skip
+            return self.rounded(self.code.load(place, self.kinds.of[node.name]).fill(shape), node.name)  # fmt: skip
         return self.rounded(numerics.load(self._plane(node.name), index, shape), node.name)
 
     def write(self, result: int, index: Value, values: Value) -> None:
@@ -1029,7 +1065,12 @@ class _OfRun:
         self.set(values)
 
 
-LINES = {"rows": RowLines, "positions": PositionLines, "groups": RowGroups, "runs": RunLines}
+LINES: dict[str, type[Lines]] = {
+    "rows": RowLines,
+    "positions": PositionLines,
+    "groups": RowGroups,
+    "runs": RunLines,
+}
 """The variants of a kernel, in order."""
 ROWS, POSITIONS, GROUPS, RUNS = range(len(LINES))
 
@@ -1038,7 +1079,7 @@ Share = Callable[[Code, Parameters], Mapping[str, Value]]
 
 
 def emit_lines(
-    lines: type[RowLines | PositionLines | RunLines], schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int],
+    lines: type[Lines], schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int],
     share: Share,
 ) -> Emit:  # fmt: skip
     """The kernel that walks such lines."""
@@ -1062,6 +1103,7 @@ class RowKernel(ClassKernel):
     """The kernels of a row formula."""
 
     axes, any_axis, strided = IMAGES, True, True
+    lines = LINES
 
     def __init__(
         self, formula: RowFormula, graph: Graph | None = None, named: Names | None = None, more: Sequence[str] = ()
@@ -1225,7 +1267,7 @@ class RowKernel(ClassKernel):
     def kernels(self, plan: Plan, variant: int) -> Kernels:
         kinds = Kinds(plan, self.named)
         schedule = self.schedule(plan)
-        how, lines = list(LINES.items())[variant]
+        how, lines = list(self.lines.items())[variant]
         emit = emit_lines(lines, schedule, self.named, kinds, self.slots, self.share)
         name = f"{self.name}.{_digest(schedule.graph)}.{how}.{kinds.text}"
         return Kernels(compiled(name, emit))
