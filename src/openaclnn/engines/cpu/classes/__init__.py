@@ -7,7 +7,8 @@ Row formulas need no kernel of their own: `row_passes.py` orders a formula's val
 vectors of positions or runs of planes by them, `row_copies.py` copies positions that do not lie as vectors do. Losses of class indices are such formulas, with sums
 over all positions before or after them: `losses.py`. That of NLL has no loop over the classes: of each row one value is read, which is asked for some rows before.
 
-NLL's gradient writes one element of each row beside zeros: `nll_gradient.py`. Of the multi-label margin loss a row has many labels, each against all other classes: `multilabel.py`.
+Its gradient is one, too, by which few classes are written. Elsewhere clearing the output and writing one element of each row takes less time: `nll_gradient.py`. Of the
+multi-label margin loss a row has many labels, each against all other classes: `multilabel.py` is written by hand.
 """
 
 from __future__ import annotations

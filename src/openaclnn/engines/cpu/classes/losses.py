@@ -36,7 +36,8 @@ RESULTS = {
     "gradInputOut": GRADIENT, "totalWeightOut": TOTAL,
 }  # fmt: skip
 OPERANDS = {
-    "target": "target", "input": "x", "self": "x", "logProb": "log_prob", "gradLoss": "gradient", "gradOutput": "gradient", "totalWeight": "total", "weightOptional": "weight", "weight": "weight",
+    "target": "target", "input": "x", "self": "x", "logProb": "log_prob", "gradLoss": "gradient", "gradOutput": "gradient",
+    "weightOptional": "weight", "weight": "weight", "totalWeight": "total",
     "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss", "top": "top", "rest": "rest",
 }  # fmt: skip
 ADDED_UP = {
@@ -77,12 +78,8 @@ class LossKernel(RowKernel):
         self.of_sums = taken & {*OF_POSITIONS, *OF_WEIGHTS}
         # Sums over weights read these slots, which say nothing where there are none.
         absent = [f"weight.{slot}" for slot in ("at", "offset", "class_step") if "weight" not in named.inputs]  # fmt: skip
-        super().__init__(
-            formula,
-            chosen,
-            named,
-            ("mean", "weighted", "records", "records_at", *absent, *self.own_slots),
-        )
+        more = ("mean", "weighted", "records", "records_at", *absent, *self.own_slots)
+        super().__init__(formula, chosen, named, more)
         self.name += "".join(f".{name}" for name in (target, *singles, *(name for name, _ in outputs)))  # fmt: skip
 
     def share(self, code: Code, parameters: Parameters) -> Mapping[str, Value]:
@@ -124,7 +121,7 @@ class LossKernel(RowKernel):
     def kernels(self, plan: Plan, variant: int) -> Kernels:
         kernels = super().kernels(plan, variant)
         if self.reduces:
-            dtypes = ".".join(operand.dtype.short for operand in plan.outputs)
+            dtypes = ".".join(each.short for each in (plan.compute, *(one.dtype for one in plan.outputs)))  # fmt: skip
             finish = compiled(f"{self.name}.finish.{dtypes}", emit_finish(self, plan))
             kernels = kernels._replace(finish=finish)
         if not self.of_sums - {*OF_WEIGHTS}:

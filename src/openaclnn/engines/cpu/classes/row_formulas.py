@@ -929,32 +929,31 @@ class RunLines(Lines):
         self.numbers: dict[int, _OfRun] = {}
         self.totals: list[_OfRun] = []
         self.settling = False
-        kinds = self.names.inputs.items()
-        self.classes_of = {name: _OfRun(self, "i32") for name, kind in kinds if kind == "Target"}
+        # Of targets: their classes, or -1, and whether they count.
+        self.held_targets = {name: (_OfRun(self, "i32"), _OfRun(self, "i32")) for name, kind in self.names.inputs.items() if kind == "Target"}  # fmt: skip
 
     def begin(self, first: Value, many: Value) -> None:
         self.many = many
         self.origin = {name: self.parameters.position(name, first) for name in self.walked}
-        if self.classes_of:
+        self.alike = {name: number.to("f32") for name, number in self.shared.items()}
+        if self.held_targets:
             self._each_position(self._read_targets)
 
     def _read_targets(self) -> None:
-        for name, held in self.classes_of.items():
-            target = self._target(name)
+        for name, (held, counted) in self.held_targets.items():
+            target = self.targets(name).of_vector(self._along(name).load(self.index, self.shape))
             self.report(numerics.paired(target.stray.streams(), operator.or_).reduce("or"))
             held.set(target.inside.choose(target.label, -1).to("i32"))
-
-    def _target(self, name: str) -> Target:
-        return self.targets(name).of_vector(self._along(name).load(self.index, self.shape))
+            counted.set(target.counted.signed("i32"))
 
     def _along(self, name: str) -> Array:
         return self.code.array(self.origin[name], self.kinds.of[name])
 
     def number(self, node: Node) -> Value:
         if node.name in self.shared:
-            return self.shared[node.name].fill(self.shape)
-        if node.what != "input":
-            return self._target(node.of[0].name).counted
+            return self.shared[node.name]
+        if node.what == "is_counted":
+            return self.held_targets[node.of[0].name][1].get() != 0
         values = numerics.load(self._along(node.name), self.index, self.shape)
         return self.plain(self.rounded(values, node.name), node.name).to("f64")
 
@@ -975,8 +974,12 @@ class RunLines(Lines):
     def held(self, node: int, number: Value) -> Any:
         if not self.settling:
             return number
-        held = self.numbers.setdefault(node, _OfRun(self, "i32" if number.is_truth else "f32"))
-        held.set(number.signed("i32") if number.is_truth else number)
+        if number.is_truth:
+            return self.held_targets[self.graph.nodes[node].of[0].name][1]
+        if self.graph.nodes[node].name in self.alike:
+            return self.alike[self.graph.nodes[node].name]
+        held = self.numbers.setdefault(node, _OfRun(self, "f32"))
+        held.set(number)
         return held
 
     def spread(self, number: Any) -> Value:
@@ -985,7 +988,7 @@ class RunLines(Lines):
         return number.get() != 0 if number.array.kind == "i32" else number.get()
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
-        return self.classes_of[node.name].get() == self.label.to("i32")
+        return self.held_targets[node.name][0].get() == self.label.to("i32")
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         """Sums are added to by some classes before they are put down again; results are written a plane at a time."""
