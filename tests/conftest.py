@@ -149,6 +149,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop(name, None)
     os.environ["OPENACLNN_CACHE_DIR"] = str(CACHE)
     os.environ["TERM"] = "dumb"
+    # Else PyTorch's threads spin for milliseconds after each operator, and take the cores that other processes' tests want.
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     os.umask(0o022)
     # A background job ignores them, and so would all that it starts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
