@@ -258,7 +258,7 @@ def _whole(number: Value) -> Value:
 
 
 class RowLines(Lines):
-    """Lines are rows, with classes in the lanes."""
+    """Lines are rows, with classes in the lanes: one, whose elements some vectors have, or some together, each a stream. What rows have of their own is in lists."""
 
     rows = 1  # of a line
 
@@ -282,35 +282,53 @@ class RowLines(Lines):
         }
 
     def begin(self, places: Mapping[str, Variable], many: Value) -> None:
-        """The row that lies at these places, the first of so many."""
-        self.place = {name: place.get() for name, place in places.items()} | self.resting
-        self.is_last = many <= 1
+        """The rows from these places on, the first of so many. Past the last one that is taken again: all are read before they are written."""
+        code, self.many, self.is_last = self.code, many, many <= self.rows
         self.read: set[str] = set()  # by a pass before
+        self.at = {name: [place] * self.rows for name, place in self.resting.items()}
+        for name, place in places.items():
+            step, others = self.parameters[f"{name}.step2"], range(1, self.rows)
+            self.at[name] = [place.get(), *(place.get() + code.integer(row).least(many - 1) * step for row in others)]  # fmt: skip
         if not self.schedule.phases:
             self._ask_for_targets((many - 1).least(ROWS_AHEAD))
         for name, kind in self.names.inputs.items():
             if kind == "Target":
-                target = self.targets(name).at(self.place[name])
-                self.report(target.stray)
-                self.labels[name] = target
+                label = self.of_rows([code.load(place, self.kinds.of[name]) for place in self.at[name]])  # fmt: skip
+                self.labels[name] = target = self.targets(name).of(label)
+                self.report(target.stray.reduce("or") if target.stray.lanes else target.stray)
+
+    def of_rows(self, numbers: list[Value]) -> Value:
+        """A number of each row."""
+        return numbers[0]
+
+    def of_row(self, values: Value, row: int) -> Value:
+        """One row's of these."""
+        return values
+
+    def elements_of_rows(self, values: Value) -> list[Value]:
+        return [values]
 
     def _ask_for_targets(self, ahead: Value) -> None:
         """Where no class is walked, each target's value waits for memory of its own: it is asked for some rows before."""
         for node in self.schedule.rows:
             if node.what == "at" and node.of[0].kind == "Row":
-                place, target = (self.place[one.name] + ahead * self.parameters[f"{one.name}.step2"] for one in node.of)  # fmt: skip
+                place, target = (self.at[one.name][0] + ahead * self.parameters[f"{one.name}.step2"] for one in node.of)  # fmt: skip
                 label = self.targets(node.of[1].name).at(target).label
                 self.code.prefetch(place + label * self.parameters[f"{node.of[0].name}.class_step"])
 
     def number(self, node: Node) -> Value:
         if node.what == "input":
-            return self.single(node.name, self.place[node.name])
+            return self._singles(node.name, self.at[node.name])
         if node.what != "at":
             return super().number(node)
         row, target = node.of
         label = self.labels[target.name]
         step = label.inside.choose(label.label, 0) * self.parameters[f"{row.name}.class_step"]
-        return label.inside.choose(self.single(row.name, self.place[row.name] + step), 0.0)
+        places = [place + self.of_row(step, k) for k, place in enumerate(self.at[row.name])]
+        return label.inside.choose(self._singles(row.name, places), 0.0)
+
+    def _singles(self, name: str, places: list[Value]) -> Value:
+        return self.of_rows([self.single(name, place) for place in places])
 
     def _buffer(self, slot: int) -> Value:
         """Where a slot begins: each has room for a block that takes what is left of another."""
@@ -322,21 +340,21 @@ class RowLines(Lines):
 
         def one(number: Value, start: Value, count: Value) -> None:
             self.start, self.count = start, count
-            self.arrays: dict[str, Array] = {}
+            self.arrays: dict[str, list[Array]] = {}
             for name in (*names, *writes):
                 kind, step = self.kinds.of[name], self.parameters[f"{name}.class_step"]
-                place, buffer = self.place[name] + start * step, self._buffer(self.slot[name])
+                place, buffer = self.at[name][0] + start * step, self._buffer(self.slot[name])
                 if name in names:
                     missing = self.staged & self.several if name in self.read else self.staged
                     with code.when(missing, likely=False):
                         code.copy(place, step, buffer, code.integer(SIZE[kind]), count, kind)
-                self.arrays[name] = code.array(self.staged.choose(buffer, place), kind)
+                self.arrays[name] = [code.array(self.staged.choose(buffer, place), kind)]
             self.read |= {*names}
             body(number, count)
             for name in writes:
                 kind, step = self.kinds.of[name], self.parameters[f"{name}.class_step"]
                 with code.when(self.staged, likely=False):
-                    place, buffer = self.place[name] + start * step, self._buffer(self.slot[name])
+                    place, buffer = self.at[name][0] + start * step, self._buffer(self.slot[name])
                     code.copy(buffer, code.integer(SIZE[kind]), place, step, count, kind)
 
         # Where no sum follows a largest, and nothing is kept, a row in memory is one block.
@@ -346,66 +364,73 @@ class RowLines(Lines):
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         """Whole vectors; the last one ends with the block, and begins among those of the one before. It is read before others are written."""
-        code, one = self.code, Shape(1, self.code.lanes)
+        code, one = self.code, Shape(self.rows, self.code.lanes)
         self.asks = phase.asks
         end = count - code.lanes
         last = leaves(end, one) if phase.writes or phase.saves else None
         done = code.integer(0)
         for shape in dict.fromkeys((Shape(self.streams, code.lanes), one)):
-            done = code.strides(
-                done, count, shape.elements, functools.partial(_unmasked, body, shape)
-            )  # fmt: skip
+            step = functools.partial(_unmasked, body, shape)
+            done = code.strides(done, count, shape.elements // self.rows, step)
         with code.when(done < count):
-            mask = self.masks.load(count - done, one) != 0
+            mask = self.masks.load(count - done, Shape(1, code.lanes)) != 0
             body(one, end, mask, last)
+
+    def _of_one(self, shape: Shape) -> Shape:
+        """What a row has of it."""
+        return Shape(shape.streams // self.rows, shape.lanes)
 
     def load(self, node: Node, index: Value, shape: Shape) -> Value:
         if node.kind == "Row" and node.name in self.asks:
             self._ask(node.name, index, shape)
-        return self.rounded(numerics.load(self.arrays[node.name], index, shape), node.name)
+        each = [
+            numerics.load(array, index, self._of_one(shape)) for array in self.arrays[node.name]
+        ]
+        return self.rounded(each[0].join(each), node.name)
 
     def _ask(self, name: str, index: Value, shape: Shape, written: bool = False) -> None:
         """Memory would rest while rows are computed: the next block or row is asked for meanwhile."""
-        array = self.arrays[name]
-        row, block = self._following_row(name, written), self.block * SIZE[array.kind]
-        following = array.address(index) + self.several.choose(block, row)
-        for line in range(0, shape.elements * SIZE[array.kind] * (shape.streams > 1), LINE):
-            self.code.prefetch(following + line, written)
-
-    def _following_row(self, name: str, written: bool) -> Value:
-        """How far away the row is that follows. The last one's is written by another thread, whose cache line would be taken away."""
-        step = self.parameters[f"{name}.step2"] * self.rows
-        return self.is_last.choose(0, step) if written else step
+        item, row = SIZE[self.kinds.of[name]], self.parameters[f"{name}.step2"] * self.rows
+        # The last one's is written by another thread, whose cache line would be taken away.
+        if written:
+            row = self.is_last.choose(0, row)
+        following = self.several.choose(self.block * item, row)
+        for array in self.arrays[name] if shape.streams > 1 else ():
+            for line in range(0, self._of_one(shape).elements * item, LINE):
+                self.code.prefetch(array.address(index) + following + line, written)
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
         # How far the target is from the first lane, or -1.
-        distance = self.labels[node.name].label - (self.start + index)
-        near = distance.below(shape.elements).choose(distance, -1).to("i32")
-        numbers = self.lane_numbers.join(
-            [self.lane_numbers + k * shape.lanes for k in range(shape.streams)]
-        )
-        return numbers == near
+        streams, lanes = self._of_one(shape)
+        distance: Value = self.labels[node.name].label - (self.start + index)
+        near = distance.below(streams * lanes).choose(distance, -1).to("i32")
+        numbers = self.lane_numbers.join([self.lane_numbers + k * lanes for k in range(streams)])
+        truths: Value = numbers == self.spread(near)
+        return truths
 
-    def _kept(self, node: int) -> Array:
-        return self.code.array(self._buffer(self.slot[node]), "f32")
+    def _kept(self, node: int) -> list[Array]:
+        return [self.code.array(self._buffer(self.slot[node]), "f32")]
 
     def keep(self, slot: int, index: Value, values: Value) -> None:
-        self._kept(slot).store(values, index)
+        for array, each in zip(self._kept(slot), self.elements_of_rows(values), strict=True):
+            array.store(each, index)
 
     def kept(self, slot: int, index: Value, shape: Shape) -> Value:
-        return self._kept(slot).load(index, shape)
+        each = [array.load(index, self._of_one(shape)) for array in self._kept(slot)]
+        return each[0].join(each)
 
     def write(self, result: int, index: Value, values: Value) -> None:
         name = self.written[result]
         self._ask(name, index, Shape(len(values.parts), self.code.lanes), written=True)
-        self.store(values, self.arrays[name], index, name)
+        for array, each in zip(self.arrays[name], self.elements_of_rows(values), strict=True):
+            self.store(each, array, index, name)
 
     def write_at_target(self, result: int, target: Node, value: Value) -> None:
         name = self.written[result]
         column = self.labels[target.name].label - self.start
         with self.code.when(column.below(self.count)):
             number = self.rounded(value.splat(1), name)
-            numerics.store(number, self.arrays[name], column, self.opaque, any_nan=True)
+            numerics.store(number, self.arrays[name][0], column, self.opaque, any_nan=True)
 
     def fill(self, result: int, number: float, count: Value) -> None:
         def body(shape: Shape, index: Value) -> None:
@@ -430,11 +455,13 @@ class RowLines(Lines):
             return
         name = self.names.written[result]
         kind = self.kinds.of[name]
-        if kind == "i32":
-            self.code.store(_whole(value), self.place[name], kind)
-            return
-        number = self.rounded(value.to("f32").splat(1), name).lane(0)
-        self.code.store(number.to("f64") if kind == "f64" else number, self.place[name], kind)
+        for row, place in enumerate(self.at[name]):
+            number = self.of_row(value, row)
+            if kind == "i32":
+                self.code.store(_whole(number), place, kind)
+                continue
+            number = self.rounded(number.to("f32").splat(1), name).lane(0)
+            self.code.store(number.to("f64") if kind == "f64" else number, place, kind)
 
     def walk(self, passes: Passes, first: Value, last: Value) -> None:
         """Pieces of work are some rows each."""
@@ -471,94 +498,35 @@ class RowGroups(RowLines):
     all of them."""
 
     rows, one_row, one_block = TOGETHER, False, True
-    blocks, folded = Lines.blocks, Lines.folded
+    folded = Lines.folded
 
     def __init__(self, code: Code, *arguments: Any) -> None:
         super().__init__(code, *arguments)
-        self.several = code.integer(0) != 0
-        self.one, self.shape = Shape(1, code.lanes), Shape(TOGETHER, code.lanes)
+        self.several, self.streams = code.integer(0) != 0, TOGETHER
         self.none = code.constant("f64", 0.0, 1)
         self.sums = [code.variable(self.none) for _ in self.sums]
 
-    def begin(self, places: Mapping[str, Variable], many: Value) -> None:
-        """Past the last row that is taken again: all are read before they are written."""
-        code, self.many, self.is_last = self.code, many, many <= self.rows
-        self.at = {
-            name: [
-                place.get() + code.integer(row).least(many - 1) * self.parameters[f"{name}.step2"]
-                for row in range(TOGETHER)
-            ]
-            for name, place in places.items()
-        }
-        self.at |= {name: [place] * TOGETHER for name, place in self.resting.items()}
-        for name, kind in self.names.inputs.items():
-            if kind == "Target":
-                labels = [code.load(place, self.kinds.of[name]) for place in self.at[name]]
-                self.labels[name] = target = self.targets(name).of(code.lanes_of(labels))
-                self.report(target.stray.reduce("or"))
+    def blocks(self, phases: list[Phase], body: Callable[[Value, Value], None]) -> None:
+        self.arrays = {
+            name: [self.code.array(place, self.kinds.of[name]) for place in places[: 1 if name in self.per_class else None]]
+            for name, places in self.at.items()
+        }  # fmt: skip
+        super(RowLines, self).blocks(phases, body)
 
-    def number(self, node: Node) -> Value:
-        if node.what == "input":
-            return self._lanes(self.at[node.name], node.name)
-        if node.what != "at":
-            return super().number(node)
-        row, target = node.of
-        label = self.labels[target.name]
-        step = label.inside.choose(label.label, 0) * self.parameters[f"{row.name}.class_step"]
-        places = [place + step.lane(k) for k, place in enumerate(self.at[row.name])]
-        return label.inside.choose(self._lanes(places, row.name), 0.0)
+    def of_rows(self, numbers: list[Value]) -> Value:
+        return self.code.lanes_of(numbers)
 
-    def _lanes(self, places: list[Value], name: str) -> Value:
-        return self.code.lanes_of([self.single(name, place) for place in places])
+    def of_row(self, values: Value, row: int) -> Value:
+        return values.lane(row) if values.lanes else values
 
-    def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
-        code, end = self.code, count - self.code.lanes
-        self.asks = phase.asks
-        last = leaves(end, self.shape) if phase.writes or phase.saves else None
-        step = functools.partial(_unmasked, body, self.shape)
-        done = code.strides(code.integer(0), count, code.lanes, step)
-        with code.when(done < count):
-            body(self.shape, end, self.masks.load(count - done, self.one) != 0, last)
+    def elements_of_rows(self, values: Value) -> list[Value]:
+        return values.streams()
 
-    def load(self, node: Node, index: Value, shape: Shape) -> Value:
-        name = node.name
-        if node.kind == "PerClass":
-            rows = [self.code.array(self.parameters.address(name), self.kinds.of[name])]
-        else:
-            rows = self._arrays(name, index, name in self.asks)
-        vectors = [numerics.load(row, index, self.one) for row in rows]
-        return self.rounded(self.code.joined(vectors), name)
-
-    def _arrays(self, name: str, index: Value, asks: bool, written: bool = False) -> list[Array]:
-        """The rows of an operand, of which those that follow may be asked for."""
-        rows = [self.code.array(place, self.kinds.of[name]) for place in self.at[name]]
-        for row in rows if asks else ():
-            self.code.prefetch(row.address(index) + self._following_row(name, written), written)
-        return rows
-
-    def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
-        distance = self.labels[node.name].label - index
-        near = distance.below(self.code.lanes).choose(distance, -1).to("i32")
-        return self.lane_numbers == self.spread(near)
-
-    def _kept_rows(self, node: int) -> list[Array]:
+    def _kept(self, node: int) -> list[Array]:
         pitch = 4 * self.code.lanes * self.schedule.grouped[1]
         first = self.slot[node] * TOGETHER
         places = [self.room + (first + row) * pitch for row in range(TOGETHER)]
         return [self.code.array(place, "f32") for place in places]
-
-    def keep(self, slot: int, index: Value, values: Value) -> None:
-        for row, vector in zip(self._kept_rows(slot), values.streams(), strict=True):
-            row.store(vector, index)
-
-    def kept(self, slot: int, index: Value, shape: Shape) -> Value:
-        return self.code.joined([row.load(index, self.one) for row in self._kept_rows(slot)])
-
-    def write(self, result: int, index: Value, values: Value) -> None:
-        name = self.written[result]
-        rows = self._arrays(name, index, asks=True, written=True)
-        for row, vector in zip(rows, values.streams(), strict=True):
-            self.store(vector, row, index, name)
 
     def filled(self, kind: str, number: float) -> Value:
         return self.code.joined([super().filled(kind, number)] * TOGETHER)
@@ -582,14 +550,6 @@ class RowGroups(RowLines):
     def counted_once(self, values: Value) -> Value:
         rows = self.code.lanes_of([self.code.integer(row) for row in range(TOGETHER)])
         return numerics.across((rows < self.many).choose(values, 0.0), operator.add).splat(1)
-
-    def put(self, result: int, value: Value) -> None:
-        if self.adds_up(result, value):
-            return
-        name = self.names.written[result]
-        for row, place in enumerate(self.at[name]):
-            self.place = {name: place}
-            super().put(result, value.lane(row) if value.lanes else value)
 
 
 class PositionLines(Lines):
