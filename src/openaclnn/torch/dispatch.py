@@ -198,7 +198,7 @@ def unfit(tensor: Any) -> str:
 
 def has_axis(tensor: Any, axis: int) -> bool:
     """Operators do not look for one in empty tensors; PyTorch does."""
-    axes = max(tensor.dim(), 1)
+    axes: int = max(tensor.dim(), 1)
     return -axes <= axis < axes
 
 
