@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOAT16, FLOATS, INT32, INT64
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.launches import (
@@ -28,9 +28,9 @@ from openaclnn.engines.cpu.classes.launches import (
     Kernels,
     Launches,
     Problem,
+    bound,
     cut_tiles,
     example,
-    outer_places,
 )
 from openaclnn.engines.cpu.classes.parameters import (
     AXES,
@@ -1115,30 +1115,11 @@ class RowKernel(ClassKernel):
         return None
 
     def runner(self, plan: Plan) -> Runner:
-        outer = len(plan.shape) - AXES
-        if outer <= 0:
+        if len(plan.shape) <= AXES:
             return super().runner(plan)
-
-        def cut(operand: Operand) -> Operand:
-            return operand._replace(strides=operand.strides[outer:])
-
-        inner = dataclasses.replace(
-            plan, shape=plan.shape[outer:], inputs=tuple(map(cut, plan.inputs)), output=cut(plan.output),
-            more=tuple(map(cut, plan.more)),
-        )  # fmt: skip
-        run = super().runner(inner)
-        steps = [
-            [step * operand.dtype.itemsize for step in operand.strides[:outer]]
-            for operand in plan.operands
-        ]
-
-        def run_each(addresses: Sequence[int], stream: int = 0) -> int:
-            status = 0
-            for moved in outer_places(addresses, plan.shape[:outer], steps):
-                status |= run(moved, stream)
-            return status
-
-        return run_each
+        run = self.dynamic_strides(plan)
+        assert run is not None
+        return bound(run, plan)
 
     def free_numbers(self, plan: Plan) -> Sequence[tuple[str, str, float]]:
         return tuple((one.option, "i64" if one.whole else "f64", 1) for one in plan.free)
