@@ -910,10 +910,12 @@ class RunLines(Lines):
         return self.code.array(self.origin[name], self.kinds.of[name])
 
     def number(self, node: Node) -> Value:
-        if node.name in self.shared:
-            return self.shared[node.name]
         if node.what == "is_counted":
             return self.held_targets[node.of[0].name][1].get() != 0
+        if node.what != "input":
+            return super().number(node)
+        if node.name in self.shared:
+            return self.shared[node.name]
         values = numerics.load(self._along(node.name), self.index, self.shape)
         return self.plain(self.rounded(values, node.name), node.name).to("f64")
 

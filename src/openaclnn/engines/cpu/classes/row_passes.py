@@ -244,7 +244,11 @@ class Schedule:
         if not all("c" in node.axes for node in self.graph.results):
             return False
         if not any(node.kind == "Row" for node in self.graph.nodes):
-            return True
+            of_targets = all(
+                node.what == "is_counted" for node in self.numbers.values() if node.truth
+            )
+            chosen = any(node.what in ("at", "is_inside", "index_of") for node in self.graph.nodes)
+            return of_targets and not chosen and not self.reductions
         plain = all(node.what == "total" and node.online is None for node in self.reductions)
         rows = all(node.kind == "Row" for node in self.graph.nodes if node.what == "input")
         truths = any(node.truth for node in self.numbers.values())
