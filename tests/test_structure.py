@@ -51,12 +51,8 @@ CPU_LAYERS = (
     ("openaclnn.engines.cpu.registry",),
 )
 CLASSES_LAYERS = (
-    (
-        "openaclnn.engines.cpu.classes.cross_entropy",
-        "openaclnn.engines.cpu.classes.multilabel",
-        "openaclnn.engines.cpu.classes.nll_gradient",
-        "openaclnn.engines.cpu.classes.nll_loss",
-    ),
+    ("openaclnn.engines.cpu.classes.multilabel", "openaclnn.engines.cpu.classes.nll_gradient"),
+    ("openaclnn.engines.cpu.classes.losses",),
     ("openaclnn.engines.cpu.classes.row_formulas",),
     ("openaclnn.engines.cpu.classes.row_copies", "openaclnn.engines.cpu.classes.row_passes"),
     ("openaclnn.engines.cpu.classes.launches",),

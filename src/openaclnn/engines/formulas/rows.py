@@ -393,7 +393,7 @@ def described(function: Callable[..., Any]) -> RowFormula:
             raise TypeError(
                 f"{function.__name__}: {parameter.name}: expected {expected}, got {kind}"
             )
-    if "Row" not in dict(operands).values():
+    if "Row" not in dict(operands).values() and inspect.signature(function).return_annotation != "Row":  # fmt: skip
         raise TypeError(f"{function.__name__}: expected a Row among its operands")
     with contextlib.suppress(OSError):  # there is no source, as in some packed applications
         definitions(function, RowReader)
