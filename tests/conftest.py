@@ -152,6 +152,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Else PyTorch's threads spin for milliseconds after each operator, and take the cores that other processes' tests want.
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     os.umask(0o022)
+    gc.disable()  # modules and tests are many objects, which stay: a seventh of the time that they take
     # A background job ignores them, and so would all that it starts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -235,11 +236,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
     """All modules are there: a tenth of a second for each `gc.collect`, which none of them needs. Writing kernels makes many objects and
     hardly a cycle: a fifth of its time with the usual threshold."""
     gc.freeze()
     gc.set_threshold(20_000)
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:
