@@ -226,6 +226,7 @@ def test_every_module_that_is_no_family_is_imported_by_one_line() -> None:
     shared = {
         "__init__",
         "activations",
+        "inner",
         "linear",
         "log_probs",
         "logits",

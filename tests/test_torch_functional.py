@@ -673,6 +673,13 @@ def test_weights_of_doubles_keep_their_digits() -> None:
     torch.testing.assert_close(ours, expected, rtol=1e-14, atol=0)
 
 
+def test_numbers_of_documents_have_the_digits_of_doubles() -> None:
+    """Of SELU's two, which plans have as FLOAT."""
+    x = torch.linspace(-4, 4, 33, dtype=torch.float64)
+    for ours, expected in zip(both(functional.selu, x), both(theirs.selu, x), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-14, atol=1e-15)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_second_derivatives_keep_their_digits(dtype: torch.dtype) -> None:
     """Of confident predictions, and of none that counts."""

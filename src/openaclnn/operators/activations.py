@@ -204,16 +204,18 @@ def elementwise_operator(
     rules: Sequence[Rule], families: frozenset[str], compute: Callable[[Call], DType | None] | None,
     numbers: Callable[[Call], dict[str, Any]] | None, integers: Callable[..., Any] | None = None, **more: Any,
 ) -> Activation:  # fmt: skip
-    """Enter an operator of these parameters."""
-    kind, result, plan = (more.pop(name, None) for name in ("kind", "result", "plan"))
+    """Enter an operator of these parameters; one of `no_interface` is none of the interface's, and in no registry."""
+    kind, result, plan, inner = (more.pop(name, None) for name in ("kind", "result", "plan", "no_interface"))  # fmt: skip
     operator: Activation = (kind or Activation)(
         name=name, summary=summary, formula=formula, parameters=parameters, families=families, checks=(), result=result or _result,
-        plan=plan or (lambda call: _plan(call, compute, numbers)), reference=reference, kernel=kernel,
+        plan=plan or (lambda call: plan_of(call, compute, numbers)), reference=reference, kernel=kernel,
         module=reference.__module__, **more,
     )  # fmt: skip
-    return enter(
-        operator, rules, reference_of(reference, parameters, integers), (operator.read[0],)
-    )
+    computed = reference_of(reference, parameters, integers)
+    if inner:
+        rows = [check for number, rule in enumerate(rules, 1) for check in rule(operator, str(number))]  # fmt: skip
+        return replace(operator, checks=tuple(rows), reference=computed)
+    return enter(operator, rules, computed, operator.read)
 
 
 def enter(
@@ -248,11 +250,12 @@ def _result(call: Call) -> OutputSpec:
     return shape, dtype if is_number else FLOAT
 
 
-def _plan(
+def plan_of(
     call: Call,
-    compute: Callable[[Call], DType | None] | None,
-    numbers: Callable[[Call], dict[str, Any]] | None,
+    compute: Callable[[Call], DType | None] | None = None,
+    numbers: Callable[[Call], dict[str, Any]] | None = None,
 ) -> Plan:
+    """The plan of an operator's formula."""
     operator, values = Activation.of(call), call.values
     written = operator.output.name, values[operator.output.name]
     if any(values[name].empty for name in operator.read):

@@ -139,26 +139,27 @@ declare(
     peer=_torch_swish_backward,
 )  # fmt: skip
 
-FAST = float_of(1.702)
+FACTOR = 1.702
+FAST = float_of(FACTOR)
 
 declare(
     "FastGelu", "x times the logistic function of 1.702 x.", "out = self / (1 + exp(-1.702 * self))", formulas.swish,
-    lambda x: _swish(x, x.dtype.type(1.702)), [-0.004414724139581062, -0.1542042340671787, 0.35038843660638014, 2.981928690292214],
+    lambda x: _swish(x, x.dtype.type(FACTOR)), [-0.004414724139581062, -0.1542042340671787, 0.35038843660638014, 2.981928690292214],
     (rules.not_null(), rules.same_dtype(), rules.dtypes("self"), rules.same_shape(), rules.rank("self"), rules.same_format()), families=NEWEST,
-    numbers=lambda call: {"beta": FAST},
+    numbers=lambda call: {"beta": FAST}, constants=(FACTOR,),
     kernels=(KernelForm("fast_gelu", {"x": "self"}),),
     gradient=Gradient("aclnnFastGeluBackward"),
-    peer=lambda torch, x: _torch_swish(torch, x, 1.702),
+    peer=lambda torch, x: _torch_swish(torch, x, FACTOR),
 )  # fmt: skip
 
 declare(
     "FastGeluBackward", "Gradient of the fast GELU with respect to its input.",
     "gradInput = gradOutput * s * (1 + 1.702 * self * (1 - s)), s = 1 / (1 + exp(-1.702 * self))", formulas.swish_backward,
-    lambda g, x: _swish_backward(g, x, x.dtype.type(1.702)), [-0.006401886545354933, -0.1355592131126681, 2.6376657358962428, 4.098193295622609],
+    lambda g, x: _swish_backward(g, x, x.dtype.type(FACTOR)), [-0.006401886545354933, -0.1355592131126681, 2.6376657358962428, 4.098193295622609],
     (rules.not_null(), rules.same_dtype(), rules.dtypes("gradInput"), rules.same_shape(), rules.rank("self"), rules.same_format()),
     inputs=GRADIENT, output="gradInput",
-    families=NEWEST, numbers=lambda call: {"beta": FAST}, kernels=(KernelForm("fast_gelu_grad", {"dy": "gradOutput", "x": "self"}),),
-    peer=lambda torch, g, x: _torch_swish_backward(torch, g, x, 1.702),
+    families=NEWEST, numbers=lambda call: {"beta": FAST}, constants=(FACTOR,), kernels=(KernelForm("fast_gelu_grad", {"dy": "gradOutput", "x": "self"}),),
+    peer=lambda torch, g, x: _torch_swish_backward(torch, g, x, FACTOR),
 )  # fmt: skip
 
 # The logarithm of the logistic function, and its relatives.

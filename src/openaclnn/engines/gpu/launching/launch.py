@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from openaclnn.core.dtypes import BOOL
@@ -40,6 +41,19 @@ class KernelSpec(NamedTuple):
     registers: int | None = None  # of a thread at most, so that more programs run at once
     follows: bool = False  # may start while the launch before it ends; the kernel itself waits
 
+    @property
+    def names(self) -> tuple[Sequence[str], Sequence[str]]:
+        """The kernel's own, of a launch's numbers, and of the constexprs that sizes decide."""
+        # Not by the kernel itself: Triton reads all that it calls to tell it from others.
+        known = len(self.constexprs) + (self.overlapped is not None)
+        return _parted(tuple(self.kernel.arg_names), len(self.slots), known)
+
+
+@functools.cache
+def _parted(names: tuple[str, ...], pointers: int, known: int) -> tuple[Sequence[str], Sequence[str]]:  # fmt: skip
+    first = next(place for place, name in enumerate(names) if name[0].isupper())
+    return names[pointers:first], names[first + known :]
+
 
 class Launch(NamedTuple):
     """A spec's kernel at some size: all arguments but the addresses."""
@@ -50,6 +64,22 @@ class Launch(NamedTuple):
     constexprs: tuple[Any, ...]  # the last ones, which sizes decide
     warps: int
     aligned: bool = True  # False: no address is taken as aligned, even if it is
+
+
+def spec_of(kernel: Any, named: Mapping[str, Any], **more: Any) -> KernelSpec:
+    """What a kernel takes of pointers and constexprs by the names that it has for them, None where it has no use for a pointer. One that can overlap with others does."""
+    names = kernel.arg_names
+    taken = [(name, named[name]) for name in names if name in named]
+    slots = [value for _, value in taken if value is None or isinstance(value, PointerArg)]
+    constexprs = [value for name, value in taken if name[0].isupper()]
+    overlapped = True if "OVERLAPPED" in names else None
+    return KernelSpec(kernel, tuple(slots), tuple(constexprs), **{"overlapped": overlapped, **more})
+
+
+def launched(kernel: Any, grid: int, named: Mapping[str, Any], warps: int, **more: Any) -> Launch:
+    """A launch of a kernel with what it takes of pointers, numbers and constexprs by the names that it has for them."""
+    spec = spec_of(kernel, named, **more)
+    return Launch(spec, grid, tuple([named[name] for name in spec.names[0]]), (), warps)
 
 
 def next_power_of_two(number: int) -> int:
