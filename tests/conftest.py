@@ -103,7 +103,8 @@ LONGEST = (
     "test_capi_process.py", "test_cpu_classes.py", "test_explorer.py", "test_properties.py", "test_fast_path_outputs.py", "test_torch_samples.py",
     "test_torch_private.py", "test_torch_log_probs.py", "test_torch_training.py", "test_second_opinion.py", "test_two_phase_kinds.py", "test_cli_compare.py",
     "test_testing_cases.py", "test_torch_linear.py", "test_torch_like.py", "test_fast_path_losses.py", "test_capi_examples.py", "test_docs.py",
-    "test_accuracy.py", "test_gated.py",
+    "test_accuracy.py", "test_gated.py", "test_large.py", "test_terminal.py", "test_trust.py", "test_writing.py", "test_testing_golden.py",
+    "test_case_lists.py", "test_structure.py", "test_environment.py", "test_torch_adopt.py", "test_headers.py", "test_capi.py", "test_sanitizer.py",
 )  # fmt: skip
 """Files that take longest: begun first, they do not keep one process at work when the other has nothing left. Those that compile most
 come before others that load the same kernels in many processes."""
