@@ -178,12 +178,12 @@ def widened(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def reference(*positional: Any, work: Any = np.float64, **named: Any) -> Any:
         given = {**dict(zip(names, positional, strict=False)), **named}
-        for name, value in given.items():
-            if isinstance(value, np.ndarray) and not str(kinds.get(name)).startswith("Indices"):
-                given[name] = value.astype(work)
-            elif isinstance(value, float):
-                given[name] = work(value)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # a signalling NaN among them is told, too
+            for name, value in given.items():
+                if isinstance(value, np.ndarray) and not str(kinds.get(name)).startswith("Indices"):
+                    given[name] = value.astype(work)
+                elif isinstance(value, float):
+                    given[name] = work(value)
             return function(**given)
 
     reference.__module__, reference.__doc__ = function.__module__, function.__doc__
