@@ -178,7 +178,7 @@ def widened(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def reference(*positional: Any, work: Any = np.float64, **named: Any) -> Any:
         given = {**dict(zip(names, positional, strict=False)), **named}
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # a signalling NaN among them is told, too
             for name, value in given.items():
                 if isinstance(value, np.ndarray) and not str(kinds.get(name)).startswith("Indices"):
                     given[name] = value.astype(work)
