@@ -103,7 +103,8 @@ LONGEST = (
     "test_capi_process.py", "test_cpu_classes.py", "test_explorer.py", "test_properties.py", "test_fast_path_outputs.py", "test_torch_samples.py",
     "test_torch_private.py", "test_torch_log_probs.py", "test_torch_training.py", "test_second_opinion.py", "test_two_phase_kinds.py", "test_cli_compare.py",
     "test_testing_cases.py", "test_torch_linear.py", "test_torch_like.py", "test_fast_path_losses.py", "test_capi_examples.py", "test_docs.py",
-    "test_accuracy.py", "test_gated.py",
+    "test_accuracy.py", "test_gated.py", "test_large.py", "test_terminal.py", "test_trust.py", "test_writing.py", "test_testing_golden.py",
+    "test_case_lists.py", "test_structure.py", "test_environment.py", "test_torch_adopt.py", "test_headers.py", "test_capi.py", "test_sanitizer.py",
 )  # fmt: skip
 """Files that take longest: begun first, they do not keep one process at work when the other has nothing left. Those that compile most
 come before others that load the same kernels in many processes."""
@@ -149,7 +150,10 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop(name, None)
     os.environ["OPENACLNN_CACHE_DIR"] = str(CACHE)
     os.environ["TERM"] = "dumb"
+    # Else PyTorch's threads spin for milliseconds after each operator, and take the cores that other processes' tests want.
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     os.umask(0o022)
+    gc.disable()  # modules and tests are many objects, which stay: a seventh of the time that they take
     # A background job ignores them, and so would all that it starts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -233,11 +237,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
     """All modules are there: a tenth of a second for each `gc.collect`, which none of them needs. Writing kernels makes many objects and
     hardly a cycle: a fifth of its time with the usual threshold."""
     gc.freeze()
     gc.set_threshold(20_000)
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:

@@ -671,6 +671,20 @@ def test_kernels_of_activations(
     assert result.verdict == "passed", result
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_kernel_whose_output_has_another_dtype(tmp_path: Path, dtype: str) -> None:
+    """multilabel_margin_loss writes its mask in INT32, the interface in the dtype of self."""
+    row = KERNEL | {
+        "op_name": "multilabel_margin_loss", "input_shapes": "((4, 6), (4, 6))", "input_dtypes": f"('{dtype}', 'int32')", "input_data_ranges": "",
+        "output_shapes": "((), (4, 6))", "output_dtypes": f"('{dtype}', 'int32')", "attributes": "{}",
+    }  # fmt: skip
+    path = table(tmp_path / "k.csv", row)
+    assert (spec := one(path).tensors["isTarget"]) is not None
+    assert spec.dtype.numpy == dtype
+    [result] = run(path)
+    assert result.verdict == "passed", result
+
+
 def test_kernels_that_read_the_forward_first(tmp_path: Path) -> None:
     ranges = {"input_shapes": TWO, "attributes": "{}", "input_data_ranges": "((0.5, 0.5), (3, 3))"}
     for name, first, second in (

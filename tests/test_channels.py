@@ -70,6 +70,15 @@ def test_channels_are_not_the_last_axis_of_the_next_call(engine: str) -> None:
         assert_matches_oracle(FORWARD, given, call_on(engine, FORWARD, given))
 
 
+def test_one_slope_may_have_more_axes_than_the_tensor(engine: str) -> None:
+    for shape, weight in (((), (1,)), ((), (1, 1)), ((5,), (1, 1)), ((), (1,))):
+        given = drawn(shape, 1)
+        given["weight"] = given["weight"].reshape(weight)
+        assert_matches_oracle(BACKWARD, given, call_on(engine, BACKWARD, given))
+        del given["grad_output"]
+        assert_matches_oracle(FORWARD, given, call_on(engine, FORWARD, given))
+
+
 def test_special_values_are_those_of_pytorch(engine: str) -> None:
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -3e38], np.float32)
     x, weight = (own.reshape(-1) for own in np.meshgrid(special, special))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+import openaclnn
 from conftest import OPERATORS, table_of
-from openaclnn import aclnn
+from openaclnn import AclnnError, aclnn
 from openaclnn.core.call import AUTO, Call, bind_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.products import PRODUCTS, find_product
 from workloads import data_of
-from workloads.mistakes import Mistake
+from workloads.mistakes import Mistake, t
 
 names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_name)
 
@@ -157,3 +159,22 @@ def test_limits_of_products(operator: Operator) -> None:
         assert found[0] == row
         elsewhere = broken(operator, sound() | change, (True, True), "default")
         assert elsewhere is None or elsewhere[0] != row
+
+
+def test_a_rule_about_axes_holds_on_the_fast_path() -> None:
+    """Calls with axes leave an entry for every size behind, which serves none without."""
+    for _ in range(3):
+        for shape in ((2, 3), (4,), (1,)):
+            assert openaclnn.squared_relu(np.full(shape, 2, np.float32)).shape == shape
+        for single in (np.float32(2), np.full((), 2, np.float32)):
+            with pytest.raises(AclnnError, match="1 to 8 dimensions"):
+                openaclnn.squared_relu(single)
+
+
+@pytest.mark.parametrize("empty", ["gradOutput", "self"])
+def test_no_kernel_is_asked_for_where_an_input_is_empty(empty: str) -> None:
+    operator = openaclnn.find_operator("hardshrink_backward")
+    sound, _ = table_of(operator)
+    tensors = {"gradOutput": t((2, 1)), "self": t((2, 1)), "gradInput": t((2, 0)), empty: t((2, 0))}
+    assert broken(operator, sound() | tensors, (True, True), "310p") is None
+    assert broken(operator, sound(), (True, True), "310p")[1:] == (561103, "product")

@@ -232,7 +232,14 @@ def test_planes_give_numpys_bits_compared_or_scattered(
 ) -> None:
     """As outputs leave the caches or fit into them, by plans and at any size: code for other caches has its own name."""
     monkeypatch.setattr(nll, "last_cache", lambda: cache)
-    kernel = nll.NllGradient(f"nll of {cache}", nll.SLOTS, nll.OPERANDS)
+
+    class Gradient(nll.GradientKernel):
+        def __init__(self, *described: Any) -> None:
+            super().__init__(*described)
+            self.name += f".{cache}"
+
+    kernel = nll.NllGradient(nll.nll_gradient, {"name": NLL.python_name})
+    kernel.kernel = Gradient
     for count, width in ((nll.FEW + 1, 65), (21, 65), (nll.MANY, 3), (nll.MANY + 1, 3), (21, 1)):
         for height in (1, 64):
             shape = (2, count, height, width)

@@ -89,6 +89,11 @@ def kept_before_powers(x: Row) -> tuple[Row, PerRow]:
     return powers / total(powers), largest(heavy) + log(total(powers))
 
 
+def scaled_backward(gradient: Row, result: Row, *, scale: float) -> Row:
+    """A number of the call's beside a total."""
+    return gradient * scale - result * (total(gradient) * scale)
+
+
 EVERYTHING = described(everything)
 
 
@@ -287,10 +292,11 @@ def test_rows_together_have_the_bits_of_rows_alone(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("dtype", [np.float32, BF16], ids=["f32", "bf16"])
 def test_runs_of_positions_have_the_bits_of_vectors(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:  # fmt: skip
-    for name in ("softmax_backward", "log_softmax_backward"):
-        formula = ROW_FORMULAS[name]
+    known = [ROW_FORMULAS[name] for name in ("softmax_backward", "log_softmax_backward")]
+    for formula in (*known, described(scaled_backward)):
         for shape in ((1, 3, 64), (2, 5, 1027), (3, 150, 75), (1, 19, 5000)):
             inputs, outputs, numbers = made(formula, shape, 1, dtype)
+            name = formula.name
             vectors = [array.copy() for array in outputs]
             assert computed(formula, inputs, outputs, 1, numbers) == 0
             with monkeypatch.context() as patched:
@@ -405,7 +411,10 @@ def test_any_number_of_axes() -> None:
     for axis in range(8):
         out = np.empty(x.shape, np.float32)
         computed(formula, [x], [out], axis, {})
-        assert_close(out, expected(formula, [x], axis, {})[0], np.float32, axis)
+        wanted = expected(formula, [x], axis, {})[0]
+        assert_close(out, wanted, np.float32, axis)
+        # What serves any strides may be made for a plan of so many axes.
+        assert_close(openaclnn.log_softmax(x, dim=axis), wanted, np.float32, axis)
 
 
 @pytest.mark.parametrize("name", ["softmax", "everything"])

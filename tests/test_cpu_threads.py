@@ -67,10 +67,12 @@ def restore_threads() -> Iterator[None]:
 
 
 def script(body: str, **environment: str) -> str:
-    """Run a script in a process of its own; its standard output. It must end by itself, with status 0."""
+    """Run a script in a process of its own, where OpenMP's threads spin as they do elsewhere; its standard output. It must end by itself, with
+    status 0."""
+    usual = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PREAMBLE + textwrap.dedent(body)],
-        env={**os.environ, "PYTHONPATH": SOURCE, **environment},
+        env={**usual, "PYTHONPATH": SOURCE, **environment},
         capture_output=True,
         text=True,
         timeout=120,

@@ -15,6 +15,7 @@ from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free, elementwise_plan, reduced_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas import Formula
+from openaclnn.operators.activations import Activation
 from openaclnn.repeat.specialize import _derivation
 
 ELU = openaclnn.find_operator("elu_backward")
@@ -160,3 +161,19 @@ def test_each_of_several_that_does_not_broadcast_is_refused() -> None:
         assert error is not None
         assert error.parameter == name
         assert error.expected.endswith(f"(2, 3), the shape of {others}")
+
+
+def test_what_is_written_through_const_pointers() -> None:
+    """As the documents of activations have their prototypes: a form in place need not be as the other."""
+    written = {
+        operator.name.removeprefix("aclnn")
+        for operator in openaclnn.registry()
+        for output in operator.outputs
+        if isinstance(operator, Activation) and output.declaration.startswith("const ")
+    }
+    assert written == {
+        "Relu", "Hardswish", "InplaceHardswish", "InplaceHardsigmoid", "InplaceErfinv", "GeluBackward", "SquaredRelu", "Logit", "LogitGrad", "Glu",
+        "GluBackward", "SwiGlu", "SwiGluGrad",
+    }  # fmt: skip
+    buffer = openaclnn.find_operator("log_sigmoid_forward")["buffer"]
+    assert buffer.declaration == "aclTensor *buffer"

@@ -94,6 +94,8 @@ def test_pythons_words_for_a_lack_of_memory(text: str, monkeypatch: pytest.Monke
     assert acl.aclrtSetDevice(0) == 0
     monkeypatch.setattr(memory._table, "add", lacking)
     assert acl.aclrtMalloc(64, 0)[0] == 200000
+    monkeypatch.undo()
+    assert acl.aclrtResetDevice(0) == 0
 
 
 @pytest.mark.parametrize("name", ["elu", "cross_entropy_loss"])

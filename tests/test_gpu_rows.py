@@ -235,14 +235,14 @@ if MODE == "interpret":
         monkeypatch.setattr(
             row_formulas, "tile_of", lambda *_: row_formulas.Tile(1, 2, 16, True, 4)
         )
-        known, launched = getattr(row_formulas.RowLaunch, traversal), []
+        known, launched = getattr(row_formulas.RowLauncher, traversal), []
 
         def noted(*given: Any) -> Any:
             found = known(*given)
             launched.append(found.when)
             return found
 
-        monkeypatch.setattr(row_formulas.RowLaunch, traversal, noted)
+        monkeypatch.setattr(row_formulas.RowLauncher, traversal, noted)
         for dtype, shape in shapes:
             run_checked(Case(name, dtype, shape, 1))
         assert launched

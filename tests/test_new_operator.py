@@ -263,7 +263,8 @@ def suites() -> dict[str, tuple[str, list[str]]]:
     """Whole: tests that look at all operators at once. Of the others that have to do with them, what is the new operator's; but for
     those of what is the same for all. Headers are compiled here, the new ones by `test_compiled_c_calls_it`."""
     of_each = (
-        "exactly_its_prototypes or is_named_in_operators or compiles_alone or programs_rely_on"
+        "exactly_its_prototypes or is_named_in_operators or compiles_alone or programs_rely_on or plain_signatures or describe_has_everything"
+        " or of_the_documents"
     )
     whole = f"(test_structure.py or test_introspection.py or test_headers.py) and not ({of_each})"
     tests = [

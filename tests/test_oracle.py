@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -107,6 +108,15 @@ def test_a_bare_number_is_rounded_as_in_the_call() -> None:
     operator = openaclnn.find_operator("l1_loss_backward")
     got = operator.oracle(0.1, x, np.float16([1.0]))
     assert got.item() == float(np.float16(0.1))
+
+
+def test_memory_that_nobody_wrote_may_hold_any_bits() -> None:
+    """Of a tensor whose shape alone counts; NumPy tells of a signalling NaN where it converts one."""
+    values = np.full((1, 2, 1, 3), 0x7F81, np.uint16).view(ml_dtypes.bfloat16)
+    result = openaclnn.nll_loss2d_backward.operator.oracle(
+        np.ones((), values.dtype), values, np.zeros((1, 1, 3), np.int64), np.ones(2, values.dtype), reduction="sum"
+    )  # fmt: skip
+    np.testing.assert_array_equal(result, [[[[-1, -1, -1]], [[0, 0, 0]]]])
 
 
 def test_what_a_product_does_not_heed() -> None:

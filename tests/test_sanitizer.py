@@ -1,7 +1,7 @@
 """The sanitizer: each C program under tests/sanitizer has a fault, which is found, and a sound twin, where nothing is.
 
-A file NAME.c has `void faulty(void)` and `void sound(void)`; its first line is `/* RULE[, RULE...]: why */`. All files are compiled into one
-program, which runs all the faulty ones in one process and all the sound ones in another; a finding belongs to the program by whose
+A file NAME.c has `void program(bool faulty)`, which is sound otherwise; its first line is `/* RULE[, RULE...]: why */`. All files are compiled
+into one program, which runs all of them faulty in one process and all of them sound in another; a finding belongs to the program by whose
 function it was called (or its object created).
 """
 
@@ -52,20 +52,17 @@ def expected(name: str) -> list[str]:
 
 def main_source() -> str:
     """All programs in one, which runs those that it is told the names of."""
-    parts = [
-        f'#define faulty faulty_{n}\n#define sound sound_{n}\n#include "{n}.c"\n#undef faulty\n#undef sound\n'
-        for n in NAMES
-    ]
-    table = "".join(f'    {{"{n}", faulty_{n}, sound_{n}}},\n' for n in NAMES)
+    parts = [f'#define program program_{n}\n#include "{n}.c"\n#undef program\n' for n in NAMES]
+    table = "".join(f'    {{"{n}", program_{n}}},\n' for n in NAMES)
     return "".join(parts) + (
         "#include <string.h>\n"
-        "static const struct { const char *name; void (*faulty)(void), (*sound)(void); } programs[] = {\n"
+        "static const struct { const char *name; void (*run)(bool); } programs[] = {\n"
         f"{table}}};\n"
         "int main(int count, char **words)\n{\n"
         "    for (int i = 2; i < count; i++)\n"
         "        for (size_t j = 0; j < sizeof programs / sizeof *programs; j++)\n"
         "            if (strcmp(words[i], programs[j].name) == 0)\n"
-        '                (strcmp(words[1], "faulty") == 0 ? programs[j].faulty : programs[j].sound)();\n'
+        '                programs[j].run(strcmp(words[1], "faulty") == 0);\n'
         "    return 0;\n}\n"
     )
 
@@ -97,8 +94,8 @@ def whose(finding: dict[str, Any]) -> str:
     """The program that a finding is about."""
     sites = [*(event["site"] for event in finding["history"]), finding["site"]]
     for frame in (frame for site in sites for frame in site):
-        if frame["function"].startswith("faulty_"):
-            return str(frame["function"].removeprefix("faulty_"))
+        if frame["function"].startswith("program_"):
+            return str(frame["function"].removeprefix("program_"))
     return "?"
 
 

@@ -9,7 +9,10 @@ import pytest
 import openaclnn
 import special_activations
 import special_products
+from conftest import OPERATORS, plain, tensor_names
+from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
+from openaclnn.operators.losses import Loss
 
 nan, inf = np.nan, np.inf
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -378,3 +381,27 @@ def test_products_meet_no_zero_times_infinity_of_their_own(name: str, engine: st
 def test_activations(place: int) -> None:
     for dtype in FLOATS:
         special_activations.check(place, dtype)
+
+
+def activations() -> list[Operator]:
+    """Those of elements; losses are products of more numbers, some of which leave FLOAT's range."""
+    elementwise = [
+        op for op in OPERATORS if op.workloads.PATTERN == "elementwise" and op.axis is None
+    ]
+    return [op for op in elementwise if not isinstance(op, Loss)]
+
+
+EXTREMES = np.float32([0.0, 1, 1e-45, 1e-30, 1e30, 1e38, inf, nan])
+
+
+@pytest.mark.parametrize("operator", activations(), ids=lambda op: op.python_name)
+def test_no_step_leaves_the_range_of_float(operator: Operator) -> None:
+    """Where the result is a number, infinite or NaN, so it is in float64."""
+    names = tensor_names(operator)
+    grid = np.meshgrid(*[np.concatenate([EXTREMES, -EXTREMES])] * len(names))
+    for options in operator.workloads.VARIANTS.values():
+        arrays = {name: values.ravel() for name, values in zip(names, grid, strict=True)}
+        with np.errstate(all="ignore"):
+            exact = operator.oracle(**arrays, **options).astype(np.float32)
+        got = plain(operator)(**{name: array.copy() for name, array in arrays.items()}, **options)
+        np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-37, err_msg=str(options))

@@ -271,6 +271,7 @@ def test_unreadable_rows_are_told_with_line_and_column(
     assert (found.verdict, found.reason) == ("skipped", "unreadable")
     assert found.place == "cases.csv, line 3"
     assert f"column {column}" in found.why, found.why
+    assert "broadcast" not in found.why  # in words of lists, not of NumPy
 
 
 def test_one_entry_stands_for_all(tmp_path: Path) -> None:

@@ -406,6 +406,7 @@ def test_tensors_without_data_have_shapes(dtype: torch.dtype) -> None:
             functional.nll_loss(images, target.reshape(1, 2, 2), reduction=reduction),
             functional.cross_entropy(x, target, ones, reduction=reduction, zloss_scale=0.1),
             functional.cross_entropy(images, target.reshape(1, 2, 2), reduction=reduction),
+            functional.linear_cross_entropy(x, x.detach(), target, reduction=reduction),
         ):
             assert (loss.device, loss.dtype) == (x.device, dtype)
             (gradient,) = torch.autograd.grad(loss.sum(), x)
@@ -671,6 +672,13 @@ def test_weights_of_doubles_keep_their_digits() -> None:
     target = torch.tensor([0, 1, 2, 3, 0])
     ours, expected = (m.cross_entropy(x, target, weight) for m in (functional, theirs))
     torch.testing.assert_close(ours, expected, rtol=1e-14, atol=0)
+
+
+def test_numbers_of_documents_have_the_digits_of_doubles() -> None:
+    """Of SELU's two, which plans have as FLOAT."""
+    x = torch.linspace(-4, 4, 33, dtype=torch.float64)
+    for ours, expected in zip(both(functional.selu, x), both(theirs.selu, x), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-14, atol=1e-15)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])

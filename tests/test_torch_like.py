@@ -188,6 +188,9 @@ def test_weights_of_another_dtype_are_refused_where_pytorch_does(
         for more in ({}, {"reduction": "sum"})
     ]
     assert apart(cases) == []
+    if weighted is not dtype:  # where no gradient is asked for, too
+        with use("nll_loss"), pytest.raises(RuntimeError, match="expected scalar type"):
+            theirs.nll_loss(x, target, weight.to(weighted))
     with torch.autocast("cpu", torch.bfloat16):
         for case in cases:
             kinds = [[type(own) for own in result(where, case)] for where in (functional, theirs)]

@@ -177,7 +177,10 @@ def test_derivatives_are_right_twice_in_float64(name: str) -> None:
     assert torch.autograd.gradgradcheck(function, given, fast_mode=not EVERYTHING)
 
 
-@pytest.mark.parametrize("name", [*WIDE, *filter(re.compile("softmax").search, KERNELS)])
+CONSTANT = [name for name, kernel in KERNELS.items() if kernel.operator.constants]
+
+
+@pytest.mark.parametrize("name", [*WIDE, *filter(re.compile("softmax").search, KERNELS), *CONSTANT])
 def test_float64_is_the_reference(name: str) -> None:
     """PyTorch's operations for it, in every case of the workloads: the reference's results, or its refusal."""
     kernel = KERNELS[name]

@@ -140,6 +140,7 @@ class Soak:
                 self.faults.append("a thread did not end")
         self.sample()
         self.judge()
+        acl.aclrtResetDeviceForce(0)  # which every thread has set, time and again
 
     def start(self, function: Callable[[int], None]) -> list[threading.Thread]:
         workers = [threading.Thread(target=function, args=(n,)) for n in range(self.threads)]

@@ -1,4 +1,4 @@
-/* What the programs of this folder share. Each file has a faulty() and a sound() one: its twin, which differs by the fault alone. */
+/* What the programs of this folder share. Each file has a program(), which differs by the fault alone from what it is if it is not faulty. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -12,6 +12,12 @@
 
 /* A refused call ends no program: the faults are those that nobody looks at. */
 #define IGNORE(call) ((void)(call))
+/* What may be refused where the program is faulty. */
+#define SHOULD(call) \
+    do { \
+        if (faulty) IGNORE(call); \
+        else MUST(call); \
+    } while (0)
 #define MUST(call) \
     do { \
         if ((call) != 0) { \

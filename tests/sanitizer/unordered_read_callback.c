@@ -11,8 +11,9 @@ static void in_callback(void *data)
     MUST(aclrtMemcpy(values, sizeof values, callback_result, sizeof values, ACL_MEMCPY_DEVICE_TO_HOST));
 }
 
-static void called_back(aclrtCallbackBlockType block)
+void program(bool faulty)
 {
+    const aclrtCallbackBlockType block = faulty ? ACL_CALLBACK_NO_BLOCK : ACL_CALLBACK_BLOCK;
     aclrtStream stream = begin();
     Elu call = elu();
     callback_result = call.memory[2];
@@ -25,14 +26,4 @@ static void called_back(aclrtCallbackBlockType block)
     MUST(aclrtUnSubscribeReport((uint64_t)pthread_self(), stream));
     elu_end(&call);
     finish(stream);
-}
-
-void faulty(void)
-{
-    called_back(ACL_CALLBACK_NO_BLOCK);
-}
-
-void sound(void)
-{
-    called_back(ACL_CALLBACK_BLOCK);
 }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.checks import Check
-from openaclnn.core.dtypes import COMPLEX64, FLOAT, FLOAT16, UINT16, DType
+from openaclnn.core.dtypes import COMPLEX64, FLOAT, FLOAT16, INT32, UINT16, DType
 from openaclnn.core.interface import Kind
 from openaclnn.core.tensor import Format, Scalar, Tensor
 from openaclnn.operators.activations import Activation
@@ -84,6 +84,8 @@ class Data:
             # What is read follows where a rule would be broken before, about what the output may be.
             listed = any(each.rule.startswith("the product supports the dtype") and names[0] in each.names for each in operator.checks)  # fmt: skip
             wrong = dict.fromkeys(operator.read, COMPLEX64) if listed else {names[0]: UINT16}
+            if operator.output.in_place:
+                wrong = dict(zip(operator.read, (INT32, FLOAT), strict=True))
             change = {name: self._tensor(name, dtype) for name, dtype in wrong.items()}
             yield Mistake(row, INVALID, names[0], change)
         elif rule.startswith("at most 8 dimensions"):
@@ -100,6 +102,14 @@ class Data:
         elif rule.startswith("convertible to "):
             for name in rule.partition(": ")[2].split(", "):
                 yield Mistake(row, INVALID, name, {name: Scalar(1j, COMPLEX64)})
+        elif rule.startswith("the product supports the scalar's dtype"):
+            yield Mistake(row, INVALID, names[0], {names[0]: Scalar(1, UINT16)})
+        elif rule.startswith("format ND"):
+            for name in names:
+                other = t(self._tensor(name).shape, format=Format.ACL_FORMAT_NCL)
+                yield Mistake(row, INVALID, name, {name: other})
+        elif rule.startswith("at least 1 dimension"):
+            yield Mistake(row, status, names[0], dict.fromkeys(tensors, t(())))
         elif rule.startswith("no private format"):
             private = t((2, 32), format=Format.ACL_FORMAT_FRACTAL_NZ)
             yield Mistake(row, INVALID, names[0], {names[0]: private})
@@ -118,9 +128,7 @@ class Data:
         whole = operator.whole
         tensors = [p.name for p in operator.tensors]
         alike = [name for name in tensors if self._tensor(name).shape == self._tensor(whole).shape]
-        if rule.startswith("at least 1 dimension"):
-            yield Mistake(row, status, whole, {whole: t(())})
-        elif " is an axis of " in rule:
+        if " is an axis of " in rule:
             for number in (2, -3):
                 yield Mistake(row, status, "dim", {"dim": number})
         elif rule.endswith("along dim is even"):

@@ -15,7 +15,7 @@ from openaclnn.bench.timing import Contender
 from openaclnn.core.results import usable_cores, usable_memory
 from openaclnn.engines import threads
 
-_PACKAGES = ("numpy", "ml_dtypes", "numba", "llvmlite", "torch", "triton")
+_PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "torch", "triton")
 THREADED = "cpu"  # the engine that has threads
 
 

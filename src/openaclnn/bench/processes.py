@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 FIRST_CALL, MEMORY = "first-call", "memory"  # what is measured, by the names of the sections
-_CACHES = ("OPENACLNN_CACHE_DIR", "NUMBA_CACHE_DIR", "TRITON_CACHE_DIR")
+_CACHES = ("OPENACLNN_CACHE_DIR", "TRITON_CACHE_DIR")
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 

@@ -95,6 +95,8 @@ class Operator(Interface):
     generated: bool = False  # the vendor generates this interface: its phase two is stricter
     # Arguments as the reference is to see them: what a product accepts without effect, what is converted first.
     seen_by_reference: Callable[[Call], dict[str, Any]] = lambda call: {}
+    # Numbers of the document that are no options: plans have them as FLOAT, float64 has all their digits.
+    constants: tuple[float, ...] = ()
     gradient: Gradient | None = None  # where one operator of the interface computes its derivative
     discrepancies: tuple[Discrepancy, ...] = ()
     # The operator of `torch.ops.aten` that computes the same, special values included.

@@ -100,6 +100,7 @@ class Plan:
     reciprocal: str = ""  # which number is one over the count of elements
     # Numbers or rules follow from the sizes otherwise: other sizes need another plan.
     fixed: bool = False
+    ranked: bool = False  # rules look at the number of axes: others need another plan
     class_axis: int = -1  # of the output's shape, of classes or of halves; -1: there is none
     dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
     workspace: int = 0
@@ -109,6 +110,8 @@ class Plan:
     reduction: str = ""  # "sum", "mean": of what is computed at each element or position
     steps: tuple[Step, ...] = ()  # the plans that engines run in this one's place
     scratch: int = 0  # bytes of memory for what a step leaves for the next
+    # What the kernel visits before axes are merged, with those of classes: the shape that operands follow by their roles, or stretch to.
+    whole: tuple[int, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -199,11 +202,11 @@ _ONE = (), (1,)  # shapes that stretch to whatever there is beside them
 
 
 def stretched(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The tensor's strides over a broadcast shape: 0 along stretched axes."""
+    """The tensor's strides over a broadcast shape: 0 along stretched axes. One element may have more axes than there are."""
     if tensor.shape == shape:
         return tensor.strides
     padding = len(shape) - len(tensor.shape)
-    return (0,) * padding + _strides(tensor)
+    return (0,) * padding + _strides(tensor)[max(0, -padding) :]
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:
@@ -330,7 +333,7 @@ def elementwise_plan(
     merged, (*operands, last), dense = _walked(operator, [*inputs, output], output[1].shape)
     return Plan(
         operator, kernel, compute, merged, tuple(operands), last, numbers,
-        reciprocal=reciprocal, fixed=fixed, dense=dense, free=free, spared=_spared(spared),
+        reciprocal=reciprocal, fixed=fixed, dense=dense, free=free, spared=_spared(spared), whole=output[1].shape,
     )  # fmt: skip
 
 
@@ -357,7 +360,7 @@ def halves_plan(
     first, *more = operands[len(inputs) :]
     return Plan(
         operator, kernel, compute, merged, tuple(operands[: len(inputs)]), first, numbers,
-        class_axis=axis, more=tuple(more), fixed=fixed,
+        class_axis=axis, more=tuple(more), fixed=fixed, whole=views[0][1].shape,
     )  # fmt: skip
 
 
@@ -377,7 +380,7 @@ def reduced_plan(
     merged, operands, _ = _walked(operator, inputs, shape, [(0,) * len(shape)])
     return Plan(
         operator, kernel, compute, merged, tuple(operands), single_operand(output, len(merged)), numbers,
-        reduction=reduction, free=free,
+        reduction=reduction, free=free, whole=shape,
     )  # fmt: skip
 
 
@@ -443,6 +446,7 @@ def class_plan(
     return Plan(
         operator, kernel, compute, merged, tuple(operands[:first]), operands[first], numbers, shape[class_axis], targets,
         class_axis=class_axis, free=free, more=tuple(operands[first + 1 :]), spared=_spared(spared), reduction=reduction, fixed=fixed,
+        whole=shape,
     )  # fmt: skip
 
 
@@ -528,7 +532,7 @@ def summed_plan(
     written = Operand(name, tensor.dtype, walk, 0, offsets[-2], *extent(tensor), "positions")
     return Plan(
         operator, kernels[0], compute, merged, read, written, numbers, class_axis=stages[0].class_axis, steps=several, scratch=scratch,
-        fixed=True,
+        fixed=True, whole=shape,
     )  # fmt: skip
 
 

@@ -74,6 +74,7 @@ def channel_plan(
     inputs = [(whole[0], view(whole[1])), (name, across)]
     plan = elementwise_plan(operator, kernel, compute, inputs, (output[0], view(output[1])), {})
     plan.inputs, plan.dense = (plan.inputs[0], plan.inputs[1]._replace(role="channels")), False
+    plan.whole = shape
     return plan
 
 
@@ -106,7 +107,7 @@ def channel_sums_plan(
     read[-1], summed = (operand._replace(role="channels") for operand in (read[-1], summed))
     several, scratch = _steps(operator, of_rows, adding, merged, [mark != 0 for mark in marked], read, written, summed)  # fmt: skip
     return Plan(
-        operator, kernel, FLOAT, merged, tuple(read), written, {}, more=(summed,), steps=several, scratch=scratch
+        operator, kernel, FLOAT, merged, tuple(read), written, {}, more=(summed,), steps=several, scratch=scratch, whole=shape
     )  # fmt: skip
 
 

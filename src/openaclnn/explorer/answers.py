@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from openaclnn.core.version import __version__
 from openaclnn.engines.dispatch import use_engine
 from openaclnn.explorer.chinese import answered, vocabulary
 from openaclnn.operators import find_operator, grouped, registry
-from openaclnn.testing.build import Answer, Built, answer_of, build, is_automatic
+from openaclnn.testing.build import Answer, Built, answer_of, build, descriptors, is_automatic
 from openaclnn.testing.calls import run_through
 from openaclnn.testing.cases.case import Case, TensorSpec
 from openaclnn.testing.extras import MissingLibraryError, tensor_fields, value_of
@@ -55,33 +55,15 @@ _LARGEST = (1 << 63) - 1
 _TEXT = 200  # characters of a number or a name
 
 
-@dataclass(frozen=True)
-class _PageCall:
-    """A call: tensors and numbers by C name; tensors that the plain call would make are not among them."""
+class _Asked(NamedTuple):
+    """A call of the page; tensors that the plain call would make are not among those of the case."""
 
-    operator: Operator
+    case: Case
     product: Product
-    tensors: Mapping[str, TensorSpec | None]
-    numbers: Mapping[str, Any]
-    seed: int = 0
-
-    def descriptors(self) -> dict[str, Any]:
-        """The values as phase one would be given them."""
-        specs = self.tensors.items()
-        return {**{n: spec and spec.descriptor() for n, spec in specs}, **self.numbers}
-
-    def case(self) -> Case:
-        """The call as a case, whose data can be drawn."""
-        return Case(self.operator.name, self.operator.name, "", 0, self.tensors, self.numbers)
-
-    @property
-    def elements(self) -> int:
-        """Of all storages together, and of the views, which may be larger."""
-        specs = [spec for spec in self.tensors.values() if spec is not None]
-        return sum(max(spec.elements, math.prod(spec.shape)) for spec in specs)
+    seed: int
 
 
-def read_call(held: Any) -> _PageCall:
+def read_call(held: Any) -> _Asked:
     """The call that a request describes; Refused where it describes none."""
     if not isinstance(held, dict) or not isinstance(held.get("arguments", {}), dict):
         raise Refused(400, "a call is expected: operator, product and arguments")
@@ -109,7 +91,7 @@ def read_call(held: Any) -> _PageCall:
         else:
             default = None if parameter.default is REQUIRED else parameter.default
             numbers[parameter.name] = _number(parameter, arguments.get(parameter.name, default))
-    return _PageCall(operator, product, tensors, numbers, seed)
+    return _Asked(Case(operator.name, operator.name, "", 0, tensors, numbers), product, seed)
 
 
 def _tensor(parameter: Parameter, held: Any) -> TensorSpec:
@@ -161,13 +143,15 @@ def _number(parameter: Parameter, value: Any) -> Any:
 _SAFE = 1 << 53  # whole numbers up to here are JavaScript's too
 
 
-def answer_call(asked: _PageCall) -> dict[str, Any]:
+def answer_call(asked: _Asked) -> dict[str, Any]:
     """Everything that the page shows of a call."""
-    answer = answer_of(asked.operator, asked.descriptors(), asked.product)
+    case = asked.case
+    values = descriptors(case.tensors) | dict(case.attributes)
+    answer = answer_of(case.operator, values, asked.product)
     built, why = _built(asked, answer)
-    values = None
+    shown = None
     if built is not None:
-        values, why = _values(asked, built, answer.computed)
+        shown, why = _values(asked, built, answer.computed)
     told = answer.as_dict()
     return told | {
         "chinese": answered(*(told.get(part, "") for part in ("expected", "got", "fix")), why),
@@ -178,7 +162,7 @@ def answer_call(asked: _PageCall) -> dict[str, Any]:
             if name in answer.computed
         ],
         "code": {language: _code(asked, answer, built, language) for language in ("c++", "c", "python")},
-        "values": values,
+        "values": shown,
         "no_values": why,
     }  # fmt: skip
 
@@ -193,25 +177,27 @@ def _checks(answer: Answer) -> list[dict[str, Any]]:
     ]
 
 
-def _built(asked: _PageCall, answer: Answer) -> tuple[Built | None, str]:
+def _built(asked: _Asked, answer: Answer) -> tuple[Built | None, str]:
     """The data of a small sound call, or why there are none."""
     if answer.error is not None:
         return None, "A refused call computes nothing."
-    count = sum(math.prod(each.shape) for each in answer.outputs.values())
-    elements = max(asked.elements, count)
+    # Of all storages together, and of the views, which may be larger.
+    specs = [spec for spec in asked.case.tensors.values() if spec is not None]
+    read = sum(max(spec.elements, math.prod(spec.shape)) for spec in specs)
+    elements = max(read, sum(math.prod(each.shape) for each in answer.outputs.values()))
     if elements > SMALL:
         return None, f"Values are shown up to {SMALL:,} elements; this call has {elements:,}."
     try:
-        return build(asked.case(), asked.seed, asked.product), ""
+        return build(asked.case, asked.seed, asked.product), ""
     except AclnnError as error:  # sound on this product alone
         return None, str(error)
 
 
 def _values(
-    asked: _PageCall, built: Built, computed: frozenset[str]
+    asked: _Asked, built: Built, computed: frozenset[str]
 ) -> tuple[dict[str, Any] | None, str]:
     """What it read and wrote: by NumPy, which compiles nothing, so that the first call is as quick as the next."""
-    pairs = list(zip(asked.operator.parameters, built.values, strict=True))
+    pairs = list(zip(built.operator.parameters, built.values, strict=True))
     read = {p.name: np.array(t.owner) for p, t in pairs if p.is_read and t is not None}
     with use_engine("numpy"), use_product(asked.product.tag), np.errstate(all="ignore"):
         status, told = run_through("plain", built)
@@ -236,10 +222,10 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, complex) else float(value)
 
 
-def _code(asked: _PageCall, answer: Answer, built: Built | None, language: str) -> dict[str, str]:
+def _code(asked: _Asked, answer: Answer, built: Built | None, language: str) -> dict[str, str]:
     """The program of this very call, with the drawn values where there are some."""
-    operator = asked.operator
-    values: dict[str, Any] = {**asked.tensors, **asked.numbers}
+    operator, tensors = asked.case.operator, asked.case.tensors
+    values: dict[str, Any] = {**tensors, **asked.case.attributes}
     if built is not None:
         for parameter, tensor in zip(operator.parameters, built.values, strict=True):
             spec = values.get(parameter.name)
@@ -247,7 +233,7 @@ def _code(asked: _PageCall, answer: Answer, built: Built | None, language: str) 
                 values[parameter.name] = replace(spec, values=tensor.owner)
     written = [p.name for p in operator.parameters if p.kind is Kind.OUTPUT]
     allocated = frozenset(name for name in written if name not in values)
-    first = next((spec for spec in asked.tensors.values() if spec is not None), None)
+    first = next((spec for spec in tensors.values() if spec is not None), None)
     for name in allocated:  # of a refused call, something of the first tensor's kind
         like = answer.outputs.get(name) or first or TensorSpec((1,), FLOAT)
         values[name] = TensorSpec(like.shape, like.dtype)

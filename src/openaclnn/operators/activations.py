@@ -124,6 +124,7 @@ def declare(
     numbers: Callable[[Call], dict[str, Any]] | None = None,
     arguments: Mapping[str, Any] | None = None,
     const_output: bool = False,
+    const_ref: bool = False,
     integers: Callable[..., Any] | None = None,
     scalar_type: str = "",
     after: tuple[Parameter, ...] = (),
@@ -153,7 +154,7 @@ def declare(
         for each, text in inputs.items()
     ]
     text = "gradient of the input" if re.search("Backward|Grad", name) else "the result"
-    c_type = "const aclTensor *" if const_output else ""
+    c_type, ref_type = ("const aclTensor *" if const else "" for const in (const_output, const_ref))
     written = Parameter(
         output, Kind.OUTPUT, text, shapes.get(output, "the broadcast shape" if broadcasts else shape), writes or accepts,
         c_type=c_type,
@@ -172,7 +173,7 @@ def declare(
     if in_place:
         (first, *others) = tensors
         ref = replace(
-            first, name=in_place, kind=Kind.OUTPUT, text=f"{first.text}, and the result", dtypes=accepts, in_place=True, c_type=c_type,
+            first, name=in_place, kind=Kind.OUTPUT, text=f"{first.text}, and the result", dtypes=accepts, in_place=True, c_type=ref_type,
         )  # fmt: skip
         names = {first.python_name: ref.python_name}
         elementwise_operator(
@@ -204,16 +205,18 @@ def elementwise_operator(
     rules: Sequence[Rule], families: frozenset[str], compute: Callable[[Call], DType | None] | None,
     numbers: Callable[[Call], dict[str, Any]] | None, integers: Callable[..., Any] | None = None, **more: Any,
 ) -> Activation:  # fmt: skip
-    """Enter an operator of these parameters."""
-    kind, result, plan = (more.pop(name, None) for name in ("kind", "result", "plan"))
+    """Enter an operator of these parameters; one of `no_interface` is none of the interface's, and in no registry."""
+    kind, result, plan, inner = (more.pop(name, None) for name in ("kind", "result", "plan", "no_interface"))  # fmt: skip
     operator: Activation = (kind or Activation)(
         name=name, summary=summary, formula=formula, parameters=parameters, families=families, checks=(), result=result or _result,
-        plan=plan or (lambda call: _plan(call, compute, numbers)), reference=reference, kernel=kernel,
+        plan=plan or (lambda call: plan_of(call, compute, numbers)), reference=reference, kernel=kernel,
         module=reference.__module__, **more,
     )  # fmt: skip
-    return enter(
-        operator, rules, reference_of(reference, parameters, integers), (operator.read[0],)
-    )
+    computed = reference_of(reference, parameters, integers)
+    if inner:
+        rows = [check for number, rule in enumerate(rules, 1) for check in rule(operator, str(number))]  # fmt: skip
+        return replace(operator, checks=tuple(rows), reference=computed)
+    return enter(operator, rules, computed, operator.read)
 
 
 def enter(
@@ -248,11 +251,12 @@ def _result(call: Call) -> OutputSpec:
     return shape, dtype if is_number else FLOAT
 
 
-def _plan(
+def plan_of(
     call: Call,
-    compute: Callable[[Call], DType | None] | None,
-    numbers: Callable[[Call], dict[str, Any]] | None,
+    compute: Callable[[Call], DType | None] | None = None,
+    numbers: Callable[[Call], dict[str, Any]] | None = None,
 ) -> Plan:
+    """The plan of an operator's formula."""
     operator, values = Activation.of(call), call.values
     written = operator.output.name, values[operator.output.name]
     if any(values[name].empty for name in operator.read):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,14 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import NULL, TILING, Check, Violation
-from openaclnn.core.declare import Discrepancy, OutputSpec, Sample, like
+from openaclnn.core.declare import Discrepancy, Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.plan import Free, Plan, empty_plan, filling_plan
+from openaclnn.core.plan import Free
 from openaclnn.core.status import Status
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.threads import blocks_of, map_in_order
-from openaclnn.operators.rows import Array, counted_targets, declare, rows_plan
+from openaclnn.operators.rows import LOSSES, Array, Rows, counted_targets, declare
 
 OUTPUTS = ("lossOut", "logProbOut", "zlossOut", "lseForZlossOut")
 TENSORS = ("input", "target", "weightOptional", *OUTPUTS)
@@ -104,11 +103,11 @@ def shared_checks(logits: str, tensors: tuple[str, ...]) -> tuple[Check, ...]:
     )
 
 
-def weight_shape(logits: str) -> Check:
-    """As many weights as classes."""
-    return checks.shape_is(
-        "6", "weightOptional", lambda call: (call.tensor(logits).shape[1:],), f"(C,) of {logits}", TILING
-    )  # fmt: skip
+def told_of(logits: str) -> dict[str, str]:
+    """Shapes by roles."""
+    return {
+        "positions": f"(N,) of {logits}", "classes": f"(C,) of {logits}", LOSSES: "(N,) for none, one element otherwise",
+    }  # fmt: skip
 
 
 def _without_classes(call: Call) -> str:
@@ -116,40 +115,9 @@ def _without_classes(call: Call) -> str:
     return "" if shape[1] else f"shape {shape}"
 
 
-def _rows(logits: str) -> checks.Shapes:
-    return lambda call: (call.tensor(logits).shape[:1],)
-
-
-def _per_loss(logits: str, *reduced: tuple[int, ...]) -> checks.Shapes:
-    """Of each row, or of what they are reduced to."""
-    return lambda call: (call.tensor(logits).shape[:1],) if call.reduction == "none" else reduced
-
-
-CHECKS: tuple[Check, ...] = (
-    checks.not_null("1", "input", "target", *OUTPUTS),
-    checks.result_pointers("2", "executor", "workspaceSize"),
-    checks.dtype_in("3", "input"),
-    *(checks.same_dtype("3", name, "input") for name in OUTPUTS),
-    *shared_checks("input", TENSORS),
-    checks.expect("6", "input has a class", "input", "a class at least", _without_classes, TILING),
-    checks.shape_is("6", "target", _rows("input"), "(N,) of input", TILING),
-    weight_shape("input"),
-    checks.shape_is("6", "lossOut", _per_loss("input", (1,), ()), "(N,) for none, one element otherwise", TILING),
-    checks.same_shape("6", "logProbOut", "input", TILING),
-    checks.shape_is("6", "zlossOut", _per_loss("input", (1,), ()), "(N,) for none, one element otherwise", TILING),
-    checks.shape_is("6", "lseForZlossOut", _rows("input"), "(N,) of input", TILING),
-)  # fmt: skip
-
-
 def _returns_zloss(call: Call) -> bool:
     """The product families leave these outputs alone; we compute what is documented."""
     return bool(call.product.is_default and call["returnZloss"])
-
-
-def _results(call: Call) -> tuple[OutputSpec, ...]:
-    shape, dtype = call.tensor("input").shape, call.tensor("input").dtype
-    loss = (shape[:1] if call.reduction == "none" else (), dtype)
-    return loss, (shape, dtype), loss, (shape[:1], dtype)
 
 
 # Smoothing is computed by other code than none is, and a z-loss reads more operands.
@@ -160,16 +128,6 @@ _FREE = (
 )
 
 
-def free_of(call: Call) -> tuple[Free, ...]:
-    """Product families have rules of their own for smoothing, and no z-loss."""
-    return _FREE if call.product.is_default else ()
-
-
-def weights_of(call: Call) -> dict[str, str]:
-    """The weights of classes, with their role, where there are some."""
-    return {"weightOptional": "classes"} if call.has_tensor("weightOptional") else {}
-
-
 def numbers_of(call: Call, zloss_scale: float, **switches: bool) -> dict[str, Any]:
     """What the kernels of losses and of their gradients compute with."""
     return {
@@ -178,25 +136,23 @@ def numbers_of(call: Call, zloss_scale: float, **switches: bool) -> dict[str, An
     }  # fmt: skip
 
 
-def _plan(call: Call) -> Plan:
-    values, reduction, returned = call.values, call.reduction, _returns_zloss(call)
-    logits, whole = values["input"], reduction == "none"
-    per_loss = "positions" if whole else "single"
-    roles = dict(zip(OUTPUTS, (per_loss, "full", per_loss, "positions"), strict=True))
-    written = roles if returned else {name: roles[name] for name in OUTPUTS[:2]}
-    spared = [(name, values[name], role) for name, role in roles.items() if name not in written]
-    if logits.empty:
-        if whole:
-            return empty_plan(call.operator.name, ("lossOut", values["lossOut"]), spared)
-        number = math.nan if reduction == "mean" else 0.0
-        losses = [
-            (name, values[name], number) for name in ("lossOut", "zlossOut") if name in written
-        ]
-        return filling_plan(call.operator.name, *losses, spared=spared)
-    return rows_plan(
-        call, "cross_entropy_loss", logits.dtype, {"target": "positions", "input": "full", **weights_of(call)}, written, 1,
-        {**numbers_of(call, zloss_scale(call)), "return_zloss": returned}, free=free_of(call), spared=spared, reduction="" if whole else str(reduction),
-    )  # fmt: skip
+PLAN = Rows(
+    "cross_entropy_loss", "input", {"target": "positions", "input": "full", "weightOptional": "classes"},
+    {"lossOut": LOSSES, "logProbOut": "full", "zlossOut": LOSSES, "lseForZlossOut": "positions"},
+    lambda call: {**numbers_of(call, zloss_scale(call)), "return_zloss": _returns_zloss(call)}, _FREE, False,
+    lambda call: () if _returns_zloss(call) else OUTPUTS[2:],
+)  # fmt: skip
+
+
+CHECKS: tuple[Check, ...] = (
+    checks.not_null("1", "input", "target", *OUTPUTS),
+    checks.result_pointers("2", "executor", "workspaceSize"),
+    checks.dtype_in("3", "input"),
+    *(checks.same_dtype("3", name, "input") for name in OUTPUTS),
+    *shared_checks("input", TENSORS),
+    checks.expect("6", "input has a class", "input", "a class at least", _without_classes, TILING),
+    *PLAN.shaped("6", ("target", "weightOptional", *OUTPUTS), told_of("input"), TILING),
+)  # fmt: skip
 
 
 # The log-sum-exp of a row is its largest value plus log(1 + the sum of the other classes' powers): what others
@@ -264,7 +220,7 @@ declare(
     "l = -weight[t] * logProbOut[n, t] * m, t = target[n]; s = -(sum over c of weight[c] * logProbOut[n, c]) * m\n"
     "lossOut = (1 - labelSmoothing) * l + labelSmoothing / C * s + zlossOut; zlossOut = lseSquareScaleForZloss * lse^2 * m\n"
     "mean divides the sum of l and s by the sum of weight[t] * m, that of the z-loss by the sum of m",
-    PARAMETERS, CHECKS, _results, _plan, reference,
+    PARAMETERS, CHECKS, PLAN, reference,
     (
         Sample("document", _ROWS, (1.093754064737808, _LOG_PROB)),
         Sample(
@@ -317,6 +273,26 @@ def _no_lse(call: Call) -> str:
     return "null" if computes_zloss(call) and call["lseForZlossOptional"] is None else ""
 
 
+def _without_zloss(call: Call) -> tuple[str, ...]:
+    return () if computes_zloss(call) else ("lseForZlossOptional", "gradZlossOptional")
+
+
+def _gradient_numbers(call: Call) -> dict[str, Any]:
+    numbers = numbers_of(call, zloss_scale(call), mean=call.reduction == "mean")
+    given = computes_zloss(call) and call.has_tensor("gradZlossOptional")
+    return {**numbers, "grad_zloss_given": given}
+
+
+GRADIENT_PLAN = Rows(
+    "cross_entropy_loss_grad", "logProb",
+    {
+        "target": "positions", "gradLoss": LOSSES, "logProb": "full", "weightOptional": "classes", "lseForZlossOptional": "positions",
+        "gradZlossOptional": LOSSES,
+    },
+    {"out": "full"}, _gradient_numbers, _FREE, False, _without_zloss,
+)  # fmt: skip
+
+
 def _for_zloss(*rules: Check) -> tuple[Check, ...]:
     """Rules that hold where a z-loss is computed: elsewhere its tensors have no effect, whatever they are like."""
     named = (rule._replace(rule=f"for z-loss, {rule.rule}") for rule in rules)
@@ -332,34 +308,10 @@ GRADIENT_CHECKS: tuple[Check, ...] = (
     checks.dtype_in("3", "gradLoss"),
     *(checks.same_dtype("3", name, "gradLoss") for name in SAME_DTYPE),
     *shared_checks("logProb", GRADIENT_TENSORS),
-    checks.shape_is("6", "gradLoss", _per_loss("logProb", (), (1,)), "(N,) for none, one element otherwise", TILING),
-    checks.shape_is("6", "target", _rows("logProb"), "(N,) of logProb", TILING),
-    weight_shape("logProb"),
-    *_for_zloss(
-        checks.shape_is("6", "gradZlossOptional", _per_loss("logProb", (), (1,)), "(N,) for none, one element otherwise", TILING),
-        checks.shape_is("6", "lseForZlossOptional", _rows("logProb"), "(N,) of logProb", TILING),
-    ),
-    checks.same_shape("6", "out", "logProb", TILING),
+    *GRADIENT_PLAN.shaped("6", ("gradLoss", "target", "weightOptional"), told_of("logProb"), TILING),
+    *_for_zloss(*GRADIENT_PLAN.shaped("6", ("gradZlossOptional", "lseForZlossOptional"), told_of("logProb"), TILING)),
+    *GRADIENT_PLAN.shaped("6", ("out",), {}, TILING),
 )  # fmt: skip
-
-
-def _gradient_plan(call: Call) -> Plan:
-    log_prob = call.tensor("logProb")
-    if log_prob.empty:
-        return empty_plan(call.operator.name, ("out", call.tensor("out")))
-    per_loss = "positions" if call.reduction == "none" else "single"
-    read = {"target": "positions", "gradLoss": per_loss, "logProb": "full", **weights_of(call)}
-    zloss = computes_zloss(call)
-    grad_zloss = zloss and call.has_tensor("gradZlossOptional")
-    if zloss:
-        read["lseForZlossOptional"] = "positions"
-    if grad_zloss:
-        read["gradZlossOptional"] = per_loss
-    numbers = numbers_of(call, zloss_scale(call), mean=call.reduction == "mean")
-    numbers["grad_zloss_given"] = grad_zloss
-    return rows_plan(
-        call, "cross_entropy_loss_grad", log_prob.dtype, read, {"out": "full"}, 1, numbers, free=free_of(call)
-    )  # fmt: skip
 
 
 # Forward, p = exp(logProb), m = 1 where the row is not ignored, W = sum of w[t] * m:
@@ -437,7 +389,7 @@ declare(
     "out_ij = exp(logProb_ij) * (nll_i + s_i * sum(w)) - s_i * w_j - (nll_i if j == t_i)\n"
     "W = sum(w[t_i] * m_i) for mean, 1 otherwise;  m_i = 0 where t_i is ignoreIndex\n"
     "z-loss adds exp(logProb_ij) * 2 * scale * lse_i * m_i * (gradLoss + gradZloss) / (sum(m) for mean)",
-    GRADIENT_PARAMETERS, GRADIENT_CHECKS, like("logProb"), _gradient_plan, reference_gradient,
+    GRADIENT_PARAMETERS, GRADIENT_CHECKS, GRADIENT_PLAN, reference_gradient,
     (
         Sample(
             "document, as intended",

@@ -27,7 +27,7 @@ declare(
     [-1.7258986281898947, -1.1113307378125628, 0.5253504936777402, 3.1521029620664414],
     (rules.not_null(), rules.dtypes("self", "out", more=(INT32, INT8)), rules.same_shape()), accepts=(*FLOATS, INT32, INT8),
     families=frozenset({"a3", "a2", "910"}), in_place="selfRef", numbers=lambda call: {**NUMBERS, "limit": False},
-    kernels=(KernelForm("selu", {"x": "self"}),), peer="selu",
+    constants=(ALPHA, SCALE), kernels=(KernelForm("selu", {"x": "self"}),), peer="selu",
     gradient=Gradient("aclnnSeluBackward", {"result": "out"}),
 )  # fmt: skip
 
@@ -49,7 +49,7 @@ declare(
     (rules.not_null(), rules.same_dtype(), rules.dtypes("gradOutput", more=(INT32, INT8)), rules.same_shape()),
     inputs={"gradOutput": "gradient of the output", "result": "the forward's output"}, output="gradInput", accepts=(*FLOATS, INT32, INT8),
     numbers=_from_result, integers=lambda g, y: np.rint(_by_result(g.astype(float), y.astype(float))), arguments={"result": (FLOAT, [-1.5, -1.0, 0.0, 3.0])},
-    kernels=(KernelForm("selu_grad", {"gradients": "gradOutput", "outputs": "result"}),),
+    constants=(ALPHA, SCALE), kernels=(KernelForm("selu_grad", {"gradients": "gradOutput", "outputs": "result"}),),
     peer=lambda torch, g, y: torch.ops.aten.elu_backward(g, ALPHA, SCALE, 1.0, True, y),
 )  # fmt: skip
 
@@ -104,6 +104,6 @@ declare(
         rules.rank("self"),
     ),
     families=NOT_310P, in_place="selfRef", reads={"self": WHOLE},
-    const_output=True, compute=_computed, arguments={"self": (FLOAT, [-0.5, 0.0, 0.25, 0.9])}, domain=(-1.0, 1.0),
+    const_ref=True, compute=_computed, arguments={"self": (FLOAT, [-0.5, 0.0, 0.25, 0.9])}, domain=(-1.0, 1.0),
     kernels=(KernelForm("erfinv", {"input_x": "self"}),), aten="erfinv",
 )  # fmt: skip

@@ -18,6 +18,7 @@ from openaclnn.core.status import Status
 from openaclnn.core.steps import PLACED_TARGETS, RESTORED_TARGETS, Steps, chunks
 from openaclnn.engines.formulas import vocabulary_parallel as formulas
 from openaclnn.operators.rows import Array, declare
+from openaclnn.operators.vocabulary_parallel import reference as of_logits
 
 FAMILIES = frozenset({"a3", "a2"})
 HALVES = (FLOAT16, BFLOAT16)
@@ -107,19 +108,15 @@ def reference(
     input: Array, weight: Array, target: Array, vocab_start_index: int, vocab_end_index: int, work: Any = np.float64
 ) -> tuple[Array, ...]:  # fmt: skip
     """The document's formulas in float64 (or in `work`)."""
-    columns = weight.shape[0]
-    place = target.astype(np.int64) - vocab_start_index
-    here = (target >= vocab_start_index) & (target < vocab_end_index) & (place < columns)
-    placed = np.where(here, place, 0)
-    padded = np.ones(-(-len(target) // 8) * 8, np.uint8)
-    padded[: len(target)] = ~here
     with np.errstate(all="ignore"):
         logits = input.astype(work) @ weight.astype(work).T
-        top = logits.max(1)
-        below = logits - top[:, None]
-        predicted = np.take_along_axis(below, placed[:, None], 1)[:, 0]
-        bits = np.packbits(padded, bitorder="little").astype(np.int64)
-        return top, np.exp(below).sum(1), np.where(here, predicted, work(0)), bits, placed, logits
+    top, end = logits.max(1), min(vocab_end_index, vocab_start_index + logits.shape[1])
+    predicted, sums, _, placed, away = of_logits(
+        logits, target, top, vocab_start_index, end, work=work
+    )
+    padded = np.ones(-(-len(target) // 8) * 8, np.uint8)
+    padded[: len(target)] = away
+    return top, sums, predicted, np.packbits(padded, bitorder="little").astype(np.int64), placed, logits  # fmt: skip
 
 
 SHARES = {"input": (FLOAT16, [[1, 2], [0, -1], [3, 1]]), "target": (INT32, [2, 0, 3])}
@@ -163,7 +160,7 @@ declare(
         checks.expect("14", "vocabStartIndex >= 0", "vocabStartIndex", "0 or more", lambda call: call["vocabStartIndex"] if call["vocabStartIndex"] < 0 else ""),
         checks.expect("15", "vocabEndIndex >= vocabStartIndex", "vocabEndIndex", "vocabStartIndex or more", lambda call: f"{call['vocabStartIndex']} to {call['vocabEndIndex']}" if call["vocabEndIndex"] < call["vocabStartIndex"] else ""),
     ),
-    _results, _plan, reference,
+    _plan, reference,
     (
         Sample(
             "the first of two ranks",
@@ -182,7 +179,7 @@ declare(
             ),
         ),
     ),
-    FAMILIES, module=__name__, empty=("target",), lacking=Status.ACLNN_ERR_RUNTIME_ERROR,
+    FAMILIES, result=_results, module=__name__, empty=("target",), lacking=Status.ACLNN_ERR_RUNTIME_ERROR,
 )  # fmt: skip
 
 # Its gradients.
@@ -313,7 +310,7 @@ declare(
         checks.same_shape("18", WRITTEN[0], "input"),
         checks.same_shape("18", WRITTEN[1], "weight"),
     ),
-    _gradient_results, _gradient_plan, reference_gradient,
+    _gradient_plan, reference_gradient,
     (
         Sample(
             "the first of two ranks",
@@ -336,5 +333,5 @@ declare(
             exact=True,
         ),
     ),
-    FAMILIES, module=__name__, empty=("input", "weight"), lacking=Status.ACLNN_ERR_RUNTIME_ERROR,
+    FAMILIES, result=_gradient_results, module=__name__, empty=("input", "weight"), lacking=Status.ACLNN_ERR_RUNTIME_ERROR,
 )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,16 +10,26 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import Check
-from openaclnn.core.declare import Discrepancy, OutputSpec, Sample, like
+from openaclnn.core.declare import Discrepancy, Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, UINT8
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Free, Plan, empty_plan, filling_plan
+from openaclnn.core.plan import Free
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators.activations import ALL
-from openaclnn.operators.rows import REDUCTION, Array, counted_targets, declare, rows_plan
+from openaclnn.operators.rows import (
+    LOSSES,
+    REDUCTION,
+    Array,
+    Indices,
+    Rows,
+    counted_targets,
+    declare,
+    widened,
+)
 
 TARGET_DTYPES = (INT64, UINT8, INT32)
 _FREE = (Free("ignore_index", whole=True),)
+COUNTED = {"classes": "(C,) of self"}
 _TOTAL = "sum of weight[target] over what is not ignored"
 
 
@@ -77,12 +86,6 @@ def _castable(row: str, *names: str) -> tuple[Check, ...]:
     ])  # fmt: skip
 
 
-def _class_count(call: Call) -> tuple[tuple[int, ...], ...]:
-    """The shape of the weights."""
-    shape = call.tensor("self").shape
-    return ((shape[1] if len(shape) > 1 else shape[0],),)
-
-
 def _of_targets_or_one(
     row: str, name: str, expected: str, is_one: Callable[[Tensor], bool], rule: str, single: bool = False
 ) -> Check:  # fmt: skip
@@ -114,92 +117,65 @@ def _target_shape(row: str, rule: str, wanted: Callable[[Call], tuple[int, ...]]
     return checks.of_tensors(row, rule, ("target",), fault)
 
 
-def _results(call: Call) -> tuple[OutputSpec, OutputSpec]:
-    """Shapes and dtypes of the loss and of the total weight where they are left to us."""
-    target, dtype = call.tensor("target"), call.tensor("self").dtype
-    return (target.shape if call.reduction == "none" else (), dtype), ((), dtype)
+def _ignored(call: Call) -> dict[str, Any]:
+    return {"ignore_index": call["ignoreIndex"]}
 
 
-def _loss_plan(call: Call) -> Plan:
-    """The plan of a loss and its total weight."""
-    values, reduction = call.values, call.reduction
-    log_prob, target = values["self"], values["target"]
-    if log_prob.empty or target.empty:
-        total = ("totalWeightOut", values["totalWeightOut"], 0.0)
-        loss = ("out", values["out"], math.nan if reduction == "mean" else 0.0)
-        return filling_plan(call.operator.name, *([] if reduction == "none" else [loss]), total)
-    if reduction == "none" and not target.shape:
-        reduction = "sum"  # of one
-    whole = reduction == "none"
-    return rows_plan(
-        call, "nll_loss", log_prob.dtype, {"target": "positions", "self": "full", "weight": "classes"},
-        {"out": "positions" if whole else "single", "totalWeightOut": "single"}, min(1, log_prob.rank - 1),
-        {"ignore_index": values["ignoreIndex"]}, free=_FREE, reduction="" if whole else str(reduction),
+PLAN = Rows(
+    "nll_loss", "self", {"target": "positions", "self": "full", "weight": "classes"}, {"out": LOSSES, "totalWeightOut": "single"}, _ignored, _FREE,
+)  # fmt: skip
+
+
+def _gradient_numbers(call: Call) -> dict[str, Any]:
+    mean = call.reduction == "mean"
+    return {**_ignored(call), "mean": mean, "total_weight_given": mean and call.has_tensor("totalWeight")}  # fmt: skip
+
+
+def _gradient_plan(kernel: str) -> Rows:
+    return Rows(
+        kernel, "self", {"target": "positions", "gradOutput": LOSSES, "weight": "classes", "totalWeight": "single"}, {"out": "full"},
+        _gradient_numbers, _FREE, unused=lambda call: () if call.reduction == "mean" else ("totalWeight",),
     )  # fmt: skip
 
 
-def _gradient_plan(call: Call, kernel: str) -> Plan:
-    """The plan of a gradient."""
-    values, reduction = call.values, call.reduction
-    log_prob, target = values["self"], values["target"]
-    if log_prob.empty:
-        return empty_plan(call.operator.name, ("out", values["out"]))
-    mean, each = reduction == "mean", reduction == "none" and target.rank > 0
-    read = {"target": "positions", "gradOutput": "positions" if each else "single", "weight": "classes"}  # fmt: skip
-    total_given = mean and call.has_tensor("totalWeight")
-    if total_given:
-        read["totalWeight"] = "single"
-    numbers = {"ignore_index": call["ignoreIndex"], "mean": mean, "total_weight_given": total_given}
-    return rows_plan(
-        call, kernel, log_prob.dtype, read, {"out": "full"}, min(1, log_prob.rank - 1), numbers, free=_FREE
-    )  # fmt: skip
-
-
-# The class axis is the second one, or the only one.
+# The class axis is the second one, or the only one. An out-of-range target contributes nothing.
+@widened
 def _reference(
-    self: Array, target: Array, weight: Array, reduction: str = "mean", ignore_index: int = -100, work: Any = np.float64
+    self: Array, target: Indices, weight: Array, reduction: str = "mean", ignore_index: int = -100
 ) -> tuple[Array, Array]:  # fmt: skip
-    """The document's formula in float64 (or in `work`); an out-of-range target contributes nothing."""
     classes = np.moveaxis(self, min(1, self.ndim - 1), -1)
-    factors = weight.astype(work)
     counted, safe = counted_targets(target, classes.shape[-1], ignore_index)
-    with np.errstate(all="ignore"):
-        if classes.shape[-1] == 0:
-            losses = target_weight = np.zeros(target.shape, work)
-        else:
-            target_weight = np.where(counted, factors[safe], work(0))
-            picked = np.take_along_axis(classes, safe[..., None], -1)[..., 0].astype(work)
-            losses = np.where(counted, -(factors[safe] * picked), work(0))
-        total = np.asarray(target_weight.sum(dtype=work))
-        if reduction == "none":
-            return np.asarray(losses), total
-        loss = losses.sum(dtype=work)
-        return np.asarray(loss / total if reduction == "mean" else loss), total
+    if classes.shape[-1] == 0:
+        losses = target_weight = np.zeros(target.shape, self.dtype)
+    else:
+        target_weight = np.where(counted, weight[safe], 0)
+        picked = np.take_along_axis(classes, safe[..., None], -1)[..., 0]
+        losses = np.where(counted, -(weight[safe] * picked), 0)
+    total = np.asarray(target_weight.sum())
+    if reduction == "none":
+        return losses, total
+    loss = losses.sum()
+    return np.asarray(loss / total if reduction == "mean" else loss), total
 
 
 # Forward: the loss of a position is -weight[t] times self at its class t, 0 where t is ignored; mean divides their sum by the
-# total weight. So only the target's class of each position has a gradient.
+# total weight. So only the target's class of each position has a gradient; that of an out-of-range target has none.
+@widened
 def _gradient_reference(
-    grad_output: Array, self: Array, target: Array, weight: Array, reduction: str = "mean", ignore_index: int = -100,
-    total_weight: Array | None = None, work: Any = np.float64,
+    grad_output: Array, self: Array, target: Indices, weight: Array, reduction: str = "mean", ignore_index: int = -100,
+    total_weight: Array | None = None,
 ) -> Array:  # fmt: skip
-    """The formula in float64 (or in `work`); an out-of-range target leaves the classes of its position 0."""
-    out = np.zeros(self.shape, work)
+    out = np.zeros_like(self)
     classes = np.moveaxis(out, min(1, self.ndim - 1), -1)
-    factors = weight.astype(work).reshape(-1)
+    factors = weight.reshape(-1)
     counted, safe = counted_targets(target, classes.shape[-1], ignore_index)
     picked = safe[counted]
-    gradient = np.asarray(grad_output).astype(work)
-    gradient = gradient.reshape(target.shape if reduction == "none" else ())
-    with np.errstate(all="ignore"):
-        if reduction == "mean":
-            if total_weight is None:
-                total = factors[picked].sum(dtype=work)
-            else:
-                total = np.asarray(total_weight).astype(work).reshape(())
-            gradient = gradient / total
-        gradient = np.broadcast_to(gradient, target.shape)
-        classes[counted, picked] = -(gradient[counted] * factors[picked])
+    gradient = grad_output.reshape(target.shape if reduction == "none" else ())
+    if reduction == "mean":
+        total = factors[picked].sum() if total_weight is None else total_weight.reshape(())
+        gradient = gradient / total
+    gradient = np.broadcast_to(gradient, target.shape)
+    classes[counted, picked] = -(gradient[counted] * factors[picked])
     return out
 
 
@@ -228,7 +204,7 @@ ROWS_CHECKS = (
         "10", "target has the shape of self without classes", lambda call: call.tensor("self").shape[:-1],
         "the shape of self without its classes",
     ),
-    checks.shape_is("11", "weight", _class_count, "(C,) of self"),
+    *PLAN.shaped("11", ("weight",), COUNTED),
 )  # fmt: skip
 """The rows that the loss and its gradient have in common."""
 
@@ -260,7 +236,7 @@ declare(
         checks.one_element("13", "totalWeightOut"),
         checks.expect("14", "there is a class, or no target", "self", "a class at least, as target is not empty", _no_classes),
     ),
-    _results, _loss_plan, _reference,
+    PLAN, _reference,
     (
         Sample(
             "document",
@@ -299,7 +275,7 @@ declare(
         _per_row_or_one("13", "gradOutput"),
         checks.same_shape("14", "out", "self"),
     ),
-    like("self"), lambda call: _gradient_plan(call, "nll_loss_backward"), _gradient_reference,
+    _gradient_plan("nll_loss_backward"), _gradient_reference,
     (
         Sample(
             "document",
@@ -342,7 +318,7 @@ declare(
         checks.dtype_one_of("5", "target", TARGET_DTYPES),
         checks.reduction_known("6", "reduction"),
         checks.rank_is("7", "self", 4),
-        checks.shape_is("8", "weight", _class_count, "(C,) of self"),
+        *PLAN.shaped("8", ("weight",), COUNTED),
         checks.rank_is("10", "target", 3),
         _pixels_match("11"),
         _of_targets_or_one(
@@ -350,7 +326,7 @@ declare(
         ),
         checks.one_element("13", "totalWeightOut"),
     ),
-    _results, _loss_plan, _reference,
+    PLAN, _reference,
     (
         Sample(
             "document, whose fifth class is out of range and ignored here",
@@ -395,7 +371,7 @@ declare(
         checks.one_element("14", "totalWeight"),
         checks.reduction_known("15", "reduction"),
     ),
-    like("self"), lambda call: _gradient_plan(call, "nll_loss2d_backward"), _gradient_reference,
+    _gradient_plan("nll_loss2d_backward"), _gradient_reference,
     (
         Sample(
             "document",

@@ -1,94 +1,54 @@
 """What linear cross entropy calls beside the loss: a soft cap of logits with its gradient, and sums that are scaled while they are rounded.
 
-As those of `logits.py`, these are no operators of the aclnn interface, and in no registry.
+As those of `inner.py`, these are no operators of the aclnn interface, and in no registry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from openaclnn.core import checks
-from openaclnn.core.call import Call
 from openaclnn.core.declare import Operator, Sample, like
-from openaclnn.core.dtypes import FLOAT, FLOATS, float_of
+from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Free, Plan, elementwise_plan, empty_plan
+from openaclnn.engines.formulas import Formula
 from openaclnn.engines.formulas.linear import scaled, soft_cap, soft_cap_backward
+from openaclnn.operators import rules
+from openaclnn.operators.activations import elementwise_operator
 
-Array = np.ndarray[Any, Any]
-
-
-def _plan(kernel: str, names: tuple[str, ...], capped: bool) -> Callable[[Call], Plan]:
-    def planned(call: Call) -> Plan:
-        out, tensors = call.tensor("out"), [(name, call.tensor(name)) for name in names]
-        if out.empty:
-            return empty_plan(call.operator.name, ("out", out))
-        numbers = {"cap": float_of(call["cap"])} if capped else {}
-        free = (Free("cap"),) if capped else ()
-        kinds = {tensor.dtype for _, tensor in tensors}
-        compute = kinds.pop() if len(kinds) == 1 else FLOAT
-        return elementwise_plan(call.operator.name, kernel, compute, tensors, ("out", out), numbers, free=free)  # fmt: skip
-
-    return planned
+CAP = Parameter("cap", Kind.DOUBLE, "the limit", default=30.0)
 
 
 def _operator(
-    name: str, summary: str, formula: str, kernel: str, tensors: dict[str, str], reference: Any, sample: Sample, capped: bool = True
+    name: str, summary: str, formula: str, kernel: Formula, tensors: Mapping[str, str], reference: Callable[..., Any], sample: Sample,
+    *options: Parameter,
 ) -> Operator:  # fmt: skip
-    names = tuple(tensors)
-    shapes = ("0 to 8 dimensions", "same as the first, or one element")
-    return Operator(
-        name=name,
-        summary=summary,
-        formula=formula,
-        parameters=(
-            *(Parameter(each, Kind.TENSOR, text, shapes[place], FLOATS) for place, (each, text) in enumerate(tensors.items())),
-            *((Parameter("cap", Kind.DOUBLE, "the limit", default=30.0),) if capped else ()),
-            Parameter("out", Kind.OUTPUT, "the result", "same as the first", FLOATS),
-        ),
-        families=frozenset(),
-        checks=(
-            checks.not_null("1", *names, "out"),
-            *(checks.dtype_one_of("2", each, FLOATS) for each in (*names, "out")),
-            checks.rank_at_most("3", *names),
-            checks.broadcastable("4", *names),
-            checks.same_shape("5", "out", names[0]),
-        ),
-        result=like(names[0]),
-        plan=_plan(kernel, names, capped),
-        reference=reference,
-        samples=(sample,),
+    """Of tensors of the first one's shape, or of one element."""
+    first, *others = tensors
+    shapes = {first: "0 to 8 dimensions"} | dict.fromkeys([*others, "out"], f"same as {first}, or one element")  # fmt: skip
+    inputs = [Parameter(each, Kind.TENSOR, text, shapes[each], FLOATS) for each, text in tensors.items()]  # fmt: skip
+    written = Parameter("out", Kind.OUTPUT, "the result", f"same as {first}", FLOATS)
+    table = (
+        rules.not_null(), rules.dtypes_among(FLOATS, *tensors, "out"), rules.rank(*tensors), rules.broadcasts, rules.same_shape(first, "out"),
+    )  # fmt: skip
+    return elementwise_operator(
+        name, summary, formula, kernel, reference, (*inputs, *options, written), table, frozenset(), rules.promoted, None, result=like(first),
+        samples=(sample,), no_interface=True,
     )  # fmt: skip
 
 
-def _scaled(x: Array, factor: Array, work: Any = np.float64) -> Array:
-    return np.asarray(x.astype(work) * factor.astype(work))
-
-
-def _soft_cap(x: Array, cap: float = 30.0, work: Any = np.float64) -> Array:
-    return np.asarray(np.tanh(x.astype(work) / work(cap)) * work(cap))
-
-
-def _soft_cap_backward(
-    gradient: Array, x: Array, cap: float = 30.0, work: Any = np.float64
-) -> Array:
-    return np.asarray(gradient.astype(work) / np.cosh(x.astype(work) / work(cap)) ** 2)
-
-
 SCALED = _operator(
-    "Scaled", "A tensor times a number on its device.", "out = x * factor", scaled.name,
-    {"x": "what is scaled", "factor": "by what"}, _scaled,
-    Sample("halves", {"x": (FLOAT, [1, -3]), "factor": (FLOAT, 0.5)}, [0.5, -1.5], exact=True), capped=False,
+    "Scaled", "A tensor times a number on its device.", "out = x * factor", scaled, {"x": "what is scaled", "factor": "by what"},
+    lambda x, factor: x * factor, Sample("halves", {"x": (FLOAT, [1, -3]), "factor": (FLOAT, 0.5)}, [0.5, -1.5], exact=True),
 )  # fmt: skip
 SOFT_CAP = _operator(
-    "SoftCap", "Numbers brought softly below a limit.", "out = cap * tanh(x / cap)", soft_cap.name, {"x": "what is capped"}, _soft_cap,
-    Sample("of 2", {"x": (FLOAT, [0, 2, -40]), "cap": 2.0}, [0, 1.5231883119115297, -2]),
+    "SoftCap", "Numbers brought softly below a limit.", "out = cap * tanh(x / cap)", soft_cap, {"x": "what is capped"},
+    lambda x, cap: np.tanh(x / cap) * cap, Sample("of 2", {"x": (FLOAT, [0, 2, -40]), "cap": 2.0}, [0, 1.5231883119115297, -2]), CAP,
 )  # fmt: skip
 SOFT_CAP_BACKWARD = _operator(
-    "SoftCapBackward", "Gradient of the soft cap.", "out = gradient / cosh(x / cap)^2", soft_cap_backward.name,
-    {"gradient": "gradient of the result", "x": "what was capped"}, _soft_cap_backward,
-    Sample("of 2", {"gradient": (FLOAT, [1, 4, 5]), "x": (FLOAT, [0, 2, -40]), "cap": 2.0}, [1, 1.6798973664561043, 8.496708510583178e-17]),
+    "SoftCapBackward", "Gradient of the soft cap.", "out = gradient / cosh(x / cap)^2", soft_cap_backward,
+    {"gradient": "gradient of the result", "x": "what was capped"}, lambda g, x, cap: g / np.cosh(x / cap) ** 2,
+    Sample("of 2", {"gradient": (FLOAT, [1, 4, 5]), "x": (FLOAT, [0, 2, -40]), "cap": 2.0}, [1, 1.6798973664561043, 8.496708510583178e-17]), CAP,
 )  # fmt: skip

@@ -21,31 +21,14 @@ import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Operator, OutputSpec, Sample
-from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, float_of
+from openaclnn.core.declare import Operator, Sample
+from openaclnn.core.dtypes import FLOAT, INT64, float_of
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Free, Plan, empty_plan
+from openaclnn.core.plan import Free
 from openaclnn.engines.formulas import log_probs as formulas
-from openaclnn.engines.formulas.rows import ROLES, RowFormula
-from openaclnn.operators.rows import Array, counted_targets, rows_plan
-
-ROWS, LOGITS = "(...)", "(..., C)"
-
-TEXTS = {
-    "input": "logits; a student's, where there is a teacher", "target": "class of each row", "share": "share of each class", "weight": "weights of classes",
-    "teacher": "the teacher's logits",
-    "logProb": "log-probability of each row's class", "entropy": "of each row", "loss": "the loss of each row",
-    "whole": "the sum of what is wanted of its classes", "own": "what the student's probabilities weigh",
-    "top": "the largest of each row", "rest": "log-sum-exp less the largest", "teacherTop": "the largest of each teacher's row",
-    "teacherRest": "log-sum-exp of that less the largest",
-    "gradLogProb": "gradient of the log-probabilities", "gradEntropy": "gradient of the entropies", "gradLoss": "gradient of the losses",
-    "out": "gradient of input, which it may be itself",
-}  # fmt: skip
-
-
-def _without_classes(call: Call) -> str:
-    shape = call.tensor("input").shape
-    return "" if shape and shape[-1] else f"shape {shape}"
+from openaclnn.engines.formulas.rows import RowFormula
+from openaclnn.operators.inner import inner_operator
+from openaclnn.operators.rows import Array, Indices, counted_targets, widened
 
 
 def row_operator(
@@ -53,84 +36,21 @@ def row_operator(
     sample: Sample, numbers: Sequence[Parameter] = (), told: Callable[[Call], dict[str, Any]] = lambda call: {},
     free: Sequence[Free] = (), rules: Sequence[checks.Check] = (),
 ) -> Operator:  # fmt: skip
-    """An operator of rows along the last axis: logits of any FLOAT dtype, all numbers of rows FLOAT, and results of rows of the logits' dtype."""
-    kinds = dict(zip(read, (kind for _, kind in kernel.operands), strict=True))
-    rows = [each for each, kind in kinds.items() if kind == "Row"]
-    full = written == ["out"]
-
-    def parameter(tensor: str) -> Parameter:
-        if kinds.get(tensor) == "Target":
-            return Parameter(tensor, Kind.TENSOR, TEXTS[tensor], ROWS, (INT64, INT32))
-        if kinds.get(tensor) == "PerClass":
-            return Parameter(tensor, Kind.TENSOR, TEXTS[tensor], "(C,)", (FLOAT,), weak=False)
-        if tensor in rows:
-            return Parameter(
-                tensor, Kind.TENSOR, TEXTS[tensor], LOGITS, FLOATS, weak=tensor != rows[0]
-            )
-        if tensor in kinds:
-            return Parameter(tensor, Kind.TENSOR, TEXTS[tensor], ROWS, (FLOAT,), weak=False)
-        c_name = tensor if full else f"{tensor}Out"
-        return Parameter(c_name, Kind.OUTPUT, TEXTS[tensor], LOGITS if full else ROWS, FLOATS if full else (FLOAT,))  # fmt: skip
-
-    parameters = [parameter(each) for each in (*read, *written)]
-    inputs, outputs = parameters[: len(read)], parameters[len(read) :]
-    output_names = [each.name for each in outputs]
-
-    def of_rows(call: Call) -> tuple[tuple[int, ...], ...]:
-        return (call.tensor(rows[0]).shape[:-1],)
-
-    def of_classes(call: Call) -> tuple[tuple[int, ...], ...]:
-        return (call.tensor(rows[0]).shape[-1:],)
-
-    def results(call: Call) -> Any:
-        logits = call.tensor(rows[0])
-        specs: list[OutputSpec] = [
-            (logits.shape, logits.dtype) if full else (logits.shape[:-1], FLOAT) for _ in written
-        ]
-        return specs[0] if len(specs) == 1 else tuple(specs)
-
-    def plan(call: Call) -> Plan:
-        logits = call.tensor(rows[0])
-        if logits.empty:
-            return empty_plan(name, (output_names[0], call.tensor(output_names[0])))
-        roles = {each: ROLES[kinds[each]] for each in read}
-        written = dict.fromkeys(output_names, "full" if full else "positions")
-        return rows_plan(call, kernel.name, FLOAT, roles, written, len(logits.shape) - 1, told(call), free=tuple(free))  # fmt: skip
-
-    per_class = [each for each in read if kinds[each] == "PerClass"]
-    per_row = [each for each in (*read, *output_names) if each not in (*rows, *per_class, *["out"] * full)]  # fmt: skip
-    return Operator(
-        name=name,
-        summary=summary,
-        formula=formula,
-        parameters=(*inputs, *numbers, *outputs),
-        families=frozenset(),
-        checks=(
-            checks.not_null("1", *read, *output_names),
-            *(checks.dtype_one_of("2", each.name, each.dtypes) for each in parameters),
-            *(checks.same_dtype("2", "out", rows[0]) for _ in range(full)),
-            *(checks.rank_at_most("3", each) for each in rows),
-            checks.expect("4", "input has a class", "input", "(..., C) with a class at least", _without_classes),
-            *(checks.same_shape("5", each, rows[0]) for each in (*rows[1:], *(["out"] if full else []))),
-            *(checks.shape_is("5", each, of_classes, f"(C,) of {rows[0]}") for each in per_class),
-            *(checks.shape_is("5", each, of_rows, f"of {rows[0]}'s rows") for each in per_row),
-            *rules,
-        ),
-        result=results,
-        plan=plan,
-        reference=reference,
-        module=__name__,
-        samples=(sample,),
+    """An operator of rows along the last axis, with the roles that its formula says."""
+    results = {"out": "full"} if written == ["out"] else dict.fromkeys([f"{each}Out" for each in written], "positions")  # fmt: skip
+    return inner_operator(
+        name, summary, formula, kernel.name, dict(zip(read, kernel.roles, strict=True)), results, reference, (sample,), numbers, numbers=told,
+        free=free, along=-1, compute=FLOAT, rules=(checks.rank_at_most("5", "input"), *rules),
     )  # fmt: skip
 
 
 # Of probabilities, everything is computed as it stands above.
 
 
-def log_probabilities(input: Array, excess: float, work: Any) -> tuple[Array, Array, Array]:
-    z = input.astype(work) * (work(1) + work(excess))
+def _log_probabilities(input: Array, excess: float) -> tuple[Array, Array, Array]:
+    z = input * (1 + excess)
     top = z.max(axis=-1)
-    rest = np.log(np.exp(z - top[..., None]).sum(axis=-1, dtype=work))
+    rest = np.log(np.exp(z - top[..., None]).sum(axis=-1))
     return top, rest, (z - top[..., None]) - rest[..., None]
 
 
@@ -145,40 +65,38 @@ def _products(log_p: Array) -> Array:
     return np.where(log_p == -np.inf, 0, np.exp(log_p) * log_p)
 
 
+@widened
 def _forward(
-    input: Array, target: Array | None = None, ignore_index: int = -100, excess: float = 0.0, entropy: bool = True, work: Any = np.float64
+    input: Array, target: Indices | None = None, ignore_index: int = -100, excess: float = 0.0, entropy: bool = True
 ) -> tuple[Array, ...]:  # fmt: skip
-    with np.errstate(all="ignore"):
-        top, rest, log_p = log_probabilities(input, excess, work)
-        results = []
-        counted: Any = True
-        if target is not None:
-            counted, _, log_prob = _chosen(log_p, target, ignore_index)
-            results.append(np.where(counted, log_prob, work(0)))
-        if entropy:
-            results.append(np.where(counted, -_products(log_p).sum(axis=-1, dtype=work), work(0)))
-        return *results, top, rest
+    top, rest, log_p = _log_probabilities(input, excess)
+    results = []
+    counted: Any = True
+    if target is not None:
+        counted, _, log_prob = _chosen(log_p, target, ignore_index)
+        results.append(np.where(counted, log_prob, 0))
+    if entropy:
+        results.append(np.where(counted, -_products(log_p).sum(axis=-1), 0))
+    return *results, top, rest
 
 
+@widened
 def _backward(
-    input: Array, top: Array, rest: Array, target: Array | None = None, grad_log_prob: Array | None = None, grad_entropy: Array | None = None,
-    log_prob: Array | None = None, entropy: Array | None = None, ignore_index: int = -100, excess: float = 0.0, work: Any = np.float64,
+    input: Array, top: Array, rest: Array, target: Indices | None = None, grad_log_prob: Array | None = None, grad_entropy: Array | None = None,
+    log_prob: Array | None = None, entropy: Array | None = None, ignore_index: int = -100, excess: float = 0.0,
 ) -> Array:  # fmt: skip
-    with np.errstate(all="ignore"):
-        z = input.astype(work) * (work(1) + work(excess))
-        log_p = (z - top.astype(work)[..., None]) - rest.astype(work)[..., None]
-        p, out = np.exp(log_p), np.zeros_like(z)
-        counted: Any = np.True_
-        if target is not None and grad_log_prob is not None:
-            counted, safe, chosen = _chosen(log_p, target, ignore_index)
-            one_less_p = -p
-            np.put_along_axis(one_less_p, safe[..., None], -np.expm1(chosen)[..., None], -1)
-            out = out + grad_log_prob.astype(work)[..., None] * one_less_p
-        if grad_entropy is not None and entropy is not None:
-            by_entropy, whole = (each.astype(work)[..., None] for each in (grad_entropy, entropy))
-            out = out - by_entropy * (_products(log_p) + p * whole)
-        out = out * (work(1) + work(excess))
-        return np.asarray(np.where(np.asarray(counted)[..., None], out, work(0)))
+    z = input * (1 + excess)
+    log_p = (z - top[..., None]) - rest[..., None]
+    p, out = np.exp(log_p), np.zeros_like(z)
+    counted: Any = np.True_
+    if target is not None and grad_log_prob is not None:
+        counted, safe, chosen = _chosen(log_p, target, ignore_index)
+        one_less_p = -p
+        np.put_along_axis(one_less_p, safe[..., None], -np.expm1(chosen)[..., None], -1)
+        out = out + grad_log_prob[..., None] * one_less_p
+    if grad_entropy is not None and entropy is not None:
+        out = out - grad_entropy[..., None] * (_products(log_p) + p * entropy[..., None])
+    return np.where(np.asarray(counted)[..., None], out * (1 + excess), 0)
 
 
 _IGNORED = Parameter("ignoreIndex", Kind.INT64, "the class that counts for nothing", default=-100)
@@ -282,75 +200,70 @@ LOG_PROBS: tuple[Operator, ...] = (
 # These derivatives are by x / T. A class of probability 0 has no part in a divergence that it weighs.
 
 
+@widened
 def _soft_forward(
-    input: Array, share: Array, weight: Array | None = None, keep: float = 1.0, spread: float = 0.0, work: Any = np.float64
+    input: Array, share: Array, weight: Array | None = None, keep: float = 1.0, spread: float = 0.0
 ) -> tuple[Array, ...]:  # fmt: skip
-    with np.errstate(all="ignore"):
-        top, rest, log_p = log_probabilities(input, 0.0, work)
-        wanted = _wanted(share, weight, keep, spread, work)
-        loss = (wanted * -log_p).sum(axis=-1, dtype=work)
-        return loss, wanted.sum(axis=-1, dtype=work), top, rest
+    top, rest, log_p = _log_probabilities(input, 0.0)
+    wanted = _wanted(share, weight, keep, spread)
+    return (wanted * -log_p).sum(axis=-1), wanted.sum(axis=-1), top, rest
 
 
-def _wanted(share: Array, weight: Array | None, keep: float, spread: float, work: Any) -> Array:
-    wanted = share.astype(work) * work(keep) + work(spread)
-    return np.asarray(wanted if weight is None else wanted * weight.astype(work))
+def _wanted(share: Array, weight: Array | None, keep: float, spread: float) -> Array:
+    wanted = share * keep + spread
+    return wanted if weight is None else wanted * weight
 
 
+@widened
 def _soft_backward(
     grad_loss: Array, input: Array, share: Array, loss: Array, whole: Array, top: Array, rest: Array, weight: Array | None = None,
-    keep: float = 1.0, spread: float = 0.0, work: Any = np.float64,
+    keep: float = 1.0, spread: float = 0.0,
 ) -> Array:  # fmt: skip
-    with np.errstate(all="ignore"):
-        log_p = (input.astype(work) - top.astype(work)[..., None]) - rest.astype(work)[..., None]
-        by_x = np.exp(log_p) * whole.astype(work)[..., None]
-        by_x = by_x - _wanted(share, weight, keep, spread, work)
-        return np.asarray(by_x * grad_loss.astype(work)[..., None])
+    log_p = (input - top[..., None]) - rest[..., None]
+    by_x = np.exp(log_p) * whole[..., None] - _wanted(share, weight, keep, spread)
+    return np.asarray(by_x * grad_loss[..., None])
 
 
 def _weighed(log_weights: Array, differences: Array) -> Array:
     return np.where(log_weights == -np.inf, 0, np.exp(log_weights) * differences)
 
 
-def _mean(log_p: Array, log_q: Array, beta: float, work: Any) -> Array:
-    return np.asarray(np.log(work(beta) * np.exp(log_q) + (work(1) - work(beta)) * np.exp(log_p)))
+def _mean(log_p: Array, log_q: Array, beta: float) -> Array:
+    return np.asarray(np.log(beta * np.exp(log_q) + (1 - beta) * np.exp(log_p)))
 
 
+@widened
 def reference_divergence(
-    input: Array, teacher: Array, beta: float = 0.0, excess: float = 0.0, work: Any = np.float64
-) -> tuple[Array, ...]:  # fmt: skip
-    with np.errstate(all="ignore"):
-        top, rest, log_p = log_probabilities(input, excess, work)
-        teacher_top, teacher_rest, log_q = log_probabilities(teacher, excess, work)
-        if beta == 0:
-            own = loss = _weighed(log_q, log_q - log_p).sum(axis=-1, dtype=work)
-        elif beta == 1:
-            own = loss = _weighed(log_p, log_p - log_q).sum(axis=-1, dtype=work)
-        else:
-            log_m = _mean(log_p, log_q, beta, work)
-            own = _weighed(log_p, log_p - log_m).sum(axis=-1, dtype=work)
-            of_teacher = _weighed(log_q, log_q - log_m).sum(axis=-1, dtype=work)
-            loss = work(beta) * of_teacher + (work(1) - work(beta)) * own
-        return loss, own, top, rest, teacher_top, teacher_rest
+    input: Array, teacher: Array, beta: float = 0.0, excess: float = 0.0
+) -> tuple[Array, ...]:
+    top, rest, log_p = _log_probabilities(input, excess)
+    teacher_top, teacher_rest, log_q = _log_probabilities(teacher, excess)
+    if beta == 0:
+        own = loss = _weighed(log_q, log_q - log_p).sum(axis=-1)
+    elif beta == 1:
+        own = loss = _weighed(log_p, log_p - log_q).sum(axis=-1)
+    else:
+        log_m = _mean(log_p, log_q, beta)
+        own = _weighed(log_p, log_p - log_m).sum(axis=-1)
+        loss = beta * _weighed(log_q, log_q - log_m).sum(axis=-1) + (1 - beta) * own
+    return loss, own, top, rest, teacher_top, teacher_rest
 
 
+@widened
 def reference_divergence_grad(
     grad_loss: Array, input: Array, teacher: Array, loss: Array, own: Array, top: Array, rest: Array, teacher_top: Array, teacher_rest: Array,
-    beta: float = 0.0, excess: float = 0.0, work: Any = np.float64,
+    beta: float = 0.0, excess: float = 0.0,
 ) -> Array:  # fmt: skip
-    scale = work(1) + work(excess)
-    sides = (each.astype(work)[..., None] for each in (own, top, rest, teacher_top, teacher_rest))
-    with np.errstate(all="ignore"):
-        mine, shift, left, teacher_shift, teacher_left = sides
-        log_p = (input.astype(work) * scale - shift) - left
-        log_q = (teacher.astype(work) * scale - teacher_shift) - teacher_left
-        if beta == 0:
-            by_z = np.exp(log_p) - np.exp(log_q)
-        elif beta == 1:
-            by_z = _weighed(log_p, (log_p - log_q) - mine)
-        else:
-            by_z = (work(1) - work(beta)) * _weighed(log_p, (log_p - _mean(log_p, log_q, beta, work)) - mine)  # fmt: skip
-        return np.asarray(by_z * scale * grad_loss.astype(work)[..., None])
+    scale, mine = 1 + excess, own[..., None]
+    log_p = (input * scale - top[..., None]) - rest[..., None]
+    log_q = (teacher * scale - teacher_top[..., None]) - teacher_rest[..., None]
+    if beta == 0:
+        by_z = np.exp(log_p) - np.exp(log_q)
+    elif beta == 1:
+        by_z = _weighed(log_p, (log_p - log_q) - mine)
+    else:
+        by_z = (1 - beta) * _weighed(log_p, (log_p - _mean(log_p, log_q, beta)) - mine)
+    return np.asarray(by_z * scale * grad_loss[..., None])
 
 
 _SMOOTHING = (

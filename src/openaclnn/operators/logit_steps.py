@@ -7,38 +7,22 @@ loss and gradient of rows, where the loss's gradient is 1. Options and values ar
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import Check
-from openaclnn.core.declare import Operator, OutputSpec, like
-from openaclnn.core.dtypes import FLOAT, FLOATS, INT64
-from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Plan
+from openaclnn.core.dtypes import FLOATS, INT64
 from openaclnn.operators import cross_entropy as interface
 from openaclnn.operators import logits
-from openaclnn.operators.logits import (
-    INPUT,
-    OPTIONS,
-    PER_LOSS,
-    ROW_TARGET,
-    per_class,
-    per_loss,
-    per_row,
-)
-from openaclnn.operators.rows import rows_plan
+from openaclnn.operators.inner import inner_operator
+from openaclnn.operators.logits import OPTIONS
+from openaclnn.operators.rows import LOSSES
 
 LONG = 8192  # classes: of longer rows there are four numbers each
-MEMORY = Parameter(
-    "memory", Kind.TENSOR, "what backward passes leave for the next loss: the loss's gradient, and 1 if it was the same twice", "(2,)", (FLOAT,), weak=False
-)  # fmt: skip
-_TARGET = replace(ROW_TARGET, dtypes=(INT64,))
-_WEIGHT = replace(OPTIONS[0], dtypes=FLOATS)
-_KEPT = "what the gradient needs, of which the second is 0 if none was written"
+FORMULA = "as those of CrossEntropyLogits and CrossEntropyLogitsGrad"
+DTYPES = {"target": (INT64,), "weightOptional": FLOATS}
 
 
 def kept_by(shape: tuple[int, ...]) -> int:
@@ -47,76 +31,19 @@ def kept_by(shape: tuple[int, ...]) -> int:
     return 4 * images * int(np.prod(pixels)) + 4 if classes > LONG else 2 + 2 * 4 * 1024
 
 
-def _stray_weight(call: Call) -> str:
-    known = call.tensor("input").dtype, FLOAT
-    if not call.has_tensor("weightOptional"):
-        return ""
-    actual = call.tensor("weightOptional").dtype
-    return "" if actual in known else actual.name
+def _kept_shape(call: Call) -> tuple[int, ...]:
+    return (kept_by(call.tensor("input").shape),)
 
 
-def _kept_shape(call: Call) -> tuple[tuple[int, ...], ...]:
-    return ((kept_by(call.tensor("input").shape),),)
+def _memory_shape(call: Call) -> tuple[int, ...]:
+    return (2,)
 
 
-def _checks(needed: tuple[str, ...], loss: str, kept: str, out: str) -> tuple[Check, ...]:
-    return (
-        checks.not_null("1", *needed),
-        checks.dtype_one_of("2", "input", FLOATS),
-        checks.dtype_one_of("2", "target", (INT64,)),
-        checks.dtype_one_of("2", "memory", (FLOAT,)),
-        checks.dtype_one_of("2", kept, (FLOAT,)),
-        checks.same_dtype("2", loss, "input"),
-        checks.same_dtype("2", out, "input"),
-        checks.expect(
-            "2",
-            "weightOptional is FLOAT, or as input",
-            "weightOptional",
-            "FLOAT, or the dtype of input",
-            _stray_weight,
-        ),
-        checks.reduction_known("3", "reductionOptional"),
-        checks.shape_is("4", "target", per_row, "(N, ...) of input"),
-        checks.shape_is("4", "memory", lambda call: ((2,),), "(2,)"),
-        checks.shape_is("4", "weightOptional", per_class, "(C,) of input"),
-        checks.shape_is("4", loss, per_loss, "(N, ...) for none, one element otherwise"),
-        checks.shape_is("4", kept, _kept_shape, "as many as are kept"),
-        checks.same_shape("4", out, "input"),
-    )
-
-
-def _plan_of(call: Call, kernel: str, read: tuple[str, ...], written: tuple[str, ...], reduction: str = "") -> Plan:  # fmt: skip
-    """Losses are of positions, or one; logits and gradients are full, and what is kept or remembered is told by its address."""
-    losses = "positions" if call.reduction == "none" else "single"
-    roles = {"input": "full", "gradInputOut": "full", "target": "positions", "weightOptional": "classes", "lossOut": losses, "gradLoss": losses}  # fmt: skip
-    if call.has_tensor("weightOptional"):
-        read = (*read, "weightOptional")
-    of_inputs, of_outputs = (
-        {name: roles.get(name, "single") for name in names} for names in (read, written)
-    )
-    numbers: dict[str, Any] = {
+def _numbers(call: Call) -> dict[str, Any]:
+    return {
         "ignore_index": call["ignoreIndex"], "label_smoothing": float(call["labelSmoothing"]), "zloss_scale": float(call["zlossScale"]),
         "mean": call.reduction == "mean",
     }  # fmt: skip
-    compute = call.tensor("input").dtype
-    return rows_plan(call, kernel, compute, of_inputs, of_outputs, 1, numbers, reduction=reduction)
-
-
-def _results(call: Call) -> tuple[OutputSpec, ...]:
-    x = call.tensor("input")
-    (kept,) = _kept_shape(call)
-    return (per_loss(call)[0], x.dtype), (kept, FLOAT), (x.shape, x.dtype)
-
-
-def _plan(call: Call) -> Plan:
-    reduction = "" if call.reduction == "none" else str(call.reduction)
-    outputs = "lossOut", "keptOut", "gradInputOut"
-    return _plan_of(call, "cross_entropy_ahead", ("input", "target", "memory"), outputs, reduction)
-
-
-def _grad_plan(call: Call) -> Plan:
-    inputs = "gradLoss", "input", "target", "kept", "memory"
-    return _plan_of(call, "cross_entropy_late", inputs, ("gradInputOut",))
 
 
 def _reference(input: Any, target: Any, memory: Any, weight: Any = None, **options: Any) -> Any:
@@ -133,51 +60,20 @@ def _reference_grad(
     return logits.reference_grad(grad_loss, input, top, rest, target, weight, **options)
 
 
-STEP = Operator(
-    name="CrossEntropyStep",
-    summary="Cross entropy of logits, and its gradient if the loss's gradient is the expected one.",
-    formula="as those of CrossEntropyLogits and CrossEntropyLogitsGrad",
-    parameters=(
-        INPUT, _TARGET, MEMORY, _WEIGHT, *OPTIONS[1:],
-        Parameter("lossOut", Kind.OUTPUT, "the loss", PER_LOSS, FLOATS),
-        Parameter("keptOut", Kind.OUTPUT, _KEPT, "(K,)", (FLOAT,)),
-        Parameter("gradInputOut", Kind.OUTPUT, "gradient of input", "(N, C, ...)", FLOATS),
-    ),
-    families=frozenset(),
-    checks=_checks(("input", "target", "memory", "lossOut", "keptOut", "gradInputOut"), "lossOut", "keptOut", "gradInputOut"),
-    result=_results,
-    plan=_plan,
-    reference=_reference,
+# What is kept or remembered kernels are told by its address.
+STEP = inner_operator(
+    "CrossEntropyStep", "Cross entropy of logits, and its gradient if the loss's gradient is the expected one.", FORMULA, "cross_entropy_ahead",
+    {"input": "full", "target": "positions", "memory": "single", "weightOptional": "classes"},
+    {"lossOut": LOSSES, "keptOut": "single", "gradInputOut": "full"}, _reference, (), OPTIONS, numbers=_numbers, dtypes=DTYPES,
+    shapes={"memory": _memory_shape, "keptOut": _kept_shape},
 )  # fmt: skip
 
-STEP_GRAD = Operator(
-    name="CrossEntropyStepGrad",
-    summary="The gradient of a step, into the memory that the step may have written it into.",
-    formula="as that of CrossEntropyLogitsGrad",
-    parameters=(
-        Parameter("gradLoss", Kind.TENSOR, "gradient of the loss", PER_LOSS, FLOATS), INPUT, _TARGET,
-        Parameter("kept", Kind.TENSOR, _KEPT, "(K,)", (FLOAT,), weak=False), MEMORY, _WEIGHT, *OPTIONS[1:],
-        Parameter("gradInputOut", Kind.OUTPUT, "gradient of input", "(N, C, ...)", FLOATS),
-    ),
-    families=frozenset(),
-    checks=_checks(("gradLoss", "input", "target", "kept", "memory", "gradInputOut"), "gradLoss", "kept", "gradInputOut"),
-    result=like("input"),
-    plan=_grad_plan,
-    reference=_reference_grad,
+STEP_GRAD = inner_operator(
+    "CrossEntropyStepGrad", "The gradient of a step, into the memory that the step may have written it into.", FORMULA, "cross_entropy_late",
+    {"gradLoss": LOSSES, "input": "full", "target": "positions", "kept": "single", "memory": "single", "weightOptional": "classes"},
+    {"gradInputOut": "full"}, _reference_grad, (), OPTIONS, numbers=_numbers, dtypes=DTYPES,
+    shapes={"memory": _memory_shape, "kept": _kept_shape}, rules=(checks.same_dtype("5", "gradLoss", "input"),),
 )  # fmt: skip
-
-
-def _row_results(call: Call) -> tuple[OutputSpec, ...]:
-    x = call.tensor("input")
-    return ((), x.dtype), (x.shape, x.dtype)
-
-
-def _row_plan(call: Call) -> Plan:
-    read = {"target": "positions", "input": "full", **interface.weights_of(call)}
-    written = {"lossOut": "single", "gradInputOut": "full"}
-    numbers = interface.numbers_of(call, 0.0)
-    x = call.tensor("input")
-    return rows_plan(call, "cross_entropy_row_step", x.dtype, read, written, 1, numbers, reduction=str(call.reduction))  # fmt: skip
 
 
 def _row_reference(input: Any, target: Any, weight: Any = None, **options: Any) -> Any:
@@ -185,28 +81,8 @@ def _row_reference(input: Any, target: Any, weight: Any = None, **options: Any) 
     return loss, logits.reference_grad(np.ones(()), input, top, rest, target, weight, **options)
 
 
-ROW_STEP = Operator(
-    name="CrossEntropyRowStep",
-    summary="Cross entropy of rows of logits, reduced, and its gradient where the loss's is 1.",
-    formula="as those of CrossEntropyLogits and CrossEntropyLogitsGrad",
-    parameters=(
-        INPUT, _TARGET, *OPTIONS[:-1],
-        Parameter("lossOut", Kind.OUTPUT, "the loss", "one element", FLOATS),
-        Parameter("gradInputOut", Kind.OUTPUT, "gradient of input", "(N, C)", FLOATS),
-    ),
-    families=frozenset(),
-    checks=(
-        checks.not_null("1", "input", "target", "lossOut", "gradInputOut"),
-        checks.dtype_one_of("2", "input", FLOATS),
-        checks.dtype_one_of("2", "target", (INT64,)),
-        checks.dtype_one_of("2", "weightOptional", (FLOAT,)),
-        checks.same_dtype("2", "lossOut", "input"),
-        checks.same_dtype("2", "gradInputOut", "input"),
-        checks.shape_is("4", "target", per_row, "(N,) of input"),
-        checks.shape_is("4", "weightOptional", per_class, "(C,) of input"),
-        checks.same_shape("4", "gradInputOut", "input"),
-    ),
-    result=_row_results,
-    plan=_row_plan,
-    reference=_row_reference,
+ROW_STEP = inner_operator(
+    "CrossEntropyRowStep", "Cross entropy of rows of logits, reduced, and its gradient where the loss's is 1.", FORMULA, "cross_entropy_row_step",
+    {"input": "full", "target": "positions", "weightOptional": "classes"}, {"lossOut": LOSSES, "gradInputOut": "full"}, _row_reference, (),
+    OPTIONS[:-1], numbers=lambda call: interface.numbers_of(call, 0.0), order=("target", "input", "weightOptional"), dtypes={"target": (INT64,)},
 )  # fmt: skip

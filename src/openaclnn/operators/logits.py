@@ -9,232 +9,103 @@ log1p of what the other classes add, so that a probability near 1 is told from 1
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import INVALID, Check, Violation
-from openaclnn.core.declare import Operator, OutputSpec, Sample, like
-from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64
+from openaclnn.core.declare import Sample
+from openaclnn.core.dtypes import FLOAT, INT64
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Free, Plan, empty_plan, filling_plan
+from openaclnn.core.plan import Free
 from openaclnn.operators import cross_entropy as interface
-from openaclnn.operators.rows import Array, counted_targets, rows_plan
+from openaclnn.operators.inner import inner_operator
+from openaclnn.operators.rows import LOSSES, Array, Indices, counted_targets, widened
 
-INPUT = Parameter("input", Kind.TENSOR, "logits", "(N, C, ...)", FLOATS)
-ROW_TARGET = replace(interface.TARGET, shape="(N, ...)")
 OPTIONS = (
-    interface.WEIGHT,
     interface.REDUCTION,
     *interface.OF_CLASSES,
     Parameter("zlossScale", Kind.DOUBLE, "factor of the squared log-sum-exp; 0: none", default=0.0),
 )
-PER_LOSS = "(N, ...) for none, else one element"
 
 
-def _without_classes(call: Call) -> str:
-    shape = call.tensor("input").shape
-    return f"shape {shape}" if len(shape) < 2 or shape[1] == 0 else ""
-
-
-def _stray_smoothing(call: Call) -> str:
-    return "" if 0 <= call["labelSmoothing"] <= 1 else str(call["labelSmoothing"])
-
-
-def _gradient_dtype(call: Call) -> Violation | None:
-    dtypes = call.tensor("input").dtype, FLOAT
-    actual = call.tensor("gradLoss").dtype
-    if actual not in dtypes:
-        return Violation("gradLoss", " or ".join(dtype.name for dtype in dtypes), actual.name)
-    return None
-
-
-def _rows_shape(call: Call) -> tuple[int, ...]:
-    shape = call.tensor("input").shape
-    return shape[:1] + shape[2:]
-
-
-def per_row(call: Call) -> tuple[tuple[int, ...], ...]:
-    return (_rows_shape(call),)
-
-
-def per_class(call: Call) -> tuple[tuple[int, ...], ...]:
-    return ((call.tensor("input").shape[1],),)
-
-
-def per_loss(call: Call) -> tuple[tuple[int, ...], ...]:
-    return per_row(call) if call.reduction == "none" else ((), (1,))
-
-
-def _checks(
-    loss: str, needed: tuple[str, ...], dtype_of_loss: Check, result: Check
-) -> tuple[Check, ...]:
-    """The rules of both, where `loss` is of the loss's shape and `result` is one more."""
-    sides = [name for name in ("top", "rest", "topOut", "restOut") if name in needed]
-    return (
-        checks.not_null("1", *needed),
-        checks.dtype_one_of("2", "input", FLOATS),
-        dtype_of_loss,
-        *(checks.dtype_one_of("2", name, (FLOAT,)) for name in (*sides, "weightOptional")),
-        checks.dtype_one_of("2", "target", (INT64, INT32)),
-        checks.reduction_known("3", "reductionOptional"),
-        checks.expect("3", "labelSmoothing is in [0, 1]", "labelSmoothing", "a value in [0, 1]", _stray_smoothing),
-        checks.expect("4", "input has a class", "input", "(N, C, ...) with a class at least", _without_classes),
-        checks.shape_is("4", "target", per_row, "(N, ...) of input"),
-        checks.shape_is("4", "weightOptional", per_class, "(C,) of input"),
-        checks.shape_is("4", loss, per_loss, "(N, ...) for none, one element otherwise"),
-        *(checks.shape_is("4", name, per_row, "(N, ...) of input") for name in sides),
-        result,
-    )  # fmt: skip
-
-
-def _results(call: Call) -> tuple[OutputSpec, ...]:
-    rows, dtype = _rows_shape(call), call.tensor("input").dtype
-    return (rows if call.reduction == "none" else (), dtype), (rows, FLOAT), (rows, FLOAT)
-
-
-def _planned(
-    call: Call, kernel: str, read: Mapping[str, str], written: Mapping[str, str], free: tuple[Free, ...] = (), reduction: str = "", **switches: bool
-) -> Plan:  # fmt: skip
+def _kernel(name: str) -> Callable[[Call], str]:
     """Rows have a kernel, and pixels, whose classes lie apart as a rule, another."""
-    logits, read = (
-        call.tensor("input"),
-        {"target": "positions", **read, **interface.weights_of(call)},
-    )
-    chosen = kernel if len(logits.shape) == 2 else f"{kernel}_pixels"
-    numbers = interface.numbers_of(call, call["zlossScale"]) | switches
-    return rows_plan(call, chosen, logits.dtype, read, written, 1, numbers, free=free, reduction=reduction)  # fmt: skip
+    return lambda call: name if call.tensor("input").rank == 2 else f"{name}_pixels"
 
 
-def _plan(call: Call) -> Plan:
-    logits, whole = call.tensor("input"), call.reduction == "none"
-    loss = call.tensor("lossOut")
-    if logits.empty:
-        if whole:
-            return empty_plan(call.operator.name, ("lossOut", loss))
-        number = math.nan if call.reduction == "mean" else 0.0
-        return filling_plan(call.operator.name, ("lossOut", loss, number))
-    written = {"lossOut": "positions" if whole else "single", "topOut": "positions", "restOut": "positions"}  # fmt: skip
-    return _planned(
-        call, "cross_entropy_logits", {"input": "full"}, written, reduction="" if whole else str(call.reduction)
-    )  # fmt: skip
+def _numbers(call: Call) -> dict[str, Any]:
+    return interface.numbers_of(call, call["zlossScale"])
 
 
-class _Rows(NamedTuple):
-    """What both formulas begin with."""
-
-    x: Array
-    every: Array  # the rows' numbers
-    counted: Array
-    safe: Array  # their classes; 0 for those that do not count
-    factors: Array  # of classes
-    target_weight: Array  # of targets
-
-
-def _rows_of(input: Array, target: Array, weight: Array | None, ignored: int, work: Any) -> _Rows:
-    classes = input.shape[1]
-    counted, safe = counted_targets(target.reshape(-1), classes, ignored)
-    x = np.moveaxis(input, 1, -1).reshape(len(safe), classes).astype(work)
-    factors = np.ones(classes, work) if weight is None else weight.astype(work)
-    return _Rows(x, np.arange(len(x)), counted, safe, factors, factors[safe])
+def _rows_of(input: Array) -> Array:
+    return np.moveaxis(input, 1, -1).reshape(-1, input.shape[1])
 
 
 def reference(
     input: Array, target: Array, weight: Array | None = None, reduction: str = "mean", ignore_index: int = -100,
     label_smoothing: float = 0.0, zloss_scale: float = 0.0, work: Any = np.float64,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """The formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
-    x, every, counted, safe, factors, target_weight = _rows_of(
-        input, target, weight, ignore_index, work
-    )
-    smoothing, scale, shape = work(label_smoothing), work(zloss_scale), target.shape
-    target_weight = np.where(counted, target_weight, work(0))
-    with np.errstate(all="ignore"):
-        largest = x.argmax(axis=1)
-        top = x[every, largest]
-        powers = np.exp(x - top[:, None])
-        powers[every, largest] = 0
-        # A row with NaN or an infinite largest logit has no probabilities.
-        rest = np.log1p(powers.sum(axis=1, dtype=work)) + (top - top)
-        top = np.where(np.isnan(rest), rest, top)
-        log_prob, lse = (x - top[:, None]) - rest[:, None], top + rest
-        losses = -(target_weight * log_prob[every, safe])
-        if smoothing != 0:
-            spread = -(factors * log_prob).sum(axis=1, dtype=work)
-            losses = (work(1) - smoothing) * losses + smoothing / work(len(factors)) * spread
-        squares = scale * lse * lse if scale != 0 else np.zeros_like(losses)
-        losses, squares = (np.where(counted, part, work(0)) for part in (losses, squares))
-        top, rest = top.reshape(shape), rest.reshape(shape)
-        if reduction == "none":
-            return (losses + squares).reshape(shape), top, rest
-        loss, square = (part.sum(dtype=work) for part in (losses, squares))
-        if reduction == "mean":
-            loss, square = loss / target_weight.sum(dtype=work), square / counted.sum(dtype=work)
-        return np.asarray(loss + square if scale != 0 else loss), top, rest
+    """The loss is aclnnCrossEntropyLoss's, of all rows; an out-of-range target is ignored."""
+    rows = _rows_of(input).astype(work)
+    top = rows.max(axis=1)
+    with np.errstate(invalid="ignore"):
+        rows += (top - top)[
+            :, None
+        ]  # one with NaN or an infinite largest logit has no probabilities
+    loss, log_prob, _, _ = interface.reference(
+        rows, target.reshape(-1), weight, reduction, ignore_index, label_smoothing, zloss_scale, True, work
+    )  # fmt: skip
+    assert loss is not None
+    assert log_prob is not None
+    rest = work(0) - log_prob.max(axis=1)  # of the largest logit
+    top, shape = rows.max(axis=1), target.shape
+    return loss.reshape(shape if reduction == "none" else ()), top.reshape(shape), rest.reshape(shape)  # fmt: skip
 
 
 # The gradient is that of aclnnCrossEntropyLossGrad, with exp((x - top) - rest) for its probabilities. A row that does
 # not count has none, whatever is in it.
+@widened
 def reference_grad(
-    grad_loss: Array, input: Array, top: Array, rest: Array, target: Array, weight: Array | None = None, reduction: str = "mean",
-    ignore_index: int = -100, label_smoothing: float = 0.0, zloss_scale: float = 0.0, work: Any = np.float64,
+    grad_loss: Array, input: Array, top: Array, rest: Array, target: Indices, weight: Array | None = None, reduction: str = "mean",
+    ignore_index: int = -100, label_smoothing: float = 0.0, zloss_scale: float = 0.0,
 ) -> Array:  # fmt: skip
-    """The formulas, step by step, in float64 (or in `work`); an out-of-range target is ignored."""
-    x, every, counted, safe, factors, target_weight = _rows_of(
-        input, target, weight, ignore_index, work
-    )
-    smoothing = work(label_smoothing)
-    gradient = np.broadcast_to(grad_loss.astype(work).reshape(-1), every.shape)
-    shift, left = (side.astype(work).reshape(-1) for side in (top, rest))
-    with np.errstate(all="ignore"):
-        mean = reduction == "mean"
-        total = np.where(counted, target_weight, work(0)).sum(dtype=work) if mean else work(1)
-        number = counted.sum(dtype=work) if mean else work(1)
-        log_prob = (x - shift[:, None]) - left[:, None]
-        nll = gradient * (work(1) - smoothing) / total * target_weight
-        smooth = gradient / total * smoothing / work(len(factors))
-        squares = work(2) * work(zloss_scale) * (shift + left) * gradient / number
-        if zloss_scale == 0:
-            squares = np.zeros_like(nll)
-        probability = np.exp(log_prob)
-        out = probability * (nll + squares)[:, None]
-        at_target = np.expm1(log_prob[every, safe]) * nll
-        out[every, safe] = at_target + probability[every, safe] * squares
-        if smoothing != 0:
-            subtracted = smooth[:, None] * factors
-            out = out + (probability * subtracted.sum(axis=1, dtype=work)[:, None] - subtracted)
-        out = np.where(counted[:, None], out, work(0))
-        return np.moveaxis(out.reshape(*target.shape, len(factors)), -1, 1)
+    """The formulas, step by step; an out-of-range target is ignored."""
+    x, shift, left = _rows_of(input), top.reshape(-1), rest.reshape(-1)
+    every, classes = np.arange(len(x)), x.shape[1]
+    counted, safe = counted_targets(target.reshape(-1), classes, ignore_index)
+    factors = np.ones(classes, x.dtype) if weight is None else weight
+    target_weight, mean = factors[safe], reduction == "mean"
+    gradient = np.broadcast_to(grad_loss.reshape(-1), every.shape)
+    total = np.where(counted, target_weight, 0).sum() if mean else 1
+    number = counted.sum(dtype=x.dtype) if mean else 1
+    log_prob = (x - shift[:, None]) - left[:, None]
+    nll = gradient * (1 - label_smoothing) / total * target_weight
+    smooth = gradient / total * label_smoothing / classes
+    squares = 2 * zloss_scale * (shift + left) * gradient / number
+    if zloss_scale == 0:
+        squares = np.zeros_like(nll)
+    probability = np.exp(log_prob)
+    out = probability * (nll + squares)[:, None]
+    at_target = np.expm1(log_prob[every, safe]) * nll
+    out[every, safe] = at_target + probability[every, safe] * squares
+    if label_smoothing != 0:
+        subtracted = smooth[:, None] * factors
+        out = out + (probability * subtracted.sum(axis=1)[:, None] - subtracted)
+    out = np.where(counted[:, None], out, 0)
+    return np.moveaxis(out.reshape(*target.shape, classes), -1, 1)
 
 
-CROSS_ENTROPY = Operator(
-    name="CrossEntropyLogits",
-    summary="Cross entropy of logits, and what its gradient needs of each row.",
-    formula=(
-        "of each row n: top = max over c of input[n, c]; rest = log(sum over c of exp(input[n, c] - top)); logProb = (input - top) - rest\n"
-        "l = -weight[t] * logProb[n, t] * m, t = target[n], m = 1 unless ignored; s = -(sum over c of weight[c] * logProb[n, c]) * m\n"
-        "loss = (1 - labelSmoothing) * l + labelSmoothing / C * s + zlossScale * (top + rest)^2 * m\n"
-        "mean divides the sum of l and s by the sum of weight[t] * m, that of the squares by the sum of m"
-    ),
-    parameters=(
-        INPUT, ROW_TARGET, *OPTIONS,
-        Parameter("lossOut", Kind.OUTPUT, "the loss", PER_LOSS, FLOATS),
-        Parameter("topOut", Kind.OUTPUT, "the largest logit", "(N, ...)", (FLOAT,)),
-        Parameter("restOut", Kind.OUTPUT, "log-sum-exp less the largest logit", "(N, ...)", (FLOAT,)),
-    ),
-    families=frozenset(),
-    checks=_checks(
-        "lossOut", ("input", "target", "lossOut", "topOut", "restOut"), checks.same_dtype("2", "lossOut", "input"),
-        checks.format_is_nd("5", "input"),
-    ),
-    result=_results,
-    plan=_plan,
-    reference=reference,
-    samples=(
+CROSS_ENTROPY = inner_operator(
+    "CrossEntropyLogits", "Cross entropy of logits, and what its gradient needs of each row.",
+    "of each row n: top = max over c of input[n, c]; rest = log(sum over c of exp(input[n, c] - top)); logProb = (input - top) - rest\n"
+    "l = -weight[t] * logProb[n, t] * m, t = target[n], m = 1 unless ignored; s = -(sum over c of weight[c] * logProb[n, c]) * m\n"
+    "loss = (1 - labelSmoothing) * l + labelSmoothing / C * s + zlossScale * (top + rest)^2 * m\n"
+    "mean divides the sum of l and s by the sum of weight[t] * m, that of the squares by the sum of m",
+    _kernel("cross_entropy_logits"), {"input": "full", "target": "positions", "weightOptional": "classes"},
+    {"lossOut": LOSSES, "topOut": "positions", "restOut": "positions"}, reference,
+    (
         Sample(
             "mean",
             {"input": (FLOAT, [[5, 0, 3, 3, 7], [9, 3, 5, 2, 4]]), "target": (INT64, [0, 0])},
@@ -249,6 +120,7 @@ CROSS_ENTROPY = Operator(
             ),
         ),
     ),
+    OPTIONS, numbers=_numbers, order=("target", "input", "weightOptional"),
 )  # fmt: skip
 
 # Smoothing is computed by other code than none is, and a z-loss too.
@@ -259,45 +131,15 @@ _FREE = (
 )
 
 
-def _grad_plan(call: Call) -> Plan:
-    if call.tensor("input").empty:
-        return empty_plan(call.operator.name, ("out", call.tensor("out")))
-    per_loss = "positions" if call.reduction == "none" else "single"
-    read = {"gradLoss": per_loss, "input": "full", "top": "positions", "rest": "positions"}
-    return _planned(
-        call, "cross_entropy_logits_grad", read, {"out": "full"}, _FREE, mean=call.reduction == "mean"
-    )  # fmt: skip
-
-
-CROSS_ENTROPY_GRAD = Operator(
-    name="CrossEntropyLogitsGrad",
-    summary="Gradient of the cross entropy of logits, which may be written over them.",
-    formula=(
-        "p = exp((input - top) - rest); nll = gradLoss * (1 - labelSmoothing) / W * weight[t]; s = gradLoss * labelSmoothing / (C * W)\n"
-        "out = p * (nll + s * sum(weight) + z) - s * weight - (nll at t); 0 in ignored rows\n"
-        "z = 2 * zlossScale * (top + rest) * gradLoss / (rows that count for mean); W = the sum of their weight[t] for mean, 1 otherwise"
-    ),
-    parameters=(
-        Parameter("gradLoss", Kind.TENSOR, "gradient of the loss", PER_LOSS, FLOATS),
-        INPUT,
-        Parameter("top", Kind.TENSOR, "the forward's", "(N, ...)", (FLOAT,), weak=False),
-        Parameter("rest", Kind.TENSOR, "the forward's", "(N, ...)", (FLOAT,), weak=False),
-        ROW_TARGET, *OPTIONS,
-        Parameter("out", Kind.OUTPUT, "gradient of input; may be input itself", "(N, C, ...)", FLOATS),
-    ),
-    families=frozenset(),
-    checks=(
-        *_checks(
-            "gradLoss", ("gradLoss", "input", "top", "rest", "target", "out"),
-            checks.value_check("2", "gradLoss is of the dtype of input, or FLOAT", _gradient_dtype, INVALID),
-            checks.same_dtype("5", "out", "input"),
-        ),
-        checks.same_shape("5", "out", "input"),
-    ),
-    result=like("input"),
-    plan=_grad_plan,
-    reference=reference_grad,
-    samples=(
+CROSS_ENTROPY_GRAD = inner_operator(
+    "CrossEntropyLogitsGrad", "Gradient of the cross entropy of logits, which may be written over them.",
+    "p = exp((input - top) - rest); nll = gradLoss * (1 - labelSmoothing) / W * weight[t]; s = gradLoss * labelSmoothing / (C * W)\n"
+    "out = p * (nll + s * sum(weight) + z) - s * weight - (nll at t); 0 in ignored rows\n"
+    "z = 2 * zlossScale * (top + rest) * gradLoss / (rows that count for mean); W = the sum of their weight[t] for mean, 1 otherwise",
+    _kernel("cross_entropy_logits_grad"),
+    {"gradLoss": LOSSES, "input": "full", "top": "positions", "rest": "positions", "target": "positions", "weightOptional": "classes"},
+    {"out": "full"}, reference_grad,
+    (
         Sample(
             "mean",
             {
@@ -307,4 +149,6 @@ CROSS_ENTROPY_GRAD = Operator(
             [[-0.5, 0.5], [-1.603810890548638e-28, 1.603810890548638e-28]],
         ),
     ),
+    OPTIONS, numbers=lambda call: {**_numbers(call), "mean": call.reduction == "mean"}, free=_FREE,
+    order=("target", "gradLoss", "input", "top", "rest", "weightOptional"),
 )  # fmt: skip

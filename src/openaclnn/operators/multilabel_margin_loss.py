@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import OutputSpec, Sample
+from openaclnn.core.declare import Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Operand, Plan, Step, empty_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas.channels import added_up
 from openaclnn.operators.activations import NOT_310P
-from openaclnn.operators.rows import REDUCTION, Array, declare, rows_plan
+from openaclnn.operators.rows import LOSSES, REDUCTION, Array, Indices, Rows, declare, widened
 
 KERNEL = "multilabel_margin_loss"
 
@@ -41,25 +39,19 @@ def _mask_fault(call: Call, mask: Tensor) -> checks.Fault:
     return f"shape {shape}, the shape of target", f"shape {mask.shape}"
 
 
-def _results(call: Call) -> tuple[OutputSpec, ...]:
-    tensor = call.tensor("self")
-    return (_losses(call)[0], tensor.dtype), (tensor.shape, tensor.dtype)
+PLAN = Rows(KERNEL, "self", {"self": "full", "target": "full"}, {"out": LOSSES, "isTarget": "full"})  # fmt: skip
 
 
 def _plan(call: Call) -> Plan:
-    name, values = call.operator.name, call.values
-    tensor, out = values["self"], values["out"]
-    if tensor.empty:
-        return empty_plan(name, ("out", out))
-    shape = tensor.shape or (1,)
-    whole = _is_whole(call) or len(shape) == 1
-    written = {"out": "positions" if _is_whole(call) else "single", "isTarget": "full"}
-    plan = rows_plan(
-        call, KERNEL, tensor.dtype if whole else FLOAT, {"self": "full", "target": "full"}, written, len(shape) - 1, targets=-1
-    )  # fmt: skip
-    if whole:
+    name = call.operator.name
+    if call.tensor("self").empty:
+        return empty_plan(name, ("out", call.tensor("out")))
+    plan = PLAN.plan(call)
+    plan.reduction = ""
+    if _is_whole(call) or call.tensor("self").rank < 2:
         plan.output = plan.output._replace(role="positions")
         return plan
+    plan.compute = FLOAT
     rows, single = plan.shape[0], plan.output
     between = Operand("out", FLOAT, (1,), role="positions")
     first = Plan(
@@ -74,25 +66,23 @@ def _plan(call: Call) -> Plan:
     return plan
 
 
-def reference(
-    self: Array, target: Array, reduction: str | None = "mean", work: Any = np.float64
-) -> tuple[Array, Array]:
-    """The document's formula in float64 (or in `work`): labels are those before the first -1, what is no class is none of them."""
-    x, labels = (np.atleast_2d(each) for each in (self.astype(work), target))
+@widened
+def reference(self: Array, target: Indices, reduction: str | None = "mean") -> tuple[Array, Array]:
+    """Labels are those before the first -1, what is no class is none of them."""
+    x, labels = (np.atleast_2d(each) for each in (self, target))
     rows, classes = x.shape
-    losses, mask = np.zeros(rows, work), np.zeros((rows, classes), work)
-    with np.errstate(all="ignore"):
-        for row in range(rows):
-            before = np.cumsum(labels[row] == -1) == 0
-            listed = labels[row][before & (labels[row] >= 0) & (labels[row] < classes)]
-            mask[row, listed] = 1
-            margins = work(1) - x[row, listed][:, None] + x[row][mask[row] == 0][None, :]
-            losses[row] = np.where(margins > 0, margins, work(0)).sum() / work(classes)
+    losses, mask = np.zeros(rows, x.dtype), np.zeros((rows, classes), x.dtype)
+    for row in range(rows):
+        before = np.cumsum(labels[row] == -1) == 0
+        listed = labels[row][before & (labels[row] >= 0) & (labels[row] < classes)]
+        mask[row, listed] = 1
+        margins = 1 - x[row, listed][:, None] + x[row][mask[row] == 0][None, :]
+        losses[row] = np.where(margins > 0, margins, 0).sum() / classes
     if reduction == "none" and self.ndim == 2:
         return losses, mask.reshape(self.shape)
     total = losses.sum()
     if reduction == "mean" and rows:
-        total = total / work(rows)
+        total = total / rows
     return np.asarray(total), mask.reshape(self.shape)
 
 
@@ -126,11 +116,11 @@ declare(
         checks.shape_is("9", "out", _losses, "(N,) for none, one element otherwise"),
         checks.of_tensors("10", "isTarget has the shape of target", ("isTarget",), _mask_fault),
     ),
-    _results, _plan, reference,
+    _plan, reference,
     (
         Sample("two rows", {**WORKED, "reduction": "none"}, ([0.85, 3], MASK)),
         Sample("their mean", {**WORKED, "reduction": "mean"}, (1.925, MASK)),
         Sample("their sum", {**WORKED, "reduction": "sum"}, (3.85, MASK)),
     ),
-    NOT_310P, empty=("self",),
+    NOT_310P, result=PLAN.results, empty=("self",),
 )  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from openaclnn.core import checks
@@ -17,7 +15,7 @@ from openaclnn.core.steps import channel_plan, channel_sums_plan, channels_of
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas import channels as formulas
 from openaclnn.operators.activations import ALL
-from openaclnn.operators.rows import Array, declare
+from openaclnn.operators.rows import Array, declare, widened
 from openaclnn.operators.rules import promoted_dtype
 
 SELF = Parameter("self", Kind.TENSOR, "what the function is applied to", "(N, C, ...), 0 to 8 dimensions", FLOATS)  # fmt: skip
@@ -57,11 +55,9 @@ def _plan(call: Call) -> Plan:
     return channel_plan(name, formulas.prelu.name, compute, tensor, weight, out)
 
 
-def reference(self: Array, weight: Array, work: Any = np.float64) -> Array:
-    """The document's formula in float64 (or in `work`)."""
-    x, slopes = self.astype(work), _shaped(weight.astype(work), self)
-    with np.errstate(all="ignore"):
-        return np.where(x > 0, x, slopes * x)
+@widened
+def reference(self: Array, weight: Array) -> Array:
+    return np.where(self > 0, self, _shaped(weight, self) * self)
 
 
 declare(
@@ -76,7 +72,7 @@ declare(
         checks.same_shape("4", "out", "self"),
         _one_for_each_channel("5"),
     ),
-    _result, _plan, reference,
+    _plan, reference,
     (
         Sample(
             "a slope for each channel",
@@ -84,7 +80,7 @@ declare(
             [[-0.1, 2, -0.9], [4, -1, 6]],
         ),
     ),
-    gradient=Gradient("aclnnPreluBackward"), module=__name__, empty=("self",),
+    result=_result, gradient=Gradient("aclnnPreluBackward"), module=__name__, empty=("self",),
 )  # fmt: skip
 
 BACKWARD = ("gradOutput", "self", "weight", "gradInput", "gradWeight")
@@ -92,7 +88,8 @@ BACKWARD = ("gradOutput", "self", "weight", "gradInput", "gradWeight")
 
 def _gradient_shapes(call: Call) -> tuple[tuple[int, ...], ...]:
     weight = call.tensor("weight")
-    return (weight.shape,) if weight.size == 1 else (weight.shape, (weight.size,))
+    in_a_row = weight.rank == 1 or weight.size == 1
+    return (weight.shape,) if in_a_row else (weight.shape, (weight.size,))
 
 
 def _results(call: Call) -> tuple[OutputSpec, ...]:
@@ -114,17 +111,13 @@ def _backward_plan(call: Call) -> Plan:
     return channel_sums_plan(name, kernels, [gradient, x], weight, by_input, by_weight)
 
 
-def reference_backward(
-    grad_output: Array, self: Array, weight: Array, work: Any = np.float64
-) -> tuple[Array, Array]:
-    """The document's formulas in float64 (or in `work`)."""
-    x, slopes = self.astype(work), _shaped(weight.astype(work), self)
-    gradient = np.broadcast_to(grad_output.astype(work), x.shape)
-    with np.errstate(all="ignore"):
-        parts = np.where(x > 0, work(0), gradient * x)
-        others = tuple(axis for axis in range(x.ndim) if axis != 1 or weight.size == 1)
-        by_weight = np.asarray(parts.sum(axis=others)).reshape(weight.shape)
-        return np.where(x > 0, gradient, gradient * slopes), by_weight
+@widened
+def reference_backward(grad_output: Array, self: Array, weight: Array) -> tuple[Array, Array]:
+    x, gradient = self, np.broadcast_to(grad_output, self.shape)
+    parts = np.where(x > 0, 0, gradient * x)
+    others = tuple(axis for axis in range(x.ndim) if axis != 1 or weight.size == 1)
+    by_weight = np.asarray(parts.sum(axis=others)).reshape(weight.shape)
+    return np.where(x > 0, gradient, gradient * _shaped(weight, x)), by_weight
 
 
 declare(
@@ -148,7 +141,7 @@ declare(
         checks.shape_is("7", "gradWeight", _gradient_shapes, "of weight, or (C,)"),
         checks.broadcasts_to("8", "gradOutput", lambda call: call.tensor("self").shape, "the shape of self"),
     ),
-    _results, _backward_plan, reference_backward,
+    _backward_plan, reference_backward,
     (
         Sample(
             "a slope for each channel",
@@ -159,5 +152,5 @@ declare(
             ([[0.1, 2, 0.9], [4, 1, 6]], [-1, -25, -9]),
         ),
     ),
-    ALL - {"310p"}, module=__name__, empty=("self",),
+    ALL - {"310p"}, result=_results, module=__name__, empty=("self",),
 )  # fmt: skip

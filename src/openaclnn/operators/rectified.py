@@ -10,12 +10,24 @@ from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import Check
 from openaclnn.core.declare import Gradient
-from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS, INT8, INT32, INT64, INTEGERS, UINT8, DType
+from openaclnn.core.dtypes import (
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    FLOATS,
+    INT8,
+    INT32,
+    INT64,
+    INTEGERS,
+    UINT8,
+    DType,
+)
 from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.formulas import activations as formulas
 from openaclnn.operators import rules
-from openaclnn.operators.activations import NEWEST, NOT_310P, declare, number
+from openaclnn.operators.activations import NEWEST, NOT_310P, declare, number, plan_of
 from openaclnn.operators.workloads.words import KernelForm
 
 GRADIENT = {"gradOutput": "gradient of the output", "self": "the forward's input"}
@@ -52,8 +64,7 @@ declare(
     lambda g, x, slope, is_result: np.where(x > 0, g, g * slope), [0.1, 0.2, 3, 4],
     (
         rules.not_null("gradOutput", "self", "negativeSlope", "out"), rules.dtypes("gradOutput", "self", more=(DOUBLE,)),
-        rules.scalars("negativeSlope"),
-        rules.rank("gradOutput", "self"), rules.broadcast,
+        rules.scalar_dtypes("negativeSlope", DOUBLE, *INTEGERS, BOOL), rules.rank("gradOutput", "self"), rules.broadcast,
         rules.value(
             "negativeSlope", ">= 0 when selfIsResult is true",
             lambda call: call["selfIsResult"] and call["negativeSlope"].float32() < 0,
@@ -66,10 +77,18 @@ declare(
     peer="leaky_relu_backward", held=("negativeSlope",), variants={"input": {}, "result": {"self_is_result": True}},
 )  # fmt: skip
 
+
+def _ranked_plan(call: Call) -> Plan:
+    plan = plan_of(call)
+    plan.ranked = True
+    return plan
+
+
 declare(
     "SquaredRelu", "The square of x where it is positive, 0 elsewhere.", "out = max(input, 0)^2", formulas.squared_relu,
-    lambda x: np.square(np.maximum(x, 0.0)), [0, 0, 0.25, 9], rules.generated("input"), inputs={"input": "what the function is applied to"},
-    families=NEWEST, const_output=True, generated=True, kernels=(KernelForm("squared_relu", {"input": "input"}),),
+    lambda x: np.square(np.maximum(x, 0.0)), [0, 0, 0.25, 9], rules.generated("input", rules.has_axes, rules.alike_in_tiling), inputs={"input": "what the function is applied to"},
+    shapes={"input": "1 to 8 dimensions"}, families=NEWEST, const_output=True, generated=True, plan=_ranked_plan,
+    kernels=(KernelForm("squared_relu", {"input": "input"}),),
     peer=lambda torch, x: torch.square(torch.relu(x)),
 )  # fmt: skip
 

@@ -2,38 +2,166 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.checks import Check
+from openaclnn.core.checks import INVALID, Check
 from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.plan import Plan, class_plan
+from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
 from openaclnn.core.status import Status
+from openaclnn.core.tensor import Tensor
 from openaclnn.operators.activations import ALL
 
 Array = np.ndarray[Any, Any]
+Indices = np.ndarray[Any, Any]
+"""Arrays that references take as they are."""
 
 REDUCTION = Parameter(
     "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
 )
 
 
+LOSSES = "losses"
+"""A role beside those of `class_plan`: of each position where nothing is reduced, else single."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How an operator with a class axis is planned: its kernel, the tensor whose shape that runs over, and each tensor's role, in the kernel's order. What
+    results are like follows from that, and what empty tensors give."""
+
+    kernel: str | Callable[[Call], str]
+    source: str
+    read: Mapping[str, str]
+    written: Mapping[str, str]
+    numbers: Callable[[Call], Mapping[str, Any]] = lambda call: {}
+    free: tuple[Free, ...] = ()
+    free_on_products: bool = True  # False: products have rules of their own for these numbers
+    # Tensors that a call leaves alone, beside those that are null.
+    unused: Callable[[Call], Sequence[str]] = lambda call: ()
+    compute: DType | str = ""  # a dtype, or the tensor that has it; "": the source's
+    # The axis of the classes, or the only one; where an option numbers it, that says it.
+    along: int = 1
+    fixed: bool = False
+
+    def _axis(self, call: Call, rank: int) -> int:
+        option = call.operator.axis
+        axis = min(self.along, rank - 1) % rank if option is None else call.axis(option.name)
+        assert axis is not None
+        return axis
+
+    @functools.cached_property
+    def _reduces(self) -> bool:
+        return LOSSES in self.written.values()
+
+    @functools.cached_property
+    def _roles(self) -> dict[bool, tuple[tuple[tuple[str, str], ...], ...]]:
+        """The names and roles of what is read and written, by whether losses are one for each position."""
+        sides = self.read.items(), self.written.items()
+        losses = {True: "positions", False: "single"}
+        return {
+            whole: tuple([tuple([(name, each if role == LOSSES else role) for name, role in side]) for side in sides])
+            for whole, each in losses.items()
+        }  # fmt: skip
+
+    def plan(self, call: Call) -> Plan:
+        """The plan of a call."""
+        operator, values, unused = call.operator, call.values, self.unused(call)
+        source: Tensor = values[self.source]
+        reduction = None if operator.reduction is None else call.reduction
+        whole = reduction == "none" and len(source.shape) > 1
+        read, written = self._roles[whole]
+        inputs = [(name, values[name], role) for name, role in read if type(values[name]) is Tensor and name not in unused]  # fmt: skip
+        outputs = [(name, values[name], role) for name, role in written if name not in unused]
+        spared = [(name, values[name], role) for name, role in written if name in unused] if unused else ()  # fmt: skip
+        if 0 in source.shape or True in [role == "full" and 0 in tensor.shape for _, tensor, role in inputs]:  # fmt: skip
+            return self._of_nothing(call, reduction, spared)
+        reduced = ""
+        if self._reduces and not whole:
+            reduced = "sum" if reduction == "none" else str(reduction)  # of one
+        kernel = self.kernel if isinstance(self.kernel, str) else self.kernel(call)
+        compute = self.compute or source.dtype
+        if isinstance(compute, str):
+            compute = values[compute].dtype
+        shape, numbers = source.shape or (1,), self.numbers(call)
+        free = self.free if self.free_on_products or call.product.is_default else ()
+        # Where a class may be ignored, `target` has class indices.
+        targets = [name for name, _, _ in inputs].index("target") if "ignore_index" in numbers else -1  # fmt: skip
+        return class_plan(
+            operator.name, kernel, compute, inputs, outputs, shape, self._axis(call, len(shape)), targets, numbers, free, reduced, spared, self.fixed,
+        )  # fmt: skip
+
+    def _of_nothing(self, call: Call, reduction: str | None, spared: Sequence[Any]) -> Plan:
+        """Empty tensors have no mean, and no sum but 0."""
+        left, name = {each for each, _, _ in spared}, call.operator.name
+        fills = []
+        for each, role in self.written.items():
+            if each not in left and (role == "single" or (role == LOSSES and reduction != "none")):
+                number = math.nan if role == LOSSES and reduction == "mean" else 0.0
+                fills.append((each, call.tensor(each), number))
+        if fills:
+            return filling_plan(name, *fills, spared=spared)
+        first = next(iter(self.written))
+        return empty_plan(name, (first, call.tensor(first)), spared)
+
+    def shaped(self, row: str, names: Sequence[str], told: Mapping[str, str], status: int = INVALID) -> tuple[Check, ...]:  # fmt: skip
+        """Rules that tensors have the shapes that follow from their roles, which are told so."""
+        roles = {**self.read, **self.written}
+
+        def rule(name: str) -> Check:
+            role, reduced = roles[name], ((1,), ()) if name in self.written else ((), (1,))
+            if role == "full":
+                return checks.same_shape(row, name, self.source, status)
+
+            def allowed(call: Call) -> tuple[tuple[int, ...], ...]:
+                if role == LOSSES and call.reduction != "none":
+                    return reduced
+                shape = call.tensor(self.source).shape
+                axis = self._axis(call, len(shape))
+                return (shape[axis : axis + 1] if role == "classes" else shape[:axis] + shape[axis + 1 :],)  # fmt: skip
+
+            return checks.shape_is(row, name, allowed, told[role], status)
+
+        return tuple(map(rule, names))
+
+    def results(self, call: Call) -> Any:
+        """Shapes and dtypes of the outputs that are left to us: of the one that they may have, or the source's."""
+        source, specs = call.tensor(self.source), []
+        whole, positions = source.shape, None
+        for output in call.operator.outputs:
+            role = self.written[output.name]
+            if role == LOSSES:
+                role = "positions" if call.reduction == "none" else "single"
+            if role == "positions" and positions is None:
+                axis = self._axis(call, len(whole) or 1)
+                positions = whole[:axis] + whole[axis + 1 :]
+            shape = whole if role == "full" else () if role == "single" else positions
+            specs.append((shape, output.dtypes[0] if len(output.dtypes) == 1 else source.dtype))
+        return tuple(specs) if len(specs) > 1 else specs[0]
+
+
 def declare(
-    name: str, summary: str, formula: str, parameters: tuple[Parameter, ...], rules: Sequence[Check], result: Callable[[Call], Any],
-    plan: Callable[[Call], Plan], reference: Callable[..., Any], samples: Sequence[Sample], families: frozenset[str] = ALL, *,
+    name: str, summary: str, formula: str, parameters: tuple[Parameter, ...], rules: Sequence[Check], plan: Rows | Callable[[Call], Plan],
+    reference: Callable[..., Any], samples: Sequence[Sample], families: frozenset[str] = ALL, *, result: Callable[[Call], Any] | None = None,
     empty: tuple[str, ...] | None = None, lacking: int = Status.ACLNN_ERR_INNER_NULLPTR, **more: Any,
 ) -> Operator:  # fmt: skip
-    """Enter an operator. With `empty`, the rules stand between those that most documents begin and end with: phase one's results have a place,
+    """Enter an operator, whose results follow from `Rows`, or are what is said. With `empty`, the rules stand between those that most documents begin and end with: phase one's results have a place,
     and a product that lacks the operator gives `lacking`, unless one of these tensors is empty."""
     if empty is not None:
         last = checks.product_has_operator(str(int(rules[-1].row) + 1), lacking, empty)
         rules = (checks.result_pointers("0"), *rules, last)
+    if isinstance(plan, Rows):
+        result, plan = result or plan.results, plan.plan
+    assert result is not None
     return register(
         Operator(
             name=f"aclnn{name}", summary=summary, formula=formula, parameters=parameters, families=families, checks=tuple(rules),
@@ -42,24 +170,25 @@ def declare(
     )  # fmt: skip
 
 
-def rows_plan(
-    call: Call, kernel: str, compute: DType, read: Mapping[str, str], written: Mapping[str, str], axis: int,
-    numbers: Mapping[str, Any] | None = None, targets: int | None = None, **more: Any,
-) -> Plan:  # fmt: skip
-    """The plan of a kernel with a class axis over a call's tensors, by their names and roles; `target` has class indices, if it is among them
-    and nothing else is said."""
-    values = call.values
-    inputs = [(name, values[name], role) for name, role in read.items()]
-    outputs = [(name, values[name], role) for name, role in written.items()]
-    for _, tensor, role in (*outputs, *inputs):
-        if role == "full":
-            shape = tensor.shape or (1,)
-            break
-    if targets is None:
-        targets = list(read).index("target") if "target" in read else -1
-    return class_plan(
-        call.operator.name, kernel, compute, inputs, outputs, shape, axis, targets, numbers or {}, **more
-    )  # fmt: skip
+def widened(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A formula of arrays and numbers as a reference: all arrays but `Indices` come to it in float64, or as `work` says. What it does with infinities and
+    NaN is no news."""
+    code, kinds = function.__code__, function.__annotations__
+    names = code.co_varnames[: code.co_argcount]
+
+    def reference(*positional: Any, work: Any = np.float64, **named: Any) -> Any:
+        given = {**dict(zip(names, positional, strict=False)), **named}
+        with np.errstate(all="ignore"):  # a signalling NaN among them is told, too
+            for name, value in given.items():
+                if isinstance(value, np.ndarray) and not str(kinds.get(name)).startswith("Indices"):
+                    given[name] = value.astype(work)
+                elif isinstance(value, float):
+                    given[name] = work(value)
+            return function(**given)
+
+    reference.__module__, reference.__doc__ = function.__module__, function.__doc__
+    reference.takes = (*names, "work")  # type: ignore[attr-defined]
+    return reference
 
 
 def counted_targets(target: Array, classes: int, ignored: int) -> tuple[Array, Array]:

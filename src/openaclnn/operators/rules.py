@@ -62,7 +62,8 @@ def rank(*names: str) -> Rule:
 
 
 def converts(source: str = "", spared: str = "") -> Rule:
-    """What is computed, by itself or in a tensor's dtype, may be written to the output; on a product that is spared anything may."""
+    """What is computed, by itself or in a tensor's dtype, may be written to the output; on a product that is spared anything may. In its place the one tensor's
+    own dtype always may."""
 
     what = f"{source}'s dtype" if source else "the promoted dtype"
 
@@ -71,7 +72,7 @@ def converts(source: str = "", spared: str = "") -> Rule:
 
     def of(operator: Any, row: str) -> list[Check]:
         written = operator.output
-        if written.in_place:
+        if source and written.in_place:
             return []
         check = checks.castable(row, written.name, computed, what)
         return [*checks.only_if(lambda call: call.product.tag != spared, check)]
@@ -193,6 +194,23 @@ def scalars_promoted(*names: str) -> Rule:
     ]
 
 
+def scalar_dtypes(name: str, *more: DType) -> Rule:
+    """An option of one of the product's floating dtypes, or of some more."""
+
+    def of(operator: Any, row: str) -> list[Check]:
+        def broken_by(call: Call) -> Violation | None:
+            dtype, allowed = call[name].dtype, (*call.product.floats, *more)
+            if dtype in allowed:
+                return None
+            expected = f"a scalar of dtype {checks.names(allowed)} (product {call.product.tag})"
+            return Violation(name, expected, dtype.name)
+
+        rule = f"the product supports the scalar's dtype: {name}"
+        return [Check(row, INVALID, rule, (name,), broken_by)]
+
+    return of
+
+
 def public(*names: str) -> Rule:
     """None of the formats that products lay out data in for themselves."""
     return lambda operator, row: [checks.format_not_in(row, PRIVATE_FORMATS, *names)]
@@ -251,14 +269,30 @@ def present(call: Call) -> list[str]:
 
 
 def generated(name: str, *tiling: Rule) -> tuple[Rule, ...]:
-    """The rules of interfaces that the vendor generates: null, dtypes, whether the product has a kernel, then what shows when the kernel's work is cut:
-    wrong shapes, unless other rules are said."""
+    """The rules of interfaces that the vendor generates: null, dtypes and formats, whether the product has a kernel, then what shows when the kernel's work
+    is cut: wrong shapes, unless other rules are said."""
+    last = tiling or (alike_in_tiling,)
+    return (not_null(), same_dtype(), dtypes(name), _nd, _has_kernel, *last)
 
-    def shapes(operator: Any, row: str) -> list[Check]:
-        first, *others = (p.name for p in operator.tensors)
-        return [checks.same_shape(row, other, first, checks.TILING) for other in others]
 
-    return (not_null(), same_dtype(), dtypes(name), _has_kernel, *(tiling or (shapes,)))
+def _nd(operator: Any, row: str) -> list[Check]:
+    return [checks.format_is_nd(row, *(p.name for p in operator.tensors))]
+
+
+def has_axes(operator: Any, row: str) -> list[Check]:
+    """The first tensor has an axis at least."""
+    name = operator.tensors[0].name
+
+    def fault(call: Call, tensor: Tensor) -> checks.Fault:
+        return None if tensor.shape else ("1 to 8 dimensions", "0")
+
+    return [checks.of_tensors(row, f"at least 1 dimension: {name}", (name,), fault, checks.TILING)]
+
+
+def alike_in_tiling(operator: Any, row: str) -> list[Check]:
+    """All tensors have the first one's shape."""
+    first, *others = (p.name for p in operator.tensors)
+    return [checks.same_shape(row, other, first, checks.TILING) for other in others]
 
 
 def _has_kernel(operator: Any, row: str) -> list[Check]:

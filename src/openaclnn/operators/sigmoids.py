@@ -139,26 +139,27 @@ declare(
     peer=_torch_swish_backward,
 )  # fmt: skip
 
-FAST = float_of(1.702)
+FACTOR = 1.702
+FAST = float_of(FACTOR)
 
 declare(
     "FastGelu", "x times the logistic function of 1.702 x.", "out = self / (1 + exp(-1.702 * self))", formulas.swish,
-    lambda x: _swish(x, x.dtype.type(1.702)), [-0.004414724139581062, -0.1542042340671787, 0.35038843660638014, 2.981928690292214],
+    lambda x: _swish(x, x.dtype.type(FACTOR)), [-0.004414724139581062, -0.1542042340671787, 0.35038843660638014, 2.981928690292214],
     (rules.not_null(), rules.same_dtype(), rules.dtypes("self"), rules.same_shape(), rules.rank("self"), rules.same_format()), families=NEWEST,
-    numbers=lambda call: {"beta": FAST},
+    numbers=lambda call: {"beta": FAST}, constants=(FACTOR,),
     kernels=(KernelForm("fast_gelu", {"x": "self"}),),
     gradient=Gradient("aclnnFastGeluBackward"),
-    peer=lambda torch, x: _torch_swish(torch, x, 1.702),
+    peer=lambda torch, x: _torch_swish(torch, x, FACTOR),
 )  # fmt: skip
 
 declare(
     "FastGeluBackward", "Gradient of the fast GELU with respect to its input.",
     "gradInput = gradOutput * s * (1 + 1.702 * self * (1 - s)), s = 1 / (1 + exp(-1.702 * self))", formulas.swish_backward,
-    lambda g, x: _swish_backward(g, x, x.dtype.type(1.702)), [-0.006401886545354933, -0.1355592131126681, 2.6376657358962428, 4.098193295622609],
+    lambda g, x: _swish_backward(g, x, x.dtype.type(FACTOR)), [-0.006401886545354933, -0.1355592131126681, 2.6376657358962428, 4.098193295622609],
     (rules.not_null(), rules.same_dtype(), rules.dtypes("gradInput"), rules.same_shape(), rules.rank("self"), rules.same_format()),
     inputs=GRADIENT, output="gradInput",
-    families=NEWEST, numbers=lambda call: {"beta": FAST}, kernels=(KernelForm("fast_gelu_grad", {"dy": "gradOutput", "x": "self"}),),
-    peer=lambda torch, g, x: _torch_swish_backward(torch, g, x, 1.702),
+    families=NEWEST, numbers=lambda call: {"beta": FAST}, constants=(FACTOR,), kernels=(KernelForm("fast_gelu_grad", {"dy": "gradOutput", "x": "self"}),),
+    peer=lambda torch, g, x: _torch_swish_backward(torch, g, x, FACTOR),
 )  # fmt: skip
 
 # The logarithm of the logistic function, and its relatives.
@@ -179,8 +180,8 @@ declare(
 )  # fmt: skip
 
 BUFFER = Parameter(
-    "buffer", Kind.TENSOR, "not looked at", "any", FLOATS, default=None, optional=True
-)
+    "buffer", Kind.TENSOR, "not looked at", "any", FLOATS, default=None, optional=True, c_type="aclTensor *",
+)  # fmt: skip
 declare(
     "LogSigmoidForward", *LOG_SIGMOID,
     (rules.not_null("self", "out"), rules.dtypes("self", "out"), rules.same_dtype("self", "out"), rules.same_shape("self", "out")),
@@ -334,7 +335,7 @@ declare(
     formulas.hardsigmoid, lambda x: np.minimum(np.maximum(x / 6 + 0.5, 0), 1), [0, 0.3333333333333333, 0.5833333333333334, 1],
     (rules.not_null(), rules.dtypes("self", more=(INT32,)), rules.rank("self"), rules.same_shape(), rules.same_dtype(), rules.same_format()),
     accepts=(*FLOATS, INT32), families=NOT_310P,
-    in_place="self", const_output=True, kernels=(KernelForm("hard_sigmoid", {"input_x": "self"}, only=LINE),), peer="hardsigmoid",
+    in_place="self", const_ref=True, kernels=(KernelForm("hard_sigmoid", {"input_x": "self"}, only=LINE),), peer="hardsigmoid",
     gradient=Gradient("aclnnHardsigmoidBackward"),
 )  # fmt: skip
 
@@ -352,7 +353,7 @@ declare(
     "Hardswish", "x times a line between 0 and 1.", "out = self <= -3 ? 0 : self >= 3 ? self : self * (self + 3) / 6",
     formulas.hardswish, lambda x: np.where(x <= -3, 0.0, np.where(x >= 3, x, x * (x + 3) / 6)),
     [0, -0.3333333333333333, 0.2916666666666667, 3], (rules.not_null(), rules.dtypes("self", "out"), rules.same_shape()), families=NOT_310P,
-    in_place="self", const_output=True, kernels=(KernelForm("hard_swish", {"x": "self"}),), peer="hardswish",
+    in_place="self", const_output=True, const_ref=True, kernels=(KernelForm("hard_swish", {"x": "self"}),), peer="hardswish",
     gradient=Gradient("aclnnHardswishBackwardV2"),
 )  # fmt: skip
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from openaclnn.core import checks
 from openaclnn.core.call import Call
-from openaclnn.core.declare import OutputSpec, Sample
+from openaclnn.core.declare import Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Plan, empty_plan
 from openaclnn.engines.formulas.softmax import softmax_cross_entropy
-from openaclnn.operators.rows import Array, declare, rows_plan
+from openaclnn.operators.rows import Array, Rows, declare, widened
 
 TENSORS = ("features", "labels", "loss", "backprop")
 PARAMETERS = (
@@ -51,39 +48,25 @@ CHECKS = (
 )
 
 
-def _results(call: Call) -> tuple[OutputSpec, ...]:
-    features = call.tensor("features")
-    return (features.shape[:1], features.dtype), (features.shape, features.dtype)
-
-
-def _plan(call: Call) -> Plan:
-    features = call.tensor("features")
-    if features.empty:
-        return empty_plan(call.operator.name, ("loss", call.tensor("loss")))
-    return rows_plan(
-        call, softmax_cross_entropy.name, features.dtype, {"features": "full", "labels": "full"}, {"loss": "positions", "backprop": "full"}, 1
-    )  # fmt: skip
-
-
 # The loss is the sum over the classes of y * -log(softmax), backprop softmax - y, also where the labels y of a row do
 # not sum to 1: then it is not the gradient. A label of 0 beside a logit of -Inf is 0 * Inf.
-def reference(features: Array, labels: Array, work: Any = np.float64) -> tuple[Array, Array]:
-    """The document's formulas in float64 (or in `work`)."""
-    if not features.size:
-        return np.zeros(features.shape[0], work), features.astype(work)
-    x, y = features.astype(work), labels.astype(work)
-    with np.errstate(all="ignore"):
-        shifted = x - x.max(axis=1, keepdims=True)
-        powers = np.exp(shifted)
-        total = powers.sum(axis=1, keepdims=True)
-        return (y * (np.log(total) - shifted)).sum(axis=1), powers / total - y
+@widened
+def reference(features: Array, labels: Array) -> tuple[Array, Array]:
+    x, y = features, labels
+    if not x.size:
+        return np.zeros(x.shape[0], x.dtype), x
+    shifted = x - x.max(axis=1, keepdims=True)
+    powers = np.exp(shifted)
+    total = powers.sum(axis=1, keepdims=True)
+    return (y * (np.log(total) - shifted)).sum(axis=1), powers / total - y
 
 
 declare(
     "SoftmaxCrossEntropyWithLogits", "Cross entropy of logits against shares of classes, and its gradient.",
     "loss[n] = sum over c of labels[n, c] * (log(sum over k of exp(x[n, k] - m)) - (x[n, c] - m)), x = features, m = the largest x[n]\n"
     "backprop = exp(x - m) / (sum over k of exp(x[n, k] - m)) - labels",
-    PARAMETERS, CHECKS, _results, _plan, reference,
+    PARAMETERS, CHECKS,
+    Rows(softmax_cross_entropy.name, "features", {"features": "full", "labels": "full"}, {"loss": "positions", "backprop": "full"}), reference,
     (
         Sample(
             "a row",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,13 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import Check
-from openaclnn.core.declare import Gradient, Sample, like
-from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS, DType
+from openaclnn.core.declare import Gradient, Sample
+from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.interop import view_memory
-from openaclnn.core.plan import Plan, empty_plan
 from openaclnn.engines.formulas import softmax as formulas
 from openaclnn.operators.activations import ALL
-from openaclnn.operators.rows import Array, declare, rows_plan
+from openaclnn.operators.rows import Array, Rows, declare, widened
 
 DTYPES = (*FLOATS, DOUBLE)
 AXIS = "the axis that a row lies along, -rank to rank - 1"
@@ -53,56 +51,46 @@ def _gradient_checks(nulls: tuple[str, ...], axis: str, rank: int) -> tuple[Chec
     return (checks.not_null("1", *nulls), *checks.unless_empty(INPUTS, *ordered, heeded_on=("950",)))  # fmt: skip
 
 
-def _plan(call: Call, kernel: str, compute: DType, *inputs: str) -> Plan:
-    """The plan of a row formula from tensors of one shape to `out`, along `dim`."""
-    if any(call.tensor(name).empty for name in inputs):
-        return empty_plan(call.operator.name, ("out", call.tensor("out")))
-    axis = call.axis("dim")
-    assert axis is not None
-    return rows_plan(call, kernel, compute, dict.fromkeys(inputs, "full"), {"out": "full"}, axis)
-
-
-def _reference(formula: Callable[..., Array], *names: str) -> Callable[..., Array]:
-    """A document's formula of rows along `dim`, in float64 (or in `work`): its tensors widened, and with an axis at least."""
-
-    def reference(*positional: Any, dim: int = -1, work: Any = np.float64, **named: Any) -> Array:
-        arrays = [*positional, *[named[name] for name in names[len(positional) :]]]
-        rows: list[Array] = [array.astype(work).reshape(array.shape or (1,)) for array in arrays]
-        if not all(row.size for row in rows):
-            return rows[0]
-        with np.errstate(all="ignore"):
-            return np.asarray(formula(*rows, dim).reshape(arrays[0].shape))
-
-    reference.takes = (*names, "dim", "work")  # type: ignore[attr-defined]
-    return reference
-
-
 # e^(x - max) / sum: the largest value is subtracted from all, which changes no share, so that no power overflows.
 # A row with NaN or +Inf, or of -Inf alone, has no shares: Inf - Inf is NaN, and so is all that is divided by the sum.
-def _softmax(x: Array, dim: int) -> Array:
-    powers = np.exp(x - x.max(axis=dim, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=dim, keepdims=True))
+@widened
+def softmax(self: Array, dim: int = -1) -> Array:
+    powers = np.exp(_below_largest(self, dim))
+    shares = powers / powers.sum(axis=dim, keepdims=True)
+    return np.asarray(shares.reshape(self.shape))
 
 
 # log(e^(x - max) / sum) = x - max - log(sum): no power overflows, and none that is lost matters.
-def _log_softmax(x: Array, dim: int) -> Array:
-    shifted = x - x.max(axis=dim, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=dim, keepdims=True)))
+@widened
+def log_softmax(self: Array, dim: int = -1) -> Array:
+    shifted = _below_largest(self, dim)
+    whole = np.exp(shifted).sum(axis=dim, keepdims=True)
+    return np.asarray((shifted - np.log(whole)).reshape(self.shape))
+
+
+def _below_largest(x: Array, dim: int) -> Array:
+    rows = np.atleast_1d(x)
+    return np.asarray(rows - rows.max(axis=dim, keepdims=True, initial=-np.inf))
 
 
 # Forward: y = e^x / sum. The derivative of y_i by x_j is y_i * (i = j) - y_i * y_j, so that row j of the gradient is
 # g_j * y_j - y_j * (sum over i of g_i * y_i): the result is all that it needs.
-def _softmax_backward(g: Array, y: Array, dim: int) -> Array:
-    return np.asarray(g * y - y * (g * y).sum(axis=dim, keepdims=True))
+@widened
+def _softmax_backward(grad_output: Array, output: Array, dim: int = -1) -> Array:
+    g, y = np.atleast_1d(grad_output, output)
+    if not (g.size and y.size):
+        return np.asarray(g)
+    return np.asarray(g * y - y * (g * y).sum(axis=dim, keepdims=True)).reshape(grad_output.shape)
 
 
 # Forward: y = x - log(sum of e^x). The derivative of y_i by x_j is (i = j) - e^y_j, so that row j of the gradient is
 # g_j - e^y_j * (sum over i of g_i).
-def _log_softmax_backward(g: Array, y: Array, dim: int) -> Array:
-    return np.asarray(g - np.exp(y) * g.sum(axis=dim, keepdims=True))
-
-
-softmax, log_softmax = (_reference(function, "self") for function in (_softmax, _log_softmax))
+@widened
+def _log_softmax_backward(grad_output: Array, output: Array, dim: int = -1) -> Array:
+    g, y = np.atleast_1d(grad_output, output)
+    if not (g.size and y.size):
+        return np.asarray(g)
+    return np.asarray(g - np.exp(y) * g.sum(axis=dim, keepdims=True)).reshape(grad_output.shape)
 
 
 declare(
@@ -119,7 +107,7 @@ declare(
             checks.same_shape("5", "out", "self"),
         ),
     ),
-    like("self"), lambda call: _plan(call, formulas.softmax.name, call.tensor("self").dtype, "self"), softmax,
+    Rows(formulas.softmax.name, "self", {"self": "full"}, {"out": "full"}), softmax,
     (
         Sample(
             "a row",
@@ -158,7 +146,7 @@ declare(
         checks.rank_at_most("4", "self"),
         checks.same_shape("5", "out", "self"),
     ),
-    like("self"), lambda call: _plan(call, formulas.log_softmax.name, call.tensor("out").dtype, "self"), log_softmax,
+    Rows(formulas.log_softmax.name, "self", {"self": "full"}, {"out": "full"}, compute="out"), log_softmax,
     (
         Sample(
             "a row",
@@ -178,15 +166,15 @@ declare(
 )  # fmt: skip
 
 
-def _gradient_plan(kernel: str) -> Callable[[Call], Plan]:
-    return lambda call: _plan(call, kernel, call.tensor("gradOutput").dtype, *INPUTS)
+def _gradient_plan(kernel: str) -> Rows:
+    return Rows(kernel, "gradOutput", dict.fromkeys(INPUTS, "full"), {"out": "full"})
 
 
 declare(
     "SoftmaxBackward", "Gradient of softmax with respect to its input, from its result.",
     "out = gradOutput * output - output * (sum over the row of gradOutput * output); rows lie along dim",
     GRADIENT_PARAMETERS, _gradient_checks((*INPUTS, "out"), axis="4", rank=5),
-    like("gradOutput"), _gradient_plan(formulas.softmax_backward.name), _reference(_softmax_backward, "grad_output", "output"),
+    _gradient_plan(formulas.softmax_backward.name), _softmax_backward,
     (
         Sample(
             "a row",
@@ -210,7 +198,7 @@ declare(
     "LogSoftmaxBackward", "Gradient of log-softmax with respect to its input, from its result.",
     "out = gradOutput - exp(output) * (sum over the row of gradOutput); rows lie along dim",
     GRADIENT_PARAMETERS, _gradient_checks(("output", "gradOutput", "out"), axis="7", rank=4),
-    like("gradOutput"), _gradient_plan(formulas.log_softmax_backward.name), _reference(_log_softmax_backward, "grad_output", "output"),
+    _gradient_plan(formulas.log_softmax_backward.name), _log_softmax_backward,
     (
         Sample(
             "a row",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from openaclnn.core.plan import Plan, elementwise_plan, empty_plan
 from openaclnn.core.status import Status
 from openaclnn.engines.formulas import vocabulary_parallel as formulas
 from openaclnn.operators.activations import NEWEST
-from openaclnn.operators.rows import Array, declare, rows_plan
+from openaclnn.operators.rows import Array, Indices, Rows, declare, widened
 
 # The sums of a rank.
 
@@ -28,6 +27,7 @@ NUMBERS = ("predictedLogitsOut", "sumExpLogitsOut", "expLogitsOut")
 INDICES = ("targetOffsetOut", "targetMaskOut")
 WRITTEN = (*NUMBERS, *INDICES)
 LARGEST_ROWS, CLASSES = 32768, (16, 204800)
+OF_ROWS = {"positions": f"of {LOGITS}' rows"}
 
 
 def _of_product(broken: Callable[[tuple[int, ...], Call], bool]) -> Callable[[Call], str]:
@@ -54,45 +54,24 @@ def _ill_parted(call: Call) -> str:
     return "" if end - start == call.tensor(LOGITS).shape[-1] else f"{start} to {end}"
 
 
-def _rows(call: Call) -> tuple[tuple[int, ...], ...]:
-    return (call.tensor(LOGITS).shape[:-1],)
+# Targets of other ranks are no mistake; and there are as many columns as the options say.
+SUMS_PLAN = Rows(
+    formulas.sum_exp_and_index_logit.name, LOGITS, dict(zip(READ, ("full", "positions", "positions"), strict=True)),
+    {name: "full" if name == "expLogitsOut" else "positions" for name in WRITTEN}, lambda call: {"first_class": call["vocabStartIndex"]},
+    compute=FLOAT, along=-1, fixed=True,
+)  # fmt: skip
 
 
-def _results(call: Call) -> tuple[OutputSpec, ...]:
-    shape = call.tensor(LOGITS).shape
-    rows = shape[:-1]
-    return (rows, FLOAT), (rows, FLOAT), (shape, FLOAT), (rows, INT32), (rows, INT32)
-
-
-def _plan(call: Call) -> Plan:
-    values, shape = call.values, call.tensor(LOGITS).shape
-    read = dict(zip(READ, ("full", "positions", "positions"), strict=True))
-    written = {name: "full" if name == "expLogitsOut" else "positions" for name in WRITTEN}
-    # Targets of other ranks are no mistake; and there are as many columns as the options say.
-    return rows_plan(
-        call, formulas.sum_exp_and_index_logit.name, FLOAT, read, written, len(shape) - 1, {"first_class": values["vocabStartIndex"]},
-        targets=-1, fixed=True,
-    )  # fmt: skip
-
-
+@widened
 def reference(
-    vocab_parallel_logits: Array, target: Array, global_logits_max: Array, vocab_start_index: int, vocab_end_index: int,
-    work: Any = np.float64,
+    vocab_parallel_logits: Array, target: Indices, global_logits_max: Array, vocab_start_index: int, vocab_end_index: int
 ) -> tuple[Array, ...]:  # fmt: skip
-    """The document's formulas in float64 (or in `work`)."""
     mask = (target < vocab_start_index) | (target >= vocab_end_index)
     offset = np.where(mask, 0, target.astype(np.int64) - vocab_start_index)
-    with np.errstate(all="ignore"):
-        below = vocab_parallel_logits.astype(work) - global_logits_max.astype(work)[..., None]
-        chosen = np.take_along_axis(below, offset[..., None], -1)[..., 0]
-        powers = np.exp(below)
-        return (
-            np.where(mask, work(0), chosen),
-            powers.sum(-1),
-            powers,
-            offset,
-            mask.astype(np.int64),
-        )
+    below = vocab_parallel_logits - global_logits_max[..., None]
+    chosen = np.take_along_axis(below, offset[..., None], -1)[..., 0]
+    powers = np.exp(below)
+    return np.where(mask, 0, chosen), powers.sum(-1), powers, offset, mask.astype(np.int64)
 
 
 declare(
@@ -131,17 +110,14 @@ declare(
         checks.expect("7", "the product has such a number of columns", LOGITS, "a multiple of 8 columns, of 16 in BFLOAT16", _of_product(lambda shape, call: bool(shape[-1] % _step(call)))),
         checks.expect("8", "vocabEndIndex - vocabStartIndex is the number of columns", "vocabEndIndex", "as many columns as vocabParallelLogits has", _ill_parted),
         checks.dtype_one_of("9", "target", (INT32,)),
-        checks.shape_is("10", "target", _rows, "of vocabParallelLogits' rows"),
+        *SUMS_PLAN.shaped("10", ("target",), OF_ROWS),
         checks.same_dtype("11", "globalLogitsMax", LOGITS),
-        checks.shape_is("12", "globalLogitsMax", _rows, "of vocabParallelLogits' rows"),
+        *SUMS_PLAN.shaped("12", ("globalLogitsMax",), OF_ROWS),
         *(checks.dtype_one_of("13", name, (FLOAT,)) for name in NUMBERS),
         *(checks.dtype_one_of("13", name, (INT32,)) for name in INDICES),
-        *(
-            checks.same_shape("14", name, LOGITS) if name == "expLogitsOut" else checks.shape_is("14", name, _rows, "of vocabParallelLogits' rows")
-            for name in WRITTEN
-        ),
+        *SUMS_PLAN.shaped("14", WRITTEN, OF_ROWS),
     ),
-    _results, _plan, reference,
+    SUMS_PLAN, reference,
     (
         Sample(
             "the second rank of several",
@@ -216,6 +192,11 @@ def _loss_results(call: Call) -> tuple[OutputSpec, ...]:
     return (rows, FLOAT), ((0,) if columns is None else columns.shape, FLOAT)
 
 
+LOSS_PLAN = Rows(
+    formulas.loss_with_max_sum.name, COLUMNS, {COLUMNS: "full", **dict.fromkeys(SUMS, "positions")}, {LOSS: "positions", SHARES: "full"}, compute=FLOAT
+)  # fmt: skip
+
+
 def _loss_plan(call: Call) -> Plan:
     values, name = call.values, call.operator.name
     _, whole, predicted = ((each, values[each]) for each in SUMS)
@@ -226,22 +207,18 @@ def _loss_plan(call: Call) -> Plan:
     if columns is None or columns.empty:
         without = formulas.loss_of_max_sum.name
         return elementwise_plan(name, without, FLOAT, [whole, predicted], loss, {}, spared=spared)
-    read = {COLUMNS: "full", **dict.fromkeys(SUMS, "positions")}
-    return rows_plan(call, formulas.loss_with_max_sum.name, FLOAT, read, {LOSS: "positions", SHARES: "full"}, 1)  # fmt: skip
+    return LOSS_PLAN.plan(call)
 
 
+@widened
 def reference_loss(
     logits_max: Array, sum_exp_logits: Array, predicted_logits: Array, label_smoothing: float = 0.0, input: Array | None = None,
-    weight: Array | None = None, vocab_parallel_logits: Array | None = None, work: Any = np.float64,
+    weight: Array | None = None, vocab_parallel_logits: Array | None = None,
 ) -> tuple[Array, Array | None]:  # fmt: skip
-    """The document's formulas in float64 (or in `work`)."""
-    top, whole, predicted = (each.astype(work) for each in (logits_max, sum_exp_logits, predicted_logits))  # fmt: skip
-    with np.errstate(all="ignore"):
-        loss = np.log(whole) - predicted
-        if vocab_parallel_logits is None:
-            return loss, None
-        powers = np.exp(vocab_parallel_logits.astype(work) - top[:, None])
-        return loss, powers / whole[:, None]
+    loss = np.log(sum_exp_logits) - predicted_logits
+    if vocab_parallel_logits is None:
+        return loss, None
+    return loss, np.exp(vocab_parallel_logits - logits_max[:, None]) / sum_exp_logits[:, None]
 
 
 declare(
@@ -276,7 +253,7 @@ declare(
         checks.value_check("10", "vocabParallelLogitsOptional has as many rows as logitsMax", _ill_rowed, TILING),
         checks.value_check("11", "the product takes empty tensors", _none_on_950, TILING),
     ),
-    _loss_results, _loss_plan, reference_loss,
+    _loss_plan, reference_loss,
     (
         Sample(
             "the first of two ranks",
@@ -290,5 +267,5 @@ declare(
             ),
         ),
     ),
-    NEWEST, module=__name__, empty=("logitsMax",),
+    NEWEST, result=_loss_results, module=__name__, empty=("logitsMax",),
 )  # fmt: skip

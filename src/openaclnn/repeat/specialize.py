@@ -31,7 +31,6 @@ from openaclnn.core.plan import (
     BoundedCache,
     Free,
     Plan,
-    broadcast_shapes,
     collapse,
     covered_elements,
     told_of,
@@ -284,16 +283,16 @@ def patterns_of(
     apart = plan.shape_specific  # halves, numbers for channels, or what is planned for each size
     by_role = bool(plan.classes) or apart
     first = [place for place, _ in places]
-    if plan.dense and not by_role and -1 not in first:
+    if plan.dense and not (by_role or plan.ranked) and -1 not in first:
         return Patterns([_DENSE] * len(views), 0)
-    shape = _source_shape(plan, first[:inputs], views) or ()
+    shape = plan.whole
     # One element cannot be told from all.
     if math.prod(shape) != 1 and len(shape) <= at.MAX_AXES:
         patterns, strided = _followers(plan, shape, first, views, by_role)
         if strided and replanned:
             return Patterns([_SAME] * len(views), -1)
         strided = strided or (apart and not replanned)
-        axes = len(shape) if by_role or strided else 0
+        axes = len(shape) if by_role or strided or plan.ranked else 0
         for source, (pattern, _) in enumerate(patterns[:inputs]):
             view = views[source]
             if pattern in (at.DENSE, at.LAID) and view is not None and view.shape == shape:
@@ -370,28 +369,6 @@ def _axes_of_role(role: str, every: tuple[int, ...], along: int) -> tuple[int, .
     if role == "positions" and along >= 0:
         return every[:along] + every[along + 1 :]
     return every[along : along + 1] if role == "classes" and along >= 0 else every
-
-
-def _source_shape(
-    plan: Plan, places: Sequence[int], views: Sequence[Tensor | None]
-) -> tuple[int, ...] | None:
-    """The shape that a kernel runs over; the places are those of what it reads, the first output is behind them."""
-    result = views[len(places)]
-    assert result is not None
-    apart = plan.reduction or plan.more or plan.output.role == "positions" or plan.halved
-    if not apart:
-        return result.shape
-    read = []
-    for place, view in zip(places, views, strict=False):
-        if place >= 0 and view is not None:
-            role, shape, axis = plan.inputs[place].role, view.shape, plan.class_axis
-            if role in HALVES:
-                return (*shape[:axis], shape[axis] // 2, *shape[axis + 1 :])
-            if role == "full" and plan.classes:
-                return shape
-            if role != "channels":
-                read.append(shape)
-    return broadcast_shapes(*read) if read and not plan.classes else None
 
 
 # What runs.

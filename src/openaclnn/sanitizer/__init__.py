@@ -25,6 +25,7 @@ from openaclnn.sanitizer.events import Rules
 from openaclnn.sanitizer.findings import Finding, Settings, known_rules
 from openaclnn.sanitizer.memory import MemoryRules
 from openaclnn.sanitizer.objects import ObjectRules
+from openaclnn.sanitizer.order import Timeline
 from openaclnn.sanitizer.session import Session
 from openaclnn.sanitizer.values import ProductRules, ValueRules
 
@@ -33,8 +34,8 @@ __all__ = ["Finding", "Settings", "sanitize", "watch_as_asked", "watch_process"]
 
 def rule_sets(settings: Settings) -> list[Rules]:
     """Every set of rules, fresh."""
-    product = settings.product
-    return [ObjectRules(), MemoryRules(), ValueRules(product), ProductRules(product)]
+    product, time = settings.product, Timeline()
+    return [ObjectRules(), time, MemoryRules(time), ValueRules(product), ProductRules(product)]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
 
 from openaclnn.capi.build import LIBRARIES
 from openaclnn.operators import find_operator
@@ -231,19 +231,15 @@ class Call:
 
     `arguments` are by the names of C parameters, as the Python function gets them: handles are objects (one that is unknown or
     destroyed is a `capi.handles.Unknown` where C passed it), addresses are ints, null is None or 0; the pointers by which C gets results
-    are not among them. `raw` has all parameters as C passed them, and is empty for calls from Python. `status` is 0 where the call
-    succeeded; `result` is what C gets through its pointers or as a returned object: an address, an object, a tuple of both (phase one:
+    are not among them. `status` is 0 where the call succeeded; `result` is what C gets through its pointers or as a returned object: an address, an object, a tuple of both (phase one:
     workspace size and executor). `handle` is what C sees of the created object.
     """
 
-    __slots__ = ("arguments", "handle", "name", "raw", "result", "site", "status", "thread")
+    __slots__ = ("arguments", "handle", "name", "result", "site", "status", "thread")
 
-    def __init__(
-        self, name: str, arguments: dict[str, Any], raw: dict[str, Any], site: Site
-    ) -> None:
+    def __init__(self, name: str, arguments: dict[str, Any], site: Site) -> None:
         self.name = name
         self.arguments = arguments
-        self.raw = raw
         self.site = site
         self.thread = threading.get_ident()
         self.status: int | None = None
@@ -276,7 +272,7 @@ class Call:
 
     def without_arguments(self) -> Call:
         """What says which call it was, and keeps nothing of the program's alive."""
-        return Call(self.name, {}, {}, self.site)
+        return Call(self.name, {}, self.site)
 
     def __repr__(self) -> str:
         return f"<{self.name}, status {self.status}>"
@@ -290,10 +286,21 @@ def operator_of(name: str) -> Any:
     return find_operator(name.removesuffix("GetWorkspaceSize"))
 
 
-class Rules:
-    """A set of rules: it hears of each call, before and after, one at a time, and of the end."""
+Handler = Callable[[Any, Call], Iterator[None]]
 
+
+class Rules:
+    """A set of rules: it hears of each call, before and after, one at a time, and of the end.
+
+    `HANDLERS` are by the names of calls; those of operators are called "phase 1" and "phase 2". A handler is a generator: it comes to its
+    `yield` before the call, and goes on when that returns.
+    """
+
+    HANDLERS: ClassVar[dict[str, Handler]] = {}
     report: Callable[[Any], None]  # where findings go
+
+    def __init__(self) -> None:
+        self._running: dict[Call, Iterator[None]] = {}
 
     def listen(self, report: Callable[[Any], None]) -> None:
         """Begin, and tell findings there."""
@@ -301,9 +308,15 @@ class Rules:
 
     def before(self, call: Call) -> None:
         """The program called; nothing has happened yet."""
+        handler = self.HANDLERS.get(f"phase {call.phase}" if call.phase else call.name)
+        if handler is not None:
+            running = handler(self, call)
+            if next(running, running) is None:
+                self._running[call] = running
 
     def after(self, call: Call) -> None:
         """The call returns."""
+        next(self._running.pop(call, iter(())), None)
 
     def at_exit(self) -> None:
         """The program, or the part of it that is watched, is over."""

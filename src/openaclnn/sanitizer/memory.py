@@ -6,7 +6,7 @@ anything was.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -21,13 +21,21 @@ from openaclnn.runtime import AclFailure, find_allocation
 from openaclnn.runtime.api_memory import SIDES
 from openaclnn.runtime.device import ALIGNMENT
 from openaclnn.runtime.memory import Pointer, address, pointer
-from openaclnn.sanitizer.events import Call
+from openaclnn.sanitizer.events import Call, Handler, Rules
 from openaclnn.sanitizer.findings import Finding
-from openaclnn.sanitizer.order import ENDS, Access, Handlers, Moment, Timeline, number_of, waited
+from openaclnn.sanitizer.order import (
+    ENDS,
+    Access,
+    Moment,
+    Timeline,
+    number_of,
+    waited,
+)
 from openaclnn.sanitizer.shadow import (
     Block,
     Shadow,
     Spans,
+    Work,
     read_bytes,
     spans_of,
     tensors_of,
@@ -63,31 +71,19 @@ class _Part:
     filled: Spans = field(default_factory=Spans)
 
 
-class MemoryRules(Handlers):
+class MemoryRules(Rules):
     """Memory from its allocation on, and the order of all that happens to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, time: Timeline) -> None:
         super().__init__()
         self.shadow = Shadow()
-        self.time = Timeline()
-        self.order = self.time.order
+        self.time, self.order = time, time.order
         self._mistyped: set[Block] = set()
-
-    def listen(self, report: Callable[[Finding], None]) -> None:
-        super().listen(report)
-        self.time.listen(report)
-
-    def before(self, call: Call) -> None:
-        self.time.before(call)
-        super().before(call)
-
-    def after(self, call: Call) -> None:
-        self.time.after(call)
-        super().after(call)
 
     # Memory comes and goes.
 
-    def _allocated(self, call: Call, left: None) -> None:
+    def _allocate(self, call: Call) -> Iterator[None]:
+        yield
         if call.status == 0 and call.result:
             kind = "host" if call.name == "aclrtMallocHost" else "device"
             held = find_allocation(call.result)
@@ -106,59 +102,55 @@ class MemoryRules(Handlers):
                 self.shadow.allocate(block)
         return block
 
-    def _before_free(self, call: Call) -> Any:
+    def _free(self, call: Call) -> Iterator[None]:
         name, kind = ("hostPtr", "host") if call.name == "aclrtFreeHost" else ("devPtr", "device")
         try:
             place = address(call.arguments.get(name), name)
         except AclFailure:
-            return None
+            return
         block = self._block(place)
-        if block is None:
-            freed = self.shadow.find_freed(place)
-            if freed is not None and freed.start == place:
-                if freed.freed.name.startswith("aclrtFree"):  # else the end of the device took it
-                    what = f"{freed.asked} bytes that were freed before"
-                    self._tell("double-free", call, name, what, freed)
-            else:
-                message = f"{place:#x} was not allocated by {_ALLOCATOR[kind]}"
-                self._tell("wrong-memory", call, name, message)
-            return None
-        if block.start != place or block.kind != kind:
-            inside, other = (
-                f"{place - block.start} bytes into an allocation",
-                f"{block.kind} memory",
-            )
-            message = f"{inside if block.start != place else other}, which {call.name} cannot free"
-            self._tell("wrong-memory", call, name, message, block)
-            return None
+        if block is None or block.start != place or block.kind != kind:
+            self._tell_wrong_free(call, name, kind, place, block)
+            return
+        use = _Use(call, name, "", freeing=True)
+        whole = Spans.between(block.start, block.end)
         points = self.time.points() if call.name == "aclrtFreeWithDevSync" else []
         if not points:
-            self._enter_free(call, name, block)
-        return name, block, points
-
-    def _after_free(self, call: Call, left: Any) -> None:
-        if left is None:
-            return
-        name, block, points = left
+            self._enter(self.order.host_moment(), block, whole, True, use)
+        yield
         if points and waited(call):
             self.time.join(points)
-            self._enter_free(call, name, block)
+            self._enter(self.order.host_moment(), block, whole, True, use)
+        self._drop_if_gone(block, call)
+
+    def _tell_wrong_free(
+        self, call: Call, name: str, kind: str, place: int, block: Block | None
+    ) -> None:
+        if block is not None:
+            inside = f"{place - block.start} bytes into an allocation"
+            what = inside if block.start != place else f"{block.kind} memory"
+            message = f"{what}, which {call.name} cannot free"
+            self._tell("wrong-memory", call, name, message, block)
+            return
+        freed = self.shadow.find_freed(place)
+        if freed is None or freed.start != place:
+            message = f"{place:#x} was not allocated by {_ALLOCATOR[kind]}"
+            self._tell("wrong-memory", call, name, message)
+        elif freed.freed.name.startswith("aclrtFree"):  # else the end of the device took it
+            what = f"{freed.asked} bytes that were freed before"
+            self._tell("double-free", call, name, what, freed)
+
+    def _drop_if_gone(self, block: Block, call: Call) -> None:
         if block.keep is None or not block.keep.alive:
             self.shadow.free(block, call)
             self.order.forget(block)
 
-    def _enter_free(self, call: Call, name: str, block: Block) -> None:
-        whole = Spans.between(block.start, block.end)
-        self._enter(
-            self.order.host_moment(), block, whole, True, _Use(call, name, "", freeing=True)
-        )
-
-    def _after_end(self, call: Call, left: None) -> None:
+    def _end(self, call: Call) -> Iterator[None]:
         """Memory may be gone: that which a device had."""
+        yield
         for block in self.shadow.blocks():
-            if block.keep is not None and not block.keep.alive:  # type: ignore[attr-defined]
-                self.shadow.free(block, call)
-                self.order.forget(block)
+            if block.keep is not None:
+                self._drop_if_gone(block, call)
 
     # Copies and fills.
 
@@ -193,33 +185,29 @@ class MemoryRules(Handlers):
             self._tell("out-of-bounds", call, name, f"{count} bytes {where}", block)
         return True
 
-    def _before_copy(self, call: Call) -> Any:
+    def _copy(self, call: Call) -> Iterator[None]:
         arguments = call.arguments
-        count = number_of(arguments.get("count"))
+        count, kind = number_of(arguments.get("count")), number_of(arguments.get("kind"))
         if not count:
-            return None
-        kind = number_of(arguments.get("kind"))
-        on_device = None if kind is None else SIDES.get(kind)
-        source, target = ("", "") if on_device is None else (_KINDS[side] for side in on_device)
-        sides = self._side(call, "src", count, source), self._side(call, "dst", count, target)
-        if None in sides or sides[0].address == sides[1].address:  # type: ignore[union-attr]
-            return None
-        stream = self.time.stream(call) if "stream" in arguments else None
-        if "stream" in arguments and all(side.on_device for side in sides if side is not None):
-            for name, side in zip(("src", "dst"), sides, strict=True):
-                if side is not None and side.address % ALIGNMENT:
-                    self._tell("misaligned-address", call, name, f"{side.address:#x} is no multiple of {ALIGNMENT}, as copies on the device need")  # fmt: skip
-        return count, *sides, stream
-
-    def _after_copy(self, call: Call, left: Any) -> None:
-        if left is None or call.status != 0:
             return
-        count, source, target, stream = left
+        on_device = None if kind is None else SIDES.get(kind)
+        wanted = ("", "") if on_device is None else [_KINDS[side] for side in on_device]
+        source, target = self._side(call, "src", count, wanted[0]), self._side(call, "dst", count, wanted[1])  # fmt: skip
+        if source is None or target is None or source.address == target.address:
+            return
+        stream = self.time.stream(call) if "stream" in arguments else None
+        if "stream" in arguments and source.on_device and target.on_device:
+            for name, side in (("src", source), ("dst", target)):
+                if side.address % ALIGNMENT:
+                    self._tell("misaligned-address", call, name, f"{side.address:#x} is no multiple of {ALIGNMENT}, as copies on the device need")  # fmt: skip
+        yield
+        if call.status != 0:
+            return
         origin = self._block(source.address) if source.block is not None else None
         goal = self._block(target.address) if target.block is not None else None
 
         def work(moment: Moment) -> None:
-            use = self.time.names.get(stream, "") if stream is not None else ""
+            use = self.time.name(stream)
             if origin is not None:
                 spans = self._inside(origin, source.address, count)
                 self._enter(moment, origin, spans, False, _Use(call, "src", use))
@@ -231,11 +219,11 @@ class MemoryRules(Handlers):
                 self._enter(moment, goal, spans, True, _Use(call, "dst", use))
                 self._write_copy(call, goal, spans, origin, target.address - source.address)
 
-        if stream is None:
-            work(self.order.host_moment())
-            return
-        self.order.run(stream, work)
-        if None in (source.block, target.block):  # not page-locked: the call waits
+        self.time.run(stream, work)
+        if stream is not None and None in (
+            source.block,
+            target.block,
+        ):  # not page-locked: the call waits
             self.order.join(self.order.record(stream))
 
     def _write_copy(
@@ -251,38 +239,31 @@ class MemoryRules(Handlers):
             goal.written -= spans - origin.written.moved(distance)
             goal.computed |= spans & origin.computed.moved(distance)
 
-    def _before_fill(self, call: Call) -> Any:
+    def _fill(self, call: Call) -> Iterator[None]:
         count = number_of(call.arguments.get("count"))
         if not count:
-            return None
+            return
         try:
             target = pointer(call.arguments.get("devPtr"), "devPtr")
         except AclFailure:
-            return None
+            return
         wanted = "" if self._block(target.address) is not None else "device"
         if not self._check_range(call, "devPtr", target.address, count, wanted):
-            return None
-        return count, target, self.time.stream(call) if "stream" in call.arguments else None
-
-    def _after_fill(self, call: Call, left: Any) -> None:
-        if left is None or call.status != 0:
             return
-        count, target, stream = left
+        stream = self.time.stream(call) if "stream" in call.arguments else None
+        yield
         block = self._block(target.address)
+        if call.status != 0 or block is None:
+            return
 
         def work(moment: Moment) -> None:
-            if block is not None:
-                spans = self._inside(block, target.address, count)
-                name = self.time.names.get(stream, "") if stream is not None else ""
-                self._enter(moment, block, spans, True, _Use(call, "devPtr", name))
-                block.written |= spans
-                block.computed -= spans
-                block.uploaded = None
+            spans = self._inside(block, target.address, count)
+            self._enter(moment, block, spans, True, _Use(call, "devPtr", self.time.name(stream)))
+            block.written |= spans
+            block.computed -= spans
+            block.uploaded = None
 
-        if stream is None:
-            work(self.order.host_moment())
-        else:
-            self.order.run(stream, work)
+        self.time.run(stream, work)
 
     @staticmethod
     def _inside(block: Block, place: int, count: int) -> Spans:
@@ -290,7 +271,8 @@ class MemoryRules(Handlers):
 
     # Operators.
 
-    def _after_first_phase(self, call: Call, left: None) -> None:
+    def _first_phase(self, call: Call) -> Iterator[None]:
+        yield
         if call.status == 0:
             if isinstance(call.result, tuple):
                 work_of(call.result[-1])  # planned while its descriptors live
@@ -301,14 +283,34 @@ class MemoryRules(Handlers):
             if tensor.alive and self._check_view(call, name, tensor) and name in outputs:
                 self._check_apart(call, name, tensor)
 
-    def _before_second_phase(self, call: Call) -> Any:
+    def _second_phase(self, call: Call) -> Iterator[None]:
         executor = call.arguments.get("executor")
         work = work_of(executor)
         if work is None or work.operator is not call.operator:
-            return None
+            return
         if executor.spent and not executor.repeatable:  # type: ignore[union-attr]
-            return None
+            return
         stream = self.time.stream(call)
+        parts = self._parts(call, work)
+        yield
+        if stream is None or call.status != 0:
+            return
+
+        def run(moment: Moment) -> None:
+            for part in sorted(parts, key=lambda each: each.write):
+                use = _Use(call, part.name, self.time.name(stream))
+                self._enter(moment, part.block, part.spans, part.write, use)
+                if not part.write:
+                    self._check_written(call, part.name, part.block, part.spans, "read")
+                else:
+                    part.block.written |= part.filled
+                    part.block.computed |= part.filled
+                    part.block.uploaded = None
+
+        self.order.run(stream, run)
+
+    def _parts(self, call: Call, work: Work) -> list[_Part]:
+        """What phase two reads and writes; what is wrong with where it lies is told."""
         parts: list[_Part] = []
         sound = True
         for name, tensor in work.tensors.items():
@@ -339,26 +341,7 @@ class MemoryRules(Handlers):
             block = self._block(place)
             if block is not None:
                 parts.append(_Part("workspace", block, self._inside(block, place, size), True))
-        return stream, parts
-
-    def _after_second_phase(self, call: Call, left: Any) -> None:
-        if left is None or left[0] is None or call.status != 0:
-            return
-        stream, parts = left
-
-        def work(moment: Moment) -> None:
-            line = self.time.names[stream]
-            for part in sorted(parts, key=lambda each: each.write):
-                use = _Use(call, part.name, line)
-                self._enter(moment, part.block, part.spans, part.write, use)
-                if not part.write:
-                    self._check_written(call, part.name, part.block, part.spans, "read")
-                else:
-                    part.block.written |= part.filled
-                    part.block.computed |= part.filled
-                    part.block.uploaded = None
-
-        self.order.run(stream, work)
+        return parts
 
     def _check_view(self, call: Call, name: str, tensor: Tensor) -> bool:
         """Whether a tensor's memory is there; views of arrays look after themselves."""
@@ -474,22 +457,16 @@ class MemoryRules(Handlers):
         sites = [(word, each.site) for word, each in history]
         self.report(Finding(rule, call, argument, message, sites))
 
-    BEFORE: ClassVar[dict[str, Callable[..., Any]]] = {
-        "phase 2": _before_second_phase,
-        **dict.fromkeys(("aclrtFree", "aclrtFreeHost", "aclrtFreeWithDevSync"), _before_free),
-        **dict.fromkeys(("aclrtMemcpy", "aclrtMemcpyAsync"), _before_copy),
-        **dict.fromkeys(("aclrtMemset", "aclrtMemsetAsync"), _before_fill),
-    }  # fmt: skip
-    AFTER: ClassVar[dict[str, Callable[..., Any]]] = {
-        "phase 1": _after_first_phase,
-        "phase 2": _after_second_phase,
+    HANDLERS: ClassVar[dict[str, Handler]] = {
+        "phase 1": _first_phase,
+        "phase 2": _second_phase,
         **dict.fromkeys(
-            ("aclrtMalloc", "aclrtMallocAlign32", "aclrtMallocCached", "aclrtMallocWithCfg", "aclrtMallocHost"), _allocated
+            ("aclrtMalloc", "aclrtMallocAlign32", "aclrtMallocCached", "aclrtMallocWithCfg", "aclrtMallocHost"), _allocate
         ),
-        **dict.fromkeys(("aclrtFree", "aclrtFreeHost", "aclrtFreeWithDevSync"), _after_free),
-        **dict.fromkeys(("aclrtMemcpy", "aclrtMemcpyAsync"), _after_copy),
-        **dict.fromkeys(("aclrtMemset", "aclrtMemsetAsync"), _after_fill),
-        **dict.fromkeys(ENDS, _after_end),
+        **dict.fromkeys(("aclrtFree", "aclrtFreeHost", "aclrtFreeWithDevSync"), _free),
+        **dict.fromkeys(("aclrtMemcpy", "aclrtMemcpyAsync"), _copy),
+        **dict.fromkeys(("aclrtMemset", "aclrtMemsetAsync"), _fill),
+        **dict.fromkeys(ENDS, _end),
     }  # fmt: skip
 
 

@@ -109,6 +109,7 @@ class ObjectRules(Rules):
     """Objects from their creation to their end."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._lives: dict[Any, _Life] = {}  # by id, or by ("memory", address)
         self._handles: dict[int, _Life] = {}
         self._ended: OrderedDict[int, _Life] = OrderedDict()

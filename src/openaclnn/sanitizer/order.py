@@ -12,7 +12,7 @@ order that the streams could have run it in; it is the host that lets it go on i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ from openaclnn.runtime.enums import (
     StreamStatus,
 )
 from openaclnn.runtime.stream import Event, EventKind
-from openaclnn.sanitizer.events import Call, Rules
+from openaclnn.sanitizer.events import Call, Handler, Rules
 from openaclnn.sanitizer.session import queue_look
 from openaclnn.sanitizer.shadow import Spans
 
@@ -283,28 +283,6 @@ def number_of(value: Any) -> int | None:
         return None
 
 
-class Handlers(Rules):
-    """Rules by the names of calls; those of operators are called "phase 1" and "phase 2". What a handler of `before` returns that of `after` gets."""
-
-    BEFORE: ClassVar[dict[str, Callable[..., Any]]] = {}
-    AFTER: ClassVar[dict[str, Callable[..., Any]]] = {}
-
-    def __init__(self) -> None:
-        self._left: dict[Call, Any] = {}
-
-    def before(self, call: Call) -> None:
-        handler = self.BEFORE.get(f"phase {call.phase}" if call.phase else call.name)
-        left = None if handler is None else handler(self, call)
-        if left is not None:
-            self._left[call] = left
-
-    def after(self, call: Call) -> None:
-        left = self._left.pop(call, None)
-        handler = self.AFTER.get(f"phase {call.phase}" if call.phase else call.name)
-        if handler is not None:
-            handler(self, call, left)
-
-
 _COMPLETE: dict[str, int] = {
     "aclrtStreamQuery": StreamStatus.ACL_STREAM_STATUS_COMPLETE, "aclrtQueryEvent": EventStatus.ACL_EVENT_STATUS_COMPLETE,
     "aclrtQueryEventStatus": EventRecordedStatus.ACL_EVENT_RECORDED_STATUS_COMPLETE,
@@ -312,7 +290,7 @@ _COMPLETE: dict[str, int] = {
 """What queries answer where nothing is left to wait for."""
 
 
-class Timeline(Handlers):
+class Timeline(Rules):
     """The calls that say what waits for what, told to an `Order`."""
 
     def __init__(self) -> None:
@@ -343,6 +321,10 @@ class Timeline(Handlers):
             self.names[stream] = "the default stream" if stream.is_default else name
         return stream
 
+    def name(self, stream: Stream | None) -> str:
+        """What findings call it; "" for the host."""
+        return "" if stream is None else self.names.get(stream, "")
+
     def points(self, streams: Iterable[Stream] | None = None) -> list[Point]:
         """Points behind all that the streams have, those of the current context if none are named."""
         if streams is None:
@@ -355,28 +337,39 @@ class Timeline(Handlers):
         for point in points:
             self.order.join(point)
 
-    def _before_stream_wait(self, call: Call) -> Any:
-        stream = self.stream(call)
-        return None if stream is None else self.points([stream])
+    def run(self, stream: Stream | None, work: Work) -> None:
+        """Queue work on a stream; without one the host does it now."""
+        if stream is None:
+            work(self.order.host_moment())
+        else:
+            self.order.run(stream, work)
 
-    def _after_wait(self, call: Call, left: Any) -> None:
-        if left and waited(call):
-            self.join(left)
+    def _wait_for_streams(self, call: Call) -> Iterator[None]:
+        """For a stream, or for those of the device."""
+        if "Device" in call.name:
+            points = self.points()
+        else:
+            stream = self.stream(call)
+            points = [] if stream is None else self.points([stream])
+        yield from self._wait_for(points, call)
 
-    def _after_query(self, call: Call, left: Any) -> None:
-        if left and call.status == 0 and call.result == _COMPLETE.get(call.name, call.result):
-            self.join(left)
+    def _wait_for_events(self, call: Call) -> Iterator[None]:
+        yield from self._wait_for(self._event_points(call), call)
 
-    def _before_device_wait(self, call: Call) -> Any:
-        return self.points()
+    def _wait_for(self, points: list[Point], call: Call) -> Iterator[None]:
+        """What a call waits for, or asks whether it is done, once it returns."""
+        yield
+        if call.name.startswith("aclrtSynchronize"):
+            done = waited(call)
+        else:
+            done = call.status == 0 and call.result == _COMPLETE.get(call.name, call.result)
+        if done:
+            self.join(points)
 
-    def _before_event(self, call: Call) -> Any:
+    def _event_points(self, call: Call) -> list[Point]:
         """The points that the events of a call have now."""
-        names = ("event", "startEvent", "endEvent")
-        events = [
-            call.arguments[name] for name in names if isinstance(call.arguments.get(name), Event)
-        ]
-        points = [self._point(event) for event in events]
+        events = [call.arguments.get(name) for name in ("event", "startEvent", "endEvent")]
+        points = [self._point(event) for event in events if isinstance(event, Event)]
         return [point for point in points if point is not None]
 
     def _point(self, event: Event) -> Point | None:
@@ -384,29 +377,35 @@ class Timeline(Handlers):
             self._events[event] = Point() if event.kind is EventKind.FLAG else None
         return self._events[event]
 
-    def _after_stream_wait_event(self, call: Call, left: Any) -> None:
+    def _stream_waits(self, call: Call) -> Iterator[None]:
+        points = self._event_points(call)
+        yield
         stream = self.stream(call)
         if call.status == 0 and stream is not None:
-            for point in left or ():
+            for point in points:
                 self.order.wait(stream, point)
 
-    def _after_record(self, call: Call, left: Any) -> None:
+    def _record(self, call: Call) -> Iterator[None]:
+        yield
         stream, event = self.stream(call), call.arguments.get("event")
         if call.status == 0 and stream is not None and isinstance(event, Event):
             point = self._point(event)
             reused = None if point is None or point.recorded else point
             self._events[event] = self.order.record(stream, reused)
 
-    def _after_reset_event(self, call: Call, left: Any) -> None:
+    def _reset_event(self, call: Call) -> Iterator[None]:
+        yield
         if call.status == 0:
             self._events[call.arguments["event"]] = Point()
 
-    def _after_destroy_event(self, call: Call, left: Any) -> None:
+    def _destroy_event(self, call: Call) -> Iterator[None]:
+        yield
         if call.status == 0:
             self._events.pop(call.arguments["event"], None)
 
-    def _after_end(self, call: Call, left: Any) -> None:
+    def _end(self, call: Call) -> Iterator[None]:
         """Streams may be gone: also those that a context, a device or the runtime had."""
+        yield
         for stream in list(self.names):
             if not stream.alive:
                 self._drop_callbacks(stream)
@@ -415,7 +414,8 @@ class Timeline(Handlers):
 
     # Callbacks run in the thread that subscribed, between the calls that it makes.
 
-    def _after_subscribe(self, call: Call, left: Any) -> None:
+    def _subscribe(self, call: Call) -> Iterator[None]:
+        yield
         stream = self.stream(call)
         if call.status == 0 and stream is not None:
             if call.name == "aclrtSubscribeReport":
@@ -428,28 +428,31 @@ class Timeline(Handlers):
         for callback in self._callbacks.pop(stream, []):
             self.order.reach(callback.end)
 
-    def _before_callback(self, call: Call) -> Any:
+    def _launch_callback(self, call: Call) -> Iterator[None]:
         stream = self.stream(call)
         if stream is None or stream not in self._subscribers:
-            return None
+            return
         callback = _Callback()
         ready = self._ready.setdefault(self._subscribers[stream], deque())
         # A thread gets callbacks as the streams come to them.
         queue_look(stream, lambda: ready.append(callback), self.report)
-        return stream, callback
-
-    def _after_callback(self, call: Call, left: Any) -> None:
-        if left is None or call.status != 0:
+        yield
+        if call.status != 0:
             return
-        stream, callback = left
         callback.begin = self.order.record(stream)
         if number_of(call.arguments["blockType"]) == CallbackBlockType.ACL_CALLBACK_BLOCK:
             self.order.wait(stream, callback.end)
             waiting = [each for each in self._callbacks.get(stream, []) if not each.end.recorded]
             self._callbacks[stream] = [*waiting, callback]
 
-    def _before_report(self, call: Call) -> None:
+    def _process_report(self, call: Call) -> Iterator[None]:
         self._reporting[call.thread] = None
+        yield
+        if call.status == 0:
+            self._take_callback(call.thread)
+        callback = self._reporting.pop(call.thread, None)
+        if callback is not None:
+            self.order.reach(callback.end)
 
     def _take_callback(self, thread: int) -> None:
         """The program is in a callback: what the stream did before is done."""
@@ -458,43 +461,27 @@ class Timeline(Handlers):
             if callback.begin is not None:
                 self.order.join(callback.begin)
 
-    def _after_report(self, call: Call, left: Any) -> None:
-        if call.status == 0:
-            self._take_callback(call.thread)
-        callback = self._reporting.pop(call.thread, None)
-        if callback is not None:
-            self.order.reach(callback.end)
-
-    BEFORE: ClassVar[dict[str, Callable[..., Any]]] = {
-        **dict.fromkeys(
-            ("aclrtSynchronizeStream", "aclrtSynchronizeStreamWithTimeout", "aclrtStreamQuery"), _before_stream_wait
-        ),
-        **dict.fromkeys(("aclrtSynchronizeDevice", "aclrtSynchronizeDeviceWithTimeout"), _before_device_wait),
+    HANDLERS: ClassVar[dict[str, Handler]] = {
         **dict.fromkeys(
             (
-                "aclrtStreamWaitEvent", "aclrtSynchronizeEvent", "aclrtSynchronizeEventWithTimeout", "aclrtQueryEvent",
-                "aclrtQueryEventStatus", "aclrtEventElapsedTime",
+                "aclrtSynchronizeStream", "aclrtSynchronizeStreamWithTimeout", "aclrtStreamQuery", "aclrtSynchronizeDevice",
+                "aclrtSynchronizeDeviceWithTimeout",
             ),
-            _before_event,
+            _wait_for_streams,
         ),
-        "aclrtLaunchCallback": _before_callback,
-        "aclrtProcessReport": _before_report,
-    }  # fmt: skip
-    AFTER: ClassVar[dict[str, Callable[..., Any]]] = {
         **dict.fromkeys(
             (
-                "aclrtSynchronizeStream", "aclrtSynchronizeStreamWithTimeout", "aclrtSynchronizeDevice",
-                "aclrtSynchronizeDeviceWithTimeout", "aclrtSynchronizeEvent", "aclrtSynchronizeEventWithTimeout",
+                "aclrtSynchronizeEvent", "aclrtSynchronizeEventWithTimeout", "aclrtQueryEvent", "aclrtQueryEventStatus",
+                "aclrtEventElapsedTime",
             ),
-            _after_wait,
+            _wait_for_events,
         ),
-        **dict.fromkeys((*_COMPLETE, "aclrtEventElapsedTime"), _after_query),
-        "aclrtStreamWaitEvent": _after_stream_wait_event,
-        "aclrtRecordEvent": _after_record,
-        "aclrtResetEvent": _after_reset_event,
-        "aclrtDestroyEvent": _after_destroy_event,
-        **dict.fromkeys(ENDS, _after_end),
-        **dict.fromkeys(("aclrtSubscribeReport", "aclrtUnSubscribeReport"), _after_subscribe),
-        "aclrtLaunchCallback": _after_callback,
-        "aclrtProcessReport": _after_report,
+        "aclrtStreamWaitEvent": _stream_waits,
+        "aclrtRecordEvent": _record,
+        "aclrtResetEvent": _reset_event,
+        "aclrtDestroyEvent": _destroy_event,
+        **dict.fromkeys(ENDS, _end),
+        **dict.fromkeys(("aclrtSubscribeReport", "aclrtUnSubscribeReport"), _subscribe),
+        "aclrtLaunchCallback": _launch_callback,
+        "aclrtProcessReport": _process_report,
     }  # fmt: skip

@@ -25,7 +25,7 @@ from openaclnn.capi.prototypes import Prototype
 from openaclnn.core.forks import hold_over_forks
 from openaclnn.runtime import AclFailure, current_stream
 from openaclnn.runtime.enums import ENUMERATORS
-from openaclnn.sanitizer.events import Call, Rules, Site, c_site, operator_of, python_site
+from openaclnn.sanitizer.events import Call, Rules, c_site, operator_of, python_site
 from openaclnn.sanitizer.findings import RULES, Finding, Settings, fault
 
 
@@ -56,10 +56,10 @@ def queue_look(stream: Any, look: Callable[[], None], report: Callable[[Finding]
 class _Entry:
     """A call from C on its way to the Python function."""
 
-    __slots__ = ("call", "name", "raw", "site")
+    __slots__ = ("call", "name", "site")
 
-    def __init__(self, name: str, raw: dict[str, Any], site: Site) -> None:
-        self.name, self.raw, self.site = name, raw, site
+    def __init__(self, name: str) -> None:
+        self.name, self.site = name, c_site()
         self.call: Call | None = None
 
 
@@ -124,10 +124,10 @@ class _Hooks:
             entry = thread.entry
             thread.entry = None  # what the call itself leads to is no part of it
             if entry is not None and entry.name == name:
-                call = entry.call = Call(name, bind(args, kwargs), entry.raw, entry.site)
+                call = entry.call = Call(name, bind(args, kwargs), entry.site)
             else:
                 entry = None
-                call = Call(name, bind(args, kwargs), {}, python_site())
+                call = Call(name, bind(args, kwargs), python_site())
             self._before(call)
             answer = function(*args, **kwargs)
             if one and answer[0] == 0:
@@ -142,16 +142,15 @@ class _Hooks:
     def _entrance(self, prototype: Prototype, wrapper: Callable[..., Any]) -> Callable[..., Any]:
         """The wrapper that C calls, told of also where it refuses before it calls a Python function."""
         name = "a" + prototype.name[1:]
-        names = [variable.name for variable in prototype.parameters]
         thread = self._thread
 
         def entered(*values: Any) -> Any:
-            entry = thread.entry = _Entry(name, dict(zip(names, values, strict=True)), c_site())
+            entry = thread.entry = _Entry(name)
             answer = wrapper(*values)
             thread.entry = None
             call = entry.call
             if call is None:
-                call = Call(name, _resolved(prototype, values), entry.raw, entry.site)
+                call = Call(name, _resolved(prototype, values), entry.site)
                 self._before(call)
                 call.status = answer if glue.failure_of(prototype) else int(not answer)
             call.handle = _handle(prototype, values, answer, call.status)

@@ -176,7 +176,7 @@ class Block:
     written: Spans = field(default_factory=Spans)  # by anybody
     computed: Spans = field(default_factory=Spans)  # by operators
     uploaded: Any = None  # the copy from the host that filled it whole, and nothing else did
-    keep: object = field(default=None, repr=False)  # what the address stays taken with
+    keep: Any = field(default=None, repr=False)  # what the address stays taken with
 
     @property
     def stop(self) -> int:

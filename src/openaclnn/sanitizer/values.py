@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from openaclnn.engines.threads import blocks_of, map_in_order
 from openaclnn.operators.losses import distance_plan
 from openaclnn.runtime import AclFailure, Stream, current_stream
 from openaclnn.runtime.device import ALIGNMENT, device_named, host
-from openaclnn.sanitizer.events import Call, Rules
+from openaclnn.sanitizer.events import Call, Handler, Rules
 from openaclnn.sanitizer.findings import Finding
 from openaclnn.sanitizer.session import queue_look
 from openaclnn.sanitizer.shadow import Work, snapshot, spans_of, values, work_of
@@ -46,11 +46,13 @@ class ProductRules(Rules):
     """The calls of phase one, as another product sees them."""
 
     def __init__(self, product: str = "") -> None:
+        super().__init__()
         self._product = asked_for(product)
 
-    def after(self, call: Call) -> None:
+    def _first_phase(self, call: Call) -> Iterator[None]:
+        yield
         product = self._product or current_product()
-        if call.phase != 1 or call.status != 0 or product.is_default:
+        if call.status != 0 or product.is_default:
             return
         operator = call.operator
         arguments = [call.arguments[parameter.name] for parameter in operator.parameters]
@@ -67,6 +69,8 @@ class ProductRules(Rules):
             return
         for argument, message in differences(operator, ours, theirs, product):
             self.report(Finding("product-differs", call, argument, message))
+
+    HANDLERS: ClassVar[dict[str, Handler]] = {"phase 1": _first_phase}
 
 
 def differences(
@@ -132,36 +136,38 @@ class ValueRules(Rules):
     """Values before and behind each kernel."""
 
     def __init__(self, product: str = "") -> None:
+        super().__init__()
         self._product = asked_for(product)
-        self._pending: dict[Call, _Look] = {}
         self._looks: list[_Look] = []
         self._told: SimpleQueue[Finding] = SimpleQueue()
 
     def before(self, call: Call) -> None:
         self._flush()
-        if call.phase != 2:
-            return
-        executor = call.arguments.get("executor")
-        work = work_of(executor)
+        super().before(call)
+
+    def after(self, call: Call) -> None:
+        super().after(call)
+        self._flush()
+
+    def _second_phase(self, call: Call) -> Iterator[None]:
+        work = work_of(call.arguments.get("executor"))
         if work is None or work.operator is not call.operator or not work.tensors:
             return
         try:
             stream = current_stream(call.arguments.get("stream"))
         except AclFailure:
             return
-        look = self._pending[call] = _Look(call, work, stream)
+        look = _Look(call, work, stream)
         if any(tensor.raw and tensor.owner is None for tensor in look.tensors.values()):
-            del self._pending[call]  # memory that is not there: the call is refused
-        elif replaced := look.replaced:
+            return  # memory that is not there: the call is refused
+        if replaced := look.replaced:
             queue_look(stream, lambda: self._look_before(look, replaced), self.report)
-
-    def after(self, call: Call) -> None:
-        look = self._pending.pop(call, None)
-        sound = look is not None and call.status == 0
-        if look and sound and queue_look(look.stream, lambda: self._look_behind(look), self.report):
+        yield
+        if call.status == 0 and queue_look(stream, lambda: self._look_behind(look), self.report):
             self._looks = [each for each in self._looks if not each.done.is_set()]
             self._looks.append(look)
-        self._flush()
+
+    HANDLERS: ClassVar[dict[str, Handler]] = {"phase 2": _second_phase}
 
     def at_exit(self) -> None:
         deadline = time.monotonic() + _EXIT_SECONDS

@@ -125,7 +125,7 @@ def _checked(
 ) -> tuple[Plan, dict[str, TensorSpec]]:
     """The plan of a sound case, and its outputs: the case's own, or what the operator would make."""
     tensors = _without_placeholders(operator, case, numbers, product)
-    call = _bind(operator, _descriptors(tensors) | numbers, product)
+    call = _bind(operator, descriptors(tensors) | numbers, product)
     error = operator.first_violation(call)
     if error is not None:
         raise error
@@ -153,7 +153,8 @@ def _bind(operator: Operator, values: Mapping[str, Any], product: Product) -> Ca
     return call
 
 
-def _descriptors(tensors: Mapping[str, TensorSpec | None]) -> dict[str, Tensor | None]:
+def descriptors(tensors: Mapping[str, TensorSpec | None]) -> dict[str, Tensor | None]:
+    """Tensors as phase one is given them."""
     return {n: None if spec is None else spec.descriptor() for n, spec in tensors.items()}
 
 
@@ -168,7 +169,7 @@ def _without_placeholders(
     if not described:
         return tensors
     others = {name: spec for name, spec in tensors.items() if name not in described}
-    call = _bind(operator, _descriptors(others) | numbers, product)
+    call = _bind(operator, descriptors(others) | numbers, product)
     if operator.first_violation(call) is not None:
         return tensors
     outputs = dict(zip(operator.output_names, operator.results(call), strict=True))

@@ -48,8 +48,8 @@ def program_of(
 ) -> str:  # fmt: skip
     """The program of a call; ValueError for a call that the language cannot make.
 
-    `values` has tensors as specs, by C name; those left out are null. The plain call makes the outputs in `made`. Of the outputs
-    those in `computed` are shown, or all.
+    `values` has tensors as specs, by C name; those left out are null. The plain call allocates the outputs in `allocated`. Of the
+    outputs those in `computed` are shown, or all.
     """
     if language == "python":
         return _python_program(operator, values, product, allocated)
@@ -374,7 +374,7 @@ assert acl.aclrtSynchronizeStream(None) == 0
 def _python_program(
     operator: Operator, values: Mapping[str, Any], product: Product, allocated: frozenset[str]
 ) -> str:
-    """The program's text; the plain call makes the outputs in `made`."""
+    """The program's text; the plain call allocates the outputs in `allocated`."""
     outputs = [p for p in operator.parameters if p.kind is Kind.OUTPUT]
     names = {p.name: _variable(p, len(outputs) > 1) for p in operator.parameters}
     shown = {p.name: _shown(names[p.name], values.get(p.name)) for p in operator.parameters}

@@ -10,7 +10,7 @@ Every operator is in `torch.ops.openaclnn` too. docs/pytorch.md is the guide.
 
 - Operators: `schema.py` has their schemas and where results lie, `kernels.py` calls ours, `expressions.py` has formulas as PyTorch's operations, float64
   among them, `gradients.py` the derivatives, `library.py` makes `torch.ops.openaclnn`; `refusals.py` has what is refused.
-- Functions and modules: `functional.py` and `nn.py`; those that are one operator `derived.py` makes of their signatures, in `elementwise.py`. `dispatch.py` says
+- Functions and modules: `functional.py` and `nn.py`; those that are one operator are signatures in `elementwise.py`. `dispatch.py` makes functions of these, says
   which way a call goes and counts who served it, `fused_backward.py` writes a gradient with its loss, `linear.py` has the cross entropy of a linear layer without its
   logits, `log_probs.py` log-probabilities, entropies and divergences of logits and of such layers, and cross entropy against shares of classes; `adopt.py`
   replaces the modules of a model.

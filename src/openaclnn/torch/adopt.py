@@ -387,20 +387,6 @@ class Logits:
         after.steps += (step,)
         return after
 
-    def float(self) -> Any:
-        return self._then("float")
-
-    def tanh(self) -> Any:
-        return self._then("tanh")
-
-    def __mul__(self, factor: Any) -> Any:
-        return self._then("__mul__", factor)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, divisor: Any) -> Any:
-        return self._then("__truediv__", divisor)
-
     def to(self, *arguments: Any, **named: Any) -> Any:
         if self.tensor is None and not named and len(arguments) == 1:
             if arguments[0] is torch.float32:
@@ -563,6 +549,14 @@ def _materialized(value: Any) -> Any:
     return value.materialize() if isinstance(value, Logits) else value
 
 
+def _kept_in_mind(name: str) -> Callable[..., Any]:
+    return lambda self, *numbers: self._then(name, *numbers)
+
+
+for _name, _step in {"float": "float", "tanh": "tanh", "__mul__": "__mul__", "__rmul__": "__mul__", "__truediv__": "__truediv__"}.items():  # fmt: skip
+    setattr(Logits, _name, _kept_in_mind(_step))
+
+
 def _of_the_tensor(name: str) -> Callable[..., Any]:
     return lambda self, *arguments: getattr(self.materialize(), name)(*map(_materialized, arguments))  # fmt: skip
 
@@ -573,7 +567,7 @@ for _name in (
     "eq", "ne", "lt", "le", "gt", "ge", "len", "bool", "float", "int", "contains", "setitem", "array",
 ):  # fmt: skip
     setattr(Logits, f"__{_name}__", _of_the_tensor(f"__{_name}__"))
-del _name
+del _name, _step
 
 
 # FSDP looks for tensors in a module's outputs, whose gradients tell it that backward begins: walking through data classes or pytrees, it finds hidden states.

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Activations, and losses of elements and of labels, as functions of PyTorch's signatures, by our kernels: `derived.py` makes those that are one operator.
+"""Activations, and losses of elements and of labels, as functions of PyTorch's signatures, by our kernels: `dispatch.py` makes those that are one operator.
 
 The divergence's loss is PyTorch's, with gradients of ours, and the margin loss of labels is ours, with PyTorch's gradient: the interface has no other.
 """
@@ -13,20 +13,19 @@ from torch import Tensor
 from torch.nn import functional as torch_functional
 
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.torch.derived import MAX_AXES, computed_by
+from openaclnn.repeat.slots import MAX_AXES
 from openaclnn.torch.dispatch import (
-    FUNCTIONS,
+    computed_by,
     is_memory,
     is_ours,
     is_tracked,
     needs_dispatcher,
-    overridable,
     parallel_for,
+    served_by,
     why_not,
 )
-from openaclnn.torch.gradients import L1, EluInPlace, Formula, quick
+from openaclnn.torch.gradients import L1, EluInPlace, Formula, Loss, quick
 from openaclnn.torch.kernels import KERNELS
-from openaclnn.torch.refusals import reduction_of
 
 __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "kl_div", "l1_loss",
@@ -223,7 +222,7 @@ def log_softmax(
 
 
 def _of_difference(loss: Any, input: Any, target: Any, *options: Any) -> Any:
-    return L1.apply(torch.sub(input, target), (loss, options))
+    return L1.apply(torch.sub(input, target), (loss, (), options))
 
 
 @computed_by("l1_loss", attach=_of_difference)
@@ -358,7 +357,19 @@ class Divergence(Formula):
         )
 
 
-@overridable
+def _kl_div(input: Any, target: Any, _: Any, __: Any, reduction: str, log_target: bool) -> Any:
+    """Where somebody asks for gradients."""
+    fits = _is_pair(input, target, input) and input.shape == target.shape
+    if not (fits and reduction in (*REDUCTIONS, "batchmean") and type(log_target) is bool):
+        return why_not(input)
+    if not (is_tracked(input) or is_tracked(target)) or needs_dispatcher():
+        return "nobody asks for a gradient, or a compiler or a mode is at work"
+    with torch.no_grad():
+        loss = torch_functional.kl_div(input, target, reduction=reduction, log_target=log_target)
+    return Divergence.apply(input, target, (loss, (reduction, log_target)))
+
+
+@served_by(_kl_div)
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -373,19 +384,6 @@ def kl_div(
     >>> kl_div(torch.tensor([[-1.0, -0.5]]), torch.tensor([[0.25, 0.75]]), reduction="batchmean")
     tensor(0.0627)
     """
-    if size_average is not None or reduce is not None:
-        reduction = reduction_of(size_average, reduce)
-    count, theirs = FUNCTIONS["kl_div"], torch_functional.kl_div
-    fits = _is_pair(input, target, input) and input.shape == target.shape
-    fits = fits and reduction in (*REDUCTIONS, "batchmean") and type(log_target) is bool
-    tracked = fits and (is_tracked(input) or is_tracked(target))
-    if not tracked or needs_dispatcher():
-        count.decline(why_not(input) if not fits else "nobody asks for a gradient, or a compiler or a mode is at work")  # fmt: skip
-        return theirs(input, target, reduction=reduction, log_target=log_target)
-    count.serve()
-    with torch.no_grad():
-        loss = theirs(input, target, reduction=reduction, log_target=log_target)
-    return Divergence.apply(input, target, (loss, (reduction, log_target)))  # type: ignore[no-any-return]
 
 
 # The margin loss of labels.
@@ -394,23 +392,28 @@ _LABELS = KERNELS["multilabel_margin_loss"]
 
 
 @quick
-class Margins(Formula):
+class Margins(Loss):
     """PyTorch's gradient, which asks who is a label; it has no derivative, nor has ours."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any, constants: Any) -> Any:
-        (loss, labelled), target, ctx.reduction = constants
-        ctx.to_save = x, target, labelled
-        return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, labelled = ctx.saved_tensors
         backward = torch.ops.aten.multilabel_margin_loss_backward
-        return backward(gradient, x, target, REDUCTIONS.index(ctx.reduction), labelled), None
+        return backward(gradient, x, target, REDUCTIONS.index(ctx.kept), labelled), None
 
 
-@overridable
+def _margins(input: Any, target: Any, _: Any, __: Any, reduction: str) -> Any:
+    fits = _is_pair(input, target) and target.dtype is torch.int64 and input.shape == target.shape
+    fits = fits and input.dim() in (1, 2) and input.numel() > 0 and reduction in REDUCTIONS
+    fits = fits and not needs_dispatcher() and input.dtype is torch.float32
+    # Other labels PyTorch refuses; on CUDA nobody waits to see them, and they count for nothing.
+    if not (fits and (input.is_cuda or _are_classes(target))):
+        return why_not(input)
+    loss, labelled = _LABELS.call(input, target, reduction)
+    return Margins.apply(input, (loss, (target, labelled), reduction)) if is_tracked(input) else loss  # fmt: skip
+
+
+@served_by(_margins)
 def multilabel_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -423,24 +426,6 @@ def multilabel_margin_loss(
     >>> multilabel_margin_loss(torch.tensor([0.1, 0.2, 0.4, 0.8]), torch.tensor([3, 0, -1, 1]))
     tensor(0.8500)
     """
-    if size_average is not None or reduce is not None:
-        reduction = reduction_of(size_average, reduce)
-    count, reason = FUNCTIONS["multilabel_margin_loss"], why_not(input)
-    fits = _is_pair(input, target) and target.dtype is torch.int64 and input.shape == target.shape
-    fits = fits and input.dim() in (1, 2) and input.numel() > 0 and reduction in REDUCTIONS
-    fits = fits and not needs_dispatcher() and input.dtype is torch.float32
-    # Other labels PyTorch refuses; on CUDA nobody waits to see them, and they count for nothing.
-    if fits and (input.is_cuda or _are_classes(target)):
-        try:
-            results = _LABELS.call(input, target, reduction)
-            count.serve()
-            if is_tracked(input):
-                return Margins.apply(input, (results, target, reduction))  # type: ignore[no-any-return]
-            return results[0]  # type: ignore[no-any-return]
-        except RuntimeError as error:  # no engine has it
-            reason = str(error)
-    count.decline(reason)
-    return torch_functional.multilabel_margin_loss(input, target, reduction=reduction)
 
 
 def _are_classes(target: Tensor) -> bool:

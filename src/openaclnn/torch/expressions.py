@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator as python
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from openaclnn.core.plan import HALVES, Plan
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.formulas import FORMULAS
 from openaclnn.engines.formulas.rows import ROW_FORMULAS, Graph, Node, traced
+from openaclnn.engines.numpy.rows import OPERATORS
 from openaclnn.torch.refusals import in_torch_words
 from openaclnn.torch.schema import arguments_of, follows, made_by, plan_of
 
@@ -37,9 +37,7 @@ def _gelu_tanh_slope(x: Any) -> Any:
 
 
 WORDS: dict[str, Callable[..., Any]] = {
-    "+": python.add, "-": python.sub, "*": python.mul, "/": python.truediv, "ratio": python.truediv, "neg": python.neg,
-    "<": python.lt, "<=": python.le, ">": python.gt, ">=": python.ge, "==": python.eq, "!=": python.ne,
-    "&": python.and_, "|": python.or_, "~": python.invert, "fma": lambda x, y, z: x * y + z,
+    **OPERATORS, "ratio": OPERATORS["/"], "fma": lambda x, y, z: x * y + z,
     **{
         name: getattr(torch, name)
         for name in ("where", "log", "log1p", "logit", "sqrt", "tanh", "abs", "minimum", "maximum", "erf", "erfc", "erfinv")
@@ -90,8 +88,8 @@ def expression(operator: Operator, arguments: Sequence[Any]) -> Any:
         }
     numbers = dict(plan.numbers)
     if wide is torch.float64:
-        # A plan's numbers are FLOAT: what they were rounded from is among the arguments, or one over the number of elements, or of rows.
-        exact = [argument for argument in arguments if isinstance(argument, float)]
+        # A plan's numbers are FLOAT: what they were rounded from is among the arguments or the operator's, or one over the number of elements, or of rows.
+        exact = [*operator.constants, *[each for each in arguments if isinstance(each, float)]]
         exact += [1.0 / max(1, math.prod(shape)) for shape in (specs[0][0], specs[0][0][:1])]
         numbers |= {
             name: number

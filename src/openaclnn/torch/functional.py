@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as torch_functional
-from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.results import undisturbed
@@ -19,6 +18,7 @@ from openaclnn.torch import elementwise
 from openaclnn.torch.dispatch import (
     FLOATS,
     FUNCTIONS,
+    SlowPath,
     is_cast_alone,
     is_index,
     is_memory,
@@ -43,10 +43,11 @@ from openaclnn.torch.fused_backward import (
 from openaclnn.torch.gradients import CrossEntropy, CrossEntropyOverLogits, Likelihood
 from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
 from openaclnn.torch.linear import (
-    denominator_of,
+    Asked,
     exact_losses,
+    finished,
+    is_whole,
     linear_cross_entropy,
-    z_loss_of,
 )
 from openaclnn.torch.log_probs import (
     distillation_kl,
@@ -58,7 +59,7 @@ from openaclnn.torch.log_probs import (
     selected_log_probs,
     soft_cross_entropy,
 )
-from openaclnn.torch.refusals import UnservedError, reduction_of
+from openaclnn.torch.refusals import UnservedError
 
 __all__ = [
     *elementwise.__all__, "check_targets", "cross_entropy", "distillation_kl", "entropy", "linear_cross_entropy", "linear_entropy",
@@ -106,63 +107,40 @@ def nll_loss(
             _nll_count.ours += 1
             loss: Tensor = result[0]
             if is_tracked(input):
-                options = reduction, ignore_index
-                loss = Likelihood.apply(input, (result, backward, target, weight, factors, options))
+                kept = backward, result[1], factors, (reduction, ignore_index)
+                loss = Likelihood.apply(input, (loss, (target, weight), kept))
             return loss
-    slow: Tensor = _nll_loss(input, target, weight, size_average, ignore_index, reduce, reduction)
+    slow: Tensor = _slow_nll(input, target, weight, size_average, ignore_index, reduce, reduction)
     return slow
 
 
-def _nll_loss(
-    input: Any, target: Any, weight: Any, size_average: Any, ignore_index: int, reduce: Any, reduction: str
+def _likelihood(
+    input: Any, target: Any, weight: Any, _: Any, ignore_index: int, __: Any, reduction: str
 ) -> Any:  # fmt: skip
-    if has_torch_function_variadic(input, target, weight):
-        return handle_torch_function(
-            nll_loss, (input, target, weight), input, target, weight, size_average, ignore_index, reduce, reduction
-        )  # fmt: skip
-    if size_average is not None or reduce is not None:
-        reduction = reduction_of(size_average, reduce)
-    parallel = parallel_for(input)
-    reason: object = why_not(input)
-    if parallel is not None:
-        _nll_count.serve()
-        return parallel.nll_loss(
-            input, target, weight, ignore_index=ignore_index, reduction=reduction
-        )
+    """The loss, or why it is PyTorch's."""
     fits = is_index(ignore_index) and _fits(input, target, weight, reduction)
-    if fits and (weight is None or weight.dtype is input.dtype):
-        log_prob, indices, rank = input, target, input.dim()
-        _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
-        if rank > 2 and rank != 4:
-            log_prob = input.reshape(input.shape[0], input.shape[1], 1, -1)
-            indices = target.reshape(target.shape[0], 1, -1)
-        dispatched = needs_dispatcher()
-        fresh = dispatched or type(input) not in PLAIN
-        factors = ones_for(input, fresh) if weight is None else weight
-        kernel, backward = _ROWS if rank < 3 else _PIXELS
-        options = reduction, ignore_index
-        try:
-            if dispatched:
-                loss = kernel.op(log_prob, indices, factors, *options)[0]
-            else:
-                result = kernel.call(log_prob, indices, factors, *options)
-                loss = result[0]
-                if is_tracked(input):
-                    loss = Likelihood.apply(
-                        log_prob, (result, backward, indices, weight, factors, options)
-                    )
-            _nll_count.serve()
-            return (
-                loss.reshape(target.shape)
-                if reduction == "none" and log_prob is not input
-                else loss
-            )
-        except UnservedError as error:
-            reason = error
-    _nll_count.decline(reason)
-    return torch_functional.nll_loss(
-        input, target, weight, ignore_index=ignore_index, reduction=reduction
-    )
+    if not fits or (weight is not None and weight.dtype is not input.dtype):
+        return why_not(input)
+    log_prob, indices, rank = input, target, input.dim()
+    _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
+    if rank > 2 and rank != 4:
+        log_prob = input.reshape(input.shape[0], input.shape[1], 1, -1)
+        indices = target.reshape(target.shape[0], 1, -1)
+    dispatched = needs_dispatcher()
+    fresh = dispatched or type(input) not in PLAIN
+    factors = ones_for(input, fresh) if weight is None else weight
+    kernel, backward = _ROWS if rank < 3 else _PIXELS
+    options = reduction, ignore_index
+    result = (kernel.op if dispatched else kernel.call)(log_prob, indices, factors, *options)
+    loss, total = result
+    if not dispatched and is_tracked(input):
+        kept = backward, total, factors, options
+        loss = Likelihood.apply(log_prob, (loss, (indices, weight), kept))
+    return loss.reshape(target.shape) if reduction == "none" and log_prob is not input else loss
+
+
+_OF_CLASSES = "input", "target", "weight", "ignore_index", "reduction"
+_slow_nll = SlowPath(nll_loss, _likelihood, _OF_CLASSES)
 
 
 def cross_entropy(
@@ -193,11 +171,8 @@ def cross_entropy(
     >>> cross_entropy(torch.tensor([[0.0, 0.0], [5.0, 1.0]]), torch.tensor([0, 1]), label_smoothing=0.1)
     tensor(2.2556)
     """
-    of_tokens = None
-    if token_weight is not None or denominator is not None or return_z_loss:
-        of_tokens = token_weight, denominator, return_z_loss
     plain = size_average is None and reduce is None and type(ignore_index) is int
-    if plain and not inplace and of_tokens is None:
+    if plain and not inplace and token_weight is None and denominator is None and not return_z_loss:
         loss = _quick(
             input, target, weight, (reduction, ignore_index, label_smoothing, zloss_scale)
         )
@@ -205,8 +180,9 @@ def cross_entropy(
             _entropy_count.ours += 1
             quick: Tensor = loss
             return quick
-    slow: Tensor = _cross_entropy(
-        input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing, zloss_scale, inplace, of_tokens
+    slow: Tensor = _slow_entropy(
+        input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing, zloss_scale, inplace, token_weight, denominator,
+        return_z_loss,
     )  # fmt: skip
     return slow
 
@@ -240,51 +216,36 @@ def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> An
         return None
     if weight is not None and weight.dtype is not input.dtype:
         return None
+    loss, top, rest = result
     if is_tracked(input):
-        return CrossEntropy.apply(input, (result, target, weight, options))
-    return result[0]
+        return CrossEntropy.apply(input, (loss, (target, weight), (top, rest, options)))
+    return loss
 
 
 def _cross_entropy(
-    input: Any, target: Any, weight: Any, size_average: Any, ignore_index: int, reduce: Any, reduction: str,
-    label_smoothing: float, zloss_scale: float, inplace: bool, of_tokens: tuple[Any, ...] | None,
+    input: Any, target: Any, weight: Any, _: Any, ignore_index: int, __: Any, reduction: str, label_smoothing: float, zloss_scale: float,
+    inplace: bool, token_weight: Any, denominator: Any, return_z_loss: bool,
 ) -> Any:  # fmt: skip
-    if has_torch_function_variadic(input, target, weight):
-        token_weight, denominator, return_z_loss = of_tokens or (None, None, False)
-        return handle_torch_function(
-            cross_entropy, (input, target, weight), input, target, weight, size_average, ignore_index, reduce,
-            reduction, label_smoothing, zloss_scale=zloss_scale, inplace=inplace, token_weight=token_weight, denominator=denominator,
-            return_z_loss=return_z_loss,
-        )  # fmt: skip
-    if size_average is not None or reduce is not None:
-        reduction = reduction_of(size_average, reduce)
+    """The loss, or why it is PyTorch's."""
     if inplace and is_memory(input) and is_tracked(input) and of_a_leaf(input):
         raise RuntimeError("inplace: a leaf that requires grad keeps its values, got one as input, or a view of one")  # fmt: skip
     options = reduction, ignore_index, label_smoothing, zloss_scale
-    if of_tokens is not None:
-        return _of_tokens(input, target, weight, options, inplace, *of_tokens)
-    parallel = parallel_for(input)
-    if parallel is not None:  # the gradient is in memory of its own, whatever `inplace` allows
-        _entropy_count.serve()
-        return parallel.cross_entropy(
-            input, target, weight, ignore_index=ignore_index, reduction=reduction,
-            label_smoothing=label_smoothing, zloss_scale=zloss_scale,
-        )  # fmt: skip
+    if token_weight is not None or denominator is not None or return_z_loss:
+        return _of_tokens(input, target, weight, options, inplace, token_weight, denominator, return_z_loss)  # fmt: skip
     loss = _by_kernels(input, target, weight, options, inplace)
     if loss is not None:
-        _entropy_count.serve()
         return loss
-    _entropy_count.decline(_why_not(input, target))
-    theirs = torch_functional.cross_entropy(
-        input, target, weight, ignore_index=ignore_index, reduction=reduction,
-        label_smoothing=label_smoothing,
-    )  # fmt: skip
     if zloss_scale:
+        torch_functional.cross_entropy(input, target, weight, None, ignore_index, None, reduction, label_smoothing)  # fmt: skip
         raise RuntimeError(
             "zloss_scale: the z-loss is for floating logits and class indices on the CPU or CUDA, not in forward mode; "
             f"got {input.dtype} {tuple(input.shape)} and {target.dtype} {tuple(target.shape)} on {input.device}"
         )
-    return theirs
+    floating = isinstance(target, torch.Tensor) and target.is_floating_point()
+    return "class probabilities as targets" if floating else why_not(input)
+
+
+_slow_entropy = SlowPath(cross_entropy, _cross_entropy, (*_OF_CLASSES, "label_smoothing", "zloss_scale"))  # fmt: skip
 
 
 def _of_tokens(
@@ -294,8 +255,7 @@ def _of_tokens(
     reduction, ignored, smoothing, scale = options
     if token_weight is not None and token_weight.shape != target.shape:
         raise RuntimeError(f"expected token_weight of the shape of target, {tuple(target.shape)}, got {tuple(token_weight.shape)}")  # fmt: skip
-    divided = denominator is not None and reduction == "mean"
-    whole = token_weight is None and not divided  # reduced by the kernel
+    whole = is_whole(token_weight, denominator, reduction)
     asked = options if whole else ("none", *options[1:])
     results = None
     if parallel_for(input) is None and not target.is_floating_point():
@@ -305,31 +265,15 @@ def _of_tokens(
             "token_weight, denominator, return_z_loss: for floating logits and class indices on one CPU or CUDA device, not in forward mode; "
             f"got {input.dtype} {tuple(input.shape)} and {target.dtype} {tuple(target.shape)} on {input.device}"
         )
-    _entropy_count.serve()
     loss, top, rest = results
-    dtype, wide = loss.dtype, torch.promote_types(loss.dtype, torch.float32)
-    classes = input.shape[min(1, input.dim() - 1)]
-    if not whole:
-        if loss.dtype is not wide and not smoothing:
-            # The value of 16-bit losses in FLOAT, with their gradient.
-            exact = exact_losses(input.detach(), target, top, rest, weight, ignored, scale)
-            loss = loss.float() + (exact - loss.float()).detach()
-        if token_weight is not None:
-            loss = loss * token_weight.to(wide)
-        if reduction == "mean" and denominator is None:
-            denominator = denominator_of(target, weight, token_weight, classes, ignored)
-        if reduction != "none":
-            loss = loss.sum() if reduction == "sum" else loss.sum() / denominator
-    if not return_z_loss:
-        return loss.to(dtype)
-    zloss = z_loss_of((top + rest).detach(), target, token_weight, denominator, classes, reduction, ignored, scale)  # fmt: skip
-    return loss.to(dtype), zloss.detach().to(dtype)
-
-
-def _why_not(input: Any, target: Any) -> str:
-    if isinstance(target, torch.Tensor) and target.is_floating_point():
-        return "class probabilities as targets"
-    return why_not(input)
+    dtype, classes = loss.dtype, input.shape[min(1, input.dim() - 1)]
+    if dtype in (torch.float16, torch.bfloat16) and not (whole or smoothing):
+        # The value of 16-bit losses in FLOAT, with their gradient.
+        exact = exact_losses(input.detach(), target, top, rest, weight, ignored, scale)
+        loss = loss.float() + (exact - loss.float()).detach()
+    beside, asked_for = (target, weight, token_weight, denominator), Asked(reduction, ignored, scale, dtype)  # fmt: skip
+    loss, zloss = finished(loss, (top + rest).detach() if return_z_loss else None, beside, classes, asked_for, whole)  # fmt: skip
+    return (loss, zloss.detach()) if return_z_loss else loss
 
 
 def _by_kernels(
@@ -362,18 +306,16 @@ def _by_kernels(
         rows = rows.long()
     try:
         if needs_dispatcher():
-            result = _LOGITS.op(logits, rows, factors, *options)
-            loss = result[0]
+            loss, *sums = _LOGITS.op(logits, rows, factors, *options)
         else:
-            result = _LOGITS.call(logits, rows, factors, *options)
-            loss = result[0]
+            loss, *sums = _LOGITS.call(logits, rows, factors, *options)
             if is_tracked(input):
                 formula = CrossEntropyOverLogits if inplace and lies_apart(logits) else CrossEntropy
-                loss = formula.apply(logits, (result, rows, factors, options))
+                loss = formula.apply(logits, (loss, (rows, factors), (*sums, options)))
     except UnservedError:
         return None
     loss = loss.reshape(target.shape) if reduction == "none" and logits is not input else loss
-    return (loss, *(side.reshape(target.shape) for side in result[1:])) if sides else loss
+    return (loss, *(side.reshape(target.shape) for side in sums)) if sides else loss
 
 
 def _are_cast(*tensors: Tensor) -> bool:

@@ -24,7 +24,7 @@ from openaclnn.engines.dispatch import current_engine
 from openaclnn.engines.machine.host import machine
 from openaclnn.operators.logit_steps import ROW_STEP, STEP, STEP_GRAD
 from openaclnn.torch.dispatch import is_tracked
-from openaclnn.torch.gradients import Formula, quick
+from openaclnn.torch.gradients import Loss, quick
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
 
 LEAST = 3 << 22  # bytes: what fewer take is less than what a step costs on the host
@@ -65,7 +65,7 @@ def loss_ahead(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -
             return None
         results = _step(input, target, memory, weight=weight, out=_places(input), **_named(options))
     loss, kept, gradient = results
-    return CrossEntropyAhead.apply(input, (loss, target, weight, options, kept, memory, gradient))
+    return CrossEntropyAhead.apply(input, (loss, (target, weight), [options, kept, memory, gradient]))  # fmt: skip
 
 
 NUMBERS = frozenset((float, int))
@@ -83,71 +83,48 @@ def _places(input: Any) -> Any:
     return None if input.is_contiguous() else (None, None, torch.empty_like(input))
 
 
+def _is_loss(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> bool:
+    """Whether all is plain memory of one device, nobody stands between, and shapes and numbers are those of a loss; weights are as PyTorch takes them."""
+    reduction, ignored, smoothing, scale = options
+    tensors = [input, target] if weight is None else [input, target, weight]
+    return (
+        all(type(each) in PLAIN and each.device == input.device and not each.is_neg() for each in tensors)
+        and not disturbed() and target.dtype is torch.int64 and target.shape == input.shape[:1] + input.shape[2:]
+        and (weight is None or (weight.dtype is input.dtype and weight.shape == input.shape[1:2]))
+        and reduction in REDUCTIONS and type(ignored) is int and {type(smoothing), type(scale)} <= NUMBERS and 0 <= smoothing <= 1
+    )  # fmt: skip
+
+
 def _is_step(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> bool:
     """Whether loss and gradient are computed in one go."""
-    _, ignored, smoothing, scale = options
     return (
-        _are_plain(input, target, weight)
-        and type(ignored) is int
-        and type(smoothing) in NUMBERS
-        and type(scale) in NUMBERS
+        _is_loss(input, target, weight, options)
+        and target.is_contiguous()
+        and (weight is None or weight.is_contiguous())
         and current_engine() in (None, "triton")
         and gpu.unavailable() is None
-        and _serves(
-            input.dtype, input.shape, input.stride(), target.shape, target.stride(), options, weight is not None
-        )
-    )  # fmt: skip
+        and _serves(input.dtype, input.shape, input.stride(), options, weight is not None)
+    )
 
 
 @functools.lru_cache(64)
-def _serves(
-    dtype: Any, shape: Any, strides: Any, target_shape: Any, target_strides: Any, options: tuple[Any, ...], weighted: bool
-) -> bool:  # fmt: skip
-    """Not where logits and targets have gaps, or shapes and numbers are not those of a loss that is computed so."""
+def _serves(dtype: Any, shape: Any, strides: Any, options: tuple[Any, ...], weighted: bool) -> bool:
+    """Not where logits have gaps, or shapes are not those of a loss that is computed so."""
     from openaclnn.engines.gpu.launchers import fused_backward, steps
 
-    if target_shape != shape[:1] + shape[2:] or 0 in shape:
-        return False
     images, classes, *pixels = shape
     reduction, ignored, smoothing, scale = options
-    input, target = (
-        torch.empty_strided(*layout, device="meta") for layout in ((shape, strides), (target_shape, target_strides))
-    )  # fmt: skip
+    input = torch.empty_strided(shape, strides, device="meta")
     # Where the classes of a position lie side by side, pixels are rows.
     by_class, own_dtype = input.movedim(1, -1).is_contiguous(), dtype_of_torch(dtype)
-    if (
-        not (by_class or input.is_contiguous()) or not target.is_contiguous() or own_dtype is None or own_dtype not in FLOATS
-        or reduction not in REDUCTIONS or not 0 <= smoothing <= 1
-    ):  # fmt: skip
+    if 0 in shape or not (by_class or input.is_contiguous()) or own_dtype not in FLOATS:
         return False
+    assert own_dtype is not None
     step = steps.Step(
         own_dtype, by_class, images, prod(pixels), classes, reduction, ignored, weighted, float(smoothing), float(scale)
     )  # fmt: skip
     long = dtype.itemsize * prod(shape) >= LEAST_OF_LONG_ROWS
     return steps.serves(step) or (long and fused_backward.serves(step))
-
-
-def _are_plain(input: Any, target: Any, weight: Any) -> bool:
-    """Whether all are plain memory of one device, and nobody stands between; weights are as PyTorch takes them."""
-    device = input.get_device()
-    return (
-        type(input) in PLAIN
-        and type(target) is torch.Tensor
-        and target.dtype is torch.int64
-        and target.get_device() == device
-        and not (input.is_neg() or target.is_neg() or disturbed())
-        and (
-            weight is None
-            or (
-                type(weight) is torch.Tensor
-                and weight.dtype is input.dtype
-                and weight.get_device() == device
-                and weight.shape == input.shape[1:2]
-                and weight.is_contiguous()
-                and not weight.is_neg()
-            )
-        )
-    )
 
 
 def _memory(input: Any, reduction: str) -> torch.Tensor | None:
@@ -165,28 +142,22 @@ def _memory(input: Any, reduction: str) -> torch.Tensor | None:
 
 
 @quick
-class CrossEntropyAhead(Formula):
+class CrossEntropyAhead(Loss):
     """With a gradient that is written already, if it is the right one."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, constants: Any) -> Any:
-        loss, target, weight, ctx.options, *ctx.ahead = constants
-        ctx.to_save = x, target, weight
-        return loss
-
-    @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        kept, memory, by_input = ctx.ahead
+        options, kept, memory, by_input = ctx.kept
         x, target, weight = ctx.saved_tensors
         if torch.is_grad_enabled() or not _is_plain(gradient):
-            return _by_two_kernels(gradient, x, target, weight, ctx.options), None
+            return _by_two_kernels(gradient, x, target, weight, options), None
         if by_input is None:  # it was handed out before: in other memory nothing is written yet
             by_input, kept = torch.empty_like(x), kept.clone()
             kept[SURE] = 0
-        ctx.ahead[-1] = None
+        ctx.kept[-1] = None
         read = gradient.contiguous(), x, target, kept, memory
-        if _step_grad.cache.call(*read, weight, by_input, *ctx.options, None) is NotImplemented:
-            _step_grad(*read, weight=weight, out=by_input, **_named(ctx.options))
+        if _step_grad.cache.call(*read, weight, by_input, *options, None) is NotImplemented:
+            _step_grad(*read, weight=weight, out=by_input, **_named(options))
         return by_input, None
 
 
@@ -230,43 +201,33 @@ def loss_of_rows(input: Any, target: Any, weight: Any, options: tuple[Any, ...])
     arguments = input, target, weight, reduction, ignored, smoothing
     results = _row_step.short(*arguments)
     if results is NotImplemented:  # the first of its kind, if it is one
-        if not _are_rows(*arguments):
+        if not (_is_loss(input, target, weight, options) and _are_rows(input, weight)):
             return None
         results = _row_step.call(*arguments)
-    return CrossEntropyOfRows.apply(input, (results, target, weight, options))
+    loss, ahead = results
+    return CrossEntropyOfRows.apply(input, (loss, (target, weight), [options, ahead]))
 
 
-def _are_rows(
-    input: Any, target: Any, weight: Any, reduction: str, ignored: Any, smoothing: Any
-) -> bool:
-    """Whether all is what the kernel takes: logits without gaps, a class index for each position, and FLOAT weights."""
-    known, shape = dtype_of_torch(input.dtype), input.shape
-    tensors = [input, target] if weight is None else [input, target, weight]
+def _are_rows(input: Any, weight: Any) -> bool:
+    """Whether the kernel takes these: logits without gaps, and FLOAT weights."""
+    known = dtype_of_torch(input.dtype)
     return (
         cpu.unavailable() is None and current_engine() in (None, "cpu") and known in FLOATS and (known is not FLOAT16 or machine().half)
-        and not disturbed() and all(type(one) in PLAIN and one.is_cpu and not one.is_neg() for one in tensors)
-        and input.is_contiguous() and target.dtype is torch.int64 and target.shape == shape[:1] + shape[2:]
-        and (weight is None or (weight.dtype is torch.float32 and weight.shape == shape[1:2]))
-        and reduction in REDUCTIONS and type(ignored) is int and type(smoothing) in NUMBERS and 0 <= smoothing <= 1
+        and input.is_contiguous() and (weight is None or weight.dtype is torch.float32)
     )  # fmt: skip
 
 
 @quick
-class CrossEntropyOfRows(Formula):
+class CrossEntropyOfRows(Loss):
     """With a gradient that is written for a gradient of the loss of 1."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any, constants: Any) -> Any:
-        (loss, ctx.ahead), target, weight, ctx.options = constants
-        ctx.to_save = x, target, weight
-        return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, target, weight = ctx.saved_tensors
-        by_input, ctx.ahead = ctx.ahead, None  # which is handed out once
+        options, by_input = ctx.kept
+        ctx.kept[1] = None  # it is handed out once
         if by_input is None or torch.is_grad_enabled() or not _is_plain(gradient) or not _may_scale(by_input, factor := gradient.item()):  # fmt: skip
-            return _by_two_kernels(gradient, x, target, weight, ctx.options), None
+            return _by_two_kernels(gradient, x, target, weight, options), None
         return by_input if factor == 1 else by_input.mul_(factor), None
 
 

@@ -336,7 +336,7 @@ for _operator in registry():
 
 # The losses and ELU for autograd, where nothing stands between caller and kernel: what `functional` takes as a rule.
 #
-# Each is given what has derivatives, and in one tuple all else, the loss that was computed before among it: autograd spends
+# Each is given what has derivatives, and in one tuple all else, the result that was computed before among it: autograd spends
 # time on every argument, and would take a tensor for an input. What it saves is written where `save_for_backward` writes it,
 # which takes as long again. What is derived how is what the formulas above say, and gradients of gradients go through them.
 
@@ -402,34 +402,31 @@ class EluInPlace(Formula):
         return _elu_backward.gradient(gradient, result, *ctx.options, True), None
 
 
-@quick
-class L1(Formula):
-    """Of the difference, which is kept, as PyTorch's own loss does: both tensors may be written over."""
+class Loss(Formula):
+    """For `apply(tensor, (result, what is saved beside the tensor, what is kept))`."""
 
     @staticmethod
-    def forward(ctx: Any, apart: Any, constants: Any) -> Any:
-        loss, ctx.options = constants
-        ctx.to_save = (apart,)
-        return loss
+    def forward(ctx: Any, x: Any, constants: Any) -> Any:
+        result, beside, ctx.kept = constants
+        ctx.to_save = x, *beside
+        return result
+
+
+@quick
+class L1(Loss):
+    """Of the difference, which is kept, as PyTorch's own loss does: both tensors may be written over."""
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         (apart,) = ctx.saved_tensors
-        return _l1_backward.gradient(gradient, apart, apart.new_zeros(()), *ctx.options), None
+        return _l1_backward.gradient(gradient, apart, apart.new_zeros(()), *ctx.kept), None
 
 
 @quick
-class Likelihood(Formula):
+class Likelihood(Loss):
     """Of rows or of pixels, by the gradient's kernel for them. The ones in the place of weights that nobody gave are all calls': hooks of
     what autograd saves, which may write, do not see them.
     """
-
-    @staticmethod
-    def forward(ctx: Any, x: Any, constants: tuple[Any, Kernel, Any, Any, Any, Any]) -> Any:
-        (loss, total), kernel, target, weight, factors, options = constants
-        ctx.kept = kernel, total, factors, options
-        ctx.to_save = x, target, weight
-        return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
@@ -441,15 +438,8 @@ class Likelihood(Formula):
 
 
 @quick
-class CrossEntropy(Formula):
-    """From logits, which are kept, with two numbers a row."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any, constants: Any) -> Any:
-        (loss, top, rest), target, weight, options = constants
-        ctx.kept = top, rest, options
-        ctx.to_save = x, target, weight
-        return loss
+class CrossEntropy(Loss):
+    """From logits, which are saved, with two numbers a row, which are kept."""
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:

@@ -171,7 +171,7 @@ def gradient({passed}):
             return None
         place = place_for(operator, self.tensors, arguments)
         if place is not None:
-            return self.over(place, *arguments)
+            return self.into(place, *arguments)
         results = call_plain(operator, {**named, "out": None}, None, self.cache)
         if self.cache is not None:
             self._scope["_cache"] = self.cache.call  # open now, if it ever is
@@ -188,23 +188,8 @@ def gradient({passed}):
             for tensor, (shape, dtype) in zip(several, shapes, strict=True)
         ])  # fmt: skip
 
-    def over(self, place: Any, *arguments: Any) -> Any:
-        """Into one place of the caller's, by the fast path of this kernel."""
-        if double_among((*arguments, place)) or self.cache is None:
-            return self.into(place, *arguments)
-        arrays = [arguments[n] for n in self.tensors]
-        options = [argument for n, argument in enumerate(arguments) if n not in self.tensors]
-        result = self.cache.call(*arrays, place, *options, None)
-        if result is not NotImplemented:
-            return result
-        named = dict(zip(self.names, arguments, strict=True))
-        try:
-            return call_plain(self.operator, {**named, "out": place}, None, self.cache)
-        except AclnnError as error:
-            raise in_torch_words(error) from None
-
-    def into(self, places: Any, *arguments: Any) -> None:
-        """Into the caller's memory, one place or a tuple of them: the plain call, or float64 copied there."""
+    def into(self, places: Any, *arguments: Any) -> Any:
+        """Into the caller's memory, one place or a tuple of them, which are returned; float64 is copied there."""
         several = places if isinstance(places, tuple) else (places,)
         if double_among((*arguments, *several)):
             results = self.compute(*arguments)
@@ -213,11 +198,16 @@ def gradient({passed}):
             ):
                 _check_place(self.operator, result, place)
                 place.copy_(result)
-            return
-        try:
-            self.plain(**dict(zip(self.names, arguments, strict=True)), out=places)
-        except AclnnError as error:
-            raise in_torch_words(error) from None
+            return places
+        arrays = [arguments[n] for n in self.tensors]
+        options = [argument for n, argument in enumerate(arguments) if n not in self.tensors]
+        if self.cache.call(*arrays, *several, *options, None) is NotImplemented:  # type: ignore[union-attr]
+            named = dict(zip(self.names, arguments, strict=True))
+            try:
+                call_plain(self.operator, {**named, "out": places}, None, self.cache)
+            except AclnnError as error:
+                raise in_torch_words(error) from None
+        return places
 
 
 def _no_fast_path(*arguments: Any) -> Any:

@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 from openaclnn.core.declare import Operator
 from openaclnn.core.status import AclnnError
 from openaclnn.operators import find_operator
+from openaclnn.repeat.slots import MAX_AXES
 from openaclnn.torch.gradients import DECLARED, FORMULAS
 from openaclnn.torch.kernels import KERNELS, Kernel
 from openaclnn.torch.private import (
@@ -32,7 +33,6 @@ from openaclnn.torch.schema import follows, laid_like, made_by, out_schema, sche
 
 LIBRARY: Any = torch.library.Library("openaclnn", "FRAGMENT")  # type: ignore[no-untyped-call]
 DEVICES = ("CPU", "CUDA")
-MAX_RANK = 8  # of tensors that operators take
 
 
 def define(kernel: Kernel) -> None:
@@ -209,7 +209,7 @@ def _batched(kernel: Kernel) -> Callable[..., Any]:
             ]
             if axis is None and len(set(ranks)) == 1:
                 return _flat(kernel, moved), 0
-            if len(set(ranks)) == 1 and 0 < ranks[0] < MAX_RANK:
+            if len(set(ranks)) == 1 and 0 < ranks[0] < MAX_AXES:
                 moved += kernel.defaults[len(moved) :]
                 # The batch's axis stands before those of each.
                 moved[axis_place] += moved[axis_place] >= 0
@@ -233,7 +233,7 @@ def _flat(kernel: Kernel, arguments: list[Any]) -> Any:
     """Elementwise on tensors of a batch, which may be more axes than the operator takes."""
     tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
     shapes = {tensor.shape for tensor in tensors}
-    if tensors[0].dim() <= MAX_RANK or len(shapes) > 1:
+    if tensors[0].dim() <= MAX_AXES or len(shapes) > 1:
         return kernel.op(*arguments)
     (shape,) = shapes
     rows = [

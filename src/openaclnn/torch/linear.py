@@ -256,7 +256,7 @@ def _loss(
         rows = input.reshape(-1, input.shape[-1])
         by_row = None if token_weight is None else token_weight.reshape(-1)
         flat = tensors._replace(input=rows, target=target.reshape(-1), token_weight=by_row)
-        if needs_dispatcher():
+        if needs_dispatcher() or input.is_meta:
             wanted = [each is not None and each.requires_grad for each in flat[:3]]
             loss, zloss, *_ = _step(*flat, *asked, wanted if torch.is_grad_enabled() else [False] * 3)  # fmt: skip
             zloss = zloss if zloss_scale else None
@@ -373,7 +373,7 @@ def _unserved(tensors: Tensors, options: Options) -> str | None:
     return None if fits else "arguments that chunks do not serve"
 
 
-def _composed(tensors: Tensors, options: Options) -> tuple[Any, Any]:
+def _composed(tensors: Tensors, options: Options) -> Any:
     """The same from the logits, by operations that autograd knows."""
     input, linear_weight, bias, target, weight, token_weight, denominator = tensors
     classes = linear_weight.shape[:-1]
@@ -386,24 +386,12 @@ def _composed(tensors: Tensors, options: Options) -> tuple[Any, Any]:
         token_weight = None if token_weight is None else token_weight.reshape(-1)
     logits = capped(logits, options.softcap).to(options.dtype)
     weight = None if weight is None else weight.to(options.dtype)
-    whole = token_weight is None and (denominator is None or options.reduction != "mean")
+    whole = is_whole(token_weight, denominator, options.reduction)
     losses, lse = _of_logits(logits, target, weight, options.reduction if whole else "none", options)  # fmt: skip
-    if token_weight is not None:
-        losses = losses * token_weight
-    if options.reduction == "mean" and not whole and denominator is None:
-        denominator = denominator_of(target, weight, token_weight, classes[0], options.ignored)
-    if not whole and options.reduction != "none":
-        losses = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
-        losses = losses if options.reduction == "sum" else losses / denominator
-    losses = losses.to(options.dtype)
-    zloss = None
-    if lse is not None:
-        zloss = z_loss_of(lse, target, token_weight, denominator, classes[0], options.reduction, options.ignored, options.zloss_scale)  # fmt: skip
-        zloss = zloss.to(options.dtype)
+    both = finished(losses, lse, (target, weight, token_weight, denominator), classes[0], options, whole)  # fmt: skip
     if options.reduction == "none" and input.dim() > 2:
-        rows = input.shape[:-1]
-        return losses.reshape(rows), None if zloss is None else zloss.reshape(rows)
-    return losses, zloss
+        return tuple([None if each is None else each.reshape(input.shape[:-1]) for each in both])
+    return both
 
 
 def _of_logits(
@@ -431,18 +419,42 @@ def counted_targets(target: Any, classes: int, ignored: int) -> Any:
     return (target != ignored) & (target >= 0) & (target < classes)
 
 
-def z_loss_of(
-    lse: Any, target: Any, token_weight: Any, denominator: Any, classes: int, reduction: str, ignored: int, scale: float
-) -> Any:  # fmt: skip
-    """The z-loss's part of a loss, of rows' log-sum-exps. A mean without a denominator is that of rows that count."""
-    counted = counted_targets(target, classes, ignored)
-    squares = torch.where(counted, scale * lse.square(), 0.0)
+def is_whole(token_weight: Any, denominator: Any, reduction: str) -> bool:
+    """Whether a loss is what the kernel reduces; else it is made of rows' losses."""
+    return token_weight is None and (denominator is None or reduction != "mean")
+
+
+class Asked(NamedTuple):
+    """What becomes of rows' losses."""
+
+    reduction: str
+    ignored: int
+    zloss_scale: float
+    dtype: torch.dtype
+
+
+def finished(losses: Any, lse: Any, beside: Any, classes: int, asked: Asked | Options, whole: bool) -> tuple[Any, Any]:  # fmt: skip
+    """The loss, of rows' losses unless it is whole; and the z-loss's part, of rows' log-sum-exps if there are any. A mean of that without a denominator is
+    the mean of rows that count. Beside are targets, weights of classes and of tokens, and the denominator."""
+    target, weight, token_weight, denominator = beside
+    mean = asked.reduction == "mean"
+    if mean and not whole and denominator is None:
+        denominator = denominator_of(target, weight, token_weight, classes, asked.ignored)
     if token_weight is not None:
-        squares = squares * token_weight
-    if reduction == "none":
-        return squares
-    total = squares.sum()
-    return total if reduction == "sum" else total / (counted.sum() if denominator is None else denominator)  # fmt: skip
+        losses = losses * token_weight
+    if asked.reduction != "none" and not whole:
+        short = losses.dtype in (torch.float16, torch.bfloat16)
+        losses = losses.sum(dtype=torch.float32 if short else None)
+        losses = losses / denominator if mean else losses
+    if lse is None:
+        return losses.to(asked.dtype), None
+    counted = counted_targets(target, classes, asked.ignored)
+    zloss = torch.where(counted, asked.zloss_scale * lse.square(), 0.0)
+    if token_weight is not None:
+        zloss = zloss * token_weight
+    if asked.reduction != "none":
+        zloss = zloss.sum() / ((counted.sum() if denominator is None else denominator) if mean else 1)  # fmt: skip
+    return losses.to(asked.dtype), zloss.to(asked.dtype)
 
 
 def denominator_of(
@@ -664,16 +676,8 @@ def _chunks(tensors: Tensors, gradient: Any, wanted: Sequence[bool], options: Op
         if any(wanted):
             _BACKWARD.into(logits, shares[begin:end], logits, top, rest, t, factors, *numbers)
             layer.take(begin, end, whole, columns, scale)
-    if token_weight is not None:
-        losses = losses * token_weight
-    zloss = None
-    if lse is not None:
-        zloss = z_loss_of(lse, target, token_weight, denominator, classes, options.reduction, options.ignored, options.zloss_scale)  # fmt: skip
-        zloss = zloss.to(options.dtype)
-    if options.reduction != "none":
-        losses = losses.sum(dtype=torch.float64)
-        losses = losses / denominator if options.reduction == "mean" else losses
-    return Computed(losses.to(options.dtype), zloss, layer.sums(scale))
+    both = finished(losses.double(), lse, (target, weight, token_weight, denominator), classes, options, False)  # fmt: skip
+    return Computed(*both, layer.sums(scale))
 
 
 def exact_losses(

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as torch_functional
 
+from openaclnn.repeat.slots import MAX_AXES
 from openaclnn.torch.dispatch import (
     FUNCTIONS,
     Count,
@@ -37,8 +38,6 @@ from openaclnn.torch.linear import (
     unserved_tensors,
     without_autocast,
 )
-
-MAX_AXES = 8
 
 
 @overridable

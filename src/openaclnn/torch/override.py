@@ -24,7 +24,7 @@ from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators import registry
 from openaclnn.torch import functional
-from openaclnn.torch.dispatch import FUNCTIONS, Count, Served
+from openaclnn.torch.dispatch import FUNCTIONS, Count, Served, has_axis
 from openaclnn.torch.functional import (
     INDICES,
     cross_entropy_by_kernels,
@@ -33,6 +33,7 @@ from openaclnn.torch.functional import (
     ones_for,
 )
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
+from openaclnn.torch.library import DEVICES
 from openaclnn.torch.linear import in_place_of_theirs
 from openaclnn.torch.native import Native, as_raised, native_for
 from openaclnn.torch.private import forget_dispatch, keys_of, leave, schema_of
@@ -71,10 +72,9 @@ def _cross_entropy_loss(
 
 def _l1_loss(input: Any, target: Any, reduction: int = 1) -> Any:
     _check_plain(input, target)
-    loss = l1_loss.by_kernels(input, target, None, None, REDUCTIONS[reduction], None)  # type: ignore[attr-defined]
-    if loss is None:
-        raise TypeError("two shapes or dtypes, or other arguments of PyTorch's own")
-    return loss
+    by_kernels = l1_loss.slow_path.compute  # type: ignore[attr-defined]
+    loss = by_kernels(input, target, None, None, REDUCTIONS[reduction], None)
+    return _decline(loss) if isinstance(loss, str) else loss
 
 
 def _linear_cross_entropy(input: Any, linear_weight: Any, target: Any, **more: Any) -> Any:
@@ -111,7 +111,6 @@ def _is_function(name: str) -> bool:
     return not hasattr(torch.ops.aten, name)
 
 
-DEVICES = ("CPU", "CUDA")
 SERVED_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
 
 
@@ -214,9 +213,12 @@ class Override:
         kinds = self.signature.kinds
         weight = kinds.find(WEIGHT)
         if weight >= 0:
-            x, target = arguments[weight - 2 : weight]
-            known = target.dtype in INDICES
-            return "no elements" if not x.numel() else "" if known else f"targets of {target.dtype}"
+            x, target, factors = arguments[weight - 2 : weight + 1]
+            if target.dtype not in INDICES:
+                return f"targets of {target.dtype}"
+            if factors is not None and factors.dtype is not x.dtype:
+                return "tensors of several dtypes"
+            return "" if x.numel() else "no elements"
         tensors = [
             argument for argument, kind in zip(arguments, kinds, strict=True) if kind == TENSOR
         ]
@@ -247,6 +249,8 @@ class Override:
                 return self.signature.choices[CHOICES.index(value)] if value in CHOICES else _decline(str(value))  # fmt: skip
             case _ if kind == WEIGHT and value is None:
                 return ones_for(arguments[place - 2])
+            case _ if kind == AXIS and not has_axis(first, value):
+                return _decline("an axis that the tensor lacks")
             case _ if kind == AXIS and _softmax_is_slower(first, value):
                 return _decline("PyTorch's is faster")
             case _ if (kind == UNSET and value) or (kind == DTYPE and value is not first.dtype):
@@ -560,7 +564,7 @@ def _computing(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     override = OVERRIDES[name]
     kernel = override.kernel
     if override.in_place:
-        return partial(override.run, kernel.over), _nowhere_short
+        return partial(override.run, kernel.into), _nowhere_short
     return partial(override.run, kernel.compute), partial(override.run, kernel.short)
 
 

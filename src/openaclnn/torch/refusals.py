@@ -35,12 +35,15 @@ def in_torch_words(error: AclnnError | MemoryError) -> Exception:
 def reduction_of(size_average: Any, reduce: Any) -> str:
     """The reduction that these two options, which PyTorch had before, ask for."""
     each = reduce is not None and not reduce
-    reduction = "none" if each else "mean" if size_average is None or size_average else "sum"
+    return "none" if each else "mean" if size_average is None or size_average else "sum"
+
+
+def warn_of(reduction: str) -> None:
+    """That one was asked for by the two."""
     warnings.warn(
         f"size_average and reduce args will be deprecated, please use reduction={reduction!r} instead.",
         stacklevel=4,
     )
-    return reduction
 
 
 def check_version(version: str | None) -> None:

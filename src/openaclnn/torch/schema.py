@@ -53,10 +53,13 @@ def out_schema(operator: Operator) -> str:
     return f"{operator.python_name}.out({declared}) -> ()"
 
 
+def name_of(parameter: Parameter) -> str:
+    """PyTorch warns of arguments called self; its functions call that one input."""
+    return "input" if parameter.python_name == "self" else parameter.python_name
+
+
 def _argument(parameter: Parameter) -> str:
-    # PyTorch warns of arguments called self; its functions call that one input.
-    name = "input" if parameter.python_name == "self" else parameter.python_name
-    default = parameter.default
+    name, default = name_of(parameter), parameter.default
     if parameter.in_place:
         return f"Tensor(a!) {name}"
     if parameter.is_tensor:

@@ -118,19 +118,10 @@ def _few(plan: Plan) -> Callable[[Sequence[int], int], int] | None:
     offer = dynamic_strides(shared)
     if offer is None:
         return None
+    from openaclnn.engines.cpu.classes.launches import bound
+
     run, _ = offer
-    strides = [(*operand.strides, operand.class_stride) for operand in plan.operands]
-    sizes, steps = (*plan.shape, plan.classes), tuple([step for each in strides for step in each])
-    told = sizes, steps, tuple(numbers.values())
-    shifts = [operand.offset * operand.dtype.itemsize for operand in plan.operands]
-
-    def run_few(addresses: Sequence[int], stream: int = 0) -> int:
-        if any(shifts):
-            addresses = [place + shift for place, shift in zip(addresses, shifts, strict=True)]
-        status: int = run(tuple(addresses), stream, *told)
-        return status
-
-    return run_few
+    return bound(run, plan, tuple(numbers.values()))
 
 
 def offer(plan: Plan) -> tuple[Callable[[], Callable[[Sequence[int], int], int]], Any]:

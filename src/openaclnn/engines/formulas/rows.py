@@ -101,6 +101,15 @@ def index_of(target: Value) -> Value:
     """For each row, which of its classes is the target's; 0 where none is."""
 
 
+def _sign(sign: str, turned: bool = False) -> Callable[[Node, Any], Node]:
+    """Python's operator on a value and what stands beside it, before it if they are `turned`."""
+
+    def operator(self: Node, other: Any) -> Node:
+        return self.graph.operator(sign, other, self) if turned else self.graph.operator(sign, self, other)  # fmt: skip
+
+    return operator
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
     """One value of a graph."""
@@ -128,59 +137,17 @@ class Node:
         """Whether it is total(exp(a - largest(a))), which lies between 1 and the number of classes, or is NaN."""
         return self.online is not None and len(self.of) == 1
 
-    def _with(self, sign: str, left: Any, right: Any) -> Node:
-        return self.graph.operator(sign, left, right)
-
-    def __add__(self, other: Any) -> Node:
-        return self._with("+", self, other)
-
-    def __radd__(self, other: Any) -> Node:
-        return self._with("+", other, self)
-
-    def __sub__(self, other: Any) -> Node:
-        return self._with("-", self, other)
-
-    def __rsub__(self, other: Any) -> Node:
-        return self._with("-", other, self)
-
-    def __mul__(self, other: Any) -> Node:
-        return self._with("*", self, other)
-
-    def __rmul__(self, other: Any) -> Node:
-        return self._with("*", other, self)
-
-    def __truediv__(self, other: Any) -> Node:
-        return self._with("/", self, other)
-
-    def __rtruediv__(self, other: Any) -> Node:
-        return self._with("/", other, self)
+    __add__, __radd__ = _sign("+"), _sign("+", turned=True)
+    __sub__, __rsub__ = _sign("-"), _sign("-", turned=True)
+    __mul__, __rmul__ = _sign("*"), _sign("*", turned=True)
+    __truediv__, __rtruediv__ = _sign("/"), _sign("/", turned=True)
+    __lt__, __le__, __gt__, __ge__ = map(_sign, ("<", "<=", ">", ">="))
+    __and__, __or__ = _sign("&"), _sign("|")
+    __eq__ = _sign("==")  # type: ignore[assignment]
+    __ne__ = _sign("!=")  # type: ignore[assignment]
 
     def __neg__(self) -> Node:
         return self.graph.word("neg", self)
-
-    def __lt__(self, other: Any) -> Node:
-        return self._with("<", self, other)
-
-    def __le__(self, other: Any) -> Node:
-        return self._with("<=", self, other)
-
-    def __gt__(self, other: Any) -> Node:
-        return self._with(">", self, other)
-
-    def __ge__(self, other: Any) -> Node:
-        return self._with(">=", self, other)
-
-    def __eq__(self, other: Any) -> Node:  # type: ignore[override]
-        return self._with("==", self, other)
-
-    def __ne__(self, other: Any) -> Node:  # type: ignore[override]
-        return self._with("!=", self, other)
-
-    def __and__(self, other: Any) -> Node:
-        return self._with("&", self, other)
-
-    def __or__(self, other: Any) -> Node:
-        return self._with("|", self, other)
 
     def __invert__(self) -> Node:
         return self.graph.word("~", self)
@@ -426,7 +393,7 @@ def described(function: Callable[..., Any]) -> RowFormula:
             raise TypeError(
                 f"{function.__name__}: {parameter.name}: expected {expected}, got {kind}"
             )
-    if "Row" not in dict(operands).values():
+    if "Row" not in dict(operands).values() and inspect.signature(function).return_annotation != "Row":  # fmt: skip
         raise TypeError(f"{function.__name__}: expected a Row among its operands")
     with contextlib.suppress(OSError):  # there is no source, as in some packed applications
         definitions(function, RowReader)

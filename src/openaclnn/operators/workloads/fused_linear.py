@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType
-from openaclnn.operators.workloads.words import Arguments, KernelForm, Peers, Variants, normal
+from openaclnn.operators.workloads.vocabulary_parallel import sums as of_logits
+from openaclnn.operators.workloads.words import (
+    Arguments,
+    KernelForm,
+    Variants,
+    by_expression,
+    normal,
+)
 
 FEATURES = 64
 
@@ -50,27 +57,16 @@ def _drawn_sums(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], 
 def _sums(torch: Any, values: Mapping[str, Any]) -> Any:
     wide = torch.promote_types(values["input"].dtype, torch.float32)
     x = values["input"].to(wide) @ values["weight"].to(wide).T
-    target, start = values["target"].long(), values["vocab_start_index"]
-    away = (target < start) | (target >= min(values["vocab_end_index"], start + x.shape[1]))
-    placed = torch.where(away, 0, target - start)
-    top = x.amax(1)
-    below = x - top.unsqueeze(1)
-    predicted = below.gather(1, placed.unsqueeze(1)).squeeze(1)
-    whole = torch.nn.functional.pad(away, (0, -len(away) % 8), value=True).view(-1, 8)
+    top, start = x.amax(1), values["vocab_start_index"]
+    end = min(values["vocab_end_index"], start + x.shape[1])
+    predicted, sums, _, placed, away = of_logits(torch, {**values, "vocab_end_index": end}, x, top)
+    whole = torch.nn.functional.pad(away, (0, -len(away) % 8), value=1).view(-1, 8)
     bits = (whole * (1 << torch.arange(8, device=whole.device))).sum(1).to(torch.uint8)
-    return (
-        top, below.exp().sum(1), torch.where(away, 0.0, predicted), bits, placed.to(values["target"].dtype),
-        x.to(values["input"].dtype),
-    )  # fmt: skip
-
-
-def _peers_of_sums(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
-    """PyTorch's operations, on FLOAT."""
-    return {"torch": lambda: _sums(torch, values)}
+    return top, sums, predicted, bits, placed, x.to(values["input"].dtype)
 
 
 fused_linear_online_max_sum = SimpleNamespace(
-    PATTERN="rows", VARIANTS=SUMS, make=_drawn_sums, torch_peers=_peers_of_sums, torch_formula=_sums, ANY_SIZE=False, settle=_settle_sums,
+    PATTERN="rows", VARIANTS=SUMS, make=_drawn_sums, ANY_SIZE=False, settle=_settle_sums, **by_expression(_sums),
     KERNELS=(
         KernelForm(
             "fused_linear_online_max_sum", {"input": "input", "weight": "weight", "target": "target"},
@@ -131,15 +127,9 @@ def _gradients(torch: Any, values: Mapping[str, Any]) -> Any:
     return by_logits @ weight, by_logits.T @ x
 
 
-def _peers_of_gradients(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
-    """PyTorch's operations."""
-    return {"torch": lambda: _gradients(torch, values)}
-
-
 fused_linear_cross_entropy_loss_grad = SimpleNamespace(
-    PATTERN="rows", VARIANTS=GRADIENTS, make=_drawn_gradients, torch_peers=_peers_of_gradients, torch_formula=_gradients, ANY_SIZE=False,
-    settle=_settle_gradients,
-    DOMAINS={"softmax": (0.0, 1.0)},
+    PATTERN="rows", VARIANTS=GRADIENTS, make=_drawn_gradients, ANY_SIZE=False, settle=_settle_gradients, DOMAINS={"softmax": (0.0, 1.0)},
+    **by_expression(_gradients),
     KERNELS=(
         KernelForm(
             "fused_linear_cross_entropy_loss_grad",

@@ -9,10 +9,20 @@ import numpy as np
 
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.operators.workloads.words import Arguments, KernelForm, Peers, Variants, normal
+from openaclnn.operators.workloads.words import (
+    Arguments,
+    KernelForm,
+    Variants,
+    by_expression,
+    normal,
+)
 
 PATTERN = "rows"
-KERNELS = (KernelForm("multilabel_margin_loss", {"x": "self", "target": "target"}),)
+KERNELS = (
+    KernelForm(
+        "multilabel_margin_loss", {"x": "self", "target": "target"}, typed={"isTarget": "self"}
+    ),
+)
 ANY_SIZE = False
 VARIANTS: Variants = {name: {"reduction": name} for name in ("mean", "none", "sum")}
 DOMAINS = {"self": (-1e4, 1e4)}  # whose margins FLOAT holds
@@ -29,19 +39,13 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
     return {"self": normal(rng, dtype, shape), "target": target, **VARIANTS[variant]}
 
 
-def _loss(torch: Any, values: Mapping[str, Any], wide: Any) -> Any:
+def torch_formula(torch: Any, values: Mapping[str, Any]) -> Any:
+    """PyTorch's own, which has no 16-bit types on the CPU, in FLOAT."""
+    wide = torch.promote_types(values["self"].dtype, torch.float32)
     number = REDUCTIONS.index(values.get("reduction", "mean"))
     forward = torch.ops.aten.multilabel_margin_loss_forward
     results = forward(values["self"].to(wide), values["target"].long(), number)
     return tuple(each.to(values["self"].dtype) for each in results)
 
 
-def torch_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
-    """PyTorch's own, which has no 16-bit types on the CPU."""
-    wide = torch.promote_types(values["self"].dtype, torch.float32)
-    return {"torch": lambda: _loss(torch, values, wide)}
-
-
-def torch_formula(torch: Any, values: Mapping[str, Any]) -> Any:
-    """The same in FLOAT."""
-    return _loss(torch, values, torch.float32)
+torch_peers = by_expression(torch_formula)["torch_peers"]

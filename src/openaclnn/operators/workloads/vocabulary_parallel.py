@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import DType
-from openaclnn.operators.workloads.words import Arguments, KernelForm, Peers, Variants, normal
+from openaclnn.operators.workloads.words import (
+    Arguments,
+    KernelForm,
+    Variants,
+    by_expression,
+    normal,
+)
 
 FINITE = (-1e4, 1e4)  # logits whose differences FLOAT holds
 
@@ -41,7 +47,8 @@ def _settle_sums(values: Mapping[str, Any], chosen: frozenset[str]) -> Arguments
     return {"global_logits_max": logits.max(-1)}
 
 
-def _sums(torch: Any, values: Mapping[str, Any], x: Any, top: Any) -> Any:
+def sums(torch: Any, values: Mapping[str, Any], x: Any, top: Any) -> Any:
+    """Of rows of logits and their largest."""
     target, start = values["target"], values["vocab_start_index"]
     mask = (target < start) | (target >= values["vocab_end_index"])
     offset = torch.where(mask, 0, target - start)
@@ -51,22 +58,16 @@ def _sums(torch: Any, values: Mapping[str, Any], x: Any, top: Any) -> Any:
     return torch.where(mask, 0.0, predicted), powers.sum(-1), powers, offset, mask.to(target.dtype)
 
 
-def _peers_of_sums(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
-    """PyTorch's operations, on FLOAT."""
+def _sums(torch: Any, values: Mapping[str, Any]) -> Any:
+    """In FLOAT."""
     wide = torch.promote_types(values["vocab_parallel_logits"].dtype, torch.float32)
     x, top = (values[name].to(wide) for name in ("vocab_parallel_logits", "global_logits_max"))
-    return {"torch": lambda: _sums(torch, values, x, top)}
-
-
-def _formula_of_sums(torch: Any, values: Mapping[str, Any]) -> Any:
-    """The formulas as expressions."""
-    x, top = (values[name].float() for name in ("vocab_parallel_logits", "global_logits_max"))
-    return _sums(torch, values, x, top)
+    return sums(torch, values, x, top)
 
 
 cross_entropy_sum_exp_and_index_logit = SimpleNamespace(
-    PATTERN="rows", VARIANTS=SUMS, make=_drawn_sums, torch_peers=_peers_of_sums, torch_formula=_formula_of_sums,
-    settle=_settle_sums, DOMAINS={"vocab_parallel_logits": FINITE, "global_logits_max": (10.0, 1e4)},
+    PATTERN="rows", VARIANTS=SUMS, make=_drawn_sums, settle=_settle_sums, **by_expression(_sums),
+    DOMAINS={"vocab_parallel_logits": FINITE, "global_logits_max": (10.0, 1e4)},
     KERNELS=(
         KernelForm(
             "cross_entropy_sum_exp_and_index_logit",
@@ -100,22 +101,13 @@ def _settle_loss(values: Mapping[str, Any], chosen: frozenset[str]) -> Arguments
     return {name: value for name, value in settled.items() if name not in chosen}
 
 
-def _loss(torch: Any, values: Mapping[str, Any], wide: Any) -> Any:
+def _loss(torch: Any, values: Mapping[str, Any]) -> Any:
+    wide = torch.promote_types(values["logits_max"].dtype, torch.float32)
     top, whole, predicted = (values[name].to(wide) for name in ("logits_max", "sum_exp_logits", "predicted_logits"))  # fmt: skip
     loss, x = whole.log() - predicted, values.get("vocab_parallel_logits")
     if x is None:
         return (loss,)
     return loss, torch.exp(x.to(wide) - top.unsqueeze(1)) / whole.unsqueeze(1)
-
-
-def _peers_of_loss(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
-    """PyTorch's operations."""
-    return {"torch": lambda: _loss(torch, values, values["logits_max"].dtype)}
-
-
-def _formula_of_loss(torch: Any, values: Mapping[str, Any]) -> Any:
-    """The formulas as expressions."""
-    return _loss(torch, values, torch.float32)
 
 
 def _unread(numbers: Mapping[str, Any]) -> tuple[str, ...]:
@@ -124,7 +116,7 @@ def _unread(numbers: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 fused_cross_entropy_loss_with_max_sum = SimpleNamespace(
-    PATTERN="rows", VARIANTS=LOSSES, make=_drawn_loss, torch_peers=_peers_of_loss, torch_formula=_formula_of_loss, unread=_unread, settle=_settle_loss,
+    PATTERN="rows", VARIANTS=LOSSES, make=_drawn_loss, unread=_unread, settle=_settle_loss, **by_expression(_loss),
     DOMAINS={"logits_max": (10.0, 1e4), "sum_exp_logits": (1e-6, 1e30), "vocab_parallel_logits": FINITE},
     KERNELS=(
         KernelForm(

@@ -31,6 +31,8 @@ class KernelForm:
     numbered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Optional here, weights of one for the interface: each with the tensor whose classes and dtype it has.
     ones: Mapping[str, str] = field(default_factory=dict)
+    # Outputs that the kernel has another dtype for: each with the tensor whose dtype the interface gives it.
+    typed: Mapping[str, str] = field(default_factory=dict)
 
 
 def normal(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Any:
@@ -51,3 +53,12 @@ def allocating_and_into(
         "torch": lambda: operator(*arguments),
         "torch out=": lambda: into(*arguments, **{name or overload: out}),
     }
+
+
+def by_expression(expression: Callable[[Any, Mapping[str, Any]], Any]) -> dict[str, Any]:
+    """Where PyTorch has no function of its own: its operations on a call's arguments, one by one and compiled."""
+
+    def torch_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
+        return {"torch": lambda: expression(torch, values)}
+
+    return {"torch_peers": torch_peers, "torch_formula": expression}

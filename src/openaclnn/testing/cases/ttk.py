@@ -13,7 +13,7 @@ import math
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -287,7 +287,7 @@ def _case(row: Row, folder: Path, name: str, place: str, number: int) -> Case:
     tensors = _tensors(row, form, attributes, folder)
     if form.kernel:
         tensors = without_unread(form.operator, tensors, attributes)
-        tensors |= _ones(form, tensors)
+        tensors |= _ones(form, tensors) | _typed(form, tensors)
     goldens = row.names("manual_golden_binaries")
     return Case(
         name, form.operator.name, place, number, tensors,
@@ -432,6 +432,16 @@ def _ones(form: _Form, tensors: Mapping[str, TensorSpec | None]) -> dict[str, Te
     return ones
 
 
+def _typed(form: _Form, tensors: Mapping[str, TensorSpec | None]) -> dict[str, TensorSpec]:
+    """Outputs in the interface's dtype, where the kernel has another."""
+    typed = {}
+    for name, other in form.words.typed.items():
+        output, like = tensors.get(name), tensors.get(other)
+        if output is not None and like is not None:
+            typed[name] = replace(output, dtype=like.dtype)
+    return typed
+
+
 def _columns(row: Row, form: _Form, valued: Mapping[str, Any]) -> dict[str, list[Any]]:
     """What each column says of each tensor, in the row's order."""
     tensors, count, inputs = form.tensors, len(form.tensors), len(form.inputs)
@@ -484,7 +494,7 @@ def _spec(
         shape = _shape(np.shape(values) if entries["shapes"] is None else entries["shapes"])
     with telling("column attributes", name):
         if values is not None:
-            values = np.broadcast_to(np.asarray(values, np.float64), shape).tolist()
+            values = _filled(values, shape)
     steps, storage = entries["tensor_view_strides"], entries["tensor_storage_shapes"]
     column = form.column("shapes") if steps is None else "tensor_view_strides"
     with telling(f"column {column}", name):
@@ -493,6 +503,15 @@ def _spec(
             int(entries["tensor_view_offsets"] or 0), None if storage is None else _shape(storage),
             layout, None if binary is None else folder / binary, values,
         )  # fmt: skip
+
+
+def _filled(values: Any, shape: tuple[int, ...]) -> list[Any]:
+    """A value for each element; fewer are repeated, as NumPy does."""
+    try:
+        filled: list[Any] = np.broadcast_to(np.asarray(values, np.float64), shape).tolist()
+    except (ValueError, TypeError):
+        raise ValueError(f"values for shape {shape} are expected, not {values!r}"[:200]) from None
+    return filled
 
 
 def _dtype(name: Any) -> DType:

@@ -80,6 +80,11 @@ class Groups:
     averaged: bool = False
 
     @property
+    def sharing_rows(self) -> list[ProcessGroup]:
+        """That of the classes, if they are sharded."""
+        return [] if self.classes is None else [self.classes]
+
+    @property
     def gradient_factor(self) -> float:
         """What makes up for that division."""
         return math.prod(map(get_world_size, self.rows)) if self.averaged else 1.0
@@ -233,10 +238,9 @@ def shared_gradient(groups: Groups, grad_loss: Tensor, reduction: str) -> Tensor
 
     Where gradients of parameters are averaged, so is what the processes make of this one.
     """
-    shared = [] if groups.classes is None else [groups.classes]
     if reduction == "none":
-        return shared_by(shared, grad_loss)
-    return shared_by([*shared, *groups.rows], grad_loss, groups.gradient_factor)
+        return shared_by(groups.sharing_rows, grad_loss)
+    return shared_by([*groups.sharing_rows, *groups.rows], grad_loss, groups.gradient_factor)
 
 
 def shared_by(groups: list[ProcessGroup], value: Tensor, factor: float = 1.0) -> Tensor:

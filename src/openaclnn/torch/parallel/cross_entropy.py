@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -37,8 +37,8 @@ from openaclnn.torch.parallel.collectives import (
 
 IGNORED = -100
 
-_forward = KERNELS["cross_entropy_logits"].plain
-_backward = KERNELS["cross_entropy_logits_grad"].plain
+_forward, _backward = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_logits_grad"]
+_PLAIN = "none", IGNORED, 0.0, 0.0  # no reduction, no smoothing, no z-loss
 
 # Elements of a block: it stays in a core's cache, and on a GPU outweighs the launches.
 CPU_BLOCK, GPU_BLOCK = 2**17, 2**24
@@ -96,8 +96,11 @@ class _CrossEntropy(Function):
         with torch.no_grad():
             gradient = gradient_into(torch.empty_like(logits), logits, grad_loss, ctx.row, ctx.factors, ctx.options)  # fmt: skip
         if torch.is_grad_enabled():
-            shared = shared_gradient(ctx.groups, grad_loss, ctx.options.reduction)
-            formula = _formula(logits, shared, ctx.row, ctx.factors, ctx.groups.classes)
+            of_rows, groups = replace(ctx.groups, classes=None), ctx.groups.sharing_rows
+            shared = shared_gradient(of_rows, grad_loss, ctx.options.reduction)
+            everywhere, here = _composed(logits, ctx.row, ctx.factors, groups)
+            outer = shared.expand_as(here), -shared_by(groups, shared).expand_as(here)
+            (formula,) = torch.autograd.grad((everywhere, here), logits, outer, create_graph=True)
             gradient = _WithValue.apply(formula, gradient)  # type: ignore[no-untyped-call]
         return gradient, None, None, None, None
 
@@ -214,20 +217,9 @@ def _largest(logits: Tensor) -> tuple[Tensor, Tensor]:
     if logits.numel() == 0:
         top = logits.new_full(logits.shape[:1], -math.inf, dtype=torch.float64)
         return top, torch.zeros_like(top)
-    if logits.dtype != torch.float64:
-        targets = torch.full(logits.shape[:1], IGNORED, device=logits.device)
-        _, top, rest = _forward(logits, targets, reduction="none", ignore_index=IGNORED)
-        return top.double(), rest.double().expm1()
-    pairs = [_largest_of_block(logits[block]) for block in _blocks(logits)]
-    tops, others = zip(*pairs, strict=True)
-    return torch.cat(tops), torch.cat(others)
-
-
-def _largest_of_block(logits: Tensor) -> tuple[Tensor, Tensor]:
-    wide = _wide_copy(logits)
-    top, index = wide.max(dim=1, keepdim=True)
-    powers = wide.sub_(top).exp_().scatter_(1, index, 0.0)
-    return top[:, 0].double(), powers.sum(dim=1, dtype=torch.float64)
+    targets = torch.full(logits.shape[:1], IGNORED, device=logits.device)
+    _, top, rest = _forward.compute(logits, targets, None, *_PLAIN)
+    return top.double(), rest.double().expm1()
 
 
 def _with_empty_rows(top: Tensor, logits: Tensor) -> Tensor:
@@ -303,10 +295,8 @@ def _write_by_kernel(gradient: Tensor, logits: Tensor, row: RowStatistics, facto
     if logits.dtype != torch.float32:
         factor, rest = factor.sign(), rest - factor.abs().log()
     targets = torch.where(row.targets.counted, row.targets.index, IGNORED)
-    _backward(
-        factor.to(logits.dtype), logits, row.top.float(), rest.float(), targets,
-        reduction="none", ignore_index=IGNORED, out=gradient,
-    )  # fmt: skip
+    given = factor.to(logits.dtype), logits, row.top.float(), rest.float(), targets, None
+    _backward.into(gradient, *given, *_PLAIN)
 
 
 def _write_by_blocks(
@@ -326,14 +316,10 @@ def _write_by_blocks(
 # The gradient's own derivatives, by PyTorch's operations and all-reduces, to any order.
 
 
-def _formula(
-    logits: Tensor,
-    grad_loss: Tensor,
-    row: RowStatistics,
-    factors: Factors,
-    group: ProcessGroup | None,
-) -> Tensor:
-    """What `gradient_into` computes, of logits and the gradient of the loss, for autograd."""
+def _composed(
+    logits: Tensor, row: RowStatistics, factors: Factors, groups: list[ProcessGroup]
+) -> tuple[Tensor, Tensor]:
+    """The loss of rows: what all processes have the same of, made of the log-sum-exp, and less that, what is made of this process's logits."""
     targets = row.targets
 
     def masked(value: Tensor | float) -> Tensor:
@@ -343,45 +329,13 @@ def _formula(
 
     work = torch.promote_types(logits.dtype, torch.float32)
     x = torch.where(targets.counted[:, None], logits.to(work), 0.0)
+    weighted = x if row.weight is None else x * row.weight.to(work)
+    nll, share, square = (masked(each) for each in (factors.nll, factors.share, factors.square))
     top = masked(row.top)
-    rest: Tensor = _Rest.apply(x, top, masked(row.rest), group)  # type: ignore[no-untyped-call]
-    nll, share = grad_loss * masked(factors.nll), grad_loss * masked(factors.share)
-    factor = nll + share * row.total_weight + grad_loss * masked(factors.square) * (top + rest)
-    gradient = _column(factor, work) * _probabilities(x, top, rest)
-    weight = 1.0 if row.weight is None else row.weight.to(work)
-    gradient = gradient - _column(share, work) * weight
-    if targets.width:
-        at_target = _column(-nll * targets.local, work)
-        gradient = gradient.scatter_add(1, targets.index[:, None], at_target)
-    return torch.where(targets.counted[:, None], gradient, 0.0).to(logits.dtype)
-
-
-def _column(numbers: Tensor, dtype: torch.dtype) -> Tensor:
-    return numbers.to(dtype)[:, None]
-
-
-def _probabilities(x: Tensor, top: Tensor, rest: Tensor) -> Tensor:
-    return ((x - _column(top, x.dtype)) - _column(rest, x.dtype)).exp()
-
-
-class _Rest(Function):
-    """A row's log-sum-exp over all processes, less its largest logit, for which it is computed already."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, top: Tensor, rest: Tensor, group: ProcessGroup | None
-    ) -> Tensor:
-        ctx.save_for_backward(x, top, rest)
-        ctx.group = group
-        return rest.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, top, rest = ctx.saved_tensors
-        groups = [] if ctx.group is None else [ctx.group]
-        total = shared_by(groups, summed_by(groups, gradient))
-        again = _Rest.apply(x, top, rest, ctx.group)  # type: ignore[no-untyped-call]
-        return _column(total, x.dtype) * _probabilities(x, top, again), None, None, None
+    powers = (x - top.to(work)[:, None]).exp().sum(1, dtype=torch.float64)
+    rest = summed_by(groups, powers).log()
+    everywhere = (nll + share * row.total_weight) * rest + square / 2 * (top + rest).square()
+    return everywhere, nll * targets.local_of(x) + share * weighted.sum(1, dtype=torch.float64)
 
 
 class _WithValue(Function):

@@ -19,7 +19,7 @@ from torch.distributed.tensor.experimental import register_sharding
 from torch.nn import functional as torch_functional
 
 from openaclnn.core.declare import Operator
-from openaclnn.core.interface import Kind, Parameter
+from openaclnn.core.interface import Parameter
 from openaclnn.operators import registry
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
 from openaclnn.torch.dispatch import FLOATS
@@ -27,6 +27,7 @@ from openaclnn.torch.parallel.collectives import Groups, Options, check_classes
 from openaclnn.torch.parallel.cross_entropy import cross_entropy_of_positions
 from openaclnn.torch.parallel.groups import difference_of_elements, nll_of_positions
 from openaclnn.torch.private import remember_options, uncompiled
+from openaclnn.torch.schema import arguments_of, name_of
 
 
 @uncompiled
@@ -312,22 +313,18 @@ def register_rules() -> list[str]:
 
 
 def _register(overload: Any, operator: Operator) -> None:
-    parameters = _arguments(operator)
+    parameters = arguments_of(operator)
     first = next((n for n, p in enumerate(parameters) if not p.is_tensor), len(parameters))
     if remember_options(overload, first) or not any(p.choices for p in parameters):
         register_sharding(overload)(partial(_rules, operator, parameters))
         remember_options(overload, first)  # which registering overwrites
 
 
-def _arguments(operator: Operator) -> list[Parameter]:
-    return [p for group in operator.plain_parameters for p in group if p.kind is not Kind.OUTPUT]
-
-
 def _rules(
     operator: Operator, parameters: Sequence[Parameter], *arguments: Any, **named: Any
 ) -> list[Rule]:
     """What PyTorch may choose from, for one dimension of a mesh: nothing divided, or one axis of all."""
-    called = {"input" if p.python_name == "self" else p.python_name: p for p in parameters}
+    called = {name_of(p): p for p in parameters}
     values = dict(zip(called, arguments, strict=False)) | named
     tensors = [
         (called[n], value)

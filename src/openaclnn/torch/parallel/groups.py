@@ -148,7 +148,7 @@ def nll_of_positions(
 ) -> Tensor:
     """The loss of log-probabilities (N, classes of this process, ...), with weights of these classes or of all."""
     check_classes(log_prob, target, weight)
-    width, shared = log_prob.shape[1], [] if groups.classes is None else [groups.classes]
+    width, shared = log_prob.shape[1], groups.sharing_rows
     _, classes = max_over_classes(log_prob.new_zeros(0).double(), width, groups.classes)
     targets = Targets.of(target, width, classes, options.ignore_index)
     weights = targets.local.double()
@@ -230,7 +230,7 @@ class _Difference(Function):
             gradient = ctx.kernel.gradient(shared, input, target, *ctx.options).to(input.dtype)
         else:
             gradient = torch.empty_like(input)
-            ctx.kernel.over(gradient, shared, input, target, *ctx.options)
+            ctx.kernel.into(gradient, shared, input, target, *ctx.options)
         by_input = gradient if ctx.needs_input_grad[0] else None
         by_target = -gradient if ctx.needs_input_grad[1] else None
         return by_input, by_target, None, None, None, None

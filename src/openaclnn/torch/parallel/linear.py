@@ -362,9 +362,7 @@ def _composed(tensors: Tensors, asked: _Asked) -> tuple[Any, Any]:
 def _of_all_logits(tensors: Tensors, asked: _Asked) -> Any:
     input, linear_weight, bias, target, weight, token_weight, denominator = tensors
     options, groups = asked.options, asked.groups
-    if groups.classes is not None:
-        input = shared_by([groups.classes], input)
-    logits = torch_functional.linear(input, linear_weight, bias)
+    logits = torch_functional.linear(shared_by(groups.sharing_rows, input), linear_weight, bias)
     logits = capped(logits, asked.softcap).to(asked.dtype)
     if token_weight is None and denominator is None:
         return cross_entropy_of_positions(logits, target, weight, options, groups)

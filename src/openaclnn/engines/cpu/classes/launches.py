@@ -323,6 +323,20 @@ def _builtin_of(
     return run
 
 
+def bound(run: LaidRunner, plan: Plan, numbers: Sequence[float] = ()) -> Runner:
+    """What runs a plan by what runs any sizes and strides."""
+    sizes = (*plan.shape, plan.classes)
+    steps = tuple([step for one in plan.operands for step in (*one.strides, one.class_stride)])
+    shifts = [operand.offset * operand.dtype.itemsize for operand in plan.operands]
+
+    def run_plan(addresses: Sequence[int], stream: int = 0) -> int:
+        if any(shifts):
+            addresses = [place + shift for place, shift in zip(addresses, shifts, strict=True)]
+        return run(tuple(addresses), stream, sizes, steps, numbers)
+
+    return run_plan
+
+
 def _over_outer_axes(
     run: LaidRunner, addresses: Sequence[int], stream: int, shape: Sequence[int], items: Sequence[int],
     steps: Sequence[int], numbers: Sequence[Any],
@@ -331,20 +345,14 @@ def _over_outer_axes(
     axes, outer = len(shape), len(shape) - 1 - AXES
     each = [steps[start : start + axes] for start in range(0, len(steps), axes)]
     inner = tuple(step for one in each for step in one[outer:])
-    before = [[step * item for step in one[:outer]] for one, item in zip(each, items, strict=True)]
     status = 0
-    for moved in outer_places(addresses, shape[:outer], before):
-        status |= run(moved, stream, tuple(shape[outer:]), inner, numbers)
+    for index in itertools.product(*map(range, shape[:outer])):
+        moved = [
+            address + item * sum(map(operator.mul, index, one))
+            for address, item, one in zip(addresses, items, each, strict=True)
+        ]
+        status |= run(tuple(moved), stream, tuple(shape[outer:]), inner, numbers)
     return status
-
-
-def outer_places(
-    addresses: Sequence[int], sizes: Sequence[int], steps: Sequence[Sequence[int]]
-) -> Iterator[tuple[int, ...]]:
-    """The addresses of operands at each index of some axes, along which they have steps in bytes."""
-    for index in itertools.product(*map(range, sizes)):
-        both = zip(addresses, steps, strict=True)
-        yield tuple([address + sum(map(operator.mul, index, one)) for address, one in both])
 
 
 class _Block(CallBlock):

@@ -64,9 +64,9 @@ def pack(
     places: Sequence[int],
     others: Mapping[str, int],
 ) -> array[int]:
-    """The block of a plan, with the first slot of each of its operands; steps count bytes."""
+    """The block of a plan, with the first slot of each of its operands; steps count bytes. Of more axes it has the last ones."""
     words = [0] * len(slots)
-    shape = (1,) * (AXES - len(plan.shape)) + plan.shape
+    shape = ((1,) * AXES + plan.shape)[-AXES:]
     ignored = plan.numbers.get("ignore_index", NOTHING_IGNORED)
     words[: 3 + AXES] = plan.classes, ignored, math.prod(shape), *shape
     for number, (operand, first) in enumerate(
@@ -74,8 +74,8 @@ def pack(
     ):
         item = operand.dtype.itemsize
         words[first : first + 3] = number, operand.offset * item, operand.class_stride * item
-        last = first + len(_OPERAND_FIELDS)
-        words[last - len(operand.strides) : last] = [step * item for step in operand.strides]
+        last, steps = first + len(_OPERAND_FIELDS), operand.strides[-AXES:]
+        words[last - len(steps) : last] = [step * item for step in steps]
     for name, value in others.items():
         words[slots[name]] = value
     return array("q", words)

@@ -19,17 +19,18 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from openaclnn.core.dtypes import DOUBLE, FLOAT, FLOAT16, FLOATS, INT32, INT64
-from openaclnn.core.plan import Operand, Plan
+from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.arithmetic import numerics
+from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.launches import (
     IMAGES,
     ClassKernel,
     Kernels,
     Launches,
     Problem,
+    bound,
     cut_tiles,
     example,
-    outer_places,
 )
 from openaclnn.engines.cpu.classes.parameters import (
     AXES,
@@ -43,6 +44,7 @@ from openaclnn.engines.cpu.classes.parameters import (
 )
 from openaclnn.engines.cpu.classes.row_copies import copier
 from openaclnn.engines.cpu.classes.row_passes import Line, Passes, Phase, Schedule
+from openaclnn.engines.cpu.launching.launcher import BRIEF, TINY
 from openaclnn.engines.cpu.layouts.tiles import transposed
 from openaclnn.engines.cpu.registry import Runner
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
@@ -70,6 +72,8 @@ PARTS = 32  # of the positions, at the least
 TOGETHER = 4  # vectors of positions that are a line: one would wait for itself where its numbers are computed
 CHUNK = 1 << 11  # classes of a row that stay in the first-level cache
 AHEAD = 8  # classes
+ROWS_AHEAD = 16  # of those of which one value is read
+BLOCK_GRAIN = 2  # blocks of these that one thread does sooner than two: each value waits for memory
 # Bytes of a plane that are walked before the next one's, of how many runs positions are at the least, and how few classes may have them: softmax's gradients of 19 to 1,000 classes take
 # 0.5 to 0.9 of the time of vectors of positions, those of 3 classes 0.8 to 0.9. Runs of 1.7 KB, which stay in the second-level cache, take 1.3 to 1.5 times as long with 150 classes.
 RUN, RUN_PARTS, RUN_CLASSES = 1 << 12, 16, 3
@@ -112,8 +116,8 @@ class Kinds:
         return ".".join((*self.of.values(), self.compute))
 
 
-class _Lines:
-    """What both ways share: parameters, targets, numbers a row, sums over the positions of a piece."""
+class Lines:
+    """What all ways share: parameters, targets, numbers a row, sums over the positions of a piece."""
 
     one_row = True
     one_block = False
@@ -133,6 +137,8 @@ class _Lines:
             number: names.written[number]
             for number, node in enumerate(self.graph.results) if "c" in node.axes
         }  # fmt: skip
+        self.walked = [name for name, kind in names.inputs.items() if kind != "PerClass" and name not in names.singles]  # fmt: skip
+        self.walked += names.written
         self.labels: dict[str, Target] = {}
         self.shared: Mapping[str, Value] = {}  # numbers that the parameters do not have
         self.asks: set[str] = set()  # of the phase that is being written
@@ -142,6 +148,10 @@ class _Lines:
     def blocks(self, phases: list[Phase], body: Callable[[Value, Value], None]) -> None:
         self.start = self.code.integer(0)
         body(self.start, self.classes)
+
+    def walk(self, passes: Passes, first: Value, last: Value) -> None:
+        """All lines of some pieces of work."""
+        raise NotImplementedError
 
     def filled(self, kind: str, number: float) -> Value:
         raise NotImplementedError
@@ -247,8 +257,8 @@ def _whole(number: Value) -> Value:
     return (number + 1.5 * 2.0**52).bits_as("i64").to("i32")
 
 
-class RowLines(_Lines):
-    """Lines are rows, with classes in the lanes."""
+class RowLines(Lines):
+    """Lines are rows, with classes in the lanes: one, whose elements some vectors have, or some together, each a stream. What rows have of their own is in lists."""
 
     rows = 1  # of a line
 
@@ -272,25 +282,53 @@ class RowLines(_Lines):
         }
 
     def begin(self, places: Mapping[str, Variable], many: Value) -> None:
-        """The row that lies at these places, the first of so many."""
-        self.place = {name: place.get() for name, place in places.items()}
-        self.is_last = many <= 1
+        """The rows from these places on, the first of so many. Past the last one that is taken again: all are read before they are written."""
+        code, self.many, self.is_last = self.code, many, many <= self.rows
         self.read: set[str] = set()  # by a pass before
+        self.at = {name: [place] * self.rows for name, place in self.resting.items()}
+        for name, place in places.items():
+            step, others = self.parameters[f"{name}.step2"], range(1, self.rows)
+            self.at[name] = [place.get(), *(place.get() + code.integer(row).least(many - 1) * step for row in others)]  # fmt: skip
+        if not self.schedule.phases:
+            self._ask_for_targets((many - 1).least(ROWS_AHEAD))
         for name, kind in self.names.inputs.items():
             if kind == "Target":
-                target = self.targets(name).at(self.place[name])
-                self.report(target.stray)
-                self.labels[name] = target
+                label = self.of_rows([code.load(place, self.kinds.of[name]) for place in self.at[name]])  # fmt: skip
+                self.labels[name] = target = self.targets(name).of(label)
+                self.report(target.stray.reduce("or") if target.stray.lanes else target.stray)
+
+    def of_rows(self, numbers: list[Value]) -> Value:
+        """A number of each row."""
+        return numbers[0]
+
+    def of_row(self, values: Value, row: int) -> Value:
+        """One row's of these."""
+        return values
+
+    def elements_of_rows(self, values: Value) -> list[Value]:
+        return [values]
+
+    def _ask_for_targets(self, ahead: Value) -> None:
+        """Where no class is walked, each target's value waits for memory of its own: it is asked for some rows before."""
+        for node in self.schedule.rows:
+            if node.what == "at" and node.of[0].kind == "Row":
+                place, target = (self.at[one.name][0] + ahead * self.parameters[f"{one.name}.step2"] for one in node.of)  # fmt: skip
+                label = self.targets(node.of[1].name).at(target).label
+                self.code.prefetch(place + label * self.parameters[f"{node.of[0].name}.class_step"])
 
     def number(self, node: Node) -> Value:
         if node.what == "input":
-            return self.single(node.name, self.place[node.name])
+            return self._singles(node.name, self.at[node.name])
         if node.what != "at":
             return super().number(node)
         row, target = node.of
         label = self.labels[target.name]
         step = label.inside.choose(label.label, 0) * self.parameters[f"{row.name}.class_step"]
-        return label.inside.choose(self.single(row.name, self.place[row.name] + step), 0.0)
+        places = [place + self.of_row(step, k) for k, place in enumerate(self.at[row.name])]
+        return label.inside.choose(self._singles(row.name, places), 0.0)
+
+    def _singles(self, name: str, places: list[Value]) -> Value:
+        return self.of_rows([self.single(name, place) for place in places])
 
     def _buffer(self, slot: int) -> Value:
         """Where a slot begins: each has room for a block that takes what is left of another."""
@@ -302,21 +340,21 @@ class RowLines(_Lines):
 
         def one(number: Value, start: Value, count: Value) -> None:
             self.start, self.count = start, count
-            self.arrays: dict[str, Array] = {}
+            self.arrays: dict[str, list[Array]] = {}
             for name in (*names, *writes):
                 kind, step = self.kinds.of[name], self.parameters[f"{name}.class_step"]
-                place, buffer = self.place[name] + start * step, self._buffer(self.slot[name])
+                place, buffer = self.at[name][0] + start * step, self._buffer(self.slot[name])
                 if name in names:
                     missing = self.staged & self.several if name in self.read else self.staged
                     with code.when(missing, likely=False):
                         code.copy(place, step, buffer, code.integer(SIZE[kind]), count, kind)
-                self.arrays[name] = code.array(self.staged.choose(buffer, place), kind)
+                self.arrays[name] = [code.array(self.staged.choose(buffer, place), kind)]
             self.read |= {*names}
             body(number, count)
             for name in writes:
                 kind, step = self.kinds.of[name], self.parameters[f"{name}.class_step"]
                 with code.when(self.staged, likely=False):
-                    place, buffer = self.place[name] + start * step, self._buffer(self.slot[name])
+                    place, buffer = self.at[name][0] + start * step, self._buffer(self.slot[name])
                     code.copy(buffer, code.integer(SIZE[kind]), place, step, count, kind)
 
         # Where no sum follows a largest, and nothing is kept, a row in memory is one block.
@@ -326,66 +364,73 @@ class RowLines(_Lines):
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         """Whole vectors; the last one ends with the block, and begins among those of the one before. It is read before others are written."""
-        code, one = self.code, Shape(1, self.code.lanes)
+        code, one = self.code, Shape(self.rows, self.code.lanes)
         self.asks = phase.asks
         end = count - code.lanes
         last = leaves(end, one) if phase.writes or phase.saves else None
         done = code.integer(0)
         for shape in dict.fromkeys((Shape(self.streams, code.lanes), one)):
-            done = code.strides(
-                done, count, shape.elements, functools.partial(_unmasked, body, shape)
-            )  # fmt: skip
+            step = functools.partial(_unmasked, body, shape)
+            done = code.strides(done, count, shape.elements // self.rows, step)
         with code.when(done < count):
-            mask = self.masks.load(count - done, one) != 0
+            mask = self.masks.load(count - done, Shape(1, code.lanes)) != 0
             body(one, end, mask, last)
+
+    def _of_one(self, shape: Shape) -> Shape:
+        """What a row has of it."""
+        return Shape(shape.streams // self.rows, shape.lanes)
 
     def load(self, node: Node, index: Value, shape: Shape) -> Value:
         if node.kind == "Row" and node.name in self.asks:
             self._ask(node.name, index, shape)
-        return self.rounded(numerics.load(self.arrays[node.name], index, shape), node.name)
+        each = [
+            numerics.load(array, index, self._of_one(shape)) for array in self.arrays[node.name]
+        ]
+        return self.rounded(each[0].join(each), node.name)
 
     def _ask(self, name: str, index: Value, shape: Shape, written: bool = False) -> None:
         """Memory would rest while rows are computed: the next block or row is asked for meanwhile."""
-        array = self.arrays[name]
-        row, block = self._following_row(name, written), self.block * SIZE[array.kind]
-        following = array.address(index) + self.several.choose(block, row)
-        for line in range(0, shape.elements * SIZE[array.kind] * (shape.streams > 1), LINE):
-            self.code.prefetch(following + line, written)
-
-    def _following_row(self, name: str, written: bool) -> Value:
-        """How far away the row is that follows. The last one's is written by another thread, whose cache line would be taken away."""
-        step = self.parameters[f"{name}.step2"] * self.rows
-        return self.is_last.choose(0, step) if written else step
+        item, row = SIZE[self.kinds.of[name]], self.parameters[f"{name}.step2"] * self.rows
+        # The last one's is written by another thread, whose cache line would be taken away.
+        if written:
+            row = self.is_last.choose(0, row)
+        following = self.several.choose(self.block * item, row)
+        for array in self.arrays[name] if shape.streams > 1 else ():
+            for line in range(0, self._of_one(shape).elements * item, LINE):
+                self.code.prefetch(array.address(index) + following + line, written)
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
         # How far the target is from the first lane, or -1.
-        distance = self.labels[node.name].label - (self.start + index)
-        near = distance.below(shape.elements).choose(distance, -1).to("i32")
-        numbers = self.lane_numbers.join(
-            [self.lane_numbers + k * shape.lanes for k in range(shape.streams)]
-        )
-        return numbers == near
+        streams, lanes = self._of_one(shape)
+        distance: Value = self.labels[node.name].label - (self.start + index)
+        near = distance.below(streams * lanes).choose(distance, -1).to("i32")
+        numbers = self.lane_numbers.join([self.lane_numbers + k * lanes for k in range(streams)])
+        truths: Value = numbers == self.spread(near)
+        return truths
 
-    def _kept(self, node: int) -> Array:
-        return self.code.array(self._buffer(self.slot[node]), "f32")
+    def _kept(self, node: int) -> list[Array]:
+        return [self.code.array(self._buffer(self.slot[node]), "f32")]
 
     def keep(self, slot: int, index: Value, values: Value) -> None:
-        self._kept(slot).store(values, index)
+        for array, each in zip(self._kept(slot), self.elements_of_rows(values), strict=True):
+            array.store(each, index)
 
     def kept(self, slot: int, index: Value, shape: Shape) -> Value:
-        return self._kept(slot).load(index, shape)
+        each = [array.load(index, self._of_one(shape)) for array in self._kept(slot)]
+        return each[0].join(each)
 
     def write(self, result: int, index: Value, values: Value) -> None:
         name = self.written[result]
         self._ask(name, index, Shape(len(values.parts), self.code.lanes), written=True)
-        self.store(values, self.arrays[name], index, name)
+        for array, each in zip(self.arrays[name], self.elements_of_rows(values), strict=True):
+            self.store(each, array, index, name)
 
     def write_at_target(self, result: int, target: Node, value: Value) -> None:
         name = self.written[result]
         column = self.labels[target.name].label - self.start
         with self.code.when(column.below(self.count)):
             number = self.rounded(value.splat(1), name)
-            numerics.store(number, self.arrays[name], column, self.opaque, any_nan=True)
+            numerics.store(number, self.arrays[name][0], column, self.opaque, any_nan=True)
 
     def fill(self, result: int, number: float, count: Value) -> None:
         def body(shape: Shape, index: Value) -> None:
@@ -410,17 +455,20 @@ class RowLines(_Lines):
             return
         name = self.names.written[result]
         kind = self.kinds.of[name]
-        if kind == "i32":
-            self.code.store(_whole(value), self.place[name], kind)
-            return
-        number = self.rounded(value.to("f32").splat(1), name).lane(0)
-        self.code.store(number.to("f64") if kind == "f64" else number, self.place[name], kind)
+        for row, place in enumerate(self.at[name]):
+            number = self.of_row(value, row)
+            if kind == "i32":
+                self.code.store(_whole(number), place, kind)
+                continue
+            number = self.rounded(number.to("f32").splat(1), name).lane(0)
+            self.code.store(number.to("f64") if kind == "f64" else number, place, kind)
 
     def walk(self, passes: Passes, first: Value, last: Value) -> None:
         """Pieces of work are some rows each."""
         code, parameters = self.code, self.parameters
         tile, positions, size = (parameters[name] for name in ("tile", "positions", "size2"))
-        places = {name: code.variable(0) for name in self.names.all}
+        places = {name: code.variable(0) for name in self.walked}
+        self.resting = {name: parameters.address(name) for name in self.names.all if name not in places}  # fmt: skip
         next_row = code.variable(0)
 
         def rows(start: Value, stop: Value) -> None:
@@ -450,93 +498,35 @@ class RowGroups(RowLines):
     all of them."""
 
     rows, one_row, one_block = TOGETHER, False, True
-    blocks, folded = _Lines.blocks, _Lines.folded
+    folded = Lines.folded
 
     def __init__(self, code: Code, *arguments: Any) -> None:
         super().__init__(code, *arguments)
-        self.several = code.integer(0) != 0
-        self.one, self.shape = Shape(1, code.lanes), Shape(TOGETHER, code.lanes)
+        self.several, self.streams = code.integer(0) != 0, TOGETHER
         self.none = code.constant("f64", 0.0, 1)
         self.sums = [code.variable(self.none) for _ in self.sums]
 
-    def begin(self, places: Mapping[str, Variable], many: Value) -> None:
-        """Past the last row that is taken again: all are read before they are written."""
-        code, self.many, self.is_last = self.code, many, many <= self.rows
-        self.at = {
-            name: [
-                place.get() + code.integer(row).least(many - 1) * self.parameters[f"{name}.step2"]
-                for row in range(TOGETHER)
-            ]
-            for name, place in places.items()
-        }
-        for name, kind in self.names.inputs.items():
-            if kind == "Target":
-                labels = [code.load(place, self.kinds.of[name]) for place in self.at[name]]
-                self.labels[name] = target = self.targets(name).of(code.lanes_of(labels))
-                self.report(target.stray.reduce("or"))
+    def blocks(self, phases: list[Phase], body: Callable[[Value, Value], None]) -> None:
+        self.arrays = {
+            name: [self.code.array(place, self.kinds.of[name]) for place in places[: 1 if name in self.per_class else None]]
+            for name, places in self.at.items()
+        }  # fmt: skip
+        super(RowLines, self).blocks(phases, body)
 
-    def number(self, node: Node) -> Value:
-        if node.what == "input":
-            return self._lanes(self.at[node.name], node.name)
-        if node.what != "at":
-            return super().number(node)
-        row, target = node.of
-        label = self.labels[target.name]
-        step = label.inside.choose(label.label, 0) * self.parameters[f"{row.name}.class_step"]
-        places = [place + step.lane(k) for k, place in enumerate(self.at[row.name])]
-        return label.inside.choose(self._lanes(places, row.name), 0.0)
+    def of_rows(self, numbers: list[Value]) -> Value:
+        return self.code.lanes_of(numbers)
 
-    def _lanes(self, places: list[Value], name: str) -> Value:
-        return self.code.lanes_of([self.single(name, place) for place in places])
+    def of_row(self, values: Value, row: int) -> Value:
+        return values.lane(row) if values.lanes else values
 
-    def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
-        code, end = self.code, count - self.code.lanes
-        self.asks = phase.asks
-        last = leaves(end, self.shape) if phase.writes or phase.saves else None
-        step = functools.partial(_unmasked, body, self.shape)
-        done = code.strides(code.integer(0), count, code.lanes, step)
-        with code.when(done < count):
-            body(self.shape, end, self.masks.load(count - done, self.one) != 0, last)
+    def elements_of_rows(self, values: Value) -> list[Value]:
+        return values.streams()
 
-    def load(self, node: Node, index: Value, shape: Shape) -> Value:
-        name = node.name
-        if node.kind == "PerClass":
-            rows = [self.code.array(self.parameters.address(name), self.kinds.of[name])]
-        else:
-            rows = self._arrays(name, index, name in self.asks)
-        vectors = [numerics.load(row, index, self.one) for row in rows]
-        return self.rounded(self.code.joined(vectors), name)
-
-    def _arrays(self, name: str, index: Value, asks: bool, written: bool = False) -> list[Array]:
-        """The rows of an operand, of which those that follow may be asked for."""
-        rows = [self.code.array(place, self.kinds.of[name]) for place in self.at[name]]
-        for row in rows if asks else ():
-            self.code.prefetch(row.address(index) + self._following_row(name, written), written)
-        return rows
-
-    def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
-        distance = self.labels[node.name].label - index
-        near = distance.below(self.code.lanes).choose(distance, -1).to("i32")
-        return self.lane_numbers == self.spread(near)
-
-    def _kept_rows(self, node: int) -> list[Array]:
+    def _kept(self, node: int) -> list[Array]:
         pitch = 4 * self.code.lanes * self.schedule.grouped[1]
         first = self.slot[node] * TOGETHER
         places = [self.room + (first + row) * pitch for row in range(TOGETHER)]
         return [self.code.array(place, "f32") for place in places]
-
-    def keep(self, slot: int, index: Value, values: Value) -> None:
-        for row, vector in zip(self._kept_rows(slot), values.streams(), strict=True):
-            row.store(vector, index)
-
-    def kept(self, slot: int, index: Value, shape: Shape) -> Value:
-        return self.code.joined([row.load(index, self.one) for row in self._kept_rows(slot)])
-
-    def write(self, result: int, index: Value, values: Value) -> None:
-        name = self.written[result]
-        rows = self._arrays(name, index, asks=True, written=True)
-        for row, vector in zip(rows, values.streams(), strict=True):
-            self.store(vector, row, index, name)
 
     def filled(self, kind: str, number: float) -> Value:
         return self.code.joined([super().filled(kind, number)] * TOGETHER)
@@ -561,16 +551,8 @@ class RowGroups(RowLines):
         rows = self.code.lanes_of([self.code.integer(row) for row in range(TOGETHER)])
         return numerics.across((rows < self.many).choose(values, 0.0), operator.add).splat(1)
 
-    def put(self, result: int, value: Value) -> None:
-        if self.adds_up(result, value):
-            return
-        name = self.names.written[result]
-        for row, place in enumerate(self.at[name]):
-            self.place = {name: place}
-            super().put(result, value.lane(row) if value.lanes else value)
 
-
-class PositionLines(_Lines):
+class PositionLines(Lines):
     """Lines are some vectors of positions, class after class. One vector would wait for itself where its numbers are computed."""
 
     one_row = False
@@ -582,10 +564,7 @@ class PositionLines(_Lines):
         self.one, self.shape = Shape(1, self.lanes), Shape(TOGETHER, self.lanes)
         self.slot, _ = self.schedule.slots()
         self.slot |= {name: place for place, name in enumerate(self.written.values())}
-        # Where each lane's position lies, for each operand that has positions, unless all follow from the first.
-        alike = self.names.singles
-        self.walked = [name for name, kind in self.names.inputs.items() if kind != "PerClass" and name not in alike]  # fmt: skip
-        self.walked += self.names.written
+        # Where each lane's position lies, unless all follow from the first.
         self.places = {name: code.frame("i64", SUBS * self.lanes) for name in self.walked}
         # Of each lane: its number among the positions, its targets' classes, and elements that lie apart.
         width = TOGETHER * self.lanes
@@ -898,9 +877,9 @@ def _unmasked(body: Callable[..., None], shape: Shape, index: Value) -> None:
     body(shape, index, None, None)
 
 
-class RunLines(_Lines):
-    """Lines are runs of positions that lie side by side, class after class: each plane is read for as long as processors foresee. Sums and numbers of positions
-    lie in the frame."""
+class RunLines(Lines):
+    """Lines are runs of positions that lie side by side, class after class: each plane is read for as long as processors foresee. Sums, targets and numbers of
+    positions lie in the frame."""
 
     one_row, one_block = False, True
 
@@ -909,11 +888,36 @@ class RunLines(_Lines):
         self.several = code.integer(0) != 0
         self.numbers: dict[int, _OfRun] = {}
         self.totals: list[_OfRun] = []
+        self.settling = False
+        # Of targets: their classes, or -1, and whether they count.
+        self.held_targets = {name: (_OfRun(self, "i32"), _OfRun(self, "i32")) for name, kind in self.names.inputs.items() if kind == "Target"}  # fmt: skip
 
     def begin(self, first: Value, many: Value) -> None:
-        self.many, self.settling = many, False
-        names = (*self.full, *self.written.values())
-        self.origin = {name: self.parameters.position(name, first) for name in names}
+        self.many = many
+        self.origin = {name: self.parameters.position(name, first) for name in self.walked}
+        self.alike = {name: number.to("f32") for name, number in self.shared.items()}
+        if self.held_targets:
+            self._each_position(self._read_targets)
+
+    def _read_targets(self) -> None:
+        for name, (held, counted) in self.held_targets.items():
+            target = self.targets(name).of_vector(self._along(name).load(self.index, self.shape))
+            self.report(numerics.paired(target.stray.streams(), operator.or_).reduce("or"))
+            held.set(target.inside.choose(target.label, -1).to("i32"))
+            counted.set(target.counted.signed("i32"))
+
+    def _along(self, name: str) -> Array:
+        return self.code.array(self.origin[name], self.kinds.of[name])
+
+    def number(self, node: Node) -> Value:
+        if node.what == "is_counted":
+            return self.held_targets[node.of[0].name][1].get() != 0
+        if node.what != "input":
+            return super().number(node)
+        if node.name in self.shared:
+            return self.shared[node.name]
+        values = numerics.load(self._along(node.name), self.index, self.shape)
+        return self.plain(self.rounded(values, node.name), node.name).to("f64")
 
     def filled(self, kind: str, number: float) -> Value:
         return self.code.constant(kind, number, 1)
@@ -932,12 +936,21 @@ class RunLines(_Lines):
     def held(self, node: int, number: Value) -> Any:
         if not self.settling:
             return number
+        if number.is_truth:
+            return self.held_targets[self.graph.nodes[node].of[0].name][1]
+        if self.graph.nodes[node].name in self.alike:
+            return self.alike[self.graph.nodes[node].name]
         held = self.numbers.setdefault(node, _OfRun(self, "f32"))
         held.set(number)
         return held
 
     def spread(self, number: Any) -> Value:
-        return number.get() if isinstance(number, _OfRun) else number
+        if not isinstance(number, _OfRun):
+            return cast("Value", number)
+        return number.get() != 0 if number.array.kind == "i32" else number.get()
+
+    def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
+        return self.held_targets[node.name][0].get() == self.label.to("i32")
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         """Sums are added to by some classes before they are put down again; results are written a plane at a time."""
@@ -970,6 +983,9 @@ class RunLines(_Lines):
         return self.code.array(place, self.kinds.of[name])
 
     def load(self, node: Node, index: Value, shape: Shape) -> Value:
+        if node.kind == "PerClass":
+            place = self.parameters.address(node.name) + self.label * self.parameters[f"{node.name}.class_step"]  # fmt: skip
+            return self.rounded(self.code.load(place, self.kinds.of[node.name]).fill(shape), node.name)  # fmt: skip
         return self.rounded(numerics.load(self._plane(node.name), index, shape), node.name)
 
     def write(self, result: int, index: Value, values: Value) -> None:
@@ -1014,7 +1030,12 @@ class _OfRun:
         self.set(values)
 
 
-LINES = {"rows": RowLines, "positions": PositionLines, "groups": RowGroups, "runs": RunLines}
+LINES: dict[str, type[Lines]] = {
+    "rows": RowLines,
+    "positions": PositionLines,
+    "groups": RowGroups,
+    "runs": RunLines,
+}
 """The variants of a kernel, in order."""
 ROWS, POSITIONS, GROUPS, RUNS = range(len(LINES))
 
@@ -1023,7 +1044,7 @@ Share = Callable[[Code, Parameters], Mapping[str, Value]]
 
 
 def emit_lines(
-    lines: type[RowLines | PositionLines | RunLines], schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int],
+    lines: type[Lines], schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int],
     share: Share,
 ) -> Emit:  # fmt: skip
     """The kernel that walks such lines."""
@@ -1047,6 +1068,7 @@ class RowKernel(ClassKernel):
     """The kernels of a row formula."""
 
     axes, any_axis, strided = IMAGES, True, True
+    lines = LINES
 
     def __init__(
         self, formula: RowFormula, graph: Graph | None = None, named: Names | None = None, more: Sequence[str] = ()
@@ -1095,30 +1117,11 @@ class RowKernel(ClassKernel):
         return None
 
     def runner(self, plan: Plan) -> Runner:
-        outer = len(plan.shape) - AXES
-        if outer <= 0:
+        if len(plan.shape) <= AXES:
             return super().runner(plan)
-
-        def cut(operand: Operand) -> Operand:
-            return operand._replace(strides=operand.strides[outer:])
-
-        inner = dataclasses.replace(
-            plan, shape=plan.shape[outer:], inputs=tuple(map(cut, plan.inputs)), output=cut(plan.output),
-            more=tuple(map(cut, plan.more)),
-        )  # fmt: skip
-        run = super().runner(inner)
-        steps = [
-            [step * operand.dtype.itemsize for step in operand.strides[:outer]]
-            for operand in plan.operands
-        ]
-
-        def run_each(addresses: Sequence[int], stream: int = 0) -> int:
-            status = 0
-            for moved in outer_places(addresses, plan.shape[:outer], steps):
-                status |= run(moved, stream)
-            return status
-
-        return run_each
+        run = self.dynamic_strides(plan)
+        assert run is not None
+        return bound(run, plan)
 
     def free_numbers(self, plan: Plan) -> Sequence[tuple[str, str, float]]:
         return tuple((one.option, "i64" if one.whole else "f64", 1) for one in plan.free)
@@ -1153,6 +1156,9 @@ class RowKernel(ClassKernel):
     def cut(self, problem: Problem) -> Launches:
         classes, positions, lanes = problem["classes"], problem["positions"], machine().lanes
         schedule = _scheduled(self.graphs)
+        if not schedule.phases:
+            pieces, _ = cut_tiles(problem, totals.BLOCK, classes)
+            return Launches(ROWS, pieces, where(positions <= BRIEF, TINY, BLOCK_GRAIN))
         near, beside = [], []
         for name in self.full:
             step, along = problem[f"{name}.step2"], problem[f"{name}.class_step"]
@@ -1207,7 +1213,7 @@ class RowKernel(ClassKernel):
     def kernels(self, plan: Plan, variant: int) -> Kernels:
         kinds = Kinds(plan, self.named)
         schedule = self.schedule(plan)
-        how, lines = list(LINES.items())[variant]
+        how, lines = list(self.lines.items())[variant]
         emit = emit_lines(lines, schedule, self.named, kinds, self.slots, self.share)
         name = f"{self.name}.{_digest(schedule.graph)}.{how}.{kinds.text}"
         return Kernels(compiled(name, emit))

@@ -240,11 +240,19 @@ class Schedule:
 
     @property
     def takes_runs(self) -> bool:
-        """Whether lines may be long runs of positions: totals of one level are all that is kept of them."""
+        """Whether lines may be long runs of positions: totals of one level are all that is kept of them, or no class is read."""
+        if not all("c" in node.axes for node in self.graph.results):
+            return False
+        if not any(node.kind == "Row" for node in self.graph.nodes):
+            of_targets = all(
+                node.what == "is_counted" for node in self.numbers.values() if node.truth
+            )
+            chosen = any(node.what in ("at", "is_inside", "index_of") for node in self.graph.nodes)
+            return of_targets and not chosen and not self.reductions
         plain = all(node.what == "total" and node.online is None for node in self.reductions)
         rows = all(node.kind == "Row" for node in self.graph.nodes if node.what == "input")
-        whole = all("c" in node.axes for node in self.graph.results) and not any(node.truth for node in self.numbers.values())  # fmt: skip
-        return plain and rows and whole and self.levels == 1 and not self.saved
+        truths = any(node.truth for node in self.numbers.values())
+        return plain and rows and not truths and self.levels == 1 and not self.saved
 
     @property
     def short(self) -> int:
@@ -500,7 +508,9 @@ class Passes:
         self.reduced: dict[int, Value] = {}
         self.finite: dict[int, Value] = {}  # what is subtracted instead of a largest so far
         self.apart = True  # whether classes may be as large as the largest, which sums leave out
-        self._settle(line, 0, {})
+        self._settle(line, 0, {}, "")
+        if any(node.level == 0 and node.axes for node in self.schedule.rows):
+            line.settled(functools.partial(self._settle, line, 0, {}))
         phases = self.schedule.phases
         for level in range(1, self.schedule.levels + 2):
             mine = [phase for phase in phases if phase.level == level]
@@ -510,13 +520,13 @@ class Passes:
             if "c" not in node.axes:
                 line.put(number, self.known[node.index])
 
-    def _settle(self, line: Line, level: int, running: Mapping[int, Any]) -> None:
-        """Compute what is known of the line after a level, of which these are the reductions."""
+    def _settle(self, line: Line, level: int, running: Mapping[int, Any], axes: str = "r") -> None:
+        """Compute what is known of the line after a level, of which these are the reductions; before it, what is the same for all lines by itself."""
         for node in self.schedule.reductions:
             if node.index in running:
                 self.reduced[node.index] = self._line_total(line, node, running)
         for node in self.schedule.rows:
-            if node.level != level:
+            if node.level != level or (level == 0 and node.axes != axes):
                 continue
             if node.index in self.reduced:
                 value = self.reduced[node.index]

@@ -52,19 +52,6 @@ def runs(
         first.set(wrapped.choose(first.get() + 1, first.get()))
 
 
-def each_piece(
-    code: Code, parameters: Parameters, first: Value, last: Value, operands: tuple[str, ...],
-    body: Callable[[list[Value], Value], None], begin: Callable[[Value, Value], None],
-) -> None:  # fmt: skip
-    """`runs` of some pieces of work, each of `tile` positions; `begin(start, stop)` before each."""
-    unit, positions = parameters["tile"], parameters["positions"]
-    with code.loop(first, last) as piece:
-        start = piece * unit
-        stop = (start + unit).least(positions)
-        begin(start, stop)
-        runs(code, parameters, start, stop, operands, body)
-
-
 def sum_targets(
     code: Code, parameters: Parameters, start: Value, stop: Value, target: str, weight: str
 ) -> tuple[Value, Value]:

@@ -7,18 +7,13 @@ from collections.abc import Sequence
 
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.formulas import FORMULAS
-from openaclnn.engines.gpu.formulas.compiled import TRITON_TYPES, precision
+from openaclnn.engines.gpu.formulas.compiled import Names, precision
 from openaclnn.engines.gpu.formulas.tuned import form_of
 from openaclnn.engines.gpu.kernels.axis_sums import Walk, axis_sums_kernel, finish_kernel
-from openaclnn.engines.gpu.launchers.geometry import (
-    Elements,
-    LaunchParams,
-    launch_of,
-    power_of_two_divisor,
-)
+from openaclnn.engines.gpu.launchers.geometry import power_of_two_divisor
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
-    KernelSpec,
+    launched,
     next_power_of_two,
     pointers_of,
     scratch_of,
@@ -87,10 +82,8 @@ def axis_sums(plan: Plan) -> Runner:
     unit = power_of_two_divisor(columns, *(step for steps, by_vectors in zip(others, near, strict=True) if by_vectors for step in steps))  # fmt: skip
     divided = [[step // (unit if by_vectors else 1) for step in steps] for steps, by_vectors in zip(others, near, strict=True)]  # fmt: skip
     form = form_of(plan)
-    names = [
-        *form.formula.values,
-        *(f"result_{place}" for place in range(form.formula.results)),
-    ]
+    names = Names(form.formula)
+    walked = [*form.formula.values, *names.results]
     marks = [
         *((f"k{place}", axis) for place, axis in enumerate(kept)),
         *((f"s{place}", axis) for place, axis in enumerate(summed)),
@@ -98,23 +91,22 @@ def axis_sums(plan: Plan) -> Runner:
     sizes = {f"size_{mark}": shape[axis] // (unit if axis == last else 1) for mark, axis in marks}
     strides = {
         f"stride_{name}_{mark}": steps[axis]
-        for name, steps in zip(names, (*divided, total.strides), strict=True)
-        for mark, axis in marks if name != names[-1] or axis in kept
+        for name, steps in zip(walked, (*divided, total.strides), strict=True)
+        for mark, axis in marks if name != walked[-1] or axis in kept
     }  # fmt: skip
     slots = pointers_of(plan, lambda operand: True)
     parts_slot = scratch_of(plan)
     reach = max(sum(abs(step) * (size - 1) for step, size in zip(operand.strides, shape, strict=True)) for operand in plan.operands)  # fmt: skip
     wide = max(reach, math.prod(shape)) + 2 * tile >= INT32_LIMIT
-    add = launch_of(
-        KernelSpec(
-            axis_sums_kernel(form.formula, walk), (*slots, parts_slot if parts > 1 else None),
-            (*form.switches, *precision(plan)), fused=False, overlapped=parts > 1,
-        ),
-        LaunchParams(
-            "add", blocks * parts, {"span": span * step, "kept_size": count, **sizes, **strides},
-            {"ALONE": parts == 1, "UNIT": unit, "WIDE": wide, "ROWS": height, "COLUMNS": width}, max(1, min(WARPS, height * width // 128)),
-        ),
-        Elements(count, {}, numbers=form.numbers),
+    compute, precise = precision(plan)
+    taken = (*slots, parts_slot if parts > 1 else None, *form.numbers, *form.switches)
+    named = {
+        **dict(zip((*names.pointers, *names.outs, "sums", *names.numbers, *names.switches), taken, strict=True)), **sizes, **strides,
+        "span": span * step, "kept_size": count, "COMPUTE": compute, "PRECISE": precise, "ALONE": parts == 1, "UNIT": unit, "WIDE": wide,
+        "ROWS": height, "COLUMNS": width,
+    }  # fmt: skip
+    add = launched(
+        axis_sums_kernel(form.formula, walk), blocks * parts, named, max(1, min(WARPS, height * width // 128)), fused=False, overlapped=parts > 1
     )  # fmt: skip
     if parts == 1:
         return runner_of([add])
@@ -122,15 +114,11 @@ def axis_sums(plan: Plan) -> Runner:
     several = min(next_power_of_two(parts), FINISHED // each)
     lies = {f"size_k{place}": shape[axis] for place, axis in enumerate(kept)}
     lies |= {f"stride_out_k{place}": total.strides[axis] for place, axis in enumerate(kept)}
-    finish = launch_of(
-        KernelSpec(
-            finish_kernel(len(kept)), (parts_slot, slots[-1]._replace(wide=False)), (TRITON_TYPES[plan.compute],),
-            overlapped=True, follows=True,
-        ),
-        LaunchParams(
-            "finish", -(-count // each), {"parts": parts, "kept_size": count, **lies}, {"PARTS": several, "KEPT": each}, 4
-        ),
-    )  # fmt: skip
+    named = {
+        "sums": parts_slot, "out": slots[-1]._replace(wide=False), "parts": parts, "kept_size": count, **lies, "COMPUTE": compute,
+        "PARTS": several, "KEPT": each,
+    }  # fmt: skip
+    finish = launched(finish_kernel(len(kept)), -(-count // each), named, 4, follows=True)
     return runner_of([add, finish], parts * count * FLOAT64_BYTES)
 
 

@@ -9,26 +9,25 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
-from inspect import isfunction
 from typing import Any
 
 from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import Plan
-from openaclnn.engines.gpu.formulas.tuned import CHOICES, Form, form_of
+from openaclnn.engines.gpu.formulas.tuned import CHOICES, form_of
 from openaclnn.engines.gpu.launchers.geometry import (
     CLASS_AXIS,
+    IGNORED,
+    INTEGERS,
     MISSING,
     NUMBERS_ARGS,
     STRIDES_ARGS,
-    Elements,
     Kind,
     LaunchParams,
-    Pattern,
+    elements_of,
     geometry_of,
     ignored,
     is_float,
     key_words,
-    names_of,
 )
 from openaclnn.engines.gpu.launching import code as at
 from openaclnn.engines.gpu.launching import native, scratch
@@ -60,16 +59,18 @@ from openaclnn.engines.machine.values import Value
 MOST_ELEMENTS = 1 << 40  # products of sizes and strides stay in 64 bits
 
 
-class PatternCode(LaunchCode):
-    """What a pattern's launch function says, being written. `choice`: the kernel whose forms a number chooses from."""
+# What formulas' numbers may be: the call's, one over the count, and what a choice of forms derives.
+SHARE, DERIVED, KNOWN = range(MAX_NUMBERS, MAX_NUMBERS + 3)
+
+
+class KindCode(LaunchCode):
+    """What a kind's launch function says, being written. `choice`: the kernel whose forms a number chooses from."""
 
     form: Number = 0  # which of a kernel's forms launches
 
-    def __init__(
-        self, code: Code, arguments: Sequence[Value], pattern: Pattern, choice: str
-    ) -> None:
+    def __init__(self, code: Code, arguments: Sequence[Value], kind: Kind, choice: str) -> None:
         super().__init__(code, arguments)
-        self.pattern, self.choice = pattern, choice
+        self.kind, self.choice = kind, choice
 
     @property
     def axes(self) -> Value:
@@ -78,8 +79,10 @@ class PatternCode(LaunchCode):
 
     def known(self, name: str) -> Value:
         """What the plan decides."""
-        place = (*self.pattern.roles, *self.pattern.static).index(name)
-        return self.control.read(at.STATIC + place)
+        return self.control.read(at.STATIC + [*self.kind.known].index(name))
+
+    def static(self) -> dict[str, Value]:
+        return {name: self.known(name) for name in self.kind.known if name not in self.kind.roles}
 
     def size(self, axis: Value | int) -> Value:
         return self.call.shape.read(axis)
@@ -93,26 +96,32 @@ class PatternCode(LaunchCode):
     def fit(self) -> None:
         self.expect_axes()
         with self.when_fit():
-            self.product(0, self.axes, self.pattern.limit or MOST_ELEMENTS - 1)
-            if self.pattern.limit:
+            self.product(0, self.axes, self.kind.limit or MOST_ELEMENTS - 1)
+            if self.kind.limit:
                 self.take_strides()
         with self.when_fit():
             geometry = self.geometry()
             with self.when_fit():
-                launches = self.pattern.launch(geometry)
+                launches = self.kind.launch(geometry)
                 for step in launches.steps:
-                    self.put(step)
+                    if step.when is not False:
+                        self.put(step)
                 for place, begin in zip(self.places, launches.places, strict=False):
                     place.set(self.written(begin))
                 self.scratch.set(self.written(launches.scratch))
 
     def geometry(self) -> Any:
         """What the launch function gets."""
-        whole = self.pattern.whole
-        numbers = tuple(
-            self.numbers.read(place) if place < whole else self.single(place)
-            for place in range(MAX_NUMBERS)
-        )
+        if not self.kind.roles:
+            g = elements_of(self, *self.offsets())
+            self.take_known(g.static, g.count)
+            return g
+        numbers = {
+            name: self.numbers.read(place) if name in INTEGERS else self.single(place)
+            for place, name in enumerate(self.kind.numbers)
+        }
+        if IGNORED in numbers:
+            numbers[IGNORED] = ignored(numbers[IGNORED])
         return geometry_of(self, numbers)
 
     def written(self, number: Number) -> Value:
@@ -127,8 +136,8 @@ class PatternCode(LaunchCode):
 
     def put(self, params: LaunchParams) -> None:
         """One launch: its arguments, its grid, and the key of its kernel."""
-        code, index = self.code, [*self.pattern.kernels].index(params.kernel)
-        step, kernel = self.step(index), self.pattern.kernels[params.kernel]
+        code, index = self.code, [*self.kind.kernels].index(params.kernel)
+        step, kernel = self.step(index), self.kind.kernels[params.kernel]
         when = self.written(params.when)
         with code.when(when != 0):
             step.wanted.write(0, when)
@@ -149,12 +158,30 @@ class PatternCode(LaunchCode):
             step.key.write(KEY_WORDS - 1, -self.written(params.aligned))
 
     def put_arguments(self, step: Step, kernel: Any, args: Mapping[str, Number]) -> None:
-        """A kernel's arguments, each by the name that the kernel has for it, and its hidden ones."""
-        names = [name for name in kernel.arg_names if name in args]
+        """A kernel's arguments, each by the name that the kernel has for it, and its hidden ones; those of formulas, which have as many operands and numbers as
+        the formula has, are in their kernels' order."""
+        code, place = self.code, 0 if kernel else self.code.integer(0)
+        names = [name for name in kernel.arg_names if name in args] if kernel else [*args]
         assert len(names) == len(args), args
-        for place, name in enumerate(names):
-            step.arguments.write(place, self.argument(name, args[name]))
-        step.hide(len(names))
+        for name in names:
+            number = args[name]
+            if name == NUMBERS_ARGS:
+                form = self.control.at(self.form * at.FORM_SLOTS + at.FORMS)
+                with code.loop(0, form.read(0)) as index:
+                    source = form.at(at.FORM_SOURCES).read(index)
+                    step.arguments.write(place + index, form.at(at.FORM_WORDS).read(index))
+                    with code.when(source >= 0):
+                        step.arguments.write(place + index, self.values.read(source))
+                place = place + form.read(0)
+            elif name == STRIDES_ARGS:
+                length = (self.control.read(ADDRESSES) - number) * self.kind.axes
+                with code.loop(0, length) as index:
+                    step.arguments.write(place + index, self.table.read(index))
+                place = place + length
+            else:
+                step.arguments.write(place, self.argument(name, number))
+                place = place + 1
+        step.hide(place)
 
     def argument(self, name: str, number: Number) -> Value:
         """As the driver takes it."""
@@ -169,14 +196,14 @@ class PatternCode(LaunchCode):
     # Where elements lie.
 
     def expect_axes(self) -> None:
-        """As many as the pattern takes."""
-        pattern = self.pattern
-        if pattern.limit and pattern.positions != 1:
-            self.expect((self.axes >= (2 if pattern.roles else 1)) & (self.axes <= pattern.axes))
-        elif pattern.axes:
-            self.expect(self.axes == pattern.axes)
-        elif pattern.roles:
-            self.expect(self.axes > (self.known(CLASS_AXIS) if CLASS_AXIS in pattern.static else 1))
+        """As many as the kind takes."""
+        kind = self.kind
+        if kind.limit and kind.positions != 1:
+            self.expect((self.axes >= (2 if kind.roles else 1)) & (self.axes <= kind.axes))
+        elif kind.axes:
+            self.expect(self.axes == kind.axes)
+        elif kind.roles:
+            self.expect(self.axes > (self.known(CLASS_AXIS) if CLASS_AXIS in kind.known else 1))
 
     def product(self, start: Value | int, stop: Value, limit: int = MOST_ELEMENTS) -> Value:
         """Not more than the limit, and along each axis less than 32 bits count."""
@@ -190,7 +217,7 @@ class PatternCode(LaunchCode):
 
     def take_strides(self) -> None:
         """Every operand's strides along the axes, as 32 bits; the missing axes come before the others."""
-        code, count, depth = self.code, self.control.read(ADDRESSES), self.pattern.axes
+        code, count, depth = self.code, self.control.read(ADDRESSES), self.kind.axes
         self.expect(self.call.stride_count == count * self.axes)
         self.table = code.frame("i64", (MISSING + 1) * depth)
         for entry in range((MISSING + 1) * depth):
@@ -203,7 +230,7 @@ class PatternCode(LaunchCode):
                 self.table.write(operand * depth + missing + place, stride)
 
     def sizes(self) -> tuple[Value, ...]:
-        code, depth = self.code, self.pattern.axes
+        code, depth = self.code, self.kind.axes
         sizes = code.frame("i64", depth)
         for axis in range(depth):
             sizes.write(axis, 1)
@@ -212,30 +239,14 @@ class PatternCode(LaunchCode):
         return tuple(sizes.read(axis) for axis in range(depth))
 
     def strides(self, name: str) -> tuple[Value, ...]:
-        depth = self.pattern.axes
+        depth = self.kind.axes
         return tuple(self.table.read(self.known(name) * depth + axis) for axis in range(depth))
 
+    # What formulas are told.
 
-# Those values are the call's numbers, one over the count, and what a choice of forms derives.
-SHARE, DERIVED, KNOWN = range(MAX_NUMBERS, MAX_NUMBERS + 3)
-
-
-class FormulaCode(PatternCode):
-    """The same of kernels that are made from formulas: these have as many operands and numbers as the formula has. A kernel may have
-    several forms, which a number chooses from."""
-
-    def geometry(self) -> Elements:
-        pattern = self.pattern
-        sizes = self.sizes() if pattern.limit else ()
-        count = self.product(0, self.axes)
-        self.take_known(count)
-        static = {name: self.known(name) for name in pattern.static}
-        in_a_row = self.lies_in_a_row() if pattern.limit else True
-        return Elements(count, static, *self.offsets(), in_a_row, sizes)
-
-    def lies_in_a_row(self) -> Value:
+    def in_a_row(self) -> Value:
         """Whether inputs have one axis, and a step of 1 along it."""
-        code, depth, apart = self.code, self.pattern.axes, self.code.variable(self.code.integer(0))
+        code, depth, apart = self.code, self.kind.axes, self.code.variable(self.code.integer(0))
         with code.loop(0, self.control.read(ADDRESSES) - 1) as operand:
             step = self.table.read(operand * depth + (depth - 1))
             apart.set(apart.get() | (step - 1))
@@ -253,40 +264,17 @@ class FormulaCode(PatternCode):
                 high.set((off > high.get()).choose(off, high.get()))
         return high.get() > 0, low.get() == high.get()
 
-    def take_known(self, count: Value) -> None:
+    def take_known(self, static: Mapping[str, Number], count: Value) -> None:
         """What a form's numbers may be, and the form."""
         code, self.values = self.code, self.code.frame("i64", KNOWN)
         numbers = [self.single(index) for index in range(MAX_NUMBERS)]
         known = *numbers, (1.0 / count.to("f64")).to("f32")
         self.form = code.integer(0)
         if self.choice:
-            exact = self.known("exact") != 0
-            self.form, derived = CHOICES[self.choice].choose(exact, numbers[0])
+            self.form, derived = CHOICES[self.choice].choose(static["exact"] != 0, numbers[0])
             known = *known, derived
         for place, number in enumerate(known):
             self.values.write(place, number.bits_as("i32").unsigned("i64"))
-
-    def put_arguments(self, step: Step, kernel: Any, args: Mapping[str, Number]) -> None:
-        """In the order of formulas' kernels."""
-        code, place = self.code, self.code.integer(0)
-        for name, number in args.items():
-            if name == NUMBERS_ARGS:
-                form = self.control.at(self.form * at.FORM_SLOTS + at.FORMS)
-                with code.loop(0, form.read(0)) as index:
-                    source = form.at(at.FORM_SOURCES).read(index)
-                    step.arguments.write(place + index, form.at(at.FORM_WORDS).read(index))
-                    with code.when(source >= 0):
-                        step.arguments.write(place + index, self.values.read(source))
-                place = place + form.read(0)
-            elif name == STRIDES_ARGS:
-                length = (self.control.read(ADDRESSES) - number) * self.pattern.axes
-                with code.loop(0, length) as index:
-                    step.arguments.write(place + index, self.table.read(index))
-                place = place + length
-            else:
-                step.arguments.write(place, self.argument(name, number))
-                place = place + 1
-        step.hide(place)
 
 
 # Builtins.
@@ -298,33 +286,29 @@ class LauncherBlock(Block):
     """The builtin for calls of a kind being made."""
 
     def __init__(self, kind: Kind, plan: Plan) -> None:
-        pattern, numbers = kind.pattern, kind.numbers
-        self._pattern, self._entered = pattern, set[tuple[Any, ...]]()
-        self._choice = plan.kernel if plan.kernel in CHOICES and not pattern.limit else ""
-        # A function's source is the package's. Of a row formula, which may be another's, the launch says all that its code follows from.
-        launch = "" if isfunction(pattern.launch) else pattern.launch
-        self.name = f"{pattern.name}.{self._choice}{launch}"
+        self._kind, self._entered = kind, set[tuple[Any, ...]]()
+        self._choice = plan.kernel if plan.kernel in CHOICES and not kind.limit else ""
+        self.name = f"{kind.name}.{self._choice}"
         if len(kind.known) > at.MAX_STATIC:
             raise NoRoomError
-        takes = callers.SHAPE | (callers.STRIDES if pattern.limit else 0)
-        takes |= callers.TOLD_NUMBERS if pattern.takes_numbers else 0
-        super().__init__(len(plan.operands), len(pattern.kernels), at.MAX_VARIANTS, takes)
+        takes = callers.SHAPE | (callers.STRIDES if kind.limit else 0)
+        takes |= callers.TOLD_NUMBERS if kind.takes_numbers else 0
+        super().__init__(len(plan.operands), len(kind.kernels), at.MAX_VARIANTS, takes)
         self._block[at.STATIC : at.STATIC + len(kind.known)] = array("q", kind.known.values())
-        self._take_numbers([plan.numbers[name] for name in numbers])
-        for specs in kind.kernels:
+        self._take_numbers([plan.numbers[name] for name in kind.numbers])
+        for specs in kind.specs:
             self._take_kernels(specs)
         if kind.forms:
-            self._take_forms(plan, kind.forms, numbers)
+            self._take_forms(plan)
 
     def write(self, code: Code, arguments: Sequence[Value]) -> None:
-        kind = PatternCode if self._pattern.roles else FormulaCode
-        kind(code, arguments, self._pattern, self._choice).write()
+        KindCode(code, arguments, self._kind, self._choice).write()
 
     def _take_numbers(self, numbers: Sequence[int | float]) -> None:
         """The plan's own numbers."""
         if len(numbers) > MAX_NUMBERS:
             raise NoRoomError
-        block, whole = self._block, self._pattern.whole
+        block, whole = self._block, self._kind.whole
         block[NUMBERS], block[callers.WHOLE] = len(numbers), (1 << whole) - 1
         for place, number in enumerate(numbers):
             if place < whole:
@@ -335,22 +319,20 @@ class LauncherBlock(Block):
     def _take_kernels(self, specs: Mapping[str, KernelSpec]) -> None:
         """Their pointers, and how many arguments they have."""
         for name, spec in specs.items():
-            arguments, _ = names_of(spec.kernel, len(spec.slots))
-            constexprs = len(spec.kernel.arg_names) - len(spec.slots) - len(arguments)
-            decided = constexprs - len(spec.constexprs) - (spec.overlapped is not None)
+            arguments, decided = spec.names
             # Beside the constexprs: the form, the warps, and whether addresses may be aligned.
-            if decided + 3 > MAX_KEYS:
+            if len(decided) + 3 > MAX_KEYS:
                 raise NoRoomError
             self.take_step(self._step_of(name), spec.slots, len(arguments))
             if any(slot and slot.place >= self._block[ADDRESSES] for slot in spec.slots):
                 self.take_scratch(*scratch.functions())
 
-    def _take_forms(self, plan: Plan, forms: Sequence[Form], numbers: Sequence[str]) -> None:
+    def _take_forms(self, plan: Plan) -> None:
         """The numbers of each form by their names: those of the call, of a choice, one over the count, or the plan's own."""
-        several = [form.formula.numbers for form in forms]
+        several = [form.formula.numbers for form in self._kind.forms]
         if len(several) > at.MAX_FORMS or max(map(len, several)) > at.MAX_FORM_NUMBERS:
             raise NoRoomError
-        known = {name: place for place, name in enumerate(numbers)}
+        known = {name: place for place, name in enumerate(self._kind.numbers)}
         known |= {CHOICES[self._choice].derived: DERIVED} if self._choice else {}
         known |= {plan.reciprocal: SHARE} if plan.reciprocal else {}
         planned = form_of(plan)
@@ -363,7 +345,7 @@ class LauncherBlock(Block):
             self._block[begin : begin + len(form)] = array("q", form)
 
     def _step_of(self, kernel: str) -> int:
-        return [*self._pattern.kernels].index(kernel)
+        return [*self._kind.kernels].index(kernel)
 
     def ready(
         self, name: str, form: int, launch: Launch, kernel: native.Kernel, misaligned: int
@@ -374,7 +356,7 @@ class LauncherBlock(Block):
             return
         self._entered.add(variant)
         spec, constexprs = launch.spec, map(int, launch.constexprs)
-        arguments, names = names_of(spec.kernel, len(spec.slots), len(launch.constexprs))
+        arguments, names = spec.names
         if kernel.floats() == [*map(is_float, arguments)] and not any(kinds_of(launch.numbers)):
             known = dict(zip(names, constexprs, strict=True))
             key = key_words(known, form, launch.warps, int(launch.aligned))

@@ -18,9 +18,9 @@ from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
     STRIDES_ARGS,
     Elements,
+    Kind,
     Launches,
     LaunchParams,
-    Pattern,
     launch_of,
     power_of_two_divisor,
 )
@@ -59,9 +59,6 @@ def launch(g: Elements) -> Launches:
         {"WIDE": count + 2 * block >= INT32_LIMIT, "BLOCK": block}, g.static["warps"], shifted, aligned=False,
     )  # fmt: skip
     return Launches([flat, other])
-
-
-_ANY_SIZE = Pattern("flat", launch, {FLAT: None, SHIFTED: None}, ("block", "warps", "vector", "exact"))  # fmt: skip
 
 
 def has_words(plan: Plan, words: Set[str]) -> bool:
@@ -225,20 +222,20 @@ def launch_few(g: Elements) -> Launches:
     return Launches([tiles(g.sizes, (FEW_ROWS, FEW_COLUMNS, 4))])
 
 
-_ANY_STRIDES = Pattern("tiles", launch_few, {TILES: None}, (), INLINE_AXES, LAID)
-
-
 class Elementwise(FormulaLauncher):
     """What a formula gives for each element."""
 
-    sized, strided, limit, positions = _ANY_SIZE, _ANY_STRIDES, LAID, INLINE_AXES
+    limit, positions = LAID, INLINE_AXES
+    kinds = (
+        functools.partial(Kind, "flat", launch, {FLAT: None, SHIFTED: None}),
+        functools.partial(Kind, "tiles", launch_few, {TILES: None}, axes=INLINE_AXES, limit=LAID),
+    )
 
     def runner(self, plan: Plan) -> Runner:
         if not self.lies_in_a_row(plan):
             return runner_of(list(tiles_of(plan)))
-        form, (count,) = form_of(plan), plan.shape
-        g = Elements(count, self.static(plan, False), numbers=form.numbers)
-        return self.bound(plan, self.specs(plan, form, False), g)
+        form = form_of(plan)
+        return self.bound(plan, form, launch, self.specs(plan, form, False))
 
     def few(self, plan: Plan) -> tuple[int, ...] | None:
         # Beyond the limit, the kernel of any strides does not take its place.

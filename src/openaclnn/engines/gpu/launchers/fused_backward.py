@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.kernels.fused_backward import (
@@ -18,24 +18,28 @@ from openaclnn.engines.gpu.launchers import steps
 from openaclnn.engines.gpu.launchers.geometry import ignored, launch_of, power_of_two_divisor
 from openaclnn.engines.gpu.launchers.launcher import Launcher
 from openaclnn.engines.gpu.launchers.logits import FINISHED, SUMS, total_loss, total_of
-from openaclnn.engines.gpu.launchers.steps import MOST_CLASSES, Step, launched, pointers
+from openaclnn.engines.gpu.launchers.steps import MOST_CLASSES, Step, pointers
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
-    KernelSpec,
-    PointerArg,
+    launched,
     next_power_of_two,
 )
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.gpu.launching.variants import has_clusters, limits
-from openaclnn.engines.machine.numbers import Number
 
 EXPECTED = 4  # FLOATs
 
 
-def _of_rows(step: Step, kept: PointerArg, place: int) -> PointerArg:
-    """Where each row's number is of four that are kept behind those that are expected: the largest logit, the logarithm of the rest, and two that the gradient is made of."""
-    return kept._replace(shift=4 * (EXPECTED + step.positions * place))
+def _of_rows(step: Step, backward: bool) -> dict[str, Any]:
+    """What launches have of a step, by the kernels' names. Each row's number is of four that are kept behind those that are expected: the largest logit, the logarithm
+    of the rest, and two that the gradient is made of."""
+    slots = pointers(step, backward)
+    kept = [slots["expected"]._replace(shift=4 * (EXPECTED + step.positions * place)) for place in range(3)]  # fmt: skip
+    return {
+        **slots, "tops": kept[0], "rests": kept[1], "parts": kept[2], "rows": step.positions, "classes": step.classes,
+        "ignore_index": ignored(step.ignore_index), "MEAN": step.reduction == "mean",
+    }  # fmt: skip
 
 
 TILES = {
@@ -57,6 +61,13 @@ STAGES = 3  # rows that it holds, of which it reads two into shared memory
 RESERVED = 1 << 10  # bytes of shared memory that a program has beside these
 WIDE = 1024  # classes that a program writes at once where all is written late
 PROGRAMS = 2048  # that keep a device busy then
+
+
+CONTIGUOUS = {
+    "class_stride": 1, "target_stride": 1, "weight_stride": 0, "out_stride": 0, "top_stride": 1, "rest_stride": 1, "square_stride": 0, "lse_stride": 0,
+    "splits": 1, "smoothing": 0.0, "zloss_scale": 0.0, "WHOLE": False, "EACH": False, "SMOOTHED": False, "SQUARED": False,
+}  # fmt: skip
+"""What finishes rows is told of rows in one part each, without options."""
 
 
 class Tile(NamedTuple):
@@ -99,64 +110,39 @@ def serves(step: Step) -> bool:
 @functools.lru_cache(64)
 def loss_runner(step: Step) -> Runner:
     """What queues it, of the addresses of a plan's operands."""
-    dtype, rows, classes, mean = step.dtype, step.positions, step.classes, step.reduction == "mean"
-    x, target, _, loss, expected, memory, out, sums = pointers(step)
-    top, rest, parts = (_of_rows(step, expected, place) for place in range(3))
-    blocks, last = -(-rows // FINISHED), ignored(step.ignore_index)
-    tile, unit = tile_of(dtype.itemsize, classes), power_of_two_divisor(classes)
-    pieces = sums._replace(dtype="int64", shift=blocks * SUMS * 8)
-    finish = KernelSpec(
-        logit_losses, (target, x._replace(wide=False), None, parts, None, top, rest, None, None, sums),
-        (False, False, False, False), overlapped=True, follows=True,
-    )  # fmt: skip
-    read = KernelSpec(
-        loss_ahead, (x, target, expected, parts, pieces if tile.pieces > 1 else None, out), (unit,), cluster=tile.pieces
-    )  # fmt: skip
-    total = total_loss(sums, loss, mean)
-    each = -(-classes // (tile.pieces * ROUND.value))
-    of_rows: dict[str, Number] = {"rows": rows, "classes": classes, "ignore_index": last}
-    pieces_of_rows = {
+    named, rows, classes = _of_rows(step, backward=False), step.positions, step.classes
+    sums, blocks = named["scratch"], -(-rows // FINISHED)
+    tile, unit = tile_of(step.dtype.itemsize, classes), power_of_two_divisor(classes)
+    programs = rows * tile.pieces if tile.stages == 1 else min(rows, limits()[0])
+    pieces = sums._replace(dtype="int64", shift=blocks * SUMS * 8) if tile.pieces > 1 else None
+    read = {
+        **named, "pieces": pieces, "classes": classes // unit, "each": -(-classes // (tile.pieces * ROUND.value)), "UNIT": unit,
         "HELD": tile.held, "LANES": tile.lanes, "PIECES": tile.pieces, "WIDTH": next_power_of_two(tile.pieces), "STAGES": tile.stages,
     }  # fmt: skip
-    contiguous = {
-        "row_stride": classes, "class_stride": 1, "target_stride": 1, "weight_stride": 0, "out_stride": 0, "top_stride": 1,
-        "rest_stride": 1, "square_stride": 0, "lse_stride": 0, "splits": 1, "smoothing": 0.0, "zloss_scale": 0.0,
+    finish = {
+        **named, "x": named["x"]._replace(wide=False), "weight": None, "out": None, "squares": None, "lses": None, "sums": sums,
+        "row_stride": classes, **CONTIGUOUS, "ROWS": FINISHED,
     }  # fmt: skip
     launches = (
-        launched(KernelSpec(expect, (target, memory, expected), (mean,)), 1, of_rows, {"BLOCK": COUNTED}, 16),
-        launched(
-            read, rows * tile.pieces if tile.stages == 1 else min(rows, limits()[0]), {**of_rows, "classes": classes // unit, "each": each}, pieces_of_rows, tile.warps,
-        ),
-        launched(finish, blocks, {**of_rows, **contiguous}, {"ROWS": FINISHED}, 4),
-        launch_of(total, total_of(blocks)),
-    )  # fmt: skip
+        launched(expect, 1, {**named, "BLOCK": COUNTED}, 16),
+        launched(loss_ahead, programs, read, tile.warps, cluster=tile.pieces),
+        launched(logit_losses, blocks, finish, 4, follows=True),
+        launch_of(total_loss(sums, named["loss"], named["MEAN"]), total_of(blocks)),
+    )
     return runner_of(launches, blocks * SUMS * 8 + rows * tile.pieces * 8)
 
 
 @functools.lru_cache(64)
 def gradient_runner(step: Step) -> Runner:
     """What queues the gradient where another was expected, and at targets, of the addresses of a plan's operands."""
-    rows, classes, mean = step.positions, step.classes, step.reduction == "mean"
-    x, target, _, gradient, expected, memory, out, _ = pointers(step, backward=True)
-    parts = _of_rows(step, expected, 2)
-    unit, blocks, last = (
-        power_of_two_divisor(classes),
-        -(-classes // WIDE),
-        ignored(step.ignore_index),
-    )
+    named, rows, classes = _of_rows(step, backward=True), step.positions, step.classes
+    unit, blocks = power_of_two_divisor(classes), -(-classes // WIDE)
     programs = min(rows * blocks, PROGRAMS)
-    late = KernelSpec(gradient_late, (gradient, x, target, parts, expected, memory, out), (mean,))
-    target_spec = KernelSpec(
-        at_targets,
-        (gradient, x._replace(wide=False), target, parts, expected, out._replace(wide=False)), (mean,),
-    )  # fmt: skip
-    of_rows: dict[str, Number] = {"rows": rows, "classes": classes, "ignore_index": last}
-    in_blocks = {**of_rows, "classes": classes // unit, "blocks": blocks, "programs": programs}
-    launches = (
-        launched(late, programs, in_blocks, {"UNIT": unit, "CLASSES": WIDE}, 4),
-        launched(target_spec, -(-rows // FINISHED), of_rows, {"ROWS": FINISHED}, 4),
-    )
-    return runner_of(launches)
+    late = {**named, "classes": classes // unit, "blocks": blocks, "programs": programs, "UNIT": unit, "CLASSES": WIDE}  # fmt: skip
+    narrow = {name: named[name]._replace(wide=False) for name in ("x", "out")}
+    return runner_of([
+        launched(gradient_late, programs, late, 4), launched(at_targets, -(-rows // FINISHED), {**named, **narrow, "ROWS": FINISHED}, 4),
+    ])  # fmt: skip
 
 
 class Steps(Launcher):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import or_
 from typing import Any, NamedTuple
 
+from openaclnn.core.dtypes import float_of
 from openaclnn.engines.gpu.formulas.tuned import Form
 from openaclnn.engines.gpu.launching.launch import MAX_KEYS, VECTOR_BYTES, KernelSpec, Launch
 from openaclnn.engines.machine.numbers import (
@@ -36,6 +37,13 @@ def where_all(
     if condition is True or condition is False:
         return yes if condition else no
     return tuple([where(condition, *pair) for pair in zip(yes, no, strict=True)])
+
+
+def within(number: Number, table: Sequence[tuple[Number, tuple[Number, ...]]], beyond: tuple[Number, ...]) -> tuple[Number, ...]:  # fmt: skip
+    """Of a table by limits, in order, what belongs to the first that a number does not exceed."""
+    for limit, several in reversed(table):
+        beyond = where_all(number <= limit, several, beyond)
+    return beyond
 
 
 def clamp(number: Number, low: Number, high: Number) -> Number:
@@ -67,6 +75,18 @@ def power_of_two_above(number: Number, limit: int) -> Number:
     for _ in range(limit.bit_length() - 1):
         power = where(number > power, power * 2, power)
     return power
+
+
+IGNORED, INTEGERS = "ignore_index", frozenset(("ignore_index", "first_class"))
+"""Of the numbers that calls may tell; the others are FLOATs."""
+
+
+def told_numbers(names: Sequence[str], numbers: Mapping[str, Any]) -> dict[str, Number]:
+    """Those of a call as launch functions are told them."""
+    told = {name: int(numbers[name]) if name in INTEGERS else float_of(numbers[name]) for name in names}  # fmt: skip
+    if IGNORED in told:
+        told[IGNORED] = ignored(told[IGNORED])
+    return told
 
 
 def ignored(ignore_index: Number) -> Number:
@@ -104,16 +124,30 @@ class Geometry(NamedTuple):
     layout: Layout
     targets: Targets
     static: Mapping[str, Number]  # what the plan decides whatever its sizes
-    numbers: tuple[Number, ...]  # of the call: integers, then FLOATs
+    numbers: Mapping[str, Number]  # of the call
     offset: Callable[[int], Number]  # how far an operand's address is off a vector's bounds
     strided: bool = False  # one kernel for all strides: nothing is chosen for a layout
     few: bool = True  # one kernel for all sizes of few elements
 
 
-class LaunchParams(NamedTuple):
-    """One launch of a kernel, all but its addresses: the kernel's name in the pattern, its arguments and constexprs by their names."""
+class Elements(NamedTuple):
+    """What a launch over all elements follows from: ints, or values of the code being written."""
 
-    kernel: str
+    count: Number
+    static: Mapping[str, Number]
+    misaligned: Truth = False  # an address that is read or written by vectors is off their bounds
+    same_offset: Truth = True  # all of these are equally far off, or none is
+    in_a_row: Truth = True  # of any strides: one axis, with a step of 1 for every input
+    sizes: tuple[Number, ...] = ()  # of any strides
+    few: bool = True  # one kernel for few elements wherever they lie
+    numbers: tuple[float, ...] = ()  # of the form; machine code knows where they are
+    strides: tuple[int, ...] = ()  # every operand's along all axes
+
+
+class LaunchParams(NamedTuple):
+    """One launch of a kernel, all but its addresses: what the launch function calls the kernel, its arguments and constexprs by their names."""
+
+    kernel: Any
     grid: Number
     args: Mapping[str, Number]
     constexprs: Mapping[str, Number]
@@ -130,24 +164,9 @@ class Launches(NamedTuple):
     places: tuple[Number, ...] = ()  # in it, of the pointers behind those to operands
 
 
-Launching = Callable[[Geometry], Launches]
-
-
-def names_of(kernel: Any, pointers: int, constexprs: int = 0) -> tuple[Sequence[str], Sequence[str]]:  # fmt: skip
-    """Of a kernel's arguments behind the pointers, and of so many last constexprs."""
-    # Not by the kernel itself: Triton reads all that it calls to tell it from others.
-    return _parted(tuple(kernel.arg_names), pointers, constexprs)
-
-
-@functools.cache
-def _parted(names: tuple[str, ...], pointers: int, constexprs: int) -> tuple[Sequence[str], Sequence[str]]:  # fmt: skip
-    first = next(place for place, name in enumerate(names) if name[0].isupper())
-    return names[pointers:first], names[len(names) - constexprs :]
-
-
 def launch_of(spec: KernelSpec, step: LaunchParams, g: Geometry | Elements | None = None) -> Launch:
     """A launch of a kernel, each argument by the name that the kernel has for it; a formula's kernel has numbers and strides beside them."""
-    names, constexprs = names_of(spec.kernel, len(spec.slots), len(step.constexprs))
+    names, constexprs = spec.names
     args = step.args
     if isinstance(g, Elements):
         numbers, strides = iter(g.numbers), iter(g.strides)
@@ -168,24 +187,36 @@ def is_float(argument: str) -> bool:
     return argument in FLOATS or argument.startswith("number_")
 
 
-class Pattern(NamedTuple):
-    """A launch function with what is known of its calls: `name` tells its machine code from all other."""
+Specs = Mapping[Any, KernelSpec]  # by the names that launches have for kernels
+
+
+class Kind(NamedTuple):
+    """Calls of one kernel that differ in sizes, or in strides, and in numbers: the launch function, and what they have in common. Machine code is written from that,
+    but for what a plan decides, which it reads at run time; `name` tells it from all other."""
 
     name: str
     launch: Callable[[Any], Launches]
-    kernels: Mapping[str, Any]  # Triton's, in the order of launches
-    static: tuple[str, ...]  # the names of what the plan decides
+    kernels: Mapping[Any, Any]  # Triton's, in the order of launches
+    known: Mapping[str, int]
+    """What the plan decides: of the roles, the operand's place or, if operands are row-major, whether it has a number for each position or class; then what else."""
+    numbers: Sequence[str]  # the names of those that calls may tell
+    specs: Sequence[Specs]  # of each of the forms, of which kernels with a class axis have one
+    geometry: Callable[[Call, Sequence[Any]], tuple[Geometry | Elements, Specs, int]]
+    """Of a call and its numbers, none of which means the plan's own; with the kernels, and which of the forms they are, or -1 where they are of none."""
     axes: int = 0  # of a call's sizes: so many, or for strides at most; 0: any, past the classes'
     limit: int = 0  # elements of any strides, which are told in the call; 0: operands are row-major
-    roles: Mapping[
-        str, str
-    ] = {}  # of operands whose strides it asks for: those of kernels with a class axis
+    forms: Sequence[Form] = ()
+    roles: Mapping[str, str] = {}  # with a class axis: of the operands whose strides it asks for
     positions: int = 0  # axes of positions in the layouts of these
-    whole: int = 0  # so many of a call's numbers are integers, the first ones
+
+    @property
+    def whole(self) -> int:
+        """How many of a call's numbers are integers, the first ones."""
+        return sum(name in INTEGERS for name in self.numbers)
 
     @property
     def least_axes(self) -> int:
-        """Of any strides: with a class axis, those of rows are as many as the pattern has, and others may lack some."""
+        """Of any strides: with a class axis, those of rows are as many as there can be, and others may lack some."""
         return self.axes if self.positions == 1 else 0
 
     @property
@@ -202,10 +233,14 @@ class Call:
     """A call of ints, which a geometry is read from, as from the code of a builtin being written."""
 
     def __init__(
-        self, pattern: Pattern, known: Mapping[str, int], addresses: Sequence[int], sizes: Sequence[int], strides: Sequence[int] = ()
-    ) -> None:  # fmt: skip
-        self.pattern, self._known, self._addresses, self._sizes = pattern, known, addresses, sizes
-        self.table = table_of(strides, len(sizes), pattern.axes)  # each operand's strides
+        self,
+        kind: Kind,
+        addresses: Sequence[int],
+        sizes: Sequence[int],
+        strides: Sequence[int] = (),
+    ) -> None:
+        self.kind, self._addresses, self._sizes = kind, addresses, sizes
+        self.table = table_of(strides, len(sizes), kind.axes)  # each operand's strides
 
     @property
     def axes(self) -> int:
@@ -213,8 +248,12 @@ class Call:
         return len(self._sizes)
 
     def known(self, name: str) -> int:
-        """What the plan decides; of an operand its place or, if operands are row-major, whether it has a number for each position or class."""
-        return self._known[name]
+        """What the plan decides."""
+        return self.kind.known[name]
+
+    def static(self) -> Mapping[str, int]:
+        """The same beside operands, by name."""
+        return self.kind.known
 
     def size(self, axis: int) -> int:
         return self._sizes[axis]
@@ -224,50 +263,45 @@ class Call:
         return math.prod(self._sizes[start:stop])
 
     def sizes(self) -> tuple[int, ...]:
-        """Of as many axes as the pattern has; missing ones come first."""
-        return tuple(padded(self._sizes, self.pattern.axes, 1))
+        """Of as many axes as the kind has; missing ones come first."""
+        return tuple(padded(self._sizes, self.kind.axes, 1))
 
     def strides(self, name: str) -> tuple[int, ...]:
         """The same of an operand's strides."""
         place = self.known(name)
-        return (0,) * self.pattern.axes if place == MISSING else self.table[place]
+        return (0,) * self.kind.axes if place == MISSING else self.table[place]
+
+    def in_a_row(self) -> bool:
+        """Whether inputs have one axis, and a step of 1 along it."""
+        return self.axes == 1 and {strides[-1] for strides in self.table[:-1]} == {1}
 
     def offset(self, place: int) -> int:
         """How far an operand's address is off a vector's bounds."""
         return self._addresses[place] % VECTOR_BYTES
 
 
-Specs = Mapping[str, KernelSpec]  # by the names that launches have for kernels
-
-
-class Kind(NamedTuple):
-    """What calls of one kernel have in common that differ in sizes, or in strides, and in numbers."""
-
-    pattern: Pattern
-    known: Mapping[str, int]  # what `Call.known` tells
-    numbers: Sequence[str]  # the names of those that calls may tell
-    kernels: Sequence[Specs]  # in each of the forms, of which kernels with a class axis have one
-    geometry: Callable[[Call, Sequence[Any]], tuple[Geometry | Elements, Specs, int]]
-    """Of a call and its numbers, none of which means the plan's own; with the kernels, and which of the forms they are, or -1 where they are of none."""
-    forms: Sequence[Form] = ()
-
-
-def geometry_of(call: Any, numbers: tuple[Number, ...]) -> Geometry:
+def geometry_of(call: Any, numbers: Mapping[str, Number]) -> Geometry:
     """That of a kernel with a class axis."""
-    pattern = call.pattern
-    if pattern.limit:
+    kind, static = call.kind, call.static()
+    if kind.limit:
         *shape, classes = call.sizes()
-        layout = Layout(tuple(shape), classes, {name: call.strides(name) for name in pattern.roles})
-        along = layout.strides[next(iter(pattern.roles))][:-1]
+        layout = Layout(tuple(shape), classes, {name: call.strides(name) for name in kind.roles})
+        along = layout.strides[next(iter(kind.roles))][:-1]
         targets = Targets(padded(shape, 3, 1), padded(along, 3, 0), 3)
     else:
-        axis = call.known(CLASS_AXIS) if CLASS_AXIS in pattern.static else 1
+        axis = static.get(CLASS_AXIS, 1)
         before, behind = call.product(0, axis), call.product(axis + 1, call.axes)
-        each = {name: call.known(name) for name in pattern.roles}
-        layout = row_major(pattern.positions, pattern.roles, before, call.size(axis), behind, each)
+        each = {name: call.known(name) for name in kind.roles}
+        layout = row_major(kind.positions, kind.roles, before, call.size(axis), behind, each)
         targets = Targets((1, 1, before * behind), (0, 0, 1), 1)
-    static = {name: call.known(name) for name in pattern.static}
-    return Geometry(layout, targets, static, numbers, call.offset, pattern.limit > 0)
+    return Geometry(layout, targets, static, numbers, call.offset, kind.limit > 0)
+
+
+def elements_of(call: Any, misaligned: Truth, same_offset: Truth, *more: Any) -> Elements:
+    """That of a formula's kernel."""
+    sizes, count = call.sizes() if call.kind.limit else (), call.product(0, call.axes)
+    in_a_row = call.in_a_row() if call.kind.limit else True
+    return Elements(count, call.static(), misaligned, same_offset, in_a_row, sizes, True, *more)
 
 
 def row_major(
@@ -316,20 +350,6 @@ def key_words(constexprs: Mapping[str, Number], form: Number, warps: Number, ali
         functools.reduce(or_, [number << 16 * place for place, number in enumerate(several[at : at + 4])], 0)
         for at in range(0, MAX_KEYS, 4)
     ]  # fmt: skip
-
-
-class Elements(NamedTuple):
-    """What a launch over all elements follows from: ints, or values of the code being written."""
-
-    count: Number
-    static: Mapping[str, Number]
-    misaligned: Truth = False  # an address that is read or written by vectors is off their bounds
-    same_offset: Truth = True  # all of these are equally far off, or none is
-    in_a_row: Truth = True  # of any strides: one axis, with a step of 1 for every input
-    sizes: tuple[Number, ...] = ()  # of any strides
-    few: bool = True  # one kernel for few elements wherever they lie
-    numbers: tuple[float, ...] = ()  # of the form; machine code knows where they are
-    strides: tuple[int, ...] = ()  # every operand's along all axes
 
 
 def padded(several: Sequence[Number], count: int, missing: int) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import triton.language as tl
@@ -18,28 +17,25 @@ from openaclnn.engines.formulas.cross_entropy import (
     cross_entropy_logits_grad,
     cross_entropy_loss_grad,
 )
-from openaclnn.engines.formulas.rows import RowFormula
+from openaclnn.engines.formulas.rows import Graph, RowFormula
 from openaclnn.engines.gpu.kernels.row_source import (
     COUNTED,
     OF_WEIGHTS,
     Signature,
     Traversal,
+    kernel_of,
 )
 from openaclnn.engines.gpu.launchers import row_formulas, sums
 from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Launches,
     LaunchParams,
+    Specs,
     where_all,
 )
 from openaclnn.engines.gpu.launchers.row_formulas import (
-    CUT_ROWS,
-    DEALT_ROWS,
     SHORT,
-    STREAMED_IMAGES,
-    STREAMED_ROWS,
     RowFormulas,
-    RowLaunch,
     RowLauncher,
     Tile,
     Walk,
@@ -66,7 +62,7 @@ OPERANDS = {
     "target": "target", "gradLoss": "gradient", "input": "x", "top": "top", "rest": "rest", WEIGHT: "weight", "logProb": "log_prob",
     "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss",
 }  # fmt: skip
-COUNTED_ROWS, CUT_IMAGES = "counted rows", "cut images"
+COUNTED_ROWS = "counted rows"  # cut, by programs that count targets
 # Positions, classes of a thread, lanes of classes, streamed, warps, exact.
 FEW_TILES = {True: (8, 1, 128, 1, 4, 0), False: (128, 4, 1, 1, 4, 0)}
 MANY = 1 << 18  # pixels that keep a device busy with two for each thread
@@ -103,15 +99,40 @@ def _image_tile(
     return where_all(pixels >= MANY, (256, held, 1, 1, 4, 0), (128, 16, 1, 1, 4, 0))
 
 
-@dataclass(frozen=True)
-class GradientLaunch(RowLaunch):
-    """With the launches that make the sums."""
+class GradientLauncher(RowLauncher):
+    """With the launches that make the sums of a mean, or of weights for label smoothing."""
 
-    summed: bool = True
-    counts: bool = False  # whether the sums are a number of targets
+    def __init__(self, name: str, signature: Signature, graph: Graph, mean: bool, axes: int) -> None:  # fmt: skip
+        of_weights = not {*OF_WEIGHTS}.isdisjoint(
+            node.name for node in graph.needed(graph.results) if node.what == "number"
+        )
+        weighted = "weight" in dict(signature.operands)
+        self.mean, self.summed = mean, mean or (weighted and of_weights)
+        self.counts = mean and not weighted  # whether the sums are a number of targets
+        self.sums = {"sums": 4 if weighted and of_weights else 2, "weighted": int(weighted)}
+        self.others = {**sums.KERNELS} if self.summed else {}
+        if self.counts and not axes:
+            self.others[COUNTED_ROWS] = kernel_of(signature, graph, Traversal(True, False, 1, cut=True))  # fmt: skip
+        super().__init__(f"{name}.{int(mean)}", signature, graph, axes)
+
+    def static(self, plan: Plan) -> Mapping[str, int]:
+        return {**super().static(plan), **self.sums}
+
+    def specs(self, plan: Plan, offset: int = 0) -> Specs:
+        slots = pointers_of(plan, lambda operand: operand.role != "single")
+        memory = scratch_of(plan) if self.summed else None
+        # What top and rest are rounded to is FLOAT, whatever the logits are.
+        known = tl.float32, plan.compute is FLOAT, self.mean
+        specs: dict[Any, KernelSpec] = {
+            traversal: KernelSpec(kernel, (*slots, memory), known, overlapped=self.summed, follows=self.summed)
+            for traversal, kernel in self.traversed.items()
+        }  # fmt: skip
+        if COUNTED_ROWS in self.others:
+            specs[COUNTED_ROWS] = KernelSpec(self.others[COUNTED_ROWS], (*slots, None), known, overlapped=False)  # fmt: skip
+        return {**(sums.specs(plan, WEIGHT, offset, self.sums["sums"]) if self.summed else {}), **specs}  # fmt: skip
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
-        if walk.dealt:
+        if walk.traversal.dealt:
             return super().tile(g, walk)
         tile = (
             _row_tile(g.static, walk.classes)
@@ -135,14 +156,10 @@ class GradientLaunch(RowLaunch):
         much = walk.positions * walk.classes >= MUCH
         return where_all(alike, where_all(much, both, read), written)
 
-    def traversals(self, axes: int) -> dict[str, Traversal]:
-        traversals = {
-            STREAMED_ROWS: Traversal(True, True, self.axes(True, axes)), CUT_ROWS: Traversal(True, False, self.axes(True, axes), cut=True),
-            STREAMED_IMAGES: Traversal(False, True, axes), CUT_IMAGES: Traversal(False, False, axes, cut=True),
-        }  # fmt: skip
-        if self.dense:
-            traversals |= {COUNTED_ROWS: traversals[CUT_ROWS], DEALT_ROWS: Traversal(False, False, 1, dealt=True)}  # fmt: skip
-        return traversals
+    def traversals(self) -> list[Traversal]:
+        both = self.rows, self.images
+        several = [each._replace(**{how: True}) for each in both for how in ("streamed", "cut")]
+        return [*several, Traversal(False, False, 1, dealt=True)] if self.dense else several
 
     def cuts(self, g: Geometry, walk: Walk) -> Truth:
         """Whether a program has some classes alone: of long rows, of a few elements, so that a device is less idle, of many classes of few pixels, and of rows of which an
@@ -157,17 +174,17 @@ class GradientLaunch(RowLaunch):
     def launches(self, g: Geometry, walk: Walk, when: Truth) -> list[LaunchParams]:
         launches = super().launches(g, walk, when)
         cuts = self.cuts(g, walk)
-        if walk.dealt or cuts is False:
+        if walk.traversal.dealt or cuts is False:
             return launches
-        _, walked = launches
+        (walked,) = launches
         pieces = ceil_div(walk.classes, self.tile(g, walk).chunk)
         cut = walked._replace(
-            kernel=CUT_ROWS if walk.by_class else CUT_IMAGES, grid=walked.grid * pieces, args={**walked.args, "pieces": pieces},
+            kernel=walk.traversal._replace(cut=True), grid=walked.grid * pieces, args={**walked.args, "pieces": pieces},
             when=all_of(walked.when, cuts),
         )  # fmt: skip
         return [walked._replace(when=all_of(walked.when, inverse(cuts))), cut]
 
-    def __call__(self, g: Geometry) -> Launches:
+    def launch(self, g: Geometry) -> Launches:
         before, *behind = g.layout.shape
         counts = all_of(
             self.counts, self.dense, not g.strided, g.few, before <= COUNTED.value, before * g.layout.classes <= row_formulas.FEW,
@@ -175,19 +192,13 @@ class GradientLaunch(RowLaunch):
         )  # fmt: skip
         launches, parts = sums.with_sums(g, "weight", all_of(self.summed, inverse(counts)))
         steps = []
-        walks = self.traversals(1).keys()
-        for params in super().__call__(g).steps:
-            if params.kernel in walks:
-                step = params._replace(constexprs={"PARTS": parts, **params.constexprs})
-                if params.kernel == CUT_ROWS and self.counts and self.dense:
-                    steps.append(
-                        step._replace(kernel=COUNTED_ROWS, when=all_of(params.when, counts))
-                    )
-                    step = step._replace(when=all_of(params.when, inverse(counts)))
-                steps.append(step)
-        return launches._replace(
-            steps=[*launches.steps, *[step for step in steps if step.when is not False]]
-        )
+        for params in super().launch(g).steps:
+            step = params._replace(constexprs={"PARTS": parts, **params.constexprs})
+            if params.kernel.by_class and params.kernel.cut and COUNTED_ROWS in self.others:
+                steps.append(step._replace(kernel=COUNTED_ROWS, when=all_of(step.when, counts)))
+                step = step._replace(when=all_of(step.when, inverse(counts)))
+            steps.append(step)
+        return launches._replace(steps=[*launches.steps, *steps])
 
 
 @functools.cache
@@ -195,39 +206,12 @@ def _launcher(
     formula: RowFormula, operands: tuple[str, ...], singles: tuple[str, ...], switches: tuple[tuple[str, bool], ...], mean: bool, axes: int
 ) -> RowLauncher:  # fmt: skip
     """For row-major operands, or for so many axes of any strides."""
-    graph, kinds = formula.graph(dict(switches)), dict(formula.operands)
-    taken = {node.name for node in graph.needed(graph.results) if node.what == "number"}
+    kinds = dict(formula.operands)
     signature = Signature(
         formula.name, tuple([(name, kinds[name]) for name in operands]), NUMBERS[:1], NUMBERS[1:], True, singles,
     )  # fmt: skip
-    of_weights = "weight" in operands and bool(taken & {*OF_WEIGHTS})
-    several, summed = (4 if of_weights else 2), mean or of_weights
-    launch = GradientLaunch(
-        signature,
-        (*signature.operands, ("0", "Row")),
-        not axes,
-        summed=summed,
-        counts=mean and "weight" not in operands,
-    )
-
-    def specs(kernels: Mapping[str, Any], plan: Plan, offset: int) -> dict[str, KernelSpec]:
-        slots = pointers_of(plan, lambda operand: operand.role != "single")
-        memory = scratch_of(plan) if summed else None
-        # What top and rest are rounded to is FLOAT, whatever the logits are.
-        known = tl.float32, plan.compute is FLOAT, mean
-        main = {
-            name: KernelSpec(kernel, (*slots, memory), known, overlapped=summed, follows=summed)
-            for name, kernel in kernels.items()
-        }
-        if COUNTED_ROWS in main:
-            main[COUNTED_ROWS] = KernelSpec(
-                kernels[COUNTED_ROWS], (*slots, None), known, overlapped=False
-            )
-        return {**(sums.specs(plan, WEIGHT, offset, several) if summed else {}), **main}
-
-    name = ".".join([formula.name, *operands, *singles, *(str(int(on)) for _, on in switches), str(int(mean))])  # fmt: skip
-    static = {"sums": several, "weighted": int("weight" in operands)}
-    return RowLauncher.of(name, launch, graph, axes or 2, specs, static, sums.KERNELS if summed else {})  # fmt: skip
+    name = ".".join([formula.name, *(str(int(on)) for _, on in switches)])
+    return GradientLauncher(name, signature, formula.graph(dict(switches)), mean, axes)
 
 
 class _Gradients(RowFormulas):

@@ -7,12 +7,12 @@ machine code.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import (
     BoundedCache,
     Plan,
@@ -31,14 +31,14 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Geometry,
     Kind,
     Launches,
-    Launching,
     Layout,
-    Pattern,
     Specs,
     Targets,
+    elements_of,
     geometry_of,
     launch_of,
     padded,
+    told_numbers,
 )
 from openaclnn.engines.gpu.launching.launch import KernelSpec, Launch
 from openaclnn.engines.gpu.launching.runners import (
@@ -64,63 +64,56 @@ class Launcher:
     reduces: bool = False  # whether it adds up all positions, if asked to
     axes: int = 8  # of positions that do not merge: so many at most
     limit: int = 0  # elements of any strides; 0: they are not served
+    positions: int  # axes of any strides
 
     def runner(self, plan: Plan) -> Runner:
         """What queues the plan on a stream."""
         raise NotImplementedError
 
-    def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
-        """What queues the plan's kernel over row-major operands of any sizes, or over operands of any strides, too."""
-        return None
-
     def few(self, plan: Plan) -> tuple[int, ...] | None:
         """The shape for the plan's runner of dynamic shapes, if that is as good as launches of its own."""
         return None
 
-
-class PatternLauncher(Launcher):
-    """Whose launches of any sizes or strides follow from these by a launch function."""
-
-    positions: int  # axes of any strides
-    lies_so: Callable[[Plan], bool]  # whether a plan's operands are row-major
-
-    def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
-        if strided:
-            moved = any(operand.offset for operand in plan.operands)
-            few = covered_elements(plan) <= self.limit
-            served = few and len(plan.shape) <= self.positions and not moved
-        else:
-            served = self.lies_so(plan)
-        return _remembered_of(plan, self.emitted, strided) if served else None
+    def lies_so(self, plan: Plan) -> bool:
+        """Whether a plan's operands are row-major, and any sizes of such are served."""
+        return False
 
     def kind(self, plan: Plan, strided: bool) -> Kind:
         """What calls like the plan's have in common."""
         raise NotImplementedError
 
-    def emitted(self, plan: Plan, strided: bool) -> Dynamic:
-        """The same where it serves the plan: a builtin, where there can be one."""
-        kind = self.kind(plan, strided)
-        pattern, block = kind.pattern, _block_of(kind, plan)
+    def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
+        """What queues the plan's kernel over row-major operands of any sizes, or over operands of any strides, too."""
+        served = self.lies_so(plan)
+        if strided:
+            moved = any(operand.offset for operand in plan.operands)
+            few = covered_elements(plan) <= self.limit
+            served = few and len(plan.shape) <= self.positions and not moved
+        return _remembered_of(self, plan, strided) if served else None
 
-        def run(addresses: Sequence[int], stream: int, sizes: Sequence[int], *more: Any) -> int:
-            if strided and not pattern.least_axes <= len(sizes) <= pattern.axes:
-                return NOT_SERVED
-            strides = more[0] if strided else ()
-            call = Call(pattern, kind.known, addresses, sizes, strides)
-            g, specs, form = kind.geometry(call, more[-1] if pattern.takes_numbers else ())
-            launches, ready = pattern.launch(g), None if form < 0 else block and block.ready
-            steps = [
-                (launch_of(specs[step.kernel], step, g), ready and functools.partial(ready, step.kernel, form))
-                for step in launches.steps if step.when
-            ]  # fmt: skip
-            return queue_all(steps, addresses, stream, launches.scratch, launches.places)
 
-        return run if block is None else block.function(run)
+def _dynamic(kind: Kind, plan: Plan) -> Dynamic:
+    """What queues calls of a kind: a builtin, where there can be one."""
+    block = _block_of(kind, plan)
+
+    def run(addresses: Sequence[int], stream: int, sizes: Sequence[int], *more: Any) -> int:
+        if kind.limit and not kind.least_axes <= len(sizes) <= kind.axes:
+            return NOT_SERVED
+        call = Call(kind, addresses, sizes, more[0] if kind.limit else ())
+        g, specs, form = kind.geometry(call, more[-1] if kind.takes_numbers else ())
+        launches, ready = kind.launch(g), None if form < 0 else block and block.ready
+        steps = [
+            (launch_of(specs[step.kernel], step, g), ready and functools.partial(ready, step.kernel, form))
+            for step in launches.steps if step.when
+        ]  # fmt: skip
+        return queue_all(steps, addresses, stream, launches.scratch, launches.places)
+
+    return run if block is None else block.function(run)
 
 
 def _block_of(kind: Kind, plan: Plan) -> Any:
     """The block of the builtin for calls of a kind; None where there can be none."""
-    if not kind.kernels or not can_be_emitted():
+    if not kind.specs or not can_be_emitted():
         return None
     from openaclnn.engines.gpu.launchers.code import LauncherBlock
     from openaclnn.engines.gpu.launching.code import NoRoomError
@@ -134,16 +127,16 @@ def _block_of(kind: Kind, plan: Plan) -> Any:
 _remembered: BoundedCache[tuple[Any, ...], Dynamic] = BoundedCache(256)
 
 
-def _remembered_of(plan: Plan, make: Callable[[Plan, bool], Dynamic], strided: bool) -> Dynamic:
-    """What `make` gives for a plan, or gave for another of its kind: one that differs in sizes, or in strides, alone."""
+def _remembered_of(launcher: Launcher, plan: Plan, strided: bool) -> Dynamic:
+    """What queues calls like the plan's, as it was made for it, or for another of its kind: one that differs in sizes, or in strides, alone."""
     strides = () if plan.classes or strided else [operand.strides for operand in plan.operands]
     key = (
-        make, strided, plan.kernel, plan.compute, plan.class_axis, plan.reduction, plan.reciprocal, plan.free,
+        launcher, strided, plan.kernel, plan.compute, plan.class_axis, plan.reduction, plan.reciprocal, plan.free,
         exactly(plan.numbers, plan.reciprocal), *map(told_of, plan.operands), *strides,
     )  # fmt: skip
     kept = _remembered.get(key)
     if kept is None:
-        kept = _remembered[key] = on_each_device(lambda: make(plan, strided))
+        kept = _remembered[key] = on_each_device(lambda: _dynamic(launcher.kind(plan, strided), plan))  # fmt: skip
     return kept
 
 
@@ -164,6 +157,18 @@ def of_rows(plan: Plan) -> bool:
     return len(plan.shape) == 1 and lies_row_major(plan, plan.shape[0], 1)
 
 
+def before_and_behind(plan: Plan) -> tuple[int, int] | None:
+    """How many positions are before the classes and behind them, where all operands lie row-major; None where they do not."""
+    if len(plan.shape) > 2:
+        return None
+    (size,) = plan.shape if len(plan.shape) == 1 else (0,)
+    for sizes in [(size, 1), (1, size)] if size else [plan.shape]:
+        before, behind = sizes
+        if (before == 1 or plan.class_axis > 0) and lies_row_major(plan, before, behind):
+            return before, behind
+    return None
+
+
 # The launches of one plan.
 
 
@@ -172,34 +177,31 @@ def bound(
 ) -> Runner:  # fmt: skip
     """The launches of one plan, whose geometry may ask how far an operand's address is off a vector's bounds. Pointers behind those to so
     many operands lie in scratch memory."""
-    asked = False
+    asked = set[int]()
 
-    def aligned(place: int) -> int:
-        nonlocal asked
-        asked = True
-        return 0
+    def launches_at(offsets: Mapping[int, int]) -> tuple[list[Launch], int]:
+        def offset(place: int) -> int:
+            asked.add(place)
+            return offsets.get(place, 0)
 
-    def launches_at(offset: Callable[[int], int]) -> tuple[list[Launch], int]:
         g = geometry_at(offset)
         launches = launch(g)
         steps = [
-            launch_of(_in_scratch(specs[step.kernel], operands, launches.places), step, g)
+            launch_of(_in_scratch(specs[step.kernel], operands, launches.places[1:]), step, g)
             for step in launches.steps if step.when
         ]  # fmt: skip
         return steps, launches.scratch
 
-    launches, scratch = launches_at(aligned)
-    if not asked:
-        return runner_of(launches, scratch)
-    return runner_of(
-        launches, scratch, lambda offsets: launches_at(lambda place: offsets.get(place, 0))[0]
-    )
+    launches, scratch = launches_at({})
+    return runner_of(launches, scratch, (lambda offsets: launches_at(offsets)[0]) if asked else None)  # fmt: skip
 
 
 def _in_scratch(spec: KernelSpec, operands: int, places: Sequence[int]) -> KernelSpec:
-    """The same with one address behind those to operands, from which pointers begin at these places."""
+    """The same with one address behind those to operands, from which pointers but for the first begin at these places."""
+    if not places:
+        return spec
     slots = [
-        slot and (slot if slot.place < operands else slot._replace(place=operands, shift=places[slot.place - operands]))
+        slot and (slot._replace(place=operands, shift=places[slot.place - operands - 1]) if slot.place > operands else slot)
         for slot in spec.slots
     ]  # fmt: skip
     return spec._replace(slots=tuple(slots))
@@ -214,38 +216,34 @@ def _offsets_of(specs: Specs, offset: Callable[[int], int]) -> tuple[bool, bool]
 
 # Kernels with a class axis.
 
-IGNORED, FIRST_CLASS = "ignore_index", "first_class"
 
-
-def _rounded(numbers: Sequence[Any], whole: int) -> tuple[int | float, ...]:
-    """A call's numbers as launch functions are told them: so many integers, then FLOATs."""
-    return (*map(int, numbers[:whole]), *map(float_of, numbers[whole:]))
-
-
-@dataclass(frozen=True, eq=False)
-class ClassLauncher(PatternLauncher):
+@dataclass(eq=False)
+class ClassLauncher(Launcher):
     """How a kernel with a class axis is launched."""
 
     name: str
-    launch: Launching
-    kernels: Mapping[str, Any]  # Triton's, in the order of launches
+    launch: Callable[[Geometry], Launches]
+    kernels: Mapping[Any, Any]  # Triton's, in the order of launches
     roles: Mapping[str, str]
-    """Of the operands whose strides the launch asks for: first inputs by their places, then others by what the plan calls them, and "out"."""
-    inputs: int  # how many of these go by their places
-    numbers: tuple[str, ...]  # of which the first is an integer, if it is one of targets
+    """Of the operands whose strides the launch asks for: first some by their places, then others by what the plan calls them, and "out"."""
+    placed: int  # how many go by their places
+    numbers: tuple[str, ...]  # of which integers come first
     positions: int  # axes: 1 for rows, 3 for images
     specs: Callable[..., Mapping[str, KernelSpec]]
     """Of a plan, and how many elements off its targets begin."""
     static: Callable[[Plan], Mapping[str, int]]
-    lies_so: Callable[[Plan], bool]
+    is_row_major: Callable[[Plan], bool] = lambda plan: before_and_behind(plan) is not None
     limit: int = 0
     few_elements: int = 0  # elements of images for which a plan needs no launches of its own
     reduces: bool = False
     axes: int = 8
 
+    def lies_so(self, plan: Plan) -> bool:
+        return self.is_row_major(plan)
+
     def runner(self, plan: Plan) -> Runner:
         targets, begin = self._targets_of(plan)
-        static, numbers = self.static(plan), self._numbers_of(plan)
+        static, numbers = self.static(plan), told_numbers(self.numbers, plan.numbers)
         layout = self._as_planned(plan)
         return bound(
             self.launch,
@@ -260,13 +258,6 @@ class ClassLauncher(PatternLauncher):
         images, area = (1, *plan.shape)[-2:]
         return images, plan.classes, 1, area
 
-    def _numbers_of(self, plan: Plan) -> tuple[int | float, ...]:
-        return _rounded([plan.numbers[name] for name in self.numbers], self.whole)
-
-    @property
-    def whole(self) -> int:
-        return sum(name in (IGNORED, FIRST_CLASS) for name in self.numbers[:1])
-
     def _targets_of(self, plan: Plan) -> tuple[Targets, int]:
         """The plan's own targets, and where they begin: only they are walked, so axes merge that other operands may keep apart."""
         if plan.targets < 0:
@@ -277,8 +268,8 @@ class ClassLauncher(PatternLauncher):
     def _places(self, plan: Plan) -> dict[str, int]:
         """Where operands are among the plan's; -1 where there is none."""
         known = {operand.parameter: place for place, operand in enumerate(plan.operands)}
-        known |= {name: place for place, name in enumerate([*self.roles][: self.inputs])}
-        known["out"] = len(plan.inputs)
+        known |= {name: place for place, name in enumerate([*self.roles][: self.placed])}
+        known.setdefault("out", len(plan.inputs))
         return {name: known.get(name, -1) for name in self.roles}
 
     def _as_planned(self, plan: Plan) -> Layout:
@@ -292,23 +283,23 @@ class ClassLauncher(PatternLauncher):
         return Layout(padded(plan.shape, axes, 1), plan.classes, strides)
 
     def kind(self, plan: Plan, strided: bool) -> Kind:
-        planned, specs, static = self._numbers_of(plan), self.specs(plan), self.static(plan)
-        name, axes = self.name, 2 if self.positions == 1 else 0
-        if strided:
-            name, axes = f"{name}.strided", self.positions + 1
-        pattern = Pattern(
-            name, self.launch, self.kernels, tuple(static), axes, self.limit if strided else 0, self.roles, self.positions, self.whole
-        )  # fmt: skip
+        planned, specs = told_numbers(self.numbers, plan.numbers), self.specs(plan)
         walked = {name: _walked(plan, place, strided) for name, place in self._places(plan).items()}
 
         def geometry(call: Call, numbers: Sequence[Any]) -> tuple[Geometry, Specs, int]:
             if numbers and len(numbers) != len(planned):
                 expected = f"{len(planned)} positional numbers are expected"
                 raise TypeError(f"{expected}, not {len(numbers)}")
-            rounded = _rounded(numbers, self.whole) if numbers else planned
-            return geometry_of(call, rounded), specs, 0
+            told = told_numbers(self.numbers, dict(zip(self.numbers, numbers, strict=True))) if numbers else planned  # fmt: skip
+            return geometry_of(call, told), specs, 0
 
-        return Kind(pattern, {**walked, **static}, self.numbers, [specs], geometry)
+        name, axes, limit = self.name, 2 if self.positions == 1 else 0, 0
+        if strided:
+            name, axes, limit = f"{name}.strided", self.positions + 1, self.limit
+        return Kind(
+            name, self.launch, self.kernels, {**walked, **self.static(plan)}, self.numbers, [specs], geometry, axes, limit, (), self.roles,
+            self.positions,
+        )  # fmt: skip
 
 
 def _walked(plan: Plan, place: int, strided: bool) -> int:
@@ -322,11 +313,11 @@ def _walked(plan: Plan, place: int, strided: bool) -> int:
 # Kernels that are made from formulas.
 
 
-class FormulaLauncher(PatternLauncher):
+class FormulaLauncher(Launcher):
     """How a formula's kernels are launched: over elements that lie in a row, or of any strides."""
 
-    sized: Pattern
-    strided: Pattern
+    kinds: tuple[Callable[..., Kind], Callable[..., Kind]]
+    """Of any sizes, and of any strides; but for what the plan decides."""
 
     def lies_in_a_row(self, plan: Plan) -> bool:
         """Whether elements lie side by side, or are one for all."""
@@ -338,44 +329,42 @@ class FormulaLauncher(PatternLauncher):
     def static(self, plan: Plan, strided: bool) -> Mapping[str, int]:
         raise NotImplementedError
 
+    def bound(self, plan: Plan, form: Form, launch: Callable[[Elements], Launches], specs: Specs, **strided: Any) -> Runner:  # fmt: skip
+        """The launches of one plan, whose elements lie in a row but for what is told of strided ones."""
+        g = Elements(math.prod(plan.shape), self.static(plan, bool(strided)), few=False, numbers=form.numbers, **strided)  # fmt: skip
+
+        def at(offset: Callable[[int], int]) -> Elements:
+            misaligned, same = _offsets_of(specs, offset)
+            return g._replace(misaligned=misaligned, same_offset=same)
+
+        return bound(launch, at, specs, len(plan.operands))
+
     def lies_so(self, plan: Plan) -> bool:
         # One element is no pattern: it may lie for one or for all.
         offsets = any(operand.offset for operand in plan.operands)
         return self.lies_in_a_row(plan) and plan.shape != (1,) and not offsets
 
-    def bound(self, plan: Plan, specs: Specs, g: Elements, strided: bool = False) -> Runner:
-        """The launches of one plan."""
-
-        def at(offset: Callable[[int], int]) -> Elements:
-            misaligned, same = _offsets_of(specs, offset)
-            return g._replace(misaligned=misaligned, same_offset=same, few=False)
-
-        pattern = self.strided if strided else self.sized
-        return bound(pattern.launch, at, specs, len(plan.operands))
-
     def kind(self, plan: Plan, strided: bool) -> Kind:
         """With any numbers, or of any strides with the plan's own."""
-        pattern, static = self.strided if strided else self.sized, self.static(plan, strided)
-        forms, names = _choices_of(plan, strided)
+        static, (forms, names) = self.static(plan, strided), _choices_of(plan, strided)
         specs = {form: self.specs(plan, form, strided) for form in forms}
-        kernels, options = [*specs.values()], [number.option for number in plan.free]
+        options, kernels = [number.option for number in plan.free], [*specs.values()]
 
         def geometry(call: Call, told: Sequence[Any]) -> tuple[Elements, Specs, int]:
-            count, numbers = call.product(0, call.axes), {**plan.numbers}
+            numbers = {**plan.numbers}
             if plan.reciprocal:
-                numbers[plan.reciprocal] = 1.0 / count
+                numbers[plan.reciprocal] = 1.0 / call.product(0, call.axes)
             numbers |= zip(options, told, strict=False)
             formula, switches, values = form_of(plan, numbers)
             form = Form(formula, switches)
             if form not in specs:
                 specs[form] = self.specs(plan, form, strided)
-            g = Elements(count, static, *_offsets_of(specs[form], call.offset), numbers=values)
-            if strided:
-                in_a_row = call.axes == 1 and {strides[-1] for strides in call.table[:-1]} == {1}
-                g = g._replace(in_a_row=in_a_row, sizes=call.sizes(), strides=tuple(chain(*call.table)))  # fmt: skip
+            g = elements_of(call, *_offsets_of(specs[form], call.offset), values, tuple(chain(*call.table)) if strided else ())  # fmt: skip
             return g, specs[form], forms.index(form) if form in forms else -1
 
-        return Kind(pattern, static, names, kernels, geometry, forms)
+        return self.kinds[strided](
+            known=static, numbers=names, specs=kernels, geometry=geometry, forms=forms
+        )
 
 
 def _choices_of(plan: Plan, strided: bool) -> tuple[Sequence[Form], Sequence[str]]:

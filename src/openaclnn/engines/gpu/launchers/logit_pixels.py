@@ -15,13 +15,13 @@ from openaclnn.engines.gpu.launchers.geometry import (
 )
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher
 from openaclnn.engines.gpu.launchers.logits import total_loss
-from openaclnn.engines.gpu.launchers.row_formulas import before_and_behind
 from openaclnn.engines.gpu.launchers.sums import NUMBERS, WEIGHT, loss_numbers
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,
     pointers_by_name,
     scratch_of,
+    spec_of,
 )
 from openaclnn.engines.machine.numbers import all_of, any_of, ceil_div, least, where
 
@@ -79,28 +79,20 @@ def launch(g: Geometry) -> Launches:
     return Launches([main, total], where(summed, grid * SUM_BYTES, 0), (0,))
 
 
-def _squares(plan: Plan) -> bool:
-    return float_of(plan.numbers["zloss_scale"]) != 0
-
-
 def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
-    each = not plan.reduction
+    each, squares = not plan.reduction, float_of(plan.numbers["zloss_scale"]) != 0
     slots = pointers_by_name(plan, lambda operand: operand.role != "classes")
     scratch = scratch_of(plan)
-    main = KernelSpec(
-        pixel_losses,
-        (
-            slots["target"], slots["input"], slots.get(WEIGHT), slots["lossOut"] if each else None, slots["topOut"],
-            slots["restOut"], None if each else scratch,
-        ),
-        (each, float_of(plan.numbers["label_smoothing"]) != 0, _squares(plan)),
-        overlapped=True,
-    )  # fmt: skip
+    named = {
+        "target": slots["target"], "x": slots["input"], "weight": slots.get(WEIGHT), "out": slots["lossOut"] if each else None, "tops": slots["topOut"],
+        "rests": slots["restOut"], "sums": None if each else scratch,
+        "EACH": each, "SMOOTHED": float_of(plan.numbers["label_smoothing"]) != 0, "SQUARED": squares,
+    }  # fmt: skip
+    main = {MAIN: spec_of(pixel_losses, named)}
     if each:
-        return {MAIN: main}
+        return main
     loss = slots["lossOut"]._replace(wide=False)
-    total = total_loss(scratch, loss, plan.reduction == "mean", squared=_squares(plan))
-    return {MAIN: main, TOTAL: total}
+    return {**main, TOTAL: total_loss(scratch, loss, plan.reduction == "mean", squared=squares)}
 
 
 def _static(plan: Plan) -> dict[str, int]:
@@ -108,6 +100,6 @@ def _static(plan: Plan) -> dict[str, int]:
 
 
 LOSSES = ClassLauncher(
-    "logit_pixels.losses", launch, {MAIN: pixel_losses, TOTAL: logit_loss}, ROLES, inputs=2, numbers=NUMBERS, positions=AXES,
-    specs=_specs, static=_static, lies_so=lambda plan: before_and_behind(plan) is not None, reduces=True, axes=AXES,
+    "logit_pixels.losses", launch, {MAIN: pixel_losses, TOTAL: logit_loss}, ROLES, placed=2, numbers=NUMBERS, positions=AXES,
+    specs=_specs, static=_static, reduces=True, axes=AXES,
 )  # fmt: skip

@@ -24,6 +24,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_above,
     power_of_two_divisor,
     where_all,
+    within,
 )
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, of_rows
 from openaclnn.engines.gpu.launchers.sums import NUMBERS, WEIGHT, loss_numbers
@@ -33,6 +34,7 @@ from openaclnn.engines.gpu.launching.launch import (
     PointerArg,
     pointers_by_name,
     scratch_of,
+    spec_of,
 )
 from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, inverse, least, most, where
 
@@ -138,9 +140,7 @@ def launch(g: Geometry) -> Launches:
         FINISH, finished, {**of_rows, "splits": cut.splits}, {"ROWS": FINISHED}, 4, inverse(few), aligned=False,
     )  # fmt: skip
 
-    across: Number = FEW_CLASSES[-1]
-    for limit in FEW_CLASSES[-2::-1]:
-        across = where(classes <= limit, limit, across)
+    (across,) = within(classes, [(limit, (limit,)) for limit in FEW_CLASSES[:-1]], (WIDE,))
     tall = WIDE // across
     short_blocks = ceil_div(rows, tall)
     short = LaunchParams(
@@ -196,9 +196,8 @@ def total_loss(
     squared: bool = False,
 ) -> KernelSpec:
     """Its kernel."""
-    return KernelSpec(
-        logit_loss, (sums, out, square), (mean, squared), overlapped=True, follows=True
-    )
+    named = {"sums": sums, "out": out, "square_out": square, "MEAN": mean, "SQUARED": squared}
+    return spec_of(logit_loss, named, follows=True)
 
 
 def _step(stride: Number) -> Number:
@@ -217,38 +216,23 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     sums, parts, *sides = (scratch_of(plan, dtype, place) for place, dtype in enumerate(SCRATCH))
     smooths, squares = (float_of(numbers[name]) != 0 for name in ("label_smoothing", "zloss_scale"))
     slots = pointers_by_name(plan, lambda operand: operand.parameter == "input")
-    target, x, weight = slots["target"], slots["input"], slots.get(WEIGHT)
     top, rest = sides if whole else [slots[name] for name in SIDES]
-    out, square, lse = (slots.get(name) for name in ("lossOut", "zlossOut", "lseForZlossOut"))
-    finished = (out, top, rest, square) if each else (None, top, rest, None)
+    loss, square, x = slots.get("lossOut"), slots.get("zlossOut"), slots["input"]
+    named = {
+        "target": slots["target"], "x": x._replace(wide=False), "weight": slots.get(WEIGHT), "parts": parts, "tops": top, "rests": rest,
+        "lses": slots.get("lseForZlossOut"), "out": loss if each else None, "squares": square if each else None, "sums": None if each else sums,
+        "log_prob": slots.get(WRITTEN), "WHOLE": whole, "EACH": each, "SMOOTHED": smooths, "SQUARED": squares,
+    }  # fmt: skip
     specs = {
-        READ: KernelSpec(
-            logit_sums, (x, weight if smooths else None, parts), (smooths,), overlapped=True
-        ),
-        FINISH: KernelSpec(
-            logit_losses,
-            (
-                target, x._replace(wide=False), weight, parts, *finished, lse,
-                None if each else sums,
-            ),
-            (whole, each, smooths, squares), overlapped=True, follows=True,
-        ),
-        SHORT: KernelSpec(
-            short_rows,
-            (
-                target, x._replace(wide=False), weight, finished[0], *((None, None) if whole else (top, rest)),
-                finished[3], lse, None if each else sums, slots.get(WRITTEN),
-            ),
-            (whole, each, smooths, squares), overlapped=True,
-        ),
+        READ: spec_of(logit_sums, {**named, "x": x, "weight": slots.get(WEIGHT) if smooths else None}),
+        FINISH: spec_of(logit_losses, named, follows=True),
+        SHORT: spec_of(short_rows, {**named, "tops": None, "rests": None} if whole else named),
     }  # fmt: skip
     if not each:
-        specs[TOTAL] = total_loss(sums, out, plan.reduction == "mean", square, squares)
+        specs[TOTAL] = total_loss(sums, loss, plan.reduction == "mean", square, squares)
     if whole:
-        written = slots[WRITTEN]._replace(wide=True)
-        specs[LOG_PROB] = KernelSpec(
-            log_probabilities, (x, top, rest, written), overlapped=True, follows=True
-        )
+        written = {**named, "x": x, "out": slots[WRITTEN]._replace(wide=True)}
+        specs[LOG_PROB] = spec_of(log_probabilities, written, follows=True)
     return specs
 
 

@@ -20,7 +20,6 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     clamp,
-    ignored,
     power_of_two_above,
     power_of_two_divisor,
     where_all,
@@ -32,6 +31,7 @@ from openaclnn.engines.gpu.launching.launch import (
     KernelSpec,
     pointers_by_name,
     scratch_of,
+    spec_of,
 )
 from openaclnn.engines.machine.numbers import (
     Number,
@@ -111,7 +111,7 @@ def _planes(g: Geometry, parts: Number, when: Truth) -> LaunchParams:
             "chunk_classes": ceil_div(classes, chunks), "chunks": chunks,
             "target_first": target[0], "target_second": target[1], "gradient_first": gradient[0],
             "gradient_second": gradient[1], "out_first": out[0], "out_second": out[1], "out_class": out[3],
-            "weight_stride": strides["weight"][3], "ignore_index": ignored(g.numbers[0]),
+            "weight_stride": strides["weight"][3], "ignore_index": g.numbers["ignore_index"],
         },
         {"PARTS": parts, "VECTOR": vector, "BLOCK": block}, g.static["plane_warps"], when, aligned=False,
     )  # fmt: skip
@@ -174,7 +174,7 @@ def launch(g: Geometry) -> Launches:
             "chunk_classes": ceil_div(classes, chunks), "chunks": chunks,
             **{name: stride // read_unit for name, stride in zip(READ_ARGS, read, strict=True)},
             **{name: stride // unit for name, stride in zip(OUT_ARGS, written, strict=True)},
-            "weight_stride": strides["weight"][3], "ignore_index": ignored(g.numbers[0]),
+            "weight_stride": strides["weight"][3], "ignore_index": g.numbers["ignore_index"],
         },
         {
             "PARTS": parts, "TARGET_STEP": step(target[2]), "TARGET_SECOND": step(target[1]),
@@ -195,10 +195,11 @@ def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
     single, summed = gradient.role == "single", is_summed(plan)
     by_vectors = (target, plan.output) if single else (target, gradient, plan.output)
     slots = pointers_by_name(plan, lambda operand: operand in by_vectors)
-    inputs = [slots.get(name) for name in (target.parameter, gradient.parameter, weight.parameter, "totalWeight")]  # fmt: skip
-    pointers = *inputs, scratch_of(plan) if summed else None, slots[plan.output.parameter]
-    known = plan.numbers["mean"], single
-    main = KernelSpec(nll_loss2d_backward, pointers, known, overlapped=summed, follows=summed)
+    named = {
+        "target": slots[target.parameter], "gradient": slots[gradient.parameter], "weight": slots[weight.parameter], "total_weight": slots.get("totalWeight"),
+        "sums": scratch_of(plan) if summed else None, "out": slots[plan.output.parameter], "DIVIDED": plan.numbers["mean"], "ONE_GRADIENT": single,
+    }  # fmt: skip
+    main = spec_of(nll_loss2d_backward, named, overlapped=summed, follows=summed)
     specs = sums.specs(plan, weight.parameter, offset) if summed else {}
     return {**specs, PLANES_KERNEL: main._replace(kernel=nll_loss2d_backward_planes), MAIN: main}
 
@@ -223,8 +224,10 @@ def _of_images(plan: Plan) -> bool:
 
 
 PIXELS = ClassLauncher(
-    "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward}, ROLES, inputs=3, numbers=NUMBERS,
-    positions=3, specs=_specs, static=_static, lies_so=_of_images, limit=FEW, few_elements=FEW,
+    "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward}, ROLES, placed=3, numbers=NUMBERS,
+    positions=3, specs=_specs, static=_static, is_row_major=_of_images, limit=FEW, few_elements=FEW,
 )  # fmt: skip
 # Rows are images of one pixel.
-ROWS = replace(PIXELS, lies_so=lambda plan: plan.class_axis == 1 and of_rows(plan), few_elements=0)
+ROWS = replace(
+    PIXELS, is_row_major=lambda plan: plan.class_axis == 1 and of_rows(plan), few_elements=0
+)

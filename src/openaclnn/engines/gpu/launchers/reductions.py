@@ -4,13 +4,14 @@ added up, and what adds up the parts.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
 from collections.abc import Mapping
 
 from openaclnn.core.dtypes import FLOAT
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.engines.gpu.formulas.compiled import TRITON_TYPES, precision
 from openaclnn.engines.gpu.formulas.tuned import CHOICES, Form, form_of
 from openaclnn.engines.gpu.kernels.reductions import (
@@ -26,11 +27,9 @@ from openaclnn.engines.gpu.launchers.geometry import (
     STRIDES_ARGS,
     Elements,
     Geometry,
+    Kind,
     Launches,
     LaunchParams,
-    Pattern,
-    ignored,
-    launch_of,
     padded,
     power_of_two_above,
 )
@@ -40,7 +39,13 @@ from openaclnn.engines.gpu.launchers.launcher import (
     FormulaLauncher,
     Launcher,
 )
-from openaclnn.engines.gpu.launching.launch import KernelSpec, pointers_of, scratch_of
+from openaclnn.engines.gpu.launching.launch import (
+    KernelSpec,
+    launched,
+    pointers_of,
+    scratch_of,
+    spec_of,
+)
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, inverse, least, where
 
@@ -129,10 +134,6 @@ def _divisor(g: Elements) -> Number:
 
 
 PROGRAM = ("block", "most", "warps")
-_SUM = Pattern("summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING)), ("mean", *PROGRAM, "together"))  # fmt: skip
-_STRIDED_SUM = Pattern(
-    "summed.strided", launch_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), ("mean", *PROGRAM), AXES, LAID,
-)  # fmt: skip
 
 
 def _add_spec(
@@ -154,9 +155,8 @@ def _add_spec(
 
 
 def _finish_spec(plan: Plan) -> KernelSpec:
-    pointers = scratch_of(plan), pointers_of(plan)[-1]
-    known = (TRITON_TYPES[plan.compute],)
-    return KernelSpec(finish_reduction, pointers, known, overlapped=True, follows=True)
+    named = {"sums": scratch_of(plan), "out": pointers_of(plan)[-1], "COMPUTE": TRITON_TYPES[plan.compute]}  # fmt: skip
+    return spec_of(finish_reduction, named, follows=True)
 
 
 def _together(plan: Plan, single: tuple[bool, ...]) -> bool:
@@ -194,20 +194,25 @@ class Summed(FormulaLauncher):
     """The sum or mean of what a formula gives."""
 
     reduces = True
-    sized, strided, limit, positions = _SUM, _STRIDED_SUM, LAID, AXES
+    limit, positions = LAID, AXES
+    kinds = (
+        functools.partial(Kind, "summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING))),
+        functools.partial(Kind, "summed.strided", launch_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), axes=AXES, limit=LAID),
+    )  # fmt: skip
 
     def runner(self, plan: Plan) -> Runner:
-        count, form, in_a_row = math.prod(plan.shape), form_of(plan), self.lies_in_a_row(plan)
-        g = Elements(count, self.static(plan, not in_a_row), numbers=form.numbers)
-        if in_a_row:
-            return self.bound(plan, self.specs(plan, form, False), g)
+        form = form_of(plan)
+        if self.lies_in_a_row(plan):
+            return self.bound(plan, form, launch_sum, self.specs(plan, form, False))
         # One kernel serves few elements whatever their axes; to many, missing ones would cost time.
-        axes = max(AXES, len(plan.shape)) if count <= FEW else len(plan.shape)
+        axes = max(AXES, len(plan.shape)) if covered_elements(plan) <= FEW else len(plan.shape)
         strides = tuple(
             [step for operand in plan.operands for step in padded(operand.strides, axes, 0)]
         )
-        g = g._replace(in_a_row=False, sizes=padded(plan.shape, axes, 1), strides=strides)
-        return self.bound(plan, _strided_specs(plan, form, axes), g, strided=True)
+        specs, sizes = _strided_specs(plan, form, axes), padded(plan.shape, axes, 1)
+        return self.bound(
+            plan, form, launch_sum, specs, in_a_row=False, sizes=sizes, strides=strides
+        )
 
     def lies_so(self, plan: Plan) -> bool:
         return plan.kernel not in CHOICES and super().lies_so(plan)
@@ -255,26 +260,21 @@ def launch_nll(g: Geometry) -> Launches:
             for axis, stride in zip(along, strides[name], strict=False)
         },
         "class_stride": strides["values"][-1], "weight_stride": strides["weight"][-1], "classes": classes,
-        "ignore_index": ignored(g.numbers[0]), "parts": parts,
+        "ignore_index": g.numbers["ignore_index"], "parts": parts,
     }  # fmt: skip
     add = LaunchParams(ADDING, parts, args, {"BLOCK": BLOCK}, 4)
     return in_parts(add, parts, alone, {}, NLL_SUMS)
 
 
 def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
-    target, values, weight, out, total = pointers_of(plan)
-    each, parts = not plan.reduction, scratch_of(plan)
-    known = each, plan.reduction == "mean", TRITON_TYPES[plan.compute]
-    whole = KernelSpec(
-        nll_losses, (target, values, weight, out, total), (True, *known), overlapped=False
-    )
-    pointers = target, values, weight, out if each else None, parts
+    slots = dict(zip(("target", "values", "weight", "out", "total"), pointers_of(plan), strict=True))  # fmt: skip
+    each, parts, out = not plan.reduction, scratch_of(plan), slots["out"]
+    named = {**slots, "sums": parts, "EACH": each, "MEAN": plan.reduction == "mean", "COMPUTE": TRITON_TYPES[plan.compute]}  # fmt: skip
+    whole = {**named, "sums": slots["total"], "ALONE": True}
     return {
-        ADDING: KernelSpec(nll_losses, pointers, (False, *known), overlapped=True),
-        WHOLE: whole,
-        FINISHING: KernelSpec(
-            finish_nll, (parts, None if each else out, total), known, overlapped=True, follows=True
-        ),
+        ADDING: spec_of(nll_losses, {**named, "out": out if each else None, "ALONE": False}),
+        WHOLE: spec_of(nll_losses, whole, overlapped=False),
+        FINISHING: spec_of(finish_nll, {**named, "out": None if each else out}, follows=True),
     }
 
 
@@ -285,8 +285,8 @@ class _Likelihood(ClassLauncher):
 
 NLL = _Likelihood(
     "summed.nll", launch_nll, {ADDING: nll_losses, WHOLE: nll_losses, FINISHING: finish_nll},
-    {"target": "positions", "values": "full", "weight": "classes", "out": "positions"}, inputs=3, numbers=("ignore_index",), positions=NLL_AXES,
-    specs=_specs, static=lambda plan: {}, lies_so=lambda plan: plan.class_axis == 1, limit=FEW, reduces=True,
+    {"target": "positions", "values": "full", "weight": "classes", "out": "positions"}, placed=3, numbers=("ignore_index",), positions=NLL_AXES,
+    specs=_specs, static=lambda plan: {}, is_row_major=lambda plan: plan.class_axis == 1, limit=FEW, reduces=True,
 )  # fmt: skip
 
 
@@ -298,12 +298,11 @@ class Filling(Launcher):
         block = min(BLOCK, 1 << (count - 1).bit_length())
         launches = []
         for slot, output in zip(pointers_of(plan), plan.outputs, strict=True):
-            args = {"number": float(plan.numbers[output.parameter]), "count": count, "stride": output.strides[-1]}  # fmt: skip
-            params = LaunchParams("fill", ceil_div(count, block), args, {"BLOCK": block}, 1)
+            named = {"number": float(plan.numbers[output.parameter]), "count": count, "stride": output.strides[-1], "BLOCK": block}  # fmt: skip
             for index in itertools.product(*map(range, outer)):
                 steps = sum(map(operator.mul, index, output.strides))
                 place = slot._replace(shift=slot.shift + steps * output.dtype.itemsize)
-                launches.append(launch_of(KernelSpec(fill, (place,)), params))
+                launches.append(launched(fill, ceil_div(count, block), {**named, "out": place}, 1))
         return runner_of(launches)
 
 

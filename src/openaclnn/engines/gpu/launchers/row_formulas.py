@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from openaclnn.core.plan import Plan, covered_elements
@@ -32,19 +30,19 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     Layout,
+    Specs,
     clamp,
-    ignored,
     power_of_two_above,
     power_of_two_divisor,
     row_major,
     where_all,
+    within,
 )
 from openaclnn.engines.gpu.launchers.launcher import (
-    IGNORED,
     ClassLauncher,
     Dynamic,
     Launcher,
-    lies_row_major,
+    before_and_behind,
 )
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
@@ -106,10 +104,7 @@ FEW_LONG_IMAGES = 16, 8, 8, 1, 4, 0
 
 
 def _few_tile(by_class: bool, classes: Number) -> tuple[Number, ...]:
-    known, chosen = (FEW_ROWS, FEW_LONG_ROWS) if by_class else (FEW_IMAGES, FEW_LONG_IMAGES)
-    for limit, tile in reversed(known):
-        chosen = where_all(classes <= limit, tile, chosen)
-    return chosen
+    return within(classes, *((FEW_ROWS, FEW_LONG_ROWS) if by_class else (FEW_IMAGES, FEW_LONG_IMAGES)))  # fmt: skip
 
 
 def _row_tile(
@@ -146,9 +141,8 @@ def _row_tile(
     of_two_wide = where(static["powers"] > 0, 1 << 12, 1 << 14)
     longest = where(several, where(narrow, of_two_narrow, of_two_wide), where(full, where(narrow, 1 << 14, 1 << 15), 1 << 13))  # fmt: skip
     # So many programs that their rows stay in the cache, where they are read again. Of two rows 50257 classes 0.75 and 0.78, 131072 0.62 and 0.65.
-    of_two: tuple[Number, ...] = 1, 1, 8192, 1, 32, 0
-    for limit, tile in ((where(narrow, 64, 96), (1, 1, 4096, 1, 16, 0)), (32, (1, 2, 2048, 1, 8, 0)), (18, (1, 4, 1024, 1, 4, 0))):  # fmt: skip
-        of_two = where_all(row <= limit << 10, tile, of_two)
+    by_bytes = (18 << 10, (1, 4, 1024, 1, 4, 0)), (32 << 10, (1, 2, 2048, 1, 8, 0)), (where(narrow, 64 << 10, 96 << 10), (1, 1, 4096, 1, 16, 0))  # fmt: skip
+    of_two = within(row, by_bytes, (1, 1, 8192, 1, 32, 0))
     streamed = where_all(several, of_two, _streamed_row(narrow, row))
     # What is read once: gradients of log-probabilities and entropies of 50257 classes 0.88 and 0.79, BFLOAT16 0.84 and 0.82.
     once = where_all(narrow, (1, 1, 2048, 1, 8, 0), where_all(row <= 1 << 16, (1, 1, 4096, 1, 16, 0), (1, 1, 8192, 1, 32, 0)))  # fmt: skip
@@ -170,27 +164,24 @@ def once_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ..
     Cross entropy's gradient from logits, FLOAT and BFLOAT16, and by blocks of classes of several rows: 64 classes 0.86 and 0.72 (0.65 and 0.59), 70 0.70 and 0.47 (0.25 and 0.12), 150 0.71 and 0.61
     (0.27 and 0.26), 300 0.85 (0.44), 451 0.76 and 0.54 (0.40 and 0.37), 1000 0.96 and 0.84 (0.93 and 0.63), 1501 0.91 and 0.69 (0.86 and 0.67), 2300 BFLOAT16 0.79 (0.71)."""
     pairs = all_of((classes % 2) == 0, static["itemsize"] > 2)
-    chosen: tuple[Number, ...] = 1, 2, 512, 1, 2, 0
-    for limit, tile in (
-        (1024, (1, 1, 512, 1, 2, 0)), (512, (1, 1, 256, 1, 1, 0)), (384, where_all(pairs, (8, 1, 64, 1, 4, 0), (8, 1, 32, 1, 2, 0))),
-        (64, (32, 1, 32, 1, 4, 0)), (4, (256, 1, 4, 1, 4, 0)),
-    ):  # fmt: skip
-        chosen = where_all(classes <= limit, tile, chosen)
-    return chosen
+    table = (
+        (4, (256, 1, 4, 1, 4, 0)), (64, (32, 1, 32, 1, 4, 0)), (384, where_all(pairs, (8, 1, 64, 1, 4, 0), (8, 1, 32, 1, 2, 0))),
+        (512, (1, 1, 256, 1, 1, 0)), (1024, (1, 1, 512, 1, 2, 0)),
+    )  # fmt: skip
+    return within(classes, table, (1, 2, 512, 1, 2, 0))
+
+
+# By the most bytes of a row.
+STREAMED = (40 << 10, (1, 4, 2048, 1, 8, 0)), (144 << 10, (1, 8, 2048, 1, 8, 0))
+STREAMED_OF_16_BITS = (
+    (28 << 10, (1, 4, 1024, 1, 4, 0)), (48 << 10, (1, 4, 2048, 1, 8, 0)), (96 << 10, (1, 8, 2048, 1, 8, 0)), (192 << 10, (1, 4, 4096, 1, 16, 0)),
+)  # fmt: skip
 
 
 def _streamed_row(narrow: Truth, row: Number) -> tuple[Number, ...]:
     """A row of so many bytes, that is read twice. Softmax, FLOAT: 8193 and 16383 classes 0.96 and 0.98, 20001, 32001 0.84, 0.91, 50257 and 65537 0.78 and 0.87; BFLOAT16: 8193 and
     12001 0.97 and 0.94, 16383 and 20001 0.87 and 0.81, 28001, 32001 0.87, 0.88, 40000 and 50257 0.81 and 0.74, 65537 0.82, 131072 0.77, 200001 0.57."""
-    wide = 1, 8, 4096, 1, 16, 0
-    for limit, tile in ((144, (1, 8, 2048, 1, 8, 0)), (40, (1, 4, 2048, 1, 8, 0))):
-        wide = where_all(row <= limit << 10, tile, wide)
-    of_16_bits = 1, 4, 8192, 1, 32, 0
-    for limit, tile in (
-        (192, (1, 4, 4096, 1, 16, 0)), (96, (1, 8, 2048, 1, 8, 0)), (48, (1, 4, 2048, 1, 8, 0)), (28, (1, 4, 1024, 1, 4, 0)),
-    ):  # fmt: skip
-        of_16_bits = where_all(row <= limit << 10, tile, of_16_bits)
-    return where_all(narrow, of_16_bits, wide)
+    return where_all(narrow, within(row, STREAMED_OF_16_BITS, (1, 4, 8192, 1, 32, 0)), within(row, STREAMED, (1, 8, 4096, 1, 16, 0)))  # fmt: skip
 
 
 def _tiles(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
@@ -243,23 +234,17 @@ def tile_of(
     return Tile(positions, held, lanes, streamed > 0, warps, exact > 0)
 
 
-ROWS, STREAMED_ROWS, IMAGES, STREAMED_IMAGES = "rows", "streamed rows", "images", "streamed images"
-SHARED_ROWS, CUT_ROWS, TILED_ROWS = "shared rows", "cut rows", "tiled rows"
-DEALT_ROWS, DEALT_LANES = "dealt rows", "dealt lanes"  # a thread has a row, or a few have
-# Whether classes lie along the tile, and whether they are streamed.
-KERNELS = {
-    ROWS: (True, False), STREAMED_ROWS: (True, True), IMAGES: (False, False), STREAMED_IMAGES: (False, True),
-}  # fmt: skip
-
-
 class Walk(NamedTuple):
     """Positions and strides as a kernel walks them, with classes or positions along the tile's last axis."""
 
-    by_class: bool
+    traversal: Traversal
     shape: tuple[Number, ...]
     classes: Number
     strides: Mapping[str, tuple[Number, ...]]  # along positions, then classes
-    dealt: bool = False
+
+    @property
+    def by_class(self) -> bool:
+        return self.traversal.by_class
 
     @property
     def positions(self) -> Number:
@@ -296,36 +281,70 @@ class Walk(NamedTuple):
         return reach
 
 
-def _kernel_of(walk: Walk) -> str:
-    if walk.dealt:
-        return DEALT_LANES if walk.by_class else DEALT_ROWS
-    return ROWS if walk.by_class else IMAGES
+class RowLauncher(ClassLauncher):
+    """How the kernels of a row formula are launched, what it computes being known: over row-major operands (`dense`), whose positions lie before the classes and
+    behind, or over so many axes of any strides. Kernels are named by how they walk."""
 
+    others: Mapping[Any, Any] = {}  # kernels before these
 
-@dataclass(frozen=True)
-class RowLaunch:
-    """The launch function of a formula's kernels; `dense` for row-major operands, whose positions lie before the classes and behind.
-
-    `kinds` are those of operands and results, by the names that kernels have for them.
-    """
-
-    signature: Signature
-    kinds: tuple[tuple[str, str], ...]
-    dense: bool
-    reductions: int = 0
-
-    def traversals(self, axes: int) -> dict[str, Traversal]:
-        """How each kernel walks, by its name, over so many axes of positions."""
-        traversals = {
-            name: Traversal(by_class, streamed, self.axes(by_class, axes)) for name, (by_class, streamed) in KERNELS.items()
+    def __init__(self, name: str, signature: Signature, graph: Graph, axes: int) -> None:
+        """Over so many axes of any strides; 0: of row-major operands."""
+        nodes = graph.nodes
+        results = [(str(place), "Row" if "c" in node.axes else "PerRow") for place, node in enumerate(graph.results)]  # fmt: skip
+        self.signature, self.dense = signature, not axes
+        self.kinds = (*signature.operands, *results)  # by the names that kernels have for them
+        self.rows, self.images = Traversal(True, False, axes or 1), Traversal(False, False, axes or 2)  # fmt: skip
+        self.reductions = sum(node.what in ("total", "largest") for node in nodes)
+        self.traversed = {traversal: kernel_of(signature, graph, traversal) for traversal in self.traversals()}  # fmt: skip
+        self.known = {
+            "rows": sum(kind == "Row" for _, kind in signature.operands),
+            "writes": sum(kind == "Row" for _, kind in results),
+            "powers": sum(node.what == "exp" and "c" in node.axes for node in nodes),
+            "logarithms": sum(node.what in ("log", "log1p") and "c" not in node.axes for node in nodes),
+            "levels": graph.levels,
         }  # fmt: skip
-        if self.dense:
-            traversals[DEALT_ROWS] = Traversal(False, False, 1, dealt=True)
-            traversals[DEALT_LANES] = Traversal(True, False, 1, dealt=True)
+        super().__init__(
+            f"{name}.{signature}{self.kinds}{self.reductions}", self.launch, {**self.others, **self.traversed},
+            {operand: ROLES[kind] for operand, kind in self.kinds}, len(self.kinds), (*signature.targets, *signature.numbers), axes or 2,
+            self.specs, self.static, limit=LIMIT,
+        )  # fmt: skip
+
+    def specs(self, plan: Plan, offset: int = 0) -> Specs:
+        slots = pointers_of(plan, lambda operand: operand.role == "full")
+        specs = {
+            traversal: KernelSpec(kernel, slots, precision(plan))
+            for traversal, kernel in self.traversed.items()
+        }
         if self.shares:
-            traversals[SHARED_ROWS] = Traversal(True, False, 1, shared=True)
-            traversals[TILED_ROWS] = Traversal(True, False, 1, tiled=True)
-        return traversals
+            # So that two programs of 16 warps run at once: softmax of 32003 classes, BFLOAT16, 0.92 (0.65 without). Two rows would not fit (20011 classes 0.67, 0.88 without).
+            tiled, shared = self.rows._replace(tiled=True), self.rows._replace(shared=True)
+            if self.known["rows"] == 1:
+                specs[tiled] = specs[tiled]._replace(registers=64)
+            memory = scratch_of(plan, "float32")
+            specs[shared] = specs[shared]._replace(slots=(*slots, memory), cluster=PIECES.value)
+        return specs
+
+    def static(self, plan: Plan) -> Mapping[str, int]:
+        sizes = {operand.dtype.itemsize for operand in plan.operands if operand.role == "full"}
+        return {
+            **self.known, "clusters": int(has_clusters()), CLASS_AXIS: plan.class_axis, "itemsize": max(sizes), "alike": int(len(sizes) == 1),
+        }  # fmt: skip
+
+    def _as_planned(self, plan: Plan) -> Layout:
+        sizes = before_and_behind(plan) if self.dense else None
+        if sizes is None:
+            return super()._as_planned(plan)
+        each = {name: int(plan.operands[place].role != "single") for name, place in self._places(plan).items()}  # fmt: skip
+        return row_major(2, self.roles, sizes[0], plan.classes, sizes[1], each)
+
+    def traversals(self) -> list[Traversal]:
+        """How kernels walk."""
+        several = [each._replace(streamed=streamed) for each in (self.rows, self.images) for streamed in (False, True)]  # fmt: skip
+        if self.dense:
+            several += [Traversal(by_class, False, 1, dealt=True) for by_class in (False, True)]
+        if self.shares:
+            several += [self.rows._replace(shared=True), self.rows._replace(tiled=True)]
+        return several
 
     @property
     def shares(self) -> bool:
@@ -356,7 +375,7 @@ class RowLaunch:
         )
         constexprs = {**streamed.constexprs, "HELD": held, "LANES": lanes}
         return streamed._replace(
-            kernel=SHARED_ROWS, grid=streamed.grid * PIECES.value, args={**streamed.args, "span": spans}, constexprs=constexprs,
+            kernel=self.rows._replace(shared=True), grid=streamed.grid * PIECES.value, args={**streamed.args, "span": spans}, constexprs=constexprs,
             warps=warps, when=when,
         )  # fmt: skip
 
@@ -366,21 +385,18 @@ class RowLaunch:
         tiles = ceil_div(walk.classes, held * lanes)
         constexprs = {**params.constexprs, "HELD": held, "LANES": lanes, "TILES": least(tiles, MOST_TILES)}  # fmt: skip
         when = all_of(when, gains > 0, walk.positions * walk.classes > FEW, tiles <= MOST_TILES)
-        return params._replace(kernel=TILED_ROWS, constexprs=constexprs, warps=warps, when=when)
+        tiled = self.rows._replace(tiled=True)
+        return params._replace(kernel=tiled, constexprs=constexprs, warps=warps, when=when)
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
-        if walk.dealt:
+        if walk.traversal.dealt:
             wide = power_of_two_above(walk.classes, MOST_LANES)
             lanes = SHARING if walk.by_class else 1
             positions = DEALT * DEALT_EACH // wide if walk.by_class else DEALT
             return Tile(positions, wide // lanes, lanes, False, DEALT // 32, True)
         return tile_of(walk.by_class, g.static, walk.classes, walk.positions, walk.along)
 
-    def axes(self, by_class: bool, layout_axes: int) -> int:
-        """Of the positions that a kernel walks."""
-        return 1 if self.dense and by_class else layout_axes
-
-    def __call__(self, g: Geometry) -> Launches:
+    def launch(self, g: Geometry) -> Launches:
         classes_along = self.classes_along(g.layout)
         steps: list[LaunchParams] = []
         rows, classes = classes_along, g.layout.classes
@@ -406,12 +422,12 @@ class RowLaunch:
             rows = all_of(classes_along, inverse(dealt), inverse(shared))
             for by_class, when in ((False, dealt), (True, shared)):
                 if when is not False:
-                    walk = self.walk(g.layout, True)._replace(by_class=by_class, dealt=True)
-                    steps += self.launches(g, walk, when)
+                    dealt_out = Traversal(by_class, False, 1, dealt=True)
+                    steps += self.launches(g, self.walk(g.layout, True)._replace(traversal=dealt_out), when)  # fmt: skip
         for by_class, when in ((True, rows), (False, inverse(classes_along))):
             if when is not False:
                 steps += self.launches(g, self.walk(g.layout, by_class), when)
-        shared = [step.when for step in steps if step.kernel == SHARED_ROWS]
+        shared = [step.when for step in steps if step.kernel.shared]
         if not shared:
             return Launches(steps)
         bytes_of_row = PIECES.value * 4 * self.reductions
@@ -432,11 +448,12 @@ class RowLaunch:
                 shape[:1],
                 {name: (steps[0], steps[2]) for name, steps in strides.items()},
             )
-        return Walk(by_class, shape, classes, strides)
+        return Walk(self.rows if by_class else self.images, shape, classes, strides)
 
     def launches(self, g: Geometry, walk: Walk, when: Truth) -> list[LaunchParams]:
         """Those for one direction: held and streamed."""
         by_class, classes, positions = walk.by_class, walk.classes, walk.positions
+        dealt = walk.traversal.dealt
         tile = self.tile(g, walk)
         # One kernel for all strides, and few for all sizes of few elements.
         small = any_of(g.strided, positions * classes <= FEW)
@@ -458,9 +475,9 @@ class RowLaunch:
         unit = where(small, 1, power_of_two_divisor(walk.along, *apart, *across))
         # Images are cut where that leaves few places of a tile empty.
         blocks, grid = ceil_div(walk.shape[-1], tile.positions), ceil_div(positions, tile.positions)
-        cut = all_of(not by_class, not walk.dealt, inverse(small), blocks * tile.positions * 7 <= walk.shape[-1] * 8)  # fmt: skip
+        cut = all_of(not by_class, not dealt, inverse(small), blocks * tile.positions * 7 <= walk.shape[-1] * 8)  # fmt: skip
         grid = where(cut, positions // walk.shape[-1] * blocks, grid)
-        alone = all_of(by_class, not walk.dealt, tile.positions == 1, inverse(small))
+        alone = all_of(by_class, not dealt, tile.positions == 1, inverse(small))
         vector = self.vector(g, near, unit, alone)
         constexprs: dict[str, Number] = {
             "UNIT": unit, "WIDE": g.strided or walk.reach(tile) >= INT32_LIMIT,
@@ -469,15 +486,14 @@ class RowLaunch:
             "POSITIONS": tile.positions, "HELD": tile.held, "LANES": tile.lanes,
         }  # fmt: skip
         held = LaunchParams(
-            _kernel_of(walk), grid, self.args(g, walk, unit, where(turns, unit, 1), divided), constexprs,
+            walk.traversal, grid, self.args(g, walk, unit, where(turns, unit, 1), divided), constexprs,
             tile.warps, all_of(when, inverse(tile.streamed)), inverse(small),
         )  # fmt: skip
-        if walk.dealt:
-            return [held]
-        name = STREAMED_ROWS if by_class else STREAMED_IMAGES
-        streamed = held._replace(kernel=name, when=all_of(when, tile.streamed))
+        if dealt:
+            return [held] if walk.traversal in self.traversed else []
+        streamed = held._replace(kernel=walk.traversal._replace(streamed=True), when=all_of(when, tile.streamed))  # fmt: skip
         if not (by_class and self.shares):
-            return [held, streamed]
+            return [params for params in (held, streamed) if params.kernel in self.traversed]
         # Where a row would be streamed, and two of 16 bits would be held in one tile that is not full.
         streams = any_of(tile.streamed, all_of(g.static["rows"] > 1, g.static["itemsize"] < 4))
         tiled = self.tiled(g, walk, all_of(when, streams), held)
@@ -510,101 +526,16 @@ class RowLaunch:
             *along, step = [each // unit for each in strides] if name in divided else strides
             args[f"step_{name}"] = step
             args |= {f"stride_{name}_{axis}": each for axis, each in enumerate(along)}
-        numbers = g.numbers
-        for told in self.signature.targets:
-            args[told] = ignored(numbers[0]) if told == IGNORED else numbers[0]
-            numbers = numbers[1:]
-        return args | {f"number_{name}": number for name, number in zip(self.signature.numbers, numbers, strict=False)}  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class RowLauncher(ClassLauncher):
-    """The runners of a formula with its switches."""
-
-    row_major_alone: bool = True
-
-    @classmethod
-    def of(
-        cls, name: str, launch: RowLaunch, graph: Graph, axes: int, specs: Callable[[Mapping[str, Any], Plan, int], Mapping[str, KernelSpec]],
-        static: Mapping[str, int] = MappingProxyType({}), others: Mapping[str, Any] = MappingProxyType({}),
-    ) -> RowLauncher:  # fmt: skip
-        """Over so many axes of positions, beside other kernels."""
-        signature, roles = launch.signature, {name: ROLES[kind] for name, kind in launch.kinds}
-        kernels = {name: kernel_of(signature, graph, traversal) for name, traversal in launch.traversals(axes).items()}  # fmt: skip
-        known = {
-            "rows": sum(kind == "Row" for _, kind in signature.operands),
-            "writes": sum("c" in node.axes for node in graph.results),
-            "powers": sum(node.what == "exp" and "c" in node.axes for node in graph.nodes),
-            "logarithms": sum(node.what in ("log", "log1p") and "c" not in node.axes for node in graph.nodes),
-            "levels": graph.levels, **static,
-        }  # fmt: skip
-
-        def static_of(plan: Plan) -> dict[str, int]:
-            return {**known, "clusters": int(has_clusters()), CLASS_AXIS: plan.class_axis, **sizes_of(plan)}  # fmt: skip
-
-        def specs_of(plan: Plan, offset: int = 0) -> Mapping[str, KernelSpec]:
-            return specs(kernels, plan, offset)
-
-        return cls(
-            name, launch, {**others, **kernels}, roles, len(signature.operands), (*signature.targets, *signature.numbers), axes, specs_of, static_of,
-            lambda plan: before_and_behind(plan) is not None, limit=LIMIT, row_major_alone=launch.dense,
-        )  # fmt: skip
-
-    def _places(self, plan: Plan) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.roles)}
-
-    def _as_planned(self, plan: Plan) -> Layout:
-        sizes = before_and_behind(plan) if self.row_major_alone else None
-        if sizes is None:
-            return super()._as_planned(plan)
-        each = {name: int(plan.operands[place].role != "single") for name, place in self._places(plan).items()}  # fmt: skip
-        return row_major(2, self.roles, sizes[0], plan.classes, sizes[1], each)
+        args |= {name: g.numbers[name] for name in self.signature.targets}
+        return args | {f"number_{name}": g.numbers[name] for name in self.signature.numbers}
 
 
 @functools.cache
 def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> RowLauncher:
     """For row-major operands, or for so many axes of any strides."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
-    results = [(str(place), "Row" if "c" in node.axes else "PerRow") for place, node in enumerate(graph.results)]  # fmt: skip
-    kinds = (*formula.operands, *results)
-    reductions = sum(node.what in ("total", "largest") for node in graph.nodes)
-    launch = RowLaunch(signature_of(formula), kinds, not axes, reductions)
-
-    def specs(kernels: Mapping[str, Any], plan: Plan, offset: int) -> dict[str, KernelSpec]:
-        slots = pointers_of(plan, lambda operand: operand.role == "full")
-        kernel_specs = {
-            name: KernelSpec(kernel, slots, precision(plan)) for name, kernel in kernels.items()
-        }
-        if launch.shares:
-            # So that two programs of 16 warps run at once: softmax of 32003 classes, BFLOAT16, 0.92 (0.65 without). Two rows would not fit (20011 classes 0.67, 0.88 without).
-            one = sum(kind == "Row" for _, kind in formula.operands) == 1
-            kernel_specs[TILED_ROWS] = kernel_specs[TILED_ROWS]._replace(
-                registers=64 if one else None
-            )
-            memory = scratch_of(plan, "float32")
-            kernel_specs[SHARED_ROWS] = kernel_specs[SHARED_ROWS]._replace(slots=(*slots, memory), cluster=PIECES.value)  # fmt: skip
-        return kernel_specs
-
     name = ".".join(["row", formula.name, *(str(int(on)) for on in switches)])
-    return RowLauncher.of(name, launch, graph, axes or 2, specs)
-
-
-def sizes_of(plan: Plan) -> dict[str, int]:
-    """Of a row's elements, and whether that is one size."""
-    sizes = {operand.dtype.itemsize for operand in plan.operands if operand.role == "full"}
-    return {"itemsize": max(sizes), "alike": int(len(sizes) == 1)}
-
-
-def before_and_behind(plan: Plan) -> tuple[int, int] | None:
-    """How many positions are before the classes and behind them, where all operands lie row-major; None where they do not."""
-    if len(plan.shape) > 2:
-        return None
-    (size,) = plan.shape if len(plan.shape) == 1 else (0,)
-    for sizes in [(size, 1), (1, size)] if size else [plan.shape]:
-        before, behind = sizes
-        if (before == 1 or plan.class_axis > 0) and lies_row_major(plan, before, behind):
-            return before, behind
-    return None
+    return RowLauncher(name, signature_of(formula), graph, axes)
 
 
 class RowFormulas(Launcher):

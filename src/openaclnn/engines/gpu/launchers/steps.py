@@ -19,7 +19,6 @@ from openaclnn.engines.gpu.kernels.steps import (
 )
 from openaclnn.engines.gpu.kernels.sums import finish_sums
 from openaclnn.engines.gpu.launchers.geometry import (
-    LaunchParams,
     Targets,
     ignored,
     launch_of,
@@ -35,13 +34,12 @@ from openaclnn.engines.gpu.launchers.sums import (
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
-    KernelSpec,
-    Launch,
     PointerArg,
+    launched,
     next_power_of_two,
+    spec_of,
 )
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
-from openaclnn.engines.machine.numbers import Number
 
 MEMORY = 2  # FLOATs that are remembered, and expected
 MOST_CLASSES = {True: 8192, False: 4096}  # of rows, of images
@@ -156,63 +154,46 @@ def _tiles(step: Step, tile: Tile) -> int:
     return step.images * -(-step.pixels // tile.positions)
 
 
-def launched(
-    spec: KernelSpec, grid: int, args: Mapping[str, Number], constexprs: Mapping[str, Number], warps: int
-) -> Launch:  # fmt: skip
-    return launch_of(spec, LaunchParams("", grid, args, constexprs, warps))
+def pointers(step: Step, backward: bool = False) -> Mapping[str, Any]:
+    """Those to a plan's operands and to scratch memory, by their names in kernels."""
+    return _pointers(step.dtype.numpy_name, step.weight_dtype.numpy_name if step.weighted else "", backward)  # fmt: skip
 
 
-def pointers(step: Step, backward: bool = False) -> tuple[Any, ...]:
-    """Those to logits, targets, weights, the loss or its gradient, what is kept, what is remembered, and the gradient; then to scratch memory. Addresses are in
-    the order of a plan's operands, of which weights are the last input, if there are some."""
-    dtype, more = step.dtype.numpy_name, int(step.weighted)
+@functools.cache
+def _pointers(dtype: str, weight: str, backward: bool) -> Mapping[str, Any]:
+    """Weights are the last input, if there are some."""
+    weights = ("weight",) if weight else ()
     if backward:
-        loss, x, target, kept, memory, weight, out = range(7)
-        out -= 1 - more
+        names = "gradient", "x", "target", "expected", "memory", *weights, "out", "scratch"
     else:
-        x, target, memory, weight = range(4)
-        loss, kept, out = (3 + more + place for place in range(3))
-    return (
-        PointerArg(x, dtype, wide=True), PointerArg(target, "int64"), PointerArg(weight, step.weight_dtype.numpy_name) if more else None,
-        PointerArg(loss, dtype), PointerArg(kept, "float32"), PointerArg(memory, "float32"), PointerArg(out, dtype, wide=True),
-        PointerArg(out + 1, "float64"),
-    )  # fmt: skip
+        names = "x", "target", "memory", *weights, "loss", "expected", "out", "scratch"
+    dtypes = {"target": "int64", "weight": weight, "expected": "float32", "memory": "float32", "scratch": "float64"}  # fmt: skip
+    slots = {name: PointerArg(place, dtypes.get(name, dtype), wide=name in ("x", "out")) for place, name in enumerate(names)}  # fmt: skip
+    return {"weight": None, **slots}
 
 
-class _Shared(NamedTuple):
-    """What both launches have of a step: arguments and constexprs, how many tiles there are, of how many warps."""
-
-    args: Mapping[str, Number]
-    constexprs: Mapping[str, Number]
-    tiles: int
-    warps: int
-
-
-def _shared(step: Step) -> _Shared:
-    tile = tile_of(step)
-    tiles, length = _tiles(step, tile), step.positions if step.by_class else step.pixels
+def _told(step: Step, tile: Tile, backward: bool = False) -> dict[str, Any]:
+    """What both launches have of a step, by the kernels' names."""
+    slots = pointers(step, backward)
+    # Sums over all targets are behind what is expected.
+    sums = slots["expected"]._replace(dtype="float64", shift=MEMORY * 4)
+    length, inner = step.positions if step.by_class else step.pixels, step.pixels // tile.unit
     kept, smoothing = _pair(1.0 - step.smoothing), _pair(step.smoothing / step.classes)
-    args: dict[str, Number] = {
-        "rows": step.positions, "inner": step.pixels // tile.unit, "out_inner": step.pixels // tile.unit, "blocks": -(-step.pixels // tile.positions), "tiles": tiles,
+    return {
+        **slots, "sums": sums if _sums_of(step) else None,
+        "rows": step.positions, "inner": inner, "out_inner": inner, "blocks": -(-step.pixels // tile.positions), "tiles": _tiles(step, tile),
         "ignore_index": ignored(step.ignore_index), "kept": kept[0], "kept_lacks": kept[1], "smoothing": smoothing[0], "smoothing_lacks": smoothing[1],
         "zloss_scale": float_of(step.zloss_scale),
-    }  # fmt: skip
-    constexprs: dict[str, Number] = {
+        "MEAN": step.reduction == "mean", "EACH": step.reduction == "none", "SMOOTHED": step.smoothing != 0, "SQUARED": step.zloss_scale != 0,
         "C": step.classes, "BY_CLASS": step.by_class, "ALONG": step.by_class and tile.lanes > 1, "UNIT": tile.unit, "FULL": length % tile.positions == 0,
         "HELD": tile.held, "LANES": tile.lanes, "POSITIONS": tile.positions, "PARTS": _parts(step),
     }  # fmt: skip
-    return _Shared(args, constexprs, tiles, tile.warps)
 
 
 def _pair(number: float) -> tuple[float, float]:
     """A number as FLOAT, and what that lacks."""
     near = float_of(number)
     return near, float_of(number - near)
-
-
-def _known(step: Step) -> tuple[bool, bool, bool]:
-    """EACH, SMOOTHED and SQUARED."""
-    return step.reduction == "none", step.smoothing != 0, step.zloss_scale != 0
 
 
 def _sums_of(step: Step) -> int:
@@ -231,60 +212,45 @@ def _parts(step: Step) -> int:
     return few
 
 
-def _sums_at(kept: PointerArg) -> PointerArg:
-    """Where sums over all targets are: behind what is expected."""
-    return kept._replace(dtype="float64", shift=MEMORY * 4)
-
-
 @functools.lru_cache(64)
 def loss_runner(step: Step) -> Runner:
     """What queues it, of the addresses of a plan's operands."""
-    each, smoothed, squared = _known(step)
-    mean, summed, shared, parts = step.reduction == "mean", _sums_of(step), _shared(step), _parts(step)  # fmt: skip
-    x, target, weight, loss, expected, memory, out, tile_sums = pointers(step)
-    sums = _sums_at(expected)
-    expect = KernelSpec(
-        expect_step, (*((target, weight, sums) if summed else (None,) * 3), memory, expected), (summed,), overlapped=True
-    )  # fmt: skip
+    tile, summed = tile_of(step), _sums_of(step)
+    named = _told(step, tile)
+    each, of_tile = named["EACH"], 1 + named["SQUARED"]
+    tile_sums, parts, tiles = named["scratch"], named["PARTS"], named["tiles"]
     targets = Targets((1, 1, step.positions), (0, 0, 1), 1)
-    params = adding(targets, 1, step.classes, step.ignore_index, parts if summed else 1)
-    launches = [launch_of(expect, params)]
+    read = {} if summed else {"target": None, "weight": None}
+    launches = [
+        launch_of(
+            spec_of(expect_step, {**named, **read, "SUMS": summed}),
+            adding(targets, 1, step.classes, named["ignore_index"], parts if summed else 1),
+        )
+    ]
     if summed and parts == MANY_PARTS:
-        finish_parts = KernelSpec(finish_sums, (sums,), overlapped=True, follows=True)
-        launches.append(launched(finish_parts, summed, {}, {"PARTS": parts}, 4))
-    ahead = KernelSpec(
-        step_ahead, (x, target, weight, expected, sums if summed else None, loss if each else None, None if each else tile_sums, out),
-        (mean, each, smoothed, squared), fused=False, overlapped=True, follows=True,
-    )  # fmt: skip
-    launches.append(launched(ahead, shared.tiles, shared.args, shared.constexprs, shared.warps))
+        launches.append(launched(finish_sums, summed, named, 4, follows=True))
+    loss, named["tile_sums"] = named["loss"], None if each else tile_sums
+    named["loss"] = loss if each else None
+    launches.append(launched(step_ahead, tiles, named, tile.warps, fused=False, follows=True))
     if each:
-        return runner_of(tuple(launches))
-    tiles, scratch = shared.tiles, 8 * (1 + squared) * shared.tiles
+        return runner_of(launches)
+    scratch = 8 * of_tile * tiles
     if tiles > FEW_TILES:
-        gather = KernelSpec(gather_step, (tile_sums,), (1 + squared,), overlapped=True, follows=True)  # fmt: skip
-        sizes: dict[str, Number] = {"count": tiles, "programs": GATHERING}
-        launches.append(launched(gather, GATHERING, sizes, {"BLOCK": 1024}, 4))
+        gathered = {"sums": tile_sums, "count": tiles, "programs": GATHERING, "SUMS": of_tile, "BLOCK": 1024}  # fmt: skip
+        launches.append(launched(gather_step, GATHERING, gathered, 4, follows=True))
         tile_sums, tiles = tile_sums._replace(shift=scratch), GATHERING
-        scratch += 8 * (1 + squared) * GATHERING
-    finish = KernelSpec(
-        finish_step, (sums if mean else None, tile_sums, loss), (mean, squared), overlapped=True, follows=True
-    )  # fmt: skip
+        scratch += 8 * of_tile * GATHERING
     block = min(next_power_of_two(tiles), FINISHED)
-    launches.append(launched(finish, 1, {"count": tiles}, {"PARTS": parts, "BLOCK": block}, max(4, min(block // 32, 32))))  # fmt: skip
-    return runner_of(tuple(launches), scratch)
+    totals = named["sums"] if named["MEAN"] else None
+    named |= {"totals": totals, "sums": tile_sums, "loss": loss, "count": tiles, "BLOCK": block}
+    launches.append(launched(finish_step, 1, named, max(4, min(block // 32, 32)), follows=True))
+    return runner_of(launches, scratch)
 
 
 @functools.lru_cache(64)
 def gradient_runner(step: Step) -> Runner:
     """What queues the gradient where another was expected, of the addresses of a plan's operands."""
-    shared = _shared(step)
-    x, target, weight, gradient, expected, memory, out, _ = pointers(step, backward=True)
-    sums = _sums_at(expected) if _sums_of(step) else None
-    late = KernelSpec(
-        step_late, (gradient, x, target, weight, expected, sums, memory, out), (step.reduction == "mean", *_known(step)), fused=False
-    )  # fmt: skip
-    programs = min(shared.tiles, PROGRAMS)
-    launch = launched(
-        late, programs, {**shared.args, "programs": programs}, shared.constexprs, shared.warps
-    )
-    return runner_of((launch,))
+    tile = tile_of(step)
+    named = _told(step, tile, backward=True)
+    named["programs"] = min(named["tiles"], PROGRAMS)
+    return runner_of([launched(step_late, named["programs"], named, tile.warps, fused=False)])

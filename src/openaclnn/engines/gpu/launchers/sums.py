@@ -8,11 +8,11 @@ from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.kernels import sums as kernels
 from openaclnn.engines.gpu.kernels.sums import add_up, finish_sums
 from openaclnn.engines.gpu.launchers.geometry import (
+    IGNORED,
     Geometry,
     Launches,
     LaunchParams,
     Targets,
-    ignored,
     power_of_two_above,
 )
 from openaclnn.engines.gpu.launching.launch import (
@@ -20,6 +20,7 @@ from openaclnn.engines.gpu.launching.launch import (
     KernelSpec,
     pointers_by_name,
     scratch_of,
+    spec_of,
 )
 from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, most, where
 
@@ -44,17 +45,13 @@ def specs(plan: Plan, weight: str, offset: int = 0, several: int = 2) -> dict[st
     pointers = pointers_by_name(plan)
     first = pointers[target.parameter]
     first = first._replace(shift=first.shift + offset * target.dtype.itemsize)
-    slots = first, pointers.get(weight), scratch_of(plan)
-    return {
-        ADD: KernelSpec(add_up, slots, (several,), overlapped=True),
-        FINISH: KernelSpec(finish_sums, (scratch_of(plan),), overlapped=True, follows=True),
-    }
+    named = {"target": first, "weight": pointers.get(weight), "sums": scratch_of(plan), "SUMS": several}  # fmt: skip
+    return {ADD: spec_of(add_up, named), FINISH: spec_of(finish_sums, named, follows=True)}
 
 
 def loss_numbers(g: Geometry) -> dict[str, Number]:
     """What cross entropy's losses are told of the call's numbers."""
-    ignore_index, smoothing, scale, *_ = g.numbers
-    return {"ignore_index": ignored(ignore_index), "smoothing": smoothing, "zloss_scale": scale}
+    return {"ignore_index": g.numbers[IGNORED], "smoothing": g.numbers["label_smoothing"], "zloss_scale": g.numbers["zloss_scale"]}  # fmt: skip
 
 
 def adding(
@@ -65,7 +62,7 @@ def adding(
     count = first * second * third
     args = {
         "count": count, "second_size": second, "third_size": third, "first_stride": strides[0], "second_stride": strides[1],
-        "third_stride": strides[2], "weight_stride": weight_stride, "classes": classes, "ignore_index": ignored(ignore_index), "parts": parts,
+        "third_stride": strides[2], "weight_stride": weight_stride, "classes": classes, "ignore_index": ignore_index, "parts": parts,
     }  # fmt: skip
     wide = count + (parts + 1) * SUM_BLOCK >= INT32_LIMIT
     return LaunchParams(ADD, parts, args, {"AXES": axes, "WIDE": wide, "BLOCK": SUM_BLOCK}, 8)
@@ -81,7 +78,7 @@ def with_sums(g: Geometry, weight: str, needed: Number) -> tuple[Launches, Numbe
     few_parts = power_of_two_above(ceil_div(longest, SUM_BLOCK), FEW_PARTS)
     parts = where(many, MANY_PARTS, few_parts)
     weight_stride = g.layout.strides.get(weight, (0,))[-1]
-    add = adding(g.targets, weight_stride, classes, g.numbers[0], parts)._replace(when=needed)
+    add = adding(g.targets, weight_stride, classes, g.numbers[IGNORED], parts)._replace(when=needed)
     finish = LaunchParams(
         FINISH, g.static["sums"], {}, {"PARTS": MANY_PARTS}, 4, all_of(needed, many)
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from openaclnn.core.dtypes import BOOL
@@ -40,6 +41,21 @@ class KernelSpec(NamedTuple):
     registers: int | None = None  # of a thread at most, so that more programs run at once
     follows: bool = False  # may start while the launch before it ends; the kernel itself waits
 
+    @property
+    def names(self) -> tuple[Sequence[str], Sequence[str]]:
+        """The kernel's own, of a launch's numbers, and of the constexprs that sizes decide."""
+        others, constexprs, _ = _parted(tuple(self.kernel.arg_names))
+        return others[len(self.slots) :], constexprs[len(self.constexprs) :]
+
+
+@functools.cache
+def _parted(names: tuple[str, ...]) -> tuple[Sequence[str], Sequence[str], bool]:
+    """A kernel's pointers and numbers, its constexprs, and whether the first of these says that it overlaps."""
+    # Not by the kernel itself: Triton reads all that it calls to tell it from others.
+    first = next(place for place, name in enumerate(names) if name[0].isupper())
+    overlaps = names[first] == "OVERLAPPED"
+    return names[:first], names[first + overlaps :], overlaps
+
 
 class Launch(NamedTuple):
     """A spec's kernel at some size: all arguments but the addresses."""
@@ -52,6 +68,34 @@ class Launch(NamedTuple):
     aligned: bool = True  # False: no address is taken as aligned, even if it is
 
 
+def spec_of(
+    kernel: Any, named: Mapping[str, Any], fused: bool = True, overlapped: bool = True, cluster: int = 1, follows: bool = False
+) -> KernelSpec:  # fmt: skip
+    """What a kernel takes of pointers and constexprs by the names that it has for them, the first ones of each; None where it has no use for a pointer. One that can
+    overlap with others does."""
+    others, constexprs, overlaps = _parted(tuple(kernel.arg_names))
+    slots, known, get = [], [], named.get
+    for name in others:
+        slot = get(name, name)
+        if slot is not None and slot.__class__ is not PointerArg:
+            break
+        slots.append(slot)
+    for name in constexprs:
+        if name not in named:
+            break
+        known.append(named[name])
+    return KernelSpec(
+        kernel, tuple(slots), tuple(known), fused, overlapped if overlaps else None, cluster, None, follows
+    )  # fmt: skip
+
+
+def launched(kernel: Any, grid: int, named: Mapping[str, Any], warps: int, **more: Any) -> Launch:
+    """A launch of a kernel with what it takes of pointers, numbers and constexprs by the names that it has for them."""
+    spec = spec_of(kernel, named, **more)
+    numbers, _ = spec.names
+    return Launch(spec, grid, tuple([named[name] for name in numbers]), (), warps)
+
+
 def next_power_of_two(number: int) -> int:
     """The least one that is not below; Triton's own takes 7 us, since kernels may call it."""
     return 1 << (number - 1).bit_length()
@@ -61,12 +105,12 @@ def pointers_of(
     plan: Plan, wide: Callable[[Operand], bool] = lambda operand: False
 ) -> tuple[PointerArg, ...]:
     """Those to the plan's operands, of which some are wide. Truth values are bytes to Triton."""
-    return tuple(
+    return tuple([
         PointerArg(
             place, "uint8" if operand.dtype is BOOL else operand.dtype.numpy_name, operand.offset * operand.dtype.itemsize, wide(operand)
         )
         for place, operand in enumerate(plan.operands)
-    )  # fmt: skip
+    ])  # fmt: skip
 
 
 def pointers_by_name(

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core import checks
-from openaclnn.core.call import Call
-from openaclnn.core.declare import Sample, like
+from openaclnn.core.declare import Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Free, Plan, empty_plan
+from openaclnn.core.plan import Free
 from openaclnn.engines.formulas.scaled_softmax import scaled_softmax
-from openaclnn.operators.rows import declare, rows_plan
+from openaclnn.operators.rows import Rows, declare, widened
 
 PARAMETERS = (
     Parameter("self", Kind.TENSOR, "logits", "0 to 8 dimensions", FLOATS),
@@ -33,34 +32,25 @@ CHECKS = (
 )
 
 
-def _plan(call: Call) -> Plan:
-    logits, out, axis = call.tensor("self"), call.tensor("out"), call.axis("dim")
-    if logits.empty:
-        return empty_plan(call.operator.name, ("out", out))
-    assert axis is not None
-    numbers = {"scale": call["scale"].float32()}
-    return rows_plan(
-        call, scaled_softmax.name, logits.dtype, {"self": "full"}, {"out": "full"}, axis, numbers, free=(Free("scale"),)
-    )  # fmt: skip
+PLAN = Rows(
+    scaled_softmax.name, "self", {"self": "full"}, {"out": "full"}, lambda call: {"scale": call["scale"].float32()}, (Free("scale"),)
+)  # fmt: skip
 
 
 # e^(s x - m) / sum, m the largest s x: it changes no share, and no power overflows.
+@widened
 def reference(
-    self: np.ndarray[Any, Any], scale: float = 1.0, dim: int = -1, work: Any = np.float64
+    self: np.ndarray[Any, Any], scale: float = 1.0, dim: int = -1
 ) -> np.ndarray[Any, Any]:
-    """The formula in float64 (or in `work`)."""
-    x = self.astype(work).reshape(self.shape or (1,)) * work(scale)
-    if not x.size:
-        return x
-    with np.errstate(all="ignore"):
-        powers = np.exp(x - x.max(axis=dim, keepdims=True))
-        return np.asarray((powers / powers.sum(axis=dim, keepdims=True)).reshape(self.shape))
+    x = np.atleast_1d(self) * scale
+    powers = np.exp(x - x.max(axis=dim, keepdims=True, initial=-np.inf))
+    return np.asarray((powers / powers.sum(axis=dim, keepdims=True)).reshape(self.shape))
 
 
 declare(
     "ScaledSoftmax", "Softmax of logits times a number.",
     "out = exp(x - m) / (sum over the row of exp(x - m)), x = scale * self, m = the largest x of the row, which lies along dim",
-    PARAMETERS, CHECKS, like("self"), _plan, reference,
+    PARAMETERS, CHECKS, PLAN, reference,
     (
         Sample(
             "a row", {"self": (FLOAT, [[2, 4, 6], [4, 4, 4]]), "scale": 0.5},

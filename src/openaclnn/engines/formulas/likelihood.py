@@ -1,0 +1,30 @@
+"""The negative log-likelihood of class indices as row formulas; `operators/likelihood.py` has where they come from."""
+
+from __future__ import annotations
+
+from openaclnn.engines.formulas.rows import (
+    PerClass,
+    PerRow,
+    Row,
+    Target,
+    at,
+    described,
+    is_counted,
+    is_target,
+)
+from openaclnn.engines.formulas.words import where
+
+
+@described
+def nll_loss(x: Row, target: Target, weight: PerClass) -> tuple[PerRow, PerRow]:
+    """A row's loss and the weight of its class, which are added up. Of a row one value is read, at any time: engines walk no classes."""
+    counted = is_counted(target)
+    hit_weight = where(counted, at(weight, target), 0.0)
+    # Where nothing counts, -(0 * -0) is 0.
+    return -(hit_weight * where(counted, at(x, target), -0.0)), hit_weight
+
+
+@described
+def nll_gradient(target: Target, gradient: PerRow, weight: PerClass, total: PerRow) -> Row:
+    """Engines divide a mean's gradient by the total before, as FLOAT."""
+    return where(is_target(target) & is_counted(target), -(gradient * weight), 0.0)
