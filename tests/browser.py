@@ -68,7 +68,9 @@ def started() -> Iterator[Any]:
             )  # its sandbox refuses root, as containers run tests
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         driver = webdriver.Chrome(options, Service(_DRIVER))
-        driver.set_script_timeout(120)  # axe-core reads a page in seconds, but not on a busy machine
+        driver.set_script_timeout(
+            120
+        )  # axe-core reads a page in seconds, but not on a busy machine
         try:
             yield driver
         finally:
