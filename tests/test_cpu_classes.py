@@ -264,7 +264,7 @@ def test_target_types(dtype: DType, kind: Any, count: int) -> None:
     assert_same_bits(result(NLL, case, dtype), expected(NLL, case, dtype))
 
 
-STRAYS = (-1, 13, 1 << 31, (1 << 32) + 1, INT64.min, INT64.max, -(1 << 31))
+STRAYS = (-1, 13, (1 << 16) + 1, 1 << 31, (1 << 32) + 1, INT64.min, INT64.max, -(1 << 31))
 
 
 @DTYPES

@@ -1,13 +1,14 @@
 """The gradient of the negative log-likelihood, of rows and of pixels: see `operators/likelihood.py`.
 
-Few classes, and outputs that leave the caches, are written as the row formula of `engines/formulas/likelihood.py` says, by runs of each plane: each class is compared with
+Few classes, and outputs that leave the caches, are written as the row formula of `engines/formulas/likelihood.py` says, by runs of two planes: each class is compared with
 the targets. Elsewhere `TargetLines` clears the output and writes the targets' classes alone.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -31,10 +32,12 @@ from openaclnn.engines.cpu.classes.row_formulas import (
     RUN,
     RUNS,
     Lines,
+    RunLines,
 )
 from openaclnn.engines.cpu.classes.row_passes import Passes
 from openaclnn.engines.cpu.registry import KERNELS
 from openaclnn.engines.formulas.likelihood import nll_gradient
+from openaclnn.engines.formulas.rows import Node
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import last_cache, machine
@@ -49,10 +52,11 @@ from openaclnn.engines.machine.numbers import (
     most,
     where,
 )
-from openaclnn.engines.machine.values import Shape, Value
+from openaclnn.engines.machine.values import Shape, Value, intrinsic
 
 FEW = 8  # classes up to which comparing every plane beats clearing and scattering
 MANY = 1 << 6  # the same of FLOAT outputs that leave the caches
+PLANES = 2  # that are written together
 VECTOR = 32  # bytes of a vector, from which on that is so
 UNIT = 1 << 14  # positions of one piece of work that lie apart
 # Where values are scattered: a 64th of the positions, so that no thread of 16 has a part more, between these.
@@ -70,6 +74,8 @@ def compares(item: Any, classes: Any, pixels: Any, size: Any) -> Any:
     """Whether every plane, of so many pixels, is compared with the targets; outputs have so many bytes in an element and in all.
 
     Of numbers and of code's values alike: what compiles a kernel and what calls it go by one rule.
+
+    16 bits must have few classes: `PlaneLines` compares these as integers of 16 bits.
 
     In caches, clearing is cheap, and so are patches of one class: comparing 21 planes takes 1.3 to 2.5 times as long there, and gains a fifth
     where targets are random. From half of the last cache on FLOAT gains: on a Xeon with two cores 1.0 to 1.5 for patches and 1.3 to 3 for random targets, on another with 16
@@ -91,6 +97,12 @@ def emit_clear(slots: Mapping[str, int], code: Code, arguments: Sequence[Value])
         code.clear(out + start, (size - start).least(span))
 
 
+def weight_of(lines: Lines, label: Value) -> Value:
+    """A class's weight, as FLOAT."""
+    place = lines.parameters.address("weight") + label * lines.parameters["weight.class_step"]
+    return lines.code.load(place, lines.kinds.of["weight"])
+
+
 class TargetLines(Lines):
     """One value for each position, at its target's class: clear the output, then scatter.
 
@@ -108,11 +120,6 @@ class TargetLines(Lines):
         self.steps = [parameters[f"{name}.step2"] for name in self.operands]
         self.sizes = [self.of_targets.size, self.size, self.size]
         self.class_step = parameters["out.class_step"]
-
-    def weight(self, label: Value) -> Value:
-        """A class's weight, as FLOAT."""
-        step = self.parameters["weight.class_step"]
-        return self.code.load(self.parameters.address("weight") + label * step, self.dtype)
 
     def walk(self, passes: Passes, first: Value, last: Value) -> None:
         code, parameters = self.code, self.parameters
@@ -173,12 +180,13 @@ class TargetLines(Lines):
             address + index * step for address, step in zip(addresses, steps, strict=True)
         )
         target = self.of_targets.at(place)
-        with code.when(target.counted, likely=True):
-            factor = code.load(gradient, self.dtype) if self.gradient is None else self.gradient
-            value = -(factor * self.weight(target.label))
-            code.store(value, out + target.label * self.class_step, self.dtype)
-        with code.when(target.stray, likely=False):
-            self.parameters.report_stray()
+        with code.either(target.counted) as (counts, does_not):
+            with counts:
+                factor = code.load(gradient, self.dtype) if self.gradient is None else self.gradient
+                value = -(factor * weight_of(self, target.label))
+                code.store(value, out + target.label * self.class_step, self.dtype)
+            with does_not:
+                self.report(target.stray)
 
     def _group(self, addresses: list[Value], index: Value) -> None:
         code = self.code
@@ -191,7 +199,7 @@ class TargetLines(Lines):
                 label = target.label
                 lanes, zero = min(code.lanes, GROUP), code.integer(0)
                 shape = Shape(GROUP // lanes, lanes)
-                weight = -self.weight(label)
+                weight = -weight_of(self, label)
                 if self.gradient is None:
                     values = numerics.load(code.array(gradient, self.dtype), zero, shape) * weight
                 else:
@@ -201,6 +209,75 @@ class TargetLines(Lines):
             with apiece:
                 for offset in range(GROUP):
                     self._one(addresses, index + offset, self.sizes)
+
+
+class PlaneLines(RunLines):
+    """Runs of positions, two planes at a time, for a formula that reads no class: targets and numbers of positions are read anew for each two, and nothing lies in
+    the frame. Two streams of stores run at the memory's pace, four do not.
+    """
+
+    chooses = True
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        # Targets are compared as integers as wide as results: 16 bits have few classes, by `compares`.
+        self.bits = f"i{8 * SIZE[self.kinds.of['out']]}"
+
+    def over(self, passes: Passes) -> None:
+        code = self.code
+        whole = self.classes - self.classes.unsigned_rem(PLANES)
+        for start, stop, step in ((code.integer(0), whole, PLANES), (whole, self.classes, 1)):
+            with code.loop(start, stop, step) as first:
+                labels = [first + k for k in range(step)]
+                # Weights are read once: results could be written over them, for all that LLVM knows.
+                self.planes = [(label, weight_of(self, label)) for label in labels]
+                self._each_position(functools.partial(self._some, passes))
+
+    def _some(self, passes: Passes) -> None:
+        labels = self._along("target").load(self.index, self.shape)
+        self.keys = self._saturated(labels)
+        beyond = ~self.keys.below(self.classes.to(self.bits))
+        with self.code.when(_any(beyond), likely=False):  # strays, or ignored
+            self.report(_any(self.targets("target").of_vector(labels).stray))
+        super().over(passes)
+
+    def _saturated(self, labels: Value) -> Value:
+        """What is no class is none as such integers either."""
+        wide, width = labels.element.width, 8 * SIZE[self.bits]
+        if wide > width:
+            return intrinsic("umin", labels, (1 << width) - 1).to(self.bits)
+        return labels if wide == width else labels.unsigned(self.bits)
+
+    def number(self, node: Node) -> Value:
+        if node.what != "is_counted":
+            return super().number(node)
+        # Of a target that is a class; the formula asks this of no others.
+        ignored = self.parameters["ignore_index"]
+        return self.keys != self._saturated(ignored)
+
+    def settled(self, settle: Callable[[], None]) -> None:
+        settle()
+
+    def each(self, count: Value, phase: Any, body: Callable[..., None], leaves: Any) -> None:
+        for label, weight in self.planes:
+            self.label, self.weight = label, weight
+            body(self.shape, self.index, None, None)
+
+    def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
+        return self.keys == self.label.to(self.bits)
+
+    def load(self, node: Node, index: Value, shape: Shape) -> Value:
+        return self.weight.fill(shape)
+
+    def write_where(self, result: int, index: Value, truths: Value, values: Value) -> None:
+        """Rounded before they are chosen: what is the same for all positions is rounded once."""
+        plane = self._plane(self.written[result])
+        narrow = numerics.narrow(values, plane.kind, self.opaque).bits_as(self.bits)
+        numerics.write(truths.choose(narrow, 0), self.code.array(plane.pointer, self.bits), index)
+
+
+def _any(truths: Value) -> Value:
+    return numerics.paired(truths.streams(), operator.or_).reduce("or")
 
 
 def _without_gaps(plan: Plan) -> bool:
@@ -243,7 +320,11 @@ class GradientKernel(LossKernel):
     """Of plans with the same operands."""
 
     own_slots = ("clear", "span", "bytes")
-    lines = {"targets": TargetLines, **{how: LINES[how] for how in list(LINES)[1:]}}
+    lines = {
+        "targets": TargetLines,
+        **{how: LINES[how] for how in list(LINES)[1:]},
+        "runs": PlaneLines,
+    }
 
     def share(self, code: Code, parameters: Parameters) -> Mapping[str, Value]:
         """The one gradient of all positions, divided by the total weight for mean: FLOAT, as documented."""

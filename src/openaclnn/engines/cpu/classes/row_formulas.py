@@ -120,7 +120,7 @@ class Lines:
     """What all ways share: parameters, targets, numbers a row, sums over the positions of a piece."""
 
     one_row = True
-    one_block = False
+    one_block = chooses = False
 
     def __init__(self, code: Code, parameters: Parameters, schedule: Schedule, names: Names, kinds: Kinds) -> None:  # fmt: skip
         self.code, self.parameters, self.schedule = code, parameters, schedule
@@ -173,6 +173,9 @@ class Lines:
 
     def spread(self, number: Any) -> Any:
         return number
+
+    def write_where(self, result: int, index: Value, truths: Value, values: Value) -> None:
+        raise NotImplementedError("of lines that choose")
 
     def write_at_target(self, result: int, target: Node, value: Value) -> None:
         raise NotImplementedError("of one row alone")
@@ -281,7 +284,7 @@ class RowLines(Lines):
             each: k for k, each in enumerate((*self.schedule.saved, *order))
         }
 
-    def begin(self, places: Mapping[str, Variable], many: Value) -> None:
+    def begin(self, places: Mapping[str, Variable], many: Value, asks: bool) -> None:
         """The rows from these places on, the first of so many. Past the last one that is taken again: all are read before they are written."""
         code, self.many, self.is_last = self.code, many, many <= self.rows
         self.read: set[str] = set()  # by a pass before
@@ -289,8 +292,8 @@ class RowLines(Lines):
         for name, place in places.items():
             step, others = self.parameters[f"{name}.step2"], range(1, self.rows)
             self.at[name] = [place.get(), *(place.get() + code.integer(row).least(many - 1) * step for row in others)]  # fmt: skip
-        if not self.schedule.phases:
-            self._ask_for_targets((many - 1).least(ROWS_AHEAD))
+        if asks:
+            self._ask_for_targets()
         for name, kind in self.names.inputs.items():
             if kind == "Target":
                 label = self.of_rows([code.load(place, self.kinds.of[name]) for place in self.at[name]])  # fmt: skip
@@ -308,11 +311,11 @@ class RowLines(Lines):
     def elements_of_rows(self, values: Value) -> list[Value]:
         return [values]
 
-    def _ask_for_targets(self, ahead: Value) -> None:
+    def _ask_for_targets(self) -> None:
         """Where no class is walked, each target's value waits for memory of its own: it is asked for some rows before."""
         for node in self.schedule.rows:
             if node.what == "at" and node.of[0].kind == "Row":
-                place, target = (self.at[one.name][0] + ahead * self.parameters[f"{one.name}.step2"] for one in node.of)  # fmt: skip
+                place, target = (self.at[one.name][0] + self.parameters[f"{one.name}.step2"] * ROWS_AHEAD for one in node.of)  # fmt: skip
                 label = self.targets(node.of[1].name).at(target).label
                 self.code.prefetch(place + label * self.parameters[f"{node.of[0].name}.class_step"])
 
@@ -479,11 +482,16 @@ class RowLines(Lines):
                 many = (stop - row).least(size - parameters.split(row)[-1])
                 for name, place in places.items():
                     place.set(parameters.position(name, row))
-                with code.loop(0, many, self.rows) as done:
-                    self.begin(places, many - done)
-                    passes.over(self)
-                    for name, place in places.items():
-                        place.set(place.get() + parameters[f"{name}.step2"] * self.rows)
+                parts = [(False, 0, many)]
+                if not self.schedule.phases:
+                    asking = most(many - ROWS_AHEAD, 0)
+                    parts = [(True, 0, asking), (False, asking, many)]
+                for asks, since, until in parts:
+                    with code.loop(since, until, self.rows) as done:
+                        self.begin(places, many - done, asks)
+                        passes.over(self)
+                        for name, place in places.items():
+                            place.set(place.get() + parameters[f"{name}.step2"] * self.rows)
                 next_row.set(row + many)
 
         if not self.sums:
@@ -878,8 +886,8 @@ def _unmasked(body: Callable[..., None], shape: Shape, index: Value) -> None:
 
 
 class RunLines(Lines):
-    """Lines are runs of positions that lie side by side, class after class: each plane is read for as long as processors foresee. Sums, targets and numbers of
-    positions lie in the frame."""
+    """Lines are runs of positions that lie side by side, class after class: each plane is read for as long as processors foresee. Sums and numbers of positions
+    lie in the frame."""
 
     one_row, one_block = False, True
 
@@ -889,29 +897,15 @@ class RunLines(Lines):
         self.numbers: dict[int, _OfRun] = {}
         self.totals: list[_OfRun] = []
         self.settling = False
-        # Of targets: their classes, or -1, and whether they count.
-        self.held_targets = {name: (_OfRun(self, "i32"), _OfRun(self, "i32")) for name, kind in self.names.inputs.items() if kind == "Target"}  # fmt: skip
 
     def begin(self, first: Value, many: Value) -> None:
         self.many = many
         self.origin = {name: self.parameters.position(name, first) for name in self.walked}
-        self.alike = {name: number.to("f32") for name, number in self.shared.items()}
-        if self.held_targets:
-            self._each_position(self._read_targets)
-
-    def _read_targets(self) -> None:
-        for name, (held, counted) in self.held_targets.items():
-            target = self.targets(name).of_vector(self._along(name).load(self.index, self.shape))
-            self.report(numerics.paired(target.stray.streams(), operator.or_).reduce("or"))
-            held.set(target.inside.choose(target.label, -1).to("i32"))
-            counted.set(target.counted.signed("i32"))
 
     def _along(self, name: str) -> Array:
         return self.code.array(self.origin[name], self.kinds.of[name])
 
     def number(self, node: Node) -> Value:
-        if node.what == "is_counted":
-            return self.held_targets[node.of[0].name][1].get() != 0
         if node.what != "input":
             return super().number(node)
         if node.name in self.shared:
@@ -936,21 +930,12 @@ class RunLines(Lines):
     def held(self, node: int, number: Value) -> Any:
         if not self.settling:
             return number
-        if number.is_truth:
-            return self.held_targets[self.graph.nodes[node].of[0].name][1]
-        if self.graph.nodes[node].name in self.alike:
-            return self.alike[self.graph.nodes[node].name]
         held = self.numbers.setdefault(node, _OfRun(self, "f32"))
         held.set(number)
         return held
 
     def spread(self, number: Any) -> Value:
-        if not isinstance(number, _OfRun):
-            return cast("Value", number)
-        return number.get() != 0 if number.array.kind == "i32" else number.get()
-
-    def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
-        return self.held_targets[node.name][0].get() == self.label.to("i32")
+        return cast("Value", number.get() if isinstance(number, _OfRun) else number)
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
         """Sums are added to by some classes before they are put down again; results are written a plane at a time."""
@@ -983,9 +968,6 @@ class RunLines(Lines):
         return self.code.array(place, self.kinds.of[name])
 
     def load(self, node: Node, index: Value, shape: Shape) -> Value:
-        if node.kind == "PerClass":
-            place = self.parameters.address(node.name) + self.label * self.parameters[f"{node.name}.class_step"]  # fmt: skip
-            return self.rounded(self.code.load(place, self.kinds.of[node.name]).fill(shape), node.name)  # fmt: skip
         return self.rounded(numerics.load(self._plane(node.name), index, shape), node.name)
 
     def write(self, result: int, index: Value, values: Value) -> None:
@@ -1001,8 +983,11 @@ class RunLines(Lines):
             here = start.get()
             many = (stop - here).least(size - here.unsigned_rem(size)).least(tile)
             self.begin(here, many)
-            passes.over(cast("Line", self))  # no formula that takes runs asks for the rest
+            self.over(passes)
             start.set(here + many)
+
+    def over(self, passes: Passes) -> None:
+        passes.over(cast("Line", self))  # no formula that takes runs asks for the rest
 
 
 class _OfRun:

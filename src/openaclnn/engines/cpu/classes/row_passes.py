@@ -66,6 +66,11 @@ def is_of_one_class(node: Node) -> bool:
     )
 
 
+def is_chosen_or_0(node: Node) -> bool:
+    """Whether a value is a number where something holds of a class, and 0 elsewhere."""
+    return node.what == "where" and node.of[2].what == "constant" and node.of[2].name == 0.0 and "c" in node.of[0].axes  # fmt: skip
+
+
 def is_number(node: Node) -> bool:
     """Whether a value is computed of the call's numbers alone."""
     return node.what in ("number", "constant") or (node.what in OPERATORS and all(map(is_number, node.of)))  # fmt: skip
@@ -240,19 +245,11 @@ class Schedule:
 
     @property
     def takes_runs(self) -> bool:
-        """Whether lines may be long runs of positions: totals of one level are all that is kept of them, or no class is read."""
-        if not all("c" in node.axes for node in self.graph.results):
-            return False
-        if not any(node.kind == "Row" for node in self.graph.nodes):
-            of_targets = all(
-                node.what == "is_counted" for node in self.numbers.values() if node.truth
-            )
-            chosen = any(node.what in ("at", "is_inside", "index_of") for node in self.graph.nodes)
-            return of_targets and not chosen and not self.reductions
+        """Whether lines may be long runs of positions: totals of one level are all that is kept of them."""
         plain = all(node.what == "total" and node.online is None for node in self.reductions)
         rows = all(node.kind == "Row" for node in self.graph.nodes if node.what == "input")
-        truths = any(node.truth for node in self.numbers.values())
-        return plain and rows and not truths and self.levels == 1 and not self.saved
+        whole = all("c" in node.axes for node in self.graph.results) and not any(node.truth for node in self.numbers.values())  # fmt: skip
+        return plain and rows and whole and self.levels == 1 and not self.saved
 
     @property
     def short(self) -> int:
@@ -300,6 +297,7 @@ class Line(Protocol):
     """One row, or a vector of positions, being walked."""
 
     one_block: bool  # whether a block has all classes
+    chooses: bool  # between values as they lie in memory
     one_row: bool  # a line is a row, not vectors of positions
     streams: int  # vectors of a row that are taken together
     several: Value
@@ -325,6 +323,9 @@ class Line(Protocol):
     def kept(self, slot: int, index: Value, shape: Shape) -> Value: ...
 
     def write(self, result: int, index: Value, values: Value) -> None: ...
+
+    def write_where(self, result: int, index: Value, truths: Value, values: Value) -> None:
+        """Values where something holds, and 0 elsewhere; of lines that choose alone."""
 
     def write_at_target(self, result: int, target: Node, value: Value) -> None:
         """The element of a row's target, if it is one of the block's."""
@@ -508,9 +509,7 @@ class Passes:
         self.reduced: dict[int, Value] = {}
         self.finite: dict[int, Value] = {}  # what is subtracted instead of a largest so far
         self.apart = True  # whether classes may be as large as the largest, which sums leave out
-        self._settle(line, 0, {}, "")
-        if any(node.level == 0 and node.axes for node in self.schedule.rows):
-            line.settled(functools.partial(self._settle, line, 0, {}))
+        self._settle(line, 0, {})
         phases = self.schedule.phases
         for level in range(1, self.schedule.levels + 2):
             mine = [phase for phase in phases if phase.level == level]
@@ -520,13 +519,13 @@ class Passes:
             if "c" not in node.axes:
                 line.put(number, self.known[node.index])
 
-    def _settle(self, line: Line, level: int, running: Mapping[int, Any], axes: str = "r") -> None:
-        """Compute what is known of the line after a level, of which these are the reductions; before it, what is the same for all lines by itself."""
+    def _settle(self, line: Line, level: int, running: Mapping[int, Any]) -> None:
+        """Compute what is known of the line after a level, of which these are the reductions."""
         for node in self.schedule.reductions:
             if node.index in running:
                 self.reduced[node.index] = self._line_total(line, node, running)
         for node in self.schedule.rows:
-            if node.level != level or (level == 0 and node.axes != axes):
+            if node.level != level:
                 continue
             if node.index in self.reduced:
                 value = self.reduced[node.index]
@@ -814,7 +813,11 @@ class Passes:
                 if mask is not None and node.what != "largest":
                     values = mask.choose(values, 0.0)
                 running[node.index].take(values)
-            results = [(k, self._element(line, node, known, index, shape)) for k, node in phase.writes]  # fmt: skip
+            chosen = [one for one in phase.writes if line.chooses and is_chosen_or_0(one[1])]
+            for number, node in chosen:
+                truths, values = (self._element(line, one, known, index, shape) for one in node.of[:2])  # fmt: skip
+                line.write_where(number, index, truths, _filled(values, shape))
+            results = [(k, self._element(line, node, known, index, shape)) for k, node in phase.writes if (k, node) not in chosen]  # fmt: skip
             for node in phase.saves:
                 line.keep(node.index, index, known[self._key(node)])
             for number, values in results:
