@@ -79,7 +79,9 @@ TANH_CUBE, TANH_CUBE_LEFT = 0.07135481387376785, 2.3988323966106506e-09  # 0.044
 LOWEST = -110.9  # the least number of `_falling`, whose power of two is 0 from -104.4 on, and 2^32 times as much from here on
 LOG_LN2_HIGH, LOG_LN2_LOW = 0.693359375, -2.12194440e-4
 HALF_ROOT_BITS = 0x3F3504F3  # of sqrt(1/2)
-RECIPROCAL_BITS = 0x7F000000  # less those of a number: of its reciprocal, to an eighth of it, and exactly for powers of two
+# log((1 + s / 2) / (1 - s / 2)) = s + s^3 P(s^2) for s up to 0.533, to 2^-30.
+LOGIT = (0.0005022266414016485, 0.002215268090367317, 0.012501619756221771, 0.08333328366279602)
+LOGIT_NEAR, LOGIT_LEAST = 6710886, 7 << 23  # 0.8 in units of 2^-23; the bits of 2^-120
 LARGE = 1024.0  # functions of what is larger are 0, infinite or a line, whatever its rest
 # For 16 bits: exp(r) to 2^-23, log1p(e) = e + e^2 P(e) to 2^-22, log as above to 2^-22, MILLS to 2^-21.
 SHORT_EXP = (0.008290749974548817, 0.041902314871549606, 0.16667649149894714, 0.49999117851257324, 0.9999997019767761, 1.0)  # fmt: skip
@@ -450,9 +452,9 @@ class Words:
 
     # Logarithms.
 
-    def _mantissa(self, x: Any, power: int = 0) -> tuple[Any, Any]:
-        """x = 2^(n + power) (1 + f) of a positive normal number: n as an integer, f between sqrt(1/2) - 1 and sqrt(2) - 1."""
-        bits = x.bits_as("i32") - (HALF_ROOT_BITS + (power << 23))
+    def _mantissa(self, x: Any) -> tuple[Any, Any]:
+        """x = 2^n (1 + f) of a positive normal number: n as an integer, f between sqrt(1/2) - 1 and sqrt(2) - 1."""
+        bits = x.bits_as("i32") - HALF_ROOT_BITS
         return bits.shifted_down(23), ((bits & 0x7FFFFF) + HALF_ROOT_BITS).bits_as("f32") - 1.0
 
     def _log(self, n: Any, f: Any, left: Any = 0.0) -> Any:
@@ -497,13 +499,29 @@ class Words:
         return (self.abs(x) < 2.0**-26).choose(x, value)
 
     def logit(self, x: Any) -> Any:
-        below, raised = 1.0 - x, x * 2.0**23  # so that none is subnormal
-        ratio = raised / below
-        left = fma(-ratio, (1.0 - below) - x, fma(-ratio, below, raised))
-        n, f = self._mantissa(ratio, 23)
-        # 1 / raised by a step of Newton's method, whose start is exact for 1/2, around which nothing else is left of the result.
-        start = (RECIPROCAL_BITS - raised.bits_as("i32")).bits_as("f32")
-        return self._defined(ratio, self._log(n, f, left * start * fma(-raised, start, 2.0)))
+        """log(x / (1 - x)) = n ln 2 + log((1 + e) / (1 - e)), e = (x - 2^n (1 - x)) / (x + 2^n (1 - x)), with n = 0 where the result is less than
+        0.55 or so: there the denominator is 1, and nothing is rounded but the sum."""
+        below = 1.0 - x
+        apart = x.bits_as("i32") - below.bits_as("i32")  # 2^23 log2(x / (1 - x)), to a twelfth
+        nearest = (apart + LOGIT_NEAR).below(2 * LOGIT_NEAR).choose(0, apart + 0x400000)
+        power = ((nearest & -0x800000) + (127 << 23)).bits_as("f32")
+        n = nearest.shifted_down(23).to("f32")
+        less, whole = fma(x - (1.0 - below), power, fma(-below, power, x)), fma(below, power, x)
+        share = 2.0 / whole
+        twice = less * share
+        left = fma(fma(twice, -0.5 * whole, less), share, n * LOG_LN2_LOW)
+        square = twice * twice
+        small = fma(twice * square, self._polynomial(LOGIT, square), left)
+        high = n * LOG_LN2_HIGH
+        large = high + twice
+        value = large + (small + (twice - (large - high)))
+
+        def special() -> Any:
+            end = (x == 1.0).choose(self._value(math.inf), self._value(math.nan))
+            return (x < 0.5).choose(self.log(x), end)
+
+        ordinary = (x.bits_as("i32") - LOGIT_LEAST).below((127 << 23) - LOGIT_LEAST)  # below 1
+        return self._rarely(~ordinary, value, special)
 
     # The normal distribution.
 
