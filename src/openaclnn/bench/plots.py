@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from openaclnn.bench.tables import SMALL, by_operator, first_engine, merged, name_of, same_kind
+from openaclnn.bench.tables import SMALL, first_engine, grouped, merged, name_of, same_kind
 from openaclnn.bench.timing import Row
 from openaclnn.core.writing import write_bytes
 from openaclnn.testing.extras import need
@@ -106,7 +106,8 @@ def _sizes(rows: Sequence[Row]) -> Any:
 
     Odd sizes stand beside round ones for a reason other than their size."""
     panels: list[tuple[str, dict[str, dict[int, list[float]]]]] = []
-    for operator, timed in by_operator([row for row in rows if row["family"] != "odd"]):
+    round_sizes = [row for row in rows if row["family"] != "odd"]
+    for (operator,), timed in grouped(round_sizes, "operator").items():
         lines: dict[str, dict[int, list[float]]] = {}
         for row in timed:
             ratio = same_kind(row)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import csv
-import html
 import io
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 from openaclnn.bench import tables
 from openaclnn.bench.calls import CHANGES
@@ -28,43 +28,47 @@ def terminal_tables(results: dict[str, Any]) -> Iterator[Table]:
 WRITTEN = "Written by `openaclnn bench --from RESULTS.json ... --markdown PAGE.md`; do not edit.\n"
 
 
-class Section(NamedTuple):
-    """A part of the page: Markdown below a heading."""
-
-    level: int
-    title: str
-    text: str
-    machine: bool = False  # introduces one
-
-
 def markdown(reports: Iterable[dict[str, Any]], every_case_in: str = "") -> str:
     """The page from the results of any number of runs; it names the file that has every case."""
-    parts = []
-    for section in sections(reports):
-        parts += [f"{'#' * section.level} {section.title}\n", section.text]
-        if section.level == 1:
-            parts.insert(1, WRITTEN)
-            if every_case_in:
-                parts.append(f"Every case is in [{every_case_in}]({every_case_in}).\n")
-    return "\n".join(parts)
+    listed = f"Every case is in [{every_case_in}]({every_case_in}).\n\n" if every_case_in else ""
+    introduction = _prose()["Benchmarks"]
+    return f"# Benchmarks\n\n{WRITTEN}\n{introduction}{listed}{_machines(reports)}"
 
 
-def sections(reports: Iterable[dict[str, Any]]) -> Iterator[Section]:
-    """The introduction, and each machine in short."""
-    prose = _prose()
-    yield Section(1, "Benchmarks", prose["Benchmarks"])
-    for results in tables.merged(reports):
+def report_page(reports: Iterable[dict[str, Any]], drawn: Iterable[dict[str, bytes]]) -> str:
+    """The same as one HTML file, with the pictures of each machine and nothing from outside."""
+    markdown_it = need("markdown_it", "reports are rendered by markdown-it-py")
+    render = markdown_it.MarkdownIt("commonmark", {"html": False}).enable("table").render
+    wide = r'<div class="wide" tabindex="0">\g<0></div>'
+    body = re.sub(
+        r"(?s)<table>.*?</table>|<p><img[^>]*></p>", wide, render(_machines(reports, drawn))
+    )
+    body = re.sub(r"(?<=<th)[^<]+", lambda match: match[0].replace("_", "_<wbr>"), body)
+    page = _text("report.html").replace("{introduction}", render(_prose()["Benchmarks"]))
+    return page.replace("{body}", body)
+
+
+def _machines(reports: Iterable[dict[str, Any]], drawn: Iterable[dict[str, bytes]] = ()) -> str:
+    """Each machine in short, as Markdown."""
+    parts, prose = [], _prose()
+    for results, pictures in itertools.zip_longest(tables.merged(reports), drawn, fillvalue={}):
         rows = results["rows"]
-        yield Section(2, tables.name_of(results), _preface(results), machine=True)
-        short = [Section(3, table.title, table.markdown()) for table in tables.short_tables(rows)]
+        parts += [f"## {tables.name_of(results)}\n", _preface(results)]
+        parts += [
+            f"![{name}](data:image/png;base64,{base64.b64encode(data).decode()})\n"
+            for name, data in pictures.items()
+        ]
+        parts += [f"### {table.title}\n\n{table.markdown()}" for table in tables.short_tables(rows)]
         if tables.counts(rows):
-            listed = "\n".join(f"- {line}" for line in tables.closest(rows))
-            text = f"{short[-1].text}\n{tables.counts(rows)}. The closest:\n\n{listed}\n"
-            short[-1] = short[-1]._replace(text=text)
-        yield from short
+            parts += [
+                f"{tables.counts(rows)}. The closest:\n",
+                *(f"- {line}" for line in tables.closest(rows)),
+                "",
+            ]
         for table in tables.section_tables(results, page=True):
             # What is said above a table holds for that of the next machine, too.
-            yield Section(3, table.title, prose.pop(table.title, "") + table.markdown())
+            parts.append(f"### {table.title}\n\n{prose.pop(table.title, '')}{table.markdown()}")
+    return "\n".join(parts)  # fmt: skip
 
 
 def _text(name: str) -> str:
@@ -102,29 +106,6 @@ def _preface(results: dict[str, Any]) -> str:
     ) + "\n"  # fmt: skip
 
 
-def report_page(reports: Iterable[dict[str, Any]], drawn: Sequence[dict[str, bytes]]) -> str:
-    """One HTML file with the page and the pictures of each machine, and nothing from outside."""
-    markdown_it = need("markdown_it", "reports are rendered by markdown-it-py")
-    render = markdown_it.MarkdownIt("commonmark", {"html": False}).enable("table").render
-    parts: list[str] = []
-    pictures = iter(drawn)
-    for section in sections(reports):
-        text = render(section.text).replace("<table>", '<div class="wide" tabindex="0"><table>')
-        text = text.replace("</table>", "</table></div>")
-        text = re.sub(r"(?<=<th)[^<]+", lambda match: match[0].replace("_", "_<wbr>"), text)
-        if section.level == 1:
-            text = f"<details><summary>How to read the numbers</summary>\n{text}</details>\n"
-        parts.append(f"<h{section.level}>{html.escape(section.title)}</h{section.level}>\n{text}")
-        if section.machine:
-            parts += [_image(name, data) for name, data in next(pictures).items()]
-    return _text("report.html").replace("{body}", "\n".join(parts))
-
-
-def _image(name: str, data: bytes) -> str:
-    inside = base64.b64encode(data).decode("ascii")
-    return f'<div class="wide" tabindex="0"><img alt="{html.escape(name)}" src="data:image/png;base64,{inside}"></div>'
-
-
 _ABOUT = (
     "operator", "variant", "regime", "layout", "dtype", "threads", "team", "contender", "status",
     "disturbed", "slow", "median_us", "q1_us", "q3_us", "minimum_us", "host_us", "rounds", "inner", "gbps", "of_copy",
@@ -135,21 +116,16 @@ _ABOUT = (
 def sheet(reports: Sequence[dict[str, Any]]) -> str:
     """Every timing as CSV, a line for each contender of each case."""
     target = io.StringIO()
-    every = [row for results in reports for row in tables.timed_rows(results)]
-    ratios = {f"x {peer}": peer for peer in dict.fromkeys(peer for row in every for peer in row["ratios"])}  # fmt: skip
+    every = [(results, row) for results in reports for row in tables.timed_rows(results)]
+    ratios = dict.fromkeys(f"x {peer}" for _, row in every for peer in row["ratios"])
     names = ("machine", "mode", "date", "shape", "round shape", *_ABOUT, *ratios, "note")
-    lines = csv.DictWriter(target, names, lineterminator="\n")
+    lines = csv.DictWriter(target, names, extrasaction="ignore", lineterminator="\n")
     lines.writeheader()
-    for results in reports:
-        where = results["machine"].get("gpu") or results["machine"]["cpu"]
-        common = {"machine": where, "mode": results["mode"], "date": results["date"]}
-        for row in tables.timed_rows(results):
-            cells = {name: row.get(name) for name in (*_ABOUT, "note")}
-            cells |= {name: row["ratios"].get(peer) for name, peer in ratios.items()}
-            cells |= {
-                "shape": tables.size(row["shape"]),
-                "round shape": tables.size(row.get("near", ())),
-            }
-            rounded = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in cells.items()}  # fmt: skip
-            lines.writerow(common | rounded)
+    for results, row in every:
+        cells = row | {f"x {peer}": ratio for peer, ratio in row["ratios"].items()}
+        cells |= {name: f"{value:.4g}" for name, value in cells.items() if isinstance(value, float)}
+        lines.writerow(cells | {
+            "machine": results["machine"].get("gpu") or results["machine"]["cpu"], "mode": results["mode"],
+            "date": results["date"], "shape": tables.size(row["shape"]), "round shape": tables.size(row.get("near", ())),
+        })  # fmt: skip
     return target.getvalue()

@@ -136,11 +136,6 @@ def marks(row: Row) -> str:
     return "".join(f" {sign}" for sign, shown in signs.items() if shown)
 
 
-def by_operator(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
-    """Rows grouped by operator, in their order."""
-    return [(name, members) for (name,), members in grouped(rows, "operator").items()]
-
-
 def notes(rows: Iterable[Row]) -> list[str]:
     """Each distinct reason why a contender was not timed, or is marked, with where it was seen first."""
     seen: dict[tuple[str, str], str] = {}
@@ -232,24 +227,16 @@ def short_tables(rows: Sequence[Row]) -> list[Table]:
 def _short(
     title: str, rows: Sequence[Row], value_of: Callable[[Row], float | None], by: str
 ) -> Table:
-    operators = list(dict.fromkeys(row["operator"] for row in rows))
-    values: dict[tuple[str, int], dict[str, list[float]]] = {}
-    teams: dict[tuple[str, int], dict[str, None]] = {}
-    for row in rows:
-        value, key = value_of(row), (row[by], row["threads"] or 0)
-        if value is not None:
-            values.setdefault(key, {}).setdefault(row["operator"], []).append(value)
-            teams.setdefault(key, {})[row["team"]] = None
-
-    def cell(numbers: Sequence[float]) -> str:
-        return f"{number(median(numbers))} / {number(min(numbers))}" if numbers else ""
-
-    order = list(dict.fromkeys(regime for regime, _ in values))  # the threads of a regime together
+    operators = dict.fromkeys(row["operator"] for row in rows)
+    timed = [row | {"value": value} for row in rows if (value := value_of(row)) is not None]
     lines = []
-    for key in sorted(values, key=lambda key: order.index(key[0])):
-        team = ", ".join(teams[key])
-        cells = [cell(values[key].get(operator, [])) for operator in operators]
-        lines.append([key[0], f"{key[1]} ({team})" if key[1] else team, *cells])
+    for (regime,), at_regime in grouped(timed, by).items():
+        for (count,), members in grouped(at_regime, "threads").items():
+            team = ", ".join(dict.fromkeys(row["team"] for row in members))
+            values = {name: [row["value"] for row in each] for (name,), each in grouped(members, "operator").items()}  # fmt: skip
+            cells = {name: f"{number(median(each))} / {number(min(each))}" for name, each in values.items()}  # fmt: skip
+            line = [cells.get(name, "") for name in operators]
+            lines.append([regime, f"{count} ({team})" if count else team, *line])
     return Table(title, ["regime", "threads", *operators], 2, lines)
 
 
@@ -306,7 +293,7 @@ def section_tables(results: dict[str, Any], page: bool) -> Iterator[Table]:
     for name, title in TIMED.items():
         rows = results.get(name, ())
         if name in ("rows", "calls") and not page:
-            for _, members in by_operator(rows):
+            for members in grouped(rows, "operator").values():
                 yield cases_table(title, members)
         elif name == "calls" and rows:
             yield range_table(title, rows, "regime")
