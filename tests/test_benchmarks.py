@@ -1179,7 +1179,7 @@ def test_wrong_sequences_are_refused(
         wrong = right * 2 if len(made) % 12 == changing("same").checked else right
         return lambda: wrong.astype(problem.dtype.numpy)
 
-    monkeypatch.setattr("openaclnn.bench.calls._our_call", late)
+    monkeypatch.setattr("openaclnn.bench.calls.our_call", late)
     regime, operator = (
         replace(changing("same"), ways=("",)),
         openaclnn.find_operator("elu_backward"),
@@ -1188,7 +1188,7 @@ def test_wrong_sequences_are_refused(
     assert row["status"] == "WRONG"
     assert "oracle" in row["note"]
     assert "median_us" not in row
-    monkeypatch.setattr("openaclnn.bench.calls._our_call", lambda *_: lambda: None)
+    monkeypatch.setattr("openaclnn.bench.calls.our_call", lambda *_: lambda: None)
     [lax] = rows_of(call_case(operator, FLOAT, changing("refusal")), per_turn=1)
     assert (lax["status"], lax["note"]) == ("WRONG", "RuntimeError: a wrong shape was not refused")
     assert find_wrong(calls | {"calls": [row, lax]}) == [row, lax]

@@ -23,12 +23,14 @@ import numpy as np
 
 import openaclnn
 from openaclnn.bench.contenders import (
+    ALLOCATING,
+    INTO,
+    TWO_PHASE,
     engine_choice,
     expected_of,
     fault_of,
     first_line,
-    plain_call,
-    two_phases,
+    our_call,
     unavailable,
 )
 from openaclnn.bench.problems import (
@@ -59,7 +61,6 @@ from openaclnn.core.interface import REQUIRED, Kind
 from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
 
-ALLOCATING, INTO, TWO_PHASE = "", " out=", " two-phase"  # ways to call, as contenders' names end
 ARRAYS, TENSORS, PEER = ", arrays", ", tensors", "torch"  # in contenders' names, before the way
 BESIDE = ", beside"  # ends the names of contenders that a case is compared with
 PER_TURN = 8  # calls of a sample
@@ -330,9 +331,8 @@ def sequences(
     """Each contender with the problems of its calls: ours by engine, way and library, then PyTorch's, of problems as large as ours."""
     arrays = [ARRAYS] if turn.device == "cpu" else []
     libraries = [*arrays, *([TENSORS] if torch is not None else [])]
-    ways = itertools.product(engines, regime.ways_of(turn.operator), libraries)
-    entries = [(engine, library, way) for engine, way, library in ways]
-    for place, (engine, library, way) in enumerate(entries):
+    entries = list(itertools.product(engines, regime.ways_of(turn.operator), libraries))
+    for place, (engine, way, library) in enumerate(entries):
         problems = list(regime.sequence(replace(turn, place=place, of=len(entries))))
         name = f"{engine}{library}{way}"
         try:
@@ -341,9 +341,8 @@ def sequences(
             yield problems, unavailable(name, str(error), ours=True, engine=engine)
             continue
         called = _all_in_torch(problems, torch) if library == TENSORS else problems
-        calls = [_our_call(problem, way) for problem in called]
-        refusal = AclnnError if regime.refused else None
-        contender = _in_sequence(name, called, calls, regime.checked, refusal, regime.forgotten)
+        calls = [our_call(problem, way) for problem in called]
+        contender = _in_sequence(regime, name, called, calls, AclnnError, regime.forgotten)
         into = way != ALLOCATING
         yield problems, replace(contender, ours=True, engine=engine, writes_out=into, inside=choice)
     for way in regime.peers_of(turn.operator) if torch is not None and peers else ():
@@ -351,27 +350,22 @@ def sequences(
         problems = list(regime.sequence(replace(turn, of=max(len(entries), 1))))
         try:
             called = _all_in_torch(problems, torch)
-            peer_calls = [_peer_calls(problem, torch, regime.waits).get(name) for problem in called]
+            every = [_peer_calls(problem, torch, regime.waits) for problem in called]
         except Exception as error:  # whatever torch objects to is a line in the table
             yield problems, unavailable(name, error)
             continue
-        calls = [call for call in peer_calls if call is not None]
-        if len(calls) == len(problems):  # else PyTorch has no such way
-            refused = Exception if regime.refused else None
-            contender = _in_sequence(name, called, calls, regime.checked, refused)
+        if all(name in each for each in every):  # else PyTorch has no such way
+            calls = [each[name] for each in every]
+            contender = _in_sequence(regime, name, called, calls, Exception)
             yield problems, replace(contender, writes_out=way == INTO)
 
 
 def _in_sequence(
-    name: str,
-    problems: Sequence[Problem],
-    calls: Sequence[Call],
-    checked: int,
-    refusal: type[Exception] | None,
-    forgotten: bool = False,
-) -> Contender:
-    """One that makes the calls in turn; with `refusal`, each must raise that. If `forgotten`, no call before it is remembered, and
+    regime: CallRegime, name: str, problems: Sequence[Problem], calls: Sequence[Call], refusal: type[Exception], forgotten: bool = False
+) -> Contender:  # fmt: skip
+    """One that makes the calls in turn; where the regime says so, each must raise `refusal`. If `forgotten`, no call before it is remembered, and
     what that takes is not counted."""
+    checked = regime.checked
     known = {id(problem) for problem in problems[:checked]}
     ahead = [
         functools.partial(_look_at, problem, call)
@@ -379,7 +373,7 @@ def _in_sequence(
         if id(problem) not in known
     ]
     aside = None
-    if refusal is not None:
+    if regime.refused:
         calls = [functools.partial(_must_refuse, call, refusal) for call in calls]
     if forgotten:
         # Kinds of an operator's plain calls are new again; engines keep what they compiled.
@@ -426,13 +420,6 @@ def _all_in_torch(problems: Sequence[Problem], torch: Any) -> list[Problem]:
             arguments, out = problem.for_torch(torch)
             known[id(problem)] = replace(problem, arguments=arguments, out=out)
     return [known[id(problem)] for problem in problems]
-
-
-def _our_call(problem: Problem, way: str) -> Call:
-    if way == TWO_PHASE:
-        return two_phases(problem, repeated=False)
-    out = {"out": problem.out} if way == INTO else {}
-    return plain_call(problem.operator, problem.arguments, **out)
 
 
 def _peer_calls(problem: Problem, torch: Any, waits: bool) -> dict[str, Call]:
@@ -516,7 +503,7 @@ def _run(
         beside = [c for c in comparable if not c.unavailable and c.name not in faults]
     about = case.about | {"shape": list(shape), "reason": regime.reason, "of_same": None}
     rows, timings = time_contenders(
-        about, contenders, faults, replace(bench, rounds=rounds, threads=openaclnn.get_num_threads()),
+        about, contenders, faults, replace(bench, rounds=rounds),
         beside=beside, measuring=True, load=load,
     )  # fmt: skip
     for row in rows:

@@ -19,10 +19,9 @@ import ml_dtypes
 import numpy as np
 
 import openaclnn
-from openaclnn.bench.problems import Arguments, Problem, build, to_torch
+from openaclnn.bench.problems import Problem, build, to_torch
 from openaclnn.bench.regimes import shrink
 from openaclnn.bench.timing import COPY, Call, Contender
-from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
@@ -31,6 +30,7 @@ from openaclnn.engines.dispatch import ENGINES, choose_engine, use_engine
 COPY_GRAIN = 1 << 20  # bytes: below that, waking a thread of Python's costs more than it gains
 ORACLE_LIMIT = 1 << 20  # elements that the float64 reference computes in about a tenth of a second
 _CHUNK = 1 << 20  # elements that stay in the caches while they are compared
+ALLOCATING, INTO, TWO_PHASE = "", " out=", " two-phase"  # ways to call, as contenders' names end
 Factory = Callable[[Problem], list[Contender]]
 Results = tuple[Any, ...]  # an operator's outputs
 
@@ -101,20 +101,20 @@ def _ours(problem: Problem, engine: str, two_phase: bool) -> Iterator[Contender]
     except AclnnError as error:
         yield unavailable(engine, str(error), ours=True, engine=engine)
         return
-    ours = functools.partial(Contender, ours=True, engine=engine, inside=choice)
-    yield ours(engine, plain_call(problem.operator, problem.arguments))
-    into = plain_call(problem.operator, problem.arguments, out=problem.out)
-    yield ours(f"{engine} out=", into, writes_out=True)
-    if two_phase:
-        with use_engine(engine):
-            second = two_phases(problem, repeated=True)
-        yield ours(f"{engine} two-phase", second, writes_out=True)
+    for way in (ALLOCATING, INTO, TWO_PHASE)[: 3 if two_phase else 2]:
+        with use_engine(engine):  # which phase one chooses
+            call = our_call(problem, way, repeated=True)
+        yield Contender(engine + way, call, True, engine, way != ALLOCATING, inside=choice)
 
 
-def plain_call(operator: Operator, arguments: Arguments, **out: Any) -> Call:
-    """The plain call, perhaps with `out=`."""
+def our_call(problem: Problem, way: str, repeated: bool = False) -> Call:
+    """Both phases, or, `repeated`, the second alone; else the plain call, perhaps with `out=`."""
+    if way == TWO_PHASE:
+        return two_phases(problem, repeated)
+    operator, values = problem.operator, problem.arguments
+    if way == INTO:
+        values = values | {"out": problem.out}
     positional, keywords = operator.plain_parameters
-    values = {**arguments, **out}
     ordered = [values[p.python_name] for p in positional]
     names = tuple([p.python_name for p in keywords if p.python_name in values])
     function = getattr(openaclnn, operator.python_name)
@@ -180,7 +180,7 @@ def _peers(problem: Problem, torch: Any) -> Iterator[Contender]:
         yield unavailable("torch", error)
         return
     for name, call in peers.items():
-        yield _tried(name, call, writes_out=name.endswith("out="))
+        yield _tried(name, call, writes_out=name.endswith(INTO))
 
 
 def _tried(name: str, call: Call, **options: Any) -> Contender:
@@ -199,20 +199,19 @@ def _compiled(problem: Problem, torch: Any) -> Iterator[Contender]:
     """
     arguments, out = problem.for_torch(torch)
     workloads = problem.operator.workloads
-    formula = functools.partial(workloads.torch_formula, torch)
-    functions: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]
-    functions = {"torch.compile": (formula, (arguments,))}
-    if getattr(workloads, "COMPOSITE", False):
-        operators = workloads.torch_peers(torch, arguments, out)["torch"]
-        functions["torch.compile ops"] = (operators, ())
-    for name, (function, values) in functions.items():
+
+    def compiled(name: str, function: Callable[..., Any], *values: Any) -> Contender:
         try:
             torch.compiler.reset()  # else the ninth shape falls back to eager without a word
-            compiled = torch.compile(function, dynamic=False, fullgraph=True)
+            call = torch.compile(function, dynamic=False, fullgraph=True)
         except Exception as error:
-            yield unavailable(name, error)
-        else:
-            yield _tried(name, functools.partial(compiled, *values))
+            return unavailable(name, error)
+        return _tried(name, functools.partial(call, *values))
+
+    yield compiled("torch.compile", functools.partial(workloads.torch_formula, torch), arguments)
+    if getattr(workloads, "COMPOSITE", False):
+        operators = workloads.torch_peers(torch, arguments, out)["torch"]
+        yield compiled("torch.compile ops", operators)
 
 
 def _copy(problem: Problem, torch: Any) -> Contender:

@@ -17,14 +17,12 @@ class Regime:
     """One size and layout, and how much of the table of variants and dtypes it is worth."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: Shape
     reason: str
     layout: str = "contiguous"
     family: str = ""  # under which short tables count it; else its name
-    near: tuple[int, ...] = ()  # the round size that it is compared with, in the same rounds
-    headline: tuple[
-        int, ...
-    ] = ()  # of the one that --headline shows: its shape there, where nobody waits long
+    near: Shape = ()  # the round size that it is compared with, in the same rounds
+    headline: Shape = ()  # of the one that --headline shows: its shape there, where nobody waits long
     all_variants: bool = False  # else the first variant, the most important one; of a training step, with weights and with smoothing too
     all_dtypes: bool = True  # else FLOAT
     quick: bool = False  # part of --quick
@@ -54,21 +52,19 @@ _LAYOUTS = {
 _STRETCHED = ("transposed", "sliced", "broadcast", "outer")  # of elementwise operators
 
 
-def _layouts(shape: tuple[int, ...], *names: str) -> list[Regime]:
+def _layouts(shape: Shape, *names: str) -> list[Regime]:
     return [Regime(name, shape, _LAYOUTS[name], name) for name in names]
 
 
-def _tiny(shape: tuple[int, ...]) -> Regime:
+def _tiny(shape: Shape) -> Regime:
     return Regime("call", shape, _CALL, quick=True, two_phase=True)
 
 
-def _large(name: str, shape: tuple[int, ...]) -> Regime:
+def _large(name: str, shape: Shape) -> Regime:
     return Regime(f"large {name}", shape, _LARGE, family="large", all_variants=True, threaded=True)
 
 
-def _headline(
-    name: str, shape: tuple[int, ...], reason: str, shown: tuple[int, ...] = ()
-) -> Regime:
+def _headline(name: str, shape: Shape, reason: str, shown: Shape = ()) -> Regime:
     return Regime(
         name, shape, reason, headline=shown or shape, all_variants=True, quick=True, compiled=True
     )
@@ -84,7 +80,7 @@ def by_shape(*shapes: Shape, **worth: Any) -> tuple[Regime, ...]:
     )
 
 
-def _odd(name: str, shape: tuple[int, ...], near: tuple[int, ...]) -> Regime:
+def _odd(name: str, shape: Shape, near: Shape) -> Regime:
     return Regime(f"odd {name}", shape, _ODD, family="odd", near=near)
 
 
@@ -94,12 +90,12 @@ _ODD_LENGTH = (
 )
 
 
-def _square(power: int) -> tuple[int, ...]:
+def _square(power: int) -> Shape:
     """So many elements as an image of 16 classes."""
     return 1, 16, 1 << (power // 2 - 2), 1 << ((power + 1) // 2 - 2)
 
 
-def _sizes(shape_of: Callable[[int], tuple[int, ...]]) -> tuple[Regime, ...]:
+def _sizes(shape_of: Callable[[int], Shape]) -> tuple[Regime, ...]:
     """By powers of two: those across all sizes, and those of tens of microseconds."""
     scaling = [
         Regime(f"scaling 2^{power}", shape_of(power), _SCALING, family="scaling", all_dtypes=False)
@@ -242,7 +238,7 @@ REGIMES: dict[str, dict[str, tuple[Regime, ...]]] = {"cpu": _CPU, "cuda": _CUDA}
 """Regimes by device, then by pattern."""
 
 
-def shrink(pattern: str, shape: tuple[int, ...], limit: int) -> tuple[int, ...]:
+def shrink(pattern: str, shape: Shape, limit: int) -> Shape:
     """A shape of the same kind with at most `limit` elements, if its free axes allow; odd lengths stay odd."""
     small = list(shape)
     axes = [axis for axis in FREE_AXES[pattern] if axis < len(small)]

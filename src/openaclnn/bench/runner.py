@@ -24,12 +24,7 @@ from openaclnn.bench.processes import FIRST_CALL, MEMORY, in_fresh_processes
 from openaclnn.bench.regimes import REGIMES, Regime
 from openaclnn.bench.speed import elementwise_cases, speed_cases, stands_alone
 from openaclnn.bench.timing import COPY, Bench, Case, Clock, CudaClock, Progress, Row, Steady
-from openaclnn.bench.training import (
-    adoption_cases,
-    module_cases,
-    override_cases,
-    step_cases,
-)
+from openaclnn.bench.training import adoption_cases, module_cases, override_cases, step_cases
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 
 
@@ -42,9 +37,8 @@ class Section:
     seconds: float
     of_torch: bool = False  # it times openaclnn.torch
     by_threads: bool = True  # another number of threads takes its time again
-    few: bool = (
-        False  # a quick run has a few operators of it; others say themselves which cases that has
-    )
+    # A quick run has a few operators of it; others say themselves which cases that has.
+    few: bool = False
 
 
 _SECTIONS = {
@@ -211,20 +205,17 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     )  # fmt: skip
     steady = Steady(progress or (lambda items, label: iter(items)), settings.again_seconds)
 
-    def once(case: Case) -> list[Row]:
-        return case.run(bench)
-
-    def by_threads(case: Case) -> list[Row]:
+    def rows_of(counts: Sequence[int | None], case: Case) -> list[Row]:
         rows = []
-        for place, count in enumerate(settings.threads or (None,)):
+        for place, count in enumerate(counts):
             used, threads = threaded(engines) if place else engines, set_threads(count, torch)
             rows += case.run(replace(bench, engines=used, threads=threads))
         return rows
 
     gc.freeze()  # what is imported: collections before each case would take a tenth of a second
     for name, section in _SECTIONS.items():
-        set_threads(most, torch)
-        rows = steady.rows(chosen[name], by_threads if section.by_threads else once, name)
+        counts = (section.by_threads and settings.threads) or (most,)
+        rows = steady.rows(chosen[name], functools.partial(rows_of, counts), name)
         results.setdefault(section.rows, []).extend(rows)
     steady.mark([row for section in _SECTIONS.values() for row in results[section.rows]])
     copies = [row["gbps"] for row in results["rows"] if row["contender"] == COPY and row["gbps"]]

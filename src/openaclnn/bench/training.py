@@ -26,15 +26,9 @@ from openaclnn.bench.contenders import first_line, further_off
 from openaclnn.bench.problems import to_torch
 from openaclnn.bench.processes import peak_above
 from openaclnn.bench.regimes import STEPS, Regime, Shape
-from openaclnn.bench.timing import (
-    COPY,
-    Bench,
-    Case,
-    Contender,
-    Row,
-    time_contenders,
-)
-from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+from openaclnn.bench.timing import COPY, Bench, Case, Contender, Row, time_contenders
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType, dtype_of_name
+from openaclnn.core.interop import torch_dtype
 from openaclnn.operators import registry
 
 OURS, THEIRS = "openaclnn.torch", "torch"
@@ -69,7 +63,7 @@ ROWS = {"small": 1, "cache": 64, "middle": 1024, "large": 16384}
 """How many rows of so many elements modules are timed on."""
 LABELS = 8  # of a row, up to the first -1: each is compared with all classes
 PATCH = 64  # pixels: the labels of an image lie together
-_POSITIONAL: dict[str, tuple[float, ...]] = {"Softmax": (-1,), "LogSoftmax": (-1,), "GLU": (-1,), "Threshold": (0.5, 20.0)}  # fmt: skip
+_POSITIONAL: dict[str, tuple[float, ...]] = {"Softmax": (-1,), "LogSoftmax": (-1,), "Threshold": (0.5, 20.0)}  # fmt: skip
 _ELSEWHERE = ("LinearCrossEntropyLoss", "NLLLoss2d")  # of other arguments, or another's other name
 _FORMS: dict[str, dict[str, float]] = {
     "": {},
@@ -134,24 +128,19 @@ def _time_steps(
     """The steps, and what else is timed with them, in turn with a copy of a tensor, or, of few elements, with a yardstick."""
     contenders, faults = _tried(steps, bench.torch)
     contenders += more
-    if copied is not None:
-        place = bench.torch.empty_like(copied)
-        contenders.append(Contender(COPY, lambda: place.copy_(copied)))
-    few = copied is None
+    few, seconds = copied is None, bench.clock.step_seconds
+    if not few:
+        copy_into = bench.torch.empty_like(copied).copy_
+        contenders.append(Contender(COPY, functools.partial(copy_into, copied)))
     return time_contenders(
-        case.about,
-        contenders,
-        faults,
-        bench,
-        measuring=few,
-        sample_seconds=bench.clock.step_seconds,
+        case.about, contenders, faults, bench, measuring=few, sample_seconds=seconds
     )[0]
 
 
-def _tensors(name: str, shape: Shape, dtype: DType, bench: Bench, seed: int = 5) -> list[Any]:
+def _tensors(name: str, shape: Shape, dtype: str, bench: Bench, seed: int = 5) -> list[Any]:
     """What a function or a module of this name is called with, drawn on the device; weights of classes are last."""
     torch = bench.torch
-    kind = getattr(torch, str(dtype.torch_name))
+    kind = torch_dtype(dtype_of_name(dtype))
     options = {"generator": torch.Generator(bench.device).manual_seed(seed), "device": bench.device}
     normal, uniform = functools.partial(torch.randn, **options), functools.partial(torch.rand, **options)  # fmt: skip
     integers = functools.partial(torch.randint, 0, **options)
@@ -261,34 +250,31 @@ def step_cases(device: str, dtypes: Sequence[DType] = FLOATS, quick: bool = Fals
             for form, dtype in itertools.product(forms, dtypes):
                 run = _run_linear if name == LINEAR else functools.partial(_run_step, regime, form)
                 about = name, STEP, regime.name + form, regime.shape, dtype.name
-                runner = functools.partial(run, dtype)
-                cases.append(Case(*about, runner, f"training {regime.name}{form}"))
+                cases.append(Case(*about, run, f"training {regime.name}{form}"))
     return cases
 
 
-def _run_step(regime: Regime, form: str, dtype: DType, case: Case, bench: Bench) -> list[Row]:
+def _run_step(regime: Regime, form: str, case: Case, bench: Bench) -> list[Row]:
     """In turn with a copy of the input."""
     bench = bench.ahead()
-    x, *others = _tensors(case.name, case.shape, dtype, bench)
+    x, *others = _tensors(case.name, case.shape, case.dtype, bench)
     if form.endswith(WEIGHT):
-        others += _tensors("nll", case.shape, dtype, bench)[-1:]
+        others += _tensors("nll", case.shape, case.dtype, bench)[-1:]
     dynamic = x.dim() == 2 and not regime.family and not bench.quick
     functions = _functions(case.name, x, bench.torch, dynamic, **_FORMS[form])
     return _time_steps(case, {name: Step(f, x, others) for name, f in functions}, x, bench)
 
 
-def _run_linear(dtype: DType, case: Case, bench: Bench) -> list[Row]:
+def _run_linear(case: Case, bench: Bench) -> list[Row]:
     """In turn with the products, and with a copy of the scores; in memory, too."""
     bench = bench.ahead()
     tokens, features, words = case.shape
-    scores, target = _tensors("cross_entropy", (tokens, words), dtype, bench)
-    [x] = _tensors(LINEAR, (tokens, features), dtype, bench)
-    [weight] = _tensors(LINEAR, (words, features), dtype, bench, seed=6)
+    scores, target = _tensors("cross_entropy", (tokens, words), case.dtype, bench)
+    [x] = _tensors(LINEAR, (tokens, features), case.dtype, bench)
+    [weight] = _tensors(LINEAR, (words, features), case.dtype, bench, seed=6)
     x, weight = x / features**0.5, weight.requires_grad_()
-    steps = {
-        name: Step(f, x, [weight, target])
-        for name, f in _functions(LINEAR, x, bench.torch, dynamic=True)
-    }
+    functions = _functions(LINEAR, x, bench.torch, dynamic=True)
+    steps = {name: Step(f, x, [weight, target]) for name, f in functions}
     products = Contender("products", functools.partial(_products, x, weight.detach(), scores))
     rows = _time_steps(case, steps, scores, bench, products)
     del scores, products
@@ -314,7 +300,7 @@ def adoption_cases(dtypes: Sequence[DType] = FLOATS) -> list[Case]:
 
     names = sorted({module.__name__ for module in replacements()} - set(_ELSEWHERE))
     return [
-        Case(name, STEP, size, (ROWS[size], ROW), dtype.name, functools.partial(_run_module, dtype, False), f"{MODULE} {size}")
+        Case(name, STEP, size, (ROWS[size], ROW), dtype.name, functools.partial(_run_module, False), f"{MODULE} {size}")
         for name, size, dtype in itertools.product(names, ROWS, dtypes)
         # Which PyTorch computes in FLOAT alone, and by one thread: of 16,384 rows for seconds, in which nobody hears Ctrl-C.
         if name != "MultiLabelMarginLoss" or (dtype is FLOAT and size != "large")
@@ -327,21 +313,20 @@ def module_cases(dtypes: Sequence[DType] = FLOATS) -> list[Case]:
     for name, patterns in _ON_FEW.items():
         weights = {", weighted": True, ", no weight": False} if "rows" in patterns else {"": False}
         for pattern, said, dtype in itertools.product(patterns, weights, dtypes):
-            runner = functools.partial(_run_module, dtype, weights[said])
+            run = functools.partial(_run_module, weights[said])
             about = name, pattern + said, MODULE, FEW[pattern], dtype.name
-            cases.append(Case(*about, runner, f"training {MODULE} {pattern}{said}"))
+            cases.append(Case(*about, run, f"training {MODULE} {pattern}{said}"))
     return cases
 
 
-def _run_module(dtype: DType, weighted: bool, case: Case, bench: Bench) -> list[Row]:
+def _run_module(weighted: bool, case: Case, bench: Bench) -> list[Row]:
     """Our module and PyTorch's of the same name; on few elements without a copy, and with a yardstick."""
-    x, *targets = _tensors(case.name, case.shape, dtype, bench)[:2]
-    options = {WEIGHT: _tensors("nll", case.shape, dtype, bench)[-1]} if weighted else {}
+    from openaclnn.torch import nn
+
+    x, *targets = _tensors(case.name, case.shape, case.dtype, bench)[:2]
+    options = {WEIGHT: _tensors("nll", case.shape, case.dtype, bench)[-1]} if weighted else {}
     steps = {}
-    for side, library in (
-        (OURS, importlib.import_module("openaclnn.torch.nn")),
-        (THEIRS, bench.torch.nn),
-    ):
+    for side, library in ((OURS, nn), (THEIRS, bench.torch.nn)):
         module = getattr(library, case.name)(*_POSITIONAL.get(case.name, ()), **options)
         steps[side] = Step(module.to(bench.device, x.dtype), x, targets)
     return _time_steps(case, steps, None if case.regime == MODULE else x, bench)
@@ -366,19 +351,19 @@ def override_cases(dtypes: Sequence[DType] = FLOATS, quick: bool = False) -> lis
         for (regime, shape), variant, said, dtype in itertools.product(
             shapes.items(), work.VARIANTS, weights, dtypes
         ):
-            runner = functools.partial(_run_override, override, variant, not said, dtype)
+            run = functools.partial(_run_override, override, variant, not said)
             about = name, variant + said, regime, shape, dtype.name
-            cases.append(Case(*about, runner, f"{regime} {variant}{said}"))
+            cases.append(Case(*about, run, f"{regime} {variant}{said}"))
     return cases
 
 
 def _run_override(
-    override: Any, variant: str, weighted: bool, dtype: DType, case: Case, bench: Bench
+    override: Any, variant: str, weighted: bool, case: Case, bench: Bench
 ) -> list[Row]:
     """Replacing and giving back is no part of what is timed. A kernel that declines the call is not timed: PyTorch's serves it."""
     from openaclnn.torch import served, use
 
-    arguments = _override_arguments(case, override, variant, weighted, dtype, bench)
+    arguments = _override_arguments(case, override, variant, weighted, bench)
     call = functools.partial(override.call_theirs, override.overload, arguments)
     replaced = functools.partial(use, only=[case.name])
     with replaced():
@@ -389,21 +374,18 @@ def _run_override(
         declined = f"PyTorch's served: {'; '.join(count.reasons)}"
     else:
         fault = _override_fault(override, arguments, ours, bench.torch)
-    sides = [
-        Contender(OURS, call, True, inside=replaced, unavailable=declined),
-        Contender(THEIRS, call),
-    ]
-    faults = {OURS: fault} if fault else {}
+    replaced_call = Contender(OURS, call, True, inside=replaced, unavailable=declined)
+    sides, faults = [replaced_call, Contender(THEIRS, call)], {OURS: fault} if fault else {}
     return time_contenders(case.about, sides, faults, bench, measuring=True)[0]
 
 
 def _override_arguments(
-    case: Case, override: Any, variant: str, weighted: bool, dtype: DType, bench: Bench
+    case: Case, override: Any, variant: str, weighted: bool, bench: Bench
 ) -> list[Any]:
     """The workload's, in PyTorch's order; one element has no axis, as autograd hands it over."""
     torch, kernel = bench.torch, override.kernel
     make = kernel.operator.workloads.make
-    drawn = make(np.random.default_rng(5), dtype, case.shape, variant)
+    drawn = make(np.random.default_rng(5), dtype_of_name(case.dtype), case.shape, variant)
     values = {name: drawn.get(name, default) for name, default in zip(kernel.names, kernel.defaults, strict=True)}  # fmt: skip
     for name in (kernel.names[place] for place in kernel.tensors):
         tensor = to_torch(torch, values[name]).to(bench.device)
