@@ -126,10 +126,21 @@ def _new_numbers(turn: Turn) -> Iterator[Problem]:
         if p.kind in kinds and p.default is not REQUIRED and not p.choices and not p.axis
     ]
 
+    fraction = 1 / (1 << (turn.count * turn.of).bit_length())  # of float32: steps are exact
+
     def change(names: Sequence[str], number: int, values: Arguments, read: Any) -> Arguments:
-        step = number + 1, turn.count * turn.of
+        """A float grows, by less than 1; an integer falls, in integer arrays too."""
+        arrays = [
+            value for value in values.values() if is_array(value) and "int" in str(value.dtype)
+        ]
         for name in names:
-            values = values | _with_number(turn.operator, values, name, step)
+            old = values.get(name, turn.operator.plain_defaults[name])
+            if isinstance(old, float):
+                values = values | {name: old + (number + 1) * fraction}
+                continue
+            values = values | {name: old - number - 1}
+            for array in arrays:
+                array[array == old] = old - number - 1
         return values
 
     shape = small_shape(turn.operator, MIDDLE)
@@ -142,26 +153,6 @@ def _new_numbers(turn: Turn) -> Iterator[Problem]:
     ]
     for number in turn.fresh() if alone else ():
         yield turn.contiguous(change=functools.partial(change, alone, number))
-
-
-def _with_number(
-    operator: Operator, values: Arguments, name: str, step: tuple[int, int]
-) -> Arguments:
-    """Another value of a number: a fraction above a float, below an integer, which changes in integer arrays too."""
-    number, limit = step
-    old = values.get(name, operator.plain_defaults[name])
-    if isinstance(old, float):
-        return {name: old + number / (1 << limit.bit_length())}  # exact in float32, by less than 1
-    arrays = {key: value for key, value in values.items() if is_array(value) and _integral(value)}
-    for array in arrays.values():
-        array[array == old] = old - number
-    return {name: old - number, **arrays}
-
-
-def _integral(array: Any) -> bool:
-    if isinstance(array, np.ndarray):
-        return array.dtype.kind in "iu"
-    return not array.is_floating_point()
 
 
 def _in_place(turn: Turn) -> Iterator[Problem]:
