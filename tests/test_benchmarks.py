@@ -40,8 +40,8 @@ from openaclnn.bench.contenders import (
     disagreement,
     engine_states,
     find_faults,
+    team_of,
 )
-from openaclnn.bench.machine import team_of
 from openaclnn.bench.plots import pictures, write_pictures
 from openaclnn.bench.problems import LAYOUTS, build, bytes_moved, load_torch, measured, taken
 from openaclnn.bench.processes import FIRST_CALL, MEMORY, in_fresh_processes

@@ -88,7 +88,7 @@ BENCH_LAYERS = (
     ("openaclnn.bench.plots", "openaclnn.bench.reports"),
     ("openaclnn.bench.runner", "openaclnn.bench.tables"),
     ("openaclnn.bench.calls", "openaclnn.bench.speed", "openaclnn.bench.training"),
-    ("openaclnn.bench.contenders", "openaclnn.bench.machine", "openaclnn.bench.processes"),
+    ("openaclnn.bench.contenders", "openaclnn.bench.processes"),
     ("openaclnn.bench.problems", "openaclnn.bench.regimes", "openaclnn.bench.timing"),
 )  # fmt: skip
 graph = functools.cache(lambda: read_graph(ROOT))

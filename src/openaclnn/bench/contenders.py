@@ -25,9 +25,11 @@ from openaclnn.bench.timing import COPY, Call, Contender
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
+from openaclnn.engines import threads
 from openaclnn.engines.dispatch import ENGINES, choose_engine, use_engine
 
 COPY_GRAIN = 1 << 20  # bytes: below that, waking a thread of Python's costs more than it gains
+THREADED = "cpu"  # the engine that has threads
 ORACLE_LIMIT = 1 << 20  # elements that the float64 reference computes in about a tenth of a second
 _CHUNK = 1 << 20  # elements that stay in the caches while they are compared
 ALLOCATING, INTO, TWO_PHASE = "", " out=", " two-phase"  # ways to call, as contenders' names end
@@ -212,6 +214,32 @@ def _compiled(problem: Problem, torch: Any) -> Iterator[Contender]:
     if getattr(workloads, "COMPOSITE", False):
         operators = workloads.torch_peers(torch, arguments, out)["torch"]
         yield compiled("torch.compile ops", operators)
+
+
+def team_of(contender: Contender, device: str, torch: Any) -> str:
+    """Whose threads run a contender, as a word for the table; ours is run once to see it."""
+    if device != "cpu":
+        return "GPU"
+    if not contender.ours:
+        return "Python" if torch is None else "PyTorch"
+    if contender.engine != THREADED or not _shared(contender):
+        return "caller"
+    return "own" if threads.team_in_use() is None else "OpenMP"
+
+
+def _shared(contender: Contender) -> bool:
+    """Whether a call is cut into parts: the pool then writes down how many."""
+    from openaclnn.engines.cpu.launching import control, pool
+
+    pool._CONTROL[control.PARTS] = 0
+    with contender.inside():
+        contender.call()
+    return bool(pool._CONTROL[control.PARTS])
+
+
+def threaded(engines: Sequence[str]) -> Sequence[str]:
+    """Those to time by every number of threads; the others' times are the first one's."""
+    return [THREADED] if THREADED in engines else engines
 
 
 def _copy(problem: Problem, torch: Any) -> Contender:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
@@ -35,7 +34,7 @@ def markdown(reports: Iterable[dict[str, Any]], every_case_in: str = "") -> str:
     return f"# Benchmarks\n\n{WRITTEN}\n{introduction}{listed}{_machines(reports)}"
 
 
-def report_page(reports: Iterable[dict[str, Any]], drawn: Iterable[dict[str, bytes]]) -> str:
+def report_page(reports: Iterable[dict[str, Any]], drawn: Sequence[dict[str, bytes]]) -> str:
     """The same as one HTML file, with the pictures of each machine and nothing from outside."""
     markdown_it = need("markdown_it", "reports are rendered by markdown-it-py")
     render = markdown_it.MarkdownIt("commonmark", {"html": False}).enable("table").render
@@ -48,11 +47,11 @@ def report_page(reports: Iterable[dict[str, Any]], drawn: Iterable[dict[str, byt
     return page.replace("{body}", body)
 
 
-def _machines(reports: Iterable[dict[str, Any]], drawn: Iterable[dict[str, bytes]] = ()) -> str:
+def _machines(reports: Iterable[dict[str, Any]], drawn: Sequence[dict[str, bytes]] = ()) -> str:
     """Each machine in short, as Markdown."""
     parts, prose = [], _prose()
-    for results, pictures in itertools.zip_longest(tables.merged(reports), drawn, fillvalue={}):
-        rows = results["rows"]
+    for place, results in enumerate(tables.merged(reports)):
+        rows, pictures = results["rows"], drawn[place] if drawn else {}
         parts += [f"## {tables.name_of(results)}\n", _preface(results)]
         parts += [
             f"![{name}](data:image/png;base64,{base64.b64encode(data).decode()})\n"
@@ -68,7 +67,7 @@ def _machines(reports: Iterable[dict[str, Any]], drawn: Iterable[dict[str, bytes
         for table in tables.section_tables(results, page=True):
             # What is said above a table holds for that of the next machine, too.
             parts.append(f"### {table.title}\n\n{prose.pop(table.title, '')}{table.markdown()}")
-    return "\n".join(parts)  # fmt: skip
+    return "\n".join(parts)
 
 
 def _text(name: str) -> str:

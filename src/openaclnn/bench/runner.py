@@ -5,20 +5,18 @@ from __future__ import annotations
 import datetime
 import functools
 import gc
+import importlib.metadata
 import os
+import platform
+import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import openaclnn
 from openaclnn.bench.calls import call_cases
-from openaclnn.bench.contenders import engine_states
-from openaclnn.bench.machine import (
-    describe_machine,
-    describe_threads,
-    set_threads,
-    threaded,
-    versions,
-)
+from openaclnn.bench.contenders import engine_states, threaded
 from openaclnn.bench.problems import first_variant, load_torch, measured, torch_objection
 from openaclnn.bench.processes import FIRST_CALL, MEMORY, in_fresh_processes
 from openaclnn.bench.regimes import REGIMES, Regime
@@ -26,6 +24,8 @@ from openaclnn.bench.speed import elementwise_cases, speed_cases, stands_alone
 from openaclnn.bench.timing import COPY, Bench, Case, Clock, CudaClock, Progress, Row, Steady
 from openaclnn.bench.training import adoption_cases, module_cases, override_cases, step_cases
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+from openaclnn.core.results import usable_cores, usable_memory
+from openaclnn.engines.threads import described
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ _SECTIONS = {
 }  # fmt: skip
 SECTIONS = tuple(_SECTIONS)
 BESIDE, ALONE = "beside PyTorch", "alone"
+_PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "torch", "triton")
 
 
 class SelectionError(ValueError):
@@ -222,3 +223,64 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     results["copy_gbps"] = max(copies, default=None)
     gc.unfreeze()
     return results
+
+
+# What results depend on besides the code: the machine, the versions, the threads.
+
+
+def set_threads(count: int | None, torch: Any) -> int:
+    """Use this many threads on both sides; None leaves each its own. Returns how many ours may use."""
+    if count is not None:
+        os.environ["OPENACLNN_NUM_THREADS"] = str(count)  # for fresh processes
+        openaclnn.set_num_threads(count)
+        if torch is not None:
+            torch.set_num_threads(count)
+    return openaclnn.get_num_threads()
+
+
+def describe_threads(torch: Any) -> str:
+    """How many threads large problems may use, ours and PyTorch's."""
+    theirs = "" if torch is None else f"; PyTorch {torch.get_num_threads()}"
+    return f"ours {described()}{theirs}"
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, openaclnn and the packages that compute."""
+    listed = {"python": platform.python_version(), "openaclnn": openaclnn.__version__}
+    for name in _PACKAGES:
+        try:
+            listed[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            listed[name] = "not installed"
+    return listed
+
+
+def describe_machine(torch: Any = None, device: str = "cpu") -> dict[str, Any]:
+    """CPU model, cores, memory and system; the GPU too where one is timed."""
+    machine: dict[str, Any] = {
+        "cpu": _cpu_model(),
+        "architecture": platform.machine(),
+        "cores": usable_cores(),
+        "memory_gib": round(usable_memory() / 2**30, 1),
+        "system": platform.system(),
+    }
+    if device == "cuda":
+        gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+        machine["gpu"] = gpu.name
+        machine["gpu_memory_gib"] = round(gpu.total_memory / 2**30, 1)
+        machine["cuda"] = torch.version.cuda
+    return machine
+
+
+def _cpu_model() -> str:
+    """The model's name; Arm cores have it in lscpu only."""
+    try:
+        text = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        information = Path("/proc/cpuinfo")
+        text = information.read_text() if information.exists() else ""
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip().lower() == "model name" and value.strip():
+            return value.strip()
+    return platform.processor() or platform.machine()

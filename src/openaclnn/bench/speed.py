@@ -8,8 +8,7 @@ from functools import cache, partial
 from itertools import product
 from typing import Any
 
-from openaclnn.bench.contenders import build_contenders, find_faults
-from openaclnn.bench.machine import team_of, threaded
+from openaclnn.bench.contenders import build_contenders, find_faults, team_of, threaded
 from openaclnn.bench.problems import Problem, build, measured, taken
 from openaclnn.bench.regimes import ELEMENTWISE, Regime, by_shape
 from openaclnn.bench.timing import (

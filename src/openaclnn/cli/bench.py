@@ -36,7 +36,7 @@ from openaclnn.core.dtypes import FLOATS
 from openaclnn.core.writing import write_text
 from openaclnn.engines.dispatch import ENGINES
 from openaclnn.testing.extras import dtype_named
-from openaclnn.testing.files import read_whole
+from openaclnn.testing.files import read_json
 
 __all__ = ["bench"]
 
@@ -215,10 +215,7 @@ def _results(settings: Settings, sources: Sequence[Path]) -> list[dict[str, Any]
         return [results]
     reports: list[dict[str, Any]] = []
     for path in sources:
-        try:
-            held = json.loads(read_whole(path))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise click.UsageError(f"{path} is no JSON: {error}") from None
+        held = read_json(path)
         held = held if isinstance(held, list) else [held]
         if not all(isinstance(each, dict) and {"rows", "machine"} <= each.keys() for each in held):
             raise click.UsageError(f"{path} has no results of this command")

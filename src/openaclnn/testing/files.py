@@ -55,6 +55,15 @@ def read_whole(path: Path, largest: int = 1 << 28) -> bytes:
     return data
 
 
+def read_json(path: Path) -> Any:
+    """What a JSON file holds."""
+    data = read_whole(path)
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: not a JSON file: {error}") from None
+
+
 @dataclass(frozen=True)
 class Source:
     """Where an array lies: a file, and what else must be known to read it."""

@@ -29,7 +29,7 @@ from openaclnn.operators import find_operator
 from openaclnn.testing.drawing import Recipe
 from openaclnn.testing.extras import shape_of
 from openaclnn.testing.figures import Array
-from openaclnn.testing.files import RAW, FileError, Source, raw_type, read_whole, write_array
+from openaclnn.testing.files import RAW, FileError, Source, raw_type, read_json, write_array
 from openaclnn.testing.goldens import by_output, golden
 
 _HERE = -100  # AT_FDCWD
@@ -272,12 +272,7 @@ def read_manifest(manifest: Path) -> dict[str, Any]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     """A dictionary from a file; FileError where there is none."""
-    try:
-        held = json.loads(read_whole(path))
-    except FileError:
-        raise
-    except (ValueError, RecursionError):
-        held = None
+    held = read_json(path)
     if not isinstance(held, dict):
         raise FileError(f"{path}: not a manifest of golden files")
     return held

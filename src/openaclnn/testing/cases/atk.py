@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,19 +26,14 @@ from openaclnn.testing.cases.case import (
     without_unread,
 )
 from openaclnn.testing.extras import dtype_named
-from openaclnn.testing.files import FileError, read_whole
+from openaclnn.testing.files import FileError, read_json
 
 _STANDARDS = {"default": "mixed", "single_bm": "stat_rel_err"}
 
 
 def read_atk(path: Path) -> Iterator[Case | Malformed]:
     """The cases of a list, and in their places the entries that are none."""
-    try:
-        held = json.loads(read_whole(path).decode("utf-8-sig"))
-    except FileError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: not a JSON file: {error}") from None
+    held = read_json(path)
     if not isinstance(held, list):
         raise FileError(f"{path}: a list of cases is expected")
     for number, entry in enumerate(held):
