@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import itertools
 import json
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from string import ascii_lowercase
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -459,6 +461,43 @@ def test_doctor_has_one_answer_for_triton(capsys: Any, monkeypatch: Any) -> None
     main(["doctor", "--json"])
     rows = [row for row in json.loads(capsys.readouterr().out) if row["name"] == "triton"]
     assert [row["about"].rpartition("; ")[2] for row in rows] == ["pip install triton"] * 2
+
+
+@pytest.mark.parametrize(
+    ("library", "expected"),
+    [
+        (None, "no NVIDIA driver is installed: libcuda.so.1 is not there"),
+        (SimpleNamespace(cuInit=lambda flags: 100), "the NVIDIA driver finds no GPU (error 100), with CUDA_VISIBLE_DEVICES='7'"),
+        (SimpleNamespace(cuInit=lambda flags: 0, cuDeviceGetCount=lambda count: 0), "the NVIDIA driver finds no GPU, with CUDA_VISIBLE_DEVICES='7'"),
+    ],
+)  # fmt: skip
+def test_doctor_tells_what_a_gpu_run_lacks(
+    library: Any, expected: str, capsys: Any, monkeypatch: Any
+) -> None:
+    """Not in Triton's words, which speak of active drivers."""
+    pytest.importorskip("triton")
+    from openaclnn.engines import gpu
+
+    def load(name: str) -> Any:
+        if library is None:
+            raise OSError(f"{name}: cannot open shared object file")
+        return library
+
+    def active() -> Any:
+        raise RuntimeError("0 active drivers ([]). There should only be one.")
+
+    target = SimpleNamespace(get_current_target=active)
+    monkeypatch.setattr("triton.runtime.driver._active", target)
+    monkeypatch.setattr(gpu, "ctypes", SimpleNamespace(CDLL=load, c_int=ctypes.c_int, byref=ctypes.byref))  # fmt: skip
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    monkeypatch.setattr(gpu, "unavailable", gpu.unavailable.__wrapped__)
+    main(["doctor", "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    engine = next(row for row in rows if (row["part"], row["name"]) == ("engine", "triton"))
+    assert engine["about"] == expected
+    with openaclnn.use_engine("triton"):
+        told = openaclnn.explain("elu", np.ones(3, np.float32))
+    assert "active drivers" not in str(told)
 
 
 def test_the_cache_is_cleared_of_what_is_ours(

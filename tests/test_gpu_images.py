@@ -103,6 +103,22 @@ if MODE == "interpret":
             refused = "walks 3 axes besides the classes, not 4" in str(gpu.declines(plan))
             assert refused == (operator is CROSS_ENTROPY), "a row formula walks them all"
 
+    def test_more_axes_than_are_added_up_are_refused() -> None:
+        """Of targets alone, and where a mean or smoothing needs their sums."""
+        for operator, given in kinds((2, 3, 2, 2, 2), FLOAT):
+            if operator is not CROSS_ENTROPY_GRAD:
+                continue
+            apart = np.zeros((2, 3, 3, 3), np.int64)[:, :2, :2, :2]
+            plan, addresses, outputs = bound(operator, given | {"target": apart})
+            smooths = given.get("label_smoothing") and given.get("weight") is not None
+            if plan.numbers["mean"] or smooths:
+                assert "adds up targets walks 3 axes, not 4" in str(gpu.declines(plan))
+                continue
+            assert gpu.declines(plan) is None
+            assert gpu.prepare(plan)(addresses, 0) == 0
+            expected = operator.oracle(**given | {"target": apart})
+            np.testing.assert_allclose(outputs[0], expected, rtol=1e-5, atol=1e-6)
+
 
 if MODE == "compile":
     import contextlib

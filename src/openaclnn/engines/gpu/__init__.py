@@ -13,9 +13,11 @@ So `kernels/pixels.py` is launched by `launchers/pixels.py`. Importing this pack
 from __future__ import annotations
 
 import atexit
+import ctypes
 import functools
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -57,16 +59,37 @@ def unavailable() -> str | None:
     try:
         import triton
     except ImportError as error:
-        return f"Triton cannot be imported ({error}); pip install triton"
+        if getattr(error, "name", None) == "triton":
+            return "Triton is not installed; pip install triton"
+        return f"Triton cannot be imported ({error})"
     if triton.knobs.runtime.interpret:
         return "TRITON_INTERPRET is set, so that kernels would run on host memory"
     _leave_untrusted_cache(triton)
     try:
         backend = triton.runtime.driver.active.get_current_target().backend
     except Exception as error:  # Triton raises RuntimeError, torch its own kinds
-        return f"Triton finds no CUDA device ({error})"
+        return _lacking() or f"Triton finds no CUDA device ({error})"
     if backend != "cuda":
         return f"launching is written for CUDA, and Triton's active device is {backend}"
+    return None
+
+
+def _lacking() -> str | None:
+    """What this machine or process lacks for a GPU, in plain words; None where nothing is known to lack."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver is installed: libcuda.so.1 is not there"
+    count = ctypes.c_int()
+    failed = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if failed or not count.value:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        hidden = "" if visible is None else f", with CUDA_VISIBLE_DEVICES={visible!r}"
+        code = f" (error {failed})" if failed else ""
+        return f"the NVIDIA driver finds no GPU{code}{hidden}"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.version.cuda is None:
+        return "PyTorch is built without CUDA, and Triton asks it for the GPU"
     return None
 
 
@@ -104,9 +127,8 @@ def declines(plan: Plan) -> str | None:
         return f"no Triton kernel computes in {plan.compute}"
     if rounded := rounded_first(plan):
         return rounded
-    if len(plan.shape) > launcher.axes:
-        got = f"{len(plan.shape)} that do not lie in one another"
-        return f"the Triton kernel walks {launcher.axes} axes besides the classes, not {got}"
+    if axes := launcher.declines(plan):
+        return axes
     for operand in plan.inputs:
         if operand.dtype not in READABLE:
             return f"no Triton kernel reads {operand.dtype} ({operand.parameter})"

@@ -98,6 +98,9 @@ MISSING = 16
 """The place of an operand that a plan lacks, behind all others: its strides are 0."""
 
 
+TARGET_AXES = 3  # that kernels walk where they add up what targets weigh
+
+
 class Targets(NamedTuple):
     """The positions of targets on three axes, their strides, and how many of these axes are walked."""
 
@@ -287,7 +290,7 @@ def geometry_of(call: Any, numbers: Mapping[str, Number]) -> Geometry:
         *shape, classes = call.sizes()
         layout = Layout(tuple(shape), classes, {name: call.strides(name) for name in kind.roles})
         along = layout.strides[next(iter(kind.roles))][:-1]
-        targets = Targets(padded(shape, 3, 1), padded(along, 3, 0), 3)
+        targets = Targets(padded(shape, TARGET_AXES, 1), padded(along, TARGET_AXES, 0), TARGET_AXES)
     else:
         axis = static.get(CLASS_AXIS, 1)
         before, behind = call.product(0, axis), call.product(axis + 1, call.axes)

@@ -12,7 +12,7 @@ from typing import Any
 import triton.language as tl
 
 from openaclnn.core.dtypes import FLOAT, float_of
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Plan, collapse
 from openaclnn.engines.formulas.cross_entropy import (
     cross_entropy_logits_grad,
     cross_entropy_loss_grad,
@@ -27,6 +27,7 @@ from openaclnn.engines.gpu.kernels.row_source import (
 )
 from openaclnn.engines.gpu.launchers import row_formulas, sums
 from openaclnn.engines.gpu.launchers.geometry import (
+    TARGET_AXES,
     Geometry,
     Launches,
     LaunchParams,
@@ -234,6 +235,12 @@ class _Gradients(RowFormulas):
 
     def _serves_numbers(self, plan: Plan) -> bool:
         return True
+
+    def declines(self, plan: Plan) -> str | None:
+        axes = len(collapse(plan.shape, [plan.inputs[plan.targets].strides])[0])
+        if axes <= TARGET_AXES or not self._launcher(plan, len(plan.shape)).summed:
+            return super().declines(plan)
+        return f"the Triton kernel that adds up targets walks {TARGET_AXES} axes, not {axes}"
 
 
 GRADIENTS = _Gradients()

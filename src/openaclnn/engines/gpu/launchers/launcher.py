@@ -26,6 +26,7 @@ from openaclnn.engines.gpu.formulas.tuned import CHOICES, Form, form_of
 from openaclnn.engines.gpu.launchers.geometry import (
     MISSING,
     NO_TARGETS,
+    TARGET_AXES,
     Call,
     Elements,
     Geometry,
@@ -65,6 +66,13 @@ class Launcher:
     axes: int = 8  # of positions that do not merge: so many at most
     limit: int = 0  # elements of any strides; 0: they are not served
     positions: int  # axes of any strides
+
+    def declines(self, plan: Plan) -> str | None:
+        """Why the kernel does not walk the plan's axes; None if it does."""
+        if len(plan.shape) <= self.axes:
+            return None
+        got = f"{len(plan.shape)} that do not lie in one another"
+        return f"the Triton kernel walks {self.axes} axes besides the classes, not {got}"
 
     def runner(self, plan: Plan) -> Runner:
         """What queues the plan on a stream."""
@@ -263,7 +271,8 @@ class ClassLauncher(Launcher):
         if plan.targets < 0:
             return NO_TARGETS, 0
         merged, (steps,), (offset,) = collapse(plan.shape, [plan.inputs[plan.targets].strides])
-        return Targets(padded(merged, 3, 1), padded(steps, 3, 0), len(merged)), offset
+        axes = TARGET_AXES
+        return Targets(padded(merged, axes, 1), padded(steps, axes, 0), len(merged)), offset
 
     def _places(self, plan: Plan) -> dict[str, int]:
         """Where operands are among the plan's; -1 where there is none."""
