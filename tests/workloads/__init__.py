@@ -6,6 +6,7 @@ Each operator has the module of its declaration's name here; `pairwise.py` and `
 A module of several operators has these under each one's Python name.
 
 - `cases(rng, dtype)`: small arguments of the plain call that together reach every option;
+- `summed(**arguments)`, where terms of sums may cancel: what each result would be if none did;
 - `WHOLE`, of losses: the options with which the result has the shape of the arguments;
 - `sound()`: arguments of phase one by C name that break no rule;
   `MISTAKES`: one way or more to break each row of the checks, in their order, but for the product's row;

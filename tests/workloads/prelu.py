@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.dtypes import FLOAT16, UINT16, DType
+from openaclnn.operators import find_operator
 from workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
 
 SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]], ...] = (
@@ -29,6 +30,14 @@ def cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
 def backward_cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
     for (_, _, shape), others in zip(SHAPES, cases(rng, dtype), strict=True):
         yield {"grad_output": np.asarray(rng.normal(size=shape)).astype(dtype.numpy), **others}
+
+
+def summed(**arguments: Any) -> tuple[Any, ...]:
+    """The gradients if no terms of their sums cancelled."""
+    oracle = find_operator("prelu_backward").oracle
+    gradient, x = np.abs(arguments["grad_output"]), np.minimum(arguments["self"], 0)
+    terms = {**arguments, "grad_output": gradient, "self": x}
+    return oracle(**arguments)[0], oracle(**terms)[1]
 
 
 def sound() -> dict[str, Any]:
@@ -57,6 +66,7 @@ prelu = SimpleNamespace(
 )
 prelu_backward = SimpleNamespace(
     cases=backward_cases,
+    summed=summed,
     sound=backward_sound,
     MISTAKES=[
         *POINTERS,
