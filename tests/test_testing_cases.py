@@ -625,6 +625,40 @@ def test_what_spreadsheets_write(tmp_path: Path, encoding: str) -> None:
     assert only(path).ok
 
 
+@pytest.mark.parametrize(
+    ("separator", "first"),
+    [(";", ""), ("\t", ""), ("|", "sep=|\n"), (",", "sep=,\r\n"), (";", "\n")],
+)
+def test_separators_of_spreadsheets(tmp_path: Path, separator: str, first: str) -> None:
+    """With semicolons go decimal commas, and headers are what people make of them."""
+    path = tmp_path / "cases.csv"
+    row = ELU | {"absolute_precision": "2,50E-01" if separator == ";" else "0.25", "precision_tolerances": "((0.5, 0.1),)"}  # fmt: skip
+    with path.open("w", newline="") as file:
+        file.write(first)
+        writer = csv.writer(file, delimiter=separator)
+        writer.writerow(name.replace("_", " ").title() + " " for name in row)
+        writer.writerow(row.values())
+    (case,) = read_cases(path)
+    assert not isinstance(case, Malformed)
+    assert case.atols == (0.25,)
+    assert case.tolerances == ((0.5, 0.1),)
+    assert only(path).ok
+
+
+def test_merged_cells_are_one_value(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append([])
+    for cells in ([*ELU], *[[*ELU.values()]] * 3):
+        book.active.append(cells)
+    for place, name in enumerate(ELU):
+        if name != "testcase_name":
+            letter = openpyxl.utils.get_column_letter(place + 1)
+            book.active.merge_cells(f"{letter}3:{letter}5")
+    book.save(tmp_path / "x.xlsx")
+    assert [result.verdict for result in run(tmp_path / "x.xlsx")] == ["passed"] * 3
+
+
 def test_cases_travel_between_processes() -> None:
     import pickle
 

@@ -183,7 +183,7 @@ def cases(
     operators: tuple[str, ...], identities: tuple[str, ...], seed: int, through: str, compare: str | None,
     product: str | None, golden: Path | None, results: Path | None, jobs: int, memory: float | None, show_all: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """Run case lists as they are, TTK tables (.csv, .xlsx) and ATK lists (.json), and judge them by the oracle.
+    """Run case lists as they are, TTK tables (.csv, .tsv, .xlsx) and ATK lists (.json), and judge them by the oracle.
 
     Cases that need what is not here, or cannot be read, are skipped and counted by reason. The status is 0 if all that
     were run pass, 1 if a case fails or is refused, 3 if none was run.

@@ -18,7 +18,7 @@ __all__ = ["read_cases"]
 
 
 def read_cases(path: str | Path, sheet: str | None = None) -> Iterator[Case | Malformed]:
-    """The cases of a TTK table (.csv, .xlsx; `sheet` names one) or an ATK list (.json), and rows that are none.
+    """The cases of a TTK table (.csv, .tsv, .xlsx; `sheet` names one) or an ATK list (.json), and rows that are none.
 
     FileError where the file cannot be read at all.
     """
@@ -26,6 +26,6 @@ def read_cases(path: str | Path, sheet: str | None = None) -> Iterator[Case | Ma
     suffix = path.suffix.lower()
     if suffix == ".json":
         return read_atk(path)
-    if suffix in (".csv", ".xlsx"):
+    if suffix in (".csv", ".tsv", ".xlsx"):
         return read_ttk(path, sheet)
-    raise FileError(f"{path}: a case list named .csv, .xlsx or .json is expected")
+    raise FileError(f"{path}: a case list named .csv, .tsv, .xlsx or .json is expected")

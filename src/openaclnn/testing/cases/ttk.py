@@ -46,6 +46,9 @@ from openaclnn.testing.figures import Rules
 from openaclnn.testing.files import FileError, read_whole
 
 _LARGEST_UNPACKED = 1 << 30  # bytes
+_LARGEST_MERGED = 1 << 26  # bytes of a sheet in which merged cells are looked for
+_MOST_MERGED = 1 << 20  # cells
+_MERGED = re.compile(rb'<mergeCell ref="([A-Z]+[0-9]+:[A-Z]+[0-9]+)"')
 _LONGEST = 1 << 20  # characters of a cell
 _WORD = re.compile(r"(?!(?:None|none|null)$)[A-Za-z]\w*")
 _RULE = re.compile(r"ELEWISE|REDUCE\s*\([^()]*\)", re.IGNORECASE)
@@ -205,7 +208,9 @@ def read_rows(path: Path, needed: Sequence[str], sheet: str | None = None) -> It
     header: list[str] | None = None
     for line, cells in lines:
         if header is None:
-            header = [cell.strip() for cell in cells]
+            if not any(cell.strip() for cell in cells):
+                continue
+            header = ["_".join(cell.lower().split()) for cell in cells]
             if not any(name in header for name in needed):
                 raise FileError(f"{path}: no column {' or '.join(needed)} in its first line")
             continue
@@ -220,13 +225,27 @@ def read_rows(path: Path, needed: Sequence[str], sheet: str | None = None) -> It
 def _csv(path: Path) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(1 << 24)
     try:
-        reader = csv.reader(io.StringIO(_decoded(read_whole(path)), newline=""))
+        text = _decoded(read_whole(path))
+        named = _SEPARATOR.match(text)
+        first = text.lstrip().partition("\n")[0]
+        separator = named[1] if named else max(",;\t", key=first.count)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
         line = 1
         for cells in reader:
-            yield line, cells
+            if not (named and line == 1):
+                yield (
+                    line,
+                    [_COMMA.sub(r"\1.\2", cell) for cell in cells] if separator == ";" else cells,
+                )
             line = reader.line_num + 1
     except (UnicodeDecodeError, csv.Error) as error:
         raise FileError(f"{path}: not a CSV file: {error}") from None
+
+
+_SEPARATOR = re.compile(r'"?sep=([,;\t|])"?\r?\n', re.IGNORECASE)
+"""The line by which a table tells spreadsheets what stands between its cells."""
+_COMMA = re.compile(r"^([-+]?\d+),(\d+(?:e[-+]?\d+)?)$", re.IGNORECASE)
+"""That of a cell which is one number, as spreadsheets write it that have semicolons between cells: 0,001."""
 
 
 def _decoded(text: bytes) -> str:
@@ -245,9 +264,11 @@ def _xlsx(path: Path, sheet: str | None) -> Iterator[tuple[int, list[str]]]:
     try:
         with zipfile.ZipFile(held) as parts:
             size = sum(part.file_size for part in parts.infolist())
-        if size > _LARGEST_UNPACKED:
-            raise FileError(f"{path}: {size:,} bytes unpacked; at most {_LARGEST_UNPACKED:,} are read")  # fmt: skip
-        book = openpyxl.load_workbook(held, read_only=True, data_only=True)
+            if size > _LARGEST_UNPACKED:
+                raise FileError(f"{path}: {size:,} bytes unpacked; at most {_LARGEST_UNPACKED:,} are read")  # fmt: skip
+            merged = 0 < _merged_cells(parts, openpyxl) < _MOST_MERGED
+        # What is read row by row does not tell which cells are merged.
+        book = openpyxl.load_workbook(held, read_only=not merged, data_only=True)
     except FileError:
         raise
     except Exception as error:  # zip and XML errors of all kinds
@@ -256,14 +277,29 @@ def _xlsx(path: Path, sheet: str | None) -> Iterator[tuple[int, list[str]]]:
         if sheet is not None and sheet not in book.sheetnames:
             raise FileError(f"{path}: no sheet {sheet!r}; it has {', '.join(book.sheetnames)}")
         page = book[sheet] if sheet is not None else book.worksheets[0]
+        values: dict[tuple[int, int], Any] = {}
+        for area in page.merged_cells.ranges if merged else ():
+            values |= dict.fromkeys(area.cells, page.cell(area.min_row, area.min_col).value)
         for line, cells in enumerate(page.iter_rows(values_only=True), 1):
-            yield line, ["" if cell is None else str(cell) for cell in cells]
+            whole = [values.get((line, column), cell) for column, cell in enumerate(cells, 1)]
+            yield line, ["" if cell is None else str(cell) for cell in whole]
     except FileError:
         raise
     except Exception as error:  # a sheet is read row by row: what is wrong with it shows here
         raise FileError(f"{path}: a damaged sheet: {error}") from None
     finally:
         book.close()
+
+
+def _merged_cells(parts: zipfile.ZipFile, openpyxl: Any) -> int:
+    """How many cells of a workbook's sheets, of which none is large, are merged with others."""
+    count = 0
+    for part in parts.infolist():
+        if part.filename.startswith("xl/worksheets/") and part.file_size <= _LARGEST_MERGED:
+            for area in _MERGED.findall(parts.read(part)):
+                left, top, right, bottom = openpyxl.utils.range_boundaries(area.decode())
+                count += (right - left + 1) * (bottom - top + 1)
+    return count
 
 
 # Cases.

@@ -205,7 +205,7 @@ class GradientLauncher(RowLauncher):
 @functools.cache
 def _launcher(
     formula: RowFormula, operands: tuple[str, ...], singles: tuple[str, ...], switches: tuple[tuple[str, bool], ...], mean: bool, axes: int
-) -> RowLauncher:  # fmt: skip
+) -> GradientLauncher:  # fmt: skip
     """For row-major operands, or for so many axes of any strides."""
     kinds = dict(formula.operands)
     signature = Signature(
@@ -218,7 +218,7 @@ def _launcher(
 class _Gradients(RowFormulas):
     """The formula with the operands, switches and sums of a plan."""
 
-    def _launcher(self, plan: Plan, axes: int) -> RowLauncher:
+    def _launcher(self, plan: Plan, axes: int) -> GradientLauncher:
         numbers = plan.numbers
         known = {
             "weighted": numbers["weighted"], "smooths": float_of(numbers["label_smoothing"]) != 0,
