@@ -25,6 +25,8 @@ def fresh():
 def test_init_is_counted_and_a_repeat_is_told():
     assert acl.aclInit(None) == 0
     assert acl.aclInit(None) == 100002
+    told = acl.aclGetRecentErrMsg()
+    assert "got another, which is counted: aclFinalizeReference undoes one, aclFinalize all" in told
     assert acl.aclInit("") == 100002
     assert acl.aclFinalizeReference() == (0, 2)
     assert acl.aclFinalizeReference() == (0, 1)

@@ -23,7 +23,7 @@ from openaclnn.repeat.phases import CheckedMemory, Launch, Specialization, locat
 from openaclnn.runtime import AclFailure, Stream, current_stream, memory
 from openaclnn.runtime.device import device_named
 
-_USED = "one that has run already and is not repeatable"
+_USED = "one that has run already; phase one makes a new one, aclSetAclOpExecutorRepeatable one that runs again"
 _SMALL = 1 << 16
 """Elements up to which a kernel runs in the calling thread, on a stream without work."""
 

@@ -59,7 +59,7 @@ declare(
             row, "a floating self for none beside a floating target; for mean, one of the two floating", _floating_enough
         )],
         rules.common(), rules.supported(INT64), rules.converts(), rules.rank("self", "target"), rules.broadcasts,
-        rules.output_shape(_loss_shape, "the broadcast one for none, else 0 dimensions"),
+        rules.output_shape(_loss_shape, "that of the inputs broadcast if reduction is none, otherwise 0 dimensions"),
     ),
     inputs=PAIR, accepts=(*FLOATS, INT64), shape="the broadcast shape for none, else 0 dimensions", peer="l1_loss",
     kernels=(KernelForm("lp_loss", PREDICT, only={"p": 1}),), gradient=gradient_of("aclnnL1LossBackward"),
@@ -136,7 +136,14 @@ def _result_shape(operator: Any, row: str) -> list[Check]:
     def shapes(call: Call) -> tuple[tuple[int, ...], ...]:
         return (rules.value_shape(call),) if call.reduction == "none" else ((1,), ())
 
-    return [checks.shape_is(row, "result", shapes, "the broadcast one for none, else one element")]
+    return [
+        checks.shape_is(
+            row,
+            "result",
+            shapes,
+            "that of the inputs broadcast if reduction is none, otherwise one element",
+        )
+    ]
 
 
 # No difference is smaller than a beta of 0, which leaves the plain absolute difference.

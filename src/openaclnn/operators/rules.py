@@ -334,7 +334,7 @@ def mean_or_sum(*shapes: tuple[int, ...]) -> Rule:
             output = call.tensor(operator.output.name)
             return shapes or ((output.shape if output.size == 1 else ()),)
 
-        expected = f"of the losses for none, else {text}"
+        expected = f"that of the losses if reduction is none, otherwise {text}"
         return [checks.shape_is(row, operator.output.name, wanted, expected)]
 
     return of

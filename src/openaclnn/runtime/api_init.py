@@ -73,7 +73,8 @@ def aclInit(configPath: Any = None) -> None:
             raise refuse(code, "configPath", expected, "a different one")
         _Process.references += 1
     code = AclError.ACL_ERROR_REPEAT_INITIALIZE
-    raise refuse(code, "configPath", "one aclInit per process", "a repeated call, counted")
+    got = "another, which is counted: aclFinalizeReference undoes one, aclFinalize all"
+    raise refuse(code, "runtime", "one call of aclInit", got)
 
 
 @returns_status
