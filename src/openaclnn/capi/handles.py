@@ -75,7 +75,11 @@ class HandleTable:
         value = self.objects.get(handle)
         if value is not None:
             return value
-        return Unknown(handle, "has run already") if handle in self._retired else Unknown(handle)
+        return (
+            Unknown(handle, "has run already; phase one makes a new one")
+            if handle in self._retired
+            else Unknown(handle)
+        )
 
     def forget(self, handle: int) -> None:
         """The handle is dead from now on."""
