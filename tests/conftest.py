@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import functools
 import gc
@@ -244,10 +245,7 @@ def pytest_runtestloop() -> None:
     gc.freeze()
     gc.set_threshold(20_000)
     gc.enable()
-
-
-def pytest_sessionfinish() -> None:
-    gc.unfreeze()
+    atexit.register(gc.unfreeze)  # pytest's own collections are over; libraries would tell of leaks
 
 
 @pytest.fixture(params=CPU_ENGINES)

@@ -66,12 +66,12 @@ def restore_threads() -> Iterator[None]:
     openaclnn.set_num_threads(before)
 
 
-def script(body: str, **environment: str) -> str:
+def script(body: str, preamble: str = PREAMBLE, **environment: str) -> str:
     """Run a script in a process of its own, where OpenMP's threads spin as they do elsewhere; its standard output. It must end by itself, with
     status 0."""
     usual = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PREAMBLE + textwrap.dedent(body)],
+        [sys.executable, "-W", "ignore", "-c", preamble + textwrap.dedent(body)],
         env={**usual, "PYTHONPATH": SOURCE, **environment},
         capture_output=True,
         text=True,
@@ -482,49 +482,36 @@ def test_neither_numba_nor_torch_is_imported() -> None:
     assert script("right(); print([m for m in ('numba', 'torch') if m in sys.modules])") == "[]"
 
 
-def test_an_openmp_team_gives_the_same_bits() -> None:
-    """PyTorch's team, asked for by name, since it is the default on x86-64 only."""
-    said = script(
-        """
-        from openaclnn.engines import threads
-        own = elu(x)
-        assert "our own" in threads.described()
-        import torch
-        openaclnn.use_threads_of("openmp")
-        assert "libtorch_cpu" in threads.described(), threads.described()
-        assert right() and (elu(x) == own).all()
-        torch.set_num_threads(3)
-        assert openaclnn.get_num_threads() == 3
-        assert (elu(x) == own).all()
-        openaclnn.set_num_threads(2)
-        assert (elu(x) == own).all() and torch.get_num_threads() == 3
-        openaclnn.use_threads_of("own")
-        assert (elu(x) == own).all()
-        print("done")
-        """,
-        OPENACLNN_THREADS_OF="own",
-    )
-    assert said == "done"
-
-
-@pytest.mark.parametrize("limit", ["3", "64"])
-def test_a_team_does_all_of_a_short_task(limit: str) -> None:
-    """Each thread does its share at once, of however many there are: OpenMP may give fewer than were asked for."""
-    said = script(
-        """
-        import torch
-        torch.set_num_threads(24)
-        assert openaclnn.get_num_threads() == 24
-        short = x[:100_003].copy()
-        print(all(np.allclose(elu(short[:n]), expected[:n], rtol=1e-5) for n in (100_003, 40_000, 33_000)), right())
-        """,
-        OPENACLNN_THREADS_OF="openmp",
-        OMP_THREAD_LIMIT=limit,
-    )
-    assert said == "True True"
-
-
 TEAM = {
+    # Each thread does its share at once, of however many there are: OpenMP may give fewer than were asked for.
+    "short tasks": (
+        """
+torch.set_num_threads(24)
+assert openaclnn.get_num_threads() == 24
+short = x[:100_003].copy()
+print(all(np.allclose(elu(short[:n]), expected[:n], rtol=1e-5) for n in (100_003, 40_000, 33_000)), right())
+""",
+        "True True",
+    ),
+    # Asked for by name, since it is the default on x86-64 only.
+    "the same bits": (
+        """
+openaclnn.use_threads_of("own")
+own = elu(x)
+assert "our own" in threads.described()
+openaclnn.use_threads_of("openmp")
+assert "libtorch_cpu" in threads.described(), threads.described()
+assert right() and (elu(x) == own).all()
+torch.set_num_threads(3)
+assert openaclnn.get_num_threads() == 3
+assert (elu(x) == own).all()
+openaclnn.set_num_threads(2)
+assert (elu(x) == own).all() and torch.get_num_threads() == 3
+openaclnn.use_threads_of("own")
+print((elu(x) == own).all())
+""",
+        "True",
+    ),
     # PyTorch's own operators hang in such a child; ours start workers of their own.
     "a fork after the team ran": (
         """
@@ -569,18 +556,20 @@ print((out.view(np.int32) == tiny.view(np.int32)).all(), (torch.from_numpy(tiny)
 }
 
 
-def test_the_team_of_pytorch() -> None:
-    """Each in a process of its own that has no team yet; they are forks, since PyTorch takes seconds to import."""
+@pytest.mark.parametrize(("limit", "bodies"), [("64", TEAM), ("3", ["short tasks"])])
+def test_the_team_of_pytorch(limit: str, bodies: Sequence[str]) -> None:
+    """Each in a process of its own that has no team yet; they are forks, since PyTorch takes seconds to import. The parent does not
+    import us: a child whose parent did leaves the team alone."""
+    begin = 'import torch\nfrom openaclnn.engines import threads\nassert "libtorch_cpu" in threads.described()\n'
     said = script(
         f"""
-        import torch, traceback
-        from openaclnn.engines import threads
-        for body in {[body for body, _ in TEAM.values()]!r}:
+        import os, sys, torch, traceback
+        for body in {[begin + TEAM[name][0] for name in bodies]!r}:
             sys.stdout.flush()
             child = os.fork()
             if child == 0:
                 try:
-                    exec(body, globals())
+                    exec({PREAMBLE!r} + body, globals())
                     sys.stdout.flush()
                 except BaseException:
                     traceback.print_exc()
@@ -588,6 +577,8 @@ def test_the_team_of_pytorch() -> None:
                 os._exit(0)
             assert os.waitpid(child, 0)[1] == 0, body
         """,
+        preamble="",
         OPENACLNN_THREADS_OF="openmp",
+        OMP_THREAD_LIMIT=limit,
     )
-    assert said.splitlines() == [known for _, known in TEAM.values()]
+    assert said.splitlines() == [TEAM[name][1] for name in bodies]

@@ -241,7 +241,7 @@ if MODE == "compile":
                     )
                     shape = drawn_images(draw, turn)
                     call = addresses_of(plan, off), 5 + turn, shape, numbers if turn % 3 else ()
-                    status, by_itself = driver.alike(run, call, str(given))
+                    status, by_itself = driver.alike(run, call, given)
                     assert status == 0
                     assert len(set(taken)) == bool(taken), "as Python took, and machine code"
                     taken.clear()
@@ -279,7 +279,7 @@ if MODE == "compile":
             function.cache.forget()
             for _ in range(24):
                 shape = tuple(int(own) for own in draw.integers((1, 2, 16, 16), (4, 9, 30, 30)))
-                (_, case), (_, gradient) = [*kinds(shape, FLOAT)][2 * number : 2 * number + 2]
+                (_, case), (_, gradient) = kinds(shape, FLOAT, 12, number)
                 found = function(**(case if function is loss_of else gradient))
                 launched = driver.by_driver or driver.by_python
                 natively += bool(driver.by_driver)

@@ -749,7 +749,7 @@ if MODE == "compile":
                         )
                     )
                     call = places, 5 + turn, shape, *more, numbers if turn % 3 else ()
-                    status, by_itself = driver.alike(run, call, str(given))
+                    status, by_itself = driver.alike(run, call, given)
                     assert status == 0
                     natively += by_itself
                 assert natively > 20, given

@@ -666,7 +666,7 @@ if MODE == "compile":
             self.by_driver.clear()
             return found
 
-        def alike(self, run: Any, call: Any, variant: str) -> tuple[int, bool]:
+        def alike(self, run: Any, call: Any, variant: Any) -> tuple[int, bool]:
             """What a call gives that a builtin launches as Python would, and whether it did so by itself."""
             status = python_of(run)(*call)
             expected = self.launched()

@@ -6,6 +6,7 @@ One process is the measure: the same function in a group of one, and PyTorch's l
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 import itertools
 import json
@@ -1191,28 +1192,41 @@ def test_without_processes() -> None:
         parallel.vocab_parallel_cross_entropy(torch.ones(2, 3), torch.tensor([0, 1]), group=None)
 
 
-def compile_anything() -> None:
-    """PyTorch's compiler takes seconds to be imported and to start: before the fork, it does so once."""
-    head = torch.nn.Linear(2, 2)
+@contextlib.contextmanager
+def one_process() -> Iterator[Team]:
+    """A group of this process alone, which may fork afterwards."""
+    with tempfile.TemporaryDirectory() as place:
+        dist.init_process_group("gloo", init_method=f"file://{place}/store", rank=0, world_size=1)
+        yield Team(dist.group.WORLD, dist.group.WORLD, 0, 1)
+        dist.destroy_process_group()
+
+
+def compile_anything(team: Team) -> None:
+    """PyTorch's compiler takes seconds to be imported and to start, and so do DTensors in it: before the forks, they do so once."""
+    head = torch.nn.Linear(2, 2, bias=False)
     step = torch.compile(lambda x: F.cross_entropy(head(x), torch.tensor([0])), backend="aot_eager")
+    step(torch.ones(1, 2)).backward()
+    parallelize_module(head, team.mesh(), ColwiseParallel(use_local_output=False))
     step(torch.ones(1, 2)).backward()
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    compile_anything()
+    gc.freeze()
+    with one_process() as team:
+        compile_anything(team)
     for way, first in FIRST_CALLS.items():
         start(2, Path(sys.argv[1]), {way: first})
-    with tempfile.TemporaryDirectory() as own:  # and kernels are loaded once
-        dist.init_process_group("gloo", init_method=f"file://{own}/store", rank=0, world_size=1)
+    with one_process() as team:  # and kernels are loaded once
         for warming in (
             classes_apart,
             elements_apart,
             rules_of_operators,
             a_linear_layer_in_columns,
             a_linear_layer_exchanges_some_numbers_a_row,
+            trains_as_pytorch,
         ):
-            warming(Team(dist.group.WORLD, dist.group.WORLD, 0, 1))
-        dist.destroy_process_group()
+            warming(team)
+    gc.freeze()  # what is there, no child has to look at
     for processes in SIZES:
         start(processes, Path(sys.argv[1]), cases_of(processes))

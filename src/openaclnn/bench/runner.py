@@ -213,6 +213,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
             rows += case.run(replace(bench, engines=used, threads=threads))
         return rows
 
+    kept = gc.get_freeze_count()  # by the program around us
     gc.freeze()  # what is imported: collections before each case would take a tenth of a second
     for name, section in _SECTIONS.items():
         counts = (section.by_threads and settings.threads) or (most,)
@@ -221,7 +222,8 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     steady.mark([row for section in _SECTIONS.values() for row in results[section.rows]])
     copies = [row["gbps"] for row in results["rows"] if row["contender"] == COPY and row["gbps"]]
     results["copy_gbps"] = max(copies, default=None)
-    gc.unfreeze()
+    if not kept:
+        gc.unfreeze()
     return results
 
 
