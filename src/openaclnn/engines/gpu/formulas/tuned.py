@@ -16,6 +16,7 @@ from openaclnn.engines.formulas.words import (
     abs,
     expm1,
     fma,
+    gate,
     maximum,
     minimum,
     sign,
@@ -167,6 +168,11 @@ def softplus_product(x: Value, *, beta: float, threshold: float, inverse_beta: f
 
 
 @described
+def swish_product(x: Value, *, beta: float) -> Value:
+    return gate(x, beta * x)
+
+
+@described
 def celu_product(x: Value, *, alpha: float, inverse_alpha: float) -> Value:
     return maximum(x, 0.0) + minimum(0.0, alpha * expm1(x * inverse_alpha))
 
@@ -188,6 +194,7 @@ CHOICES = {
         _choose_of_five,
     ),
     "softplus": Choice("beta", "inverse_beta", (Form(softplus_product), Form(activations.softplus)), _choose_product),
+    "swish": Choice("beta", "inverse_beta", (Form(swish_product), Form(activations.swish)), _choose_product),
     "celu": Choice("alpha", "inverse_alpha", (Form(celu_product), Form(celu_quotient), Form(activations.celu)), _choose_quotient),
 }  # fmt: skip
 """By the kernel's name."""
