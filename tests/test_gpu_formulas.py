@@ -386,6 +386,18 @@ if MODE == "interpret":
         bits = [own[~nans].view(np.int16).astype(np.int32) for own in (tuned, plain)]
         assert np.max(np.abs(bits[0] - bits[1])) <= 1  # of one sign, so neighbours by their bits
 
+    @pytest.mark.parametrize(
+        ("beta", "form"), [(1.0, "swish_product"), (-0.25, "swish_product"), (1.7, "swish"), (0.0, "swish")]
+    )  # fmt: skip
+    def test_swish_of_an_exact_product_is_a_gate(beta: float, form: str) -> None:
+        x = np.linspace(-60, 60, 20001).astype(np.float32)
+        plan, addresses = plan_of("swish", FLOAT, [x], out := np.zeros_like(x), {"beta": beta})
+        assert form_of(plan).formula.name == form
+        assert gpu.prepare(plan)(addresses, 0) == 0
+        assert_within_3_ulps(lambda wide: gate(wide, np.float64(np.float32(beta)) * wide), x, out)
+        got, expected = both("swish", FLOAT, [SPECIAL], np.zeros_like(SPECIAL), {"beta": beta})
+        np.testing.assert_allclose(got, expected, rtol=4e-7)
+
     def test_where_no_tuned_form_serves() -> None:
         for beta in (0.7, 0.0, inf, 1e30):
             plan, *_ = smooth_l1(beta, FLOAT)
