@@ -112,6 +112,7 @@ def test_memory_that_goes_while_results_are_made(
     """Making them runs Python code, at times: what the fast path has read before is read again."""
     if way == "large":  # in memory that is kept, by a function in Python
         monkeypatch.setattr(results, "LARGE", 0)
+        monkeypatch.setattr(results, "LARGE_TENSOR", 0)
     make = results.empty if convert is np.array else results.empty_tensor
     target, weight = convert(np.arange(100) % 7), convert(np.ones(7, np.float32))
     calls: dict[str, Callable[[Any], Any]] = {

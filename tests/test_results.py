@@ -190,6 +190,20 @@ def test_many_threads_never_share_a_block() -> None:
     assert not wrong
 
 
+def test_tensors_that_are_not_large_are_made_by_pytorch_alone() -> None:
+    """No function in Python makes them, which would take longer than some operators."""
+    torch = pytest.importorskip("torch")
+    x = torch.linspace(-1, 1, 1 << 19)
+    entered: list[object] = []
+    for again in range(3):  # the slow path, then the fast path
+        if again == 2:
+            sys.setprofile(lambda frame, *_: entered.append(frame.f_code))
+        openaclnn.elu_backward(x, x)
+        sys.setprofile(None)
+    assert entered
+    assert results.empty_tensor.__code__ not in entered
+
+
 def test_tensors_of_pytorch_lend_their_memory_too() -> None:
     torch = pytest.importorskip("torch")
     x = torch.linspace(-1, 1, 1 << 21)

@@ -86,6 +86,7 @@ def entry_of(
         for array, view in zip(arrays[output:], views[output:], strict=True)
     ]
     make = make_large = dtypes = 0
+    large = results.LARGE if library == at.NUMPY else results.LARGE_TENSOR
     allocators: tuple[Any, ...] = ()
     if any(fresh):
         allocators = _allocators(fresh, arrays, library)
@@ -96,7 +97,7 @@ def entry_of(
         halved = next(n for n, (_, other) in enumerate(places) if other >= 0)
     # In the order of `slots`, whose names say what each word is, from ENTRY_LIBRARY on.
     entry = [
-        library, output if source < 0 else source, make, make_large, results.LARGE, dtypes, id(runner), kernel, grain, *counts, reciprocal,
+        library, output if source < 0 else source, make, make_large, large, dtypes, id(runner), kernel, grain, *counts, reciprocal,
         len(constants), len(plan.operands), 1 + len(plan.more), takes, patterns.axes, class_axis, half_axis, halved, gathering, len(arrays) - output, _block_of(runner), *derivation,
         *constants, *_NO_CONSTANTS[len(constants) :], *option_words(options, free), *_NO_OPTIONS[at.OPTION_SLOTS * len(options) :],
     ]  # fmt: skip
