@@ -338,15 +338,14 @@ if MODE == "interpret":
     def test_rows_of_nll_have_the_bits_of_their_own_plan(
         few: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Their kernel is that of images, whose pixels have their classes side by side."""
-        from openaclnn.engines.gpu.launchers import pixels
+        from openaclnn.engines.gpu.launchers import row_formulas
 
         operator = openaclnn.find_operator("nll_loss_backward")
         for variant in operator.workloads.VARIANTS:
             arguments = made(operator, FLOAT, (5, 13), variant)
             run = gpu.dynamic_shapes(planned(operator, arguments)[0])
             assert run is not None
-            monkeypatch.setattr(pixels, "FEW", pixels.FEW if few else 0)
+            monkeypatch.setattr(row_formulas, "FEW", row_formulas.FEW if few else 0)
             for shape in ((5, 13), (1, 7), (9, 1), (300, 4), (2, 300)):
                 arguments = made(operator, FLOAT, shape, variant)
                 for number in (-100, 3):

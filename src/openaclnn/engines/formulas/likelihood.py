@@ -25,6 +25,11 @@ def nll_loss(x: Row, target: Target, weight: PerClass) -> tuple[PerRow, PerRow]:
 
 
 @described
-def nll_gradient(target: Target, gradient: PerRow, weight: PerClass, total: PerRow) -> Row:
-    """Engines divide a mean's gradient by the total before, as FLOAT."""
-    return where(is_target(target) & is_counted(target), -(gradient * weight), 0.0)
+def nll_gradient(
+    target: Target, gradient: PerRow, weight: PerClass, total: PerRow, *, total_weight: float, mean: bool, total_weight_given: bool
+) -> Row:  # fmt: skip
+    """A mean's gradient is divided by the total, as FLOAT; before, by engines that say it is none."""
+    share = gradient
+    if mean:
+        share = gradient / (total if total_weight_given else total_weight)
+    return where(is_target(target) & is_counted(target), -(share * weight), 0.0)

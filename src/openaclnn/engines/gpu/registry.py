@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CLASS_KERNELS = {
     "nll_loss": "reductions.NLL",
     "nll_loss2d_backward": "pixels.PIXELS",
-    "nll_loss_backward": "pixels.ROWS",
+    "nll_loss_backward": "gradients.GRADIENTS",
     "cross_entropy_loss_grad": "gradients.GRADIENTS",
     "cross_entropy_loss": "logits.LOGITS",
     "multilabel_margin_loss": "multilabel.MULTILABEL",

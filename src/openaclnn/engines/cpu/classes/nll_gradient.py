@@ -406,4 +406,6 @@ class NllGradient(Likelihood):
 
 
 for _name in ("nll_loss_backward", "nll_loss2d_backward"):
-    KERNELS[_name] = NllGradient(nll_gradient, {"name": _name})
+    KERNELS[_name] = NllGradient(
+        nll_gradient, {"name": _name}, mean=False, total_weight_given=False
+    )

@@ -23,7 +23,7 @@ from openaclnn.engines.gpu.formulas.compiled import (
     listed,
     widen_pairs,
 )
-from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, let_next_start
+from openaclnn.engines.gpu.kernels.sums import await_sums, let_next_start
 
 
 @triton.jit
@@ -59,48 +59,6 @@ def finish_reduction(
 def fill(out, number, count, stride, BLOCK: tl.constexpr):
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + index * stride, number, index < count)
-
-
-@triton.jit
-def nll_losses(
-    target, values, weight, out, sums,
-    count, second_size, third_size, target_first, target_second, target_third,
-    values_first, values_second, values_third, out_first, out_second, out_third,
-    class_stride, weight_stride, classes, ignore_index, parts,
-    OVERLAPPED: tl.constexpr, ALONE: tl.constexpr, EACH: tl.constexpr, MEAN: tl.constexpr, COMPUTE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """One part of the sums of losses and of weights, and each position's loss where that is asked for; of the only part (ALONE),
-    the loss and, in the place of sums, the total weight."""
-    let_next_start(OVERLAPPED)
-    part = tl.program_id(0)
-    lanes = tl.arange(0, BLOCK)
-    losses = tl.zeros([BLOCK], tl.float64)
-    total = tl.zeros([BLOCK], tl.float64)
-    for start in range(part.to(tl.int64) * BLOCK, count, parts * BLOCK):
-        position = start + lanes
-        inside = position < count
-        line = position // third_size
-        third = position - line * third_size
-        first = line // second_size
-        second = line - first * second_size
-        place = first * target_first + second * target_second + third * target_third
-        indices = tl.load(target + place, inside, other=0).to(tl.int64)
-        counted = inside & is_counted(indices, classes, ignore_index)
-        place = first * values_first + second * values_second + third * values_third
-        picked = tl.load(values + place + indices * class_stride, counted, other=0).to(tl.float64)
-        factor = tl.load(weight + indices * weight_stride, counted, other=0).to(tl.float64)
-        loss = tl.where(counted, -(factor * picked), 0.0)
-        losses += loss
-        total += factor
-        if EACH:
-            place = first * out_first + second * out_second + third * out_third
-            tl.store(out + place, loss.to(tl.float32), inside)
-    if ALONE:
-        store_nll(out, sums, tl.sum(losses), tl.sum(total), EACH, MEAN, COMPUTE)
-    else:
-        tl.store(sums + part, tl.sum(losses))
-        tl.store(sums + parts + part, tl.sum(total))
 
 
 @triton.jit

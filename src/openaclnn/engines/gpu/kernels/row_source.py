@@ -35,7 +35,14 @@ import triton.language as tl
 from openaclnn.engines.formulas.rows import Graph, Node, RowFormula
 from openaclnn.engines.gpu.formulas.compiled import PRECISE_WORDS, Kernel, widen
 from openaclnn.engines.gpu.formulas.words import LOG2_E, WORDS, divide, hardware_exp, log_from_one
-from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, read_sum, read_wide_sum
+from openaclnn.engines.gpu.kernels.reductions import store_nll
+from openaclnn.engines.gpu.kernels.sums import (
+    await_sums,
+    is_counted,
+    let_next_start,
+    read_sum,
+    read_wide_sum,
+)
 
 DIVISORS, OF_WEIGHTS = ("total_weight", "rows_counted"), ("weight_sum", "infinite_sum")
 """Numbers of formulas that are sums over all positions, and over all classes' weights, in the order of `kernels.sums.add_up`."""
@@ -60,7 +67,7 @@ def signature_of(formula: RowFormula) -> Signature:
 class Traversal(NamedTuple):
     """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions; whether PIECES
     programs that run at once hold a row (`shared`), a thread or a few have one out of a run of them (`dealt`), or a program has some classes of a row of which nothing is reduced, HELD tiles of them one after the other (`cut`),
-    or it holds a row in TILES tiles (`tiled`)."""
+    or it holds a row in TILES tiles (`tiled`), or walks no classes, and adds up what positions come to (`summed`)."""
 
     by_class: bool
     streamed: bool
@@ -69,6 +76,7 @@ class Traversal(NamedTuple):
     dealt: bool = False
     cut: bool = False
     tiled: bool = False
+    summed: bool = False
 
 
 MOST_TILES = 8  # that a program holds of a row
@@ -363,6 +371,8 @@ class _Writer:
             hit = f"inside & ({target} >= 0) & ({target} < classes)"
             place = f"from_{x} + first_{x} + {target} * {self.step(x)}"
             text = f"tl.load({place}, mask={hit}, other=0).to(tl.float32).to(tl.float64)"
+        elif node.what == "neg":
+            text = f"{operands[0]} * -1.0"
         elif node.what in WIDE_WORDS:
             text = f"{WIDE_WORDS[node.what]}({', '.join(operands)})"
         elif len(operands) == 2 and not node.what.isidentifier():
@@ -564,7 +574,7 @@ class _Writer:
             *read("first", ""),
             *self.lines(numbers),
             *(f"v{node.index} = tl.zeros({self.of_positions}, {'tl.int1' if node.truth else 'tl.float64'})" for node in wide),
-            f"if tl.max(((block == 0) | (({after} >= 0) & ({after} < CHUNK + VECTOR))).to(tl.int32)) > 0:",
+            *[f"if tl.max(((block == 0) | (({after} >= 0) & ({after} < CHUNK + VECTOR))).to(tl.int32)) > 0:"] * bool(wide),
             *(f"    {line}" for line in self.lines(wide)),
             *(f"v{index} = handed_out(v{index}, {self.traversal.by_class}, POSITIONS)" for index in used),
             *self.written_edges(),
@@ -632,7 +642,7 @@ class _Writer:
                 "span = span.to(INDEX) * SPANS",
             ]
         if self.traversal.cut:
-            text += ["block = rest % pieces", "rest = rest // pieces"]
+            text += self.in_panels()
         text.append("number = rest")
         if self.traversal.dealt:
             text.append("run = number * (POSITIONS * CLASSES)")
@@ -685,6 +695,18 @@ class _Writer:
                 "zero = (classes >> 31).to(tl.int16)",
             ]
         return [*text, f"lane = tl.arange(0, HELD).to(INDEX)[:, None, None] * LANES + {lanes}"]
+
+    def in_panels(self) -> list[str]:
+        """The piece and the positions of a program: all pieces of some positions, or, of images, of a panel of such, whose programs write a plane after the other."""
+        if self.traversal.by_class:
+            return ["block = rest % pieces", "rest = rest // pieces"]
+        return [
+            "before = rest // (panel * pieces) * panel",
+            "wide = tl.minimum(panel, tl.num_programs(0).to(INDEX) // pieces - before)",
+            "rest = rest - before * pieces",
+            "block = rest // wide",
+            "rest = before + rest % wide",
+        ]
 
     def edge_values(self) -> list[str]:
         """The classes of a row's edges, and what is read of them."""
@@ -916,10 +938,36 @@ class _Writer:
             text += self.written_edges()
         return text + self.stores(False)
 
+    def summed(self) -> list[str]:
+        """A program has every block of positions whose number is its own modulo `parts`, and leaves their sums in float64; the only one (ALONE) what these come to.
+        EACH: the first number of each position is written, too."""
+        head, results = self.head(), self.graph.results
+        start = head.index("rest = tl.program_id(0).to(INDEX)")
+        sums = [f"sum{place}" for place in range(len(results))]
+        return [
+            *head[:start],
+            "let_next_start(OVERLAPPED)",
+            *(f"{each} = tl.zeros({self.of_positions}, tl.float64)" for each in sums),
+            "for turn in range(tl.program_id(0), blocks, parts):",
+            "    rest = tl.cast(turn, INDEX)",
+            *(f"    {line}" for line in (*head[start + 1 :], *self.values(node for node in self.graph.needed(results) if "c" not in node.axes))),
+            *(f"    {each} += {self.wide_name(node)}" for each, node in zip(sums, results, strict=True)),
+            "    if EACH:",
+            f"        {self.stores(False)[0]}",
+            *(f"{each} = tl.sum(tl.ravel({each}))" for each in sums),
+            "if ALONE:",
+            f"    store_nll(to_0, to_1, {', '.join(sums)}, EACH, MEAN, KIND)",
+            "else:",
+            *(f"    tl.store(sums + {place} * parts + tl.program_id(0), {each})" for place, each in enumerate(sums)),
+        ]  # fmt: skip
+
     def source(self) -> str:
         pointers, numbers, constexprs = parameters_of(self.formula, len(self.graph.results), self.traversal)  # fmt: skip
         names = [*pointers, *numbers, *(f"{name}: tl.constexpr" for name in constexprs)]
-        body = self.head() + (self.streamed() if self.traversal.streamed else self.held())
+        if self.traversal.summed:
+            body = self.summed()
+        else:
+            body = self.head() + (self.streamed() if self.traversal.streamed else self.held())
         lines = "".join(f"    {line}\n" for line in body)
         return f"def {self.formula.name}({', '.join(names)}):\n{lines}"
 
@@ -958,6 +1006,8 @@ def parameters_of(
         *(f"size_{axis}" for axis in axes),
         *["span"] * traversal.shared,
         *["pieces"] * traversal.cut,
+        *["panel"] * (traversal.cut and not traversal.by_class),
+        *["blocks", "parts"] * traversal.summed,
     ]
     numbers += formula.targets
     for name in (*inputs, *outputs):
@@ -965,7 +1015,7 @@ def parameters_of(
     numbers += [f"number_{name}" for name in formula.numbers]
     near = [f"NEAR_{name}" for name in (*inputs, *outputs)]
     constexprs = [
-        *["OVERLAPPED"] * formula.sums, "COMPUTE", "PRECISE", *["MEAN", "PARTS"] * formula.sums, "UNIT", "WIDE", *near, "CLASSES", "CUT", "VECTOR", "POSITIONS", "HELD", "LANES",
+        *["OVERLAPPED"] * formula.sums, "COMPUTE", "PRECISE", *["MEAN", "PARTS"] * formula.sums, *["ALONE", "EACH", "KIND"] * traversal.summed, "UNIT", "WIDE", *near, "CLASSES", "CUT", "VECTOR", "POSITIONS", "HELD", "LANES",
         *["TILES"] * traversal.tiled,
     ]  # fmt: skip
     return pointers, numbers, constexprs
@@ -975,7 +1025,7 @@ def parameters_of(
 def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
     """The kernel that computes a graph's results."""
     scope = {
-        **WORDS, "await_sums": await_sums, "divisor": divisor, "less_one": less_one, "not_above": not_above, "handed_out": handed_out, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "folded": folded, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
+        **WORDS, "await_sums": await_sums, "let_next_start": let_next_start, "store_nll": store_nll, "divisor": divisor, "less_one": less_one, "not_above": not_above, "handed_out": handed_out, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "folded": folded, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
         "below": below, "once_more": once_more, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
     }  # fmt: skip
     return Kernel(_Writer(signature, graph, traversal).source(), scope)

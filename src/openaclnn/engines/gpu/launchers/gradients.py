@@ -17,6 +17,7 @@ from openaclnn.engines.formulas.cross_entropy import (
     cross_entropy_logits_grad,
     cross_entropy_loss_grad,
 )
+from openaclnn.engines.formulas.likelihood import nll_gradient
 from openaclnn.engines.formulas.rows import Graph, RowFormula
 from openaclnn.engines.gpu.kernels.row_source import (
     COUNTED,
@@ -42,7 +43,7 @@ from openaclnn.engines.gpu.launchers.row_formulas import (
     Walk,
     once_tile,
 )
-from openaclnn.engines.gpu.launchers.sums import NUMBERS, WEIGHT
+from openaclnn.engines.gpu.launchers.sums import NUMBERS
 from openaclnn.engines.gpu.launching.launch import (
     VECTOR_BYTES,
     KernelSpec,
@@ -60,14 +61,21 @@ from openaclnn.engines.machine.numbers import (
 )
 
 OPERANDS = {
-    "target": "target", "gradLoss": "gradient", "input": "x", "top": "top", "rest": "rest", WEIGHT: "weight", "logProb": "log_prob",
-    "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss",
+    "target": "target", "gradLoss": "gradient", "gradOutput": "gradient", "input": "x", "top": "top", "rest": "rest", "weightOptional": "weight", "weight": "weight",
+    "logProb": "log_prob", "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss", "totalWeight": "total",
+}  # fmt: skip
+FORMULAS = {
+    "nll_loss_backward": nll_gradient, "cross_entropy_loss_grad": cross_entropy_loss_grad,
+    **dict.fromkeys(("cross_entropy_logits_grad", "cross_entropy_logits_grad_pixels"), cross_entropy_logits_grad),
 }  # fmt: skip
 COUNTED_ROWS = "counted rows"  # cut, by programs that count targets
 # Positions, classes of a thread, lanes of classes, streamed, warps, exact.
 FEW_TILES = {True: (8, 1, 128, 1, 4, 0), False: (128, 4, 1, 1, 4, 0)}
 MANY = 1 << 18  # pixels that keep a device busy with two for each thread
 MUCH = 1 << 25  # elements that keep a device busy where a program walks several tiles
+# Of a formula that reads no row, programs write the planes of so many pixels one after the other: 4 MiB of INT64 targets, which stay in the second-level cache. Half of it gave
+# (32,21,512,1024) FLOAT 0.91 of a copy instead of 0.95; twice and four times (2,80,2048,2048) 0.86 and 0.72 instead of 0.97, and all planes of a block (8,150,512,512) 0.95 instead of 1.03.
+PANEL_PIXELS = 1 << 19
 # Of rows of which an operand lies transposed, and of few pixels: a thread for each row or pixel, so that what is common to it is not computed several times. Of 16 bits, then FLOAT;
 # of pixels and with what is read transposed, what is written, and both, of much. Shares of a copy of (16384, 4096), BFLOAT16 and FLOAT: 0.88 and 0.95, 0.87 and 0.91, 0.88 and 0.94.
 SQUARES = (
@@ -100,6 +108,11 @@ def _image_tile(
     return where_all(pixels >= MANY, (256, held, 1, 1, 4, 0), (128, 16, 1, 1, 4, 0))
 
 
+def _written_tile(static: Mapping[str, Number]) -> tuple[Number, ...]:
+    """Pixels and classes of a program that reads no row."""
+    return 512, where(static["itemsize"] > 2, 8, 16), 1, 1, 4, 0
+
+
 class GradientLauncher(RowLauncher):
     """With the launches that make the sums of a mean, or of weights for label smoothing."""
 
@@ -110,6 +123,7 @@ class GradientLauncher(RowLauncher):
         weighted = "weight" in dict(signature.operands)
         self.mean, self.summed = mean, mean or (weighted and of_weights)
         self.counts = mean and not weighted  # whether the sums are a number of targets
+        self.reads_rows = "Row" in dict(signature.operands).values()
         self.sums = {"sums": 4 if weighted and of_weights else 2, "weighted": int(weighted)}
         self.others = {**sums.KERNELS} if self.summed else {}
         if self.counts and not axes:
@@ -122,6 +136,7 @@ class GradientLauncher(RowLauncher):
     def specs(self, plan: Plan, offset: int = 0) -> Specs:
         slots = pointers_of(plan, lambda operand: operand.role != "single")
         memory = scratch_of(plan) if self.summed else None
+        weight = next((operand.parameter for operand in plan.inputs if operand.role == "classes"), "")  # fmt: skip
         # What top and rest are rounded to is FLOAT, whatever the logits are.
         known = tl.float32, plan.compute is FLOAT, self.mean
         specs: dict[Any, KernelSpec] = {
@@ -130,17 +145,18 @@ class GradientLauncher(RowLauncher):
         }  # fmt: skip
         if COUNTED_ROWS in self.others:
             specs[COUNTED_ROWS] = KernelSpec(self.others[COUNTED_ROWS], (*slots, None), known, overlapped=False)  # fmt: skip
-        return {**(sums.specs(plan, WEIGHT, offset, self.sums["sums"]) if self.summed else {}), **specs}  # fmt: skip
+        return {**(sums.specs(plan, weight, offset, self.sums["sums"]) if self.summed else {}), **specs}  # fmt: skip
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
         if walk.traversal.dealt:
             return super().tile(g, walk)
-        tile = (
-            _row_tile(g.static, walk.classes)
-            if walk.by_class
-            else _image_tile(g.static, walk.classes, walk.positions, walk.along)
-        )
-        if not (self.dense and walk.by_class):
+        if walk.by_class:
+            tile = _row_tile(g.static, walk.classes)
+        elif self.reads_rows:
+            tile = _image_tile(g.static, walk.classes, walk.positions, walk.along)
+        else:
+            tile = _written_tile(g.static)
+        if self.reads_rows and not (self.dense and walk.by_class):
             tile = where_all(self.cuts(g, walk), self.square(g, walk), tile)
         small = walk.positions * walk.classes <= row_formulas.FEW
         positions, held, lanes, streamed, warps, exact = where_all(small, FEW_TILES[walk.by_class], tile)  # fmt: skip
@@ -169,7 +185,8 @@ class GradientLauncher(RowLauncher):
         if self.dense and walk.by_class:
             return any_of(walk.classes > _short(g.static), small)
         if self.dense:
-            return all_of(walk.positions < MANY, walk.classes > 64, inverse(small))
+            few = all_of(walk.positions < MANY, walk.classes > 64)
+            return all_of(any_of(not self.reads_rows, few), inverse(small))
         return all_of(len(walk.shape) == 1, inverse(small))
 
     def launches(self, g: Geometry, walk: Walk, when: Truth) -> list[LaunchParams]:
@@ -178,9 +195,14 @@ class GradientLauncher(RowLauncher):
         if walk.traversal.dealt or cuts is False:
             return launches
         (walked,) = launches
-        pieces = ceil_div(walk.classes, self.tile(g, walk).chunk)
+        tile = self.tile(g, walk)
+        pieces, more = ceil_div(walk.classes, tile.chunk), {}
+        if not walk.by_class:
+            blocks = ceil_div(walk.along, tile.positions)
+            panels = ceil_div(blocks * tile.positions, PANEL_PIXELS)
+            more["panel"] = 1 if self.reads_rows else ceil_div(blocks, panels)
         cut = walked._replace(
-            kernel=walk.traversal._replace(cut=True), grid=walked.grid * pieces, args={**walked.args, "pieces": pieces},
+            kernel=walk.traversal._replace(cut=True), grid=walked.grid * pieces, args={**walked.args, "pieces": pieces, **more},
             when=all_of(walked.when, cuts),
         )  # fmt: skip
         return [walked._replace(when=all_of(walked.when, inverse(cuts))), cut]
@@ -208,8 +230,9 @@ def _launcher(
 ) -> GradientLauncher:  # fmt: skip
     """For row-major operands, or for so many axes of any strides."""
     kinds = dict(formula.operands)
+    numbers = tuple([name for name in formula.numbers if name in NUMBERS])
     signature = Signature(
-        formula.name, tuple([(name, kinds[name]) for name in operands]), NUMBERS[:1], NUMBERS[1:], True, singles,
+        formula.name, tuple([(name, kinds[name]) for name in operands]), NUMBERS[:1], numbers, True, singles,
     )  # fmt: skip
     name = ".".join([formula.name, *(str(int(on)) for _, on in switches)])
     return GradientLauncher(name, signature, formula.graph(dict(switches)), mean, axes)
@@ -219,19 +242,16 @@ class _Gradients(RowFormulas):
     """The formula with the operands, switches and sums of a plan."""
 
     def _launcher(self, plan: Plan, axes: int) -> GradientLauncher:
-        numbers = plan.numbers
-        known = {
-            "weighted": numbers["weighted"], "smooths": float_of(numbers["label_smoothing"]) != 0,
-            "squares": float_of(numbers["zloss_scale"]) != 0,
-        }  # fmt: skip
-        known["grad_zloss_given"] = numbers.get("grad_zloss_given", False)
-        formula = cross_entropy_loss_grad if plan.kernel == "cross_entropy_loss_grad" else cross_entropy_logits_grad  # fmt: skip
+        numbers = {"label_smoothing": 0.0, "zloss_scale": 0.0, "grad_zloss_given": False, "total_weight_given": False, **plan.numbers}  # fmt: skip
+        known = {**numbers, "smooths": float_of(numbers["label_smoothing"]) != 0, "squares": float_of(numbers["zloss_scale"]) != 0}  # fmt: skip
+        formula = FORMULAS[plan.kernel]
         switches = tuple([(name, bool(known[name])) for name in formula.switches])
         operands = tuple([OPERANDS[operand.parameter] for operand in plan.inputs])
         singles = tuple(
             [OPERANDS[operand.parameter] for operand in plan.inputs if operand.role == "single"]
         )
-        return _launcher(formula, operands, singles, switches, bool(numbers["mean"]), axes)
+        summed = bool(numbers["mean"] and not numbers["total_weight_given"])
+        return _launcher(formula, operands, singles, switches, summed, axes)
 
     def _serves_numbers(self, plan: Plan) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""NLL's gradient over images, or rows: which pixels and classes a program writes, and in which order.
+"""NLL's gradient over images: which pixels and classes a program writes, and in which order.
 
 Programs are ordered so that the output is written nearly from its first byte to its last: a panel of
 pixels, whose targets stay in the second-level cache, chunk of classes after chunk of classes. That took
@@ -9,8 +9,6 @@ Class planes that begin off a vector's bounds, as those of odd images do, have a
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.kernels.pixels import nll_loss2d_backward, nll_loss2d_backward_planes
@@ -24,7 +22,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_divisor,
     where_all,
 )
-from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major, of_rows
+from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
@@ -227,7 +225,3 @@ PIXELS = ClassLauncher(
     "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward}, ROLES, placed=3, numbers=NUMBERS,
     positions=3, specs=_specs, static=_static, is_row_major=_of_images, limit=FEW, few_elements=FEW,
 )  # fmt: skip
-# Rows are images of one pixel.
-ROWS = replace(
-    PIXELS, is_row_major=lambda plan: plan.class_axis == 1 and of_rows(plan), few_elements=0
-)

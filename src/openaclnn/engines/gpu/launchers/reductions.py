@@ -10,17 +10,20 @@ import math
 import operator
 from collections.abc import Mapping
 
+import triton.language as tl
+
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan, covered_elements
+from openaclnn.engines.formulas.likelihood import nll_loss
 from openaclnn.engines.gpu.formulas.compiled import TRITON_TYPES, precision
 from openaclnn.engines.gpu.formulas.tuned import CHOICES, Form, form_of
 from openaclnn.engines.gpu.kernels.reductions import (
     fill,
     finish_nll,
     finish_reduction,
-    nll_losses,
     summed_kernel,
 )
+from openaclnn.engines.gpu.kernels.row_source import Signature, Traversal, kernel_of
 from openaclnn.engines.gpu.launchers.elementwise import has_words
 from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
@@ -30,16 +33,19 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Kind,
     Launches,
     LaunchParams,
+    Specs,
     padded,
     power_of_two_above,
 )
-from openaclnn.engines.gpu.launchers.launcher import (
-    ClassLauncher,
-    Dynamic,
-    FormulaLauncher,
-    Launcher,
+from openaclnn.engines.gpu.launchers.launcher import FormulaLauncher, Launcher
+from openaclnn.engines.gpu.launchers.row_formulas import (
+    STRIDED_AXES,
+    RowFormulas,
+    RowLauncher,
+    Tile,
 )
 from openaclnn.engines.gpu.launching.launch import (
+    INT32_LIMIT,
     KernelSpec,
     launched,
     pointers_of,
@@ -71,7 +77,7 @@ FEW = 1 << 16  # elements for which one kernel takes AXES axes, whatever their s
 # And where sizes may be new: on an H200 it took 3 to 5 us more of the GPU for 131,072 to 262,144; another plan takes 300 of the host.
 LAID = 1 << 18
 AXES = 5
-NLL_AXES = 3  # of positions
+OPERANDS = {"target": "target", "self": "x", "weight": "weight"}
 ADDING, FINISHING, WHOLE = "add", "finish", "alone"
 """What a launch does: add up parts; finish; add up and finish."""
 SHIFTED, STRIDED, WHOLE_STRIDED = "shifted", "add.strided", "alone.strided"
@@ -246,48 +252,62 @@ def _strided_specs(plan: Plan, form: Form, axes: int) -> dict[str, KernelSpec]:
 # Of the negative log-likelihood.
 
 
-def launch_nll(g: Geometry) -> Launches:
+class NllLauncher(RowLauncher):
     """Positions' losses and weights, written if each counts, and their sums."""
-    (first, second, third), classes, strides = g.layout
-    count = first * second * third
-    parts, alone = parts_of(count)
-    along = "first", "second", "third"
-    args = {
-        "count": count, "second_size": second, "third_size": third,
-        **{
-            f"{name}_{axis}": stride
-            for name in ("target", "values", "out")
-            for axis, stride in zip(along, strides[name], strict=False)
-        },
-        "class_stride": strides["values"][-1], "weight_stride": strides["weight"][-1], "classes": classes,
-        "ignore_index": g.numbers["ignore_index"], "parts": parts,
-    }  # fmt: skip
-    add = LaunchParams(ADDING, parts, args, {"BLOCK": BLOCK}, 4)
-    return in_parts(add, parts, alone, {}, NLL_SUMS)
+
+    def __init__(self, operands: tuple[str, ...], axes: int) -> None:
+        kinds, graph = dict(nll_loss.operands), nll_loss.graph({})
+        signature = Signature(
+            nll_loss.name, tuple([(name, kinds[name]) for name in operands]), nll_loss.targets, (), True
+        )  # fmt: skip
+        kernel = kernel_of(signature, graph, Traversal(False, False, axes or 2, summed=True))
+        self.others = {ADDING: kernel, WHOLE: kernel, FINISHING: finish_nll}
+        super().__init__("summed.nll", signature, graph, axes)
+
+    def traversals(self) -> list[Traversal]:
+        return []
+
+    def specs(self, plan: Plan, offset: int = 0) -> Specs:
+        *inputs, out, total = pointers_of(plan)
+        each, kernel, parts = not plan.reduction, self.others[ADDING], scratch_of(plan)
+        named = {
+            **dict(zip(kernel.arg_names, inputs, strict=False)), "to_0": out, "to_1": total, "sums": None, "COMPUTE": tl.float32, "PRECISE": True,
+            "MEAN": plan.reduction == "mean", "PARTS": 1, "ALONE": True, "EACH": each, "KIND": TRITON_TYPES[plan.compute],
+        }  # fmt: skip
+        add = {**named, "to_0": out if each else None, "to_1": None, "sums": parts, "ALONE": False}
+        finish = {**named, "sums": parts, "out": None if each else out, "total": total}
+        return {
+            ADDING: spec_of(kernel, add), WHOLE: spec_of(kernel, named, overlapped=False), FINISHING: spec_of(finish_nll, finish, follows=True),
+        }  # fmt: skip
+
+    def launch(self, g: Geometry) -> Launches:
+        walk = self.walk(g.layout, False)
+        parts, alone = parts_of(walk.positions)
+        far = True if g.strided else walk.reach(Tile(BLOCK, 1, 1, False, 4)) >= INT32_LIMIT
+        args = {**self.args(g, walk, 1, 1, ()), "blocks": ceil_div(walk.positions, BLOCK), "parts": parts}  # fmt: skip
+        constexprs = {
+            "UNIT": 1, "WIDE": far, **{f"NEAR_{name}": 0 for name, _ in self.kinds}, "CLASSES": 0, "CUT": False, "VECTOR": 1, "POSITIONS": BLOCK,
+            "HELD": 1, "LANES": 1,
+        }  # fmt: skip
+        add = LaunchParams(ADDING, parts, args, constexprs, 4)
+        return in_parts(add, parts, alone, {}, NLL_SUMS)
 
 
-def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
-    slots = dict(zip(("target", "values", "weight", "out", "total"), pointers_of(plan), strict=True))  # fmt: skip
-    each, parts, out = not plan.reduction, scratch_of(plan), slots["out"]
-    named = {**slots, "sums": parts, "EACH": each, "MEAN": plan.reduction == "mean", "COMPUTE": TRITON_TYPES[plan.compute]}  # fmt: skip
-    whole = {**named, "sums": slots["total"], "ALONE": True}
-    return {
-        ADDING: spec_of(nll_losses, {**named, "out": out if each else None, "ALONE": False}),
-        WHOLE: spec_of(nll_losses, whole, overlapped=False),
-        FINISHING: spec_of(finish_nll, {**named, "out": None if each else out}, follows=True),
-    }
+_nll_launcher = functools.cache(NllLauncher)
 
 
-class _Likelihood(ClassLauncher):
-    def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
-        return super().dynamic(plan, strided) if plan.class_axis == 1 else None
+class _Likelihood(RowFormulas):
+    reduces = True
+
+    def _launcher(self, plan: Plan, axes: int) -> RowLauncher:
+        operands = tuple([OPERANDS[operand.parameter] for operand in plan.inputs])
+        return _nll_launcher(operands, axes and max(axes, STRIDED_AXES))
+
+    def _serves_numbers(self, plan: Plan) -> bool:
+        return True
 
 
-NLL = _Likelihood(
-    "summed.nll", launch_nll, {ADDING: nll_losses, WHOLE: nll_losses, FINISHING: finish_nll},
-    {"target": "positions", "values": "full", "weight": "classes", "out": "positions"}, placed=3, numbers=("ignore_index",), positions=NLL_AXES,
-    specs=_specs, static=lambda plan: {}, is_row_major=lambda plan: plan.class_axis == 1, limit=FEW, reduces=True,
-)  # fmt: skip
+NLL = _Likelihood()
 
 
 class Filling(Launcher):

@@ -405,7 +405,7 @@ class RowLauncher(ClassLauncher):
             # 0.38), log_softmax 0.85 and 0.52 (0.56 and 0.34), 7 classes 1.04 and 0.75 (0.84 and 0.57), gradients of log-probabilities 0.71 (0.21); softmax's gradient
             # of 21 and 3 classes 0.97 and 0.94 (0.93 and 1.02), BFLOAT16 0.59 and 0.64 (0.70 and 0.84).
             # Where much is computed for each row, as at its target, more classes gain, too: log-probabilities of 38 and 49 classes 1.46 and 1.50 (0.62 and 0.75).
-            one, wide = g.static["rows"] == 1, g.static["itemsize"] > 2
+            one, wide = g.static["rows"] < 2, g.static["itemsize"] > 2
             longest = MOST_DEALT if self.signature.targets else MOST_DEALT // 2
             lies_so = all_of(
                 classes_along, g.layout.shape[0] * classes > FEW,
