@@ -22,6 +22,7 @@ from attack.scarce import Scarce
 from conftest import OPERATORS, families, plain
 from openaclnn import AclnnError, acl, aclnn
 from openaclnn.calls import plain as plain_calls
+from openaclnn.calls import planned
 from openaclnn.core import products, results
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
@@ -352,9 +353,8 @@ def test_first_calls_at_the_same_time_open_one_block(
     monkeypatch.setattr(products, "listeners", [])
     road = phases.PhaseCache(ELU) if in_two_phases else CallCache(ELU)
     monkeypatch.setitem(plain(ELU).__globals__, "_cache", road)
-    monkeypatch.setattr(phases, "_phase_cache", lambda operator: road)
-    for known in ("_any_size", "_one_size"):
-        monkeypatch.setattr(phases, known, {})
+    for module in (phases, planned):
+        monkeypatch.setattr(module, "phase_cache", lambda operator: road)
     x, readable, outputs = np.ones(9, np.float32), cache.numpy_is_readable, []
 
     def call() -> None:

@@ -124,13 +124,11 @@ class FirstCalls(Scene):
     name = "first"
 
     def work(self) -> Any:
-        opened = phases._phase_cache(openaclnn.find_operator("elu"))
+        opened = phases.phase_cache(openaclnn.find_operator("elu"))
         for road in (openaclnn.elu.cache, opened):
             road.forget()
             road.call = road._builtin = _no_fast_path
             road._control = None
-        for known in (phases._any_size, phases._one_size):
-            known.clear()
         results = [openaclnn.elu(self.x) for _ in range(2)]
         for _ in range(3):
             out = np.zeros_like(self.x)

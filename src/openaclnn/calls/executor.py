@@ -13,7 +13,7 @@ from openaclnn.calls.guard import (
     check_overlap,
     check_storages,
 )
-from openaclnn.calls.planned import planned
+from openaclnn.calls.planned import planned, with_views
 from openaclnn.core.declare import Operator
 from openaclnn.core.interop import HeldStorage, as_tensor
 from openaclnn.core.status import AclnnError, Status, record_message, shown
@@ -42,7 +42,7 @@ class Executor:
         self.operator = operator
         self.kind = kind
         self.launch = launch
-        self.runner = launch[0]
+        self.runner = launch.runner
         self.arguments = arguments  # in C order: tensors and numbers, or the caller's arrays
         self.located = located  # the memory of the caller's arrays, until somebody asks for tensors
         self.checked = located  # the memory as it was checked; `forget` takes it away
@@ -126,21 +126,28 @@ def phase_one(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> Executor:
     """Bind, check and plan; raises AclnnError where the interface returns a status."""
-    located = locate(operator, arguments) if workspace_size and executor else None
-    if located is not None:
+    passed, located = arguments, None
+    if workspace_size and executor:
+        located = locate(operator, arguments)
+        if located is None:
+            arguments = with_views(arguments)
+            located = locate(operator, arguments)
+    if located is None:
+        kind, launch, arguments = planned(operator, passed, arguments, workspace_size, executor)
+        checked = None
+    else:
         kind, launch, checked = located
-        return Executor(operator, kind, launch, arguments, checked)
-    planned_call = Executor(operator, *planned(operator, arguments, workspace_size, executor))
-    if planned_call.runner is not None:
-        _look_early(planned_call)
-    return planned_call
+    found = Executor(operator, kind, launch, arguments, checked)
+    if checked is None and launch.runner is not None:
+        _look_early(found)
+    return found
 
 
 def _look_early(executor: Executor) -> None:
     """Look at the memory in phase one already, so that a broken rule is told where the caller can see it; a raw tensor may get its address
     later, and with it lie apart."""
     noticed, kind, tensors = memory.notices(), executor.kind, executor.tensors
-    extents = kind.extents(*executor.launch[1:])
+    extents = executor.launch.extents
     checked = check_memory(kind.plan, extents, tensors, kind.device, later=True)
     if checked is not None:
         with suppress(AclnnError):
@@ -180,7 +187,7 @@ memory.listeners.append(forget)
 def _checked(executor: Executor) -> CheckedMemory:
     """Where the tensors lie now; a broken rule of memory is refused."""
     noticed, kind, tensors = memory.notices(), executor.kind, executor.tensors
-    extents = kind.extents(*executor.launch[1:])
+    extents = executor.launch.extents
     checked = check_memory(kind.plan, extents, tensors, kind.device)
     assert checked is not None
     check_overlap(kind.plan, extents, tensors)
@@ -226,7 +233,7 @@ def phase_two(
         announce_writes(operator, executor.arguments)
         here = queue.device.name == kind.device
         # On a GPU this only queues the work; on the host, waking the worker costs more than a small kernel.
-        at_once = executor.launch[2] <= _SMALL or kind.device != "cpu"
+        at_once = executor.launch.size <= _SMALL or kind.device != "cpu"
         if here and at_once and queue.launch_now(runner, checked[0]):
             return
         queue.submit(_task(queue, runner, executor, checked, "" if here else kind.device))

@@ -21,10 +21,10 @@ from openaclnn.core.interop import (
     mark_written,
     strided_view,
 )
-from openaclnn.core.plan import Plan, walks_alike
+from openaclnn.core.plan import Plan
 from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat.phases import CheckedMemory, Extents
+from openaclnn.repeat.phases import CheckedMemory, Extent
 from openaclnn.runtime.memory import Allocation, find_allocation
 
 # Views up to this size are searched exactly; larger ones with a doubtful layout are refused.
@@ -137,7 +137,11 @@ def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:
 
 
 def check_memory(
-    plan: Plan, extents: Extents, tensors: Sequence[Tensor], device: str, later: bool = False
+    plan: Plan,
+    extents: Sequence[Extent],
+    tensors: Sequence[Tensor],
+    device: str,
+    later: bool = False,
 ) -> CheckedMemory | None:
     """Where tensors lie; refuse null data, memory of another kind or device, and raw views that reach past their allocation.
 
@@ -145,7 +149,7 @@ def check_memory(
     """
     addresses: list[int] = []
     owners: list[Any] = []
-    for operand, tensor, (low, high) in zip(plan.operands, tensors, extents, strict=True):
+    for operand, tensor, (low, high, _) in zip(plan.operands, tensors, extents, strict=True):
         address, owner, home = tensor.base, tensor.owner, tensor.device
         if tensor.offset:
             address += tensor.offset * tensor.dtype.itemsize
@@ -206,24 +210,26 @@ def _touched(tensor: Tensor) -> np.ndarray[Any, Any]:
     return strided_view(tensor.address, tensor.dtype, shape, strides)
 
 
-def check_overlap(plan: Plan, extents: Extents, tensors: Sequence[Tensor]) -> None:
+def check_overlap(plan: Plan, extents: Sequence[Extent], tensors: Sequence[Tensor]) -> None:
     """Refuse an output that shares memory with an input, unless it is that input, element for element; or with an
     output before it."""
     spans = [
         (tensor.address + low, tensor.address + high)
-        for tensor, (low, high) in zip(tensors, extents, strict=True)
+        for tensor, (low, high, _) in zip(tensors, extents, strict=True)
     ]
     if all(stop <= start for (_, stop), (start, _) in pairwise(sorted(spans))):
         return  # as in most calls
     operands = plan.operands
     for place in range(len(plan.inputs), len(operands)):
         output, target, (start, stop) = operands[place], tensors[place], spans[place]
-        for operand, source, (first, beyond) in zip(operands[:place], tensors, spans, strict=False):
+        for operand, source, (first, beyond), (_, _, walks_alike) in zip(
+            operands[:place], tensors, spans, extents, strict=False
+        ):
             if beyond <= start or stop <= first or source.device != target.device:
                 continue
             if operand.parameter == output.parameter:  # the other half of it, or itself, in place
                 continue
-            alike = output is plan.output and walks_alike(operand, output)
+            alike = output is plan.output and walks_alike
             if (alike and source.address == target.address) or _interleaved(source, target):
                 continue
             same = "" if plan.halved else ", or exactly the same view"

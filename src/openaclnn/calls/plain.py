@@ -30,6 +30,7 @@ from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.dispatch import Choice, choose_engine
 from openaclnn.repeat.cache import CallCache, nothing_chosen
+from openaclnn.repeat.phases import extents_of
 from openaclnn.runtime.device import device_named
 
 
@@ -104,7 +105,7 @@ def _run(
     plan: Plan, choice: Choice, call: Call, results: Sequence[Any], fresh: Sequence[str]
 ) -> None:
     tensors, first = plan_tensors(plan, call), results[0]
-    extents = [(operand.low, operand.high) for operand in plan.operands]
+    extents = extents_of(plan)
     memory = check_memory(plan, extents, tensors, tensors[-1].device)
     assert memory is not None
     addresses, owners = memory

@@ -1,4 +1,4 @@
-"""What phase one finds out about a call: looked up, or bound, checked, planned and given an engine, and remembered."""
+"""What phase one finds out about a call that no cache entry serves: it is bound, checked, planned and given an engine, and remembered."""
 
 from __future__ import annotations
 
@@ -13,41 +13,18 @@ from openaclnn.core.interop import as_tensor, is_tracked_leaf, torch_tensor, vie
 from openaclnn.core.products import current_product
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.dispatch import choose_engine
-from openaclnn.repeat.phases import (
-    Launch,
-    OneSize,
-    Signature,
-    Specialization,
-    look_up,
-    remember,
-    signature_of,
-)
-
-
-def planned(
-    operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
-) -> tuple[Specialization, Launch, tuple[Any, ...]]:
-    """The cache entry of a call and what runs it, and the arguments as tensors and plain numbers."""
-    if not rounding.is_standard():
-        with rounding.standard():
-            return planned(operator, arguments, workspace_size, executor)
-    if workspace_size and executor:
-        passed, arguments = arguments, _with_views(arguments)
-        signature = signature_of(operator, passed, arguments)
-        if signature is not None:
-            known = look_up(signature)
-            if known is not None:
-                return *known, arguments
-            return _plan(operator, arguments, workspace_size, executor, (signature, passed))
-    return _plan(operator, arguments, workspace_size, executor)
+from openaclnn.repeat.phases import Launch, Specialization, phase_cache
 
 
 @undivided
-def _plan(
-    operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool,
-    known_by: tuple[Signature, tuple[Any, ...]] | None = None,
+def planned(
+    operator: Operator, passed: tuple[Any, ...], arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> tuple[Specialization, Launch, tuple[Any, ...]]:  # fmt: skip
-    """Bind, check and plan; what the next call like this one is known by, with the arguments as the caller has them."""
+    """Bind, check and plan: what is the same for all calls like this one and what runs it, and the arguments as tensors and plain numbers. The next call
+    like it is known by what was `passed`, and as arguments with views."""
+    if not rounding.is_standard():
+        with rounding.standard():
+            return planned(operator, passed, arguments, workspace_size, executor)
     call = _bound(operator, arguments, workspace_size, executor)
     error = operator.first_violation(call)
     if error is not None:
@@ -58,11 +35,10 @@ def _plan(
     device = check_devices(call)
     plan = operator.plan(call)
     choice = None if plan.empty else choose_engine(plan, device)
-    exact = OneSize(operator, plan, device, choice)
-    if known_by is not None:
-        signature, passed = known_by
-        remember(signature, operator, passed, arguments, exact, choice)
-    return exact, exact.launch, tuple(call.values.values())
+    kind = Specialization(operator, plan, device, choice)
+    if workspace_size and executor:
+        phase_cache(operator).enter(passed, arguments, call, kind, choice)
+    return kind, kind.exact, tuple(call.values.values())
 
 
 def _bound(
@@ -77,7 +53,7 @@ def _bound(
         raise operator.null_violation(call) or error from None
 
 
-def _with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments with arrays as tensors; what cannot be viewed is left for binding to refuse, like what may not be written."""
     viewers, tensor = viewers_now(), torch_tensor()
     viewed: list[Any] = []

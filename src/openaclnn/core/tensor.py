@@ -91,7 +91,7 @@ class Tensor:
     """
 
     __slots__ = (
-        "_strides", "alive", "base", "block", "contiguous", "device", "dtype", "format", "offset", "owner", "pin", "raw",
+        "alive", "base", "block", "contiguous", "device", "dtype", "format", "given_strides", "offset", "owner", "pin", "raw",
         "shape", "storage_shape", "writable",
     )  # fmt: skip
     c_name = "aclTensor"
@@ -115,7 +115,7 @@ class Tensor:
         self.dtype = dtype
         # Whether the strides are the row-major ones, where they matter.
         self.contiguous = strides is None or lies_row_major(shape, strides)
-        self._strides = strides
+        self.given_strides = strides  # None where nobody has asked for row-major ones
         self.offset = offset
         self.format = format
         self.storage_shape = shape if storage_shape is None else storage_shape
@@ -170,7 +170,7 @@ class Tensor:
         tensor = _new(cls)
         tensor.shape = tensor.storage_shape = shape
         tensor.dtype = dtype
-        tensor._strides = strides
+        tensor.given_strides = strides
         tensor.contiguous = strides is None or lies_row_major(shape, strides)
         tensor.base = base
         tensor.owner = owner
@@ -187,9 +187,9 @@ class Tensor:
     @property
     def strides(self) -> tuple[int, ...]:
         """Row-major ones are only made where somebody asks."""
-        strides = self._strides
+        strides = self.given_strides
         if strides is None:
-            strides = self._strides = contiguous_strides(self.shape)
+            strides = self.given_strides = contiguous_strides(self.shape)
         return strides
 
     @property
@@ -273,9 +273,9 @@ _REAL = ("floating", "integer", "bool")
 
 
 class Scalar:
-    """One number with a dtype; `float32()` is the value an operator computes with."""
+    """One number with a dtype; `float32()` is the value an operator computes with. `bits` are those of the value, None where it has more than 64."""
 
-    __slots__ = ("alive", "dtype", "number", "value")
+    __slots__ = ("alive", "bits", "dtype", "number", "value")
     c_name = "aclScalar"
 
     def __init__(self, value: Any, dtype: DType) -> None:
@@ -284,6 +284,8 @@ class Scalar:
         self.dtype = dtype
         # The value converted to FLOAT; None where there is no such number.
         self.number = self._converted() if dtype.kind in _REAL else None
+        bits = self.value.tobytes()
+        self.bits = int.from_bytes(bits, sys.byteorder, signed=True) if len(bits) <= 8 else None
         self.alive = True
 
     @classmethod
@@ -292,7 +294,7 @@ class Scalar:
         if type(value) is float:
             scalar = _new(cls)
             scalar.value, scalar.dtype, scalar.alive = np.float64(value), DOUBLE, True
-            scalar.number = float_of(value)
+            scalar.number, scalar.bits = float_of(value), None
             return scalar
         if isinstance(value, Scalar):
             return value

@@ -15,10 +15,10 @@ may have run some, the arguments are read again before the kernel runs. An entry
 
 In the order to read, each imports from those below it:
 
-    phases.py        two-phase calls: phase-one lookup, by machine code or in a dictionary, and what phase two runs
+    phases.py        two-phase calls: the cache that phase one looks in, and what phase two runs
     cache.py         the cache of an operator's plain calls: makes the builtin, and enters what the slow path found
     specialize.py    makes a cache entry of a call
-    code/            the machine code: `recognise.py`, `outputs.py`, `fast_path.py`; `native.py` for PyTorch's dispatcher; the list of entries
+    code/            the machine code: `recognise.py`, `outputs.py`, `fast_path.py`; `phase_one.py` for two-phase calls; `native.py` for PyTorch's dispatcher; the list of entries
     readers.py       what must hold before machine code may read NumPy's arrays and PyTorch's tensors
     slots.py         where words lie in memory: an entry, an operator's control block; `native_slots.py`: the block of a kernel in PyTorch's dispatcher
 """

@@ -29,8 +29,6 @@ from openaclnn.repeat import slots as at
 from openaclnn.repeat.readers import numpy_is_readable, torch_functions
 from openaclnn.repeat.specialize import (
     CallArguments,
-    Patterns,
-    Places,
     Replanned,
     Work,
     entry_of,
@@ -43,15 +41,15 @@ from openaclnn.repeat.specialize import (
 if TYPE_CHECKING:
     from openaclnn.repeat.code.read_copy_update import Readers
 
-_BY_VALUE = frozenset((float, int, bool, str, type(None)))
-"""Types of options that cannot change."""
-
 
 class CallCache:
     """The fast path of an operator's plain calls: `call(*arrays, *options, product)`, or NotImplemented.
 
     Several results are a tuple. An `ordered` one makes no result of inputs whose axes lie in another order than row-major.
     """
+
+    by_value = frozenset((float, int, bool, str, type(None)))
+    """Types of options that cannot change."""
 
     def __init__(self, declared: Operator, ordered: bool = False) -> None:
         self._ordered, self._declared = ordered, declared
@@ -105,24 +103,14 @@ class CallCache:
             arrays = (*read, *outputs)
             if len(plan.more) + 1 < len(outputs) and not plan.classes:
                 return NotImplemented  # where tensors are empty, so may be what is not written
-        library = self._library(arrays, options)
+        library = library_of(arrays) if self._sayable(options) else 0
         if not library:
             return NotImplemented
-        places = self._places(plan)
-        if not places:
+        device = views[self._inputs].device
+        made = self._entry(library, arrays, options, plan, choice, views, values, device)
+        if made is None:
             return NotImplemented
-        seen = views
-        if (-1, -1) in places or plan.spared:  # what is neither given nor an operand is not seen
-            many = len(plan.operands)
-            seen = tuple([
-                view if array is not None or 0 <= place < many else None
-                for array, (place, _), view in zip(arrays, places, views, strict=True)
-            ])  # fmt: skip
-        patterns = patterns_of(plan, self._inputs, places, seen)
-        work = self._work(plan, choice, patterns, views[self._inputs].device, values)
-        work = work or Work(-1, ANY_COUNT, runner=choice.prepare())
-        call = CallArguments(library, arrays, places, options, self._options, len(self._outputs))
-        entry = entry_of(call, plan, seen, patterns, work)
+        entry, _ = made
         self._enter(entry, library)
         result = self._builtin(*arrays, *options, None)
         if result is NotImplemented:
@@ -134,24 +122,35 @@ class CallCache:
             return result
         return tuple.__new__(self._result_type, result)
 
-    def _work(
-        self, plan: Plan, choice: Choice, patterns: Patterns, device: str, values: Mapping[str, Any]
-    ) -> Work | None:
-        """What runs calls like one of these values, by C parameter name; None where sizes are part of the entry."""
+    def _entry(
+        self, library: int, arrays: Sequence[Any], options: Sequence[Any], plan: Plan, choice: Choice | None, views: Sequence[Any],
+        values: Mapping[str, Any], device: str,
+    ) -> tuple[at.Entry, Work] | None:  # fmt: skip
+        """The entry of a call of these values, by C parameter name, and what runs calls like it; None where arrays are not what a plan's operands are. There is no `choice` where
+        nothing is computed."""
+        places = places_of(plan, self._read_names, self._outputs)
+        if not places:
+            return None
+        if (-1, -1) in places or plan.spared:  # what is neither given nor an operand is not seen
+            many = len(plan.operands)
+            views = tuple([
+                view if array is not None or 0 <= place < many else None
+                for array, (place, _), view in zip(arrays, places, views, strict=True)
+            ])  # fmt: skip
+        patterns = patterns_of(plan, self._inputs, places, views)
 
         def sizes() -> Replanned:
+            assert choice is not None
             return Replanned(self._declared, values, self._names, patterns, plan, choice, device)
 
-        return work_of(plan, choice, patterns, device, sizes)
+        work = choice and work_of(plan, choice, patterns, device, sizes)
+        work = work or Work(-1, ANY_COUNT, runner=choice and choice.prepare())
+        call = CallArguments(library, arrays, places, options, self._options, len(self._outputs))
+        return entry_of(call, plan, views, patterns, work), work
 
-    def _places(self, plan: Plan) -> Places:
-        """Where each array stands among a plan's operands."""
-        return places_of(plan, self._read_names, self._outputs)
-
-    def _library(self, arrays: Sequence[Any], options: Sequence[Any]) -> int:
-        """Of a call's arrays; 0 where an entry cannot say what the arguments are."""
-        sayable = self._fits and unusable() is None and _BY_VALUE.issuperset(map(type, options))
-        return library_of(arrays) if sayable else 0
+    def _sayable(self, options: Sequence[Any]) -> bool:
+        """Whether an entry can say what arguments are, with these options."""
+        return self._fits and unusable() is None and self.by_value.issuperset(map(type, options))
 
     @property
     def entries(self) -> Sequence[at.Entry]:

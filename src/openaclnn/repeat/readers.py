@@ -94,6 +94,8 @@ def words_of(array: Any, library: int) -> tuple[int, int]:
     """What tells an array's dtype and device, DEVICE and KIND, the latter without the number of axes."""
     if library == at.NUMPY:
         return id(array.dtype), 0
+    if library != at.TORCH:
+        return id(array.dtype), array.format << 32
     key = array.dtype, array.device
     words = _torch_words.get(key)
     if words is None:

@@ -19,13 +19,15 @@ MAX_ENTRIES = 32  # a training loop has a handful; the oldest makes room
     AS_INT64, LENGTH, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT, INT,
     PRODUCT, ENGINE, POOL, ENTRY_LIST, ARRAYS, OPTIONS, ERROR,
     HAS_MODE, IS_NEGATED, STORAGE, STORAGE_OFFSET, IS_TRACING, MODES, REQUIRES_GRAD, COUNT_WRITE,
-    OUTPUTS, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, PIN, CONTROL_SLOTS,
-) = range(43)  # fmt: skip
+    OUTPUTS, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, PIN, DESCRIPTOR, SCALAR, TUPLE, TRUE, MAKE_BYTES, ATTRIBUTES,
+) = range(48)  # fmt: skip
+ATTRIBUTE_NAMES = "alive", "bits", "device", "dtype", "format", "given_strides", "shape", "writable"
+CONTROL_SLOTS = ATTRIBUTES + len(ATTRIBUTE_NAMES)
 # ENTRY_LIST: where the address of the list of entries is (`code/read_copy_update.py`).
 # From HAS_MODE to COUNT_WRITE: the objects of `readers.TorchFunctions`.
 # COLLECTS: whether the interpreter collects garbage, whose finalisers are Python code, when an object is made.
 # ORDERED: whether a fresh output is left to the slow path if an input's axes lie in memory in another order than row-major.
-# PIN: what makes a weak reference, in phase one.
+# In phase one alone: PIN, what makes a weak reference; DESCRIPTOR and SCALAR, `core.tensor`'s types, and, from ATTRIBUTES on, their attributes' names.
 # Of ARRAYS the last are the OUTPUTS.
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
@@ -36,7 +38,7 @@ MAX_ENTRIES = 32  # a training loop has a handful; the oldest makes room
 ) = range(11)  # fmt: skip
 STEPS = SIZES + MAX_AXES
 VIEW_SLOTS = STEPS + MAX_AXES
-ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY
+ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY; of descriptors it is the address of their device's name
 
 # An entry: the guards of a kind of call, and what runs it.
 (
@@ -86,3 +88,9 @@ class Entry:
         self.words = array("q", struct.pack(f"{len(words) + 1}n", id(self), *words))
         self.address = self.words.buffer_info()[0]
         self.relies_on = relies_on
+
+    @property
+    def guards(self) -> array[int]:
+        """What calls it serves; what runs them aside."""
+        words = self.words
+        return words[ENTRY_LIBRARY:MAKE] + words[COUNT_FROM:RECIPROCAL] + words[SOURCE_AXES:GATHERING] + words[FIRST_OPTION:]  # fmt: skip

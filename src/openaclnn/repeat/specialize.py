@@ -37,7 +37,7 @@ from openaclnn.core.plan import (
     walks_alike,
 )
 from openaclnn.core.products import current_product
-from openaclnn.core.tensor import Tensor
+from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.core.torch_names import empty_strided
 from openaclnn.engines.cpu.launching.control import MAX_ARGUMENTS
 from openaclnn.engines.dispatch import Choice, Runner, choose_engine
@@ -65,7 +65,7 @@ _NUMPY, _NOTHING = {np.ndarray}, {type(None)}
 class CallArguments(NamedTuple):
     """A call as its caller made it."""
 
-    library: int  # of all arrays
+    library: int  # of all arrays, as `slots.LIBRARY` has it
     arrays: Sequence[Any]  # inputs, then outputs; None where there is none
     places: Places  # among the plan's operands, as `places_of` has them
     options: Sequence[Any]
@@ -213,6 +213,8 @@ def places_of(plan: Plan, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> 
     read. A second place is that of the second half, where the first is the first half's, or of the same tensor once more; else -1. Nothing where a tensor is
     more than two operands.
     """
+    if plan.empty:
+        return ((-1, -1),) * (len(inputs) + len(outputs))
     operands = tuple(map(_named, (*plan.operands, *plan.spared)))
     return _places(operands, len(plan.inputs), len(plan.spared), inputs, outputs)
 
@@ -279,7 +281,7 @@ def patterns_of(
     class axis, halves or channels they have what their roles say.
     """
     replanned = _is_replanned(plan)
-    if (plan.fixed and not replanned) or not _has_both_halves(plan, places):
+    if plan.empty or (plan.fixed and not replanned) or not _has_both_halves(plan, places):
         return Patterns([_SAME] * len(views), -1)
     apart = plan.shape_specific  # halves, numbers for channels, or what is planned for each size
     by_role = bool(plan.classes) or apart
@@ -626,6 +628,8 @@ def option_words(options: Sequence[Any], numbers: Sequence[FreeNumber]) -> list[
             words += (id(float), _bits_of(option), *number)
         elif kind is int and is_int64(option):
             words += (id(int), option, number.way, 0, 0)
+        elif kind is Scalar and option.bits is not None:
+            words += (id(option.dtype), option.bits, at.FIXED, 0, 0)
         else:
             words += (0, id(option), at.FIXED, 0, 0)
     return words

@@ -17,6 +17,7 @@ from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Tensor, extent
+from openaclnn.repeat.phases import extents_of
 from openaclnn.runtime import AclFailure, find_allocation
 from openaclnn.runtime.api_memory import SIDES
 from openaclnn.runtime.device import ALIGNMENT
@@ -333,7 +334,7 @@ class MemoryRules(Rules):
         if sound and work.tensors:
             try:
                 tensors = [work.bound.tensor(each.parameter) for each in work.plan.operands]
-                check_overlap(work.plan, list(map(extent, tensors)), tensors)
+                check_overlap(work.plan, extents_of(work.plan), tensors)
             except AclnnError as error:
                 self._tell("overlapping-output", call, error.parameter, f"{error.got} instead of {error.expected}")  # fmt: skip
         size, place = number_of(call.arguments.get("workspaceSize")), number_of(call.arguments.get("workspace"))  # fmt: skip

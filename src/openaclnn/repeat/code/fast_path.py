@@ -22,11 +22,6 @@ def emit_plain_call(code: Code, control: Array, arguments: Array, number: Value)
     FastPath(code, control, arguments).write(number)
 
 
-def emit_phase_one(code: Code, control: Array, arguments: Array, number: Value) -> None:
-    """The builtin `locate(*arrays, *options)` of two-phase calls, which runs nothing."""
-    PhaseOne(code, control, arguments).write(number)
-
-
 class FastPath(Outputs):
     """The function being written."""
 
@@ -135,17 +130,8 @@ class FastPath(Outputs):
             entry.read(slot) for slot in (at.KERNEL, at.GATHERING, at.BLOCK)
         )
         count, grain = source.read(at.SIZE), entry.read(at.GRAIN)
-        function, geometry = code.variable(kernel), code.frame("i64", gathered.GEOMETRY_SLOTS)
-        strided = (entry.read(at.TAKES) & at.TAKES_STRIDES) != 0
-        with code.when((gathering != 0) | strided):
-            self.lay(entry, source, geometry)
-        with code.when(strided & (entry.read(at.CLASS_AXIS) >= 0)):
-            self.expect_forwards(entry)
+        function, geometry = code.variable(kernel), self.geometry_of(entry, source)
         with code.when(gathering != 0):
-            for slot, word in (
-                (gathered.KERNEL, at.KERNEL), (gathered.CONSTANTS, at.CONSTANTS), (gathered.OPERANDS, at.ADDRESSES), (gathered.OUTPUTS, at.WRITTEN),
-            ):  # fmt: skip
-                geometry.write(slot, entry.read(word))
             launch.arguments.write(0, geometry.address())
             function.set(gathering)
         with code.when(kernel != 0):
@@ -174,6 +160,22 @@ class FastPath(Outputs):
             with code.when(called | (status.get() == 0)):
                 done()
             by_objects.set(True)
+
+    def geometry_of(self, entry: Array, source: Array) -> Array:
+        """Where elements lie, for what gathers them and for runners that are told strides."""
+        code, gathering = self.code, entry.read(at.GATHERING) != 0
+        geometry = code.frame("i64", gathered.GEOMETRY_SLOTS)
+        strided = (entry.read(at.TAKES) & at.TAKES_STRIDES) != 0
+        with code.when(gathering | strided):
+            self.lay(entry, source, geometry)
+        with code.when(strided & (entry.read(at.CLASS_AXIS) >= 0)):
+            self.expect_forwards(entry)
+        with code.when(gathering):
+            for slot, word in (
+                (gathered.KERNEL, at.KERNEL), (gathered.CONSTANTS, at.CONSTANTS), (gathered.OPERANDS, at.ADDRESSES), (gathered.OUTPUTS, at.WRITTEN),
+            ):  # fmt: skip
+                geometry.write(slot, entry.read(word))
+        return geometry
 
     def take_lock(self) -> None:
         """The interpreter's, which whoever calls this has."""
@@ -226,21 +228,21 @@ class FastPath(Outputs):
         self, entry: Array, operands: Array, stream: Array, told: tuple[Array, Value, Array, Value]
     ) -> None:
         """What a runner takes: `runner(addresses, stream)`, and what TAKES says."""
-        takes, (sizes, axes, strides, stride_count) = entry.read(at.TAKES), told
         self.push(self.pack(operands, entry.read(at.ADDRESSES)))
         self.push(self.control.call(at.FROM_INT64, "i64", stream.read(0)))
+        self.push_told(entry, told)
+
+    def push_told(self, entry: Array, told: tuple[Array, Value, Array, Value]) -> None:
+        takes, (sizes, axes, strides, stride_count) = entry.read(at.TAKES), told
         with self.code.when((takes & at.TAKES_SIZES) != 0):
             self.push(self.pack(sizes, axes))
         with self.code.when((takes & at.TAKES_STRIDES) != 0):
             self.push(self.pack(strides, stride_count))
         with self.code.when((takes & at.TAKES_NUMBERS) != 0):
-            self.push_numbers(entry)
-
-    def push_numbers(self, entry: Array) -> None:
-        numbers = self.new_tuple(entry.read(at.DERIVED))
-        with self.code.loop(0, entry.read(at.DERIVED)) as index:
-            self.put(numbers, index, self.number_object(entry.at(at.SOURCE).read(index)))
-        self.push(numbers)
+            numbers = self.new_tuple(entry.read(at.DERIVED))
+            with self.code.loop(0, entry.read(at.DERIVED)) as index:
+                self.put(numbers, index, self.number_object(entry.at(at.SOURCE).read(index)))
+            self.push(numbers)
 
     def push(self, item: Value) -> None:
         """One more of the arguments that a runner is called with, which are owned."""
@@ -263,65 +265,3 @@ class FastPath(Outputs):
         status = control.call(at.AS_INT64, "i64", answer)
         self.drop(answer)
         return (status == 0).choose(0, 1)
-
-
-class PhaseOne(FastPath):
-    """Phase one of a two-phase call. It gives a tuple: what holds the memory of each array, which for NumPy's is a weak reference and for
-    PyTorch's the four of a `HeldStorage`; then what the entry relies on, the shape source's shape, the kernel's constants and addresses, and the
-    numbers that a sized runner takes."""
-
-    def __init__(self, code: Code, control: Array, arguments: Array) -> None:
-        super().__init__(code, control, arguments)
-        self.items = code.frame("i64", 4 * at.MAX_ARRAYS + 4)
-
-    def take_arguments(self, number: Value) -> None:
-        self.guard.expect(number == self.arrays + self.options)
-
-    def serve(self) -> None:
-        code, entry = self.code, self.recognise()
-        library, source = entry.read(at.ENTRY_LIBRARY), self.view(entry.read(at.SHAPE_SOURCE))
-        words = code.frame("i64", at.MAX_CONSTANTS + at.MAX_ARRAYS)
-        self.write_arguments(entry, words)
-        self.expect_free(entry)
-        with code.loop(0, self.arrays) as index, code.when(self.is_given(index)):
-            self.guard.expect(self.view(index).flag(at.IS_CONTIGUOUS))
-        with code.when(library == at.TORCH):
-            self.expect_no_graph()
-        self.expect_untracked(library)
-        self.push_again(self.keep.get())
-        self.push(self.pack(code.slots(source.read(at.SHAPE_AT)), self.axes(source)))
-        self.push(self.pack(words, entry.read(at.CONSTANTS) + entry.read(at.ADDRESSES)))
-        self.push_numbers(entry)
-        self.result.set(self.new_tuple(self.prepared.get()))
-        self.look_again()
-        with code.loop(0, self.prepared.get()) as index:
-            self.put(self.result.get(), index, self.items.read(index))
-        self.prepared.set(code.integer(0))
-
-    def enter_operand(self, entry: Array, array: Array, view: Array, operands: Array) -> None:
-        """Halves begin with their array: who runs the call knows where the second does."""
-        for slot in (at.PLACE, at.OTHER_PLACE):
-            with self.code.when(array.read(slot) >= 0):
-                operands.write(array.read(slot), self.address(view))
-
-    def push_again(self, item: Value) -> None:
-        """An object that somebody else has, too."""
-        self.control.call(at.INCREF, None, item)
-        self.push(item)
-
-    def look_at_numpy(self, item: Value, view: Array) -> None:
-        """NumPy gives no other memory to an array that has a weak reference."""
-        super().look_at_numpy(item, view)
-        if self.asks:
-            self.note_python(self.control.flag(at.COLLECTS))
-            self.push(self.call_object(self.control.read(at.PIN), item))
-
-    def leave_storage(self, item: Value, storage: Value) -> None:
-        self.push(storage)
-        self.push_again(item)
-
-    def expect_in_storage(self, view: Array, offset: Value, size: Value) -> None:
-        super().expect_in_storage(view, offset, size)
-        start = self.address(view) - offset * self.item_size(view.read(at.KIND))
-        for word in (start, size):
-            self.push(self.control.call(at.FROM_INT64, "i64", word))

@@ -33,11 +33,15 @@ class Geometry(Search):
         """Where an array begins among the operands; a kernel may take the array twice, or its halves as two."""
         operands.write(array.read(at.PLACE), self.address(view))
         with self.code.when(array.read(at.OTHER_PLACE) >= 0, likely=False):
-            along, other = entry.read(at.HALF_AXIS), self.code.variable(self.address(view))
-            with self.code.when(along >= 0):
-                half = (self.length(view, along) >> 1) * self.step(array, view, along)
-                other.set(other.get() + half)
-            operands.write(array.read(at.OTHER_PLACE), other.get())
+            other = self.address(view) + self.half(entry, array, view)
+            operands.write(array.read(at.OTHER_PLACE), other)
+
+    def half(self, entry: Array, array: Array, view: Array) -> Value:
+        """How far behind an array's begin its second half is; 0 where it has none."""
+        along, behind = entry.read(at.HALF_AXIS), self.code.variable(0)
+        with self.code.when(along >= 0):
+            behind.set((self.length(view, along) >> 1) * self.step(array, view, along))
+        return behind.get()
 
     def span(self, array: Array, view: Array) -> tuple[Value, Value]:
         """Where an argument's memory begins and ends."""
