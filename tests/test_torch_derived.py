@@ -8,6 +8,7 @@ import itertools
 import math
 import pickle
 import typing
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -199,6 +200,23 @@ def test_functions_are_written_as_pytorchs(name: str) -> None:
     assert told == [(own.name, own.kind) for own in known]
     for own, its in zip(inspect.signature(ours).parameters.values(), known, strict=True):
         assert own.default == its.default
+
+
+@pytest.fixture
+def every_warning() -> Iterator[None]:
+    """PyTorch's, of which some are told once in a process."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(before)
+
+
+@pytest.mark.usefixtures("every_warning")
+def test_nothing_of_float64_and_no_elements_is_memory_that_cannot_be_written() -> None:
+    x = torch.zeros(0, 3, dtype=torch.float64, requires_grad=True)
+    functional.kl_div(x, torch.zeros(0, 3, dtype=torch.float64), reduction="sum").backward()
+    assert x.grad is not None
+    assert x.grad.shape == (0, 3)
 
 
 def test_compiled_into_one_graph() -> None:

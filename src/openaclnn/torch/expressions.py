@@ -244,7 +244,7 @@ def by_reference(operator: Operator, arguments: tuple[Any, ...]) -> Any:
     results = tuple(
         first.new_zeros(shape, dtype=dtype)
         if result is None
-        else torch.from_numpy(np.ascontiguousarray(result)).to(first.device, dtype).reshape(shape)
+        else torch.from_numpy(np.array(result, order="C")).to(first.device, dtype).reshape(shape)
         for result, (shape, dtype) in zip(
             (computed,) if operator.result_type is None else computed, specs, strict=True
         )
