@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from openaclnn.core.call import bind_arguments
 from openaclnn.core.checks import Check
 from openaclnn.core.dtypes import COMPLEX64, FLOAT, FLOAT16, INT32, UINT16, DType
 from openaclnn.core.interface import Kind
+from openaclnn.core.products import find_product
 from openaclnn.core.tensor import Format, Scalar, Tensor
 from openaclnn.operators.activations import Activation
 from openaclnn.operators.gated import Gated
 from workloads.mistakes import INVALID, NINE, POINTERS, Mistake, nulls, t
 
-WRONG: dict[str, Any] = {
-    "alpha": 0.0, "lambd": -0.5, "lambda": -0.5, "approximate": "erf",
-}  # fmt: skip
-"""What breaks the rules about options."""
+STRANGE: dict[Kind, tuple[Any, ...]] = {Kind.INT64: (2, -1), Kind.CSTRING: ("erf",)}
+"""Values of options, some of which break the rules about them; of others than these kinds numbers."""
+NUMBERS = 0.0, -0.5, 1e30, float("nan")
 
 
 class Data:
@@ -113,15 +114,21 @@ class Data:
         elif rule.startswith("no private format"):
             private = t((2, 32), format=Format.ACL_FORMAT_FRACTAL_NZ)
             yield Mistake(row, INVALID, names[0], {names[0]: private})
-        elif rule.startswith("negativeSlope"):
-            change = {"negativeSlope": -0.5, "selfIsResult": True}
-            yield Mistake(row, INVALID, "negativeSlope", change)
-        elif rule.split()[0] in WRONG:
-            name = rule.split()[0]
-            numbered = operator[name].kind is Kind.INT64
-            yield Mistake(row, INVALID, name, {name: 2 if numbered else WRONG[name]})
+        elif rule.split()[0] in [
+            p.name for p in operator.parameters if not (p.is_tensor or p.axis)
+        ]:
+            yield from self._strange_options(check, rule.split()[0])
         elif isinstance(operator, Gated):
             yield from self._breaking_halves(operator, check)
+
+    def _strange_options(self, check: Check, name: str) -> Iterator[Mistake]:
+        """The values of an option that break the rule about it, perhaps where all switches are on."""
+        on = {p.name: True for p in self.operator.parameters if p.kind is Kind.BOOL}
+        for value in STRANGE.get(self.operator[name].kind, NUMBERS):
+            change = {name: value, **on}
+            values = [{**self.sound(), **change}[p.name] for p in self.operator.parameters]
+            if check.broken_by(bind_arguments(self.operator, values, find_product("default"))):
+                yield Mistake(check.row, int(check.status), name, change)
 
     def _breaking_halves(self, operator: Gated, check: Check) -> Iterator[Mistake]:
         row, status, rule, names = check.row, int(check.status), check.rule, check.names
