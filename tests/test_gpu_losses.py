@@ -649,21 +649,23 @@ if MODE == "compile":
         (text,) = (own for own in texts if "entry summed" in own or "entry shifted" in own)
         assert text.count("ld.global.v4") >= 2
 
-    def test_all_options_compile() -> None:
-        weight = np.ones(300, np.float32)
-        for options in (
-            {"reduction": "none"}, {"reduction": "sum", "weight": weight},
-            {"label_smoothing": 0.1, "zloss_scale": 0.5}, {"label_smoothing": 0.1, "weight": weight},
-        ):  # fmt: skip
-            whole = openaclnn.find_operator("cross_entropy_loss")
-            options_of_both = {k: v for k, v in options.items() if k != "zloss_scale"}
-            for plan in (
-                plan_of(BFLOAT16, (7, 300), **options),
-                plan_of(BFLOAT16, (7, 300, 5), **options),
-                plan_of(BFLOAT16, (7, 300), whole, return_zloss=True, **options_of_both),
-            ):
-                addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
-                assert gpu.prepare(plan)(addresses, 0) == 0
+    OPTIONS: tuple[dict[str, Any], ...] = (
+        {"reduction": "none"}, {"reduction": "sum", "weight": np.ones(300, np.float32)},
+        {"label_smoothing": 0.1, "zloss_scale": 0.5}, {"label_smoothing": 0.1, "weight": np.ones(300, np.float32)},
+    )  # fmt: skip
+
+    @pytest.mark.parametrize("kind", ["rows", "pixels", "all outputs"])
+    @pytest.mark.parametrize("number", range(len(OPTIONS)))
+    @pytest.mark.in_turns
+    def test_all_options_compile(number: int, kind: str) -> None:
+        """The interpreter runs them all; that the compiler takes them, too, is tried of each option and each kind at every turn."""
+        operator, options = CROSS_ENTROPY, OPTIONS[number]
+        if kind == "all outputs":
+            operator = WHOLE
+            options = {k: v for k, v in options.items() if k != "zloss_scale"} | {"return_zloss": True}  # fmt: skip
+        plan = plan_of(BFLOAT16, (7, 300, 5) if kind == "pixels" else (7, 300), operator, **options)
+        addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
+        assert gpu.prepare(plan)(addresses, 0) == 0
 
     def test_an_empty_loss_is_launched() -> None:
         plan = plan_of(FLOAT, (0, 3))
