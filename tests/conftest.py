@@ -102,7 +102,7 @@ LONGEST = (
     "test_cpu_elementwise.py", "test_torch_override.py", "test_capi_build.py", "test_torch_functional.py",
     "test_sessions.py", "test_attack.py", "test_faults.py", "test_site.py", "test_cli_operators.py", "test_special_values.py",
     "test_capi_process.py", "test_cpu_classes.py", "test_explorer.py", "test_properties.py", "test_fast_path_outputs.py", "test_torch_samples.py",
-    "test_torch_private.py", "test_torch_log_probs.py", "test_torch_training.py", "test_second_opinion.py", "test_two_phase_kinds.py", "test_cli_compare.py",
+    "test_torch_public.py", "test_torch_log_probs.py", "test_torch_training.py", "test_second_opinion.py", "test_two_phase_kinds.py", "test_cli_compare.py",
     "test_testing_cases.py", "test_torch_linear.py", "test_torch_like.py", "test_fast_path_losses.py", "test_capi_examples.py", "test_docs.py",
     "test_accuracy.py", "test_gated.py", "test_large.py", "test_terminal.py", "test_trust.py", "test_writing.py", "test_testing_golden.py",
     "test_case_lists.py", "test_structure.py", "test_environment.py", "test_torch_adopt.py", "test_headers.py", "test_capi.py", "test_sanitizer.py",

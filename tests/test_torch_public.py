@@ -1,10 +1,14 @@
-"""PyTorch is entered and read by interfaces that it promises: nothing of its memory, no symbol of C++, no list of versions."""
+"""PyTorch is entered and read by interfaces that it promises: nothing of its memory, no symbol of C++, no list of versions; and no private
+name is needed to import our face, or for a loss and its gradient to be right."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ import pytest
 import torch
 
 import openaclnn
+from conftest import in_turn
 from openaclnn.cli import doctor
 from openaclnn.torch import native as dispatcher
 
@@ -56,6 +61,8 @@ def words(tree: ast.AST) -> Iterator[str]:
             yield node.id
         elif isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
             yield str(node.value)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from (getattr(node, "module", None) or "", *(own.name for own in node.names))
 
 
 def test_memory_is_read_by_address_where_it_is_known_whose_it_is() -> None:
@@ -132,3 +139,171 @@ def test_every_function_of_the_interface_is_declared_in_its_headers() -> None:
 def test_doctor_tells_of_a_pytorch_without_the_interfaces(version: str, slow: bool) -> None:
     assert ("slow path" in doctor._told_of("torch", version)) is slow
     assert doctor._told_of("numpy", version) == version
+
+
+# Private names.
+
+NAMES = (
+    "torch.autograd.function:_SingleLevelFunction",
+    "torch._functorch.utils:enable_single_level_autograd_function",
+    "torch._C:DispatchKeySet",
+    "torch._C:DispatchKey",
+    "torch._C:_dispatch_key_parse",
+    "torch._C:_dispatch_keys",
+    "torch._C:_dispatch_tls_local_include_set",
+    "torch._C:_dispatch_tls_is_dispatch_key_included",
+    "torch._C:_len_torch_dispatch_stack",
+    "torch._C:_are_functorch_transforms_active",
+    "torch._C:_is_any_autocast_enabled",
+    "torch._C:_is_tracing",
+    "torch._C:_any_requires_grad",
+    "torch._C:_AutoDispatchBelowAutograd",
+    "torch._C:_ExcludeDispatchKeyGuard",
+    "torch._C:_cuda_getCurrentRawStream",
+    "torch._C._dynamo:eval_frame",
+    "torch._C._dynamo:guards",
+    "torch._C:DisableTorchFunction",
+    "torch._C:_cuda_cudaCachingAllocator_raw_alloc",
+    "torch.autograd.forward_ad:_current_level",
+    "torch.library:Library._destroy",
+    "torch:_debug_has_internal_overlap",
+    "torch.nn._reduction:legacy_get_string",
+    "torch.distributed._functional_collectives:AsyncCollectiveTensor",
+    "torch.distributed.tensor._op_schema:RuntimeSchemaInfo",
+)
+"""What the package asks PyTorch for, and what it asked for once."""
+
+EVERYWHERE = {
+    "torch.autograd.function:_SingleLevelFunction",
+    "torch._C:DispatchKeySet",
+    "torch._C:_AutoDispatchBelowAutograd",
+}
+"""Those that each loss and each replaced operator asks for, taken away one by one, in turns; the others, all at once, to save time."""
+
+# PyTorch itself needs these names: they are taken away from what our modules see alone, in a process for each group of names.
+WITHOUT = '''
+import importlib, os, sys, types, warnings
+import torch, torch.nn.functional as theirs, torch.distributed.tensor.experimental
+import torch._functorch.utils, torch._dynamo, llvmlite.binding  # once for all of them
+
+class Without(types.ModuleType):
+    """All that a module or a class has, but for some names, or with other things under them."""
+    def __init__(self, whole):
+        super().__init__(getattr(whole, "__name__", "?"))
+        self.__dict__.update(whole_=whole, gone_={})
+    def __getattr__(self, name):
+        asking = sys._getframe(1).f_globals["__name__"]
+        if name not in self.gone_ or not asking.startswith("openaclnn"):
+            return getattr(self.whole_, name)
+        if self.gone_[name] is None:
+            raise AttributeError(name)
+        return self.gone_[name]
+    def __instancecheck__(self, own):
+        return isinstance(own, self.whole_)
+
+def without(path, name):
+    """Our modules import PyTorch without what `path` has as `name`."""
+    below = None
+    while path:
+        module = sys.modules[path]
+        if not isinstance(module, Without):
+            module = sys.modules[path] = Without(module)
+        module.gone_[name] = below
+        below = module
+        path, _, name = path.rpartition(".")
+
+def both(function, x, *rest, **options):
+    own = x.clone().requires_grad_()
+    value = function(own, *rest, **options)
+    return value.detach(), *torch.autograd.grad(value.sum(), own)
+
+def look(*names):
+    for path, name in (own.split(":") for own in names):
+        if name == "Library._destroy":
+            del torch.library.Library._destroy
+        else:
+            without(path, name)
+    import openaclnn.torch as fast
+    import openaclnn.torch.parallel
+    same = torch.testing.assert_close
+    x, target = torch.tensor([[1.0, 2.0, -3.0], [0.5, 0.0, 1.0]]), torch.tensor([2, 0])
+    other, last = x.flip(0), x.t().reshape(1, 3, 2, 1).contiguous(memory_format=torch.channels_last)
+    calls = (
+        ("elu", (1.3,), {}), ("l1_loss", (other,), {}), ("smooth_l1_loss", (other,), {"beta": 0.7, "reduction": "none"}),
+        ("nll_loss", (target,), {"size_average": False}), ("cross_entropy", (target,), {"label_smoothing": 0.1}),
+    )
+    known = [both(getattr(theirs, name), x, *rest, **options) for name, rest, options in calls]
+    for faces in (fast.functional, theirs):
+        with fast.use():
+            for _ in range(3):
+                for (name, rest, options), result in zip(calls, known, strict=True):
+                    same(both(getattr(faces, name), x, *rest, **options), result)
+    same(fast.functional.elu(last), theirs.elu(last))
+    same(torch.ops.openaclnn.elu(x), theirs.elu(x))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        same(fast.functional.cross_entropy(x, target), theirs.cross_entropy(x, target))
+    ours, its = (
+        torch.func.grad(lambda own: m.smooth_l1_loss(own, other))(x) for m in (fast.functional, theirs)
+    )
+    same(ours, its)
+
+warnings.simplefilter("ignore")
+for asked in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        try:
+            look(*asked.split())
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    print(asked, "right" if os.waitpid(child, 0)[1] == 0 else "wrong", flush=True)
+'''
+
+
+def test_names_that_pytorch_no_longer_has() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE.parent)}
+    asked = [
+        *in_turn(sorted(EVERYWHERE), "names"),
+        " ".join(name for name in NAMES if name not in EVERYWHERE),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, *asked], env=environment, capture_output=True, text=True, timeout=600
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [f"{name} right" for name in asked], done.stderr
+
+
+OF_OBJECTS = ("_schema", "_base", "_version", "_backward_hooks", "_op", "_overload_names")
+
+
+def private(tree: ast.AST) -> list[str]:
+    """What is private among the names of PyTorch's that a module asks for."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
+            found += [f"{node.module}.{own.name}" for own in node.names]
+        elif isinstance(node, ast.Import):
+            found += [own.name for own in node.names if own.name.partition(".")[0] == "torch"]
+        elif isinstance(node, ast.Attribute):
+            path = ast.unparse(node)
+            asked = (
+                path.partition(".")[0] in ("torch", "torch_c") or "sys.modules['torch']." in path
+            )
+            # What PyTorch's objects have under private names, whatever ours calls the object.
+            found += [path] if asked or node.attr in OF_OBJECTS else []
+        elif isinstance(node, ast.Constant) and str(node.value).startswith("torch._"):
+            found.append(str(node.value))
+    found = [own for own in found if ".ops.aten." not in own]  # which are operators' names
+    words = [(name, part) for name in found for part in name.split(".")]
+    return [name for name, part in words if part.startswith("_") and not part.endswith("__")]
+
+
+def test_private_names_are_in_one_file() -> None:
+    about = {name for name, known in words_of_files().items() if any("torch" in word or word in OF_OBJECTS for word in known)}  # fmt: skip
+    found = {name: private(trees()[name]) for name in about}
+    assert found.pop("torch/private.py")
+    found.pop("core/torch_names.py")
+    assert {name: own for name, own in found.items() if own} == {}
+    known = "import torch._dynamo\nfrom torch.nn import _reduction\ntorch._C.f()\ntorch.__path__"
+    assert private(ast.parse(known)) == ["torch._dynamo", "torch.nn._reduction", "torch._C.f", "torch._C"]  # fmt: skip
