@@ -220,6 +220,25 @@ if MODE == "interpret":
         monkeypatch.setattr(row_formulas, "FEW", 0)
         instead_of_streams("shared", ((FLOAT, (3, 101)), (BFLOAT16, (2, 640))), name, monkeypatch)
 
+    @pytest.mark.parametrize("name", SOFTMAX)
+    def test_special_values_of_shared_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """NaN and infinities in some pieces of a row, or all."""
+        monkeypatch.setattr(row_formulas, "has_clusters", lambda: True)
+        monkeypatch.setattr(row_formulas, "FEW", 0)
+        monkeypatch.setattr(
+            row_formulas, "tile_of", lambda *_: row_formulas.Tile(1, 2, 16, True, 4)
+        )
+        nan, inf = np.nan, np.inf
+        rows: list[tuple[slice | list[int], float]] = [
+            (slice(64), -inf), (slice(64, 128), -inf), (slice(1, None), -inf), (slice(None), -inf), (slice(None), inf), ([3, 70], inf), ([70], inf),
+            ([140], nan), ([9, 141], nan), ([65], -inf), ([100], 1e30), (slice(70), -1e30),
+        ]  # fmt: skip
+        for own in ROW_FORMULAS[name].operands:
+            case = Case(name, FLOAT, (len(rows), 150), 1)
+            for row, (places, value) in zip(case.arrays[own[0]], rows, strict=True):
+                row[places] = value
+            run_checked(case)
+
     @pytest.mark.parametrize("name", [*SOFTMAX, "scaled_norm"])
     @pytest.mark.in_turns
     def test_long_rows_are_held_in_tiles(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
