@@ -21,8 +21,8 @@ import openaclnn
 from attack.scarce import Scarce
 from conftest import OPERATORS, families, plain
 from openaclnn import AclnnError, acl, aclnn
+from openaclnn.calls import executor
 from openaclnn.calls import plain as plain_calls
-from openaclnn.calls import planned
 from openaclnn.core import products, results
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
@@ -353,7 +353,7 @@ def test_first_calls_at_the_same_time_open_one_block(
     monkeypatch.setattr(products, "listeners", [])
     road = phases.PhaseCache(ELU) if in_two_phases else CallCache(ELU)
     monkeypatch.setitem(plain(ELU).__globals__, "_cache", road)
-    for module in (phases, planned):
+    for module in (phases, executor):
         monkeypatch.setattr(module, "phase_cache", lambda operator: road)
     x, readable, outputs = np.ones(9, np.float32), cache.numpy_is_readable, []
 

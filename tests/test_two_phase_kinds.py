@@ -31,7 +31,7 @@ from conftest import (
     table_of,
 )
 from openaclnn import acl, aclnn
-from openaclnn.calls import executor, planned
+from openaclnn.calls import executor
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT
@@ -63,13 +63,13 @@ def forget() -> None:
 def slow_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The operators of phase ones that were bound, checked and planned from here on; nothing is known at first."""
     made: list[str] = []
-    bind = planned.bind_arguments
+    bind = executor.bind_arguments
 
     def counted(operator: Any, *rest: Any) -> Any:
         made.append(operator.python_name)
         return bind(operator, *rest)
 
-    monkeypatch.setattr(planned, "bind_arguments", counted)
+    monkeypatch.setattr(executor, "bind_arguments", counted)
     forget()
     return made
 

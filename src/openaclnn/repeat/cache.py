@@ -21,22 +21,13 @@ import numpy as np
 from openaclnn.core import products
 from openaclnn.core.declare import Operator
 from openaclnn.core.forks import undivided
-from openaclnn.core.plan import ANY_COUNT, Plan
+from openaclnn.core.plan import Plan
 from openaclnn.engines import dispatch
 from openaclnn.engines.dispatch import Choice
 from openaclnn.engines.machine import unusable
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.readers import numpy_is_readable, torch_functions
-from openaclnn.repeat.specialize import (
-    CallArguments,
-    Replanned,
-    Work,
-    entry_of,
-    library_of,
-    patterns_of,
-    places_of,
-    work_of,
-)
+from openaclnn.repeat.specialize import Parameters, entry_of, library_of
 
 if TYPE_CHECKING:
     from openaclnn.repeat.code.read_copy_update import Readers
@@ -60,14 +51,14 @@ class CallCache:
         self._arrays_of = _getter([p.python_name for p in self._arrays])
         # Of several outputs a plain call has the first alone, for all.
         self._arrays += [p for p in declared.outputs if p not in self._arrays]
-        self._names = [p.name for p in self._arrays]
+        self._names = tuple([p.name for p in self._arrays])
         self._views_of = _getter(self._names)
         self._outputs = declared.output_names
         self._inputs = len(self._arrays) - len(self._outputs)
-        self._read_names = tuple(self._names[: self._inputs])
         self._result_type = declared.result_type
         self._options = tuple([p.python_name for p in parameters if not p.is_tensor])
         self._options_of = _getter(self._options)
+        self._parameters = Parameters(self._names[: self._inputs], self._outputs, self._options)
         fits = len(self._arrays) <= at.MAX_ARRAYS and len(self._options) <= at.MAX_OPTIONS
         self._fits = fits  # into an entry
         self._control: Any = None
@@ -107,7 +98,9 @@ class CallCache:
         if not library:
             return NotImplemented
         device = views[self._inputs].device
-        made = self._entry(library, arrays, options, plan, choice, views, values, device)
+        made = entry_of(
+            self._declared, self._parameters, library, arrays, options, plan, choice, views, values, device
+        )  # fmt: skip
         if made is None:
             return NotImplemented
         entry, _ = made
@@ -121,32 +114,6 @@ class CallCache:
         if self._result_type is None:
             return result
         return tuple.__new__(self._result_type, result)
-
-    def _entry(
-        self, library: int, arrays: Sequence[Any], options: Sequence[Any], plan: Plan, choice: Choice | None, views: Sequence[Any],
-        values: Mapping[str, Any], device: str,
-    ) -> tuple[at.Entry, Work] | None:  # fmt: skip
-        """The entry of a call of these values, by C parameter name, and what runs calls like it; None where arrays are not what a plan's operands are. There is no `choice` where
-        nothing is computed."""
-        places = places_of(plan, self._read_names, self._outputs)
-        if not places:
-            return None
-        if (-1, -1) in places or plan.spared:  # what is neither given nor an operand is not seen
-            many = len(plan.operands)
-            views = tuple([
-                view if array is not None or 0 <= place < many else None
-                for array, (place, _), view in zip(arrays, places, views, strict=True)
-            ])  # fmt: skip
-        patterns = patterns_of(plan, self._inputs, places, views)
-
-        def sizes() -> Replanned:
-            assert choice is not None
-            return Replanned(self._declared, values, self._names, patterns, plan, choice, device)
-
-        work = choice and work_of(plan, choice, patterns, device, sizes)
-        work = work or Work(-1, ANY_COUNT, runner=choice and choice.prepare())
-        call = CallArguments(library, arrays, places, options, self._options, len(self._outputs))
-        return entry_of(call, plan, views, patterns, work), work
 
     def _sayable(self, options: Sequence[Any]) -> bool:
         """Whether an entry can say what arguments are, with these options."""

@@ -24,7 +24,7 @@ from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice, Runner
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.cache import CallCache, nothing_chosen
-from openaclnn.repeat.specialize import Replanned, Work, library_of
+from openaclnn.repeat.specialize import Replanned, Work, entry_of, library_of
 
 Extent = tuple[int, int, int]
 """The bytes that one of a kernel's tensors covers, from its first element on: the lowest, and the one behind the highest; and whether each element is read exactly
@@ -123,9 +123,9 @@ class PhaseCache(CallCache):
         known = [entry.guards for entry in self.entries]
         whole = not any(view is not None and view.empty for view in views)
         for given, library in (arrays, whole and library_of(arrays)), (views, id(kind.device)):
-            made = library and self._entry(
-                library, given, options, kind.plan, choice, views, call.values, kind.device
-            )
+            made = library and entry_of(
+                self._declared, self._parameters, library, given, options, kind.plan, choice, views, call.values, kind.device
+            )  # fmt: skip
             if made:
                 entry, work = made
                 if entry.guards not in known:

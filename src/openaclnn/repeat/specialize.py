@@ -62,25 +62,38 @@ def library_of(arrays: Sequence[Any]) -> int:
 _NUMPY, _NOTHING = {np.ndarray}, {type(None)}
 
 
-class CallArguments(NamedTuple):
-    """A call as its caller made it."""
+class Parameters(NamedTuple):
+    """An operator's, by name: arrays that are read and that are written by their C names, options by those of Python."""
 
-    library: int  # of all arrays, as `slots.LIBRARY` has it
-    arrays: Sequence[Any]  # inputs, then outputs; None where there is none
-    places: Places  # among the plan's operands, as `places_of` has them
-    options: Sequence[Any]
-    names: tuple[str, ...]  # of the options
-    outputs: int  # so many of the arrays
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    options: tuple[str, ...]
 
 
 def entry_of(
-    call: CallArguments, plan: Plan, views: Sequence[Tensor | None], patterns: Patterns, work: Work
-) -> at.Entry:  # fmt: skip
-    """The cache entry of a call. The views are the arrays' and those of outputs that are yet to be made."""
-    library, arrays, places, options, names, _ = call
+    declared: Operator, parameters: Parameters, library: int, arrays: Sequence[Any], options: Sequence[Any], plan: Plan,
+    choice: Choice | None, views: Sequence[Tensor | None], values: Mapping[str, Any], device: str,
+) -> tuple[at.Entry, Work] | None:  # fmt: skip
+    """The cache entry of a call, and what runs calls like it; None where arrays are not what a plan's operands are. There is no `choice` where nothing is computed.
+
+    `library` is that of all arrays, as `slots.LIBRARY` has it; arrays are None where there is none, the views theirs and those of outputs that are yet to be made;
+    `values` are the call's by C parameter name.
+    """
+    places = places_of(plan, parameters.inputs, parameters.outputs)
+    if not places:
+        return None
+    if (-1, -1) in places or plan.spared:  # what is neither given nor an operand is not seen
+        many = len(plan.operands)
+        views = tuple([
+            view if array is not None or 0 <= place < many else None
+            for array, (place, _), view in zip(arrays, places, views, strict=True)
+        ])  # fmt: skip
+    output = len(parameters.inputs)  # the first
+    patterns = patterns_of(plan, output, places, views)
+    work = choice and work_of(declared, parameters, values, plan, choice, patterns, device)
+    work = work or Work(-1, ANY_COUNT, runner=choice and choice.prepare())
     source, counts, kernel, grain, reciprocal, constants, takes, gathering, runner, flat = work
-    derivation, free = numbers_of(plan, work, names, tuple(map(type, options)))
-    output = len(arrays) - call.outputs  # the first
+    derivation, free = numbers_of(plan, work, parameters.options, tuple(map(type, options)))
     fresh = [
         view.dtype if array is None and view is not None else None
         for array, view in zip(arrays[output:], views[output:], strict=True)
@@ -104,8 +117,8 @@ def entry_of(
     each = patterns.each
     if source < 0:  # shapes and strides must be the very same
         each = [_SAME] * len(each)
-    array_dtypes = _add_arrays(entry, call, plan, output, each, views)
-    return at.Entry(entry, (*allocators, runner, flat, options, array_dtypes))
+    array_dtypes = _add_arrays(entry, library, arrays, places, plan, output, each, views)
+    return at.Entry(entry, (*allocators, runner, flat, options, array_dtypes)), work
 
 
 def _block_of(runner: Any) -> int:
@@ -119,11 +132,11 @@ _NO_CONSTANTS, _NO_OPTIONS = (0,) * at.MAX_CONSTANTS, (0,) * (at.FIRST_ARRAY - a
 
 
 def _add_arrays(
-    entry: list[int], call: CallArguments, plan: Plan, output: int, patterns: Sequence[Pattern], views: Sequence[Tensor | None]
+    entry: list[int], library: int, arrays: Sequence[Any], places: Places, plan: Plan, output: int, patterns: Sequence[Pattern],
+    views: Sequence[Tensor | None],
 ) -> list[Any]:  # fmt: skip
     """What each array must be like; `output` is the first that is written. Where shape and strides must be the very same, they are
     here, too, and so is the shape of what is yet to be made where it follows from no other's. Gives the dtypes, whose addresses are here."""
-    library, arrays, places, _, _, _ = call
     operands, dtypes, device = plan.operands, list[Any](), 0
     # Operands may be where the first output is, if that is given.
     coincident = 0 if arrays[output] is None else len(plan.inputs)
@@ -135,25 +148,14 @@ def _add_arrays(
             place = -1  # an output that is not written
         shape, itemsize, strides = view.shape, view.dtype.itemsize, _NO_AXES
         pattern, follows = follower.lies, _follows(follower.axes)
-        if array is None:  # yet to be made, where the others are
-            entry += (device, len(shape), at.MISSING, place, other, itemsize, 0, follows, pattern)
-        else:
+        first, second, lies, alike, made = device, 0, at.MISSING, False, pattern
+        if array is not None:  # else it is yet to be made, where the others are
             dtypes.append(array.dtype)
-            first, second = words_of(array, library)
+            (first, second), lies, made = words_of(array, library), pattern, 0
             if library == at.TORCH:
                 device = device or first
             alike = 0 <= place < coincident and walks_alike(operands[place], plan.output)
-            entry += (
-                first,
-                second + len(shape),
-                pattern,
-                place,
-                other,
-                itemsize,
-                alike,
-                follows,
-                0,
-            )
+        entry += (first, second + len(shape), lies, place, other, itemsize, alike, follows, made)
         if pattern != at.SAME:
             entry += _NO_LAYOUT
             continue
@@ -393,9 +395,9 @@ class Work(NamedTuple):
 
 
 def work_of(
-    plan: Plan, choice: Choice, patterns: Patterns, device: str, sizes: Callable[[], Any]
-) -> Work | None:
-    """What runs calls on arrays that lie so; None where sizes are part of the entry. `sizes` gives what plans each size (`Replanned`)."""
+    declared: Operator, parameters: Parameters, values: Mapping[str, Any], plan: Plan, choice: Choice, patterns: Patterns, device: str
+) -> Work | None:  # fmt: skip
+    """What runs calls on arrays that lie so; None where sizes are part of the entry."""
     source, strided = patterns.source, patterns.strided
     flat: Any = choice.flat
     counts, count = ANY_COUNT, covered_elements(plan)
@@ -406,7 +408,9 @@ def work_of(
     if source < 0:
         return None
     if _is_replanned(plan):
-        return Work(source, ANY_COUNT, takes=at.TAKES_SIZES, runner=sizes())
+        names = parameters.inputs + parameters.outputs
+        sizes = Replanned(declared, values, names, patterns, plan, choice, device)
+        return Work(source, ANY_COUNT, takes=at.TAKES_SIZES, runner=sizes)
     if strided:
         most = _most_gathered(plan, choice.flat, patterns)
         quick = _gathered(plan, flat, source, count, most) or _strided(plan, choice, source)

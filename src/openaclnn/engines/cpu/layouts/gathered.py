@@ -8,7 +8,6 @@ where they are, and shorter ones are moved in 0.4 to 0.7 of its time. Elsewhere 
 from __future__ import annotations
 
 import functools
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -30,18 +29,6 @@ KERNEL, CONSTANTS, OPERANDS, OUTPUTS, AXES, SIZES = range(6)
 ITEMS = SIZES + MAX_AXES
 STEPS = ITEMS + MAX_OPERANDS
 GEOMETRY_SLOTS = STEPS + MAX_OPERANDS * MAX_AXES
-
-
-def geometry(
-    kernel: int, constants: int, outputs: int, sizes: Sequence[int], items: Sequence[int], strides: Sequence[Sequence[int]]
-) -> array[int]:  # fmt: skip
-    """The words of a geometry, by each operand's itemsize and strides, in elements."""
-    words = array("q", bytes(8 * GEOMETRY_SLOTS))
-    words[: SIZES + len(sizes)] = array("q", [kernel, constants, len(items), outputs, len(sizes), *sizes])  # fmt: skip
-    words[ITEMS : ITEMS + len(items)] = array("q", items)
-    for first, item, steps in zip(range(STEPS, GEOMETRY_SLOTS, MAX_AXES), items, strides, strict=False):  # fmt: skip
-        words[first : first + len(steps)] = array("q", [step * item for step in steps])
-    return words
 
 
 @functools.cache
