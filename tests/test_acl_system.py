@@ -8,6 +8,7 @@ import pytest
 
 import openaclnn
 from openaclnn import acl
+from openaclnn.core import results
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +38,33 @@ def test_capabilities():
     assert acl.aclGetDeviceCapability(0, acl.ACL_DEVICE_INFO_VECTOR_CORE_NUM) == (0, cores)
     status, size = acl.aclGetDeviceCapability(0, acl.ACL_DEVICE_INFO_L2_SIZE)
     assert status == 0
-    assert size >= 0
+    assert size == results.cache_sizes().get(2, 0)
     assert acl.aclGetDeviceCapability(1, 0) == (107001, 0)
     assert acl.aclGetDeviceCapability(0, acl.ACL_DEVICE_INFO_UNDEFINED) == (100000, 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "sizes", "last"),
+    [
+        ((("1", "48K"), ("1", "32K"), ("2", "1024K"), ("3", "8M\n")), {1: 48 << 10, 2: 1 << 20, 3: 8 << 20}, 8 << 20),
+        ((("2\n", "2048K"), ("3", "307200K")), {2: 2 << 20, 3: 300 << 20}, 150 << 20),
+        ((("2", "1M"), ("3", "36608K")), {2: 1 << 20, 3: 36608 << 10}, 32 << 20),
+        ((("", "1K"), ("1", ""), ("2", "none"), ("3", "7X"), ("4", "-K")), {}, 32 << 20),
+        ((), {}, 32 << 20),
+    ],
+)  # fmt: skip
+def test_caches_are_those_that_linux_tells(told, sizes, last, tmp_path, monkeypatch):
+    """And a call counts on half of a large one."""
+    for number, (level, size) in enumerate(told):
+        folder = tmp_path / f"index{number}"
+        folder.mkdir()
+        (folder / "level").write_text(level)
+        (folder / "size").write_text(size)
+    monkeypatch.setattr(results, "_CACHES", tmp_path)
+    assert results.cache_sizes() == sizes
+    assert acl.aclGetDeviceCapability(0, acl.ACL_DEVICE_INFO_L2_SIZE) == (0, sizes.get(2, 0))
+    host = pytest.importorskip("openaclnn.engines.machine.host")
+    assert host.last_cache.__wrapped__() == last
 
 
 def test_a_lone_device_has_no_peer():

@@ -169,6 +169,8 @@ def kept_bytes() -> int:
 
 _GROUPS = Path("/proc/self/cgroup")
 _MOUNT = Path("/sys/fs/cgroup")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS = {"K": 10, "M": 20, "G": 30}
 
 
 def usable_cores() -> int:
@@ -176,6 +178,17 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def cache_sizes() -> dict[int, int]:
+    """Bytes of the CPU's caches by their levels, as Linux tells them: the C library's names for them are not in Python."""
+    sizes: dict[int, int] = {}
+    for folder in _CACHES.glob("index*"):
+        with suppress(OSError, ValueError, KeyError):
+            level = int((folder / "level").read_text())
+            size = (folder / "size").read_text().strip()  # such as 36608K
+            sizes[level] = max(int(size[:-1]) << _UNITS[size[-1:]], sizes.get(level, 0))
+    return sizes
 
 
 def usable_memory() -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.interop import device_name
-from openaclnn.core.results import usable_cores, usable_memory
+from openaclnn.core.results import cache_sizes, usable_cores, usable_memory
 from openaclnn.core.status import AclError
 from openaclnn.runtime import config
 from openaclnn.runtime.errors import refuse
@@ -48,8 +47,7 @@ class Device:
         return usable_cores()
 
     def cache_size(self) -> int:
-        name = "SC_LEVEL2_CACHE_SIZE"
-        return max(os.sysconf(name), 0) if name in os.sysconf_names else 0
+        return cache_sizes().get(2, 0)
 
     def allocate(self, size: int) -> tuple[int, object]:
         # Zeroed, which fresh pages are anyway: what a program reads of the padding is the same every time.
