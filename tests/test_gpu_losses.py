@@ -43,7 +43,7 @@ if MODE:
     from openaclnn.core.products import current_product
     from openaclnn.core.tensor import Tensor
     from openaclnn.engines import gpu
-    from openaclnn.engines.gpu.launchers import logits, reductions
+    from openaclnn.engines.gpu.launchers import reductions, row_formulas
     from openaclnn.engines.gpu.launching import native, runners, scratch
     from openaclnn.operators import load_family
     from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
@@ -197,6 +197,25 @@ if MODE == "interpret":
                 gradient_of(**turned, out=place)
                 np.testing.assert_array_equal(place, slope)
 
+    def test_few_long_rows_are_read_by_several_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(row_formulas, "has_clusters", lambda: True)
+        clusters = []
+        queue = runners.queue
+
+        def queued(launch: Any, *more: Any) -> None:
+            clusters.append(launch.spec.cluster)
+            queue(launch, *more)
+
+        monkeypatch.setattr(runners, "queue", queued)
+        for turn, shape in enumerate(((3, 20001), (1, 66000))):
+            for case in [*cases(np.random.default_rng(2), FLOAT, shape)][turn::5]:
+                gpu._runners.clear()
+                x = case["input"]
+                x[0, [5, shape[1] // 2, shape[1] - 1]] = x.max() + 1  # several that are the largest
+                assert_matches_oracle(CROSS_ENTROPY, case, loss_of(**case))
+                assert (clusters[0] > 1) == (not case["label_smoothing"])
+                clusters.clear()
+
     def test_nothing_beside_a_row_is_read() -> None:
         """Rows that begin anywhere, between numbers that would show."""
         x = np.random.default_rng(2).normal(size=(3, 1100)).astype(np.float32)
@@ -213,8 +232,6 @@ if MODE == "interpret":
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """As few rows are walked, and dealt out to a thread or to several, walked whole, and in pieces."""
-        from openaclnn.engines.gpu.launchers import row_formulas
-
         rng = np.random.default_rng(8)
         for turn, shape in enumerate(((9, 21), (5, 71), (3, 1101), (2, 2101))):
             for case in [*cases(rng, FLOAT, shape)][turn % 4 :: 4]:
@@ -389,7 +406,7 @@ if MODE == "interpret":
     def test_logits_that_are_no_numbers(
         wide: int, few: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(logits, "FEW", logits.FEW if few else 0)
+        monkeypatch.setattr(row_formulas, "FEW", row_formulas.FEW if few else 0)
         gpu._runners.clear()
         operator = openaclnn.find_operator("cross_entropy_loss")
         rows = np.float32(
@@ -442,7 +459,7 @@ if MODE == "interpret":
         few: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """And with any numbers; with what is chosen for few elements and for many, each of which has every other shape."""
-        monkeypatch.setattr(logits, "FEW", logits.FEW if few else 0)
+        monkeypatch.setattr(row_formulas, "FEW", row_formulas.FEW if few else 0)
         shapes = [(9, 7), (1, 40), (40, 1), (130, 4), (3, 300), (2, 1029)]
         for number, shape in enumerate(shapes[few::2]):
             dtype = (FLOAT, BFLOAT16)[number % 2]
@@ -455,13 +472,13 @@ if MODE == "interpret":
                 same_bits(run, plan, addresses, outputs, shape, free_of(plan))
 
     def test_many_short_rows_have_what_few_have(monkeypatch: pytest.MonkeyPatch) -> None:
-        """One launch does for few what several do for many."""
-        most = logits.FEW
+        """By the tiles of few elements, and by those of many."""
+        most = row_formulas.FEW
         for shape in ((9, 7), (130, 4), (3, 300)):
             for operator, given in logit_cases(shape, FLOAT, 7):
                 found = []
                 for few in (most, 0):
-                    monkeypatch.setattr(logits, "FEW", few)
+                    monkeypatch.setattr(row_formulas, "FEW", few)
                     gpu._runners.clear()
                     plan, addresses, outputs = bound(operator, given)
                     assert gpu.prepare(plan)(addresses, 0) == 0
@@ -486,7 +503,7 @@ if MODE == "interpret":
                 offered = gpu.dynamic_strides(bound(operator, given)[0])
                 assert offered is not None
                 same_bits(offered[0], plan, addresses, outputs, *strides_of(plan), free_of(plan))
-        assert offered[0]((), 0, (1, 2, 3), (), ()) == 1, "more axes than rows have"
+        assert offered[0]((), 0, (1, 2, 3, 4, 5), (), ()) == 1, "more axes than the kernel takes"
 
     @pytest.mark.parametrize("name", SUMMED[:2])
     def test_sums_of_elements_that_begin_anywhere(
@@ -609,9 +626,9 @@ if MODE == "compile":
         addresses = [1 << 21, 1 << 22, 1 << 23, 1 << 24, 1 << 25]
         assert gpu.prepare(plan)(addresses, 0) == 0
         texts = [own.binary.asm["ptx"] for own in variants._known.values()]
-        assert len(texts) == 3
-        (sums,) = (text for text in texts if "entry logit_sums" in text)
-        assert sums.count("ld.global.v4") >= 4
+        assert len(texts) == 2
+        (sums,) = (text for text in texts if "entry cross_entropy" in text)
+        assert len(re.findall(r"ld\.global\S*\.v4", sums)) >= 4
 
     @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
     def test_planes_are_read_and_written_by_whole_vectors(dtype: DType) -> None:
@@ -621,7 +638,7 @@ if MODE == "compile":
         sides = {name: np.zeros((2, 1024, 1024), np.float32) for name in ("top", "rest")}
         one = np.ones((), dtype.numpy)
         for plan, loads, stores in (
-            (plan_of(dtype, shape), 4, 0),
+            (plan_of(dtype, shape), 1, 0),
             (plan_of(dtype, shape, CROSS_ENTROPY_GRAD, grad_loss=one, **sides), 1, 1),
         ):
             gpu._runners.clear()
@@ -629,7 +646,7 @@ if MODE == "compile":
             addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
             assert gpu.prepare(plan)(addresses, 0) == 0
             texts = [own.binary.asm["ptx"] for own in variants._known.values()]
-            (text,) = (text for text in texts if re.search("entry (pixel_losses|cross_entropy)", text))  # fmt: skip
+            (text,) = (text for text in texts if "entry cross_entropy" in text)  # fmt: skip
             assert len(re.findall(r"ld\.global\S*\.v4", text)) >= loads
             assert len(re.findall(r"st\.global\S*\.v4", text)) >= stores
 

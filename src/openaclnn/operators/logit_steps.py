@@ -20,7 +20,7 @@ from openaclnn.operators.inner import inner_operator
 from openaclnn.operators.logits import OPTIONS
 from openaclnn.operators.rows import LOSSES
 
-LONG = 8192  # classes: of longer rows there are four numbers each
+LONG = 8192  # classes: of longer rows there are two numbers each
 FORMULA = "as those of CrossEntropyLogits and CrossEntropyLogitsGrad"
 DTYPES = {"target": (INT64,), "weightOptional": FLOATS}
 
@@ -28,7 +28,7 @@ DTYPES = {"target": (INT64,), "weightOptional": FLOATS}
 def kept_by(shape: tuple[int, ...]) -> int:
     """FLOATs that a loss of logits of this shape keeps for its gradient, in any case."""
     images, classes, *pixels = shape
-    return 4 * images * int(np.prod(pixels)) + 4 if classes > LONG else 2 + 2 * 4 * 1024
+    return 2 * images * int(np.prod(pixels)) + 4 if classes > LONG else 2 + 2 * 4 * 1024
 
 
 def _kept_shape(call: Call) -> tuple[int, ...]:

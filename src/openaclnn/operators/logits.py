@@ -9,7 +9,6 @@ log1p of what the other classes add, so that a probability near 1 is told from 1
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,11 +27,6 @@ OPTIONS = (
     *interface.OF_CLASSES,
     Parameter("zlossScale", Kind.DOUBLE, "factor of the squared log-sum-exp; 0: none", default=0.0),
 )
-
-
-def _kernel(name: str) -> Callable[[Call], str]:
-    """Rows have a kernel, and pixels, whose classes lie apart as a rule, another."""
-    return lambda call: name if call.tensor("input").rank == 2 else f"{name}_pixels"
 
 
 def _numbers(call: Call) -> dict[str, Any]:
@@ -103,7 +97,7 @@ CROSS_ENTROPY = inner_operator(
     "l = -weight[t] * logProb[n, t] * m, t = target[n], m = 1 unless ignored; s = -(sum over c of weight[c] * logProb[n, c]) * m\n"
     "loss = (1 - labelSmoothing) * l + labelSmoothing / C * s + zlossScale * (top + rest)^2 * m\n"
     "mean divides the sum of l and s by the sum of weight[t] * m, that of the squares by the sum of m",
-    _kernel("cross_entropy_logits"), {"input": "full", "target": "positions", "weightOptional": "classes"},
+    "cross_entropy_logits", {"input": "full", "target": "positions", "weightOptional": "classes"},
     {"lossOut": LOSSES, "topOut": "positions", "restOut": "positions"}, reference,
     (
         Sample(
@@ -136,7 +130,7 @@ CROSS_ENTROPY_GRAD = inner_operator(
     "p = exp((input - top) - rest); nll = gradLoss * (1 - labelSmoothing) / W * weight[t]; s = gradLoss * labelSmoothing / (C * W)\n"
     "out = p * (nll + s * sum(weight) + z) - s * weight - (nll at t); 0 in ignored rows\n"
     "z = 2 * zlossScale * (top + rest) * gradLoss / (rows that count for mean); W = the sum of their weight[t] for mean, 1 otherwise",
-    _kernel("cross_entropy_logits_grad"),
+    "cross_entropy_logits_grad",
     {"gradLoss": LOSSES, "input": "full", "top": "positions", "rest": "positions", "target": "positions", "weightOptional": "classes"},
     {"out": "full"}, reference_grad,
     (

@@ -20,7 +20,7 @@ from openaclnn.engines.formulas.words import abs, exp, expm1, fma, log1p, where
 
 INFINITE = math.inf
 EXPONENTIAL_ENDS = 709.78  # beyond, exponentials are infinite in FLOAT64, too
-PART = 2.0**-10
+PART = 2.0**-20
 
 
 def smoothed_everywhere(each: PerRow, weight_sum: PerRow, infinite_sum: PerRow) -> PerRow:
@@ -59,8 +59,10 @@ def cross_entropy_loss(
         # A part of a difference, where the whole may be beyond FLOAT.
         below = fma(x, PART, -(top * PART))
         below = total(weight * below) if weighted else total(below)
-        spread = rest * weight_sum - below / PART
-        loss = loss * (1.0 - label_smoothing) + spread * (label_smoothing / class_count)
+        every = label_smoothing / class_count
+        loss = loss * (1.0 - label_smoothing) + (
+            rest * (weight_sum * every) - below * (every * (1.0 / PART))
+        )
     lse = top + rest
     square = where(is_counted(target), 0.0, 0.0)
     if squares:

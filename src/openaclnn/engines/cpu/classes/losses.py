@@ -257,15 +257,13 @@ _enter(
     "cross_entropy_row_step", cross_entropy.cross_entropy_loss, "target input", {"lossOut": "single", "gradInputOut": "full"},
     keeps_infinite=False,
 )  # fmt: skip
-for _pixels in ("", "_pixels"):
-    _enter(
-        f"cross_entropy_logits{_pixels}", cross_entropy.cross_entropy_loss, "target input",
-        {"lossOut": "positions", "topOut": "positions", "restOut": "positions"}, keeps_infinite=False,
-    )  # fmt: skip
-    _enter(
-        f"cross_entropy_logits_grad{_pixels}", cross_entropy.cross_entropy_logits_grad, "target gradLoss input top rest",
-        {"out": "full"},
-    )  # fmt: skip
+_enter(
+    "cross_entropy_logits", cross_entropy.cross_entropy_loss, "target input",
+    {"lossOut": "positions", "topOut": "positions", "restOut": "positions"}, keeps_infinite=False,
+)  # fmt: skip
+_enter(
+    "cross_entropy_logits_grad", cross_entropy.cross_entropy_logits_grad, "target gradLoss input top rest", {"out": "full"}
+)  # fmt: skip
 _enter(
     "nll_loss", likelihood.nll_loss, "target self weight", {"out": "positions", "totalWeightOut": "single"}, Likelihood
 )  # fmt: skip

@@ -13,9 +13,9 @@ import triton
 import triton.language as tl
 from triton import knobs
 
-from openaclnn.engines.gpu.formulas.words import LOG2_E
-from openaclnn.engines.gpu.kernels.logits import finite
-from openaclnn.engines.gpu.kernels.sums import is_counted
+from openaclnn.engines.gpu.formulas.words import LOG2_E, log1p
+from openaclnn.engines.gpu.kernels.steps import finite
+from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, let_next_start
 
 GRADIENT, SURE = tl.constexpr(0), tl.constexpr(1)
 COUNTED, SHARE = tl.constexpr(2), tl.constexpr(3)
@@ -140,7 +140,7 @@ def _of_all(top, others, pieces, piece, PIECES: tl.constexpr, WIDTH: tl.constexp
 def _row_ahead(
     values, index, sure, share, row, rows, piece, count, ignore_index, at, held, parts, pieces, out, PIECES: tl.constexpr, WIDTH: tl.constexpr
 ):  # fmt: skip
-    """A row, or its piece: the largest logit and what the others add, as `logit_sums` leaves them, and the gradient if one is expected."""
+    """A row, or its piece: the largest logit and what the others add, and the gradient if one is expected."""
     top = tl.max(values)
     largest = values == top
     powers, scale = _powers(values, top)
@@ -190,6 +190,28 @@ def loss_ahead(
             _row_ahead(
                 values, index, sure, share, row, rows, piece, count, ignore_index, at, held, parts, pieces, out + row * count, PIECES, WIDTH
             )  # fmt: skip
+
+
+@triton.jit
+def losses_ahead(
+    x, target, parts, sums,
+    rows, classes, ignore_index,
+    OVERLAPPED: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """The sum of the losses of some rows, and how many of them count: a row in each lane."""
+    let_next_start(OVERLAPPED)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    inside = row < rows
+    indices = tl.load(target + row, inside, other=0).to(tl.int64)
+    counted = inside & is_counted(indices, classes, ignore_index)
+    there = tl.load(x + row * classes + indices, counted, other=0).to(tl.float32)
+    await_sums(OVERLAPPED)
+    top = tl.load(parts + row, inside, other=0)
+    rest = log1p(tl.load(parts + rows.to(tl.int64) + row, inside, other=0)) + (top - top)
+    losses = tl.where(counted, rest - (there - top), 0.0)
+    tl.store(sums + tl.program_id(0), tl.sum(losses.to(tl.float64)))
+    count = tl.sum(counted.to(tl.int32))
+    tl.store(sums + tl.num_programs(0) + tl.program_id(0), count.to(tl.float64))
 
 
 @triton.jit

@@ -26,7 +26,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import triton
@@ -50,7 +50,7 @@ DIVISORS, OF_WEIGHTS = ("total_weight", "rows_counted"), ("weight_sum", "infinit
 
 class Signature(NamedTuple):
     """What a kernel takes: operands by name and kind, what it is told of class indices, numbers; whether others are sums in memory, and which of its numbers a row
-    are one for all."""
+    are one for all; which of its results each program adds up over its positions, of which the last so many are no outputs."""
 
     name: str
     operands: tuple[tuple[str, str], ...]
@@ -58,6 +58,8 @@ class Signature(NamedTuple):
     numbers: tuple[str, ...]
     sums: bool = False
     singles: tuple[str, ...] = ()
+    added: tuple[int, ...] = ()
+    hidden: int = 0
 
 
 def signature_of(formula: RowFormula) -> Signature:
@@ -129,6 +131,43 @@ def largest_along(x, AXIS: tl.constexpr):
 @triton.jit
 def largest(x, AXIS: tl.constexpr):
     return largest_along(largest_along(x, 0), AXIS)
+
+
+@triton.jit
+def least_of(x, y):
+    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def halves(x):
+    """Of what a thread holds, in pairs, the larger ones and the others."""
+    x = tl.reshape(x, [2, x.shape[0] // 2, x.shape[1], x.shape[2]])
+    large = largest_along(x, 0)
+    if INTERPRETED:
+        small = largest_along(x * -1.0, 0) * -1.0
+    else:
+        small = tl.reduce(x, 0, least_of, keep_dims=True)
+    shape: tl.constexpr = [x.shape[1], x.shape[2], x.shape[3]]
+    return tl.reshape(large, shape), tl.reshape(small, shape)
+
+
+@triton.jit
+def held_largest(x):
+    for _ in tl.static_range(PAIRINGS):
+        if x.shape[0] > 1:
+            x, _small = halves(x)
+    return x
+
+
+@triton.jit
+def held_powers(x, top):
+    """The powers of all that a thread holds but of one of the largest, added up: of two the smaller is, and the larger goes on. No comparison and no choice is left for each."""
+    total = tl.zeros([1, x.shape[1], x.shape[2]], tl.float32)
+    for _ in tl.static_range(PAIRINGS):
+        if x.shape[0] > 1:
+            x, small = halves(x)
+            total += held_total(tl.exp2((small - top) * LOG2_E))
+    return total
 
 
 @triton.jit
@@ -337,6 +376,8 @@ class _Writer:
         self.of_positions = "[1, POSITIONS, 1]" if traversal.by_class else "[1, 1, POSITIONS]"
         needed = graph.needed(graph.results)
         self.needed = {node.index for node in needed}
+        self.outputs = graph.results[: len(graph.results) - formula.hidden]
+        self.level = levels_of(graph)
         # What a formula of sums makes of the target's own element of a row is computed in float64: there digits cancel.
         self.wide: set[int] = set()
         for node in needed if formula.sums else ():
@@ -346,7 +387,7 @@ class _Writer:
             ):
                 self.wide.add(node.index)
         self.awaited = False
-        self.reductions = [node for node in graph.nodes if node.what in NEUTRAL]
+        self.reductions = [node for node in needed if node.what in NEUTRAL]
         maxima = [node.of[0] for node in graph.nodes if node.what == "largest"]
         self.lowest = {node.name for node in maxima if node.kind == "Row"}
         self.row, self.column = ("[None, :, None]", "[None, None, :]") if traversal.by_class else ("[None, None, :]", "[None, :, None]")  # fmt: skip
@@ -443,6 +484,8 @@ class _Writer:
                 text = f"{operands[0]} * -1.0"
             case "~":
                 text = f"{operands[0]} == 0"
+            case "log1p" if "c" not in node.axes:  # of which 16 bits are not all that is kept
+                text = f"log1p({operands[0]})"
             case word if word in WORDS:
                 precise = ["PRECISE=PRECISE"] if word in PRECISE_WORDS else []
                 text = f"{word}({', '.join(operands + precise)})"
@@ -486,6 +529,10 @@ class _Writer:
             return zero
         if node.what == "rounded":
             return of[0]
+        if node.what == "constant" and node.name == 0.0:
+            return zero
+        if node.what == "where" and of[1:] == [zero, zero]:
+            return zero
         if node.what == "exp" and _is_below_largest(node.of[0]):
             a, _ = node.of[0].of
             return zero if self.beyond(a) == NEUTRAL["largest"] else ""
@@ -590,6 +637,18 @@ class _Writer:
         lines = []
         for place, result in enumerate(self.graph.results):
             if ("c" in result.axes) == by_class:
+                if place in self.formula.added:
+                    tiles = f"(tl.num_programs(0) // {'PIECES' if self.traversal.shared else 1})"
+                    sums = f"sums + number + {self.formula.added.index(place)} * {tiles}"
+                    if result.what == "where" and [each.name for each in result.of[1:]] == [
+                        1.0,
+                        0.0,
+                    ]:  # a count
+                        each = f"(inside & {self.name(result.of[0])}).to(tl.int32)"
+                    else:
+                        each = f"tl.where(inside, {self.name(result)}, 0.0).to(tl.float64)"
+                    lines.append(f"tl.store({sums}, tl.sum(tl.ravel({each})).to(tl.float64))")
+                    continue
                 at, mask, policy = f"first_{place}", "inside", ""
                 if by_class:
                     at, mask = self.row_place(str(place)), "inside & there"
@@ -620,7 +679,9 @@ class _Writer:
         """Where the program's positions lie."""
         by_class, axes = self.traversal.by_class, self.traversal.axes
         text = ["INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32"]
-        results = [(str(place), "Row" if "c" in result.axes else "PerRow") for place, result in enumerate(self.graph.results)]  # fmt: skip
+        results = [(str(place), "Row" if "c" in result.axes else "PerRow") for place, result in enumerate(self.outputs)]  # fmt: skip
+        if self.formula.added:
+            text.append("let_next_start(OVERLAPPED)")
         divided = ["classes" if by_class else f"size_{axes - 1}"]
         for name, kind in (*self.formula.operands, *results):
             strides = [f"step_{name}", *(f"stride_{name}_{axis}" for axis in range(axes))]
@@ -748,6 +809,9 @@ class _Writer:
         if not self.has_edges:
             return [f"start = {start}", "c = lane + start", "there = c < classes"]
         mine = " & (lane < span)" if self.traversal.shared else ""
+        if self.traversal.shared and self.traversal.streamed:
+            mine = f" & (lane + {start} < span)"
+            start = f"block * span + {start}"
         return [
             f"place = lane + {start}",
             f"start = {start} + lead if VECTOR > 1 else {start}",
@@ -758,11 +822,16 @@ class _Writer:
     def placed(self) -> list[str]:
         """The operands that have a place for each position."""
         inputs = [name for name, kind in self.formula.operands if kind != "PerClass"]
-        return [*inputs, *map(str, range(len(self.graph.results)))]
+        return [*inputs, *map(str, range(len(self.outputs)))]
 
     def held(self) -> list[str]:
         """Each reduction as early as it can be, so that registers hold less at a time."""
-        order: dict[int, Node] = {}
+        # What is loaded for a row first, so that nothing waits for it in the end.
+        order = {
+            node.index: node
+            for node in self.graph.needed(self.graph.results)
+            if node.what in ("input", "at") and "c" not in node.axes
+        }
         for node in sorted(self.reductions, key=lambda each: (each.level, each.online is not None, each.index)):  # fmt: skip
             order |= {each.index: each for each in self.graph.needed((node,))}
         order |= {each.index: each for each in self.graph.needed(self.graph.results)}
@@ -831,7 +900,7 @@ class _Writer:
         return self.renamed(re.sub(r"\bTILE\b", str(tile), line), f"_{tile}", ())
 
     def loop(self, turn: int, nodes: tuple[Node, ...], policy: str, last: list[str]) -> list[str]:
-        size = "end" if self.has_edges else "classes"
+        size = "span" if self.traversal.shared else "end" if self.has_edges else "classes"
         forward, backward = "turn", f"(({size} - 1) // CHUNK * CHUNK - turn)"
         inside = self.graph.needed(nodes, "c")
         body = [*self.chunk(forward if turn % 2 else backward), *self.lines(inside, policy), *last]
@@ -861,80 +930,144 @@ class _Writer:
 
     def ready(self, level: int) -> list[str]:
         """What is known of positions when a level's loop has ended, beside its reductions."""
-        nodes = [
-            node for node in self.graph.nodes
-            if node.level == level and "c" not in node.axes and node.what not in NEUTRAL and node.index in self.needed
-        ]  # fmt: skip
-        return self.lines(nodes)
+        nodes = [node for node in self.graph.nodes if self.is_of_rows(node, level)]
+        return self.lines(node for node in nodes if node.index in self.needed)
 
-    @staticmethod
-    def online(top: Node, powers: Node, weighted: Node | None) -> list[str]:
-        """Take a tile into a lane's largest, the total of its powers, and what these are multiplied with. Of several classes of a thread, in one vector and in several, the
+    def is_of_rows(self, node: Node, level: int) -> bool:
+        return self.level[node.index] == level and "c" not in node.axes and node.what not in NEUTRAL
+
+    def online(self, top: Node, alike: Mapping[str, Node]) -> list[str]:
+        """Take a tile into a lane's largest, and what is summed relative to it (see `online_of`). Of several classes of a thread, in one vector and in several, the
         largest is found first, and the sums are rescaled once; of one, there is one exp: of the sum where the element is above the largest, else of the element.
         """
-        lanes, total = f"lanes{top.index}", f"lanes{powers.index}"
+        lanes = f"lanes{top.index}"
+        sums = {kind: f"lanes{node.index}" for kind, node in alike.items()}
+        several = [
+            f"tile_top = {'held_largest(value)' if OTHERS in sums else 'largest_along(value, 0)'}",
+            f"new = largest_of({lanes}, tile_top)",
+            f"apart = below(new, {lanes})",
+            "less = tl.exp2(apart * LOG2_E)",
+            # Where all are minus infinity, so that their powers are 0.
+            "finite = tl.where(new == float('-inf'), 0.0, new)",
+        ]
+        if POWERS in sums:
+            several += [
+                "apart_from_new = value - finite",
+                "powers = tl.exp2(apart_from_new * LOG2_E)",
+            ]
+        if WEIGHTED in sums:
+            several.append(f"{sums[WEIGHTED]} = tl.fma(apart, {sums[POWERS]}, {sums[WEIGHTED]}) * less + held_total(powers * tl.maximum(apart_from_new, LOWEST_POWER))")  # fmt: skip
+        if POWERS in sums:
+            several.append(f"{sums[POWERS]} = {sums[POWERS]} * less + held_total(powers)")
+        if OTHERS in sums:  # the lane's largest before, or the tile's, is one of them
+            small = f"tl.exp2((least_of({lanes}, tile_top) - finite) * LOG2_E)"
+            several.append(f"{sums[OTHERS]} = {sums[OTHERS]} * less + held_powers(value, finite) + {small}")  # fmt: skip
+        if APART in sums:
+            # Each of those summed is as much farther from the largest as that has grown.
+            weight, constant, _ = part_of(alike[APART])
+            part = repr(constant.name)
+            seen = (
+                f"{lanes}_weights"
+                if weight is not None
+                else "(turn // CHUNK * (HELD * FOLD) * 1.0)"
+            )
+            several += [
+                f"fallen = tl.fma({lanes}, {part}, -(finite * {part}))",
+                "here = folded(there, FOLD)",
+                f"apart = tl.fma(value, {part}, -(finite * {part}))",
+            ]
+            if weight is not None:
+                several += [
+                    f"weights = folded(tl.where(there, {self.name(weight)}, 0.0), FOLD)",
+                    "apart = apart * weights",
+                ]
+            several.append(f"{sums[APART]} += tl.where({lanes} == float('-inf'), 0.0, fallen * {seen}) + held_total(tl.where(here, apart, 0.0))")  # fmt: skip
+            if weight is not None:
+                several.append(f"{seen} += held_total(weights)")
+        several.append(f"{lanes} = new")
+        if not {*sums} <= {POWERS, WEIGHTED}:
+            return ["value = folded(value, FOLD)", *several]
+        total = sums[POWERS]
         one = [
             f"apart = below(value, {lanes})",
             "less = tl.exp2(apart * LOG2_E)",
             f"{total} = tl.where(value > {lanes}, {total} * less + 1.0, {total} + less)",
             f"{lanes} = largest_of({lanes}, value)",
         ]
-        several = [
-            f"new = largest_of({lanes}, largest_along(value, 0))",
-            f"apart = below(new, {lanes})",
-            "less = tl.exp2(apart * LOG2_E)",
-            # Where all are minus infinity, so that their powers are 0.
-            "apart_from_new = value - tl.where(new == float('-inf'), 0.0, new)",
-            "powers = tl.exp2(apart_from_new * LOG2_E)",
-            f"{total} = {total} * less + held_total(powers)",
-            f"{lanes} = new",
-        ]
-        if weighted is not None:
-            sums = f"lanes{weighted.index}"
-            one.insert(2, f"{sums} = tl.where(value > {lanes}, tl.fma(apart, {total}, {sums}) * less, tl.fma(apart, less, {sums}))")  # fmt: skip
-            several.insert(5, f"{sums} = tl.fma(apart, {total}, {sums}) * less + held_total(powers * tl.maximum(apart_from_new, LOWEST_POWER))")  # fmt: skip
+        if WEIGHTED in sums:
+            each = sums[WEIGHTED]
+            one.insert(2, f"{each} = tl.where(value > {lanes}, tl.fma(apart, {total}, {each}) * less, tl.fma(apart, less, {each}))")  # fmt: skip
         return ["value = folded(value, FOLD)", "if HELD * FOLD == 1:", *(f"    {line}" for line in one), "else:", *(f"    {line}" for line in several)]  # fmt: skip
 
+    @staticmethod
+    def rescaled(node: Node, kind: str, top: Node, alike: Mapping[str, Node]) -> str:
+        """What a lane has summed relative to its own largest, relative to that of the row."""
+        lanes, own, whole = f"lanes{node.index}", f"lanes{top.index}", f"v{top.index}"
+        scale = f"power({own}, {whole}, PRECISE)"
+        match kind:
+            case "weighted":
+                fall = f"tl.maximum({own} - {whole}, LOWEST_POWER)"
+                return f"tl.fma({fall}, lanes{alike[POWERS].index}, {lanes}) * {scale}"
+            case "others":
+                return f"tl.where({own} == {whole}, {lanes}, ({lanes} + 1.0) * {scale})"
+            case "equals":
+                return f"tl.where({own} == {whole}, 1.0, 0.0)"  # of those with others, the rest are among these
+            case "apart":
+                constant = repr(part_of(node)[1].name)
+                fallen = f"tl.fma({own}, {constant}, -({whole} * {constant})) * {own}_weights"
+                return f"{lanes} + tl.where({own} == float('-inf'), 0.0, {fallen})"
+        return f"{lanes} * {scale}"
+
     def streamed(self) -> list[str]:
-        text = self.ready(0)
-        for level in range(1, self.graph.levels + 1):
-            reductions = [n for n in self.graph.nodes if n.what in NEUTRAL and n.level == level]
-            rescaled = {
-                n.online.index: n for n in reductions if n.online is not None and n.sums_powers
-            }
-            weighted = {
-                n.online.index: n for n in reductions if n.online is not None and not n.sums_powers
-            }
-            alone, last = [n for n in reductions if n.online is None], []
+        text, levels = self.ready(0), max(self.level.values())
+        for level in range(1, levels + 1):
+            reductions = [node for node in self.reductions if self.level[node.index] == level]
+            online = {node.index: online_of(node) for node in reductions}
+            alike: dict[int, dict[str, Node]] = {}  # by the largest that they are relative to
             for node in reductions:
-                online = node.online is not None or node.index in rescaled
-                shape = self.tile.replace("HELD", "1").replace("LANES", "LANES // FOLD") if online else self.tile  # fmt: skip
+                kind, top = online[node.index]
+                if top is not None:
+                    alike.setdefault(top.index, {})[kind] = node
+            alone, last = [node for node in reductions if online[node.index][1] is None], []
+            read = [node.of[0] for node in alone]
+            counted = []  # what is summed of each lane beside its largest, without weights
+            for node in reductions:
+                relative = node.index in alike or online[node.index][1] is not None
+                shape = self.tile.replace("HELD", "1").replace("LANES", "LANES // FOLD") if relative else self.tile  # fmt: skip
                 text.append(f"lanes{node.index} = tl.full({shape}, {NEUTRAL[node.what]}, tl.float32)")  # fmt: skip
+                if APART in alike.get(node.index, ()):
+                    weight = part_of(alike[node.index][APART])[0]
+                    if weight is None:
+                        counted.append(f"lanes{node.index}_weights")
+                    else:
+                        text.append(f"lanes{node.index}_weights = tl.zeros({shape}, tl.float32)")
+                        read.append(weight)
             for node in alone:
                 lanes = f"lanes{node.index}"
                 last.append(f"value = {self.masked(node)}")
-                if node.index in rescaled:
-                    last += self.online(node, rescaled[node.index], weighted.get(node.index))
+                if node.index in alike:
+                    last += self.online(node, alike[node.index])
                     continue
                 step = f"{lanes} + value" if node.what == "total" else f"largest_of({lanes}, value)"
                 last.append(f"{lanes} = {step}")
-            text += self.loop(level, tuple(n.of[0] for n in alone), "evict_last", last)
+            text += self.loop(level, tuple(read), "evict_last", last)
+            if counted:
+                whole = f"({'end' if self.has_edges else 'classes'} - 1) // CHUNK"
+                text += [*self.chunk(f"{whole} * CHUNK"), "here = folded(tl.where(there, 1.0, 0.0), FOLD)"]  # fmt: skip
+                text += [f"{each} = {whole} * (HELD * FOLD) * 1.0 + held_total(here)" for each in counted]  # fmt: skip
             for node in reductions:
+                kind, top = online[node.index]
                 lanes = f"lanes{node.index}"
-                if node.online is not None:
-                    top = node.online.index
-                    if not node.sums_powers:
-                        fall = f"tl.maximum(lanes{top} - v{top}, LOWEST_POWER)"
-                        lanes = f"tl.fma({fall}, lanes{node.of[1].index}, {lanes})"
-                    lanes = f"{lanes} * power(lanes{top}, v{top}, PRECISE)"
+                if top is not None:
+                    lanes = self.rescaled(node, kind, top, alike[top.index])
+                    # What of a row its edges need beside the largest.
+                    text += self.lines(each for each in self.graph.needed(node.of) if self.is_of_rows(each, level))  # fmt: skip
                 text += self.reduction(node, lanes)
             text += self.ready(level)
         writing = self.stores(True)
         if writing:
-            again = (
-                "evict_first" if self.graph.levels else ""
-            )  # what is read for the last time, but not what is read once
-            text += self.loop(self.graph.levels + 1, self.graph.results, again, writing)
+            # What is read for the last time, but not what is read once.
+            text += self.loop(levels + 1, self.graph.results, "evict_first" if levels else "", writing)  # fmt: skip
             text += self.written_edges()
         return text + self.stores(False)
 
@@ -962,7 +1095,7 @@ class _Writer:
         ]  # fmt: skip
 
     def source(self) -> str:
-        pointers, numbers, constexprs = parameters_of(self.formula, len(self.graph.results), self.traversal)  # fmt: skip
+        pointers, numbers, constexprs = parameters_of(self.formula, len(self.outputs), self.traversal)  # fmt: skip
         names = [*pointers, *numbers, *(f"{name}: tl.constexpr" for name in constexprs)]
         if self.traversal.summed:
             body = self.summed()
@@ -970,6 +1103,74 @@ class _Writer:
             body = self.head() + (self.streamed() if self.traversal.streamed else self.held())
         lines = "".join(f"    {line}\n" for line in body)
         return f"def {self.formula.name}({', '.join(names)}):\n{lines}"
+
+
+POWERS, WEIGHTED, OTHERS, EQUALS, APART = "powers", "weighted", "others", "equals", "apart"
+
+
+def online_of(node: Node) -> tuple[str, Node | None]:
+    """Of a total that is relative to the largest of its row, which one pass can sum as that grows: what it sums, and that largest. Beside what `rows.py` knows so, these are
+    the powers of all below the largest (others), how many are as large (equals), and weight * (x - largest), a part of it (apart)."""
+    if node.what != "total" or node.online is not None:
+        return (POWERS if node.sums_powers else WEIGHTED), node.online
+    others, _equals, top = beside_largest(node)
+    if top is not None:
+        return (OTHERS if node is others else EQUALS), top
+    part = part_of(node)
+    return ("", None) if part is None else (APART, part[-1])
+
+
+def beside_largest(node: Node) -> tuple[Node | None, Node | None, Node | None]:
+    """Of a total that nothing but the sum of all powers beside the largest one's needs, total(where(x == top, 0, exp(x - top))) + (total(where(x == top, 1, 0)) - 1): both totals and the top."""
+    several, none = node, (None, None, None)
+    while several.what != "+":
+        users = [each for each in node.graph.nodes if any(used is several for used in each.of)]
+        if len(users) != 1:
+            return none
+        (several,) = users
+    others, less = several.of
+    if others.what != "total" or less.what != "-" or less.of[0].what != "total":
+        return none
+    (chosen,), (counting,) = others.of[:1], less.of[0].of[:1]
+    if (
+        chosen.what != "where"
+        or counting.what != "where"
+        or counting.of[0] is not chosen.of[0]
+        or counting.of[0].what != "=="
+    ):
+        return none
+    x, top = chosen.of[0].of
+    power = chosen.of[2]
+    constants = [each.name for each in (chosen.of[1], *counting.of[1:], less.of[1])]
+    known = (
+        constants == [0.0, 1.0, 0.0, 1.0] and power.what == "exp" and _is_below_largest(power.of[0])
+    )
+    if not known or top.what != "largest" or top.of[0] is not x or power.of[0].of[0] is not x:
+        return none
+    return others, less.of[0], top
+
+
+def part_of(node: Node) -> Any:
+    """Of total(weight * fma(x, constant, -(largest(x) * constant))): the weight, or None, the constant and the largest; or None."""
+    operand, weight = node.of[0], None
+    if operand.what == "*" and operand.of[0].kind == "PerClass":
+        weight, operand = operand.of
+    if operand.what == "fma" and operand.of[2].what == "neg":
+        x, constant, product = operand.of[0], operand.of[1], operand.of[2].of[0]
+        if constant.what == "constant" and product.what == "*" and product.of[1] is constant:
+            top = product.of[0]
+            if top.what == "largest" and top.of[0] is x:
+                return weight, constant, top
+    return None
+
+
+def levels_of(graph: Graph) -> dict[int, int]:
+    """By a value's index: how many passes must end before it is known."""
+    levels: dict[int, int] = {}
+    for node in graph.nodes:
+        before = max((levels[each.index] for each in node.of), default=0)
+        levels[node.index] = before + (node.what in NEUTRAL and online_of(node)[1] is None)
+    return levels
 
 
 def _is_below_largest(node: Node) -> bool:
@@ -999,7 +1200,7 @@ def parameters_of(
     inputs = [name for name, _ in formula.operands]
     outputs = [str(place) for place in range(results)]
     pointers = [*(f"from_{name}" for name in inputs), *(f"to_{place}" for place in outputs)]
-    pointers += ["sums"] * formula.sums + ["exchange"] * traversal.shared
+    pointers += ["sums"] * (formula.sums or bool(formula.added)) + ["exchange"] * traversal.shared
     axes = range(traversal.axes)
     numbers = [
         "classes",
@@ -1015,7 +1216,7 @@ def parameters_of(
     numbers += [f"number_{name}" for name in formula.numbers]
     near = [f"NEAR_{name}" for name in (*inputs, *outputs)]
     constexprs = [
-        *["OVERLAPPED"] * formula.sums, "COMPUTE", "PRECISE", *["MEAN", "PARTS"] * formula.sums, *["ALONE", "EACH", "KIND"] * traversal.summed, "UNIT", "WIDE", *near, "CLASSES", "CUT", "VECTOR", "POSITIONS", "HELD", "LANES",
+        *["OVERLAPPED"] * (formula.sums or bool(formula.added)), "COMPUTE", "PRECISE", *["MEAN", "PARTS"] * formula.sums, *["ALONE", "EACH", "KIND"] * traversal.summed, "UNIT", "WIDE", *near, "CLASSES", "CUT", "VECTOR", "POSITIONS", "HELD", "LANES",
         *["TILES"] * traversal.tiled,
     ]  # fmt: skip
     return pointers, numbers, constexprs
@@ -1026,6 +1227,6 @@ def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
     """The kernel that computes a graph's results."""
     scope = {
         **WORDS, "await_sums": await_sums, "let_next_start": let_next_start, "store_nll": store_nll, "divisor": divisor, "less_one": less_one, "not_above": not_above, "handed_out": handed_out, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "folded": folded, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
-        "below": below, "once_more": once_more, "largest_along": largest_along, "held_total": held_total, "share": share, "total_of": total_of,
+        "below": below, "once_more": once_more, "largest_along": largest_along, "held_total": held_total, "held_largest": held_largest, "held_powers": held_powers, "least_of": least_of, "share": share, "total_of": total_of,
     }  # fmt: skip
     return Kernel(_Writer(signature, graph, traversal).source(), scope)

@@ -16,7 +16,6 @@ import triton
 import triton.language as tl
 
 from openaclnn.engines.gpu.formulas.words import LOG2_E, reciprocal
-from openaclnn.engines.gpu.kernels.logits import PART, below, finite
 from openaclnn.engines.gpu.kernels.row_source import load_dealt, store_dealt
 from openaclnn.engines.gpu.kernels.sums import (
     add_up,
@@ -33,6 +32,20 @@ WEIGHTS, COUNTED, ALL_WEIGHTS, INFINITE_WEIGHTS = (tl.constexpr(which) for which
 """The sums of `add_up`."""
 
 LARGE = tl.constexpr(65536.0)
+PART = tl.constexpr(2.0**-20)
+"""Of a difference is summed, where the sum of whole ones may be infinite."""
+
+
+@triton.jit
+def finite(top):
+    """What is subtracted before powers: where all are minus infinity, any finite number gives 0."""
+    return tl.where(top == float("-inf"), 0.0, top)
+
+
+@triton.jit
+def below(values, shift):
+    """A part of values - shift, which is finite where both are."""
+    return tl.fma(values, PART, -(shift * PART))
 
 
 @triton.jit
@@ -399,48 +412,3 @@ def step_late(
             _write(
                 out, gradients, tile, rows, out_inner, blocks, held, lane, start, position, here, C, BY_CLASS, ALONG, UNIT, HELD, POSITIONS
             )  # fmt: skip
-
-
-@triton.jit
-def _added_up(sums, count, first, stride, BLOCK: tl.constexpr):
-    """Numbers from the first block on, and of every so many blocks behind it, in their order."""
-    lanes = tl.arange(0, BLOCK)
-    each = tl.zeros([BLOCK], tl.float64)
-    for start in range(first * BLOCK, count, stride * BLOCK):
-        each += tl.load(sums + start + lanes, start + lanes < count, other=0)
-    return tl.sum(each)
-
-
-@triton.jit
-def gather_step(
-    sums, count, programs,
-    OVERLAPPED: tl.constexpr, SUMS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """The sums of many tiles as those of few programs, which lie behind them."""
-    let_next_start(OVERLAPPED)
-    program = tl.program_id(0)
-    await_sums(OVERLAPPED)
-    for which in tl.static_range(SUMS):
-        total = _added_up(sums + which * count, count, program, programs, BLOCK)
-        tl.store(sums + SUMS * count + which * programs + program, total)
-
-
-@triton.jit
-def finish_step(
-    totals, sums, loss, count,
-    OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, SQUARED: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """The loss from the sums of all tiles, and those that a mean divides by: one program adds them up, in their order.
-
-    That it is a launch of its own, and no last program of `gather_step`'s, leaves nothing to counters and to the order of memory between programs.
-    """
-    await_sums(OVERLAPPED)
-    result = _added_up(sums, count, 0, 1, BLOCK)
-    if MEAN:
-        result = result / read_wide_sum(totals, WEIGHTS, PARTS)
-    if SQUARED:
-        square = _added_up(sums + count, count, 0, 1, BLOCK)
-        if MEAN:
-            square = square / read_wide_sum(totals, COUNTED, PARTS)
-        result += square
-    tl.store(loss, result.to(tl.float32))

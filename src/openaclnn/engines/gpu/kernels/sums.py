@@ -117,3 +117,62 @@ def read_wide_sum(sums, WHICH: tl.constexpr, PARTS: tl.constexpr):
 @triton.jit
 def read_sum(sums, WHICH: tl.constexpr, PARTS: tl.constexpr):
     return read_wide_sum(sums, WHICH, PARTS).to(tl.float32)
+
+
+@triton.jit
+def gather_sums(
+    sums, gathered, count, programs,
+    OVERLAPPED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The sums of many programs, one kind after the other, as those of few, each of some blocks in their order."""
+    let_next_start(OVERLAPPED)
+    which, first = tl.program_id(0) // programs, tl.program_id(0) % programs
+    lanes = tl.arange(0, BLOCK)
+    each = tl.zeros([BLOCK], tl.float64)
+    await_sums(OVERLAPPED)
+    for start in range(first * BLOCK, count, programs * BLOCK):
+        each += tl.load(sums + which * count + start + lanes, start + lanes < count, other=0)
+    tl.store(gathered + tl.program_id(0), tl.sum(each))
+
+
+@triton.jit
+def finish_loss(
+    totals, sums, loss, square_out, count,
+    OVERLAPPED: tl.constexpr, MEAN: tl.constexpr, SQUARED: tl.constexpr, WEIGHTED: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The loss from the sums of all programs: of losses; what a mean divides them by, if `totals` does not say it; of squares; and what a mean divides these by, if that is another.
+
+    That it is a launch of its own, and no last program of those before, leaves nothing to counters and to the order of memory between programs.
+    """
+    lanes = tl.arange(0, BLOCK)
+    losses = tl.zeros([BLOCK], tl.float64)
+    weights = tl.zeros([BLOCK], tl.float64)
+    squares = tl.zeros([BLOCK], tl.float64)
+    counts = tl.zeros([BLOCK], tl.float64)
+    COUNTS: tl.constexpr = MEAN and totals is None
+    await_sums(OVERLAPPED)
+    for start in range(0, count, BLOCK):
+        place, inside = sums + start + lanes, start + lanes < count
+        losses += tl.load(place, inside, other=0)
+        if COUNTS:
+            place += count
+            weights += tl.load(place, inside, other=0)
+        if SQUARED:
+            squares += tl.load(place + count, inside, other=0)
+            if COUNTS and WEIGHTED:
+                counts += tl.load(place + 2 * count, inside, other=0)
+    result, square = tl.sum(losses), tl.sum(squares)
+    if MEAN:
+        if totals is None:
+            whole = tl.sum(weights)
+            counted = tl.sum(counts) if WEIGHTED else whole
+        else:
+            whole = read_wide_sum(totals, 0, PARTS)
+            counted = read_wide_sum(totals, 1, PARTS)
+        result = result / whole
+        square = square / counted
+    if SQUARED:
+        result += square
+    tl.store(loss, result.to(tl.float32))
+    if square_out is not None:
+        tl.store(square_out, square.to(tl.float32))

@@ -12,18 +12,20 @@ from openaclnn.engines.gpu.kernels.fused_backward import (
     expect,
     gradient_late,
     loss_ahead,
+    losses_ahead,
 )
-from openaclnn.engines.gpu.kernels.logits import logit_losses
+from openaclnn.engines.gpu.kernels.sums import finish_loss
 from openaclnn.engines.gpu.launchers import steps
 from openaclnn.engines.gpu.launchers.geometry import ignored, launch_of, power_of_two_divisor
 from openaclnn.engines.gpu.launchers.launcher import Launcher
-from openaclnn.engines.gpu.launchers.logits import FINISHED, SUMS, total_loss, total_of
+from openaclnn.engines.gpu.launchers.losses import finish_of
 from openaclnn.engines.gpu.launchers.steps import MOST_CLASSES, Step, pointers
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
     launched,
     next_power_of_two,
+    spec_of,
 )
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.gpu.launching.variants import has_clusters, limits
@@ -32,12 +34,10 @@ EXPECTED = 4  # FLOATs
 
 
 def _of_rows(step: Step, backward: bool) -> dict[str, Any]:
-    """What launches have of a step, by the kernels' names. Each row's number is of four that are kept behind those that are expected: the largest logit, the logarithm
-    of the rest, and two that the gradient is made of."""
+    """What launches have of a step, by the kernels' names. Behind what is expected are kept each row's largest logit and what its others add."""
     slots = pointers(step, backward)
-    kept = [slots["expected"]._replace(shift=4 * (EXPECTED + step.positions * place)) for place in range(3)]  # fmt: skip
     return {
-        **slots, "tops": kept[0], "rests": kept[1], "parts": kept[2], "rows": step.positions, "classes": step.classes,
+        **slots, "parts": slots["expected"]._replace(shift=4 * EXPECTED), "rows": step.positions, "classes": step.classes,
         "ignore_index": ignored(step.ignore_index), "MEAN": step.reduction == "mean",
     }  # fmt: skip
 
@@ -58,16 +58,10 @@ FEWEST = MOST_CLASSES[True]  # classes: of shorter rows a program holds as many 
 COUNTED = 8192  # rows that are counted at once
 FULL = 32  # warps of a program that has a multiprocessor for itself
 STAGES = 3  # rows that it holds, of which it reads two into shared memory
+FINISHED = 128  # rows whose losses a program adds up
 RESERVED = 1 << 10  # bytes of shared memory that a program has beside these
 WIDE = 1024  # classes that a program writes at once where all is written late
 PROGRAMS = 2048  # that keep a device busy then
-
-
-CONTIGUOUS = {
-    "class_stride": 1, "target_stride": 1, "weight_stride": 0, "out_stride": 0, "top_stride": 1, "rest_stride": 1, "square_stride": 0, "lse_stride": 0,
-    "splits": 1, "smoothing": 0.0, "zloss_scale": 0.0, "WHOLE": False, "EACH": False, "SMOOTHED": False, "SQUARED": False,
-}  # fmt: skip
-"""What finishes rows is told of rows in one part each, without options."""
 
 
 class Tile(NamedTuple):
@@ -114,22 +108,22 @@ def loss_runner(step: Step) -> Runner:
     sums, blocks = named["scratch"], -(-rows // FINISHED)
     tile, unit = tile_of(step.dtype.itemsize, classes), power_of_two_divisor(classes)
     programs = rows * tile.pieces if tile.stages == 1 else min(rows, limits()[0])
-    pieces = sums._replace(dtype="int64", shift=blocks * SUMS * 8) if tile.pieces > 1 else None
+    pieces = sums._replace(dtype="int64", shift=blocks * 16) if tile.pieces > 1 else None
     read = {
         **named, "pieces": pieces, "classes": classes // unit, "each": -(-classes // (tile.pieces * ROUND.value)), "UNIT": unit,
         "HELD": tile.held, "LANES": tile.lanes, "PIECES": tile.pieces, "WIDTH": next_power_of_two(tile.pieces), "STAGES": tile.stages,
     }  # fmt: skip
     finish = {
-        **named, "x": named["x"]._replace(wide=False), "weight": None, "out": None, "squares": None, "lses": None, "sums": sums,
-        "row_stride": classes, **CONTIGUOUS, "ROWS": FINISHED,
+        "totals": None, "sums": sums, "loss": named["loss"], "square_out": None, "MEAN": named["MEAN"], "SQUARED": False, "WEIGHTED": False, "PARTS": 1,
     }  # fmt: skip
+    narrow = {"x": named["x"]._replace(wide=False), "sums": sums, "ROWS": FINISHED}
     launches = (
         launched(expect, 1, {**named, "BLOCK": COUNTED}, 16),
         launched(loss_ahead, programs, read, tile.warps, cluster=tile.pieces),
-        launched(logit_losses, blocks, finish, 4, follows=True),
-        launch_of(total_loss(sums, named["loss"], named["MEAN"]), total_of(blocks)),
+        launched(losses_ahead, blocks, {**named, **narrow}, 4, follows=True),
+        launch_of(spec_of(finish_loss, finish, follows=True), finish_of(blocks)),
     )
-    return runner_of(launches, blocks * SUMS * 8 + rows * tile.pieces * 8)
+    return runner_of(launches, blocks * 16 + rows * tile.pieces * 8)
 
 
 @functools.lru_cache(64)

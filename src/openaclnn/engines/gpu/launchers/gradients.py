@@ -65,8 +65,7 @@ OPERANDS = {
     "logProb": "log_prob", "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss", "totalWeight": "total",
 }  # fmt: skip
 FORMULAS = {
-    "nll_loss_backward": nll_gradient, "cross_entropy_loss_grad": cross_entropy_loss_grad,
-    **dict.fromkeys(("cross_entropy_logits_grad", "cross_entropy_logits_grad_pixels"), cross_entropy_logits_grad),
+    "nll_loss_backward": nll_gradient, "cross_entropy_loss_grad": cross_entropy_loss_grad, "cross_entropy_logits_grad": cross_entropy_logits_grad,
 }  # fmt: skip
 COUNTED_ROWS = "counted rows"  # cut, by programs that count targets
 # Positions, classes of a thread, lanes of classes, streamed, warps, exact.

@@ -286,11 +286,13 @@ class RowLauncher(ClassLauncher):
     behind, or over so many axes of any strides. Kernels are named by how they walk."""
 
     others: Mapping[Any, Any] = {}  # kernels before these
+    last: Mapping[Any, Any] = {}  # and behind them
 
     def __init__(self, name: str, signature: Signature, graph: Graph, axes: int) -> None:
         """Over so many axes of any strides; 0: of row-major operands."""
         nodes = graph.nodes
         results = [(str(place), "Row" if "c" in node.axes else "PerRow") for place, node in enumerate(graph.results)]  # fmt: skip
+        results = results[: len(results) - signature.hidden]
         self.signature, self.dense = signature, not axes
         self.kinds = (*signature.operands, *results)  # by the names that kernels have for them
         self.rows, self.images = Traversal(True, False, axes or 1), Traversal(False, False, axes or 2)  # fmt: skip
@@ -304,7 +306,7 @@ class RowLauncher(ClassLauncher):
             "levels": graph.levels,
         }  # fmt: skip
         super().__init__(
-            f"{name}.{signature}{self.kinds}{self.reductions}", self.launch, {**self.others, **self.traversed},
+            f"{name}.{signature}{self.kinds}{self.reductions}", self.launch, {**self.others, **self.traversed, **self.last},
             {operand: ROLES[kind] for operand, kind in self.kinds}, len(self.kinds), (*signature.targets, *signature.numbers), axes or 2,
             self.specs, self.static, limit=LIMIT,
         )  # fmt: skip

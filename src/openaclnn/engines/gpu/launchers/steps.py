@@ -10,14 +10,8 @@ from typing import Any, NamedTuple
 
 from openaclnn.core.dtypes import FLOAT, DType, float_of
 from openaclnn.core.plan import Plan
-from openaclnn.engines.gpu.kernels.steps import (
-    expect_step,
-    finish_step,
-    gather_step,
-    step_ahead,
-    step_late,
-)
-from openaclnn.engines.gpu.kernels.sums import finish_sums
+from openaclnn.engines.gpu.kernels.steps import expect_step, step_ahead, step_late
+from openaclnn.engines.gpu.kernels.sums import finish_loss, finish_sums, gather_sums
 from openaclnn.engines.gpu.launchers.geometry import (
     Targets,
     ignored,
@@ -236,14 +230,14 @@ def loss_runner(step: Step) -> Runner:
         return runner_of(launches)
     scratch = 8 * of_tile * tiles
     if tiles > FEW_TILES:
-        gathered = {"sums": tile_sums, "count": tiles, "programs": GATHERING, "SUMS": of_tile, "BLOCK": 1024}  # fmt: skip
-        launches.append(launched(gather_step, GATHERING, gathered, 4, follows=True))
-        tile_sums, tiles = tile_sums._replace(shift=scratch), GATHERING
+        gathered = {"sums": tile_sums, "gathered": tile_sums._replace(shift=scratch), "count": tiles, "programs": GATHERING, "BLOCK": 1024}  # fmt: skip
+        launches.append(launched(gather_sums, GATHERING * of_tile, gathered, 4, follows=True))
+        tile_sums, tiles = gathered["gathered"], GATHERING
         scratch += 8 * of_tile * GATHERING
     block = min(next_power_of_two(tiles), FINISHED)
     totals = named["sums"] if named["MEAN"] else None
-    named |= {"totals": totals, "sums": tile_sums, "loss": loss, "count": tiles, "BLOCK": block}
-    launches.append(launched(finish_step, 1, named, max(4, min(block // 32, 32)), follows=True))
+    named |= {"totals": totals, "sums": tile_sums, "loss": loss, "square_out": None, "count": tiles, "WEIGHTED": False, "BLOCK": block}  # fmt: skip
+    launches.append(launched(finish_loss, 1, named, max(4, min(block // 32, 32)), follows=True))
     return runner_of(launches, scratch)
 
 

@@ -1,0 +1,221 @@
+"""Cross entropy from logits, its row formula: losses of each row or pixel, or their sum or mean. Each program then leaves the sums of its positions in scratch memory, float64, and one launch
+adds these up in their order, or two where there are many.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import triton.language as tl
+
+from openaclnn.core.dtypes import FLOAT, float_of
+from openaclnn.core.plan import Plan
+from openaclnn.engines.formulas import cross_entropy
+from openaclnn.engines.formulas.rows import AXES, Graph
+from openaclnn.engines.gpu.kernels.row_source import PIECES, SPANS, Signature, Traversal
+from openaclnn.engines.gpu.kernels.sums import finish_loss, gather_sums
+from openaclnn.engines.gpu.launchers import row_formulas
+from openaclnn.engines.gpu.launchers.geometry import (
+    Geometry,
+    Launches,
+    LaunchParams,
+    Specs,
+    where_all,
+    within,
+)
+from openaclnn.engines.gpu.launchers.gradients import OPERANDS
+from openaclnn.engines.gpu.launchers.row_formulas import RowFormulas, RowLauncher, Tile, Walk
+from openaclnn.engines.gpu.launchers.sums import FLOAT64_BYTES, NUMBERS
+from openaclnn.engines.gpu.launching.launch import (
+    KernelSpec,
+    PointerArg,
+    pointers_by_name,
+    pointers_of,
+    scratch_of,
+    spec_of,
+)
+from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, inverse, where
+
+LOSS, SQUARE, WEIGHT, COUNTED, BOTH, LOG_PROB, LSE, TOP, REST = range(9)
+"""The formula's results."""
+WRITTEN = {
+    "lossOut": BOTH, "zlossOut": SQUARE, "logProbOut": LOG_PROB, "lseForZlossOut": LSE, "topOut": TOP, "restOut": REST,
+}  # fmt: skip
+FEW = 1 << 13  # programs whose sums one adds up: more are added up by GATHERING first
+GATHERING = 64
+BLOCKS = (128, (128, 4)), (1024, (1024, 4))  # of sums at once, and warps, by how many there are
+MOST = 1 << 13, 32
+# Rows, and the classes from which on several programs have one: of 8 rows of 128,256 classes 9.8 and 9.2 us (by one program each 16.0 and 14.9), of 64 of 131,072 27.7 and 21.4 (23.9 and 17.6).
+FEW_ROWS, LONG = 16, 1 << 14
+# Positions, classes of a thread, lanes of classes, streamed, warps, exact. Of many pixels a thread has one or two and reads their classes by eights. Microseconds of the loss alone, FLOAT and
+# BFLOAT16, and held: none of (8,19,713,713) 112 and 95 (158 and 111), mean 128 and 102 (124 and 99); of (6,150,641,641) 442 and 298 (405 and 332), 441 and 303 (457 and 348).
+MANY_PIXELS = 1 << 20
+PIXELS, NARROW_PIXELS = (256, 8, 1, True, 8, False), (512, 8, 1, True, 8, False)
+# Of 16 bits, 32,000 and 128,256 classes 80 and 481 us (by two warps 87 and 506).
+NARROW_LONG = 1, 4, 1024, True, 4, False
+GATHER, FINISH = "gather", "finish"
+
+
+def finish_of(count: Number) -> LaunchParams:
+    """The launch that adds up so many programs' sums."""
+    block, warps = within(count, BLOCKS, MOST)
+    return LaunchParams(FINISH, 1, {"count": count}, {"BLOCK": block}, warps, aligned=False)
+
+
+class LossLauncher(RowLauncher):
+    """With the launches that add up losses."""
+
+    def __init__(self, name: str, signature: Signature, graph: Graph, axes: int) -> None:
+        self.last = {GATHER: gather_sums, FINISH: finish_loss} if signature.added else {}
+        super().__init__(name, signature, graph, axes)
+
+    def tile(self, g: Geometry, walk: Walk) -> Tile:
+        tile, narrow = super().tile(g, walk), g.static["itemsize"] < 4
+        if not self.dense or walk.traversal.dealt or self.writes:
+            return tile
+        if walk.by_class:
+            several = inverse(walk.positions <= row_formulas.FEW_READ)
+            return Tile(*where_all(all_of(narrow, several, walk.classes > LONG), NARROW_LONG, tile))
+        many = all_of(walk.positions >= MANY_PIXELS, walk.classes > 8)
+        return Tile(*where_all(many, where_all(narrow, NARROW_PIXELS, PIXELS), tile))
+
+    @property
+    def writes(self) -> bool:
+        """Whether log-probabilities are written."""
+        return any(kind == "Row" for _, kind in self.kinds[len(self.signature.operands) :])
+
+    @property
+    def cluster(self) -> Traversal | None:
+        """By which several programs have a long row of few: where no row is written, so that none reads at a target what another has."""
+        spreads = self.dense and not self.writes and self.reductions <= 3
+        return self.rows._replace(streamed=True, shared=True) if spreads else None
+
+    def traversals(self) -> list[Traversal]:
+        return [*super().traversals(), *([] if self.cluster is None else [self.cluster])]
+
+    def launches(self, g: Geometry, walk: Walk, when: Truth) -> list[LaunchParams]:
+        launches = super().launches(g, walk, when)
+        if not walk.by_class or walk.traversal.dealt or self.cluster is None:
+            return launches
+        held, streamed = launches
+        spans = ceil_div(walk.classes, PIECES.value * SPANS.value)
+        shared = streamed._replace(
+            kernel=self.cluster, grid=streamed.grid * PIECES.value, args={**streamed.args, "span": spans},
+            when=all_of(streamed.when, g.static["clusters"] > 0, walk.positions <= FEW_ROWS, walk.classes > LONG),
+        )  # fmt: skip
+        return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared]
+
+    def specs(self, plan: Plan, offset: int = 0) -> Specs:
+        slots: tuple[PointerArg, ...] = pointers_of(plan, lambda operand: operand.role == "full")
+        known, added = (tl.float32, plan.compute is FLOAT), len(self.signature.added)
+        sums, gathered = (scratch_of(plan, place=place) for place in range(2))
+        slots = (*slots, *[sums] * (added > 0))
+        overlapped = True if added else None
+        specs: dict[Any, KernelSpec] = {
+            each: KernelSpec(kernel, slots, known, overlapped=overlapped)
+            for each, kernel in self.traversed.items()
+        }
+        if self.cluster is not None:
+            memory, spec = scratch_of(plan, "float32", 2), specs[self.cluster]
+            specs[self.cluster] = spec._replace(slots=(*slots, memory), overlapped=False if added else None, cluster=PIECES.value)  # fmt: skip
+        if not added:
+            return specs
+        named = pointers_by_name(plan)
+        finish = {
+            "totals": None, "sums": gathered, "loss": named["lossOut"], "square_out": named.get("zlossOut"), "MEAN": plan.reduction == "mean",
+            "SQUARED": added > 2 or (added == 2 and plan.reduction == "sum"), "WEIGHTED": plan.numbers["weighted"], "PARTS": 1,
+        }  # fmt: skip
+        specs[GATHER] = spec_of(gather_sums, {"sums": sums, "gathered": gathered}, follows=True)
+        return {**specs, FINISH: spec_of(finish_loss, finish, follows=True)}
+
+    def launch(self, g: Geometry) -> Launches:
+        steps, added = [*super().launch(g).steps], len(self.signature.added)
+        exchange: Number = 0
+        count: Number = 0  # of programs, or clusters of them
+        for step in steps:
+            programs = step.grid
+            if step.kernel == self.cluster:
+                programs = programs // PIECES.value
+                exchange = where(step.when, programs * (PIECES.value * 4 * self.reductions), 0)
+            count = count + where(step.when, programs, 0)
+        size, many = count * (FLOAT64_BYTES * added), count > FEW
+        gathered = where(many, GATHERING * FLOAT64_BYTES * added, 0)
+        if added:
+            gather = LaunchParams(
+                GATHER, GATHERING * added, {"count": count, "programs": GATHERING}, {"BLOCK": 1024}, 4, many, False,
+            )  # fmt: skip
+            steps += [gather, finish_of(where(many, GATHERING, count))]
+        return Launches(
+            steps, size + gathered + exchange, (0, where(many, size, 0), size + gathered)
+        )
+
+
+@functools.cache
+def _graph(switches: tuple[tuple[str, bool], ...]) -> Graph:
+    """The formula's values; the sum of all weights is made for each row anew."""
+    formula, graph, known = cross_entropy.cross_entropy_loss, Graph(), dict(switches)
+    inputs = {
+        name: graph.node("input", name=name, kind=kind, axes=AXES[kind])
+        for name, kind in formula.operands
+    }
+    numbers = {name: graph.node("number", name=name) for name in formula.numbers}
+    classes = graph.node("classes", axes="", level=0)
+    numbers |= {
+        "class_count": classes,
+        "weight_sum": graph.total(inputs["weight"])
+        if known["weighted"] and known["smooths"]
+        else classes,
+    }
+    graph.results = formula.function(**inputs, **numbers, **known)
+    return graph
+
+
+@functools.cache
+def _launcher(
+    switches: tuple[tuple[str, bool], ...], inputs: tuple[str, ...], outputs: tuple[str, ...], reduction: str, axes: int
+) -> RowLauncher:  # fmt: skip
+    """For row-major operands, or for so many axes of any strides."""
+    formula, known = cross_entropy.cross_entropy_loss, dict(switches)
+    results = [WRITTEN[name] for name in outputs]
+    added: list[int] = []
+    if reduction:
+        results[outputs.index("lossOut")] = LOSS
+        summed = [LOSS]
+        if reduction == "mean":
+            summed.append(WEIGHT if known["weighted"] else COUNTED)
+        if known["squares"] or "zlossOut" in outputs:
+            summed += [SQUARE, COUNTED][: 1 + (reduction == "mean" and known["weighted"])]
+        results += [each for each in summed if each not in results]
+        added = [results.index(each) for each in summed]
+    kinds = dict(formula.operands)
+    signature = Signature(
+        formula.name, tuple([(name, kinds[name]) for name in inputs]), NUMBERS[:1], NUMBERS[1:], added=tuple(added),
+        hidden=len(results) - len(outputs),
+    )  # fmt: skip
+    graph = _graph(switches)
+    chosen = dataclasses.replace(graph, results=tuple([graph.results[each] for each in results]))
+    name = ".".join([formula.name, *(str(int(on)) for _, on in switches), *map(str, results)])
+    return LossLauncher(name, signature, chosen, axes)
+
+
+class _Losses(RowFormulas):
+    """The formula with the operands, results and switches of a plan."""
+
+    reduces = True
+
+    def _launcher(self, plan: Plan, axes: int) -> RowLauncher:
+        numbers = plan.numbers
+        switches = {
+            "weighted": numbers["weighted"], "smooths": float_of(numbers["label_smoothing"]) != 0, "squares": float_of(numbers["zloss_scale"]) != 0,
+            "keeps_infinite": plan.kernel == "cross_entropy_loss",
+        }  # fmt: skip
+        inputs, outputs = (tuple([each.parameter for each in side]) for side in (plan.inputs, plan.outputs))  # fmt: skip
+        return _launcher(tuple(switches.items()), tuple([OPERANDS[name] for name in inputs]), outputs, plan.reduction, axes)  # fmt: skip
+
+    def _serves_numbers(self, plan: Plan) -> bool:
+        return True
+
+
+LOSSES = _Losses()
