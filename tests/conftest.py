@@ -9,8 +9,10 @@ import gc
 import importlib
 import os
 import signal
+import subprocess
 import sys
 import tempfile
+import textwrap
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -555,6 +557,21 @@ def assert_near_oracle(operator: Operator, case: dict[str, Any], loss: Any) -> N
         rounded = exact.astype(np.float32).astype(own.dtype).astype(np.float64)
     near = max(1e-6, 2 * float(ml_dtypes.finfo(own.dtype).eps))
     np.testing.assert_allclose(own.astype(np.float64), rounded, rtol=near)
+
+
+SOURCE = str(Path(openaclnn.__file__).parents[1])
+
+
+def run_python(
+    program: str, *arguments: str, timeout: float = 120, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A program in a process of its own, with the package's sources and these variables; it must end by itself, with status 0."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *arguments], capture_output=True, text=True, timeout=timeout, check=False,
+        env=os.environ | {"PYTHONPATH": SOURCE} | environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 CANARY = 0xA5

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import re
-import subprocess
-import sys
 
 import pytest
+
+from conftest import run_python
 
 pytest.importorskip("llvmlite")
 
@@ -70,10 +70,7 @@ print(json.dumps(found))
 @functools.cache
 def assembly(cpu: str, place: int = 0, program: str = ELSEWHERE) -> dict[str, str]:
     """Of every formula in a dtype, the next in the next, from this place on."""
-    command = [sys.executable, "-c", program, cpu, str(place)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, str] = json.loads(done.stdout)
+    found: dict[str, str] = json.loads(run_python(program, cpu, str(place)).stdout)
     return found
 
 

@@ -156,7 +156,10 @@ def case_of_each_regime() -> dict[str, Case]:
 
 def rows_of(regime: str, clock: Any, rounds: int) -> list[dict[str, Any]]:
     """Two calls a sample, on arrays alone."""
-    case, bench = case_of_each_regime()[regime], Bench("cpu", ["numpy"], None, clock, rounds, named=True)
+    case, bench = (
+        case_of_each_regime()[regime],
+        Bench("cpu", ["numpy"], None, clock, rounds, named=True),
+    )
     rows: list[dict[str, Any]] = case.runner(case, bench, per_turn=2)  # type: ignore[call-arg]
     return rows
 

@@ -6,7 +6,6 @@ import csv
 import importlib
 import json
 import math
-import os
 import re
 import shlex
 import subprocess
@@ -23,7 +22,7 @@ import pytest
 
 import openaclnn
 from conftest import each as arrays_of
-from conftest import families, floats_of, has_halves, in_turn, whole
+from conftest import families, floats_of, has_halves, in_turn, run_python, whole
 from openaclnn import cli
 from openaclnn.bench.calls import (
     CHANGES,
@@ -596,12 +595,7 @@ both = ["--section", "training", "--section", "overrides"]
 assert main(["bench", *both]) == main(["bench", "--list", *both]) == 2
 assert main(["bench", "--list", *both, "--section", "speed", "--only", "elu bandwidth"]) == 0
 """
-    path = os.pathsep.join(each or os.getcwd() for each in sys.path)
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = run_python(program)
     told = r"training and overrides: openaclnn\.torch needs PyTorch \d.* or newer \(pip install .*\), and there is none"
     lines = done.stderr.splitlines()
     assert len(lines) == 3
@@ -746,12 +740,7 @@ assert "torch" not in sys.modules
 sys.modules["torch"] = sys
 assert main(["bench", *{given!r}]) == 2
 """
-    path = os.pathsep.join(each or os.getcwd() for each in sys.path)
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = run_python(program)
     assert "has not loaded PyTorch" in done.stderr
     results = json.loads(target.read_text())
     assert results["mode"] == ALONE

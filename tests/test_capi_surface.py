@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 
 import pytest
 
 import openaclnn
+from conftest import run_python
 from openaclnn import acl
 from openaclnn.core import status
 from test_capi_tools import compile_program, run_program
@@ -169,10 +168,7 @@ def test_python_calls_are_told_as_well():
         "print(aclnn.aclnnEluBackwardGetWorkspaceSize(None, 1.0, 1.0, 1.0, True, None, None)[0])\n"
         "print(acl.aclrtFree(None))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
-        env=dict(os.environ, ASCEND_SLOG_PRINT_TO_STDOUT="1", OPENACLNN_EXPLAIN="1"),
-    )  # fmt: skip
+    done = run_python(code, ASCEND_SLOG_PRINT_TO_STDOUT="1", OPENACLNN_EXPLAIN="1")
     lines = done.stdout.splitlines()
     assert lines[0].startswith("before [ERROR] OP(")
     assert [lines[1], lines[3]] == ["161001", "100000"]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import OPERATORS, families, floats_of, plain
+from conftest import OPERATORS, families, floats_of, plain, run_python
 from openaclnn.cli import main
 from openaclnn.core.declare import Operator
 from openaclnn.operators import find_operator
@@ -446,9 +446,7 @@ def test_no_command_loads_what_it_does_not_need() -> None:
         "import sys; from openaclnn.cli import main; main(['list', '--json'])\n"
         "print({'matplotlib', 'openpyxl', 'yaml', 'torch', 'triton', 'llvmlite'} & set(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    done = run_python(program)
     assert done.stderr == "set()\n"
 
 

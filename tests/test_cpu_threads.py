@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import openaclnn
+from conftest import SOURCE, run_python
 from openaclnn.calls.plain import plan_tensors
 from openaclnn.core.call import bind_plain
 from openaclnn.core.products import current_product
@@ -30,7 +31,6 @@ from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.operators import find_operator
 
-SOURCE = str(Path(openaclnn.__file__).parents[1])
 PREAMBLE = """
 import os, sys, threading, time, openaclnn
 import numpy as np
@@ -273,10 +273,9 @@ print(time.monotonic() <= deadline and (call() == 1).all())
 @pytest.mark.parametrize("delay", [2, 20, 100])
 def test_fork_while_another_thread_makes_its_first_call(tmp_path: Path, delay: int) -> None:
     """It imports and compiles; then the same with code that is on disk."""
-    environment = {**os.environ, "PYTHONPATH": SOURCE, "OPENACLNN_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-W", "ignore", "-c", FIRST_CALL, str(delay)]
+    environment = {"PYTHONWARNINGS": "ignore", "OPENACLNN_CACHE_DIR": str(tmp_path)}
     for _ in ("compiled", "read")[: 1 + (delay == 20)]:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = run_python(FIRST_CALL, str(delay), **environment)
         assert (done.stdout, done.stderr) == ("True\n", "")
 
 

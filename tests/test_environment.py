@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-SOURCE = str(Path(__file__).parents[1] / "src")
+from conftest import run_python
 
 START = """
 import os
@@ -36,14 +31,7 @@ def product():
 
 def script(body: str, **environment: str) -> list[str]:
     """What a program prints with these variables."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("OPENACLNN_") or "CACHE" in k}
-    done = subprocess.run(
-        [sys.executable, "-c", START + body],
-        env={**kept, "PYTHONPATH": SOURCE, **environment},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split("\n")[:-1]
+    return run_python(START + body, **environment).stdout.split("\n")[:-1]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import ctypes
 import gc
 import math
 import os
-import subprocess
 import sys
 import threading
 import weakref
@@ -24,7 +23,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import openaclnn
-from conftest import APART, SIZED, assert_matches_oracle, each, families, has_targets, plain
+from conftest import (
+    APART,
+    SIZED,
+    assert_matches_oracle,
+    each,
+    families,
+    has_targets,
+    plain,
+    run_python,
+)
 from openaclnn.calls import plain as calls_plain
 from openaclnn.calls.plain import make_plain_function
 from openaclnn.core import results
@@ -592,9 +600,7 @@ def test_an_unknown_numpy_has_no_fast_path(monkeypatch: pytest.MonkeyPatch) -> N
         "road = openaclnn.elu_backward.__globals__['_cache']\n"
         "print(result.round(3).tolist(), road._control is None)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    done = run_python(program)
     assert done.stdout.split()[-1] == "True"
     assert "2.0" in done.stdout
     assert objects.arrays_are_readable()
@@ -869,10 +875,7 @@ def test_a_product_s_own_rules_for_numbers_hold() -> None:
         "    try: openaclnn.cross_entropy_loss_grad(*given, **numbers)\n"
         "    except openaclnn.AclnnError as error: print('refused', error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
-        env={**os.environ, "OPENACLNN_PRODUCT": "a2"},
-    )  # fmt: skip
+    done = run_python(program, OPENACLNN_PRODUCT="a2")
     assert done.stdout.count("refused") == 2
 
 

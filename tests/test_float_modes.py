@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import platform
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 import openaclnn
+from conftest import run_python
 from openaclnn import acl, aclnn
 from openaclnn.core import rounding
 
@@ -189,9 +189,7 @@ for mode in (None, *{ROUNDINGS!r}):
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), end=" ")
 """
     pytest.importorskip("torch")
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_python(code)
     assert done.stdout.split() == ["0"] * 4, done.stderr
 
 

@@ -6,7 +6,6 @@ Some of it wants a process that interprets: see `test_gpu.py`.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conftest import run_python
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Plan, elementwise_plan
@@ -197,9 +197,9 @@ if not MODE:
         code = (
             "import sys; from openaclnn.engines import gpu; "
             "from openaclnn.engines.gpu.formulas import translation, tuned; "
-            "sys.exit('triton' in sys.modules or 'torch' in sys.modules)"
+            "assert not {'triton', 'torch'} & {*sys.modules}"
         )
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+        run_python(code)
 
 
 if MODE == "interpret":

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 import threading
 from pathlib import Path
 
 import pytest
 
-import openaclnn
+from conftest import run_python
 from openaclnn.core import forks
 from openaclnn.engines.machine import apart
-
-SOURCE = str(Path(openaclnn.__file__).parents[1])
 
 
 def script(body: str, folder: Path) -> str:
     """Run a script in a process of its own, with nothing compiled yet; it must end by itself, with status 0."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(body)],
-        env={**os.environ, "PYTHONPATH": SOURCE, "OPENACLNN_CACHE_DIR": str(folder)},
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = run_python(body, PYTHONWARNINGS="ignore", OPENACLNN_CACHE_DIR=str(folder))
     return done.stdout.strip()
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import inspect
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import openaclnn
-from conftest import OPERATORS
+from conftest import OPERATORS, run_python
 from document_facts import FACTS
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import snake_case
@@ -160,9 +158,7 @@ def test_without_llvm_numpy_serves_and_explain_says_so(
         "    assert aclnn.aclnnEluBackward(None, size, executor, None) == 0\n"
         "    assert acl.aclrtSynchronizeStream(None) == 0 and given[-1][1] == 2\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
-    )
+    done = run_python(program, str(tmp_path))
     assert "[-0.368" in done.stdout
     assert "engine numpy" in done.stdout
     assert f"cpu: llvmlite, the compiler it writes code with, {why}" in done.stdout

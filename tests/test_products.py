@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 import openaclnn
-from conftest import OPERATORS, floats_of, table_of, told
+from conftest import OPERATORS, floats_of, run_python, table_of, told
 from document_facts import BFLOAT16_FAMILIES, FACTS
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT32
@@ -209,10 +206,7 @@ def test_environment_variable() -> None:
         "from openaclnn import aclnn\n"
         "print(aclnn.aclnnEluBackwardGetWorkspaceSize(x, 1.0, 1.0, 1.0, False, x, x)[0])\n"
     )
-    environment = {**os.environ, "OPENACLNN_PRODUCT": "910"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-    )
+    done = run_python(program, OPENACLNN_PRODUCT="910")
     assert done.stdout.split() == ["161002", "161002"]
 
 

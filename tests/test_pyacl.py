@@ -1,11 +1,9 @@
 """The pyACL-shaped module: outputs first, the status last, handles that are integers."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
+from conftest import run_python
 from openaclnn import acl as c_named
 from openaclnn import pyacl as acl
 
@@ -142,5 +140,5 @@ def test_it_can_be_installed_as_acl():
         "assert acl.init() == 0 and acl.rt.set_device(0) == 0\n"
         "print(acl.rt.get_device(), acl.ACL_FLOAT16, 'cffi' in __import__('sys').modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python(code)
     assert done.stdout.strip() == "(0, 0) 1 False"

@@ -1,25 +1,10 @@
 """Import, fork and the end of the interpreter, each in a process of its own."""
 
-import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
-
-SOURCE = str(Path(__file__).resolve().parents[1] / "src")
+from conftest import run_python
 
 
-def run(code, timeout=60):
-    environment = dict(os.environ, PYTHONPATH=SOURCE)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def run(code):
+    done = run_python(code, PYTHONWARNINGS="ignore::DeprecationWarning")
     assert done.stderr == ""
     return done.stdout.split()
 

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import openaclnn
+from conftest import run_python
 from openaclnn import acl, aclnn, pyacl
 from openaclnn.cli import main
 from openaclnn.core.dtypes import FLOATS
@@ -293,7 +294,7 @@ def test_a_process_that_is_not_watched_pays_nothing() -> None:
         "    with sanitize():\n"
         "        assert acl.aclrtMalloc is not before['aclrtMalloc']\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python(code)
     done = subprocess.run(
         [sys.executable, "-c", "import openaclnn"],
         env={**os.environ, "OPENACLNN_SANITIZE": "yes"}, capture_output=True, text=True, check=False,

@@ -6,15 +6,13 @@ import ast
 import functools
 import importlib
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tools.stubs import stubs
 
 import openaclnn
-from conftest import OPERATORS
+from conftest import OPERATORS, run_python
 from import_graph import arrows, circle, package_of, read_graph, upward
 from openaclnn import acl, aclnn
 from openaclnn.operators import FAMILIES
@@ -252,9 +250,7 @@ def test_importing_loads_numpy_and_nothing_heavier() -> None:
         "print(*sorted(m for m in new if m not in sys.stdlib_module_names and m != 'numpy'))\n"
         "import threading; print(threading.active_count())\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    done = run_python(program)
     assert done.stdout.split("\n")[:2] == ["", "1"]
 
 

@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 
-from conftest import SURROUNDINGS, TURNS, is_in_turn
+from conftest import SURROUNDINGS, TURNS, is_in_turn, run_python
 
 ODD = dict.fromkeys(SURROUNDINGS, "1") | {"COLUMNS": "40", "TERM": "xterm-256color"}
 
@@ -21,8 +21,7 @@ def test_surroundings_are_the_suites() -> None:
     assert os.environ["TERM"] == "dumb"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     child = "import signal; print(signal.getsignal(signal.SIGINT).__name__, signal.pthread_sigmask(0, ()))"
-    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True)
-    assert done.stdout == "default_int_handler set()\n"
+    assert run_python(child).stdout == "default_int_handler set()\n"
 
 
 def test_they_are_so_in_a_background_job() -> None:

@@ -7,8 +7,6 @@ import itertools
 import math
 import pickle
 import re
-import subprocess
-import sys
 import tomllib
 import warnings
 from pathlib import Path
@@ -22,6 +20,7 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 import openaclnn
+from conftest import run_python
 from openaclnn.torch import check_targets, functional, nn, refusals
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -579,7 +578,7 @@ def test_without_pytorch_it_says_so() -> None:
         "try: import openaclnn.torch\n"
         "except ImportError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # fmt: skip
+    done = run_python(program)
     assert done.stdout.startswith("openaclnn.torch needs PyTorch 2.11 or newer")
 
 

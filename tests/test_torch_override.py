@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import torch.nn.functional as theirs
 from torch.utils.checkpoint import checkpoint
 
 import openaclnn
+from conftest import run_python
 from openaclnn.core import results
 from openaclnn.torch import disable, enable, override, served, use
 from openaclnn.torch import native as native_kernels
@@ -692,10 +692,7 @@ for who in ("ours", "PyTorch's"):
 @pytest.mark.skipif(sys.platform != "linux", reason="it is told by /proc")
 def test_what_little_memory_does_is_what_pytorch_does() -> None:
     """Neither a process that ends nor one that waits for ever: nothing is compiled here before memory is short."""
-    done = subprocess.run(
-        [sys.executable, "-c", SHORT_OF_MEMORY], capture_output=True, text=True, timeout=240, check=False
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = run_python(SHORT_OF_MEMORY, timeout=240)
     *ours, finite, first, _, _, _, fine = done.stdout.split()
     assert (len(ours), finite, fine) == (4, "True", "True")
     assert {*ours} <= {"done", "short"}

@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import ast
 import functools
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ import pytest
 import torch
 
 import openaclnn
-from conftest import in_turn
+from conftest import in_turn, run_python
 from openaclnn.cli import doctor
 from openaclnn.torch import native as dispatcher
 
@@ -263,14 +260,11 @@ for asked in sys.argv[1:]:
 
 
 def test_names_that_pytorch_no_longer_has() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE.parent)}
     asked = [
         *in_turn(sorted(EVERYWHERE), "names"),
         " ".join(name for name in NAMES if name not in EVERYWHERE),
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, *asked], env=environment, capture_output=True, text=True, timeout=600
-    )  # fmt: skip
+    done = run_python(WITHOUT, *asked, timeout=600)
     assert done.stdout.splitlines() == [f"{name} right" for name in asked], done.stderr
 
 

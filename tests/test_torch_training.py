@@ -7,10 +7,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import os
 import pickle
-import subprocess
-import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 import openaclnn.torch as fast
+from conftest import run_python
 from openaclnn.torch import functional
 
 CLASSES, IGNORED = 5, 255
@@ -195,12 +193,7 @@ def test_workers_of_a_loader() -> None:
 
     It sees no GPU: where there is one, PyTorch refuses gradients in a child of any process that had computed some.
     """
-    packages = os.pathsep.join(path for path in sys.path if path)
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED_BY_WORKERS], capture_output=True, text=True, timeout=170,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": packages},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    run_python(LOADED_BY_WORKERS, timeout=170, CUDA_VISIBLE_DEVICES="")
 
 
 # Tensors without memory.
