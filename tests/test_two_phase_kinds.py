@@ -214,6 +214,22 @@ def test_overlap_where_strides_are_part_of_the_kind(convert: Any, slow_paths: li
     assert len(slow_paths) == 2  # what interleaves is a kind of its own
 
 
+IN_C = {"none": b"none", "tanh": b"tanh"}
+
+
+@pytest.mark.parametrize("word", ["".join, lambda text: IN_C["".join(text)]], ids=["Python", "C"])
+def test_words_are_known_by_value(word: Any, slow_paths: list[str]) -> None:
+    """Python may make a string anew; C's are one object for each word."""
+    operator = openaclnn.find_operator("gelu_backward_v2")
+    for size in (7, 9, 30):
+        x = np.linspace(-3, 3, size, dtype=np.float32)
+        for text in IN_C:
+            out = np.empty_like(x)
+            assert both(operator, [x, x, word(list(text)), out]) == (0, "")
+            np.testing.assert_array_equal(out, plain(operator)(x, x, approximate=text))
+    assert len(slow_paths) == 2
+
+
 STEPS = [(1, 6), (14, 2), (28, -2), (7, 1)]  # of (5, 6), the first first
 
 

@@ -215,7 +215,7 @@ def _look_early(executor: Executor) -> None:
     checked = check_memory(kind.plan, extents, tensors, kind.device, later=True)
     if checked is not None:
         with suppress(AclnnError):
-            check_overlap(kind.plan, extents, tensors)
+            check_overlap(kind.plan, extents, tensors, checked[0])
             _rely(executor, checked, noticed)
 
 
@@ -254,7 +254,7 @@ def _checked(executor: Executor) -> CheckedMemory:
     extents = executor.launch.extents
     checked = check_memory(kind.plan, extents, tensors, kind.device)
     assert checked is not None
-    check_overlap(kind.plan, extents, tensors)
+    check_overlap(kind.plan, extents, tensors, checked[0])
     _rely(executor, checked, noticed)
     return checked
 

@@ -7,7 +7,6 @@ the runtime; and an output never lies half over an input, so results do not depe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -210,27 +209,27 @@ def _touched(tensor: Tensor) -> np.ndarray[Any, Any]:
     return strided_view(tensor.address, tensor.dtype, shape, strides)
 
 
-def check_overlap(plan: Plan, extents: Sequence[Extent], tensors: Sequence[Tensor]) -> None:
+def check_overlap(
+    plan: Plan, extents: Sequence[Extent], tensors: Sequence[Tensor], addresses: Sequence[int]
+) -> None:
     """Refuse an output that shares memory with an input, unless it is that input, element for element; or with an
     output before it."""
     spans = [
-        (tensor.address + low, tensor.address + high)
-        for tensor, (low, high, _) in zip(tensors, extents, strict=True)
+        (address + low, address + high)
+        for address, (low, high, _) in zip(addresses, extents, strict=True)
     ]
-    if all(stop <= start for (_, stop), (start, _) in pairwise(sorted(spans))):
-        return  # as in most calls
-    operands = plan.operands
-    for place in range(len(plan.inputs), len(operands)):
-        output, target, (start, stop) = operands[place], tensors[place], spans[place]
-        for operand, source, (first, beyond), (_, _, walks_alike) in zip(
-            operands[:place], tensors, spans, extents, strict=False
-        ):
-            if beyond <= start or stop <= first or source.device != target.device:
-                continue
-            if operand.parameter == output.parameter:  # the other half of it, or itself, in place
+    for place in range(len(plan.inputs), len(spans)):
+        start, stop = spans[place]
+        for before, (first, beyond) in enumerate(spans[:place]):
+            if beyond <= start or stop <= first:
+                continue  # as in most calls
+            operand, output = plan.operands[before], plan.operands[place]
+            source, target, (_, _, walks_alike) = tensors[before], tensors[place], extents[before]
+            # The other half of it, or itself, in place.
+            if operand.parameter == output.parameter or source.device != target.device:
                 continue
             alike = output is plan.output and walks_alike
-            if (alike and source.address == target.address) or _interleaved(source, target):
+            if (alike and addresses[before] == addresses[place]) or _interleaved(source, target):
                 continue
             same = "" if plan.halved else ", or exactly the same view"
             raise _refuse(

@@ -110,7 +110,7 @@ def _run(
     assert memory is not None
     addresses, owners = memory
     if len(fresh) < len(results):  # only what the caller gave can lie over something
-        check_overlap(plan, extents, tensors)
+        check_overlap(plan, extents, tensors, addresses)
         for output, result in zip(call.operator.outputs, results, strict=True):
             if output.name not in fresh:
                 mark_written(result)

@@ -70,7 +70,10 @@ class Specialization:
 class PhaseCache(CallCache):
     """The fast path of an operator's phase one: `call(*arrays, *options)`, or NotImplemented."""
 
-    by_value = CallCache.by_value | {Scalar}
+    by_value = CallCache.by_value | {
+        Scalar,
+        bytes,
+    }  # which C's strings are, one object for each word
 
     def __init__(self, declared: Operator) -> None:
         super().__init__(declared)

@@ -334,7 +334,7 @@ class MemoryRules(Rules):
         if sound and work.tensors:
             try:
                 tensors = [work.bound.tensor(each.parameter) for each in work.plan.operands]
-                check_overlap(work.plan, extents_of(work.plan), tensors)
+                check_overlap(work.plan, extents_of(work.plan), tensors, [each.address for each in tensors])  # fmt: skip
             except AclnnError as error:
                 self._tell("overlapping-output", call, error.parameter, f"{error.got} instead of {error.expected}")  # fmt: skip
         size, place = number_of(call.arguments.get("workspaceSize")), number_of(call.arguments.get("workspace"))  # fmt: skip
