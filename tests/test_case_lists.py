@@ -726,6 +726,14 @@ def test_near_misses(capsys: Any) -> None:
         openaclnn.find_operator("abs")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "gb18030"])
+def test_encodings_of_lists(tmp_path: Path, encoding: str) -> None:
+    text = json.dumps([elu(1) | {"name": "用例"}], ensure_ascii=False)
+    (tmp_path / "x.json").write_text(text, encoding)
+    (result,) = run(tmp_path / "x.json")
+    assert (result.verdict, result.name) == ("passed", "用例")
+
+
 def test_spreadsheets_hold_more_than_text(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()

@@ -192,7 +192,7 @@ def _elsewhere(plan: Plan, name: str, device: str, home: str) -> AclnnError:
 
 def _outside(plan: Plan, name: str, held: Allocation, first: int, last: int) -> AclnnError:
     return _refuse(
-        plan, name, f"a view inside its allocation of {held.size} bytes",
+        plan, name, f"a view inside its allocation of {held.size} bytes, padding included",
         f"one of its bytes {first - held.address} to {last - held.address}",
         Status.ACLNN_ERR_PARAM_INVALID,
     )  # fmt: skip

@@ -56,10 +56,13 @@ def read_whole(path: Path, largest: int = 1 << 28) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds."""
+    """What a JSON file holds: in UTF-8, -16 or -32, or as Chinese editors write it."""
     data = read_whole(path)
     try:
-        return json.loads(data)
+        try:
+            return json.loads(data)
+        except UnicodeDecodeError:
+            return json.loads(data.decode("gb18030"))
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not a JSON file: {error}") from None
 
