@@ -76,16 +76,18 @@ _BETWEEN = (
 
 def below_all() -> tuple[Any, Any]:
     """Two blocks: without subclasses and function modes, and with the dispatcher below whoever stands between callers and memory."""
-    no_functions, guard, keys = (
-        named("_C.DisableTorchFunction"), named("_C._ExcludeDispatchKeyGuard"), _keys_between(),
-    )  # fmt: skip
-    below = nullcontext() if guard is None or keys is None else guard(keys)
-    return nullcontext() if no_functions is None else no_functions(), below
+    no_functions, below = _blocks()
+    return no_functions(), below()
 
 
 @functools.cache
-def _keys_between() -> Any:
-    keys, key = named("_C.DispatchKeySet"), named("_C._dispatch_key_parse")
-    if keys is None or key is None:
-        return None
-    return functools.reduce(lambda one, other: one | other, [keys(key(name)) for name in _BETWEEN])
+def _blocks() -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """What makes them."""
+    guard, keys, key = (
+        named("_C._ExcludeDispatchKeyGuard"), named("_C.DispatchKeySet"), named("_C._dispatch_key_parse"),
+    )  # fmt: skip
+    below: Callable[[], Any] = nullcontext
+    if guard is not None and keys is not None and key is not None:
+        every = functools.reduce(lambda one, other: one | other, [keys(key(name)) for name in _BETWEEN])  # fmt: skip
+        below = functools.partial(guard, every)
+    return named("_C.DisableTorchFunction") or nullcontext, below
