@@ -56,7 +56,8 @@ class PhaseOne(FastPath):
         self.push_bytes(geometry, gathering.choose(code.integer(gathered.GEOMETRY_SLOTS), 0))
         self.push_told(entry, self.told_layout(entry, source, geometry))
         self.result.set(self.new_tuple(self.prepared.get()))
-        self.look_again()
+        with code.when(library <= at.TORCH):  # a descriptor may say something else by now
+            self.look_again()
         self.move_items(self.result.get())
 
     def move_items(self, into: Value) -> None:
@@ -123,6 +124,8 @@ class PhaseOne(FastPath):
     # Descriptors.
 
     def look_at(self, item: Value, view: Array) -> None:
+        if not self.asks:
+            return super().look_at(item, view)
         kind = self.code.slots(item).read(objects.OBJECT_TYPE)
         with self.code.either(kind == self.control.read(at.DESCRIPTOR)) as (descriptor, array):
             with descriptor:
