@@ -146,7 +146,6 @@ NAMES = (
     "torch._C:DispatchKeySet",
     "torch._C:DispatchKey",
     "torch._C:_dispatch_key_parse",
-    "torch._C:_dispatch_keys",
     "torch._C:_dispatch_tls_local_include_set",
     "torch._C:_dispatch_tls_is_dispatch_key_included",
     "torch._C:_len_torch_dispatch_stack",
@@ -160,15 +159,11 @@ NAMES = (
     "torch._C._dynamo:eval_frame",
     "torch._C._dynamo:guards",
     "torch._C:DisableTorchFunction",
-    "torch._C:_cuda_cudaCachingAllocator_raw_alloc",
     "torch.autograd.forward_ad:_current_level",
     "torch.library:Library._destroy",
-    "torch:_debug_has_internal_overlap",
-    "torch.nn._reduction:legacy_get_string",
-    "torch.distributed._functional_collectives:AsyncCollectiveTensor",
     "torch.distributed.tensor._op_schema:RuntimeSchemaInfo",
 )
-"""What the package asks PyTorch for, and what it asked for once."""
+"""What the package asks PyTorch for."""
 
 EVERYWHERE = {
     "torch.autograd.function:_SingleLevelFunction",
@@ -181,7 +176,7 @@ EVERYWHERE = {
 WITHOUT = '''
 import importlib, os, sys, types, warnings
 import torch, torch.nn.functional as theirs, torch.distributed.tensor.experimental
-import torch._functorch.utils, torch._dynamo, llvmlite.binding  # once for all of them
+import torch._functorch.utils, llvmlite.binding  # once for all of them
 
 class Without(types.ModuleType):
     """All that a module or a class has, but for some names, or with other things under them."""
