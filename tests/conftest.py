@@ -26,6 +26,7 @@ import pytest
 
 import openaclnn
 from openaclnn import acl
+from openaclnn.calls.plain import plan_tensors
 from openaclnn.core.call import bind_plain
 from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.dtypes import (  # fmt: skip
@@ -39,6 +40,7 @@ from openaclnn.core.dtypes import (  # fmt: skip
     dtype_of_numpy,
 )
 from openaclnn.core.interface import Kind
+from openaclnn.core.plan import Plan
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines.dispatch import ENGINES
@@ -557,6 +559,24 @@ def assert_near_oracle(operator: Operator, case: dict[str, Any], loss: Any) -> N
         rounded = exact.astype(np.float32).astype(own.dtype).astype(np.float64)
     near = max(1e-6, 2 * float(ml_dtypes.finfo(own.dtype).eps))
     np.testing.assert_allclose(own.astype(np.float64), rounded, rtol=near)
+
+
+def planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Plan, tuple[int, ...]]:
+    """The plan of a plain call with `out`, and the addresses that its runner takes."""
+    call = bind_plain(operator, operator.plain_defaults | arguments, current_product())
+    plan = operator.plan(call)
+    return plan, tuple(tensor.address for tensor in plan_tensors(plan, call))
+
+
+def bits(array: Array) -> Array:
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+
+
+def assert_same_but_nans(ours: Array, theirs: Array) -> None:
+    """All bits alike, but for which NaN a NaN is: IEEE leaves its sign and payload open."""
+    nans = np.isnan(theirs.astype(np.float32))
+    np.testing.assert_array_equal(np.isnan(ours.astype(np.float32)), nans)
+    np.testing.assert_array_equal(np.where(nans, 0, bits(ours)), np.where(nans, 0, bits(theirs)))
 
 
 SOURCE = str(Path(openaclnn.__file__).parents[1])

@@ -12,13 +12,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from conftest import WIDTHS, vectors_of
-from openaclnn.calls.plain import make_plain_function, plan_tensors
-from openaclnn.core.call import bind_plain
+from conftest import WIDTHS, assert_same_but_nans, planned, vectors_of
+from openaclnn.calls.plain import make_plain_function
 from openaclnn.core.dtypes import FLOAT, FLOATS, dtype_of_numpy
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Plan
-from openaclnn.core.products import current_product
 from openaclnn.engines import cpu
 from openaclnn.engines import numpy as plain
 from openaclnn.engines.cpu.formulas import elementwise, forms
@@ -42,18 +40,13 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def planned(name: str, out: np.ndarray, **arguments: Any) -> tuple[Plan, list[int]]:
-    """The plan of a plain call, and the addresses its runner takes."""
-    operator = find_operator(name)
-    given = {p.python_name: p.default for p in operator.parameters} | arguments | {"out": out}
-    call = bind_plain(operator, given, current_product())
-    plan = operator.plan(call)
-    return plan, [tensor.address for tensor in plan_tensors(plan, call)]
+def planned_into(out: np.ndarray, name: str, **arguments: Any) -> tuple[Plan, tuple[int, ...]]:
+    return planned(find_operator(name), arguments | {"out": out})
 
 
 def run(name: str, out: np.ndarray, **arguments: Any) -> np.ndarray:
     """Run our kernel into `out`."""
-    plan, addresses = planned(name, out, **arguments)
+    plan, addresses = planned_into(out, name, **arguments)
     assert cpu.declines(plan) is None
     kernel = cpu.kernel_named(plan.kernel)
     assert kernel is not None
@@ -65,20 +58,9 @@ def run(name: str, out: np.ndarray, **arguments: Any) -> np.ndarray:
 def numpy_result(name: str, out: np.ndarray, **arguments: Any) -> np.ndarray:
     """What the NumPy engine writes, in a fresh array laid out like `out`."""
     fresh = np.empty(out.shape, out.dtype)
-    plan, addresses = planned(name, fresh, **arguments)
+    plan, addresses = planned_into(fresh, name, **arguments)
     plain.prepare(plan)(addresses, 0)
     return fresh
-
-
-def bits(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
-
-
-def assert_same_bits(ours: np.ndarray, theirs: np.ndarray) -> None:
-    """Equal bit for bit, but for the payload of NaNs."""
-    nans = np.isnan(theirs.astype(np.float32))
-    np.testing.assert_array_equal(np.isnan(ours.astype(np.float32)), nans)
-    np.testing.assert_array_equal(bits(ours)[~nans], bits(theirs)[~nans])
 
 
 def ulps(ours: np.ndarray, exact: np.ndarray) -> float:
@@ -150,7 +132,7 @@ def check(
         bound = 2.3 if out.dtype == F32 else max(0.501, naive)
         assert ulps(np.ascontiguousarray(ours), np.ascontiguousarray(exact)) <= bound
     else:
-        assert_same_bits(ours, numpy_result(name, out, **inputs, **options))
+        assert_same_but_nans(ours, numpy_result(name, out, **inputs, **options))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -205,7 +187,7 @@ def test_every_mixture_of_dtypes(name: str) -> None:
         inputs = operands(name, *(numbers(rng, 67, dtype) for dtype in given))
         options = OPTIONS[name][1]
         out = run(name, np.empty(67, written), **inputs, **options)
-        assert_same_bits(out, numpy_result(name, out, **inputs, **options))
+        assert_same_but_nans(out, numpy_result(name, out, **inputs, **options))
 
 
 def test_elu_rounds_twice_where_the_output_has_another_dtype() -> None:
@@ -215,7 +197,7 @@ def test_elu_rounds_twice_where_the_output_has_another_dtype() -> None:
         narrow = run(ELU, np.empty(1 << 16, dtype), **inputs)
         for other in (F32, F16, BF16):
             out = run(ELU, np.empty(1 << 16, other), **inputs)
-            assert_same_bits(out, narrow.astype(other))
+            assert_same_but_nans(out, narrow.astype(other))
 
 
 def test_output_gaps_keep_their_bytes() -> None:
@@ -240,7 +222,7 @@ def test_in_place(dtype: np.dtype, layout: str) -> None:
             ]
             expected = run(name, np.empty((130, 70), dtype), **operands(name, *arrays))
             out = arrays[position]
-            assert_same_bits(run(name, out, **operands(name, *arrays)), expected)
+            assert_same_but_nans(run(name, out, **operands(name, *arrays)), expected)
 
 
 # --- the 16-bit dtypes, every pattern ---------------------------------------------------------------------
@@ -286,7 +268,7 @@ def test_every_16_bit_elu_input_by_table_and_by_polynomial(
                 patch.setattr(elu, "TABLE_LANES", lanes)
                 results.append(run(ELU, np.empty_like(x), **inputs, **options))
         by_table, by_polynomial = results
-        assert_same_bits(by_table, by_polynomial)
+        assert_same_but_nans(by_table, by_polynomial)
         exact = find_operator(ELU).oracle(**inputs, **options)
         # Zero times an exponential that float32 cannot hold is NaN, in the document's steps in float32 as in ours.
         given = find_operator(ELU).reference_arguments(**inputs, **options)
@@ -435,7 +417,7 @@ def test_special_values_of_pairs(dtype: np.dtype) -> None:
                     ours.astype(np.float64), theirs.astype(np.float64), rtol=1e-6, atol=3e-45
                 )
             else:
-                assert_same_bits(ours, theirs)
+                assert_same_but_nans(ours, theirs)
 
 
 # --- machines and geometry --------------------------------------------------------------------------------
@@ -451,7 +433,7 @@ def test_lane_counts_give_the_same_bits(lanes: int, dtype: np.dtype) -> None:
             inputs = operands(name, *(numbers(rng, size, dtype) for _ in range(3)))
             here = run(name, np.empty(size, dtype), **inputs, **options)
             with vectors_of(lanes):
-                assert_same_bits(run(name, np.empty(size, dtype), **inputs, **options), here)
+                assert_same_but_nans(run(name, np.empty(size, dtype), **inputs, **options), here)
 
 
 def test_positions_beyond_32_bits() -> None:
@@ -459,14 +441,14 @@ def test_positions_beyond_32_bits() -> None:
     x = numbers(np.random.default_rng(10), 100, F32)
     out, expected = np.empty_like(x), np.empty_like(x)
     run(ELU, expected, grad_output=x, self_or_result=x)
-    form = elementwise.form_of(planned(ELU, out, grad_output=x, self_or_result=x)[0])
+    form = elementwise.form_of(planned_into(out, ELU, grad_output=x, self_or_result=x)[0])
     address = forms.kernel_address(form, forms.Signature(("f32",) * 2, "f32", "f32"))
     start = 5 << 31
     moved = [array.ctypes.data - 4 * start for array in (x, x, out)]
     block = (ctypes.c_int64 * 16)(0, *forms.constants(form), *moved)
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
     kernel(ctypes.addressof(block), start, start + x.size)
-    assert_same_bits(out, expected)
+    assert_same_but_nans(out, expected)
 
 
 def test_strides_beyond_32_bits() -> None:
@@ -481,22 +463,17 @@ def test_strides_beyond_32_bits() -> None:
 
 def test_mixed_integer_and_wide_operands_are_declined() -> None:
     x = np.ones(3, F32)
-    plan, _ = planned(L1, np.empty(3, np.float64), grad_output=x, self=x, target=x)
+    plan, _ = planned_into(np.empty(3, np.float64), L1, grad_output=x, self=x, target=x)
     assert "NumPy" in (cpu.declines(plan) or "")
-    plan, _ = planned(L1, np.empty(3, F32), grad_output=x, self=np.ones(3, np.int32), target=x)
+    plan, _ = planned_into(np.empty(3, F32), L1, grad_output=x, self=np.ones(3, np.int32), target=x)
     assert "NumPy" in (cpu.declines(plan) or "")
     assert cpu.unavailable() is None
     assert cpu.DEVICES == ("cpu",)
 
 
 def test_unknown_kernels_are_declined() -> None:
-    plan, _ = planned(
-        L1,
-        np.empty(3, F32),
-        grad_output=np.ones(3, F32),
-        self=np.ones(3, F32),
-        target=np.ones(3, F32),
-    )
+    x = np.ones(3, F32)
+    plan, _ = planned_into(np.empty(3, F32), L1, grad_output=x, self=x, target=x)
     other = Plan("x", "no_such", FLOAT, plan.shape, plan.inputs, plan.output, plan.numbers)
     assert "no_such" in (cpu.declines(other) or "")
 

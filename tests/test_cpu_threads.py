@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import SOURCE, run_python
-from openaclnn.calls.plain import plan_tensors
+from conftest import SOURCE, planned, run_python
 from openaclnn.core.call import bind_plain
 from openaclnn.core.products import current_product
 from openaclnn.core.trust import cache_folder
@@ -83,11 +82,8 @@ def script(body: str, preamble: str = PREAMBLE, **environment: str) -> str:
 
 
 def prepared(name: str, out: np.ndarray, **arguments: Any) -> Callable[[], int]:
-    operator = find_operator(name)
-    given = {p.python_name: p.default for p in operator.parameters} | arguments | {"out": out}
-    call = bind_plain(operator, given, current_product())
-    plan = operator.plan(call)
-    runner, addresses = cpu.prepare(plan), [tensor.address for tensor in plan_tensors(plan, call)]
+    plan, addresses = planned(find_operator(name), arguments | {"out": out})
+    runner = cpu.prepare(plan)
     return lambda: runner(addresses, 0)
 
 

@@ -26,14 +26,11 @@ if MODE == "interpret":
 
 if MODE:
     import openaclnn
-    from conftest import GRADIENTS, INTERPRETED, families
+    from conftest import GRADIENTS, INTERPRETED, families, planned
     from gpu_process import nothing_remembered  # noqa: F401
-    from openaclnn.core.call import bind_plain
     from openaclnn.core.declare import Operator
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType
-    from openaclnn.core.interface import REQUIRED
     from openaclnn.core.plan import Free, Plan
-    from openaclnn.core.products import current_product
     from openaclnn.engines import gpu
     from openaclnn.engines.gpu.launchers import launcher
     from openaclnn.engines.gpu.launching import runners
@@ -41,20 +38,6 @@ if MODE:
 
     names = pytest.mark.parametrize("operator", families(GRADIENTS), ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", INTERPRETED[1:], ids=str)
-
-    def planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Plan, tuple[int, ...]]:
-        """The plan of a plain call with `out`, and its addresses."""
-        given = {
-            p.python_name: arguments.get(
-                p.python_name, None if p.default is REQUIRED else p.default
-            )
-            for group in operator.plain_parameters
-            for p in group
-        }
-        call = bind_plain(operator, given, current_product())
-        plan = operator.plan(call)
-        operands = (*plan.inputs, plan.output)
-        return plan, tuple(call.tensor(own.parameter).address for own in operands)
 
     def made(operator: Operator, dtype: DType, shape: tuple[int, ...], variant: str) -> Any:
         """A variant's arguments; of pixels without the total weight, so that sums are made, if it says so."""
