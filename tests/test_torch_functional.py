@@ -239,6 +239,17 @@ def test_the_gradient_over_the_logits(shape: tuple[int, ...]) -> None:
         functional.cross_entropy(x, target, inplace=True)
 
 
+def test_targets_of_images_have_three_axes_at_most() -> None:
+    """Where a GPU adds them up for a gradient it walks no more."""
+    logits = torch.randn(2, 7, 3, 4, 5, requires_grad=True)
+    target = torch.randint(0, 7, (3, 5, 6, 7))[:2, :3, :4, :5]
+    assert [own.dim() for own in functional._images(logits, target)] == [3, 2]
+    loss = functional.cross_entropy(logits, target, label_smoothing=0.1)
+    expected = theirs.cross_entropy(logits, target, label_smoothing=0.1)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(own, logits) for own in (loss, expected)))
+
+
 def test_images_have_gradients_of_gradients() -> None:
     x = torch.randn(2, 3, 2, 2, dtype=torch.float64, requires_grad=True)
     target, weight = torch.tensor([[[0, 2], [-100, 1]], [[1, 1], [0, 2]]]), torch.rand(3).double()

@@ -330,12 +330,12 @@ _FEW_PIXELS, _MANY_CLASSES = 1 << 16, 256
 
 
 def _images(input: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits and targets as the kernels have them without a copy: with classes last, pixels are rows."""
+    """Logits and targets as the kernels have them without a copy: with classes last, pixels are rows. Those that add up targets on a GPU walk three axes."""
     last = input.movedim(1, -1)
     few = input.is_cuda and input.shape[1] > _MANY_CLASSES and target.numel() < _FEW_PIXELS
     if few or last.is_contiguous():
         return last.reshape(-1, input.shape[1]), target.reshape(-1)
-    if input.is_contiguous():
+    if input.is_contiguous() and (input.dim() < 5 or target.is_contiguous()):
         return input, target
     return input.flatten(2), target.flatten(1)
 
