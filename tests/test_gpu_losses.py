@@ -513,7 +513,6 @@ if MODE == "interpret":
         operator, draw = openaclnn.find_operator(name), np.random.default_rng(3)
         monkeypatch.setattr(reductions, "FEW", 0)
         monkeypatch.setattr(reductions, "ALONE", 0)
-        monkeypatch.setattr(reductions, "PARTS", 3)
         for dtype, off, apart, count in (
             (FLOAT, 1, 0, 5000), (FLOAT, 3, 0, 2), (BFLOAT16, 7, 0, 1017), (BFLOAT16, 1, 0, 1016), (FLOAT, 1, 1, 900),
             (BFLOAT16, 2, 0, 3071), (FLOAT, 2, 0, 9000),

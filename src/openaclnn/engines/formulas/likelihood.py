@@ -26,10 +26,12 @@ def nll_loss(x: Row, target: Target, weight: PerClass) -> tuple[PerRow, PerRow]:
 
 @described
 def nll_gradient(
-    target: Target, gradient: PerRow, weight: PerClass, total: PerRow, *, total_weight: float, mean: bool, total_weight_given: bool
+    target: Target, gradient: PerRow, weight: PerClass, total: PerRow, *, total_weight: float, mean: bool, total_weight_given: bool, by_row: bool
 ) -> Row:  # fmt: skip
-    """A mean's gradient is divided by the total, as FLOAT; before, by engines that say it is none."""
+    """A mean's gradient is divided by the total, as FLOAT; before, by engines that say it is none. Its value is made once for a row (`by_row`) or for each class."""
     share = gradient
     if mean:
         share = gradient / (total if total_weight_given else total_weight)
-    return where(is_target(target) & is_counted(target), -(share * weight), 0.0)
+    counted = is_counted(target)
+    value = where(counted, -(share * at(weight, target)), 0.0) if by_row else -(share * weight)
+    return where(is_target(target) if by_row else is_target(target) & counted, value, 0.0)

@@ -407,5 +407,5 @@ class NllGradient(Likelihood):
 
 for _name in ("nll_loss_backward", "nll_loss2d_backward"):
     KERNELS[_name] = NllGradient(
-        nll_gradient, {"name": _name}, mean=False, total_weight_given=False
+        nll_gradient, {"name": _name}, mean=False, total_weight_given=False, by_row=False
     )

@@ -387,6 +387,7 @@ class _Writer:
             ):
                 self.wide.add(node.index)
         self.awaited = False
+        self.reads_rows = "Row" in dict(formula.operands).values()
         self.reductions = [node for node in needed if node.what in NEUTRAL]
         maxima = [node.of[0] for node in graph.nodes if node.what == "largest"]
         self.lowest = {node.name for node in maxima if node.kind == "Row"}
@@ -649,19 +650,33 @@ class _Writer:
                         each = f"tl.where(inside, {self.name(result)}, 0.0).to(tl.float64)"
                     lines.append(f"tl.store({sums}, tl.sum(tl.ravel({each})).to(tl.float64))")
                     continue
-                at, mask, policy = f"first_{place}", "inside", ""
+                at, mask, how = f"first_{place}", "inside", ""
                 if by_class:
                     at, mask = self.row_place(str(place)), "inside & there"
-                    # What is written must not take the cache from what will be read again.
-                    policy = "evict_first" if self.traversal.streamed and self.graph.levels else ""
-                rounded = "" if result.what == "index_of" else ".to(COMPUTE)"
-                value = f"{self.name(result)}{rounded}.to(to_{place}.dtype.element_ty)"
+                    if self.traversal.streamed and self.graph.levels:
+                        # What is written must not take the cache from what will be read again.
+                        how = ", eviction_policy='evict_first'"
+                    elif not (self.reads_rows or self.traversal.by_class):
+                        # (8,150,512,512) and (2,80,2048,2048), FLOAT, 0.94 and 0.91 of a memset (without, 0.87 and 0.78).
+                        how = ", cache_modifier='.cs'"
+                narrow = f".to(to_{place}.dtype.element_ty)"
+                if result.what != "index_of":
+                    narrow = f".to(COMPUTE){narrow}"
+                value = f"{self.name(result)}{narrow}"
+                if by_class and self.chooses(result):
+                    condition, row, other = map(self.name, result.of)
+                    value = f"tl.where({condition}, {row}{narrow}, {other})"
                 if by_class and self.traversal.dealt:
                     value = f"tl.broadcast_to({value}, {self.tile})"
                     lines.append(f"store_dealt(to_{place} + run, {value}, size_0 - number * POSITIONS, {self.traversal.by_class}, HELD, LANES, POSITIONS, CLASSES)")  # fmt: skip
                     continue
-                lines.append(f"tl.store(to_{place} + {at}, {value}, mask={mask}, eviction_policy={policy!r})")  # fmt: skip
+                lines.append(f"tl.store(to_{place} + {at}, {value}, mask={mask}{how})")
         return lines
+
+    @staticmethod
+    def chooses(node: Node) -> bool:
+        """Whether it is a number of the row, which is rounded once, or a constant."""
+        return node.what == "where" and node.of[1].axes == "r" and node.of[2].what == "constant"
 
     # Traversals.
 

@@ -55,7 +55,6 @@ from openaclnn.engines.gpu.launching.launch import (
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, inverse, least, where
 
-PARTS = 1024  # of positions, at most, each of a program of its own
 BLOCK = 1024  # positions of a program at once
 # Elements of a program at once, programs at most, and warps, of FLOAT and of 16 bits, by what the formula takes: few instructions; logarithms, with four elements or more added up before they
 # are converted; long words in FLOAT, with which conversions are no more to wait for and smaller programs have their registers. Shares of a copy of 2^25 elements, H200, bare kernels in turn without
@@ -67,7 +66,7 @@ FOURS, REGISTERS = ((2048, 1056, 8), (2048, 1056, 4)), 64
 STRIDED_FOURS = FOURS[0], (1024, 1056, 4)
 LONG = (1024, 1188, 4)
 LONG_WORDS = frozenset(("softened", "softplus"))
-MOST_PARTS = 4096
+MOST_PARTS = 4096  # each of a program; of positions, 1024 took 8% more for (2,80,2048,2048), as much for the others
 HEAVY = LONG_WORDS | {"exp", "log", "low_log"}
 # Elements or positions that one program adds up and finishes, in less time than one more launch takes.
 ALONE = 2 * BLOCK
@@ -84,7 +83,9 @@ SHIFTED, STRIDED, WHOLE_STRIDED = "shifted", "add.strided", "alone.strided"
 """The same for elements that begin equally far from a vector's bounds, or are strided."""
 
 
-def parts_of(count: Number, block: Number = BLOCK, most: Number = PARTS) -> tuple[Number, Truth]:
+def parts_of(
+    count: Number, block: Number = BLOCK, most: Number = MOST_PARTS
+) -> tuple[Number, Truth]:
     """In how many parts so many elements or positions are added up; and whether by one program, which finishes, too."""
     alone = count <= ALONE
     return where(alone, 1, least(ceil_div(count, block), most)), alone
