@@ -286,6 +286,12 @@ if MODE == "interpret":
                 image = {"input": np.ascontiguousarray(x.T)[None], "target": target[None]}
                 assert_near_oracle(CROSS_ENTROPY, case | image, loss_of(**case | image).loss)
 
+    def test_pixels_of_very_many_classes_are_smoothed() -> None:
+        """A lane adds up a thousand of them, one after the other."""
+        case = next(iter(outliers(FLOAT, 128256)))
+        image = {"input": np.ascontiguousarray(case["input"].T)[None], "target": case["target"][None]}  # fmt: skip
+        assert_near_oracle(CROSS_ENTROPY, case | image, loss_of(**case | image).loss)
+
     @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
     @pytest.mark.parametrize("wide", [1, 350])
     @pytest.mark.in_turns
@@ -771,6 +777,28 @@ if MODE == "compile":
                     assert status == 0
                     natively += by_itself
                 assert natively > 20, given
+
+    @pytest.mark.parametrize("layout", ["transposed", "sliced"])
+    def test_a_plan_of_any_strides_has_the_kernel_of_calls_like_it(
+        layout: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another, as for contiguous classes, would add up in another order: interpreted kernels do not show that."""
+        driver = Pretended(monkeypatch)
+        for operator, given in logit_cases((5, 70), FLOAT, 7):
+            turned = {
+                name: laid_out(own, layout)[0] if isinstance(own, np.ndarray) and own.ndim else own
+                for name, own in given.items()
+            }
+            plan, addresses, _ = bound(operator, turned)
+            if any(own.offset for own in plan.operands):
+                continue
+            offered = gpu.dynamic_strides(plan)
+            assert offered is not None
+            gpu._runners.clear()
+            assert gpu.prepare(plan)(addresses, 0) == 0
+            expected = driver.launched()
+            assert offered[0](addresses, 0, *strides_of(plan), free_of(plan)) == 0
+            assert driver.launched() == expected
 
     def test_sizes_of_logits_that_no_builtin_takes(monkeypatch: pytest.MonkeyPatch) -> None:
         for strided, shape in product((False, True), ((0, 5), (5, 0), (1 << 40, 3), (3, 1 << 40))):

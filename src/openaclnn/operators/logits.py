@@ -29,6 +29,11 @@ OPTIONS = (
 )
 
 
+def _kernel(call: Call) -> str:
+    """Rows are told from pixels: transposed they lie as the pixels of one image, but calls like them do not."""
+    return "cross_entropy_logits" if call.tensor("input").rank == 2 else "cross_entropy_logits_pixels"  # fmt: skip
+
+
 def _numbers(call: Call) -> dict[str, Any]:
     return interface.numbers_of(call, call["zlossScale"])
 
@@ -97,7 +102,7 @@ CROSS_ENTROPY = inner_operator(
     "l = -weight[t] * logProb[n, t] * m, t = target[n], m = 1 unless ignored; s = -(sum over c of weight[c] * logProb[n, c]) * m\n"
     "loss = (1 - labelSmoothing) * l + labelSmoothing / C * s + zlossScale * (top + rest)^2 * m\n"
     "mean divides the sum of l and s by the sum of weight[t] * m, that of the squares by the sum of m",
-    "cross_entropy_logits", {"input": "full", "target": "positions", "weightOptional": "classes"},
+    _kernel, {"input": "full", "target": "positions", "weightOptional": "classes"},
     {"lossOut": LOSSES, "topOut": "positions", "restOut": "positions"}, reference,
     (
         Sample(

@@ -18,6 +18,13 @@ from openaclnn.engines.formulas.rows import (
 )
 from openaclnn.engines.formulas.words import abs, exp, expm1, fma, log1p, where
 
+LOSS, SQUARE, WEIGHT, COUNTED, BOTH, LOG_PROB, LSE, TOP, REST, GRADIENT = range(10)
+"""The results of the loss, in order; the first four are added up over positions."""
+RESULTS = {
+    "lossOut": BOTH, "zlossOut": SQUARE, "logProbOut": LOG_PROB, "lseForZlossOut": LSE, "topOut": TOP, "restOut": REST, "gradInputOut": GRADIENT,
+}  # fmt: skip
+"""Those that plans write."""
+
 INFINITE = math.inf
 EXPONENTIAL_ENDS = 709.78  # beyond, exponentials are infinite in FLOAT64, too
 PART = 2.0**-20

@@ -22,6 +22,7 @@ CLASS_KERNELS = {
     "cross_entropy_loss": "losses.LOSSES",
     "multilabel_margin_loss": "multilabel.MULTILABEL",
     "cross_entropy_logits": "losses.LOSSES",
+    "cross_entropy_logits_pixels": "losses.LOSSES",
     "cross_entropy_logits_grad": "gradients.GRADIENTS",
     "cross_entropy_ahead": "fused_backward.AHEAD",
     "cross_entropy_late": "fused_backward.LATE",

@@ -328,6 +328,7 @@ KERNELS: dict[str, Callable[..., bool]] = {
     "nll_loss_backward": nll_loss2d_backward,
     "cross_entropy_loss_grad": cross_entropy_loss_grad,
     "cross_entropy_logits": cross_entropy_logits,
+    "cross_entropy_logits_pixels": cross_entropy_logits,
     "cross_entropy_logits_grad": cross_entropy_logits_grad,
 }
 

@@ -21,20 +21,16 @@ from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, objection
 from openaclnn.engines.cpu.classes.row_formulas import Names, RowKernel, example_classes
 from openaclnn.engines.cpu.registry import KERNELS, Runner, SizedRunner
 from openaclnn.engines.formulas import cross_entropy, likelihood
+from openaclnn.engines.formulas.cross_entropy import COUNTED, LOSS, SQUARE, WEIGHT
 from openaclnn.engines.formulas.rows import RowFormula
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.numbers import Number
 from openaclnn.engines.machine.values import Value
 
-LOSS, SQUARE, WEIGHT, COUNTED, BOTH, LOG_PROB, LSE, TOP, REST, GRADIENT = range(10)
-"""The results of cross entropy's formula."""
 LIKELIHOOD, TOTAL = range(2)
-"""Those of the negative log-likelihood's."""
-RESULTS = {
-    "lossOut": BOTH, "zlossOut": SQUARE, "logProbOut": LOG_PROB, "lseForZlossOut": LSE, "topOut": TOP, "restOut": REST, "out": 0,
-    "gradInputOut": GRADIENT, "totalWeightOut": TOTAL,
-}  # fmt: skip
+"""The results of the negative log-likelihood's formula."""
+RESULTS = {**cross_entropy.RESULTS, "out": 0, "totalWeightOut": TOTAL}
 OPERANDS = {
     "target": "target", "input": "x", "self": "x", "logProb": "log_prob", "gradLoss": "gradient", "gradOutput": "gradient",
     "weightOptional": "weight", "weight": "weight", "totalWeight": "total",
@@ -257,10 +253,11 @@ _enter(
     "cross_entropy_row_step", cross_entropy.cross_entropy_loss, "target input", {"lossOut": "single", "gradInputOut": "full"},
     keeps_infinite=False,
 )  # fmt: skip
-_enter(
-    "cross_entropy_logits", cross_entropy.cross_entropy_loss, "target input",
-    {"lossOut": "positions", "topOut": "positions", "restOut": "positions"}, keeps_infinite=False,
-)  # fmt: skip
+for _name in ("cross_entropy_logits", "cross_entropy_logits_pixels"):
+    _enter(
+        _name, cross_entropy.cross_entropy_loss, "target input", {"lossOut": "positions", "topOut": "positions", "restOut": "positions"},
+        keeps_infinite=False,
+    )  # fmt: skip
 _enter(
     "cross_entropy_logits_grad", cross_entropy.cross_entropy_logits_grad, "target gradLoss input top rest", {"out": "full"}
 )  # fmt: skip

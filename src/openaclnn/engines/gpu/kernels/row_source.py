@@ -326,6 +326,15 @@ def handed_out(x, BY_CLASS: tl.constexpr, POSITIONS: tl.constexpr):
     return x
 
 
+@triton.jit
+def store_added(place, x, POSITIONS: tl.constexpr):
+    """What a program's positions come to. That of one needs no sum, for which the last of a row would wait."""
+    if POSITIONS > 1:
+        tl.store(place, tl.sum(tl.ravel(x)).to(tl.float64))
+    else:
+        tl.store(place + tl.zeros([1, 1, 1], tl.int32), x.to(tl.float64))
+
+
 COUNTED = tl.constexpr(1024)  # rows that a program counts itself
 
 
@@ -639,16 +648,7 @@ class _Writer:
         for place, result in enumerate(self.graph.results):
             if ("c" in result.axes) == by_class:
                 if place in self.formula.added:
-                    tiles = f"(tl.num_programs(0) // {'PIECES' if self.traversal.shared else 1})"
-                    sums = f"sums + number + {self.formula.added.index(place)} * {tiles}"
-                    if result.what == "where" and [each.name for each in result.of[1:]] == [
-                        1.0,
-                        0.0,
-                    ]:  # a count
-                        each = f"(inside & {self.name(result.of[0])}).to(tl.int32)"
-                    else:
-                        each = f"tl.where(inside, {self.name(result)}, 0.0).to(tl.float64)"
-                    lines.append(f"tl.store({sums}, tl.sum(tl.ravel({each})).to(tl.float64))")
+                    lines.append(self.added(self.formula.added.index(place), result))
                     continue
                 at, mask, how = f"first_{place}", "inside", ""
                 if by_class:
@@ -677,6 +677,14 @@ class _Writer:
     def chooses(node: Node) -> bool:
         """Whether it is a number of the row, which is rounded once, or a constant."""
         return node.what == "where" and node.of[1].axes == "r" and node.of[2].what == "constant"
+
+    def added(self, which: int, result: Node) -> str:
+        """Of a result that is added up over positions, what a program's come to: one kind of these lies behind the other. A count is one of integers."""
+        programs = f"tl.num_programs(0) // {'PIECES' if self.traversal.shared else 1}"
+        each = f"tl.where(inside, {self.name(result)}, 0.0).to(tl.float64)"
+        if result.what == "where" and [node.name for node in result.of[1:]] == [1.0, 0.0]:
+            each = f"(inside & {self.name(result.of[0])}).to(tl.int32)"
+        return f"store_added(sums + number + {which} * ({programs}), {each}, POSITIONS)"
 
     # Traversals.
 
@@ -996,7 +1004,13 @@ class _Writer:
                     f"weights = folded(tl.where(there, {self.name(weight)}, 0.0), FOLD)",
                     "apart = apart * weights",
                 ]
-            several.append(f"{sums[APART]} += tl.where({lanes} == float('-inf'), 0.0, fallen * {seen}) + held_total(tl.where(here, apart, 0.0))")  # fmt: skip
+            # What a sum loses is kept: beside one class far from the others, each of those is a few units of it.
+            several += [
+                f"more = tl.where({lanes} == float('-inf'), 0.0, fallen * {seen}) + held_total(tl.where(here, apart, 0.0))",
+                f"whole_sum = {sums[APART]} + more",
+                f"{lanes}_lost += more - (whole_sum - {sums[APART]})",
+                f"{sums[APART]} = whole_sum",
+            ]
             if weight is not None:
                 several.append(f"{seen} += held_total(weights)")
         several.append(f"{lanes} = new")
@@ -1030,7 +1044,8 @@ class _Writer:
             case "apart":
                 constant = repr(part_of(node)[1].name)
                 fallen = f"tl.fma({own}, {constant}, -({whole} * {constant})) * {own}_weights"
-                return f"{lanes} + tl.where({own} == float('-inf'), 0.0, {fallen})"
+                lost = f"tl.where(tl.abs({lanes}) < float('inf'), {own}_lost, 0.0)"
+                return f"{lanes} + ({lost} + tl.where({own} == float('-inf'), 0.0, {fallen}))"
         return f"{lanes} * {scale}"
 
     def streamed(self) -> list[str]:
@@ -1052,6 +1067,7 @@ class _Writer:
                 text.append(f"lanes{node.index} = tl.full({shape}, {NEUTRAL[node.what]}, tl.float32)")  # fmt: skip
                 if APART in alike.get(node.index, ()):
                     weight = part_of(alike[node.index][APART])[0]
+                    text.append(f"lanes{node.index}_lost = tl.zeros({shape}, tl.float32)")
                     if weight is None:
                         counted.append(f"lanes{node.index}_weights")
                     else:
@@ -1241,7 +1257,7 @@ def parameters_of(
 def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
     """The kernel that computes a graph's results."""
     scope = {
-        **WORDS, "await_sums": await_sums, "let_next_start": let_next_start, "store_nll": store_nll, "divisor": divisor, "less_one": less_one, "not_above": not_above, "handed_out": handed_out, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "folded": folded, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
+        **WORDS, "await_sums": await_sums, "let_next_start": let_next_start, "store_nll": store_nll, "store_added": store_added, "divisor": divisor, "less_one": less_one, "not_above": not_above, "handed_out": handed_out, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "folded": folded, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
         "below": below, "once_more": once_more, "largest_along": largest_along, "held_total": held_total, "held_largest": held_largest, "held_powers": held_powers, "least_of": least_of, "share": share, "total_of": total_of,
     }  # fmt: skip
     return Kernel(_Writer(signature, graph, traversal).source(), scope)

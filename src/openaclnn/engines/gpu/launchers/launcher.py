@@ -90,13 +90,15 @@ class Launcher:
         """What calls like the plan's have in common."""
         raise NotImplementedError
 
+    def serves_strides(self, plan: Plan) -> bool:
+        """Whether the kernel of any strides serves a plan."""
+        moved = any(operand.offset for operand in plan.operands)
+        few = covered_elements(plan) <= self.limit
+        return few and len(plan.shape) <= self.positions and not moved
+
     def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
         """What queues the plan's kernel over row-major operands of any sizes, or over operands of any strides, too."""
-        served = self.lies_so(plan)
-        if strided:
-            moved = any(operand.offset for operand in plan.operands)
-            few = covered_elements(plan) <= self.limit
-            served = few and len(plan.shape) <= self.positions and not moved
+        served = self.serves_strides(plan) if strided else self.lies_so(plan)
         return _remembered_of(self, plan, strided) if served else None
 
 
@@ -250,12 +252,16 @@ class ClassLauncher(Launcher):
         return self.is_row_major(plan)
 
     def runner(self, plan: Plan) -> Runner:
+        return self.runner_by(plan, strided=False)
+
+    def runner_by(self, plan: Plan, strided: bool) -> Runner:
+        """By the kernel for the plan's layout, or by that of any strides."""
         targets, begin = self._targets_of(plan)
         static, numbers = self.static(plan), told_numbers(self.numbers, plan.numbers)
         layout = self._as_planned(plan)
         return bound(
             self.launch,
-            lambda offset: Geometry(layout, targets, static, numbers, offset, few=False),
+            lambda offset: Geometry(layout, targets, static, numbers, offset, strided, few=False),
             self.specs(plan, begin),
             len(plan.operands),
         )

@@ -13,6 +13,7 @@ import triton.language as tl
 from openaclnn.core.dtypes import FLOAT, float_of
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import cross_entropy
+from openaclnn.engines.formulas.cross_entropy import COUNTED, LOSS, SQUARE, WEIGHT
 from openaclnn.engines.formulas.rows import AXES, Graph
 from openaclnn.engines.gpu.kernels.row_source import PIECES, SPANS, Signature, Traversal
 from openaclnn.engines.gpu.kernels.sums import finish_loss, gather_sums
@@ -26,6 +27,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     within,
 )
 from openaclnn.engines.gpu.launchers.gradients import OPERANDS
+from openaclnn.engines.gpu.launchers.launcher import of_rows
 from openaclnn.engines.gpu.launchers.row_formulas import RowFormulas, RowLauncher, Tile, Walk
 from openaclnn.engines.gpu.launchers.sums import FLOAT64_BYTES, NUMBERS
 from openaclnn.engines.gpu.launching.launch import (
@@ -38,17 +40,12 @@ from openaclnn.engines.gpu.launching.launch import (
 )
 from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, inverse, where
 
-LOSS, SQUARE, WEIGHT, COUNTED, BOTH, LOG_PROB, LSE, TOP, REST = range(9)
-"""The formula's results."""
-WRITTEN = {
-    "lossOut": BOTH, "zlossOut": SQUARE, "logProbOut": LOG_PROB, "lseForZlossOut": LSE, "topOut": TOP, "restOut": REST,
-}  # fmt: skip
 FEW = 1 << 13  # programs whose sums one adds up: more are added up by GATHERING first
 GATHERING = 64
 BLOCKS = (128, (128, 4)), (1024, (1024, 4))  # of sums at once, and warps, by how many there are
 MOST = 1 << 13, 32
 # Rows, and the classes from which on several programs have one: of 8 rows of 128,256 classes 9.8 and 9.2 us (by one program each 16.0 and 14.9), of 64 of 131,072 27.7 and 21.4 (23.9 and 17.6).
-FEW_ROWS, LONG = 16, 1 << 14
+FEW_ROWS, LONG = 64, 1 << 14
 # Positions, classes of a thread, lanes of classes, streamed, warps, exact. Of many pixels a thread has one or two and reads their classes by eights. Microseconds of the loss alone, FLOAT and
 # BFLOAT16, and held: none of (8,19,713,713) 112 and 95 (158 and 111), mean 128 and 102 (124 and 99); of (6,150,641,641) 442 and 298 (405 and 332), 441 and 303 (457 and 348).
 MANY_PIXELS = 1 << 20
@@ -56,6 +53,7 @@ PIXELS, NARROW_PIXELS = (256, 8, 1, True, 8, False), (512, 8, 1, True, 8, False)
 # Of 16 bits, 32,000 and 128,256 classes 80 and 481 us (by two warps 87 and 506).
 NARROW_LONG = 1, 4, 1024, True, 4, False
 GATHER, FINISH = "gather", "finish"
+OF_ROWS = "cross_entropy_loss", "cross_entropy_logits"  # plans of tensors of two axes
 
 
 def finish_of(count: Number) -> LaunchParams:
@@ -101,8 +99,10 @@ class LossLauncher(RowLauncher):
             return launches
         held, streamed = launches
         spans = ceil_div(walk.classes, PIECES.value * SPANS.value)
+        lanes, warps = where_all(walk.positions <= 16, (4096, 16), (1024, 4))
         shared = streamed._replace(
-            kernel=self.cluster, grid=streamed.grid * PIECES.value, args={**streamed.args, "span": spans},
+            kernel=self.cluster, grid=streamed.grid * PIECES.value, args={**streamed.args, "span": spans}, warps=warps,
+            constexprs={**streamed.constexprs, "LANES": lanes},
             when=all_of(streamed.when, g.static["clusters"] > 0, walk.positions <= FEW_ROWS, walk.classes > LONG),
         )  # fmt: skip
         return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared]
@@ -178,7 +178,7 @@ def _launcher(
 ) -> RowLauncher:  # fmt: skip
     """For row-major operands, or for so many axes of any strides."""
     formula, known = cross_entropy.cross_entropy_loss, dict(switches)
-    results = [WRITTEN[name] for name in outputs]
+    results = [cross_entropy.RESULTS[name] for name in outputs]
     added: list[int] = []
     if reduction:
         results[outputs.index("lossOut")] = LOSS
@@ -216,6 +216,9 @@ class _Losses(RowFormulas):
 
     def _serves_numbers(self, plan: Plan) -> bool:
         return True
+
+    def lies_so(self, plan: Plan) -> bool:
+        return of_rows(plan) if plan.kernel in OF_ROWS else super().lies_so(plan)
 
 
 LOSSES = _Losses()

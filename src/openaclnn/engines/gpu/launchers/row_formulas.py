@@ -560,7 +560,14 @@ class RowFormulas(Launcher):
 
     def runner(self, plan: Plan) -> Runner:
         axes = 0 if before_and_behind(plan) else len(plan.shape)
+        if not self.lies_so(plan) and self._serves_numbers(plan):
+            launcher = self._launcher(plan, STRIDED_AXES)
+            if launcher.serves_strides(plan):
+                return launcher.runner_by(plan, strided=True)  # which other calls like it take, too
         return self._launcher(plan, axes).runner(plan)
+
+    def lies_so(self, plan: Plan) -> bool:
+        return before_and_behind(plan) is not None
 
     def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
         if not self._serves_numbers(plan):
