@@ -20,6 +20,7 @@ from conftest import run_python
 from openaclnn.core import results
 from openaclnn.torch import disable, enable, override, served, use
 from openaclnn.torch import native as native_kernels
+from openaclnn.torch.entries import MOST_CHECKED
 from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.native import stable_interface
 from openaclnn.torch.override import COMPOSITES, OVERRIDES, Served
@@ -369,6 +370,27 @@ def test_special_values_are_pytorchs(
         size = size.nan_to_num(0.0, 0.0)  # which count for nothing where a result is 0
         unit = torch.finfo(dtype).eps * size[both] + torch.finfo(dtype).tiny
         assert (off <= allowed + 2 * unit).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("many", [16, MOST_CHECKED, MOST_CHECKED + 1])
+def test_losses_that_are_not_finite_are_pytorchs(many: int, dtype: torch.dtype) -> None:
+    """The first and the last as well, by machine code and by Python; the others are ours."""
+    x, y = torch.randn(many).to(dtype), torch.rand(many).to(dtype)
+    with use("binary_cross_entropy_with_logits"):
+        for reduction in ("none", "mean"):
+            for strange, place in itertools.product((math.nan, math.inf, -math.inf), (0, -1)):
+                wrong = x.clone()
+                wrong[place] = strange
+                for logits in (x, wrong):
+                    loss = theirs.binary_cross_entropy_with_logits(logits, y, reduction=reduction)
+                    assert loss.isfinite().all() == (logits is x)
+        told = served()["binary_cross_entropy_with_logits"]
+        assert told == (24, 12, {"a loss that is not finite": 12})
+        if stable_interface() is not None:
+            assert native("binary_cross_entropy_with_logits").served >= (
+                10 if many <= MOST_CHECKED else 5
+            )
 
 
 def test_losses_that_are_looked_at() -> None:

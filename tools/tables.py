@@ -100,7 +100,7 @@ def replaced_table() -> str:
     rows: dict[tuple[str, str], list[str]] = {}
     for name, override in OVERRIDES.items():
         kinds, few = override.kinds_of_devices, FEWEST.get(name)
-        native = override.signature.is_stable and name not in CHECKED
+        native = override.signature.is_stable
         how = f"{'machine code' if native else 'Python'}{f', from {few:,} elements on' if few else ''}"
         how += "; a result that is not finite is PyTorch's" if name in CHECKED else ""
         rows.setdefault((" and ".join(kinds) or "nowhere: PyTorch's is faster", how if kinds else ""), []).append(name)  # fmt: skip

@@ -388,6 +388,8 @@ def _override_arguments(
     drawn = make(np.random.default_rng(5), dtype_of_name(case.dtype), case.shape, variant)
     values = {name: drawn.get(name, default) for name, default in zip(kernel.names, kernel.defaults, strict=True)}  # fmt: skip
     for name in (kernel.names[place] for place in kernel.tensors):
+        if values[name] is None:
+            continue
         tensor = to_torch(torch, values[name]).to(bench.device)
         values[name] = tensor.reshape(()) if tensor.numel() == 1 else tensor
     if not weighted:

@@ -16,6 +16,7 @@ from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.values import Value, Variable
 from openaclnn.repeat import native_slots as at
 from openaclnn.repeat.code.native import NativeTensor
+from openaclnn.repeat.code.read_copy_update import take_back
 from openaclnn.torch.signatures import (
     AXIS,
     CHOICE,
@@ -32,14 +33,25 @@ from openaclnn.torch.signatures import (
 
 LETTERS = 4  # of each of CHOICES
 EXPONENT_AT, INFINITE = 52, 0x7FF  # of a double: its exponent, and that of what is not finite
+BFLOAT, INFINITE_FLOAT, INFINITE_HALF, INFINITE_BFLOAT = (
+    4,
+    0x7F800000,
+    0x7C00,
+    0x7F80,
+)  # DLPack's code of BFLOAT16; the exponents of others
+
+MOST_CHECKED = 1 << 14
+"""Of more losses than these Python asks PyTorch's sum whether they are finite, which is quicker."""
 
 
-def stable_kernel(block: str, schema: Signature) -> int:
-    """The address of the kernel whose block has this name."""
+def stable_kernel(block: str, schema: Signature, checked: bool) -> int:
+    """The address of the kernel whose block has this name; `checked`: a loss on the CPU that is not finite is PyTorch's."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         let_exceptions_pass(code)
-        _Kernel(code, external_block(code, block), schema, code.slots(arguments[0])).write()
+        _Kernel(
+            code, external_block(code, block), schema, code.slots(arguments[0]), checked
+        ).write()
 
     return compiled(f"{block}.{schema.kinds}", emit, signature(None, "i64", "i64", "i64"))
 
@@ -49,8 +61,9 @@ class _Kernel:
     that word, or 0; an integer, or a float's bits. Handles are the kernel's.
     """
 
-    def __init__(self, code: Code, block: Array, schema: Signature, stack: Array) -> None:
+    def __init__(self, code: Code, block: Array, schema: Signature, stack: Array, checked: bool) -> None:  # fmt: skip
         self.code, self.block, self.schema, self.stack = code, block, schema, stack
+        self.checked = checked
         self.arguments = [self.argument(place) for place in range(len(schema.kinds))]
         self.results = code.frame("i64", at.MAX_RESULTS)
 
@@ -75,8 +88,13 @@ class _Kernel:
         self.write_words(words, plain)
         self.expect_no_other_dtype(plain)
         alone = self.each_for_itself(plain) if self.schema.results > 1 else None
+        if self.checked:
+            self.expect_few_losses(plain)
         with code.when(plain.get()):
             status.set(block.call(at.CORE, "i64", block, words, self.results))
+        if self.checked:
+            with code.when(status.get() == 0):
+                self.check_losses(status)
         if alone is not None:
             with code.when(alone & (status.get() == 0)):
                 self.clear_second(status)
@@ -193,6 +211,34 @@ class _Kernel:
                     status.set(failed)
                     for index in range(self.schema.results):
                         block.call(at.DELETE, "i32", self.results.read(index))
+
+    def expect_few_losses(self, plain: Variable) -> None:
+        tensor, reduction = self.tensor(0), self.arguments[self.schema.kinds.index(REDUCTION)]
+        few = self.elements(tensor) <= MOST_CHECKED
+        self.expect(plain, tensor.known.get() & (few | (reduction != 0)))
+
+    def elements(self, tensor: NativeTensor) -> Value:
+        code, many = self.code, self.code.variable(1)
+        axes, sizes = tensor.axes, code.slots(tensor.ask(at.GET_SIZES))
+        with code.when(tensor.known.get()), code.loop(0, axes) as axis:
+            many.set(many.get() * sizes.read(axis))
+        return many.get()
+
+    def check_losses(self, status: Variable) -> None:
+        """Give back losses that are not finite."""
+        code, block, strange = self.code, self.block, self.code.variable(False)
+        made = NativeTensor(code, self.results.read(0), block)
+        kind, many, first = block.at(at.DTYPES).read(made.dtype), self.elements(made), made.ask(at.GET_DATA)  # fmt: skip
+        half = ((kind >> 32 & 0xFF) == BFLOAT).choose(INFINITE_BFLOAT, INFINITE_HALF)
+        with code.either((kind >> 40 & 0xFF) == 32) as ways:
+            for way, word, size, exponent in zip(ways, ("i32", "i16"), (4, 2), (code.integer(INFINITE_FLOAT), half), strict=True):  # fmt: skip
+                with way, code.loop(0, many) as index:
+                    bits = code.load(first + index * size, word).to("i64") & exponent
+                    strange.set(strange.get() | (bits == exponent))
+        with code.when(strange.get(), likely=False):
+            take_back(code, block.at(at.COUNT))
+            block.call(at.DELETE, "i32", self.results.read(0))
+            status.set(1)
 
     def tensor(self, place: int) -> NativeTensor:
         return NativeTensor(self.code, self.arguments[place], self.block)

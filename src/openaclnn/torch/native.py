@@ -144,15 +144,15 @@ _FALLBACKS = "openaclnn_fallback"  # the namespace of operators in PyTorch's dis
 
 
 def native_for(
-    name: str, device: str, cache: CallCache | None, signature: Signature, original: Any
-) -> Native | None:
+    name: str, device: str, cache: CallCache | None, signature: Signature, original: Any, checked: bool
+) -> Native | None:  # fmt: skip
     """None where a kernel in Python has to do."""
     stable = stable_interface()
     if stable is None or cache is None or not signature.is_stable or torch_functions() is None:
         return None
     if stream_function(device) is None:
         return None
-    return Native(stable, name, device, cache, signature, original)
+    return Native(stable, name, device, cache, signature, original, checked)
 
 
 class _Raised(threading.local):
@@ -170,7 +170,7 @@ class Native:
     """The machine code of one of PyTorch's operators on a device. It enters the dispatcher and leaves it; its block stays."""
 
     def __init__(
-        self, stable: StableInterface, name: str, device: str, cache: CallCache, signature: Signature, original: Any
+        self, stable: StableInterface, name: str, device: str, cache: CallCache, signature: Signature, original: Any, checked: bool
     ) -> None:  # fmt: skip
         from openaclnn.engines.machine.builtins import name_block
         from openaclnn.repeat.code.native import Arguments, native_fast_path
@@ -202,7 +202,7 @@ class Native:
         self._define_fallback()
         block_name = f"openaclnn_block_{name}_{device}"
         name_block(block_name, ctypes.addressof(block))
-        self._kernel = stable_kernel(block_name, signature)
+        self._kernel = stable_kernel(block_name, signature, checked)
 
     def _write_functions(self) -> None:
         block, api = self._block, ctypes.pythonapi

@@ -312,7 +312,7 @@ def _are_finite(losses: Any) -> bool:
     return isfinite(losses) if losses.dim() == 0 else isfinite(losses.sum(dtype=torch.float32))
 
 
-FEWEST = {"softplus": 1 << 13, "binary_cross_entropy": 1 << 9, "binary_cross_entropy_with_logits": 1 << 10}  # fmt: skip
+FEWEST = {"softplus": 1 << 13}
 """Elements from which on a kernel in Python gains what it costs to call."""
 
 OVERRIDES: dict[str, Override] = {
@@ -527,8 +527,7 @@ def _original(name: str, device: str) -> Any:
 @functools.cache
 def _native(name: str, device: str) -> Native | None:
     override, original = OVERRIDES[name], _original(name, device)
-    cache = None if name in CHECKED else override.kernel.cache
-    return native_for(name, device, cache, override.signature, original)
+    return native_for(name, device, override.kernel.cache, override.signature, original, name in CHECKED)  # fmt: skip
 
 
 def _attempt(name: str) -> Callable[..., Any]:

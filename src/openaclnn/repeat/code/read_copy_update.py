@@ -36,6 +36,11 @@ def depart(code: Code, place: Array, turn: Value, served: bool) -> None:
     code.add_shared(place, 0, code.integer(served << _SERVED_BIT) - turn)
 
 
+def take_back(code: Code, place: Array) -> None:
+    """A call that was counted as served is not."""
+    code.add_shared(place, 0, code.integer(-(1 << _SERVED_BIT)))
+
+
 class Readers:
     """A place where readers come in: two slots, the word that counts, and what the next reader adds to it."""
 
