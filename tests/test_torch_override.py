@@ -372,6 +372,22 @@ def test_special_values_are_pytorchs(
         assert (off <= allowed + 2 * unit).all()
 
 
+def test_whole_numbers_take_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, elu = torch.randn(16), torch.ops.aten.elu
+    calls = lambda: [elu(x, 2), elu(x, 1.5, 1, 0.5), torch.ops.aten.elu_(x.clone(), 2, 1, 0.5)]  # noqa: E731  # fmt: skip
+    known = calls()
+
+    def refused(*arguments: Any) -> Any:
+        raise AssertionError(arguments)
+
+    with use(["elu", "elu_"]):
+        calls()
+    monkeypatch.setattr(override.Override, "run", refused)
+    with use(["elu", "elu_"]):
+        torch.testing.assert_close(calls(), known)
+        assert [served()[name].ours for name in ("elu", "elu_")] == [2, 1]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("many", [16, MOST_CHECKED, MOST_CHECKED + 1])
 def test_losses_that_are_not_finite_are_pytorchs(many: int, dtype: torch.dtype) -> None:

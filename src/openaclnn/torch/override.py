@@ -585,19 +585,22 @@ def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callabl
     passed = ", ".join(
         [f"{one.name}={one.name}" if one.kwarg_only else one.name for one in parameters]
     )
-    # Autograd's numbers may be integers; those that have defaults are floats as a rule, and left to the next step else.
+    # Autograd's numbers may be integers; those that have defaults are floats as a rule, and made so where the fast path knows them not.
     defaults = {
         parameter.name: parameter.default_value
         for parameter in parameters
         if parameter.has_default_value()
     }
     required = [number for number in numbers if number not in defaults]
-    as_floats = f"{', '.join(required)} = {', '.join(f'float({number})' for number in required)}"
+    floats = [f"float({number})" for number in required]
+    optional = {number: f"float({number})" for number in numbers if number in defaults}
     quick = f"""
     try:
-        {as_floats if required else "pass"}
+        {", ".join(required) + " = " + ", ".join(floats) if required else "pass"}
         if _isfinite({" + ".join(numbers)}):
             found = _cache.call({", ".join(taken)}, False)
+            if found is NotImplemented:
+                found = _cache.call({", ".join([optional.get(each, each) for each in taken])}, False)
             if found is not NotImplemented:
                 _count.ours += 1
                 return {names[0] if override.in_place else "found"}
