@@ -220,7 +220,8 @@ def test_planes_give_numpys_bits_compared_or_scattered(
             super().__init__(*described)
             self.name += f".{cache}"
 
-    kernel = nll.NllGradient(nll.nll_gradient, {"name": NLL.python_name})
+    own = nll.KERNELS[NLL.python_name]
+    kernel = nll.NllGradient(own.formula, own.plan, **own.switches)
     kernel.kernel = Gradient
     for count, width in ((nll.FEW + 1, 65), (21, 65), (nll.MANY, 3), (nll.MANY + 1, 3), (21, 1)):
         for height in (1, 64):
