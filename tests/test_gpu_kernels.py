@@ -37,6 +37,7 @@ if MODE:
         has_one_dtype,
         laid_out,
         plain,
+        planned,
         tensor_names,
         told,
     )
@@ -478,6 +479,34 @@ if MODE == "interpret":
         got = openaclnn.cross_entropy_loss_grad(**(arguments | {"log_prob": far}))
         assert_matches_oracle(operator, arguments, got)
         assert got.tobytes() == dense.tobytes()
+
+    @dtypes
+    @pytest.mark.parametrize("variant", ["random", "mean, patches"])
+    @pytest.mark.parametrize(
+        ("shape", "turned"),
+        [((2, 5, 47, 53), False), ((2, 5, 4, 64), False), ((2, 5, 4, 64), True)],
+    )
+    def test_nll_of_images_has_the_bits_of_its_formula(
+        dtype: DType, variant: str, shape: tuple[int, ...], turned: bool
+    ) -> None:
+        """By its own kernels, of planes that begin anywhere and of others, and by the row formula."""
+        from openaclnn.engines.gpu.launchers import gradients, pixels
+
+        operator = openaclnn.nll_loss2d_backward.operator
+        arguments = operator.workloads.make(np.random.default_rng(4), dtype, shape, variant)
+        arguments.pop("total_weight", None)  # a mean's is added up on the device
+        if turned:
+            arguments["target"] = arguments["target"].swapaxes(-1, -2).copy().swapaxes(-1, -2)
+        results = []
+        for launcher in (pixels.PIXELS, gradients.GRADIENTS):
+            arguments["out"] = np.full(shape, nan, dtype.numpy)
+            plan, addresses = planned(operator, arguments)
+            assert launcher.runner(plan)(addresses, 0) == 0
+            results.append(arguments["out"].copy())
+        own, formula = results
+        assert own.tobytes() == formula.tobytes()
+        assert own.astype(np.float32).any()
+        assert not np.isnan(own.astype(np.float32)).any()
 
     def test_nll_panels_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         """Several panels of several blocks, the last one short, and chunks that do not divide."""
