@@ -33,12 +33,9 @@ from openaclnn.torch.signatures import (
 
 LETTERS = 4  # of each of CHOICES
 EXPONENT_AT, INFINITE = 52, 0x7FF  # of a double: its exponent, and that of what is not finite
-BFLOAT, INFINITE_FLOAT, INFINITE_HALF, INFINITE_BFLOAT = (
-    4,
-    0x7F800000,
-    0x7C00,
-    0x7F80,
-)  # DLPack's code of BFLOAT16; the exponents of others
+BFLOAT = 4  # DLPack's code of BFLOAT16
+# Exponents of what is not finite.
+INFINITE_FLOAT, INFINITE_HALF, INFINITE_BFLOAT = 0x7F800000, 0x7C00, 0x7F80
 
 MOST_CHECKED = 1 << 14
 """Of more losses than these Python asks PyTorch's sum whether they are finite, which is quicker."""
