@@ -28,7 +28,7 @@ from openaclnn.cli import main
 from openaclnn.core.dtypes import FLOATS
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.products import current_product
-from openaclnn.sanitizer import Finding, Settings, sanitize
+from openaclnn.sanitizer import Finding, Settings, events, sanitize
 from openaclnn.sanitizer.findings import RULES
 from openaclnn.sanitizer.values import all_finite, finite_in_place
 from openaclnn.testing.build import call_of
@@ -127,6 +127,17 @@ def runtime() -> Iterator[None]:
     yield
     acl.aclFinalize()
     acl.aclGetRecentErrMsg()
+
+
+def test_places_end_with_the_program() -> None:
+    """Whatever the C library's functions that called it are told to be called: on AArch64, without debug symbols, one beside them."""
+    program = [events.Frame("elu(void*, float)", "faults.cpp", 26), events.Frame("main", "faults.cpp", 43)]  # fmt: skip
+    sorting = [program[0], events.Frame("qsort", "/lib/libc.so.6+0x40", 0), program[1]]
+    library = [events.Frame(name, "/lib/libc.so.6+0x27743", 0) for name in ("__libc_init_first", "__libc_start_main")]  # fmt: skip
+    start = events.Frame("_start", "/tmp/program+0x8", 0)
+    for own in (program, sorting, []):
+        for behind in ([*library, start], library[::-1], library[:1], [start], []):
+            assert events._of_program([*own, *behind]) == own
 
 
 @pytest.mark.usefixtures("runtime")

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, ClassVar
@@ -146,11 +146,17 @@ def _c_frames(addresses: tuple[int, ...]) -> Iterator[Frame]:
     unknown = [address for address in addresses if address not in _resolved]
     if unknown:
         _resolved.update(_resolve(unknown))
-    for address in addresses:
-        for frame in _resolved[address]:
-            if frame.function.startswith(_OUTSIDE):
-                return
-            yield frame
+    frames = [frame for address in addresses for frame in _resolved[address]]
+    yield from _of_program(frames)
+
+
+def _of_program(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """Without what called the program or its thread, which where its names are stripped goes by another of the C library's."""
+    outside = (place for place, frame in enumerate(frames) if frame.function.startswith(_OUTSIDE))
+    end = next(outside, len(frames))
+    while end and os.path.basename(frames[end - 1].file).startswith("libc.so."):
+        end -= 1
+    return frames[:end]
 
 
 def _resolve(addresses: list[int]) -> Iterator[tuple[int, tuple[Frame, ...]]]:
