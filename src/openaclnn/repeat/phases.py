@@ -70,10 +70,8 @@ class Specialization:
 class PhaseCache(CallCache):
     """The fast path of an operator's phase one: `call(*arrays, *options)`, or NotImplemented."""
 
-    by_value = CallCache.by_value | {
-        Scalar,
-        bytes,
-    }  # which C's strings are, one object for each word
+    by_value = CallCache.by_value | {Scalar, bytes}
+    """Beside these, C's numbers, and its strings, of which each word is one object."""
 
     def __init__(self, declared: Operator) -> None:
         super().__init__(declared)

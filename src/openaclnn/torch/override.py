@@ -599,7 +599,7 @@ def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callabl
         {", ".join(required) + " = " + ", ".join(floats) if required else "pass"}
         if _isfinite({" + ".join(numbers)}):
             found = _cache.call({", ".join(taken)}, False)
-            if found is NotImplemented:
+            if found is NotImplemented and not ({" and ".join([f"type({number}) is float" for number in optional]) or True}):
                 found = _cache.call({", ".join([optional.get(each, each) for each in taken])}, False)
             if found is not NotImplemented:
                 _count.ours += 1

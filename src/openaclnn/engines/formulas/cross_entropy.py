@@ -25,6 +25,13 @@ RESULTS = {
 }  # fmt: skip
 """Those that plans write."""
 
+OPERANDS = {
+    "target": "target", "input": "x", "self": "x", "logProb": "log_prob", "gradLoss": "gradient", "gradOutput": "gradient",
+    "weightOptional": "weight", "weight": "weight", "totalWeight": "total",
+    "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss", "top": "top", "rest": "rest",
+}  # fmt: skip
+"""What formulas of targets, and of likelihoods too, call what plans have."""
+
 INFINITE = math.inf
 EXPONENTIAL_ENDS = 709.78  # beyond, exponentials are infinite in FLOAT64, too
 PART = 2.0**-20

@@ -21,7 +21,7 @@ from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, objection
 from openaclnn.engines.cpu.classes.row_formulas import Names, RowKernel, example_classes
 from openaclnn.engines.cpu.registry import KERNELS, Runner, SizedRunner
 from openaclnn.engines.formulas import cross_entropy, likelihood
-from openaclnn.engines.formulas.cross_entropy import COUNTED, LOSS, SQUARE, WEIGHT
+from openaclnn.engines.formulas.cross_entropy import COUNTED, LOSS, OPERANDS, SQUARE, WEIGHT
 from openaclnn.engines.formulas.rows import RowFormula
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
@@ -31,11 +31,6 @@ from openaclnn.engines.machine.values import Value
 LIKELIHOOD, TOTAL = range(2)
 """The results of the negative log-likelihood's formula."""
 RESULTS = {**cross_entropy.RESULTS, "out": 0, "totalWeightOut": TOTAL}
-OPERANDS = {
-    "target": "target", "input": "x", "self": "x", "logProb": "log_prob", "gradLoss": "gradient", "gradOutput": "gradient",
-    "weightOptional": "weight", "weight": "weight", "totalWeight": "total",
-    "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss", "top": "top", "rest": "rest",
-}  # fmt: skip
 ADDED_UP = {
     "cross_entropy_loss": {LOSS: "", COUNTED: "", WEIGHT: "weighted", SQUARE: "squares"}, "nll_loss": {LIKELIHOOD: "", TOTAL: ""},
 }  # fmt: skip

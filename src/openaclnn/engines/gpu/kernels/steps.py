@@ -15,6 +15,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from openaclnn.engines.formulas import cross_entropy
 from openaclnn.engines.gpu.formulas.words import LOG2_E, reciprocal
 from openaclnn.engines.gpu.kernels.row_source import load_dealt, store_dealt
 from openaclnn.engines.gpu.kernels.sums import (
@@ -32,7 +33,7 @@ WEIGHTS, COUNTED, ALL_WEIGHTS, INFINITE_WEIGHTS = (tl.constexpr(which) for which
 """The sums of `add_up`."""
 
 LARGE = tl.constexpr(65536.0)
-PART = tl.constexpr(2.0**-20)
+PART = tl.constexpr(cross_entropy.PART)
 """Of a difference is summed, where the sum of whole ones may be infinite."""
 
 

@@ -14,6 +14,7 @@ import triton.language as tl
 from openaclnn.core.dtypes import FLOAT, float_of
 from openaclnn.core.plan import Plan, collapse
 from openaclnn.engines.formulas.cross_entropy import (
+    OPERANDS,
     cross_entropy_logits_grad,
     cross_entropy_loss_grad,
 )
@@ -61,10 +62,6 @@ from openaclnn.engines.machine.numbers import (
     where,
 )
 
-OPERANDS = {
-    "target": "target", "gradLoss": "gradient", "gradOutput": "gradient", "input": "x", "top": "top", "rest": "rest", "weightOptional": "weight", "weight": "weight",
-    "logProb": "log_prob", "lseForZlossOptional": "lse", "gradZlossOptional": "grad_zloss", "totalWeight": "total",
-}  # fmt: skip
 FORMULAS = {
     **dict.fromkeys(("nll_loss_backward", "nll_loss2d_backward"), nll_gradient), "cross_entropy_loss_grad": cross_entropy_loss_grad, "cross_entropy_logits_grad": cross_entropy_logits_grad,
 }  # fmt: skip
@@ -73,7 +70,7 @@ COUNTED_ROWS = "counted rows"  # cut, by programs that count targets
 FEW_TILES = {True: (8, 1, 128, 1, 4, 0), False: (128, 4, 1, 1, 4, 0)}
 MANY = 1 << 18  # pixels that keep a device busy with two for each thread
 MUCH = 1 << 25  # elements that keep a device busy where a program walks several tiles
-# Of a formula that reads no row, programs write the planes of so many pixels one after the other: 4 MiB of INT64 targets, which stay in the second-level cache. Half of it gave
+# Where no row is read, programs write the planes of so many pixels one after the other: 4 MiB of INT64 targets, which stay in the second-level cache. Half of it gave
 # (32,21,512,1024) FLOAT 0.91 of a copy instead of 0.95; twice and four times (2,80,2048,2048) 0.86 and 0.72 instead of 0.97, and all planes of a block (8,150,512,512) 0.95 instead of 1.03.
 PANEL_PIXELS = 1 << 19
 # Of rows of which an operand lies transposed, and of few pixels: a thread for each row or pixel, so that what is common to it is not computed several times. Of 16 bits, then FLOAT;

@@ -13,7 +13,7 @@ import triton.language as tl
 from openaclnn.core.dtypes import FLOAT, float_of
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import cross_entropy
-from openaclnn.engines.formulas.cross_entropy import COUNTED, LOSS, SQUARE, WEIGHT
+from openaclnn.engines.formulas.cross_entropy import COUNTED, LOSS, OPERANDS, SQUARE, WEIGHT
 from openaclnn.engines.formulas.rows import AXES, Graph
 from openaclnn.engines.gpu.kernels.row_source import PIECES, SPANS, Signature, Traversal
 from openaclnn.engines.gpu.kernels.sums import finish_loss, gather_sums
@@ -26,7 +26,6 @@ from openaclnn.engines.gpu.launchers.geometry import (
     where_all,
     within,
 )
-from openaclnn.engines.gpu.launchers.gradients import OPERANDS
 from openaclnn.engines.gpu.launchers.launcher import of_rows
 from openaclnn.engines.gpu.launchers.row_formulas import RowFormulas, RowLauncher, Tile, Walk
 from openaclnn.engines.gpu.launchers.sums import FLOAT64_BYTES, NUMBERS

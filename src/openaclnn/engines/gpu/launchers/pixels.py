@@ -22,7 +22,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     power_of_two_divisor,
     where_all,
 )
-from openaclnn.engines.gpu.launchers.gradients import GRADIENTS
+from openaclnn.engines.gpu.launchers.gradients import GRADIENTS, PANEL_PIXELS
 from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major, of_rows
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
@@ -45,9 +45,6 @@ from openaclnn.engines.machine.numbers import (
     where,
 )
 
-# 4 MiB of INT64 targets. Half of it gave (32,21,512,1024) FLOAT 0.91 of a copy instead of 0.95; twice
-# and four times gave (2,80,2048,2048) 0.86 and 0.72 instead of 0.97, as targets left the cache.
-PANEL_PIXELS = 1 << 19
 # Of planes that begin anywhere, by the output's itemsize and whether all pixels have one gradient: elements of a vector,
 # pixels of a program, warps. Fractions of a copy for (16,19,769,769), (16,21,513,513), (4,19,1025,2049): FLOAT 0.86 0.87
 # 0.85, BF16 0.76 0.77 0.75, where the other kernel has 0.50 0.56 0.50 and 0.42 0.47 0.38; with a gradient for each pixel,

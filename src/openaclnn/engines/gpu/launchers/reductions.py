@@ -14,6 +14,7 @@ import triton.language as tl
 
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan, covered_elements
+from openaclnn.engines.formulas.cross_entropy import OPERANDS
 from openaclnn.engines.formulas.likelihood import nll_loss
 from openaclnn.engines.gpu.formulas.compiled import TRITON_TYPES, precision
 from openaclnn.engines.gpu.formulas.tuned import CHOICES, Form, form_of
@@ -76,7 +77,6 @@ FEW = 1 << 16  # elements for which one kernel takes AXES axes, whatever their s
 # And where sizes may be new: on an H200 it took 3 to 5 us more of the GPU for 131,072 to 262,144; another plan takes 300 of the host.
 LAID = 1 << 18
 AXES = 5
-OPERANDS = {"target": "target", "self": "x", "weight": "weight"}
 ADDING, FINISHING, WHOLE = "add", "finish", "alone"
 """What a launch does: add up parts; finish; add up and finish."""
 SHIFTED, STRIDED, WHOLE_STRIDED = "shifted", "add.strided", "alone.strided"

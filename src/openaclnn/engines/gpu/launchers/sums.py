@@ -32,7 +32,6 @@ FEW_POSITIONS = 1 << 17
 FEW_PARTS, MANY_PARTS = kernels.FEW_PARTS.value, 1024
 SUM_BLOCK = 1024
 
-WEIGHT = "weightOptional"
 NUMBERS = "ignore_index", "label_smoothing", "zloss_scale"  # of cross entropy
 
 ADD, FINISH = "add", "finish"
@@ -47,11 +46,6 @@ def specs(plan: Plan, weight: str, offset: int = 0, several: int = 2) -> dict[st
     first = first._replace(shift=first.shift + offset * target.dtype.itemsize)
     named = {"target": first, "weight": pointers.get(weight), "sums": scratch_of(plan), "SUMS": several}  # fmt: skip
     return {ADD: spec_of(add_up, named), FINISH: spec_of(finish_sums, named, follows=True)}
-
-
-def loss_numbers(g: Geometry) -> dict[str, Number]:
-    """What cross entropy's losses are told of the call's numbers."""
-    return {"ignore_index": g.numbers[IGNORED], "smoothing": g.numbers["label_smoothing"], "zloss_scale": g.numbers["zloss_scale"]}  # fmt: skip
 
 
 def adding(
