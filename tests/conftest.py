@@ -334,6 +334,12 @@ def has_halves(operator: Operator) -> bool:
     return plan_of(operator, operator.samples[0].arrays()).halved
 
 
+def of_one_size(operator: Operator, arguments: dict[str, Any]) -> bool:
+    """Whether each size has a plan of its own."""
+    plan = plan_of(operator, arguments)
+    return plan.fixed or bool(plan.steps)
+
+
 @functools.cache
 def lacks(operator: Operator, engine: str = "cpu", ability: str = "") -> str | None:
     """Why an engine does not serve the operator's first sample, or, with a class axis, not with an ability (`dynamic_shapes`,

@@ -175,7 +175,7 @@ def planned(
     choice = None if plan.empty else choose_engine(plan, device)
     kind = Specialization(operator, plan, device, choice)
     if workspace_size and executor:
-        phase_cache(operator).enter(passed, arguments, call, kind, choice)
+        phase_cache(operator).enter(passed, arguments, kind, choice)
     return kind, kind.exact, tuple(call.values.values())
 
 

@@ -43,7 +43,7 @@ class CallCache:
     """Types of options that cannot change."""
 
     def __init__(self, declared: Operator, ordered: bool = False) -> None:
-        self._ordered, self._declared = ordered, declared
+        self._ordered = ordered
         parameters = [p for group in declared.plain_parameters for p in group]
         self._arrays = [p for p in parameters if p.is_tensor]
         if declared.output.in_place:  # what is read and what is written, in one
@@ -97,10 +97,7 @@ class CallCache:
         library = library_of(arrays) if self._sayable(options) else 0
         if not library:
             return NotImplemented
-        device = views[self._inputs].device
-        made = entry_of(
-            self._declared, self._parameters, library, arrays, options, plan, choice, views, values, device
-        )  # fmt: skip
+        made = entry_of(self._parameters, library, arrays, options, plan, choice, views)
         if made is None:
             return NotImplemented
         entry, _ = made

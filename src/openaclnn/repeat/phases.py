@@ -14,7 +14,6 @@ from operator import add, itemgetter
 from struct import iter_unpack
 from typing import Any, NamedTuple
 
-from openaclnn.core.call import Call
 from openaclnn.core.declare import Operator
 from openaclnn.core.forks import undivided
 from openaclnn.core.interface import Kind
@@ -24,7 +23,7 @@ from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice, Runner
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.cache import CallCache, nothing_chosen
-from openaclnn.repeat.specialize import Replanned, Work, entry_of, library_of
+from openaclnn.repeat.specialize import Work, entry_of, library_of
 
 Extent = tuple[int, int, int]
 """The bytes that one of a kernel's tensors covers, from its first element on: the lowest, and the one behind the highest; and whether each element is read exactly
@@ -113,7 +112,7 @@ class PhaseCache(CallCache):
 
     @undivided
     def enter(
-        self, passed: Sequence[Any], viewed: Sequence[Any], call: Call, kind: Specialization, choice: Choice | None
+        self, passed: Sequence[Any], viewed: Sequence[Any], kind: Specialization, choice: Choice | None
     ) -> None:  # fmt: skip
         """Let machine code find calls like one whose arguments are these, and as they are viewed. Arrays that have an entry, which did not serve them (their memory
         interleaves, say), are entered as descriptors are, and so are those of which one is empty: it may have no memory."""
@@ -125,8 +124,8 @@ class PhaseCache(CallCache):
         whole = not any(view is not None and view.empty for view in views)
         for given, library in (arrays, whole and library_of(arrays)), (views, id(kind.device)):
             made = library and entry_of(
-                self._declared, self._parameters, library, given, options, kind.plan, choice, views, call.values, kind.device
-            )  # fmt: skip
+                self._parameters, library, given, options, kind.plan, choice, views
+            )
             if made:
                 entry, work = made
                 if entry.guards not in known:
@@ -156,8 +155,6 @@ def locate(
     launch = kind.exact
     if work.source >= 0:
         runner = _runner(work, size, shifts, constants, geometry, told)
-        if runner is None:
-            return None
         launch = _new(Launch, (runner, size, extents))
     if library == at.NUMPY:
         return kind, launch, (addresses, owners)
@@ -172,8 +169,8 @@ _new = tuple.__new__  # a third of the time
 
 def _runner(
     work: Work, size: int, shifts: Sequence[int], constants: Sequence[int], geometry: bytes, told: Sequence[Any]
-) -> Runner | None:  # fmt: skip
-    """What runs a call of this size, as `code.phase_one` tells it; None where the slow path has to."""
+) -> Runner:  # fmt: skip
+    """What runs a call of this size, as `code.phase_one` tells it."""
     run: Runner
     if work.flat is not None:
         kernel, grain, words = work.kernel, work.grain, None
@@ -184,8 +181,6 @@ def _runner(
         def run(addresses: Sequence[int], stream: int, keep: Any = (work, words)) -> int:
             return _starts()[size <= grain](kernel, size, grain, *constants, *addresses)
 
-    elif type(work.runner) is Replanned:
-        return work.runner.of_size(*told)
     else:
         sized = work.runner
 

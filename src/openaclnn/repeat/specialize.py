@@ -1,8 +1,8 @@
 """Specialization: a call becomes a cache entry, a row of integers in the order of `slots.py`.
 
 An entry says how arrays lie relative to the shape source (patterns), what runs calls like it (work), which options may be other numbers
-(numbers), and what makes its outputs. Sizes are no part of it where all arrays are row-major, or few elements: the next call may have any.
-Beyond, shapes and strides must be the very same.
+(numbers), and what makes its outputs. Sizes are no part of it where all arrays are row-major, or have few elements: the next call may have any.
+Elsewhere shapes and strides must be the very same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import math
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from types import BuiltinFunctionType
@@ -20,27 +20,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from openaclnn.core import results
-from openaclnn.core.call import Call
-from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import DType, is_int64
-from openaclnn.core.forks import undivided
 from openaclnn.core.interop import torch_dtype, torch_tensor
 from openaclnn.core.plan import (
     ANY_COUNT,
     HALVES,
-    BoundedCache,
     Free,
     Plan,
-    collapse,
     covered_elements,
-    told_of,
     walks_alike,
 )
-from openaclnn.core.products import current_product
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.core.torch_names import empty_strided
 from openaclnn.engines.cpu.launching.control import MAX_ARGUMENTS
-from openaclnn.engines.dispatch import Choice, Runner, choose_engine
+from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.readers import numpy_is_readable, torch_functions, words_of
 
@@ -71,13 +64,12 @@ class Parameters(NamedTuple):
 
 
 def entry_of(
-    declared: Operator, parameters: Parameters, library: int, arrays: Sequence[Any], options: Sequence[Any], plan: Plan,
-    choice: Choice | None, views: Sequence[Tensor | None], values: Mapping[str, Any], device: str,
+    parameters: Parameters, library: int, arrays: Sequence[Any], options: Sequence[Any], plan: Plan, choice: Choice | None,
+    views: Sequence[Tensor | None],
 ) -> tuple[at.Entry, Work] | None:  # fmt: skip
     """The cache entry of a call, and what runs calls like it; None where arrays are not what a plan's operands are. There is no `choice` where nothing is computed.
 
-    `library` is that of all arrays, as `slots.LIBRARY` has it; arrays are None where there is none, the views theirs and those of outputs that are yet to be made;
-    `values` are the call's by C parameter name.
+    `library` is that of all arrays, as `slots.LIBRARY` has it; arrays are None where there is none, the views theirs and those of outputs that are yet to be made.
     """
     places = places_of(plan, parameters.inputs, parameters.outputs)
     if not places:
@@ -90,7 +82,7 @@ def entry_of(
         ])  # fmt: skip
     output = len(parameters.inputs)  # the first
     patterns = patterns_of(plan, output, places, views)
-    work = choice and work_of(declared, parameters, values, plan, choice, patterns, device)
+    work = choice and work_of(plan, choice, patterns)
     work = work or Work(-1, ANY_COUNT, runner=choice and choice.prepare())
     source, counts, kernel, grain, reciprocal, constants, takes, gathering, runner, flat = work
     derivation, free = numbers_of(plan, work, parameters.options, tuple(map(type, options)))
@@ -282,10 +274,9 @@ def patterns_of(
     none is, it is the shape that they broadcast to, or half of one. All others have that shape too, or one element, or stretch; with a
     class axis, halves or channels they have what their roles say.
     """
-    replanned = _is_replanned(plan)
-    if plan.empty or (plan.fixed and not replanned) or not _has_both_halves(plan, places):
+    if plan.empty or plan.fixed or plan.steps or not _has_both_halves(plan, places):
         return Patterns([_SAME] * len(views), -1)
-    apart = plan.shape_specific  # halves, numbers for channels, or what is planned for each size
+    apart = plan.shape_specific  # halves, or numbers for channels
     by_role = bool(plan.classes) or apart
     first = [place for place, _ in places]
     if plan.dense and not (by_role or plan.ranked) and -1 not in first:
@@ -294,9 +285,7 @@ def patterns_of(
     # One element cannot be told from all.
     if math.prod(shape) != 1 and len(shape) <= at.MAX_AXES:
         patterns, strided = _followers(plan, shape, first, views, by_role)
-        if strided and replanned:
-            return Patterns([_SAME] * len(views), -1)
-        strided = strided or (apart and not replanned)
+        strided = strided or apart
         axes = len(shape) if by_role or strided or plan.ranked else 0
         for source, (pattern, _) in enumerate(patterns[:inputs]):
             view = views[source]
@@ -305,11 +294,6 @@ def patterns_of(
         if patterns and (plan.halved or not by_role) and -1 not in first[:inputs]:
             return Patterns(patterns, len(views), strided, axes)
     return Patterns([_SAME] * len(views), -1)
-
-
-def _is_replanned(plan: Plan) -> bool:
-    """Whether row-major arrays of each size have a plan of their own: of steps, or with a class axis and rules about its size."""
-    return bool(plan.steps or (plan.fixed and plan.classes))
 
 
 def _has_both_halves(plan: Plan, places: Places) -> bool:
@@ -394,9 +378,7 @@ class Work(NamedTuple):
     flat: Any = None  # what the kernel's constants derive from
 
 
-def work_of(
-    declared: Operator, parameters: Parameters, values: Mapping[str, Any], plan: Plan, choice: Choice, patterns: Patterns, device: str
-) -> Work | None:  # fmt: skip
+def work_of(plan: Plan, choice: Choice, patterns: Patterns) -> Work | None:
     """What runs calls on arrays that lie so; None where sizes are part of the entry."""
     source, strided = patterns.source, patterns.strided
     flat: Any = choice.flat
@@ -407,14 +389,9 @@ def work_of(
         flat, counts = None, (flat.counts[1], ANY_COUNT[1])  # for a sized runner
     if source < 0:
         return None
-    if _is_replanned(plan):
-        names = parameters.inputs + parameters.outputs
-        sizes = Replanned(declared, values, names, patterns, plan, choice, device)
-        return Work(source, ANY_COUNT, takes=at.TAKES_SIZES, runner=sizes)
     if strided:
-        most = _most_gathered(plan, choice.flat, patterns)
-        quick = _gathered(plan, flat, source, count, most) or _strided(plan, choice, source)
-        return quick or _planned_anew(plan, source, device, most)
+        most = _most_gathered(plan, patterns, flat)
+        return _gathered(plan, flat, source, count, most) or _strided(plan, choice, source)
     if flat is not None:
         kernel, grain, constants, reciprocal, served, *_ = flat
         return Work(source, served, kernel, grain, reciprocal, constants, flat=flat)
@@ -438,126 +415,28 @@ def _gathered(plan: Plan, flat: Any, source: int, count: int, most: int) -> Work
     )  # fmt: skip
 
 
-def _most_gathered(plan: Plan, flat: Any, patterns: Patterns) -> int:
-    """So many elements at most: any number of those that lie side by side along rows, which the best geometry walks no faster, where they do so in all calls. Where there
-    is no flat kernel, those up to which GPUs have kernels for any strides."""
-    if flat is None:
-        return 1 << 18
+def _most_gathered(plan: Plan, patterns: Patterns, flat: Any) -> int:
+    """So many elements at most: any number of those that lie side by side along rows, which the best geometry walks no faster, where they do so in all calls."""
     row_major = not any(pattern.lies == at.LAID for pattern in patterns.each)
     if row_major and all(operand.strides[-1] == 1 for operand in plan.operands):
         return ANY_COUNT[1] - 1
-    most: int = flat.gathers
-    return most
+    return 0 if flat is None else flat.gathers
 
 
 def _strided(plan: Plan, choice: Choice, source: int) -> Work | None:
     """A runner that is told sizes and strides."""
-    if plan.halved:
-        plan = _walking(plan, plan.shape, [operand.strides for operand in plan.operands])
+    if plan.halved:  # each half is a tensor of its own there
+        operands = [operand._replace(offset=0, role="full") for operand in plan.operands]
+        several = len(plan.inputs)
+        plan = replace(
+            plan, inputs=tuple(operands[:several]), output=operands[several], more=tuple(operands[several + 1 :]), class_axis=-1,
+        )  # fmt: skip
     offer = None if choice.dynamic_strides is None else choice.dynamic_strides(plan)
     if offer is None:
         return None
     runner, most = offer
     takes = at.TAKES_SIZES | at.TAKES_STRIDES | (at.TAKES_NUMBERS if plan.classes else 0)
     return Work(source, (1, most + 1), takes=takes, runner=runner)
-
-
-def _planned_anew(plan: Plan, source: int, device: str, most: int) -> Work | None:
-    """A runner of any sizes and strides that plans each of them when it comes first, and keeps what runs the last of them: of more elements than the most that a kernel for any
-    strides serves."""
-    if plan.classes or plan.reduction or plan.reciprocal:
-        return None
-    runners: BoundedCache[Any, Runner] = BoundedCache(_MOST_LAYOUTS)
-
-    def run(
-        addresses: Sequence[int], stream: int, sizes: Sequence[int], strides: Sequence[int]
-    ) -> int:
-        runner = runners.get((sizes, strides))
-        if runner is None:
-            axes = len(sizes)
-            walks = [strides[first : first + axes] for first in range(0, len(strides), axes)]
-            relaid = _walking(plan, *collapse(sizes, walks))
-            runner = runners[sizes, strides] = choose_engine(relaid, device).prepare()
-        return runner(addresses, stream)
-
-    least = min(covered_elements(plan), most + 1)
-    return Work(source, (least, ANY_COUNT[1]), takes=at.TAKES_SIZES | at.TAKES_STRIDES, runner=run)
-
-
-_MOST_LAYOUTS = 1024  # that are kept
-
-
-class Replanned:
-    """A runner of row-major arrays of any size which has a plan of its own: each size is checked and planned when it comes first, and what runs the last of them is kept.
-
-    `values` are those of the first call by C parameter name, which `choice` serves; the names are those of the arrays, whose shapes follow the patterns.
-    """
-
-    def __init__(
-        self, declared: Operator, values: Mapping[str, Any], names: Sequence[str], patterns: Patterns, plan: Plan, choice: Choice,
-        device: str,
-    ) -> None:  # fmt: skip
-        self._declared, self._device = declared, device
-        self._fresh = {name for name in declared.output_names if not values[name].base}
-        # Without memory, which nobody is to hold.
-        self._values = {
-            name: self._view(value, value.shape) if type(value) is Tensor else value
-            for name, value in values.items()
-        }
-        follows = zip(names, patterns.each, strict=True)
-        self._patterns = [(name, pattern) for name, pattern in follows if pattern.axes]
-        self._operands = list(map(told_of, plan.operands))
-        self._runners: BoundedCache[tuple[int, ...], Runner] = BoundedCache(_MOST_LAYOUTS)
-        self._runners[values[names[patterns.source]].shape] = choice.prepare()
-
-    def _view(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-        return Tensor.view(shape, tensor.dtype, None, 0, None, self._device)
-
-    def __call__(self, addresses: Sequence[int], stream: int, shape: tuple[int, ...]) -> int:
-        runner = self._runners.get(shape) or self.of_size(shape)
-        return 1 if runner is None else runner(addresses, stream)
-
-    def of_size(self, shape: tuple[int, ...]) -> Runner | None:
-        """What runs calls whose shape source has this shape; None where the slow path has something to say of them."""
-        runner = self._runners.get(shape)
-        if runner is None:
-            runner = self._planned(shape)
-            if runner is not None:
-                self._runners[shape] = runner
-        return runner
-
-    @undivided
-    def _planned(self, shape: tuple[int, ...]) -> Runner | None:
-        declared, values = self._declared, dict(self._values)
-        for name, pattern in self._patterns:
-            values[name] = self._view(values[name], pattern.shape(shape))
-        call = Call(declared, values, current_product())
-        if declared.first_violation(call) is not None:
-            return None
-        for name, (expected, _) in zip(declared.output_names, declared.results(call), strict=True):
-            if name in self._fresh and values[name].shape != expected:
-                return None
-        plan = declared.plan(call)
-        if list(map(told_of, plan.operands)) != self._operands:
-            return None
-        return choose_engine(plan, self._device).prepare()
-
-
-def _walking(
-    plan: Plan, shape: tuple[int, ...], walks: Sequence[tuple[int, ...]], offsets: Sequence[int] = ()
-) -> Plan:  # fmt: skip
-    """An elementwise plan over operands of other sizes and strides, each a tensor of its own."""
-    operands = [
-        operand._replace(strides=walk, offset=offset, role="full")
-        for operand, walk, offset in zip(
-            plan.operands, walks, offsets or [0] * len(walks), strict=True
-        )
-    ]
-    inputs = len(plan.inputs)
-    return replace(
-        plan, shape=shape, inputs=tuple(operands[:inputs]), output=operands[inputs], more=tuple(operands[inputs + 1 :]), class_axis=-1,
-        dense=False,
-    )  # fmt: skip
 
 
 # Options.
