@@ -623,6 +623,13 @@ def test_errors_of_pytorchs_kernels_are_its_own() -> None:
         lambda: theirs.smooth_l1_loss(x.long(), x.long()),
         lambda: torch.ops.aten.smooth_l1_loss(x, x[:, :3], 1, 1.0),
         lambda: torch.ops.aten.nll_loss_backward(x, x, target, None, 1, -100, x),
+        lambda: torch.softmax(x > 0, -1),
+        lambda: x.long().log_softmax(1),
+        lambda: theirs.softmax(x.to(torch.complex64).requires_grad_(), 1),
+        lambda: [x.log_softmax(7), target],
+        lambda: theirs.logsigmoid(target),
+        lambda: theirs.mse_loss(x > 0, x > 0),
+        lambda: theirs.binary_cross_entropy_with_logits(target, target),
     )
     for call in calls:
         with pytest.raises(Exception, match=r"\w") as known:

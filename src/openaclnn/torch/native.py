@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dis
 import functools
 import sys
 import threading
@@ -256,7 +257,7 @@ class Native:
         try:
             result = self._asked(*arguments, **named)
             if result is NotImplemented:
-                result = self._original.call_boxed(keys, *arguments, **named)
+                result = as_raised(self._original.call_boxed, keys, *arguments, **named)
         except BaseException as error:
             return self._raise(error, arguments, named, sys._getframe().f_back)
         return result
@@ -279,24 +280,35 @@ class Native:
         return (blank, blank.clone()) if len(schema_of(self._overload).returns) > 1 else blank
 
     def _is_called_by(self, frame: Any) -> bool:
-        """Whether this is code of PyTorch's that calls the operator, or the function of its name, and does no more."""
-        module = "" if frame is None else frame.f_globals.get("__name__")
+        """Whether this is code that calls the operator, or the function of its name, and nothing around it."""
+        if frame is None:
+            return False
+        module, names = frame.f_globals.get("__name__"), [_called_by(frame)]
+        if module == OPERATORS_MODULE:
+            called = frame.f_locals.get("self")
+            return called is not None and called in (self._overload, self._overload.overloadpacket)
         if module == "torch.nn.functional":
-            return self._name.strip("_").startswith(frame.f_code.co_name)
-        called = frame.f_locals.get("self") if module == OPERATORS_MODULE else None
-        return called is not None and called in (self._overload, self._overload.overloadpacket)
+            names.append(frame.f_code.co_name)
+        operator = self._name.replace("_", "")
+        return any(name and operator.startswith(name.replace("_", "")) for name in names)
 
     def _blank(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Results of the right shapes; None where the arguments have none."""
-        bare = [each.to("meta") if isinstance(each, torch.Tensor) else each for each in arguments]
+        """Results of the right shapes, of FLOAT, which derivatives know; one without a shape that is right has the first argument's."""
+        first, several = arguments[0], len(schema_of(self._overload).returns) > 1
+
+        def bare(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            return value.to("meta", torch.float32 if value.dtype is first.dtype else value.dtype)
+
         try:
-            shapes = self._overload(*bare, **named)
+            shapes = self._overload(*map(bare, arguments), **named)
         except Exception:
-            return None
-        several = isinstance(shapes, tuple)
+            if several:
+                return None
+            shapes = first
         blank = tuple([
-            torch.zeros(each.shape, dtype=each.dtype, device=arguments[0].device)
-            for each in (shapes if several else (shapes,))
+            torch.zeros(each.shape, device=first.device) for each in (shapes if several else (shapes,))
         ])  # fmt: skip
         return blank if several else blank[0]
 
@@ -369,6 +381,22 @@ def as_raised(function: Callable[..., Any], *arguments: Any, **more: Any) -> Any
         if error is None or str(error) != str(told):
             raise
         raise error from None
+
+
+def _called_by(frame: Any) -> str:
+    """The name by which code calls what it waits for; "" where Python keeps no columns of the source."""
+    instructions = list(dis.get_instructions(frame.f_code))
+    last = next((each for each in instructions if each.offset == frame.f_lasti), None)
+    if last is None or last.positions is None or last.positions.col_offset is None:
+        return ""
+    # A call begins where the name begins that is called, as do the names that this is an attribute of.
+    begin = last.positions[0], last.positions[2]
+    names = [
+        each.argval for each in instructions
+        if each.positions is not None and (each.positions[0], each.positions[2]) == begin
+        and each.offset < last.offset and each.opname.startswith("LOAD_") and isinstance(each.argval, str)
+    ]  # fmt: skip
+    return names[-1] if names else ""
 
 
 def _class_of(error: BaseException) -> type[BaseException]:
