@@ -83,6 +83,20 @@ def test_thresholds_are_integers_beside_integers(options: Any, expected: Any) ->
     same(openaclnn.testing.golden("threshold", self=x, **options).target, expected, np.int32)
 
 
+@pytest.mark.parametrize(
+    ("threshold", "held"), [(-1, 255), (2, 2), (300, 44), (-300, 212), (-(2**62) - 1, 255)]
+)
+def test_thresholds_wrap_whatever_the_dtype_of_the_scalar(threshold: int, held: int) -> None:
+    x, g = np.uint8([0, 3, 44, 45, 212, 255]), np.uint8([1, 2, 3, 4, 5, 6])
+    scalars = [threshold, np.int64(threshold)]
+    scalars += [float(threshold), np.float32(threshold)] if abs(threshold) < 2**53 else []
+    for scalar in scalars:
+        expected = np.where(x <= held, np.uint8(held), x)
+        same(openaclnn.threshold(x, threshold=scalar, value=scalar), expected, np.uint8)
+        expected = np.where(x <= held, np.uint8(0), g)
+        same(openaclnn.threshold_backward(g, x, threshold=scalar), expected, np.uint8)
+
+
 def test_thresholds_beside_16_bits_are_rounded() -> None:
     x = np.float16([0.1])  # FLOAT's 0.1 is more than FLOAT16's
     same(openaclnn.threshold(x, threshold=0.1, value=1e30), [inf], np.float16)

@@ -311,15 +311,17 @@ class Scalar:
         return self._converted() if self.number is None else self.number
 
     def held_by(self, dtype: DType) -> int | float:
-        """The value as a tensor of a dtype holds it: integers wrap around, and of other numbers they hold what is left towards 0, or the nearest
-        that there is; NaN is 0 there."""
+        """The value as a tensor of a dtype holds it, whatever the scalar's own dtype. Integers hold what is left towards 0, and wrap around: of
+        UINT8 both -1 and -1.0 are 255, as in PyTorch and C. What no INT64 holds is the nearest that there is, and NaN is 0.
+        """
         if dtype.kind != "integer":
             with np.errstate(over="ignore"):
                 return float(np.asarray(self.float32()).astype(dtype.numpy))
-        if self.dtype.kind != "floating":
-            return int(np.asarray(self.value).astype(dtype.numpy))
-        number, bounds = self.float32(), np.iinfo(dtype.numpy)
-        return 0 if math.isnan(number) else int(min(max(number, bounds.min), bounds.max))
+        number = self.float32() if self.dtype.kind == "floating" else self.value
+        if self.dtype.kind == "floating" and not abs(number) < 2**63:
+            bounds = np.iinfo(dtype.numpy)
+            return 0 if math.isnan(number) else int(bounds.max if number > 0 else bounds.min)
+        return int(np.asarray(int(number)).astype(dtype.numpy))
 
     def _converted(self) -> float:
         if self.dtype is DOUBLE:
