@@ -412,6 +412,21 @@ def test_gradients_and_weights_of_any_size(engine: str, form: Form) -> None:
                 np.testing.assert_allclose(own[~limits], exact[~limits], rtol=2e-6, atol=1e-43)
 
 
+@forms
+def test_what_rounds_to_0_smooths_nothing(engine: str, form: Form) -> None:
+    """Every engine has the numbers of a plan as FLOAT: an infinite weight of another class would make 0 NaN."""
+    case = {"input": np.zeros((2, 3), np.float32), "target": np.array([0, 1]), "weight": np.float32([1, 2, inf])}  # fmt: skip
+    grad = {"grad_loss": np.float32(1)}
+    for tiny in ({"label_smoothing": 1e-46}, {"zloss_scale": 1e-46}):
+        kept = form.loss_of(**case, **tiny)
+        for own, known in zip(kept, form.loss_of(**case), strict=True):
+            assert_same_bits(own, known)
+        grad |= {"top": kept[1], "rest": kept[2]}
+        own = form.gradient_of(**case, **grad, **tiny)
+        assert_same_bits(own, form.gradient_of(**case, **grad))
+        assert np.isfinite(own).all()
+
+
 @dtypes
 def test_empty_tensors(engine: str, dtype: DType) -> None:
     x, target = np.zeros((0, 5), dtype.numpy), np.zeros(0, np.int64)

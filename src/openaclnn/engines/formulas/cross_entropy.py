@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas.rows import (
     PerClass,
     PerRow,
     Row,
+    RowFormula,
     Target,
     at,
     described,
@@ -35,6 +37,16 @@ OPERANDS = {
 INFINITE = math.inf
 EXPONENTIAL_ENDS = 709.78  # beyond, exponentials are infinite in FLOAT64, too
 PART = 2.0**-20
+
+
+def switches_of(formula: RowFormula, plan: Plan, **chosen: bool) -> tuple[tuple[str, bool], ...]:
+    """The switches of a formula of targets, likelihoods too, for a plan; an engine has chosen some. A plan has its numbers as FLOAT: what is 0 there switches
+    nothing on."""
+    known = {
+        **plan.numbers, "smooths": plan.numbers.get("label_smoothing", 0) != 0, "squares": plan.numbers.get("zloss_scale", 0) != 0,
+        "keeps_infinite": plan.kernel == "cross_entropy_loss", **chosen,
+    }  # fmt: skip
+    return tuple([(name, bool(known.get(name))) for name in formula.switches])
 
 
 def smoothed_everywhere(each: PerRow, weight_sum: PerRow, infinite_sum: PerRow) -> PerRow:

@@ -174,11 +174,7 @@ class RowLoss:
         return dataclasses.replace(plan, compute=FLOAT)
 
     def _kernel(self, plan: Plan) -> LossKernel:
-        numbers = {"weighted": False, "label_smoothing": 0.0, "zloss_scale": 0.0, "grad_zloss_given": False, **plan.numbers}  # fmt: skip
-        known = {
-            **numbers, "smooths": numbers["label_smoothing"] != 0, "squares": numbers["zloss_scale"] != 0, **self.switches,
-        }  # fmt: skip
-        switches = tuple((name, bool(known[name])) for name in self.formula.switches)
+        switches = cross_entropy.switches_of(self.formula, plan, **self.switches)
         inputs = tuple((OPERANDS[one.parameter], one.role) for one in plan.inputs)
         outputs = tuple((one.parameter, one.role) for one in plan.outputs)
         return _kernel_of(
@@ -239,19 +235,17 @@ def _enter(
 
 _enter(
     "cross_entropy_loss", cross_entropy.cross_entropy_loss, "target input",
-    {"lossOut": "positions", "logProbOut": "full"}, keeps_infinite=True,
+    {"lossOut": "positions", "logProbOut": "full"},
 )  # fmt: skip
 _enter(
     "cross_entropy_loss_grad", cross_entropy.cross_entropy_loss_grad, "target gradLoss logProb", {"out": "full"}
 )  # fmt: skip
 _enter(
     "cross_entropy_row_step", cross_entropy.cross_entropy_loss, "target input", {"lossOut": "single", "gradInputOut": "full"},
-    keeps_infinite=False,
 )  # fmt: skip
 for _name in ("cross_entropy_logits", "cross_entropy_logits_pixels"):
     _enter(
         _name, cross_entropy.cross_entropy_loss, "target input", {"lossOut": "positions", "topOut": "positions", "restOut": "positions"},
-        keeps_infinite=False,
     )  # fmt: skip
 _enter(
     "cross_entropy_logits_grad", cross_entropy.cross_entropy_logits_grad, "target gradLoss input top rest", {"out": "full"}

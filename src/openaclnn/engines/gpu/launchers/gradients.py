@@ -11,12 +11,13 @@ from typing import Any
 
 import triton.language as tl
 
-from openaclnn.core.dtypes import FLOAT, float_of
+from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan, collapse
 from openaclnn.engines.formulas.cross_entropy import (
     OPERANDS,
     cross_entropy_logits_grad,
     cross_entropy_loss_grad,
+    switches_of,
 )
 from openaclnn.engines.formulas.likelihood import nll_gradient
 from openaclnn.engines.formulas.rows import Graph, RowFormula
@@ -249,15 +250,13 @@ class _Gradients(RowFormulas):
     """The formula with the operands, switches and sums of a plan."""
 
     def _launcher(self, plan: Plan, axes: int) -> GradientLauncher:
-        numbers = {"label_smoothing": 0.0, "zloss_scale": 0.0, "grad_zloss_given": False, "total_weight_given": False, "by_row": True, **plan.numbers}  # fmt: skip
-        known = {**numbers, "smooths": float_of(numbers["label_smoothing"]) != 0, "squares": float_of(numbers["zloss_scale"]) != 0}  # fmt: skip
         formula = FORMULAS[plan.kernel]
-        switches = tuple([(name, bool(known[name])) for name in formula.switches])
+        switches = switches_of(formula, plan, by_row=True)
         operands = tuple([OPERANDS[operand.parameter] for operand in plan.inputs])
         singles = tuple(
             [OPERANDS[operand.parameter] for operand in plan.inputs if operand.role == "single"]
         )
-        summed = bool(numbers["mean"] and not numbers["total_weight_given"])
+        summed = bool(plan.numbers["mean"] and not plan.numbers.get("total_weight_given"))
         return _launcher(formula, operands, singles, switches, summed, axes)
 
     def _serves_numbers(self, plan: Plan) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import triton.language as tl
 
-from openaclnn.core.dtypes import FLOAT, float_of
+from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
 from openaclnn.engines.formulas import cross_entropy
 from openaclnn.engines.formulas.cross_entropy import COUNTED, LOSS, OPERANDS, SQUARE, WEIGHT
@@ -205,13 +205,9 @@ class _Losses(RowFormulas):
     reduces = True
 
     def _launcher(self, plan: Plan, axes: int) -> RowLauncher:
-        numbers = plan.numbers
-        switches = {
-            "weighted": numbers["weighted"], "smooths": float_of(numbers["label_smoothing"]) != 0, "squares": float_of(numbers["zloss_scale"]) != 0,
-            "keeps_infinite": plan.kernel == "cross_entropy_loss",
-        }  # fmt: skip
+        switches = cross_entropy.switches_of(cross_entropy.cross_entropy_loss, plan)
         inputs, outputs = (tuple([each.parameter for each in side]) for side in (plan.inputs, plan.outputs))  # fmt: skip
-        return _launcher(tuple(switches.items()), tuple([OPERANDS[name] for name in inputs]), outputs, plan.reduction, axes)  # fmt: skip
+        return _launcher(switches, tuple([OPERANDS[name] for name in inputs]), outputs, plan.reduction, axes)  # fmt: skip
 
     def _serves_numbers(self, plan: Plan) -> bool:
         return True
