@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from openaclnn.calls.guard import check_overlap, lies_apart
-from openaclnn.core.dtypes import DType
+from openaclnn.core.dtypes import BFLOAT16, FLOAT16, DType
 from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
 from openaclnn.core.tensor import Tensor, extent
@@ -324,7 +324,7 @@ class MemoryRules(Rules):
             block = self._block(tensor.address)
             if block is None:
                 continue
-            self._check_type(call, name, tensor, block)
+            self._check_type(call, name, tensor, block, output=name in work.writes)
             whole = Spans.between(block.start, block.stop)
             if name in work.reads:
                 parts.append(_Part(name, block, spans_of(tensor) & whole))
@@ -377,16 +377,23 @@ class MemoryRules(Rules):
                 self._block(tensor.base),
             )  # fmt: skip
 
-    def _check_type(self, call: Call, name: str, tensor: Tensor, block: Block) -> None:
-        """Data of a wider type, described as a narrower one: the view has as many elements as were copied there, and half of their bytes."""
+    def _check_type(
+        self, call: Call, name: str, tensor: Tensor, block: Block, *, output: bool
+    ) -> None:
+        """Data of a wider type, described as a narrower one: the view has as many elements as were copied there, and half of their bytes. Zeros say
+        nothing of their type, but an output of half of them may be read as the type of twice the size."""
         covered = tensor.size * tensor.dtype.itemsize
-        if block.uploaded is None or block.keep is None or not tensor.contiguous:
+        if block.keep is None or not tensor.contiguous:
             return
         if tensor.address != block.start or covered * 2 != block.asked:
             return
+        zeroed = output and tensor.dtype in (FLOAT16, BFLOAT16) and not block.computed
+        if block.uploaded is None and (not zeroed or Spans.between(block.start, block.stop) - block.written):  # fmt: skip
+            return
         data = read_bytes(block.start, min(block.asked, _LOOKED_AT), tensor.device)
-        wider = _wider_type(data, tensor.dtype)
-        if wider:
+        if zeroed and not data.any():
+            self._mistyped.add(block)
+        elif block.uploaded is not None and (wider := _wider_type(data, tensor.dtype)):
             self._mistyped.add(block)
             self._tell(
                 "wrong-data-type", call, name,
@@ -406,14 +413,14 @@ class MemoryRules(Rules):
             block.written |= missing  # told once
 
     def _check_stale(self, call: Call, block: Block, spans: Spans) -> None:
-        """A result of which operators wrote a part alone, since it was described as another type."""
+        """A result of which operators wrote a part alone, since it was, or may have been, described as another type."""
         if block not in self._mistyped:
             return
         stale = spans - block.computed
         if stale and stale.size < spans.size:
             self._tell(
                 "stale-result", call, "src",
-                f"{stale.size} of {spans.size} bytes were written by no operator: they are what was copied there before", block,
+                f"{stale.size} of {spans.size} bytes were written by no operator: they are what was there before", block,
             )  # fmt: skip
 
     # The order of all that.
