@@ -136,7 +136,6 @@ class CallCache:
     def _open(self) -> None:
         """Have a control block and a list of entries. Several threads may make an operator's first call: machine code is given the address of the
         first block, which nobody may take the place of."""
-        from openaclnn.engines.cpu.launching import pool
         from openaclnn.engines.machine.builtins import address_of_function
         from openaclnn.repeat.code.read_copy_update import Published
 
@@ -164,9 +163,8 @@ class CallCache:
             control[at.NDARRAY] = id(np.ndarray)
         published = Published()
         control[at.ENTRY_LIST] = published.address
-        control[at.POOL], control[at.ORDERED] = pool.control_address(), self._ordered
         control[at.ARRAYS], control[at.OPTIONS] = len(self._arrays), len(self._options)
-        control[at.OUTPUTS] = len(self._outputs)
+        control[at.OUTPUTS], control[at.ORDERED] = len(self._outputs), self._ordered
         with self._lock:
             if self._control is None:
                 self._published, self._control = published, control

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from array import array
 from collections.abc import Callable, Sequence
 from operator import add, itemgetter
 from struct import iter_unpack
@@ -23,7 +22,7 @@ from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice, Runner
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.cache import CallCache, nothing_chosen
-from openaclnn.repeat.specialize import Work, entry_of, library_of
+from openaclnn.repeat.specialize import entry_of, library_of
 
 Extent = tuple[int, int, int]
 """The bytes that one of a kernel's tensors covers, from its first element on: the lowest, and the one behind the highest; and whether each element is read exactly
@@ -150,12 +149,11 @@ def locate(
     located = cache.call(*cache.ordered(arguments))
     if located is NotImplemented:
         return None
-    owners, known, size, addresses, shifts, constants, extents, geometry, *told = located
+    owners, known, size, addresses, shifts, extents, *told = located
     kind, library, work, _ = known.relies_on
     launch = kind.exact
     if work.source >= 0:
-        runner = _runner(work, size, shifts, constants, geometry, told)
-        launch = _new(Launch, (runner, size, extents))
+        launch = _new(Launch, (_runner(work.runner, shifts, told), size, extents))
     if library == at.NUMPY:
         return kind, launch, (addresses, owners)
     if library == at.TORCH:
@@ -167,39 +165,8 @@ def locate(
 _new = tuple.__new__  # a third of the time
 
 
-def _runner(
-    work: Work, size: int, shifts: Sequence[int], constants: Sequence[int], geometry: bytes, told: Sequence[Any]
-) -> Runner:  # fmt: skip
-    """What runs a call of this size, as `code.phase_one` tells it."""
-    run: Runner
-    if work.flat is not None:
-        kernel, grain, words = work.kernel, work.grain, None
-        if geometry:
-            words = array("q", geometry)
-            kernel, constants = work.gathering, (words.buffer_info()[0], *constants)
-
-        def run(addresses: Sequence[int], stream: int, keep: Any = (work, words)) -> int:
-            return _starts()[size <= grain](kernel, size, grain, *constants, *addresses)
-
-    else:
-        sized = work.runner
-
-        def run(addresses: Sequence[int], stream: int) -> int:
-            status: int = sized(addresses, stream, *told)
-            return status
-
+def _runner(run: Callable[..., int], shifts: Sequence[int], told: Sequence[Any]) -> Runner:
+    """What runs a call, as `code.phase_one` tells it."""
     if not any(shifts):
-        return run
-
-    def run_shifted(addresses: Sequence[int], stream: int) -> int:
-        return run(tuple(map(add, addresses, shifts)), stream)
-
-    return run_shifted
-
-
-@functools.cache
-def _starts() -> tuple[Callable[..., int], Callable[..., int]]:
-    """What has to start workers before it runs a kernel, and what need not: the difference is 0.4 us."""
-    from openaclnn.engines.cpu.launching import pool
-
-    return pool.launch, pool.native()
+        return lambda addresses, stream: run(addresses, stream, *told)
+    return lambda addresses, stream: run(tuple(map(add, addresses, shifts)), stream, *told)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 MAX_ARRAYS, MAX_OPTIONS, MAX_AXES, MAX_CONSTANTS = 12, 8, 8, 16
+MAX_OPERANDS = 2 * MAX_ARRAYS
 MAX_DTYPES = 64  # PyTorch's have smaller numbers
 MAX_ENTRIES = 32  # a training loop has a handful; the oldest makes room
 
@@ -17,10 +18,10 @@ MAX_ENTRIES = 32  # a training loop has a handful; the oldest makes room
 (
     FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE, GET_ATTRIBUTE,
     AS_INT64, LENGTH, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT, INT,
-    PRODUCT, ENGINE, POOL, ENTRY_LIST, ARRAYS, OPTIONS, ERROR,
+    PRODUCT, ENGINE, ENTRY_LIST, ARRAYS, OPTIONS, ERROR,
     HAS_MODE, IS_NEGATED, STORAGE, STORAGE_OFFSET, IS_TRACING, MODES, REQUIRES_GRAD, COUNT_WRITE,
     OUTPUTS, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, PIN, DESCRIPTOR, SCALAR, TUPLE, TRUE, MAKE_BYTES, ATTRIBUTES,
-) = range(48)  # fmt: skip
+) = range(47)  # fmt: skip
 ATTRIBUTE_NAMES = "alive", "bits", "device", "dtype", "format", "given_strides", "shape", "writable"
 CONTROL_SLOTS = ATTRIBUTES + len(ATTRIBUTE_NAMES)
 # ENTRY_LIST: where the address of the list of entries is (`code/read_copy_update.py`).
@@ -42,16 +43,14 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY; of descriptors it is the address of t
 
 # An entry: the guards of a kind of call, and what runs it.
 (
-    KEEP, ENTRY_LIBRARY, SHAPE_SOURCE, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, KERNEL, GRAIN,
-    COUNT_FROM, COUNT_BELOW, RECIPROCAL, CONSTANTS, ADDRESSES, WRITTEN, TAKES, SOURCE_AXES, CLASS_AXIS, HALF_AXIS, HALVED, GATHERING,
-    RESULTS, BLOCK, DERIVE, DERIVED, SOURCE,
-) = range(27)  # fmt: skip
+    KEEP, ENTRY_LIBRARY, SHAPE_SOURCE, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, BLOCK, ADDRESSES, TAKES, RESULTS,
+    COUNT_FROM, COUNT_BELOW, SOURCE_AXES, CLASS_AXIS, HALF_AXIS, HALVED, CONSTANTS, DERIVE, DERIVED, SOURCE,
+) = range(22)  # fmt: skip
 # KEEP is the object that has the entry. MAKE is 0 where the caller gave all outputs.
 # SHAPE_SOURCE is the array that sizes are read of; ARRAYS: what the inputs stretch to, or half of the array HALVED along HALF_AXIS; the first of the outputs: they are
 # part of the kind.
-# Of the ADDRESSES, a kernel's operands, the last are WRITTEN.
-# BLOCK is the control block of a runner that can be called in words, without Python's objects (`machine.callers`); 0: it cannot.
-# DERIVED options, from SOURCE on, are the numbers that constants derive from, or that a sized runner takes.
+# BLOCK is the control block of a RUNNER that can be called in words, without Python's objects (`machine.callers`); 0: it cannot. It takes so many ADDRESSES.
+# The numbers that it takes are CONSTANTS, integers, which DERIVE makes of other options than those they were made of; or, where there are none, options: those DERIVED, from SOURCE on.
 MAX_DERIVED = 4
 TAKES_SIZES, TAKES_STRIDES, TAKES_NUMBERS = 1, 2, 4
 """Bits of TAKES, what a runner takes besides addresses and a stream, as `machine.callers` has them: the source's shape, or with strides the sizes of merged axes,
@@ -93,4 +92,4 @@ class Entry:
     def guards(self) -> array[int]:
         """What calls it serves; what runs them aside."""
         words = self.words
-        return words[ENTRY_LIBRARY:MAKE] + words[COUNT_FROM:RECIPROCAL] + words[SOURCE_AXES:GATHERING] + words[FIRST_OPTION:]  # fmt: skip
+        return words[ENTRY_LIBRARY:MAKE] + words[COUNT_FROM:CONSTANTS] + words[FIRST_OPTION:]

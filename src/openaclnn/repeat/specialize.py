@@ -32,7 +32,6 @@ from openaclnn.core.plan import (
 )
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.core.torch_names import empty_strided
-from openaclnn.engines.cpu.launching.control import MAX_ARGUMENTS
 from openaclnn.engines.dispatch import Choice
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.readers import numpy_is_readable, torch_functions, words_of
@@ -83,8 +82,9 @@ def entry_of(
     output = len(parameters.inputs)  # the first
     patterns = patterns_of(plan, output, places, views)
     work = choice and work_of(plan, choice, patterns)
-    work = work or Work(-1, ANY_COUNT, runner=choice and choice.prepare())
-    source, counts, kernel, grain, reciprocal, constants, takes, gathering, runner, flat = work
+    work = work or Work(-1, ANY_COUNT, choice and choice.prepare())
+    source, counts, runner, takes, flat = work
+    constants = () if flat is None else flat.constants
     derivation, free = numbers_of(plan, work, parameters.options, tuple(map(type, options)))
     fresh = [
         view.dtype if array is None and view is not None else None
@@ -102,15 +102,14 @@ def entry_of(
         halved = next(n for n, (_, other) in enumerate(places) if other >= 0)
     # In the order of `slots`, whose names say what each word is, from ENTRY_LIBRARY on.
     entry = [
-        library, output if source < 0 else source, make, make_large, large, dtypes, id(runner), kernel, grain, *counts, reciprocal,
-        len(constants), len(plan.operands), 1 + len(plan.more), takes, patterns.axes, class_axis, half_axis, halved, gathering, len(arrays) - output, _block_of(runner), *derivation,
-        *constants, *_NO_CONSTANTS[len(constants) :], *option_words(options, free), *_NO_OPTIONS[at.OPTION_SLOTS * len(options) :],
+        library, output if source < 0 else source, make, make_large, large, dtypes, id(runner), _block_of(runner), len(plan.operands), takes,
+        len(arrays) - output, *counts, patterns.axes, class_axis, half_axis, halved, len(constants), *derivation, *constants, *_NO_CONSTANTS[len(constants) :], *option_words(options, free), *_NO_OPTIONS[at.OPTION_SLOTS * len(options) :],
     ]  # fmt: skip
     each = patterns.each
     if source < 0:  # shapes and strides must be the very same
         each = [_SAME] * len(each)
     array_dtypes = _add_arrays(entry, library, arrays, places, plan, output, each, views)
-    return at.Entry(entry, (*allocators, runner, flat, options, array_dtypes)), work
+    return at.Entry(entry, (*allocators, runner, options, array_dtypes)), work
 
 
 def _block_of(runner: Any) -> int:
@@ -364,55 +363,33 @@ def _axes_of_role(role: str, every: tuple[int, ...], along: int) -> tuple[int, .
 
 
 class Work(NamedTuple):
-    """The words of an entry under these names in `slots.py`, and the objects that they rely on."""
+    """What runs a kind of call."""
 
     source: int  # the argument that sizes are read of; -1: they are part of the entry
     counts: tuple[int, int]  # of elements that it serves: from, below
-    kernel: int = 0
-    grain: int = 0
-    reciprocal: int = -1
-    constants: tuple[int, ...] = ()
+    runner: Any  # of addresses and a stream, and what it takes besides
     takes: int = 0
-    gathering: int = 0
-    runner: Any = None  # what Python calls where there is no kernel; of sizes, where it takes some
-    flat: Any = None  # what the kernel's constants derive from
+    flat: Any = None  # whose constants are the numbers that it takes
 
 
 def work_of(plan: Plan, choice: Choice, patterns: Patterns) -> Work | None:
     """What runs calls on arrays that lie so; None where sizes are part of the entry."""
-    source, strided = patterns.source, patterns.strided
-    flat: Any = choice.flat
-    counts, count = ANY_COUNT, covered_elements(plan)
-    if flat is not None and len(flat.constants) > at.MAX_CONSTANTS:
-        flat = None
-    elif flat is not None and count >= flat.counts[1]:
-        flat, counts = None, (flat.counts[1], ANY_COUNT[1])  # for a sized runner
+    source, count, flat = patterns.source, covered_elements(plan), choice.flat
     if source < 0:
         return None
-    if strided:
-        most = _most_gathered(plan, patterns, flat)
-        return _gathered(plan, flat, source, count, most) or _strided(plan, choice, source)
-    if flat is not None:
-        kernel, grain, constants, reciprocal, served, *_ = flat
-        return Work(source, served, kernel, grain, reciprocal, constants, flat=flat)
-    sized = None if choice.dynamic_shapes is None else choice.dynamic_shapes(plan)
-    return sized and Work(source, counts, takes=at.TAKES_SIZES | at.TAKES_NUMBERS, runner=sized)
-
-
-def _gathered(plan: Plan, flat: Any, source: int, count: int, most: int) -> Work | None:
-    """A flat kernel on so many elements at most, which are gathered before it runs."""
-    from openaclnn.engines.cpu.layouts import gathered
-
-    operands = len(plan.operands)
-    if flat is None or count > most or operands > gathered.MAX_OPERANDS:
-        return None
-    if 1 + len(flat.constants) + operands > MAX_ARGUMENTS:
-        return None
-    least, beyond = flat.counts
-    return Work(
-        source, (least, min(beyond, most + 1)), flat.dense(), flat.grain, flat.reciprocal,
-        flat.constants, gathering=flat.gathering(), flat=flat,
-    )  # fmt: skip
+    counts, takes = ANY_COUNT, at.TAKES_SIZES | at.TAKES_NUMBERS
+    if flat is not None and len(flat.constants) <= at.MAX_CONSTANTS:
+        least, beyond = flat.counts
+        if patterns.strided:
+            beyond, takes = min(beyond, _most_gathered(plan, patterns, flat) + 1), takes | at.TAKES_STRIDES  # fmt: skip
+        if count < beyond:
+            runner = flat.runner(plan, patterns.strided)
+            return runner and Work(source, (least, beyond), runner, takes, flat)
+        counts = beyond, ANY_COUNT[1]  # for a runner of any size
+    if patterns.strided:
+        return _strided(plan, choice, source)
+    runner = None if choice.dynamic_shapes is None else choice.dynamic_shapes(plan)
+    return runner and Work(source, counts, runner, takes)
 
 
 def _most_gathered(plan: Plan, patterns: Patterns, flat: Any) -> int:
@@ -420,7 +397,8 @@ def _most_gathered(plan: Plan, patterns: Patterns, flat: Any) -> int:
     row_major = not any(pattern.lies == at.LAID for pattern in patterns.each)
     if row_major and all(operand.strides[-1] == 1 for operand in plan.operands):
         return ANY_COUNT[1] - 1
-    return 0 if flat is None else flat.gathers
+    most: int = flat.gathers
+    return most
 
 
 def _strided(plan: Plan, choice: Choice, source: int) -> Work | None:
@@ -436,7 +414,7 @@ def _strided(plan: Plan, choice: Choice, source: int) -> Work | None:
         return None
     runner, most = offer
     takes = at.TAKES_SIZES | at.TAKES_STRIDES | (at.TAKES_NUMBERS if plan.classes else 0)
-    return Work(source, (1, most + 1), takes=takes, runner=runner)
+    return Work(source, (1, most + 1), runner, takes)
 
 
 # Options.
@@ -468,12 +446,11 @@ def numbers_of(
     """The function that derives constants from other numbers, how many it takes, and which options of these types those are; a sized
     runner takes its own. And whether each option may be another number.
     """
-    wanted: tuple[str, ...] = ()
-    if work.takes & at.TAKES_NUMBERS:
-        wanted = tuple([free.option for free in plan.free])
-    elif work.flat is not None and work.flat.derive:
-        wanted = work.flat.derived_from
-    derive = 0 if work.flat is None else work.flat.derive
+    derive, wanted = 0, tuple([free.option for free in plan.free])
+    if work.flat is not None:
+        derive, wanted = work.flat.derive, work.flat.derived_from if work.flat.derive else ()
+    elif not work.takes & at.TAKES_NUMBERS:
+        wanted = ()
     return _derivation(names, derive, wanted, plan.free, kinds)
 
 

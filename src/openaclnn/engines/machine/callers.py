@@ -35,6 +35,7 @@ class CallWords:
     held. Numbers are integers, or the bits of floats."""
 
     def __init__(self, code: Code, arguments: Sequence[Value]) -> None:
+        self.code = code
         (
             block, addresses, self.operands, shape, self.axes, numbers, self.number_count, self.stream, strides, self.stride_count, self.locked,
         ) = arguments  # fmt: skip

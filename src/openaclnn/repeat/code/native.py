@@ -11,7 +11,6 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from openaclnn.engines.cpu.launching.launcher import Launch
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
@@ -119,9 +118,6 @@ class NativeCode(FastPath):
 
     def expect_no_graph(self) -> None:
         """Whoever records the operation that this kernel is of stands above it, and has recorded it."""
-
-    def launch(self) -> Launch:
-        return Launch(self.code, self.code.slots(self.control.read(at.POOL)), locked=False)
 
     def find_stream(self, place: Value, stream: Array) -> None:
         with self.code.when(self.block.read(block_at.STREAM) != 0):

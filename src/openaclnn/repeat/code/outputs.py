@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine import objects
-from openaclnn.engines.machine.code import Array
+from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.code.recognise import LOW_HALF, Search
@@ -19,6 +18,11 @@ from openaclnn.repeat.code.recognise import LOW_HALF, Search
 
 class Geometry(Search):
     """The function being written, as far as it knows where elements lie. An array is what an entry says of it, and its view."""
+
+    def __init__(self, code: Code, control: Array, arguments: Array) -> None:
+        super().__init__(code, control, arguments)
+        self.sizes = code.frame("i64", at.MAX_AXES)
+        self.all_steps = code.frame("i64", at.MAX_OPERANDS * at.MAX_AXES)
 
     def step(self, array: Array, view: Array, axis: Value) -> Value:
         """Bytes from one element to the next along an axis; NumPy's strides count bytes, PyTorch's elements."""
@@ -90,18 +94,17 @@ class Geometry(Search):
         low, high = self.span(array, view)
         self.guard.expect(high - low == reach.get())
 
-    def lay(self, entry: Array, source: Array, geometry: Array) -> None:
-        """The call's axes and every operand's steps along them: the output's longest step first, merged."""
-        code, operands = self.code, entry.read(at.ADDRESSES)
-        axes, sizes = code.variable(0), geometry.at(gathered.SIZES)
+    def lay(self, entry: Array, source: Array) -> Value:
+        """The call's axes and every operand's steps along them: the output's longest step first, merged; how many axes that leaves."""
+        code, operands, sizes = self.code, entry.read(at.ADDRESSES), self.sizes
+        axes, steps_of = code.variable(0), self.steps
         # Every operand's steps along the source's axes, in their order.
-        along = code.frame("i64", gathered.MAX_OPERANDS * at.MAX_AXES)
+        along = code.frame("i64", at.MAX_OPERANDS * at.MAX_AXES)
         with code.loop(0, self.arrays) as index:
             array, view = self.array_of(entry, index), self.view(index)
             for slot in (at.PLACE, at.OTHER_PLACE):
                 place = array.read(slot)
                 with code.when(place >= 0):
-                    geometry.at(gathered.ITEMS).write(place, array.read(at.ITEM))
                     self.follow(array, view, along.at(place * at.MAX_AXES))
         class_axis = entry.read(at.CLASS_AXIS)
 
@@ -109,19 +112,19 @@ class Geometry(Search):
             """Write an axis of the source down at a place: its length, and every operand's step along it."""
             sizes.write(where, self.length(source, axis))
             with code.loop(0, operands) as place:
-                self.steps(geometry, place).write(where, along.read(place * at.MAX_AXES + axis))
+                steps_of(place).write(where, along.read(place * at.MAX_AXES + axis))
 
         with code.loop(0, self.axes(source)) as axis:
             walked = (self.length(source, axis) != 1) & (axis != class_axis)
             with code.when(walked):
                 enter(axis, axes.get())
-                self.sort(entry, geometry, axes.get())
+                self.sort(entry, axes.get())
                 axes.set(axes.get() + 1)
         merged = code.variable(0)
         with code.loop(1, axes.get()) as axis:
             follows = code.variable(True)
             with code.loop(0, operands) as place:
-                steps = self.steps(geometry, place)
+                steps = steps_of(place)
                 fits = steps.read(merged.get()) == steps.read(axis) * sizes.read(axis)
                 follows.set(follows.get() & fits)
             with code.either(follows.get()) as (joined, apart):
@@ -131,16 +134,16 @@ class Geometry(Search):
                     merged.set(merged.get() + 1)
                     sizes.write(merged.get(), sizes.read(axis))
             with code.loop(0, operands) as place:
-                steps = self.steps(geometry, place)
+                steps = steps_of(place)
                 steps.write(merged.get(), steps.read(axis))
         with code.when(axes.get() == 0):  # one element: kernels always have an axis to walk
             sizes.write(0, 1)
             with code.loop(0, operands) as place:
-                self.steps(geometry, place).write(0, 0)
+                steps_of(place).write(0, 0)
         with code.when(class_axis >= 0):
             merged.set(merged.get() + 1)
             enter(class_axis, merged.get())
-        geometry.write(gathered.AXES, merged.get() + 1)
+        return merged.get() + 1
 
     def expect_forwards(self, entry: Array) -> None:
         """No step of an output goes backwards: positions are summed in the order of its memory."""
@@ -149,8 +152,9 @@ class Geometry(Search):
             with self.code.loop(0, self.axes(view)) as axis:
                 self.guard.expect(self.step(array, view, axis) >= 0)
 
-    def steps(self, geometry: Array, place: Value) -> Array:
-        return geometry.at(place * gathered.MAX_AXES + gathered.STEPS)
+    def steps(self, place: Value) -> Array:
+        """An operand's, in bytes."""
+        return self.all_steps.at(place * at.MAX_AXES)
 
     def follow(self, array: Array, view: Array, along: Array) -> None:
         """An array's steps along the axes of the source that its own follow; 0 along the others, and where it has one element."""
@@ -163,30 +167,30 @@ class Geometry(Search):
             followed = array.read(at.FOLLOWS) >> axis * 8 & (at.MAX_AXES - 1)
             along.write(followed, self.step(array, view, axis))
 
-    def sort(self, entry: Array, geometry: Array, last: Value) -> None:
+    def sort(self, entry: Array, last: Value) -> None:
         """Put the last axis among those before it, which are sorted: the longest step first."""
-        code, sizes = self.code, geometry.at(gathered.SIZES)
+        code, sizes = self.code, self.sizes
         where = code.variable(last)
 
         def shorter() -> Value:
             before = (where.get() > 0).choose(where.get() - 1, 0)
-            return (where.get() > 0) & self.is_shorter(entry, geometry, before)
+            return (where.get() > 0) & self.is_shorter(entry, before)
 
         with code.repeat_while(shorter):
             before = where.get() - 1
             _swap(sizes, before)
             with code.loop(0, entry.read(at.ADDRESSES)) as place:
-                _swap(self.steps(geometry, place), before)
+                _swap(self.steps(place), before)
             where.set(before)
 
-    def is_shorter(self, entry: Array, geometry: Array, axis: Value) -> Value:
+    def is_shorter(self, entry: Array, axis: Value) -> Value:
         """Whether an axis has shorter steps than the next: by the output's, or where they are the same the last input's, and
         so on, as a plan sorts them.
         """
         code, places = self.code, entry.read(at.ADDRESSES)
         shorter, decided = code.variable(False), code.variable(False)
         with code.loop(0, places) as behind, code.when(~decided.get()):
-            steps = self.steps(geometry, places - 1 - behind)
+            steps = self.steps(places - 1 - behind)
             here, following = abs(steps.read(axis)), abs(steps.read(axis + 1))
             shorter.set(here < following)
             decided.set(here != following)

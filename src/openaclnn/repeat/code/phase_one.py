@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
@@ -16,8 +15,8 @@ def emit_phase_one(code: Code, control: Array, arguments: Array, number: Value) 
     """The builtin `locate(*arrays, *options)`, which runs nothing.
 
     It gives a tuple: what holds the memory of each array, which for NumPy's is a weak reference, for PyTorch's the four of a `HeldStorage`, for descriptors nothing;
-    what the entry relies on; how many elements its kernel runs over; where arrays begin, by operands, unless they are descriptors; how far behind that halves do; the kernel's constants; what
-    `phases.Extent` says of each operand, and a kernel's geometry if it gathers, both as bytes; then what a runner takes behind addresses and a stream.
+    what the entry relies on; how many elements its kernel runs over; where arrays begin, by operands, unless they are descriptors; how far behind that halves do; what
+    `phases.Extent` says of each operand, as bytes; then what a runner takes behind addresses and a stream.
     """
     PhaseOne(code, control, arguments).write(number)
 
@@ -36,25 +35,20 @@ class PhaseOne(FastPath):
     def serve(self) -> None:
         code, control, entry = self.code, self.control, self.recognise()
         library, source = entry.read(at.ENTRY_LIBRARY), self.view(entry.read(at.SHAPE_SOURCE))
-        operands, gathering = entry.read(at.ADDRESSES), entry.read(at.GATHERING) != 0
-        words = code.frame("i64", at.MAX_CONSTANTS + at.MAX_ARRAYS)
-        addresses = self.write_arguments(entry, words)
+        operands, addresses = entry.read(at.ADDRESSES), self.enter_operands(entry)
         self.expect_free(entry)
         with code.when(library == at.TORCH):
             self.expect_no_graph()
         self.expect_untracked(library)
-        geometry, extents = self.geometry_of(entry, source), self.extents_of(entry)
-        owners = self.new_tuple(self.prepared.get())
+        extents, owners = self.extents_of(entry), self.new_tuple(self.prepared.get())
         self.move_items(owners)
         self.push(owners)
         self.push_again(self.keep.get())
         self.push(control.call(at.FROM_INT64, "i64", source.read(at.SIZE)))
         self.push(self.pack(addresses, (library <= at.TORCH).choose(operands, 0)))
         self.push(self.pack(self.shifts, (entry.read(at.HALF_AXIS) >= 0).choose(operands, 0)))
-        self.push(self.pack(words, entry.read(at.CONSTANTS)))
-        self.push_bytes(extents, operands * EXTENT_SLOTS)
-        self.push_bytes(geometry, gathering.choose(code.integer(gathered.GEOMETRY_SLOTS), 0))
-        self.push_told(entry, self.told_layout(entry, source, geometry))
+        self.push(control.call(at.MAKE_BYTES, "i64", extents, operands * (EXTENT_SLOTS * 8)))
+        self.push_told(entry, self.told_layout(entry))
         self.result.set(self.new_tuple(self.prepared.get()))
         with code.when(library <= at.TORCH):  # a descriptor may say something else by now
             self.look_again()
@@ -70,9 +64,6 @@ class PhaseOne(FastPath):
         """An object that somebody else has, too."""
         self.control.call(at.INCREF, None, item)
         self.push(item)
-
-    def push_bytes(self, words: Array, count: Value) -> None:
-        self.push(self.control.call(at.MAKE_BYTES, "i64", words, count * 8))
 
     def extents_of(self, entry: Array) -> Array:
         """What `phases.Extent` says of each operand."""

@@ -335,9 +335,8 @@ class Search(Reader):
     def __init__(self, code: Code, control: Array, arguments: Array) -> None:
         super().__init__(code, control, arguments)
         self.option_types, self.option_words = (code.frame("i64", at.MAX_OPTIONS) for _ in range(2))
-        # Constants for other numbers than an entry's, computed while searching.
-        self.moved = code.variable(False)
-        self.derived = code.frame("i64", at.MAX_CONSTANTS)
+        self.moved = code.variable(False)  # whether options are other numbers than an entry's
+        self.numbers = code.frame("i64", at.MAX_CONSTANTS)  # that the runner takes
 
     def array_of(self, entry: Array, index: Value) -> Array:
         """What an entry says of an array."""
@@ -357,8 +356,7 @@ class Search(Reader):
                     self.compare(guard, entry, self.array_of(entry, array), self.view(array))
                 with code.loop(0, self.options) as option:
                     self.compare_option(guard, entry, option)
-                with code.when(self.moved.get() & (entry.read(at.DERIVE) != 0)):
-                    self.derive(guard, entry)
+                self.take_numbers(guard, entry)
                 place.set(entry.address())
                 hit()
             self.guard.fail()
@@ -517,14 +515,24 @@ class Search(Reader):
         zero, was_zero = (value.to("f32") == 0.0 for value in (number, known))
         guard.expect((free != at.ANOTHER_BUT_ZERO) | ~(zero ^ was_zero))
 
-    def derive(self, guard: Guard, entry: Array) -> None:
-        """The constants of an entry for other floats than it was made with, if it serves them."""
-        code, numbers = self.code, self.code.frame("f64", at.MAX_DERIVED)
-        with code.loop(0, entry.read(at.DERIVED)) as index:
-            numbers.write(index, self.derived_from(entry, index).bits_as("f64"))
-        with code.loop(0, entry.read(at.CONSTANTS)) as index:
-            self.derived.write(index, entry.at(at.CONSTANT).read(index))
-        guard.expect(code.call(entry.read(at.DERIVE), "i64", numbers, self.derived) != 0)
+    def take_numbers(self, guard: Guard, entry: Array) -> None:
+        """The numbers that a runner takes; where constants derive from other options than an entry's, if the entry serves those."""
+        code, constants, derived = self.code, entry.read(at.CONSTANTS), entry.read(at.DERIVED)
+        with code.loop(0, constants) as index:
+            self.numbers.write(index, entry.at(at.CONSTANT).read(index))
+        with code.either(constants == 0) as (options, known):
+            with options, code.loop(0, derived) as index:
+                self.numbers.write(index, self.derived_from(entry, index))
+            with known, code.when(self.moved.get() & (entry.read(at.DERIVE) != 0)):
+                others = code.frame("i64", at.MAX_DERIVED)
+                with code.loop(0, derived) as index:
+                    others.write(index, self.derived_from(entry, index))
+                served = code.call(entry.read(at.DERIVE), "i64", others, self.numbers)
+                guard.expect(served != 0)
+
+    def number_count(self, entry: Array) -> Value:
+        constants = entry.read(at.CONSTANTS)
+        return (constants == 0).choose(entry.read(at.DERIVED), constants)
 
     def derived_from(self, entry: Array, index: Value) -> Value:
         """A number that constants derive from, or that a sized runner takes: an integer, or a float's bits."""

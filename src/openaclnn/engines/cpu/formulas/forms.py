@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import struct
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,8 +18,22 @@ from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import ANY_COUNT, Free, Plan
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.formulas.words import HEAVY, ShortWords, Words
+from openaclnn.engines.cpu.launching import pool
+from openaclnn.engines.cpu.launching.control import MAX_ARGUMENTS
+from openaclnn.engines.cpu.launching.launcher import Launch
+from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.formulas import Formula
 from openaclnn.engines.machine import cache
+from openaclnn.engines.machine.callers import (
+    CALL_HEADER,
+    MAX_NUMBERS,
+    NOT_READY,
+    SHAPE,
+    STRIDES,
+    TOLD_NUMBERS,
+    CallBlock,
+    CallWords,
+)
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import LINE, Machine, last_cache, machine
 from openaclnn.engines.machine.kinds import SIZE, signature
@@ -42,6 +57,61 @@ class Flat(NamedTuple):
     dense: Callable[[], int] = int  # gives the kernel that takes no operand as one element for all
     gathering: Callable[[], int] = int  # gives what brings elements of any strides to that
     gathers: int = 0  # up to how many of those
+
+    def runner(self, plan: Plan, strided: bool) -> Callable[..., int] | None:
+        """`run(addresses, stream, shape, constants)`, or for any strides, with these before the constants: a builtin; None for more operands than it takes."""
+        operands = plan.operands
+        if len(operands) > gathered.MAX_OPERANDS or len(self.constants) + len(operands) >= MAX_ARGUMENTS:  # fmt: skip
+            return None
+        return _FlatBlock(self, [operand.dtype.itemsize for operand in operands], len(plan.outputs), strided).run  # fmt: skip
+
+
+# The block of such a builtin, behind what calls it: the pool's, the kernel and what gathers for it or 0, grain, which constant is one over the count or -1, how many outputs
+# there are, and each operand's itemsize.
+POOL, KERNEL, GATHERING, GRAIN, RECIPROCAL, OUTPUTS, ITEMS = range(CALL_HEADER, CALL_HEADER + 7)
+
+
+class _FlatBlock(CallBlock):
+    def __init__(self, flat: Flat, items: Sequence[int], outputs: int, strided: bool) -> None:
+        takes = SHAPE | (STRIDES if strided else 0) | TOLD_NUMBERS
+        super().__init__(ITEMS + len(items), takes, whole=(1 << MAX_NUMBERS) - 1)
+        kernel, gathering = (flat.dense(), flat.gathering()) if strided else (flat.kernel, 0)
+        words = pool.control_address(), kernel, gathering, flat.grain, flat.reciprocal, outputs, *items  # fmt: skip
+        self._block[POOL:] = array("q", words)
+        self._held.append(flat.keep)
+        self.run = self.callable("flat.any_size", _emit_any_size, self._start)
+
+    def _start(self, *call: Any) -> int:
+        """The first call that wants workers."""
+        pool.ensure_started()
+        return self.run(*call)
+
+
+def _emit_any_size(code: Code, arguments: Sequence[Value]) -> None:
+    """A flat kernel on a call's elements; what gathers them is told where they lie."""
+    call, count = CallWords(code, arguments), code.variable(1)
+    kernel, gathering, grain, reciprocal = (call.block.read(slot) for slot in range(KERNEL, OUTPUTS))  # fmt: skip
+    function, gathers = code.variable(kernel), gathering != 0
+    launch = Launch(code, code.slots(call.block.read(POOL)), call.locked != 0)
+    with code.loop(0, call.axes) as axis:
+        count.set(count.get() * call.shape.read(axis))
+    constants = launch.arguments.at(gathers.to("i64"))
+    with code.loop(0, call.number_count) as index:
+        constants.write(index, call.numbers.read(index))
+    with code.when(reciprocal >= 0):
+        share = (code.double(1.0) / count.get().to("f64")).to("f32")
+        constants.write(reciprocal, share.bits_as("i32").unsigned("i64"))
+    addresses = constants.at(call.number_count)
+    with code.loop(0, call.operands) as index:
+        addresses.write(index, call.addresses.read(index))
+    geometry = code.frame("i64", gathered.GEOMETRY_SLOTS)
+    with code.when(gathers):
+        gathered.write_geometry(geometry, call, kernel, call.block.read(OUTPUTS), call.block.at(ITEMS))  # fmt: skip
+        launch.arguments.write(0, geometry.address())
+        function.set(gathering)
+    with code.when(launch.ready(count.get(), grain)):
+        code.leave(launch.execute(function.get(), count.get(), grain))
+    code.leave(code.integer(NOT_READY))
 
 
 class Derive(NamedTuple):
@@ -205,11 +275,11 @@ class Site:
             results = body(shape, index)
             results = results if more else (results,)
             outputs = self.operands[len(inputs) :]
-            for values, array, kind in zip(results, outputs, (output, *more), strict=True):
+            for values, place, kind in zip(results, outputs, (output, *more), strict=True):
                 if self.in_pairs and shape.streams % 2 == 0:
-                    numerics.store_pairs(values, array, index, self.opaque)
+                    numerics.store_pairs(values, place, index, self.opaque)
                     continue
-                numerics.store(rounded(values, kind), array, index, self.opaque, any_nan)
+                numerics.store(rounded(values, kind), place, index, self.opaque, any_nan)
 
         if self.past:
             self._loop_past(lambda shape, index: rounded(body(shape, index), output), one)

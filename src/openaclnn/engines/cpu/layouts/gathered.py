@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from openaclnn.engines.cpu.launching.control import FIRST_ARGUMENT, MAX_ARGUMENTS, STATUS
 from openaclnn.engines.machine import cache
+from openaclnn.engines.machine.callers import CallWords
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.values import Value
@@ -29,6 +30,21 @@ KERNEL, CONSTANTS, OPERANDS, OUTPUTS, AXES, SIZES = range(6)
 ITEMS = SIZES + MAX_AXES
 STEPS = ITEMS + MAX_OPERANDS
 GEOMETRY_SLOTS = STEPS + MAX_OPERANDS * MAX_AXES
+
+
+def write_geometry(geometry: Array, call: CallWords, kernel: Value, outputs: Value, items: Array) -> None:  # fmt: skip
+    """That of a call which is told sizes and strides."""
+    for slot, word in (
+        (KERNEL, kernel), (CONSTANTS, call.number_count), (OPERANDS, call.operands), (OUTPUTS, outputs), (AXES, call.axes),
+    ):  # fmt: skip
+        geometry.write(slot, word)
+    with call.code.loop(0, call.axes) as axis:
+        geometry.at(SIZES).write(axis, call.shape.read(axis))
+    with call.code.loop(0, call.operands) as operand:
+        item, steps = items.read(operand), geometry.at(operand * MAX_AXES + STEPS)
+        geometry.at(ITEMS).write(operand, item)
+        with call.code.loop(0, call.axes) as axis:
+            steps.write(axis, call.strides.read(operand * call.axes + axis) * item)
 
 
 @functools.cache
