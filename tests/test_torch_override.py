@@ -388,6 +388,43 @@ def test_whole_numbers_take_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> No
         assert [served()[name].ours for name in ("elu", "elu_")] == [2, 1]
 
 
+def test_infinite_numbers_stay_pytorchs_where_finite_ones_took_the_fast_path() -> None:
+    x, softplus = torch.randn(16), torch.ops.aten.softplus
+    numbers = 2.0, math.inf, -math.inf, math.nan
+    known = [softplus(x, number) for number in numbers]
+    with use("softplus"):
+        softplus(x, 1.5)
+        torch.testing.assert_close(
+            [softplus(x, number) for number in numbers], known, equal_nan=True
+        )
+        assert served()["softplus"].ours == 2
+
+
+def test_losses_made_of_others_take_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, target = torch.randn(4, 5, requires_grad=True), torch.randn(4, 5), torch.tensor([0, 1, 2, 4])  # fmt: skip
+
+    def steps() -> list[Any]:
+        both = theirs.l1_loss(x, y), theirs.cross_entropy(x, target, label_smoothing=0.1)
+        return [
+            *both,
+            *torch.autograd.grad(sum(both), x),
+            theirs.l1_loss(y, y + 1, reduction="sum"),
+        ]
+
+    known, names = steps(), ["l1_loss", "cross_entropy_loss"]
+    with use(names):
+        steps()
+    for name in names:
+        monkeypatch.setitem(COMPOSITES, name, raising_always)
+    with use(names):
+        torch.testing.assert_close(steps(), known)
+        assert [served()[name] for name in names] == [Served(2, 2, {}), Served(1, 1, {})]
+
+
+def raising_always(*arguments: Any, **more: Any) -> Any:
+    raise AssertionError(arguments)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("many", [16, MOST_CHECKED, MOST_CHECKED + 1])
 def test_losses_that_are_not_finite_are_pytorchs(many: int, dtype: torch.dtype) -> None:

@@ -95,13 +95,12 @@ UNSERVED = {
 
 def replaced_table() -> str:
     """Which operators of PyTorch's `enable` replaces, where and by what, and which stay its own, and why."""
-    from openaclnn.torch.override import CHECKED, COMPOSITES, FEWEST, OVERRIDES
+    from openaclnn.torch.override import CHECKED, COMPOSITES, OVERRIDES
 
     rows: dict[tuple[str, str], list[str]] = {}
     for name, override in OVERRIDES.items():
-        kinds, few = override.kinds_of_devices, FEWEST.get(name)
-        native = override.signature.is_stable
-        how = f"{'machine code' if native else 'Python'}{f', from {few:,} elements on' if few else ''}"
+        kinds = override.kinds_of_devices
+        how = "machine code" if override.signature.is_stable else "Python"
         how += "; a result that is not finite is PyTorch's" if name in CHECKED else ""
         rows.setdefault((" and ".join(kinds) or "nowhere: PyTorch's is faster", how if kinds else ""), []).append(name)  # fmt: skip
     made_of_others = [name for name in COMPOSITES if name != "linear_cross_entropy"]  # a function

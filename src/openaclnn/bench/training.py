@@ -333,9 +333,9 @@ def _run_module(weighted: bool, case: Case, bench: Bench) -> list[Row]:
 
 
 def override_cases(dtypes: Sequence[DType] = FLOATS, quick: bool = False) -> list[Case]:
-    """Every operator that is replaced, by each variant of its workload, and without weights where they may be missing: on few elements, if it is replaced there,
-    and, unless in a quick run, on more."""
-    from openaclnn.torch.override import FEWEST, OVERRIDES
+    """Every operator that is replaced, by each variant of its workload, and without weights where they may be missing: on few elements and, unless in a quick run,
+    on more."""
+    from openaclnn.torch.override import OVERRIDES
     from openaclnn.torch.signatures import WEIGHT as OPTIONAL
 
     cases = []
@@ -344,7 +344,7 @@ def override_cases(dtypes: Sequence[DType] = FLOATS, quick: bool = False) -> lis
             continue
         work = override.kernel.operator.workloads
         weights = ("", ", no weight") if OPTIONAL in override.signature.kinds else ("",)
-        shapes = {} if name in FEWEST else {"override": FEW[work.PATTERN]}
+        shapes = {"override": FEW[work.PATTERN]}
         if not quick:
             more = _MORE[work.PATTERN]
             shapes |= {f"override of {math.prod(shape)}": shape for shape in more}

@@ -429,12 +429,16 @@ def _bits_of(number: float) -> int:
 _DOUBLE, _WORD = struct.Struct("d"), struct.Struct("q")
 
 
+LARGEST = sys.float_info.max
+
+
 class FreeNumber(NamedTuple):
-    """Whether an option may be another number, and within which bounds, as slots hold them."""
+    """Whether an option may be another number, and within which bounds, as slots hold them. An infinite one has an entry of its own:
+    kernels in PyTorch's dispatcher leave it to PyTorch, and have none."""
 
     way: int = at.FIXED
-    least: int = _bits_of(-math.inf)
-    most: int = _bits_of(math.inf)
+    least: int = _bits_of(-LARGEST)
+    most: int = _bits_of(LARGEST)
 
 
 _FIXED = FreeNumber()
@@ -466,7 +470,8 @@ def _derivation(
             told = f"expected an option's Python name ({', '.join(names)}), got {number.option}"
             raise TypeError(f"a plan's free numbers: {told}")
         way = at.ANOTHER_BUT_ZERO if number.keeps_zero else at.ANOTHER
-        bounds[number.option] = FreeNumber(way, _bits_of(number.low), _bits_of(number.high))
+        low, high = max(number.low, -LARGEST), min(number.high, LARGEST)
+        bounds[number.option] = FreeNumber(way, _bits_of(low), _bits_of(high))
     whole = {number.option for number in declared if number.whole}
     places = [names.index(name) for name in wanted if name in names]
     fits = all(kinds[place] is (int if names[place] in whole else float) for place in places)

@@ -19,6 +19,7 @@ from openaclnn.torch.dispatch import (
     is_memory,
     is_ours,
     is_tracked,
+    may_be_short,
     needs_dispatcher,
     parallel_for,
     served_by,
@@ -221,6 +222,9 @@ def log_softmax(
 # Losses.
 
 
+_L1 = KERNELS["l1_loss"]
+
+
 def _of_difference(loss: Any, input: Any, target: Any, *options: Any) -> Any:
     return L1.apply(torch.sub(input, target), (loss, (), options))
 
@@ -241,6 +245,18 @@ def l1_loss(
     >>> l1_loss(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 4.0]))
     tensor(1.5000)
     """
+
+
+def quick_l1(input: Any, target: Any, reduction: str) -> Any:
+    """The loss where nobody looks on and calls of its kind were made before; else NotImplemented."""
+    loss = _L1.short(input, target, reduction) if may_be_short(input) else NotImplemented
+    same = (
+        loss is not NotImplemented and input.dtype is target.dtype and input.shape == target.shape
+    )
+    if not same:
+        return NotImplemented
+    tracked = is_tracked(input) or is_tracked(target)
+    return _of_difference(loss, input, target, reduction) if tracked else loss
 
 
 @computed_by("smooth_l1_loss", positive=("beta",))

@@ -173,10 +173,10 @@ def cross_entropy(
     """
     plain = size_average is None and reduce is None and type(ignore_index) is int
     if plain and not inplace and token_weight is None and denominator is None and not return_z_loss:
-        loss = _quick(
+        loss = quick_cross_entropy(
             input, target, weight, (reduction, ignore_index, label_smoothing, zloss_scale)
         )
-        if loss is not None:
+        if loss is not NotImplemented:
             _entropy_count.ours += 1
             quick: Tensor = loss
             return quick
@@ -191,15 +191,15 @@ def cross_entropy_by_kernels(
     input: Any, target: Any, weight: Any, reduction: str, ignore_index: int, label_smoothing: float
 ) -> Any:  # fmt: skip
     """The same of plain tensors; None where PyTorch has to compute it, or to say what is wrong."""
-    options = reduction, ignore_index, label_smoothing, 0.0
-    loss = _quick(input, target, weight, options)
-    return _by_kernels(input, target, weight, options, False) if loss is None else loss
+    return _by_kernels(
+        input, target, weight, (reduction, ignore_index, label_smoothing, 0.0), False
+    )
 
 
-def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
-    """The loss where nobody looks on and calls of its kind were made before, or its gradient comes with it; else None."""
+def quick_cross_entropy(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
+    """The loss where nobody looks on and calls of its kind were made before, or its gradient comes with it; else NotImplemented."""
     if not may_be_short(input) or _checked:
-        return None
+        return NotImplemented
     if input.is_cuda and may_be_ahead(input):
         loss = loss_ahead(input, target, weight, options)
         if loss is not None:
@@ -213,9 +213,9 @@ def _quick(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> An
         input, target, weight, reduction, ignore_index, label_smoothing, zloss_scale
     )
     if result is NotImplemented or not _are_torchs(target, weight):
-        return None
+        return NotImplemented
     if weight is not None and weight.dtype is not input.dtype:
-        return None
+        return NotImplemented
     loss, top, rest = result
     if is_tracked(input):
         return CrossEntropy.apply(input, (loss, (target, weight), (top, rest, options)))

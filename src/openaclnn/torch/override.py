@@ -25,12 +25,14 @@ from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators import registry
 from openaclnn.torch import functional
 from openaclnn.torch.dispatch import FUNCTIONS, Count, Served, has_axis
+from openaclnn.torch.elementwise import quick_l1
 from openaclnn.torch.functional import (
     INDICES,
     cross_entropy_by_kernels,
     kept_ones,
     l1_loss,
     ones_for,
+    quick_cross_entropy,
 )
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
 from openaclnn.torch.library import DEVICES
@@ -70,6 +72,17 @@ def _cross_entropy_loss(
     return loss
 
 
+def _quick_cross_entropy(
+    input: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100, label_smoothing: float = 0.0,
+) -> Any:  # fmt: skip
+    options = REDUCTIONS[reduction], ignore_index, label_smoothing, 0.0
+    return quick_cross_entropy(input, target, weight, options)
+
+
+def _quick_l1(input: Any, target: Any, reduction: int = 1) -> Any:
+    return quick_l1(input, target, REDUCTIONS[reduction])
+
+
 def _l1_loss(input: Any, target: Any, reduction: int = 1) -> Any:
     _check_plain(input, target)
     by_kernels = l1_loss.slow_path.compute  # type: ignore[attr-defined]
@@ -90,6 +103,10 @@ def _check_plain(*tensors: Any) -> None:
 COMPOSITES: dict[str, Callable[..., Any]] = {
     "cross_entropy_loss": _cross_entropy_loss,
     "l1_loss": _l1_loss,
+}
+QUICK: dict[str, Callable[..., Any]] = {
+    "cross_entropy_loss": _quick_cross_entropy,
+    "l1_loss": _quick_l1,
 }
 """The operators of `torch.ops.aten` that are made of others, and what replaces them; with functions that are no operators, where PyTorch has them."""
 if hasattr(torch.nn.functional, "linear_cross_entropy"):
@@ -311,9 +328,6 @@ infinities of targets that are none."""
 def _are_finite(losses: Any) -> bool:
     return isfinite(losses) if losses.dim() == 0 else isfinite(losses.sum(dtype=torch.float32))
 
-
-FEWEST = {"softplus": 1 << 13}
-"""Elements from which on a kernel in Python gains what it costs to call."""
 
 OVERRIDES: dict[str, Override] = {
     operator.aten: Override(operator) for operator in registry() if operator.aten
@@ -559,7 +573,7 @@ def _attempt(name: str) -> Callable[..., Any]:
 def _computing(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """By any means, and by the fast path alone, where it is one of ours that decides."""
     if name in COMPOSITES:
-        return COMPOSITES[name], _nowhere_short
+        return COMPOSITES[name], QUICK.get(name, _nowhere_short)
     override = OVERRIDES[name]
     kernel = override.kernel
     if override.in_place:
@@ -597,29 +611,24 @@ def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callabl
     quick = f"""
     try:
         {", ".join(required) + " = " + ", ".join(floats) if required else "pass"}
-        if _isfinite({" + ".join(numbers)}):
-            found = _cache.call({", ".join(taken)}, False)
-            if found is NotImplemented and not ({" and ".join([f"type({number}) is float" for number in optional]) or True}):
-                found = _cache.call({", ".join([optional.get(each, each) for each in taken])}, False)
-            if found is not NotImplemented:
-                _count.ours += 1
-                return {names[0] if override.in_place else "found"}
+        found = _cache.call({", ".join(taken)}, False)
+        if found is NotImplemented and not ({" and ".join([f"type({number}) is float" for number in optional]) or True}):
+            found = _cache.call({", ".join([optional.get(each, each) for each in taken])}, False)
+        if found is not NotImplemented:
+            _count.ours += 1
+            return {names[0] if override.in_place else "found"}
     except _unserved:
         pass"""
-    few = f"""
-    if {names[0]}.numel() < {FEWEST.get(name, 0)}:
-        _count.decline("few elements")
-        return _call_boxed(keys, {passed})"""
     told = [] if keys else ["keys"]
     defaults |= {number: float(defaults[number]) for number in numbers if number in defaults}
     told += [f"{one}={defaults[one]!r}" if one in defaults else one for one in names]
     source = f"""
-def tried({", ".join(told)}):{few if name in FEWEST else ""}{quick if numbers else ""}
+def tried({", ".join(told)}):{quick if numbers else ""}
     found = _attempt({passed})
     return _call_boxed(keys, {passed}) if found is NotImplemented else found
 """
     scope = {
-        "_isfinite": isfinite, "_cache": override.kernel.cache, "_count": _counts[name], "_attempt": attempt,
+        "_cache": override.kernel.cache, "_count": _counts[name], "_attempt": attempt,
         "_unserved": (MemoryError, TypeError, OverflowError), "_call_boxed": _original(name, device).call_boxed, "keys": keys,
     }  # fmt: skip
     exec(source, scope)
