@@ -381,6 +381,28 @@ if MODE == "interpret":
         weightless["grad_output"] = np.float32(2).reshape(())
         assert np.signbit(plain(operator)(**weightless)[zero]).all()  # -(2 * 0) is -0
 
+    @pytest.mark.parametrize("shape", [(300, 21), (257, 4), (130, 64), (5, 3)])
+    def test_nll_of_short_rows_by_every_traversal(
+        shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As few rows are walked, and dealt out to the threads that write them."""
+        from openaclnn.engines.gpu.launchers import row_formulas
+
+        operator = openaclnn.nll_loss_backward.operator
+        for dtype, variant in zip((FLOAT, BFLOAT16), operator.workloads.VARIANTS, strict=False):
+            arguments = operator.workloads.make(np.random.default_rng(4), dtype, shape, variant)
+            arguments["target"][:3], arguments["ignore_index"] = (shape[1], -1, 1), 1
+            arguments.pop("total_weight", None)
+            results = []
+            for few in (1 << 16, 0):
+                monkeypatch.setattr(row_formulas, "FEW", few)
+                arguments["out"] = np.full(shape, nan, dtype.numpy)
+                plan, addresses = planned(operator, arguments)
+                assert gpu.prepare(plan)(addresses, 0) == 0
+                results.append(arguments["out"].copy())
+            assert_matches_oracle(operator, heeded(arguments, shape[1]), results[0])
+            assert results[0].tobytes() == results[1].tobytes()
+
     @pytest.mark.parametrize("channels_last", [False, True])
     def test_nll_pixels_in_several_blocks(channels_last: bool) -> None:
         operator = openaclnn.find_operator("nll_loss2d_backward")

@@ -415,7 +415,10 @@ class RowLauncher(ClassLauncher):
                 classes_along, g.layout.shape[0] * classes > FEW,
                 *(g.layout.strides[name][0] == classes for name, kind in self.kinds if kind == "Row"),
             )  # fmt: skip
-            dealt = all_of(lies_so, classes > where(one, 2, 4), classes <= longest, (classes % 4) != 0, any_of(one, wide))  # fmt: skip
+            apart = any_of(
+                g.static["rows"] == 0, (classes % 4) != 0
+            )  # what reads no row deals two numbers of each
+            dealt = all_of(lies_so, classes > where(one, 2, 4), classes <= longest, apart, any_of(one, wide))  # fmt: skip
             # To several threads a row where none is written: BFLOAT16 and FLOAT log-probabilities of 70 classes 0.72 and 0.78 of reading (0.30 and 0.42), with entropies 0.62 and 0.72
             # (0.24 and 0.35), 150 0.72 (0.43); and of few with a logarithm, log_softmax of 38 classes 0.48 and 0.76 of a copy (0.38 and 0.64), 101 0.33 and 0.56 (0.39 and 0.76).
             most_lanes = where(
