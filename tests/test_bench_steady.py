@@ -16,9 +16,8 @@ import pytest
 from openaclnn import cli
 from openaclnn.bench import calls
 from openaclnn.bench.calls import BESIDE, call_cases
-from openaclnn.bench.reports import markdown, sheet, terminal_tables
+from openaclnn.bench.reports import disturbances, report_page, sheet, terminal_tables
 from openaclnn.bench.runner import Settings, run
-from openaclnn.bench.tables import disturbances
 from openaclnn.bench.timing import (
     AGAIN,
     TOLERATED,
@@ -149,6 +148,11 @@ def test_timing_again_takes_no_longer_than_is_allowed(seconds: float | None, aga
     assert sum(row["attempts"] for row in rows[::2]) == len(machine.log)
 
 
+def text_of(results: dict[str, Any]) -> str:
+    """All tables, as Markdown."""
+    return "\n".join(table.markdown() for table in terminal_tables(results))
+
+
 @functools.cache
 def case_of_each_regime() -> dict[str, Case]:
     return {case.regime: case for case in reversed(call_cases((FLOAT,)))}
@@ -247,21 +251,21 @@ def results() -> dict[str, Any]:
 
 
 def test_cases_that_stayed_slow_are_marked(results: dict[str, Any]) -> None:
-    assert all(row["attempts"] == 1 and row["yardstick_us"] > 0 for row in results["calls"])
-    assert any(row["slow"] is False for row in results["calls"])  # the quickest of the run
+    assert all(row["attempts"] == 1 and row["yardstick_us"] > 0 for row in results["rows"])
+    assert any(row["slow"] is False for row in results["rows"])  # the quickest of the run
     quiet = {"disturbed": False, "slow": False}
-    still = results | {"calls": [row | quiet for row in results["calls"]]}
+    still = results | {"rows": [row | quiet for row in results["rows"]]}
     assert disturbances(still) == []
-    assert ", FLOAT |" in markdown([still])
-    slow = [row | {"slow": row["regime"] == "same"} for row in still["calls"]]
-    noted = results | {"calls": slow}
+    assert ", FLOAT |" in text_of(still)
+    slow = [row | {"slow": row["regime"] == "same"} for row in still["rows"]]
+    noted = results | {"rows": slow}
     assert disturbances(noted) == ["1 of 2 cases (~) were timed while the machine was slow"]
-    text = markdown([noted])
-    assert f"- **{disturbances(noted)[0]}**" in text
+    text = text_of(noted)
+    assert f"<strong>{disturbances(noted)[0]}</strong>" in report_page([noted], [{}])
     assert re.search(r", same, .*FLOAT ~ \|", text)
     assert "new sizes" in text
-    both = results | {"calls": [row | {"disturbed": True} for row in slow]}
-    assert re.search(r", same, .*FLOAT ! ~ \|", markdown([both]))
+    both = results | {"rows": [row | {"disturbed": True} for row in slow]}
+    assert re.search(r", same, .*FLOAT ! ~ \|", text_of(both))
     assert len(disturbances(both)) == 2
     assert all(tabulated(table) for table in terminal_tables(both))
 
@@ -270,18 +274,23 @@ def test_results_of_before_there_was_a_yardstick_are_read(
     results: dict[str, Any], tmp_path: Path, capsys: Any
 ) -> None:
     new = {"yardstick_us", "slow", "attempts"}
-    rows = [{key: row[key] for key in row if key not in new} for row in results["calls"]]
+    rows = [{key: row[key] for key in row if key not in new} for row in results["rows"]]
     assert all(
-        row.keys() | new == now.keys() for row, now in zip(rows, results["calls"], strict=True)
+        row.keys() | new == now.keys() for row, now in zip(rows, results["rows"], strict=True)
     )
-    source, page = tmp_path / "old.json", tmp_path / "page.md"
-    source.write_text(json.dumps(results | {"calls": [row | {"disturbed": False} for row in rows]}))
+    source, page = tmp_path / "old.json", tmp_path / "page.html"
+    old = results | {"rows": [row | {"disturbed": False} for row in rows]}
+    source.write_text(json.dumps(old))
     table = tmp_path / "cases.csv"
-    given = ["--from", str(source), "--markdown", str(page), "--csv", str(table)]
+    given = ["--from", str(source), "--html", str(page), "--csv", str(table)]
     assert cli.main(["bench", *given]) == 0
-    assert re.search(r", same, .*FLOAT \|", page.read_text())
+    assert re.search(r", same, .*FLOAT \|", text_of(old))
     assert not capsys.readouterr().err
     assert "slow" in sheet([results]).splitlines()[0]
+    apart = results | {"rows": [{"operator": "elu"}], "calls": rows}  # before all were one list
+    source.write_text(json.dumps(apart))
+    assert cli.main(["bench", "--from", str(source)]) == 2
+    assert "no results of this command" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -39,27 +39,24 @@ from openaclnn.bench.contenders import (
     disagreement,
     engine_states,
     find_faults,
-    team_of,
 )
 from openaclnn.bench.plots import pictures, write_pictures
 from openaclnn.bench.problems import LAYOUTS, build, bytes_moved, load_torch, measured, taken
-from openaclnn.bench.processes import FIRST_CALL, MEMORY, in_fresh_processes
 from openaclnn.bench.regimes import ELEMENTWISE, REGIMES, STEPS, Regime, shrink
-from openaclnn.bench.reports import markdown, report_page, sheet, terminal_tables
-from openaclnn.bench.runner import ALONE, SECTIONS, SelectionError, Settings, choose, run
-from openaclnn.bench.speed import speed_case
-from openaclnn.bench.tables import (
-    closest,
+from openaclnn.bench.reports import (
+    case_tables,
     command_of,
-    counts,
     disturbances,
     find_wrong,
     merged,
-    range_table,
+    report_page,
     same_kind,
-    section_tables,
+    sheet,
     short_tables,
+    terminal_tables,
 )
+from openaclnn.bench.runner import ALONE, SECTIONS, SelectionError, Settings, choose, run
+from openaclnn.bench.speed import first_calls, speed_case
 from openaclnn.bench.timing import (
     COPY,
     AheadClock,
@@ -85,20 +82,32 @@ from openaclnn.testing.goldens import plan_of
 
 MEASURED = families(measured())
 TINY: dict[str, tuple[Regime, ...]] = {
-    "elementwise": (Regime("tiny", (3, 5), "a test", two_phase=True),),
-    "rows": (Regime("tiny", (3, 5), "a test", two_phase=True),),
-    "pixels": (Regime("tiny", (2, 3, 4, 5), "a test", two_phase=True),),
+    "elementwise": (Regime("tiny", (3, 5)),),
+    "rows": (Regime("tiny", (3, 5)),),
+    "pixels": (Regime("tiny", (2, 3, 4, 5)),),
 }
 SETTINGS = Settings(
     rounds=2, budget_seconds=0.01, again_seconds=0, sections=("speed",), regimes=TINY, engines=("numpy",),
     command="a test",
 )  # fmt: skip
 ROW_FIELDS = {
-    "operator", "variant", "regime", "family", "reason", "near", "layout", "shape", "dtype", "bytes", "touched",
-    "contender", "ours", "engine", "threads", "team", "status", "note", "gbps", "of_copy", "of_round", "ratios",
+    "section", "operator", "variant", "regime", "family", "near", "layout", "shape", "dtype", "bytes", "touched",
+    "contender", "ours", "engine", "threads", "status", "note", "gbps", "of_copy", "of_round", "ratios",
     "inexact", "others_cores", "disturbed", "attempts",
 }  # fmt: skip
 TIME_FIELDS = {"median_us", "q1_us", "q3_us", "minimum_us", "host_us", "rounds", "inner"}
+
+
+def text_of(results: dict[str, Any]) -> str:
+    """All tables, as Markdown."""
+    return "\n".join(f"### {each.title}\n{each.markdown()}" for each in terminal_tables(results))
+
+
+def of_section(
+    results: dict[str, Any], rows: list[dict[str, Any]], section: str = "speed"
+) -> dict[str, Any]:
+    """As if these were a run's only rows."""
+    return results | {"rows": [row | {"section": section} for row in rows]}
 
 
 def main(arguments: list[str]) -> int:
@@ -171,13 +180,12 @@ def test_a_run_without_torch_has_ours_and_the_copy(results: dict[str, Any]) -> N
     assert {"cpu", "cores", "memory_gib", "system"} <= results["machine"].keys()
     assert {"python", "numpy", "torch", "openaclnn"} <= results["versions"].keys()
     assert results["engines"]["numpy"] == "available"
-    assert len(results["rows"]) == cases_of(FLOAT, BFLOAT16) * 4
+    assert len(results["rows"]) == cases_of(FLOAT, BFLOAT16) * 3
     for row in results["rows"]:
         assert row.keys() == ROW_FIELDS | TIME_FIELDS
         assert row["status"] == "ok", row["note"]
-        assert row["team"] == ("caller" if row["ours"] else "Python")
     names = {row["contender"] for row in results["rows"]}
-    assert names == {"numpy", "numpy out=", "numpy two-phase", COPY}
+    assert names == {"numpy", "numpy out=", COPY}
     assert not find_wrong(results)
 
 
@@ -188,7 +196,7 @@ def test_torch_takes_part_where_it_is_installed() -> None:
     rows = run(replace(SETTINGS, dtypes=(BFLOAT16,), only=only))["rows"]
     assert {row["status"] for row in rows} == {"ok"}, [r["note"] for r in rows if r["note"]]
     ours = [row for row in rows if row["ours"]]
-    assert len(ours) == sum(len(taken(operator, (BFLOAT16,))) for operator in operators) * 3
+    assert len(ours) == sum(len(taken(operator, (BFLOAT16,))) for operator in operators) * 2
     for row in ours:
         operator = openaclnn.find_operator(row["operator"])
         peer = getattr(operator, "peer", "elu")
@@ -229,7 +237,7 @@ def test_wrong_results_are_refused(
     refused = [row for row in rows if row["status"] == "WRONG"]
     assert all("median_us" not in row and row["gbps"] is None for row in refused)
     assert all("oracle" in row["note"] for row in refused)
-    monkeypatch.setattr(command, "run", lambda *_: results | {"rows": rows})
+    monkeypatch.setattr(command, "run", lambda *_: of_section(results, rows))
     target = tmp_path / "wrong.json"
     assert main(["--json", str(target)]) == 1
     assert main(["--from", str(target)]) == 1
@@ -249,8 +257,8 @@ def test_inexact_results_of_others_are_timed_and_marked(results: dict[str, Any])
     ours = [row for row in rows if row["ours"]]
     assert all(row["status"] == "ok" and row["inexact"] == ["torch"] for row in ours)
     assert all(row["ratios"]["torch"] > 0 for row in ours)
-    assert not find_wrong({"rows": rows, "calls": []})
-    table, *_ = terminal_tables(results | {"rows": rows})
+    assert not find_wrong({"rows": rows})
+    table, *_ = terminal_tables(of_section(results, rows))
     assert "†" in table.markdown()
     assert "- torch: inexact at" in table.markdown()
 
@@ -462,7 +470,6 @@ def test_regimes_cover_every_pattern_and_shrink_keeps_the_classes() -> None:
             assert sum(bool(regime.headline) for regime in regimes) == 1
             for regime in regimes:
                 assert regime.layout in LAYOUTS
-                assert regime.reason
                 small = shrink(pattern, regime.shape, ORACLE_LIMIT)
                 assert math.prod(small) <= ORACLE_LIMIT
                 assert all(
@@ -522,7 +529,7 @@ def test_views_that_start_one_element_in() -> None:
         assert moved.out.base is not None
 
 
-ODD = Regime("odd 5", (3, 5), "a test", family="odd", near=(3, 4))
+ODD = Regime("odd 5", (3, 5), family="odd", near=(3, 4))
 
 
 def test_odd_sizes_are_timed_beside_round_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -626,11 +633,11 @@ def test_the_floors_are_read_off_one_command() -> None:
 
 
 def test_elementwise_operators_have_a_line_for_each_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ELEMENTWISE, "cpu", (Regime("few", (8, 8), "a test"),))
+    monkeypatch.setitem(ELEMENTWISE, "cpu", (Regime("few", (8, 8)),))
     chosen = replace(SETTINGS, sections=("elementwise",), only=("swi_glu_grad last", "shrink"))
     results = run(chosen)
-    assert {row["contender"] for row in results["elementwise"] if row["ours"]} == {"numpy out="}
-    (table,) = section_tables(results, page=True)
+    assert {row["contender"] for row in results["rows"] if row["ours"]} == {"numpy out="}
+    (table,) = case_tables(results)
     narrow = [f"last axis, few, 8x8, {dtype.name}" for dtype in FLOATS]
     cases = [("shrink", f"plain, few, 8x8, {name}") for name in ("FLOAT", "FLOAT16")]
     assert [(line[0], line[1].rstrip(" !")) for line in table.lines] == [
@@ -655,8 +662,8 @@ def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: 
     for operator in measured():
         for section in set(SECTIONS) - {"elementwise", "training", "modules", "overrides"}:
             assert any(line[1] == section and operator.python_name in line[3] for line in lines)
-    for step in (*step_cases("cpu"), *module_cases()):
-        assert ["--section", "training", "--only", step.title] in lines
+    for section, cases in (("training", step_cases("cpu")), ("modules", module_cases())):
+        assert {case.title for case in cases} == {line[3] for line in lines if line[1] == section}
     assert len({(line[1], line[3]) for line in lines}) == len(lines)
     for line in (next(x for x in lines if x[1] == name) for name in SECTIONS):
         assert main(["--list", *line]) == 0
@@ -701,7 +708,7 @@ def test_numbers_of_threads(restored_threads: None, capsys: Any) -> None:
     for bad in ("0", "1,,2", "many", "-1"):
         assert main(["--threads", bad]) == 2
         assert "numbers of threads such as 1,4,16" in capsys.readouterr().err
-    regime = Regime("wide", (1 << 18,), "a test")
+    regime = Regime("wide", (1 << 18,))
     cases = dict.fromkeys(("elementwise",), (regime,)) | {
         pattern: TINY[pattern] for pattern in ("rows", "pixels")
     }
@@ -712,19 +719,9 @@ def test_numbers_of_threads(restored_threads: None, capsys: Any) -> None:
     results = run(asked)
     ours = [row for row in results["rows"] if row["ours"]]
     assert {row["threads"] for row in ours} == {1, 2}
-    assert {row["team"] for row in ours if row["threads"] == 1} == {"caller"}
-    many = "own" if threads.team_in_use() is None else "OpenMP"
-    assert {row["team"] for row in ours if row["threads"] == 2} == {many}
     assert "ours up to 2" in results["threads"]
     [table, *_] = short_tables(results["rows"])
-    assert [line[:2] for line in table.lines] == [["wide", "1 (caller)"], ["wide", f"2 ({many})"]]
-
-
-def test_small_problems_run_on_their_caller() -> None:
-    problem = build(first_of("elementwise"), tiny_case().variant, FLOAT, (16,))
-    assert problem is not None
-    for each in build_contenders(problem, ["cpu", "numpy"]):
-        assert team_of(each, "cpu", None) == ("caller" if each.ours else "Python")
+    assert [line[:2] for line in table.lines] == [["wide", "1"], ["wide", "2"]]
 
 
 def test_alone_pytorch_is_never_loaded(tmp_path: Path) -> None:
@@ -745,9 +742,8 @@ assert main(["bench", *{given!r}]) == 2
     results = json.loads(target.read_text())
     assert results["mode"] == ALONE
     assert not any(row["contender"].startswith("torch") for row in results["rows"])
-    assert not any("OpenMP" in row["team"] for row in results["rows"])
     assert str(tmp_path) not in results["command"]
-    assert ", alone" in markdown([results])
+    assert ", alone" in report_page([results], [{}])
 
 
 def test_other_load_disturbs_only_beyond_the_spare_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -761,42 +757,33 @@ def test_other_load_disturbs_only_beyond_the_spare_cores(monkeypatch: pytest.Mon
 
 def test_reports_render(results: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
     noisy = [row | {"disturbed": row["dtype"] == "FLOAT"} for row in results["rows"]]
-    assert "Calls that change" not in markdown([results])
-    spec = {"operator": "x", "shape": [2], "contender": "numpy"}
-    given = results | {
-        "rows": noisy,
-        "first_calls": [
-            spec
-            | {
-                "cache": "cold",
-                "import_s": 0.1,
-                "first_ms": 5.0,
-                "again_ms": 0.01,
-                "disturbed": True,
-            },
-            spec | {"cache": "warm", "note": "it | failed"},
-        ],
-        "memory": [spec | {"extra_bytes": 1 << 20}, spec | {"note": "it failed"}],
-    }
-    text = markdown([given])
-    assert results["machine"]["cpu"] in text
-    assert results["date"] in text
-    assert "- command: `a test`" in text
-    assert "5 ms !" in text
-    assert r"it \| failed" in text
+    assert "Calls that change" not in text_of(results)
+    first = {
+        "section": "first-call", "operator": "x", "variant": "v", "regime": "first-call", "shape": [2], "dtype": "FLOAT",
+        "threads": None, "contender": "numpy", "engine": "numpy", "ours": True, "ratios": {"torch": 2.0}, "status": "ok", "note": "",
+        "disturbed": True, "median_us": 5e3, "again_us": 10.0, "import_us": 1e5, "extra_bytes": 3 << 20,
+    }  # fmt: skip
+    failed = first | {"contender": "numpy, empty cache", "status": "unavailable", "note": "it | failed"}  # fmt: skip
+    del failed["extra_bytes"]
+    given = results | {"rows": [*noisy, first, failed]}
+    text = text_of(given)
+    [line, *_] = [line for line in text.splitlines() if "first-call" in line]
+    assert "| 5 ms | 10 us | 100 ms | 3 | 2.00 |" in line, line
+    assert "numpy, empty cache: unavailable at v, first-call, FLOAT: it | failed" in text
     [noise] = disturbances(given)
-    assert noise.startswith(f"{len(MEASURED)} of {cases_of(FLOAT, BFLOAT16)} cases (!)")
-    short = len(short_tables(given["rows"]))
+    assert noise.startswith(f"{1 + len(MEASURED)} of {1 + cases_of(FLOAT, BFLOAT16)} cases (!)")
+    short = len(short_tables(given["rows"][:-2]))
     shown = list(terminal_tables(given))
     assert "FLOAT !" in "".join(table.markdown() for table in shown[: len(MEASURED)])
-    assert len(shown) == len(MEASURED) + short + 2
-    assert {"First call in a fresh process", "Memory beyond arguments and output"} <= {
-        table.title for table in shown
-    }
-    source, target = tmp_path / "results.json", tmp_path / "benchmarks.md"
+    assert len(shown) == len(MEASURED) + short + 1
+    source, target = tmp_path / "results.json", tmp_path / "report.html"
     source.write_text(json.dumps(given))
-    assert main(["--from", str(source), "--markdown", str(target)]) == 0
-    assert target.read_text() == text
+    assert main(["--from", str(source), "--html", str(target)]) == 0
+    page = target.read_text()
+    assert results["machine"]["cpu"] in page
+    assert results["date"] in page
+    assert "command: <code>a test</code>" in page
+    assert f"<strong>{noise}</strong>" in page
     assert measured()[0].python_name in capsys.readouterr().out
 
 
@@ -815,16 +802,17 @@ def test_short_tables_have_the_median_and_the_worst(results: dict[str, Any]) -> 
     rows = beside_torch(results, 0.5)["rows"]
     times, copies = short_tables(rows)
     assert times.headings == ["regime", "threads", *(each.python_name for each in MEASURED)]
-    # Allocating 0.5; into out= and by phase two beside PyTorch's out=, 1.0.
+    # Allocating 0.5; into out= beside PyTorch's out=, 1.0.
     assert [line[0] for line in times.lines] == ["tiny"]
-    assert set(times.lines[0][2:]) == {"1.00 / 0.50"}
+    assert set(times.lines[0][2:]) == {"0.75 / 0.50"}
     assert copies.title.startswith("Of a copy")
     allocating = cases_of(FLOAT, BFLOAT16)
-    told = f"is faster in {allocating} of {3 * allocating} timings, `torch.compile` in 0 of"
-    assert told in counts(rows)
-    assert closest(rows)[0].startswith(f"0.50: {measured()[0].python_name} ")
-    assert counts(results["rows"]) == ""
-    assert closest(results["rows"]) == []
+    every = 2 * allocating
+    assert times.notes == (
+        f"PyTorch's way of the same kind is faster in {allocating} of {every} timings",
+        f"`torch.compile` is faster in 0 of {every} timings",
+    )
+    assert [table.notes for table in short_tables(results["rows"])] == [()]
     alone = {"contender": "x out=", "engine": "x", "ratios": {"torch": 3.0}}
     assert same_kind(alone) == 3.0
 
@@ -833,12 +821,12 @@ def test_runs_of_a_machine_are_one_and_later_ones_count(results: dict[str, Any])
     other = {"machine": results["machine"] | {"cpu": "another"}}
     first = beside_torch(results, 2.0, command="first --only x")
     again = beside_torch(results, 3.0, command="again")
-    again["rows"] = again["rows"][:4]
+    again["rows"] = again["rows"][:3]
     [whole, elsewhere, alone] = merged([first, first | other, results, again])
     assert elsewhere["machine"]["cpu"] == "another"
     assert alone["mode"] == ALONE
     assert whole["commands"] == ["first --only x", "again"]
-    assert [row["ratios"].get("torch") for row in whole["rows"][:8]] == [3.0] * 3 + [None] + [2.0] * 3 + [None]  # fmt: skip
+    assert [row["ratios"].get("torch") for row in whole["rows"][:6]] == [3.0] * 2 + [None] + [2.0] * 2 + [None]  # fmt: skip
     same = ("operator", "variant", "regime", "dtype", "contender")
     assert [[row[key] for key in same] for row in whole["rows"]] == [
         [row[key] for key in same] for row in results["rows"]
@@ -846,7 +834,7 @@ def test_runs_of_a_machine_are_one_and_later_ones_count(results: dict[str, Any])
 
 
 def test_commands_can_be_pasted_on_any_machine() -> None:
-    given = ["--only", "a b", "--json", "/home/x/a.json", "--markdown=/tmp/b.md", "--csv", "c.csv"]
+    given = ["--only", "a b", "--json", "/home/x/a.json", "--html=/tmp/b.html", "--csv", "c.csv"]
     assert command_of(given) == "openaclnn bench --only 'a b'"
     assert (
         command_of(["--json", "--quick", "--plots", "x", "--html=y"]) == "openaclnn bench --quick"
@@ -865,27 +853,24 @@ def test_the_page_has_the_short_tables_first_and_a_command_for_each_part(
     ]
     for name, own in zip(names, machines, strict=True):
         (tmp_path / name).write_text(json.dumps(own))
-    page, sheet_file = tmp_path / "page.md", tmp_path / "cases.csv"
-    given = [f"--from={tmp_path / name}" for name in names] + ["--markdown", str(page)]
-    assert main(given) == 0
+    page, sheet_file = tmp_path / "page.html", tmp_path / "cases.csv"
+    given = [f"--from={tmp_path / name}" for name in names]
+    assert main([*given, "--html", str(page), "--csv", str(sheet_file)]) == 0
     text = page.read_text()
     assert str(tmp_path) not in text
     assert "/x/y" not in text
-    sections = text.split("\n## ")[1:]
+    sections = text.split("<h2>")[1:]
     assert len(sections) == 3
-    assert "PyTorch's time over ours" in sections[0]
-    assert "PyTorch's time over ours" not in sections[1]
+    first = MEASURED[0].python_name
+    assert sections[0].index("time over ours, median") < sections[0].index(f"<h3>{first}</h3>")
+    assert "time over ours, median" not in sections[1]
     for part in sections:
-        commands = re.findall(r"^- command: `(.*)`$", part, re.M)
+        commands = re.findall(r"<li>command: <code>(.*)</code></li>", part)
         assert commands
         for line in commands:
             program, *rest = shlex.split(line)
             assert (program, rest[0]) == ("openaclnn", "bench")
             parsed(rest[1:])
-    assert main([*given, "--csv", str(sheet_file)]) == 0
-    short = page.read_text()
-    assert "[cases.csv](cases.csv)" in short
-    assert short.count("\n## ") == 3
     lines = list(csv.DictReader(sheet_file.read_text().splitlines()))
     assert len(lines) == 3 * len(results["rows"])
     assert {line["machine"] for line in lines} == {results["machine"]["cpu"], "a GPU"}
@@ -895,18 +880,16 @@ def test_the_page_has_the_short_tables_first_and_a_command_for_each_part(
 
 
 def test_fresh_processes_report_first_calls_and_memory() -> None:
-    spec = {
-        "operator": measured()[0].python_name, "variant": tiny_case("rows").variant, "dtype": "FLOAT", "device": "cpu",
-        "shape": [3, 5], "warm_shape": [2, 4],
-    }  # fmt: skip
-    cold, warm = in_fresh_processes(spec | {"section": FIRST_CALL}, "numpy")
-    assert (cold["cache"], warm["cache"]) == ("cold", "warm")
-    assert cold["first_ms"] > 0, cold
-    assert cold["import_s"] > 0
-    [memory] = in_fresh_processes(spec | {"section": MEMORY}, "numpy out=")
-    assert memory["extra_bytes"] >= 0
-    [unknown] = in_fresh_processes(spec | {"section": MEMORY}, "none such")
-    assert "unknown engine" in unknown["note"]
+    case = next(first_calls({pattern: (Regime("tiny", shape[0].shape),) for pattern, shape in TINY.items()}))  # fmt: skip
+    empty, kept = case.run(BENCH)
+    assert (empty["contender"], kept["contender"]) == ("numpy, empty cache", "numpy")
+    assert all(row["status"] == "ok" for row in (empty, kept)), empty["note"]
+    assert kept["median_us"] >= kept["again_us"] > 0
+    assert kept["import_us"] > 0
+    assert kept["extra_bytes"] >= 0
+    unknown = case.run(replace(BENCH, engines=["none such"]))
+    assert {row["status"] for row in unknown} == {"unavailable"}
+    assert all("unknown engine" in row["note"] for row in unknown)
 
 
 def test_unknown_dtypes_are_refused_with_the_known_ones(capsys: Any) -> None:
@@ -919,7 +902,7 @@ def test_unknown_dtypes_are_refused_with_the_known_ones(capsys: Any) -> None:
 
 
 def test_places_that_are_not_there_are_told_before_the_run(capsys: Any) -> None:
-    for option in ("--json", "--html", "--markdown", "--csv"):
+    for option in ("--json", "--html", "--csv"):
         assert main(["--quick", option, "none/results"]) == 2
         assert "there is no folder none" in capsys.readouterr().err
 
@@ -1042,8 +1025,8 @@ def calls() -> dict[str, Any]:
 
 def test_calls_that_change_are_checked_and_timed(calls: dict[str, Any]) -> None:
     assert json.loads(json.dumps(calls, allow_nan=False)) == calls
-    rows = calls["calls"]
-    assert not calls["rows"]
+    rows = calls["rows"]
+    assert {row["section"] for row in rows} == {"calls"}
     assert not find_wrong(calls)
     for operator in CALLED:
         own = [row for row in rows if row["operator"] == operator.python_name]
@@ -1060,10 +1043,10 @@ def test_calls_that_change_are_checked_and_timed(calls: dict[str, Any]) -> None:
 
 def test_torch_makes_the_same_calls_where_it_can(calls: dict[str, Any]) -> None:
     pytest.importorskip("torch", reason="PyTorch's contenders need PyTorch")
-    for row in calls["calls"]:
+    for row in calls["rows"]:
         if row["ours"] and row["contender"].endswith((", tensors", ", tensors two-phase")):
             assert "torch" in row["ratios"], row
-    peers = [row for row in calls["calls"] if not row["ours"]]
+    peers = [row for row in calls["rows"] if not row["ours"]]
     assert {row["contender"] for row in peers} == {"torch", "torch out="}
     assert {row["status"] for row in peers} == {"ok"}, [row["note"] for row in peers]
 
@@ -1180,36 +1163,19 @@ def test_wrong_sequences_are_refused(
     monkeypatch.setattr("openaclnn.bench.calls.our_call", lambda *_: lambda: None)
     [lax] = rows_of(call_case(operator, FLOAT, changing("refusal")), per_turn=1)
     assert (lax["status"], lax["note"]) == ("WRONG", "RuntimeError: a wrong shape was not refused")
-    assert find_wrong(calls | {"calls": [row, lax]}) == [row, lax]
-
-
-def test_ranges_go_from_the_least_to_the_largest_of_the_cases() -> None:
-    def timed(regime: str, median: float, **ratios: float) -> dict[str, Any]:
-        return {"ours": True, "regime": regime, "contender": "cpu", "median_us": median, "ratios": ratios, "of_same": None}  # fmt: skip
-
-    rows = [
-        timed("x", 950, torch=1.1),
-        timed("x", 1200),
-        timed("y", 3),
-        timed("y", 5),
-        {"ours": True},
-    ]
-    found = range_table("t", rows, "regime")
-    assert found.headings == ["regime", "ours", "cases", "time", "of same", "x torch"]
-    assert found.lines == [["x", "cpu", "2", "950 us to 1.2 ms", "", "1.10"], ["y", "cpu", "2", "3 to 5 us", "", ""]]  # fmt: skip
+    assert find_wrong(calls | {"rows": [row, lax]}) == [row, lax]
 
 
 def test_calls_that_change_have_tables(calls: dict[str, Any]) -> None:
-    text = markdown([calls])
-    assert "### Calls that change" in text
-    line, *_ = [line for line in text.splitlines() if line.startswith("| two-phase | ")]
-    assert line.startswith(f"| two-phase | numpy, arrays two-phase | {len(CALLED)} | ")
-    assert ", same, " in text.partition("### Calls that do not change")[2]
-    assert len(sheet([calls]).splitlines()) == 1 + len(calls["calls"])
-    assert len(list(terminal_tables(calls))) == len(CALLED)
-    timed = calls["calls"][0]
+    tables = list(terminal_tables(calls))
+    assert {each.title for each in tables} == {
+        f"{each.python_name}: Calls that change" for each in CALLED
+    }
+    assert all(", same, " in table.markdown() for table in tables)
+    assert len(sheet([calls]).splitlines()) == 1 + len(calls["rows"])
+    timed = calls["rows"][0]
     spoiled = timed | {"status": "unavailable", "note": "it | failed"}
-    assert "unavailable at" in markdown([calls | {"calls": [spoiled, *calls["calls"][1:]]}])
+    assert "unavailable at" in text_of(calls | {"rows": [spoiled, *calls["rows"][1:]]})
 
 
 def test_the_engine_that_calls_get_by_themselves_is_not_asked_for() -> None:
@@ -1318,7 +1284,7 @@ def test_a_missing_library_is_told_before_anything_is_timed(
 
 def test_the_door_of_a_checkout_is_the_command() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--list", "--section", "memory"],
+        [sys.executable, "-m", "benchmarks", "--list", "--section", "first-call"],
         cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert len(done.stdout.splitlines()) == len(measured())
@@ -1329,36 +1295,36 @@ def test_steps_of_training_are_checked_and_timed(
 ) -> None:
     pytest.importorskip("torch")
     shapes = {"elementwise": (16,), "rows": (2, 8), "pixels": (1, 4, 2, 2), "linear": (6, 8, 16)}
-    few = {pattern: (Regime("few", shape, "a test"),) for pattern, shape in shapes.items()}
+    few = {pattern: (Regime("some", shape),) for pattern, shape in shapes.items()}
     monkeypatch.setitem(STEPS, "cpu", few)
     functions = list(dict.fromkeys(step.name for step in step_cases("cpu")))
-    steps = tuple(f"{name} training few" for name in functions)
+    steps = tuple(f"{name} training some" for name in functions)
     settings = Settings(only=steps, sections=("training",), dtypes=(BFLOAT16,), rounds=1)
     found = run(settings)
-    ours = [row for row in found["training"] if row["ours"]]
+    ours = [row for row in found["rows"] if row["ours"]]
     assert [row["operator"] for row in ours] == functions
     assert all(row["status"] == "ok" and row["ratios"]["torch"] > 0 for row in ours)
-    contenders = {row["contender"] for row in found["training"]}
+    contenders = {row["contender"] for row in found["rows"]}
     assert contenders - {"torch's function"} == {"openaclnn.torch", "torch", "products", COPY}
     assert all(row["extra_bytes"] >= 0 for row in ours if row["operator"] == "linear_cross_entropy")
-    text = markdown([found])
+    text = text_of(found)
     assert "Forward and backward" in text
-    assert all(re.search(rf"\| {name} \| step, few, ", text) for name in functions)
+    assert all(re.search(rf"\| {name} \| step, some, ", text) for name in functions)
     assert any("Forward and backward" in table.title for table in terminal_tables(found))
     lines = list(csv.DictReader(sheet([found]).splitlines()))
-    assert len(lines) == len(found["training"])
+    assert len(lines) == len(found["rows"])
     assert all(float(line["of_copy"]) > 0 for line in lines)
 
-    rows = (Regime("shape 4x3", (4, 3), "a test", all_variants=True),)
+    rows = (Regime("shape 4x3", (4, 3), all_variants=True),)
     monkeypatch.setitem(STEPS, "cpu", few | {"rows": rows})
     forms = run(replace(settings, only=("cross_entropy training shape",), dtypes=(FLOAT,)))
-    ours = [row for row in forms["training"] if row["ours"]]
+    ours = [row for row in forms["rows"] if row["ours"]]
     assert [row["regime"] for row in ours] == [f"shape 4x3{form}" for form in ("", ", weight", ", smoothing")]  # fmt: skip
     assert all(row["status"] == "ok" for row in ours)
     monkeypatch.setitem(STEPS, "cpu", few)
 
     modules = tuple(f"{name} module small" for name in ("Softmax", "BCELoss", "PReLU"))
-    adopted = run(replace(settings, only=modules, sections=("modules",)))["training"]
+    adopted = run(replace(settings, only=modules, sections=("modules",)))["rows"]
     assert [row["operator"] for row in adopted if row["ours"]] == ["BCELoss", "PReLU", "Softmax"]
     assert all(row["status"] == "ok" for row in adopted)
 
@@ -1374,32 +1340,27 @@ def test_steps_of_training_are_checked_and_timed(
 def test_modules_step_on_few_elements_beside_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     settings = Settings(
-        only=("training module",), sections=("training",), dtypes=(FLOAT,), rounds=1, budget_seconds=0.001,
-        again_seconds=0,
+        only=("module few",), sections=("modules",), dtypes=(FLOAT,), rounds=1, budget_seconds=0.001, again_seconds=0,
     )  # fmt: skip
-    cases = choose(settings)["training"]
+    cases = choose(settings)["modules"]
     nn = importlib.import_module("openaclnn.torch.nn")
-    names = {case.name for case in cases}
-    assert (
-        {"CrossEntropyLoss", "NLLLoss", "L1Loss", "SmoothL1Loss", "ELU"} <= names <= {*nn.__all__}
-    )
+    assert {case.name for case in cases} == {*nn.__all__} - {"LinearCrossEntropyLoss", "NLLLoss2d"}
     for said in (", weighted", ", no weight"):
-        assert (
-            sum(case.variant.endswith(said) for case in cases) == 4
-        )  # rows and pixels of two losses
+        # Rows and pixels of two losses.
+        assert sum(case.variant.endswith(said) for case in cases) == 4
     found = run(settings)
-    rows = found["training"]
+    rows = found["rows"]
     assert [row["variant"] for row in rows if row["ours"]] == [case.variant for case in cases]
     assert all(row["status"] == "ok" and row["yardstick_us"] > 0 and "slow" in row for row in rows)
     assert all(row["host_ratios"]["torch"] > 0 for row in rows if row["ours"])
-    text = markdown([found, found])
-    assert all(text.count(f"| {case.name} | {case.variant}, ") == 1 for case in cases)
-    assert [table.title for table in terminal_tables(found)] == ["Forward and backward"]
+    text = text_of(merged([found, found])[0])
+    assert all(text.count(f"| {case.name} | {case.variant}, few, ") == 1 for case in cases)
+    assert [table.title for table in terminal_tables(found)] == ["Modules"]
 
-    kind = getattr(nn, cases[0].name)
-    forward = kind.forward
-    monkeypatch.setattr(kind, "forward", lambda own, *given: forward(own, *given) * 2)
-    [row] = find_wrong(run(replace(settings, only=(cases[0].title,))))
+    case = next(case for case in cases if case.name == "ELU")
+    forward = nn.ELU.forward
+    monkeypatch.setattr(nn.ELU, "forward", lambda own, *given: forward(own, *given) * 2)
+    [row] = find_wrong(run(replace(settings, only=(case.title,))))
     assert "off float64" in row["note"]
 
 
@@ -1417,16 +1378,16 @@ def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.Monke
     assert list(dict.fromkeys(case.name for case in cases)) == names
     cases = [next(case for case in cases if case.name == name) for name in names]
     found = run(replace(settings, only=tuple(case.title for case in cases)))
-    assert [row["operator"] for row in found["overrides"] if row["ours"]] == [c.name for c in cases]
-    assert all(row["status"] == "ok" for row in found["overrides"])
-    assert all(row["ratios"]["torch"] > 0 for row in found["overrides"] if row["ours"])
-    assert all(row["yardstick_us"] > 0 for row in found["overrides"])
+    assert [row["operator"] for row in found["rows"] if row["ours"]] == [c.name for c in cases]
+    assert all(row["status"] == "ok" for row in found["rows"])
+    assert all(row["ratios"]["torch"] > 0 for row in found["rows"] if row["ours"])
+    assert all(row["yardstick_us"] > 0 for row in found["rows"])
     assert not override._libraries  # PyTorch has its own again
-    text, lines = markdown([found]), sheet([found]).splitlines()
-    assert all(f"| {case.name} | openaclnn.torch | 1 | " in text for case in cases)
+    text, lines = text_of(found), sheet([found]).splitlines()
+    assert all(f"| {case.name} | {case.variant}, override, " in text for case in cases)
     assert len(lines) == 1 + 2 * len(cases)
     assert any("replaced" in table.title for table in terminal_tables(found))
-    assert len(merged([found, found])[0]["overrides"]) == 2 * len(cases)
+    assert len(merged([found, found])[0]["rows"]) == 2 * len(cases)
 
     name = "smooth_l1_loss"
     own, case = override.OVERRIDES[name], next(case for case in cases if case.name == name)
@@ -1437,5 +1398,5 @@ def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.Monke
         monkeypatch.setattr(own, "run", wrong)
         monkeypatch.setattr(override, "_native", lambda *_: None)
         again = run(replace(settings, only=(case.title,)))
-        assert says in again["overrides"][0]["note"]
+        assert says in again["rows"][0]["note"]
         assert bool(find_wrong(again)) == (says == "off float64")

@@ -296,7 +296,7 @@ def test_results_of_a_benchmark_and_pictures_are_kept(place: Path, capsys: Any) 
     Path("a.json").write_text(json.dumps({"rows": [], "machine": {}}))
     np.save("x.npy", np.ones(3, np.float32))
     for line in (
-        "bench --from a.json --html ./a.json", "bench --from a.json --csv b --markdown ./b",
+        "bench --from a.json --html ./a.json", "bench --from a.json --csv b --html ./b",
         "compare x.npy x.npy --picture ./x.npy",
     ):  # fmt: skip
         assert main(line.split()) == 2, line

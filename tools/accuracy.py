@@ -18,7 +18,7 @@ import numpy as np
 
 import openaclnn
 from openaclnn.bench.problems import load_torch, measured, taken, to_torch
-from openaclnn.bench.tables import Table
+from openaclnn.bench.reports import Table
 from openaclnn.cli.bench import tabulated
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType

@@ -14,7 +14,7 @@ from typing import Any
 
 from openaclnn.bench.plots import pictures
 from openaclnn.bench.regimes import ELEMENTWISE, REGIMES
-from openaclnn.bench.tables import Table, duration, first_engine, same_kind, short_tables
+from openaclnn.bench.reports import Table, duration, first_engine, same_kind, short_tables
 from openaclnn.bench.timing import Row
 from openaclnn.bench.training import OURS
 from openaclnn.engines.dispatch import ENGINES
@@ -70,10 +70,10 @@ def results_of(path: Path) -> list[dict[str, Any]]:
     ] = {}  # of a case that was timed again the last run
     for line in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
         engine = line["contender"].removesuffix(" out=")
-        row: Row = {name: line[name] for name in ("operator", "variant", "regime", "layout", "dtype", "team", "contender", "status", "note")}  # fmt: skip
+        row: Row = {name: line[name] for name in ("operator", "variant", "regime", "layout", "dtype", "contender", "status", "note")}  # fmt: skip
         row |= {name: float(line[name]) if line[name] else None for name in ("of_copy", "of_round")}
         row |= {
-            "family": families.get(line["regime"], line["regime"]), "engine": engine, "ours": engine in (*ENGINES, OURS),
+            "section": "speed", "family": families.get(line["regime"], line["regime"]), "engine": engine, "ours": engine in (*ENGINES, OURS),
             "threads": int(line["threads"]) if line["threads"] else None, "disturbed": line["disturbed"] == "True",
             "shape": [int(size) for size in line["shape"].split("x")] if line["shape"] else [],
             "ratios": {name[2:]: float(text) for name, text in line.items() if name.startswith("x ") and text},

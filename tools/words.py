@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from openaclnn.bench.tables import Table
+from openaclnn.bench.reports import Table
 from openaclnn.cli.bench import tabulated
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.plan import Operand, Plan

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import functools
 import gc
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, cycle, islice, product, repeat
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,11 @@ from openaclnn.bench.contenders import (
     ALLOCATING,
     INTO,
     TWO_PHASE,
-    engine_choice,
     expected_of,
     fault_of,
     first_line,
     our_call,
+    ours,
     unavailable,
 )
 from openaclnn.bench.problems import (
@@ -38,7 +38,6 @@ from openaclnn.bench.problems import (
     Problem,
     build,
     empty_like,
-    first_variant,
     is_array,
     outer,
     taken,
@@ -52,6 +51,7 @@ from openaclnn.bench.timing import (
     Contender,
     OtherLoad,
     Row,
+    nothing,
     paired_ratio,
     time_contenders,
 )
@@ -68,7 +68,13 @@ QUICK_ROUNDS = 3  # in a quick run
 KINDS = 8
 MIDDLE = 250  # for `small_shape`: about the mean of the new sizes
 WIDE = 60  # and for layouts with gaps, which take more memory
+FRACTION = 2.0**-20  # by which numbers differ, exactly in FLOAT
 STEPS = 16  # strides of the last axis in the new layouts
+
+
+def first_variant(operator: Operator) -> str:
+    """The most important one."""
+    return str(next(iter(operator.workloads.VARIANTS)))
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ def small_shape(operator: Operator, number: int, form: int = 1) -> tuple[int, ..
 
 
 def _same(turn: Turn) -> Iterator[Problem]:
-    yield from itertools.repeat(turn.contiguous(), turn.count)
+    yield from repeat(turn.contiguous(), turn.count)
 
 
 def _new_sizes(turn: Turn) -> Iterator[Problem]:
@@ -125,8 +131,7 @@ def _new_numbers(turn: Turn) -> Iterator[Problem]:
         for p in turn.operator.parameters
         if p.kind in kinds and p.default is not REQUIRED and not p.choices and not p.axis
     ]
-
-    fraction = 1 / (1 << (turn.count * turn.of).bit_length())  # of float32: steps are exact
+    defaults = turn.operator.plain_defaults
 
     def change(names: Sequence[str], number: int, values: Arguments, read: Any) -> Arguments:
         """A float grows, by less than 1; an integer falls, in integer arrays too."""
@@ -134,25 +139,23 @@ def _new_numbers(turn: Turn) -> Iterator[Problem]:
             value for value in values.values() if is_array(value) and "int" in str(value.dtype)
         ]
         for name in names:
-            old = values.get(name, turn.operator.plain_defaults[name])
+            old = values.get(name, defaults[name])
             if isinstance(old, float):
-                values = values | {name: old + (number + 1) * fraction}
+                values = values | {name: old + (number + 1) * FRACTION}
                 continue
             values = values | {name: old - number - 1}
             for array in arrays:
                 array[array == old] = old - number - 1
         return values
 
-    shape = small_shape(turn.operator, MIDDLE)
+    def changed(names: Sequence[str], number: int) -> Problem | None:
+        shape = small_shape(turn.operator, MIDDLE)
+        return turn.problem(shape, change=functools.partial(change, names, number))
+
     # Of integers one that is far: they may number a few ways.
-    far = {name: 16 * isinstance(turn.operator.plain_defaults[name], int) for name in numbers}
-    alone = [
-        name
-        for name in numbers
-        if turn.problem(shape, change=functools.partial(change, [name], far[name])) is not None
-    ]
-    for number in turn.fresh() if alone else ():
-        yield turn.contiguous(change=functools.partial(change, alone, number))
+    alone = [n for n in numbers if changed([n], 16 * isinstance(defaults[n], int)) is not None]
+    problems = (changed(alone, number) for number in (turn.fresh() if alone else ()))
+    yield from (problem for problem in problems if problem is not None)
 
 
 def _in_place(turn: Turn) -> Iterator[Problem]:
@@ -215,27 +218,24 @@ def _outer(turn: Turn) -> Iterator[Problem]:
 
 def _eight_kinds(turn: Turn) -> list[Problem]:
     """Eight kinds: variants and dtypes, then, where those are fewer, again with operands that lie otherwise."""
-    kinds = itertools.product(
-        ("contiguous", "transposed", "sliced"), turn.operator.workloads.VARIANTS,
-        taken(turn.operator, FLOATS),
-    )  # fmt: skip
-    shape = small_shape(turn.operator, MIDDLE)
+    operator, shape = turn.operator, small_shape(turn.operator, MIDDLE)
+    layouts, variants = ("contiguous", "transposed", "sliced"), operator.workloads.VARIANTS
     problems = (
-        build(turn.operator, variant, dtype, shape, layout, turn.device)
-        for layout, variant, dtype in kinds
+        build(operator, variant, dtype, shape, layout, turn.device)
+        for layout, variant, dtype in product(layouts, variants, taken(operator, FLOATS))
     )
-    return list(itertools.islice((each for each in problems if each is not None), KINDS))
+    return list(islice((each for each in problems if each is not None), KINDS))
 
 
 def _kinds_in_turn(turn: Turn) -> Iterator[Problem]:
-    yield from itertools.islice(itertools.cycle(_eight_kinds(turn)), turn.count)
+    yield from islice(cycle(_eight_kinds(turn)), turn.count)
 
 
 def _kinds_in_a_row(turn: Turn) -> Iterator[Problem]:
     """The same calls as in turn, each kind eight times in a row; those that are checked are each kind's."""
     kinds = _eight_kinds(turn)
-    rows = itertools.chain.from_iterable([kind] * KINDS for kind in itertools.cycle(kinds))
-    yield from itertools.islice(itertools.chain(kinds, kinds, rows), turn.count)
+    rows = chain.from_iterable([kind] * KINDS for kind in cycle(kinds))
+    yield from islice(chain(kinds, kinds, rows), turn.count)
 
 
 def _refused(turn: Turn) -> Iterator[Problem]:
@@ -248,7 +248,7 @@ def _refused(turn: Turn) -> Iterator[Problem]:
         longer[..., :-1], longer[..., -1] = value, value[..., -1]
         wrong = sound.arguments | {name: longer}
         if turn.problem(sound.shape, change=lambda values, read, wrong=wrong: wrong) is None:
-            yield from itertools.repeat(replace(sound, arguments=wrong), turn.count)
+            yield from repeat(replace(sound, arguments=wrong), turn.count)
             return
 
 
@@ -257,15 +257,12 @@ class CallRegime:
     """One way for calls to change. `sequence` makes a contender's problems; none where the operator has no such change."""
 
     name: str
-    reason: str
     sequence: Callable[[Turn], Iterator[Problem]]
     ways: tuple[str, ...] = (ALLOCATING, INTO)
     refused: bool = False
-    mixed: bool = False  # of all variants and dtypes
-    times: int = 1  # a sample has so many times the calls of other regimes'
+    mixed: bool = False  # of all variants and dtypes, in samples of as many times the calls
     forgotten: bool = False  # before a call all kinds are forgotten
     beside: str = "same"  # the regime that it is compared with
-    waits: bool = False  # calls wait until the work is done, PyTorch's too
 
     @property
     def checked(self) -> int:
@@ -274,7 +271,7 @@ class CallRegime:
 
     def calls(self, usual: int) -> int:
         """How many calls a sample has, where most regimes' have `usual`."""
-        return min(usual, KINDS) if self.forgotten else usual * self.times
+        return min(usual, KINDS) if self.forgotten else usual * (KINDS if self.mixed else 1)
 
     def ways_of(self, operator: Operator) -> tuple[str, ...]:
         """An operator that writes over its input has no `out=`: its plain call is one."""
@@ -290,89 +287,71 @@ class CallRegime:
 
 _MIXED: dict[str, Any] = {"mixed": True, "beside": "kinds in a row"}
 CHANGES = (
-    CallRegime("same", "nothing changes", _same, (ALLOCATING, INTO, TWO_PHASE)),
-    CallRegime("new sizes", "a size that was not seen before, each call", _new_sizes),
-    CallRegime("new numbers", "every number of the call another one, each call", _new_numbers),
-    CallRegime("in place", "`out=` is an input", _in_place, (INTO,)),
-    CallRegime("new layout", "strides that were not seen before, each call", _new_layout),
-    CallRegime("outer", "a column beside a row, another shape each call", _outer),
-    CallRegime(
-        "kinds in a row", "eight kinds of calls, each eight times in a row", _kinds_in_a_row, times=KINDS, **_MIXED,
-    ),
-    CallRegime("kinds in turn", "the same eight, one after the other", _kinds_in_turn, times=KINDS, **_MIXED),
-    CallRegime(
-        "first of a kind", "each of the same eight as if for the first time, by the slow path; its kernel is compiled",
-        _kinds_in_turn, forgotten=True, **_MIXED,
-    ),
-    CallRegime("refusal", "an array of the wrong shape", _refused, (ALLOCATING,), refused=True),
-    CallRegime(
-        "two-phase", "both phases and the wait, a new size each call; PyTorch's call and the wait", _new_sizes,
-        (TWO_PHASE,), waits=True,
-    ),
-)  # fmt: skip
+    CallRegime("same", _same, (ALLOCATING, INTO, TWO_PHASE)),
+    CallRegime("new sizes", _new_sizes),
+    CallRegime("new numbers", _new_numbers),
+    CallRegime("in place", _in_place, (INTO,)),
+    CallRegime("new layout", _new_layout),
+    CallRegime("outer", _outer),
+    CallRegime("kinds in a row", _kinds_in_a_row, **_MIXED),
+    CallRegime("kinds in turn", _kinds_in_turn, **_MIXED),
+    # By the slow path; kernels are compiled.
+    CallRegime("first of a kind", _kinds_in_turn, forgotten=True, **_MIXED),
+    CallRegime("refusal", _refused, (ALLOCATING,), refused=True),
+    # With the wait, PyTorch's too; a new size each call.
+    CallRegime("two-phase", _new_sizes, (TWO_PHASE,)),
+)
 """The regimes, each after the one that it is compared with."""
-
-
-Sequences = Iterator[tuple[list[Problem], Contender]]
 
 
 def sequences(
     regime: CallRegime, turn: Turn, engines: Sequence[str], torch: Any, peers: bool = True
-) -> Sequences:
+) -> Iterator[tuple[list[Problem], Contender]]:
     """Each contender with the problems of its calls: ours by engine, way and library, then PyTorch's, of problems as large as ours."""
     arrays = [ARRAYS] if turn.device == "cpu" else []
     libraries = [*arrays, *([TENSORS] if torch is not None else [])]
-    entries = list(itertools.product(engines, regime.ways_of(turn.operator), libraries))
+    entries = list(product(engines, regime.ways_of(turn.operator), libraries))
     for place, (engine, way, library) in enumerate(entries):
         problems = list(regime.sequence(replace(turn, place=place, of=len(entries))))
-        name = f"{engine}{library}{way}"
-        try:
-            choice = engine_choice(problems[0], engine)
-        except AclnnError as error:
-            yield problems, unavailable(name, str(error), ours=True, engine=engine)
-            continue
-        called = _all_in_torch(problems, torch) if library == TENSORS else problems
-        calls = [our_call(problem, way) for problem in called]
-        contender = _in_sequence(regime, name, called, calls, AclnnError, regime.forgotten)
-        into = way != ALLOCATING
-        yield problems, replace(contender, ours=True, engine=engine, writes_out=into, inside=choice)
+        each = ours(f"{engine}{library}{way}", problems[0], engine, way, lambda: nothing)
+        if not each.unavailable:
+            called = [problem.in_torch for problem in problems] if library == TENSORS else problems
+            each = replace(each, **_calls(regime, called, [our_call(p, way) for p in called]))
+        yield problems, each
     for way in regime.peers_of(turn.operator) if torch is not None and peers else ():
-        name = PEER + way
         problems = list(regime.sequence(replace(turn, of=max(len(entries), 1))))
+        called, waits = [problem.in_torch for problem in problems], regime.ways == (TWO_PHASE,)
         try:
-            called = _all_in_torch(problems, torch)
-            every = [_peer_calls(problem, torch, regime.waits) for problem in called]
+            calls = [_peer_call(problem, PEER + way, torch, waits) for problem in called]
         except Exception as error:  # whatever torch objects to is a line in the table
-            yield problems, unavailable(name, error)
+            yield problems, unavailable(PEER + way, error)
             continue
-        if all(name in each for each in every):  # else PyTorch has no such way
-            calls = [each[name] for each in every]
-            contender = _in_sequence(regime, name, called, calls, Exception)
-            yield problems, replace(contender, writes_out=way == INTO)
+        if None not in calls:  # else PyTorch has no such way
+            told = _calls(regime, called, calls, Exception)
+            yield problems, Contender(PEER + way, writes_out=way == INTO, **told)
 
 
-def _in_sequence(
-    regime: CallRegime, name: str, problems: Sequence[Problem], calls: Sequence[Call], refusal: type[Exception], forgotten: bool = False
-) -> Contender:  # fmt: skip
-    """One that makes the calls in turn; where the regime says so, each must raise `refusal`. If `forgotten`, no call before it is remembered, and
-    what that takes is not counted."""
-    checked = regime.checked
+def _calls(
+    regime: CallRegime, problems: Sequence[Problem], calls: Sequence[Any], refusal: type[Exception] = AclnnError,
+) -> dict[str, Any]:  # fmt: skip
+    """What a contender calls, in turn, and how it warms up; where the regime says so, each call must raise `refusal`, or no call of ours before it is
+    remembered, and what that takes is not counted."""
+    checked, aside = regime.checked, None
     known = {id(problem) for problem in problems[:checked]}
     ahead = [
         functools.partial(_look_at, problem, call)
         for problem, call in zip(problems[checked:], calls[checked:], strict=True)
         if id(problem) not in known
     ]
-    aside = None
     if regime.refused:
         calls = [functools.partial(_must_refuse, call, refusal) for call in calls]
-    if forgotten:
+    if regime.forgotten and refusal is AclnnError:
         # Kinds of an operator's plain calls are new again; engines keep what they compiled.
         aside = Aside(getattr(openaclnn, problems[0].operator.python_name).cache.forget)
         calls = [functools.partial(_after, aside, call) for call in calls]
     # There is a call of warming up for each that is timed after it; those that come again are warm by being made.
-    steps = [*([_in_turn(ahead)] if ahead else []), _in_turn(itertools.cycle(calls[:checked]))]
-    return Contender(name, _in_turn(calls), warm_up=lambda: [step() for step in steps], aside=aside)
+    steps = [*([_in_turn(ahead)] if ahead else []), _in_turn(cycle(calls[:checked]))]
+    return {"call": _in_turn(calls), "warm_up": lambda: [step() for step in steps], "aside": aside}
 
 
 def _in_turn(calls: Iterable[Call]) -> Call:
@@ -403,30 +382,20 @@ def _look_at(problem: Problem, call: Call) -> None:
             value.count_nonzero()
 
 
-def _all_in_torch(problems: Sequence[Problem], torch: Any) -> list[Problem]:
-    """The same on PyTorch's tensors; a problem that comes again is the same again."""
-    known: dict[int, Problem] = {}
-    for problem in problems:
-        if id(problem) not in known:
-            arguments, out = problem.for_torch(torch)
-            known[id(problem)] = replace(problem, arguments=arguments, out=out)
-    return [known[id(problem)] for problem in problems]
-
-
-def _peer_calls(problem: Problem, torch: Any, waits: bool) -> dict[str, Call]:
-    """PyTorch's calls by name; on the host they have waited when they return."""
-    workloads = problem.operator.workloads
-    peers: dict[str, Call] = workloads.torch_peers(torch, problem.arguments, problem.out)
-    if not waits or problem.device == "cpu":
-        return peers
+def _peer_call(problem: Problem, name: str, torch: Any, waits: bool) -> Call | None:
+    """PyTorch's call of this name, if it has one; on the host it has waited when it returns."""
+    peers = problem.operator.workloads.torch_peers(torch, problem.arguments, problem.out)
+    call: Call | None = peers.get(name)
+    if call is None or not waits or problem.device == "cpu":
+        return call
     wait = torch.cuda.current_stream().synchronize
 
-    def waited(call: Call) -> Any:
+    def waited(call: Call = call) -> Any:
         result = call()
         wait()
         return result
 
-    return {name: functools.partial(waited, call) for name, call in peers.items()}
+    return waited
 
 
 def call_cases(dtypes: Sequence[DType]) -> list[Case]:
@@ -452,13 +421,8 @@ def call_case(operator: Operator, dtype: DType, regime: CallRegime) -> Case:
 
 
 def _run(
-    operator: Operator,
-    dtype: DType,
-    regime: CallRegime,
-    case: Case,
-    bench: Bench,
-    per_turn: int = PER_TURN,
-) -> list[Row]:
+    operator: Operator, dtype: DType, regime: CallRegime, case: Case, bench: Bench, per_turn: int = PER_TURN,
+) -> list[Row]:  # fmt: skip
     """In turn with the calls that it is compared with; without engines asked for, of the one that calls get by themselves."""
     rounds = min(bench.rounds, QUICK_ROUNDS) if bench.quick else bench.rounds
     engines = bench.engines if bench.named else bench.engines[:1]
@@ -474,9 +438,8 @@ def _run(
             shape = shape or problems[0].shape
             try:
                 fault = "" if each.unavailable else find_fault(regime, problems, each, bench.torch)
-            except (
-                Exception
-            ) as error:  # PyTorch may object; from ours it is as wrong as a wrong number
+            except Exception as error:
+                # PyTorch may object; from ours it is as wrong as a wrong number.
                 fault = first_line(error)
                 if not each.ours:
                     each, fault = replace(each, unavailable=fault), ""
@@ -492,16 +455,16 @@ def _run(
         usual = next(each for each in CHANGES if each.name == regime.beside)
         comparable = checked(replace(usual, ways=regime.ways), BESIDE)
         beside = [c for c in comparable if not c.unavailable and c.name not in faults]
-    about = case.about | {"shape": list(shape), "reason": regime.reason, "of_same": None}
+    about = case.about | {"shape": list(shape), "of_same": None}
     rows, timings = time_contenders(
         about, contenders, faults, replace(bench, rounds=rounds),
         beside=beside, measuring=True, load=load,
     )  # fmt: skip
     for row in rows:
-        ours = timings.get(row["contender"]) if row["ours"] else None
-        same = timings.get(row["contender"] + BESIDE) if compared else ours
-        if ours is not None and same is not None:
-            row["of_same"] = paired_ratio(ours, same)
+        timing = timings.get(row["contender"]) if row["ours"] else None
+        same = timings.get(row["contender"] + BESIDE) if compared else timing
+        if timing is not None and same is not None:
+            row["of_same"] = paired_ratio(timing, same)
     return rows
 
 

@@ -25,7 +25,6 @@ from openaclnn.bench.timing import COPY, Call, Contender
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
-from openaclnn.engines import threads
 from openaclnn.engines.dispatch import ENGINES, choose_engine, use_engine
 
 COPY_GRAIN = 1 << 20  # bytes: below that, waking a thread of Python's costs more than it gains
@@ -54,20 +53,30 @@ def engine_states(device: str) -> dict[str, str]:
 
 
 def build_contenders(
-    problem: Problem,
-    engines: Sequence[str],
-    torch: Any = None,
-    *,
-    two_phase: bool = False,
-    compiled: bool = False,
+    problem: Problem, engines: Sequence[str], torch: Any = None, *, compiled: bool = False
 ) -> list[Contender]:
     """All contenders of a problem: ours first, then those of torch's that work here, if torch is given, then the copy."""
-    contenders = [each for engine in engines for each in _ours(problem, engine, two_phase)]
+    contenders = [
+        ours(engine + way, problem, engine, way, functools.partial(our_call, problem, way))
+        for engine in engines
+        for way in (ALLOCATING, INTO)
+    ]
     if torch is not None:
         contenders += _peers(problem, torch)
         if compiled:
             contenders += _compiled(problem, torch)
     return [*contenders, _copy(problem, torch)]
+
+
+def ours(
+    name: str, problem: Problem, engine: str, way: str, prepare: Callable[[], Call]
+) -> Contender:
+    """An engine's by a way to call it, if it serves the problem: what is prepared then."""
+    try:
+        choice = engine_choice(problem, engine)
+    except AclnnError as error:
+        return unavailable(name, str(error), ours=True, engine=engine)
+    return Contender(name, prepare(), True, engine, way != ALLOCATING, inside=choice)
 
 
 def unavailable(name: str, error: Exception | str, **options: Any) -> Contender:
@@ -97,22 +106,10 @@ def engine_choice(problem: Problem, engine: str) -> Callable[[], AbstractContext
     return nullcontext if alone else choice
 
 
-def _ours(problem: Problem, engine: str, two_phase: bool) -> Iterator[Contender]:
-    try:
-        choice = engine_choice(problem, engine)
-    except AclnnError as error:
-        yield unavailable(engine, str(error), ours=True, engine=engine)
-        return
-    for way in (ALLOCATING, INTO, TWO_PHASE)[: 3 if two_phase else 2]:
-        with use_engine(engine):  # which phase one chooses
-            call = our_call(problem, way, repeated=True)
-        yield Contender(engine + way, call, True, engine, way != ALLOCATING, inside=choice)
-
-
-def our_call(problem: Problem, way: str, repeated: bool = False) -> Call:
-    """Both phases, or, `repeated`, the second alone; else the plain call, perhaps with `out=`."""
+def our_call(problem: Problem, way: str) -> Call:
+    """Both phases, or the plain call, perhaps with `out=`."""
     if way == TWO_PHASE:
-        return two_phases(problem, repeated)
+        return _both_phases(problem)
     operator, values = problem.operator, problem.arguments
     if way == INTO:
         values = values | {"out": problem.out}
@@ -133,12 +130,8 @@ def _written(positional: int, names: tuple[str, ...]) -> Callable[..., Call]:
     return make
 
 
-def two_phases(problem: Problem, repeated: bool) -> Call:
-    """Both phases and the wait for them, or, `repeated`, phase two alone of an executor that phase one has made here.
-
-    Phase two alone waits on the CPU, since torch's calls there return when they are done; on a GPU it does not,
-    since torch's do not wait either, and the clock's events follow the runtime's streams.
-    """
+def _both_phases(problem: Problem) -> Call:
+    """With the wait for them."""
     from openaclnn import acl, aclnn
 
     operator, outputs = problem.operator, iter(problem.outputs_of(problem.out))
@@ -151,33 +144,18 @@ def two_phases(problem: Problem, repeated: bool) -> Call:
     first = getattr(aclnn, f"{operator.name}GetWorkspaceSize")
     second = getattr(aclnn, operator.name)
 
-    def check(status: int) -> None:
-        if status:
-            raise RuntimeError(f"{operator.name}: {aclnn.aclGetRecentErrMsg()}")
-
     def both() -> None:
         status, size, executor = first(*arguments)
         if status or second(None, size, executor, None) or acl.aclrtSynchronizeStream(None):
-            check(1)
+            raise RuntimeError(f"{operator.name}: {aclnn.aclGetRecentErrMsg()}")
 
-    if not repeated:
-        return both
-    status, size, executor = first(*arguments)
-    check(status or aclnn.aclSetAclOpExecutorRepeatable(executor))
-
-    waits = problem.device == "cpu"
-
-    def run() -> None:
-        if second(None, size, executor, None) or (waits and acl.aclrtSynchronizeStream(None)):
-            check(1)
-
-    return run
+    return both
 
 
 def _peers(problem: Problem, torch: Any) -> Iterator[Contender]:
-    arguments, out = problem.for_torch(torch)
+    given = problem.in_torch
     try:
-        peers = problem.operator.workloads.torch_peers(torch, arguments, out)
+        peers = problem.operator.workloads.torch_peers(torch, given.arguments, given.out)
     except Exception as error:  # whatever torch objects to is a line in the table
         yield unavailable("torch", error)
         return
@@ -199,7 +177,7 @@ def _compiled(problem: Problem, torch: Any) -> Iterator[Contender]:
 
     It needs a C++ compiler (or Triton), and may refuse for other reasons.
     """
-    arguments, out = problem.for_torch(torch)
+    given = problem.in_torch
     workloads = problem.operator.workloads
 
     def compiled(name: str, function: Callable[..., Any], *values: Any) -> Contender:
@@ -210,31 +188,12 @@ def _compiled(problem: Problem, torch: Any) -> Iterator[Contender]:
             return unavailable(name, error)
         return _tried(name, functools.partial(call, *values))
 
-    yield compiled("torch.compile", functools.partial(workloads.torch_formula, torch), arguments)
+    yield compiled(
+        "torch.compile", functools.partial(workloads.torch_formula, torch), given.arguments
+    )
     if getattr(workloads, "COMPOSITE", False):
-        operators = workloads.torch_peers(torch, arguments, out)["torch"]
+        operators = workloads.torch_peers(torch, given.arguments, given.out)["torch"]
         yield compiled("torch.compile ops", operators)
-
-
-def team_of(contender: Contender, device: str, torch: Any) -> str:
-    """Whose threads run a contender, as a word for the table; ours is run once to see it."""
-    if device != "cpu":
-        return "GPU"
-    if not contender.ours:
-        return "Python" if torch is None else "PyTorch"
-    if contender.engine != THREADED or not _shared(contender):
-        return "caller"
-    return "own" if threads.team_in_use() is None else "OpenMP"
-
-
-def _shared(contender: Contender) -> bool:
-    """Whether a call is cut into parts: the pool then writes down how many."""
-    from openaclnn.engines.cpu.launching import control, pool
-
-    pool._CONTROL[control.PARTS] = 0
-    with contender.inside():
-        contender.call()
-    return bool(pool._CONTROL[control.PARTS])
 
 
 def threaded(engines: Sequence[str]) -> Sequence[str]:
@@ -359,12 +318,16 @@ def _keep(results: Results) -> Results:
     )
 
 
-def further_off(ours: Any, theirs: Any, exact: Any, eps: float) -> str:
-    """How far our tensor is from the float64 one, where that is further than PyTorch's by more than a rounding; else ""."""
-    off, allowed = ((each.double() - exact).abs().max().item() for each in (ours, theirs))
-    if off <= allowed + eps * exact.abs().max().item() and not math.isnan(allowed):
-        return ""
-    return f"{off:.3g} off float64, PyTorch's {allowed:.3g}"
+def further_off(
+    ours: Sequence[Any], theirs: Sequence[Any], exact: Sequence[Any], torch: Any
+) -> str:
+    """How far one of our tensors is from the float64 one, where that is further than PyTorch's by more than a rounding; else ""."""
+    eps = torch.finfo(ours[0].dtype).eps
+    for mine, other, right in zip(ours, theirs, exact, strict=False):
+        off, allowed = ((each.double() - right).abs().max().item() for each in (mine, other))
+        if not off <= allowed + eps * right.abs().max().item():
+            return f"{off:.3g} off float64, PyTorch's {allowed:.3g}"
+    return ""
 
 
 def disagreement(got: Any, expected: Any, dtype: DType, torch: Any, slack: float = 1.0) -> str:

@@ -14,7 +14,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from openaclnn.bench.tables import SMALL, first_engine, grouped, merged, name_of, same_kind
+from openaclnn.bench.reports import (
+    SMALL,
+    SPEED,
+    first_engine,
+    grouped,
+    merged,
+    name_of,
+    same_kind,
+    section_of,
+)
 from openaclnn.bench.timing import Row
 from openaclnn.core.writing import write_bytes
 from openaclnn.testing.extras import need
@@ -47,7 +56,7 @@ def write_pictures(drawn: Sequence[dict[str, bytes]], folder: Path) -> list[Path
 
 def pictures(results: dict[str, Any]) -> dict[str, bytes]:
     """PNG by name, those that have something to show."""
-    rows = [row for row in results["rows"] if "median_us" in row]
+    rows = [row for row in section_of(results, SPEED) if "median_us" in row]
     most = max((row["threads"] or 0 for row in rows), default=0)
     rows = [row for row in rows if (row["threads"] or 0) == most]
     large = [row for row in first_engine(rows) if row["family"] not in SMALL]

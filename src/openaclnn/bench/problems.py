@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -86,11 +87,13 @@ class Problem:
         }
         return self.outputs_of(self.operator.oracle(**host))
 
-    def for_torch(self, torch: Any) -> tuple[Arguments, Any]:
-        """The same memory as torch tensors: the arguments, and the place for the result."""
+    @functools.cached_property
+    def in_torch(self) -> Problem:
+        """The same memory as torch tensors."""
+        torch = load_torch()
         arguments = {name: to_torch(torch, value) for name, value in self.arguments.items()}
         outputs = [to_torch(torch, output) for output in self.outputs_of(self.out)]
-        return arguments, _as_out(self.operator, outputs)
+        return replace(self, arguments=arguments, out=_as_out(self.operator, outputs))
 
 
 def measured() -> list[Operator]:
@@ -109,12 +112,6 @@ def taken(operator: Operator, dtypes: Sequence[DType]) -> list[DType]:
     """Of these dtypes, those that the operator takes; its first where FLOAT is none of them."""
     takes = [dtype for dtype in dtypes if dtype in operator.data_dtypes]
     return takes if FLOAT in operator.data_dtypes or takes else [operator.data_dtypes[0]]
-
-
-def first_variant(operator: Operator) -> str:
-    """The most important one."""
-    variant: str = next(iter(operator.workloads.VARIANTS))
-    return variant
 
 
 def build(
@@ -202,35 +199,28 @@ def _distinct(plan: Plan, operand: Operand, line: int) -> int:
     return math.prod(size for size, _ in walked) * each
 
 
+def _of_last(change: Callable[[Any], Any]) -> Change:
+    """The last operand of two axes or more lies otherwise."""
+
+    def changed(arguments: Arguments, read: list[str]) -> Arguments | None:
+        last = _wide(arguments, read)[-1:]
+        return arguments | {name: change(arguments[name]) for name in last} if last else None
+
+    return changed
+
+
+def _of_all(change: Callable[[Any], Any]) -> Change:
+    """So do all of several elements."""
+
+    def changed(arguments: Arguments, read: list[str]) -> Arguments:
+        long = [name for name in read if math.prod(arguments[name].shape) > 1]
+        return arguments | {name: change(arguments[name]) for name in long}
+
+    return changed
+
+
 def _wide(arguments: Arguments, read: list[str]) -> list[str]:
-    """The operands of two axes or more."""
     return [name for name in read if arguments[name].ndim >= 2]
-
-
-def _transposed(arguments: Arguments, read: list[str]) -> Arguments | None:
-    """The last operand of two axes or more lies with its last two axes swapped in memory."""
-    wide = _wide(arguments, read)
-    if not wide:
-        return None
-    return arguments | {wide[-1]: _swapped(arguments[wide[-1]])}
-
-
-def _sliced(arguments: Arguments, read: list[str]) -> Arguments:
-    """Every operand is every second element of memory twice as large."""
-    long = [name for name in read if arguments[name].ndim and math.prod(arguments[name].shape) > 1]
-    return arguments | {name: with_gaps(arguments[name], 2) for name in long}
-
-
-def _shifted(arguments: Arguments, read: list[str]) -> Arguments:
-    """Every operand starts one element into its memory; so does the output."""
-    long = [name for name in read if math.prod(arguments[name].shape) > 1]
-    return arguments | {name: _one_in(arguments[name]) for name in long}
-
-
-def _broadcast(arguments: Arguments, read: list[str]) -> Arguments | None:
-    """The last operand is one row, stretched over the others."""
-    rows = _wide(arguments, read)[-1:]
-    return arguments | {name: arguments[name][:1] for name in rows} if rows else None
 
 
 def outer(arguments: Arguments, names: Sequence[str]) -> Arguments | None:
@@ -243,44 +233,43 @@ def outer(arguments: Arguments, names: Sequence[str]) -> Arguments | None:
     )
 
 
-LAYOUTS: dict[str, Change | None] = {
-    "contiguous": None,
-    "transposed": _transposed,
-    "output transposed": None,
-    "sliced": _sliced,
-    "broadcast": _broadcast,
-    "outer": lambda arguments, read: outer(arguments, _wide(arguments, read)[-2:]),
-    "shifted": _shifted,
-}
-
-
 def with_gaps(array: Any, step: int, behind: int = 0) -> Any:
     """The array in larger memory: a step along the last axis, and more behind each row."""
     length = array.shape[-1] * step
-    view = empty_like(array, (*array.shape[:-1], length + behind))[..., :length:step]
-    return _filled(view, array)
+    memory = empty_like(array, (*array.shape[:-1], length + behind))
+    return _filled(memory[..., :length:step], array)
 
 
 def _one_in(array: Any) -> Any:
-    view = empty_like(array, (math.prod(array.shape) + 1,))[1:].reshape(array.shape)
-    return _filled(view, array)
+    """One element into its memory."""
+    memory = empty_like(array, (math.prod(array.shape) + 1,))
+    return _filled(memory[1:].reshape(array.shape), array)
 
 
 def _swapped(array: Any) -> Any:
     """With the last two axes, if there are two, swapped in memory."""
     if array.ndim < 2:
         return array
-    view = empty_like(array, (*array.shape[:-2], array.shape[-1], array.shape[-2]))
-    return _filled(view.swapaxes(-1, -2), array)
-
-
-_OUTPUTS: dict[str, Callable[[Any], Any]] = {"shifted": _one_in, "output transposed": _swapped}
-"""How outputs lie in layouts that say so."""
+    memory = empty_like(array, (*array.shape[:-2], array.shape[-1], array.shape[-2]))
+    return _filled(memory.swapaxes(-1, -2), array)
 
 
 def _filled(view: Any, array: Any) -> Any:
     view[...] = array
     return view
+
+
+LAYOUTS: dict[str, Change | None] = {
+    "contiguous": None,
+    "transposed": _of_last(_swapped),
+    "output transposed": None,
+    "sliced": _of_all(lambda array: with_gaps(array, 2)),
+    "broadcast": _of_last(lambda array: array[:1]),
+    "outer": lambda arguments, read: outer(arguments, _wide(arguments, read)[-2:]),
+    "shifted": _of_all(_one_in),
+}
+_OUTPUTS: dict[str, Callable[[Any], Any]] = {"shifted": _one_in, "output transposed": _swapped}
+"""How outputs lie in layouts that say so."""
 
 
 def empty_like(array: Any, shape: tuple[int, ...]) -> Any:

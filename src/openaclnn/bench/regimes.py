@@ -1,4 +1,4 @@
-"""The sizes that are timed, regime by regime, each with its reason; keyed by the workloads' `PATTERN`."""
+"""The sizes that are timed, regime by regime; keyed by the workloads' `PATTERN`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class Regime:
 
     name: str
     shape: Shape
-    reason: str
     layout: str = "contiguous"
     family: str = ""  # under which short tables count it; else its name
     near: Shape = ()  # the round size that it is compared with, in the same rounds
@@ -26,67 +25,55 @@ class Regime:
     all_variants: bool = False  # else the first variant, the most important one; of a training step, with weights and with smoothing too
     all_dtypes: bool = True  # else FLOAT
     quick: bool = False  # part of --quick
-    two_phase: bool = False  # time a repeatable executor too
     compiled: bool = False  # time torch.compile too: seconds of compilation each
     # Engines without threads only where they are asked for: they take a second a call.
     threaded: bool = False
 
 
-_CALL = "16 elements: nothing but the cost of a call"
-_CACHE = "operands fit a second-level cache: neither call nor memory decides"
-_SCALING = "where call cost ends and bandwidth begins"
-_MIDDLE = "tens of microseconds: waking threads costs as much as the work"
-_LARGE = "far beyond every cache, twice the headline's"
-_ODD = "rows and planes that begin anywhere in a cache line, as people's sizes have it"
-_START = "views that start one element into their memory"
-_VOCABULARY = "the vocabulary of many language models"
-_HELD = "sizes that no kernel is tuned for: from few classes to many, rows and images"
-
-_LAYOUTS = {
-    "transposed": "one operand lies transposed: two walks through memory that disagree",
-    "output transposed": "the result lies transposed: read along rows, written along columns",
-    "sliced": "every second element: half of every cache line is wasted",
-    "broadcast": "one row stretched over all others: stride 0",
-    "outer": "a column against a row: two operands that are hardly read",
-}
-_STRETCHED = ("transposed", "sliced", "broadcast", "outer")  # of elementwise operators
-
-
 def _layouts(shape: Shape, *names: str) -> list[Regime]:
-    return [Regime(name, shape, _LAYOUTS[name], name) for name in names]
+    return [Regime(name, shape, name) for name in names]
 
 
-def _tiny(shape: Shape) -> Regime:
-    return Regime("call", shape, _CALL, quick=True, two_phase=True)
+# Operands that disagree on the walk through memory, that waste half of every cache line, or that are hardly read.
+_STRETCHED = ("transposed", "sliced", "broadcast", "outer")
+
+
+def _small(tiny: Shape, cache: Shape | None = None) -> list[Regime]:
+    """16 elements, which are nothing but the cost of a call; and operands that fit a second-level cache, where neither call nor memory decides."""
+    sizes = {"call": tiny} | ({"cache": cache} if cache else {})
+    return [Regime(name, shape, quick=True) for name, shape in sizes.items()]
 
 
 def _large(name: str, shape: Shape) -> Regime:
-    return Regime(f"large {name}", shape, _LARGE, family="large", all_variants=True, threaded=True)
+    """Far beyond every cache, twice the headline's."""
+    return Regime(f"large {name}", shape, family="large", all_variants=True, threaded=True)
 
 
-def _headline(name: str, shape: Shape, reason: str, shown: Shape = ()) -> Regime:
+def _headline(name: str, shape: Shape, shown: Shape = ()) -> Regime:
+    """Where memory decides; at the headline's own size nobody waits long."""
     return Regime(
-        name, shape, reason, headline=shown or shape, all_variants=True, quick=True, compiled=True
+        name, shape, headline=shown or shape, all_variants=True, quick=True, compiled=True
     )
 
 
 def by_shape(*shapes: Shape, **worth: Any) -> tuple[Regime, ...]:
-    """Regimes that are named by their shapes; with more than two axes only for operators that take any axis, along axis 1."""
+    """Sizes that no kernel is tuned for, from few classes to many, named by their shapes: rows, and with more than two axes images, of
+    operators that take any axis, along axis 1."""
     return tuple(
-        [
-            Regime(f"shape {'x'.join(map(str, shape))}", shape, _HELD, family="shape", **worth)
-            for shape in shapes
-        ]
+        Regime(f"shape {'x'.join(map(str, shape))}", shape, family="shape", **worth)
+        for shape in shapes
     )
 
 
-def _odd(name: str, shape: Shape, near: Shape) -> Regime:
-    return Regime(f"odd {name}", shape, _ODD, family="odd", near=near)
+def _odd(*sizes: tuple[str, Shape, Shape]) -> list[Regime]:
+    """Rows and planes that begin anywhere in a cache line, as people's sizes have it."""
+    return [Regime(f"odd {name}", shape, family="odd", near=near) for name, shape, near in sizes]
 
 
 _ODD_LENGTH = (
-    _odd("length", ((1 << 24) + 1,), (1 << 24,)),
-    Regime("odd start", (1 << 24,), _START, "shifted", "odd", (1 << 24,)),
+    *_odd(("length", ((1 << 24) + 1,), (1 << 24,))),
+    # Views that start one element into their memory.
+    Regime("odd start", (1 << 24,), "shifted", "odd", (1 << 24,)),
 )
 
 
@@ -96,13 +83,14 @@ def _square(power: int) -> Shape:
 
 
 def _sizes(shape_of: Callable[[int], Shape]) -> tuple[Regime, ...]:
-    """By powers of two: those across all sizes, and those of tens of microseconds."""
+    """By powers of two: those from where call cost ends to where bandwidth begins, and those of tens of microseconds, where waking threads
+    costs as much as the work."""
     scaling = [
-        Regime(f"scaling 2^{power}", shape_of(power), _SCALING, family="scaling", all_dtypes=False)
+        Regime(f"scaling 2^{power}", shape_of(power), family="scaling", all_dtypes=False)
         for power in range(10, 27, 2)
     ]
     middle = [
-        Regime(f"middle 2^{power}", shape_of(power), _MIDDLE, family="middle", all_variants=True)
+        Regime(f"middle 2^{power}", shape_of(power), family="middle", all_variants=True)
         for power in range(17, 21)
     ]
     return (*scaling, *middle)
@@ -110,113 +98,116 @@ def _sizes(shape_of: Callable[[int], Shape]) -> tuple[Regime, ...]:
 
 _CPU: dict[str, tuple[Regime, ...]] = {
     "elementwise": (
-        _tiny((16,)),
-        Regime("cache", (1 << 16,), _CACHE, quick=True, two_phase=True),
-        _headline("bandwidth", (1 << 24,), "far beyond every cache: memory decides", (1 << 23,)),
+        *_small((16,), (1 << 16,)),
+        _headline("bandwidth", (1 << 24,), (1 << 23,)),
         *_layouts((4096, 4096), *_STRETCHED),
         *_sizes(lambda power: (1 << power,)),
         _large("2^25", (1 << 25,)),
         *_ODD_LENGTH,
     ),
     "rows": (
-        _tiny((2, 8)),
-        Regime("cache", (16, 4096), _CACHE, quick=True, two_phase=True),
-        Regime("square", (4096, 4096), "as many rows as classes"),
-        _headline("vocabulary 32k", (512, 32000), _VOCABULARY, (256, 32000)),
-        Regime("vocabulary 128k", (128, 128256), "a large vocabulary: few, long rows"),
+        *_small((2, 8), (16, 4096)),
+        Regime("square", (4096, 4096)),
+        _headline("vocabulary 32k", (512, 32000), (256, 32000)),
+        Regime("vocabulary 128k", (128, 128256)),
         *_layouts((4096, 4096), "transposed", "output transposed"),
         *_layouts((512, 32000), "sliced"),
         *_sizes(lambda power: (1 << (power - 10), 1 << 10)),
         _large("32k", (1024, 32000)),
-        _odd("5001", (2048, 5001), (2048, 5120)),
-        _odd("50257", (256, 50257), (256, 50304)),
-        _odd("151643", (96, 151643), (96, 151936)),
+        *_odd(
+            ("5001", (2048, 5001), (2048, 5120)),
+            ("50257", (256, 50257), (256, 50304)),
+            ("151643", (96, 151643), (96, 151936)),
+        ),
         *by_shape((4096, 1000), (4, 19, 256, 256), quick=True),
         *by_shape((256, 1000), (4000, 150), (8000, 64), (20000, 21), (300000, 21), (64, 50257)),
         *by_shape((1, 19, 64, 64), (2, 21, 225, 225), (64, 3, 65, 65), (16, 19, 512, 512)),
         *by_shape((4, 150, 64, 64), (32, 1000, 7, 7), (8, 1000, 16, 16)),
     ),
     "pixels": (
-        _tiny((1, 4, 2, 2)),
-        Regime("cache", (1, 16, 64, 64), _CACHE, quick=True, two_phase=True),
-        _headline(
-            "21 classes", (8, 21, 512, 512), "segmentation of everyday scenes", (2, 21, 512, 512)
-        ),
-        Regime("150 classes", (2, 150, 512, 512), "segmentation with many classes", compiled=True),
-        Regime("2 classes", (16, 2, 1024, 1024), "foreground and background: targets dominate"),
+        *_small((1, 4, 2, 2), (1, 16, 64, 64)),
+        _headline("21 classes", (8, 21, 512, 512), (2, 21, 512, 512)),
+        Regime("150 classes", (2, 150, 512, 512), compiled=True),
+        Regime("2 classes", (16, 2, 1024, 1024)),  # targets dominate
         *_layouts((8, 21, 512, 512), "transposed", "sliced"),
         *_sizes(_square),
-        _odd("769", (2, 19, 769, 769), (2, 19, 768, 768)),
-        _odd("513", (4, 21, 513, 513), (4, 21, 512, 512)),
-        _odd("1025", (1, 19, 1025, 2049), (1, 19, 1024, 2048)),
+        *_odd(
+            ("769", (2, 19, 769, 769), (2, 19, 768, 768)),
+            ("513", (4, 21, 513, 513), (4, 21, 512, 512)),
+            ("1025", (1, 19, 1025, 2049), (1, 19, 1024, 2048)),
+        ),
     ),
 }
 
 _CUDA: dict[str, tuple[Regime, ...]] = {
     "elementwise": (
-        _tiny((16,)),
-        Regime("cache", (1 << 20,), _CACHE, quick=True, two_phase=True),
-        _headline("bandwidth", (1 << 28,), "milliseconds of traffic: launch cost vanishes"),
+        *_small((16,), (1 << 20,)),
+        _headline("bandwidth", (1 << 28,)),  # milliseconds, beside which launches cost nothing
         *_layouts((16384, 8192), *_STRETCHED),
         *_ODD_LENGTH,
     ),
     "rows": (
-        _tiny((2, 8)),
-        Regime("square", (16384, 4096), "many short rows"),
-        _headline("vocabulary 32k", (8192, 32000), _VOCABULARY),
-        Regime("vocabulary 128k", (4096, 128256), "a large vocabulary: long rows", compiled=True),
+        *_small((2, 8)),
+        Regime("square", (16384, 4096)),
+        _headline("vocabulary 32k", (8192, 32000)),
+        Regime("vocabulary 128k", (4096, 128256), compiled=True),
         *_layouts((16384, 4096), "transposed", "output transposed"),
         *_layouts((8192, 16000), "sliced"),
-        _odd("5001", (30000, 5001), (30000, 5120)),
-        _odd("50257", (1000, 50257), (1000, 50304)),
-        _odd("151643", (1000, 151643), (1000, 151936)),
+        *_odd(
+            ("5001", (30000, 5001), (30000, 5120)),
+            ("50257", (1000, 50257), (1000, 50304)),
+            ("151643", (1000, 151643), (1000, 151936)),
+        ),
         *by_shape((65536, 1000), (2048, 32768), all_variants=True, quick=True, compiled=True),
         *by_shape((512, 131072), (8, 19, 713, 713), quick=True, compiled=True),
         *by_shape((131072, 500), (8192, 8192), (4096, 16384), (1024, 65536), compiled=True),
         *by_shape((32, 1000, 16, 16), compiled=True),
     ),
     "pixels": (
-        _tiny((1, 4, 2, 2)),
-        _headline("21 classes", (32, 21, 512, 1024), "segmentation of street scenes"),
-        Regime("150 classes", (8, 150, 512, 512), "segmentation with many classes", compiled=True),
+        *_small((1, 4, 2, 2)),
+        _headline("21 classes", (32, 21, 512, 1024)),
+        Regime("150 classes", (8, 150, 512, 512), compiled=True),
         *_layouts((32, 21, 512, 512), "transposed", "sliced"),
-        _odd("769", (16, 19, 769, 769), (16, 19, 768, 768)),
-        _odd("513", (16, 21, 513, 513), (16, 21, 512, 512)),
-        _odd("1025", (4, 19, 1025, 2049), (4, 19, 1024, 2048)),
+        *_odd(
+            ("769", (16, 19, 769, 769), (16, 19, 768, 768)),
+            ("513", (16, 21, 513, 513), (16, 21, 512, 512)),
+            ("1025", (4, 19, 1025, 2049), (4, 19, 1024, 2048)),
+        ),
     ),
 }
 
-_EVERY = "every elementwise kernel beside a copy"
+REGIMES: dict[str, dict[str, tuple[Regime, ...]]] = {"cpu": _CPU, "cuda": _CUDA}
+"""Of operators by size: by device, then by pattern."""
+
 ELEMENTWISE = {
     "cpu": (
-        Regime("2^20", (1024, 1024), _EVERY, threaded=True),
-        Regime("2^24", (4096, 4096), _EVERY, threaded=True),
+        Regime("2^20", (1024, 1024), threaded=True),
+        Regime("2^24", (4096, 4096), threaded=True),
     ),
-    "cuda": (Regime("2^25", (4096, 8192), _EVERY, compiled=True),),
+    "cuda": (Regime("2^25", (4096, 8192), compiled=True),),
 }
 """Of the section that has all elementwise operators, by device; with two axes, of which gated units halve one."""
 
-_SCENES = "segmentation: a loss of images"
 STEPS: dict[str, dict[str, tuple[Regime, ...]]] = {
     "cpu": {
-        "elementwise": (Regime("bandwidth", (1 << 24,), _LARGE, quick=True),),
+        "elementwise": (Regime("bandwidth", (1 << 24,), quick=True),),
         "rows": (
-            Regime("vocabulary 32k", (512, 32000), _VOCABULARY, quick=True),
-            Regime("segmentation", (8, 21, 512, 512), _SCENES, quick=True),
+            Regime("vocabulary 32k", (512, 32000), quick=True),
+            Regime("segmentation", (8, 21, 512, 512), quick=True),
             *by_shape((4096, 1000), (4, 19, 256, 256), all_variants=True, quick=True),
             *by_shape((100000, 2), (20000, 21), (4001, 151), (1000, 4999)),
             *by_shape((8, 3, 225, 225), (2, 150, 129, 129), (8, 1000, 16, 16)),
         ),
-        "pixels": (Regime("21 classes", (8, 21, 512, 512), _SCENES),),
-        "linear": (Regime("vocabulary 32k", (1024, 512, 32000), _VOCABULARY),),
+        "pixels": (Regime("21 classes", (8, 21, 512, 512)),),
+        "linear": (Regime("vocabulary 32k", (1024, 512, 32000)),),
     },
     "cuda": {
-        "elementwise": (Regime("bandwidth", (1 << 26,), _LARGE),),
+        "elementwise": (Regime("bandwidth", (1 << 26,)),),
         "rows": (
-            Regime("vocabulary 32k", (8192, 32000), _VOCABULARY, quick=True),
-            Regime("vocabulary 128k", (4096, 128256), _VOCABULARY),
-            Regime("odd 50257", (16384, 50257), _ODD, quick=True),
-            Regime("segmentation", (32, 21, 512, 512), _SCENES),
+            Regime("vocabulary 32k", (8192, 32000), quick=True),
+            Regime("vocabulary 128k", (4096, 128256)),
+            Regime("odd 50257", (16384, 50257), quick=True),
+            Regime("segmentation", (32, 21, 512, 512)),
             *by_shape((40000, 1000), (8, 19, 713, 713), all_variants=True, quick=True),
             *by_shape(
                 (300000, 21), (200000, 150), (32, 1000, 16, 16), (6, 150, 641, 641), quick=True
@@ -224,18 +215,15 @@ STEPS: dict[str, dict[str, tuple[Regime, ...]]] = {
             *by_shape((1000000, 2), (250000, 10), (100003, 257), (20001, 2003), (9999, 5000)),
             *by_shape((16, 2, 1024, 1024), (64, 3, 225, 225), (4, 33, 511, 513), (16, 100, 63, 65)),
         ),
-        "pixels": (Regime("21 classes", (32, 21, 512, 512), _SCENES),),
+        "pixels": (Regime("21 classes", (32, 21, 512, 512)),),
         "linear": (
-            Regime("vocabulary 128k", (8192, 4096, 128256), _VOCABULARY),
-            Regime("vocabulary 152k", (4096, 2048, 151936), _VOCABULARY),
-            Regime("odd 50257", (16384, 2048, 50257), _ODD),
+            Regime("vocabulary 128k", (8192, 4096, 128256)),
+            Regime("vocabulary 152k", (4096, 2048, 151936)),
+            Regime("odd 50257", (16384, 2048, 50257)),
         ),
     },
 }
 """Of training steps, by device and the workloads' pattern; of linear layers tokens, features and words."""
-
-REGIMES: dict[str, dict[str, tuple[Regime, ...]]] = {"cpu": _CPU, "cuda": _CUDA}
-"""Regimes by device, then by pattern."""
 
 
 def shrink(pattern: str, shape: Shape, limit: int) -> Shape:

@@ -1,4 +1,7 @@
-"""Results as somebody reads them: tables on the terminal, the page for docs/, one HTML file with pictures, and every timing as CSV."""
+"""Results as somebody reads them: one form of table for all sections, on the terminal and on a page with pictures, and every timing as CSV.
+
+All are made from what the JSON file holds, of one run or of several on one machine.
+"""
 
 from __future__ import annotations
 
@@ -6,83 +9,306 @@ import base64
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
+from statistics import median
 from typing import Any
 
-from openaclnn.bench import tables
-from openaclnn.bench.calls import CHANGES
-from openaclnn.bench.tables import Table
+from openaclnn.bench.timing import Row
 from openaclnn.testing.extras import need
+
+INEXACT, SLOW = "†", "~"
+SMALL = ("call", "cache")  # of a copy: what is not bound by memory has nothing to compare with
+FILES = ("--json", "--csv", "--html", "--plots")
+SPEED, CALLS = "speed", "calls"
+TITLES = {
+    SPEED: "", "elementwise": "Elementwise operators", CALLS: "Calls that change", "training": "Forward and backward", "modules": "Modules",
+    "overrides": "PyTorch's operators, replaced", "first-call": "First calls in a fresh process",
+}  # fmt: skip
+"""The sections, with the titles of their tables."""
+# What a row is known by: what was measured again replaces what was measured before.
+_KEY = ("section", "operator", "regime", "variant", "dtype", "threads", "contender")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, its cells written; the first columns are text and the others numbers."""
+
+    title: str
+    headings: Sequence[str]
+    left: int
+    lines: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+    cases: bool = False  # a line without a first cell belongs to the case above
+
+    def markdown(self) -> str:
+        rule = ["---"] * self.left + ["---:"] * (len(self.headings) - self.left)
+        rows = [self.headings, rule, *self.lines]
+        escaped = ([cell.replace("|", "\\|") for cell in cells] for cells in rows)
+        table = "\n".join("| " + " | ".join(cells) + " |" for cells in escaped) + "\n"
+        listed = "".join(f"- {note}\n" for note in self.notes)
+        return f"{table}\n{listed}" if listed else table
+
+
+def merged(reports: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One result for each machine, device and mode, in the order in which they come first."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for results in reports:
+        machine = results["machine"]
+        where = (machine["cpu"], machine["cores"], machine.get("gpu"), results["mode"])
+        groups.setdefault(where, []).append(results)
+    return [_together(group) for group in groups.values()]
+
+
+def _together(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    copies = [results["copy_gbps"] for results in group if results["copy_gbps"]]
+    rows = grouped([row for results in group for row in results["rows"]], *_KEY)
+    return {
+        **group[-1],
+        "commands": list(dict.fromkeys(results["command"] for results in group)),
+        "dates": list(dict.fromkeys(results["date"] for results in group)),
+        "copy_gbps": max(copies, default=None),
+        "rows": [members[-1] for members in rows.values()],
+    }
+
+
+def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows that have the same under these names, as they came first; "case" is what was computed, with its marks."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        key = tuple([case_of(row) if name == "case" else row.get(name) for name in names])
+        groups.setdefault(key, []).append(row)
+    return groups
+
+
+def command_of(arguments: Sequence[str]) -> str:
+    """The command to paste for the same results: without the files they were written to."""
+    kept: list[str] = []
+    files = False
+    for word in arguments:
+        named = files and not word.startswith("--")  # --json may stand alone
+        files = word in FILES
+        if not (files or named or word.startswith(tuple(f"{name}=" for name in FILES))):
+            kept.append(word)
+    return shlex.join(["openaclnn", "bench", *kept])
+
+
+def name_of(results: dict[str, Any]) -> str:
+    """The machine that results come from."""
+    machine = results["machine"]
+    gpu: str | None = machine.get("gpu")
+    return gpu or f"{machine['cpu']}, {machine['cores']} cores, {results['mode']}"
+
+
+def duration(microseconds: float | None) -> str:
+    """Three digits and a unit."""
+    if microseconds is None:
+        return "-"
+    for limit, factor, unit in ((1e3, 1.0, "us"), (1e6, 1e-3, "ms")):
+        if microseconds < limit:
+            return f"{microseconds * factor:.3g} {unit}"
+    return f"{microseconds * 1e-6:.3g} s"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def size(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def case_of(row: Row) -> tuple[str, ...]:
+    """What was computed, with its marks; a shape that is in the regime's name is not said again."""
+    shape = size(row["shape"])
+    named = "" if shape in row["regime"] else shape
+    return row["variant"], row["regime"], named, row["dtype"] + marks(row)
+
+
+def marks(row: Row) -> str:
+    """The signs of what went on beside a case; sections without a yardstick, and older results, tell of no slow machine."""
+    signs = {"!": row["disturbed"], SLOW: row.get("slow", False)}
+    return "".join(f" {sign}" for sign, shown in signs.items() if shown)
+
+
+def notes(rows: Iterable[Row]) -> list[str]:
+    """Each distinct reason why a contender was not timed, or is marked, with where it was seen first."""
+    seen: dict[tuple[str, str], str] = {}
+    for row in rows:
+        if row["status"] != "ok":
+            where = f"{row['variant']}, {row['regime']}, {row['dtype']}"
+            seen.setdefault((row["contender"], row["note"]), f"{row['status']} at {where}")
+    return [f"{name}: {status}: {note}" for (name, note), status in seen.items()]
+
+
+_TEXTS = ("operator", "case", "ours", "threads")
+_NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "time": ("median_us", duration), "+-": ("spread", "{:.0%}".format), "host": ("caller_us", duration), "later": ("again_us", duration),
+    "import": ("import_us", duration), "GB/s": ("gbps", "{:.1f}".format), "of copy": ("of_copy", number), "of same": ("of_same", number),
+}  # fmt: skip
+"""What is said of one of our ways, by column: from which field, and how it is written."""
+
+
+def cases_table(title: str, rows: Sequence[Row]) -> Table:
+    """A line for each of our ways to run a case: the time, what it is beside a copy, and the others' time over ours. Columns in which nothing
+    is said are left out; of one operator, its name is."""
+    lines: list[dict[str, str]] = []
+    for (operator, case, _), group in grouped(rows, "operator", "case", "threads").items():
+        memory = {f"{row['contender']} MiB": f"{row['extra_bytes'] / 2**20:.0f}" for row in group if "extra_bytes" in row}  # fmt: skip
+        for place, row in enumerate([row for row in group if row["ours"]]):
+            named = {} if place else {"operator": operator, "case": ", ".join(filter(None, case)), **memory}  # fmt: skip
+            lines.append(named | {"ours": row["contender"], "threads": str(row["threads"] or "")} | _said(row))  # fmt: skip
+    if len({row["operator"] for row in rows}) == 1:
+        title = ": ".join(filter(None, (rows[0]["operator"], title)))
+        lines = [line | {"operator": ""} for line in lines]
+    peers = dict.fromkeys(name for line in lines for name in line if name not in _TEXTS)
+    names = [name for name in dict.fromkeys((*_TEXTS, *_NUMBERS, *peers)) if any(line.get(name) for line in lines)]  # fmt: skip
+    texts = sum(name in _TEXTS for name in names)
+    cells = [[line.get(name, "") for name in names] for line in lines]
+    return Table(title, names, texts, cells, notes(rows), cases=True)
+
+
+def _said(row: Row) -> dict[str, str]:
+    """The cells of one of our ways, without those of texts."""
+    if row["status"] != "ok":
+        return {"time": row["status"]}
+    told = row | {"spread": (row["q3_us"] - row["q1_us"]) / 2 / row["median_us"]} if "q1_us" in row else row  # fmt: skip
+    others = {"": row["ratios"]}
+    if row.get("host_ratios") and row["threads"] is None:  # on a CPU they are the same
+        told |= {"caller_us": row["host_us"]}
+        others[", host"] = row["host_ratios"]
+    said = {name: write(told[key]) for name, (key, write) in _NUMBERS.items() if told.get(key) is not None}  # fmt: skip
+    inexact = row.get("inexact", ())
+    for ending, ratios in others.items():
+        said |= {f"x {peer}{ending}": number(ratio) + f" {INEXACT}" * (peer in inexact) for peer, ratio in ratios.items()}  # fmt: skip
+    return said
+
+
+def headline_table(results: dict[str, Any]) -> Table:
+    """Of each case our fastest engine, also beside NumPy's."""
+    told = []
+    for group in grouped(results["rows"], "operator", "case", "threads").values():
+        rows = {row["contender"]: row for row in group if row["status"] == "ok"}
+        ours = min((row for row in rows.values() if row["ours"]), key=lambda row: row["median_us"])
+        plain = rows.get("numpy out=")
+        beside = {"NumPy": plain["median_us"] / ours["median_us"]} if plain else {}
+        told.append(ours | {"ratios": ours["ratios"] | beside})
+    return cases_table("", told)
+
+
+def same_kind(row: Row) -> float | None:
+    """PyTorch's time over ours by its way of the same kind: allocating, or into `out=` where it has that."""
+    ratios = row["ratios"]
+    allocating: float | None = ratios.get("torch")
+    return allocating if row["contender"] == row["engine"] else ratios.get("torch out=", allocating)
+
+
+def first_engine(rows: Iterable[Row]) -> list[Row]:
+    """The timed rows of our first engine, which is the one that calls get by themselves: it alone counts in short tables."""
+    timed = [row for row in rows if row["ours"] and "median_us" in row]
+    return [row for row in timed if row["engine"] == timed[0]["engine"]]
+
+
+def section_of(results: dict[str, Any], section: str) -> list[Row]:
+    """The rows of a section."""
+    return [row for row in results["rows"] if row["section"] == section]
+
+
+def short_tables(rows: Sequence[Row]) -> list[Table]:
+    """By operator and regime the median and the worst: times PyTorch, of a copy, and odd sizes beside round ones; those that have something to say."""
+    ours = first_engine(rows)
+    large = [row for row in ours if row["family"] not in SMALL]
+    tables = (
+        _short("PyTorch's time over ours, median / worst", ours, same_kind, "family", *_faster(ours)),
+        _short("Of a copy, median / worst", large, lambda row: row["of_copy"], "family"),
+        _short("Odd sizes: throughput over that of the round neighbour, median / worst",
+               ours, lambda row: row["of_round"], "regime"),
+    )  # fmt: skip
+    return [table for table in tables if table.lines]
+
+
+def _short(
+    title: str, rows: Sequence[Row], value_of: Callable[[Row], float | None], by: str, *said: str
+) -> Table:
+    operators = dict.fromkeys(row["operator"] for row in rows)
+    timed = [row | {"value": value} for row in rows if (value := value_of(row)) is not None]
+    lines = []
+    for (regime,), at_regime in grouped(timed, by).items():
+        for (count,), members in grouped(at_regime, "threads").items():
+            values = {name: [row["value"] for row in each] for (name,), each in grouped(members, "operator").items()}  # fmt: skip
+            cells = {name: f"{number(median(each))} / {number(min(each))}" for name, each in values.items()}  # fmt: skip
+            line = [cells.get(name, "") for name in operators]
+            lines.append([regime, str(count or ""), *line])
+    return Table(title, ["regime", "threads", *operators], 2, lines, said)
+
+
+def _faster(ours: Sequence[Row]) -> Iterator[str]:
+    """In how many timings PyTorch's way of the same kind is faster, and torch.compile."""
+    compiled = [[v for name, v in row["ratios"].items() if name.startswith("torch.compile") and v] for row in ours]  # fmt: skip
+    for peer, every in {
+        "PyTorch's way of the same kind": [ratio for row in ours if (ratio := same_kind(row)) is not None],
+        "`torch.compile`": [min(ratios) for ratios in compiled if ratios],
+    }.items():  # fmt: skip
+        if every:
+            yield f"{peer} is faster in {sum(ratio < 1 for ratio in every)} of {len(every)} timings"
+
+
+def case_tables(results: dict[str, Any]) -> Iterator[Table]:
+    """Every case: a table for each section, of operators by size and of calls one for each operator."""
+    for section, title in TITLES.items():
+        rows = section_of(results, section)
+        parts = grouped(rows, "operator").values() if section in (SPEED, CALLS) else [rows]
+        yield from (cases_table(title, part) for part in parts if part)
 
 
 def terminal_tables(results: dict[str, Any]) -> Iterator[Table]:
-    """Those of all sections, and all operators in short where that is several cases."""
-    yield from tables.section_tables(results, page=False)
-    rows = results["rows"]
-    if len(tables.grouped(rows, "operator", "case")) > 1:
-        yield from tables.short_tables(rows)
+    """All cases, and operators by size in short where those are several."""
+    yield from case_tables(results)
+    rows = section_of(results, SPEED)
+    if len(grouped(rows, "operator", "case")) > 1:
+        yield from short_tables(rows)
 
 
-WRITTEN = "Written by `openaclnn bench --from RESULTS.json ... --markdown PAGE.md`; do not edit.\n"
+def find_wrong(results: dict[str, Any]) -> list[Row]:
+    """Our rows with wrong results."""
+    return [row for row in results["rows"] if row["status"] == "WRONG" and row["ours"]]
 
 
-def markdown(reports: Iterable[dict[str, Any]], every_case_in: str = "") -> str:
-    """The page from the results of any number of runs; it names the file that has every case."""
-    listed = f"Every case is in [{every_case_in}]({every_case_in}).\n\n" if every_case_in else ""
-    introduction = _prose()["Benchmarks"]
-    return f"# Benchmarks\n\n{WRITTEN}\n{introduction}{listed}{_machines(reports)}"
+def disturbances(results: dict[str, Any]) -> list[str]:
+    """How much of a result was timed beside other work, and how much on a machine that was slow; nothing of what there was none."""
+    kinds = {
+        "disturbed": "cases (!) were timed while other processes ran",
+        "slow": f"cases ({SLOW}) were timed while the machine was slow",
+    }
+    told = []
+    for name, what in kinds.items():
+        rows = [row for row in results["rows"] if name in row]
+        cases = [members[-1][name] for members in grouped(rows, "section", "operator", "case", "threads").values()]  # fmt: skip
+        if any(cases):
+            told.append(f"{sum(cases)} of {len(cases)} {what}")
+    return told
 
 
 def report_page(reports: Iterable[dict[str, Any]], drawn: Sequence[dict[str, bytes]]) -> str:
-    """The same as one HTML file, with the pictures of each machine and nothing from outside."""
+    """One HTML file with nothing from outside: of each machine what was run there, its pictures, and the tables, the short ones first."""
     markdown_it = need("markdown_it", "reports are rendered by markdown-it-py")
-    render = markdown_it.MarkdownIt("commonmark", {"html": False}).enable("table").render
-    wide = r'<div class="wide" tabindex="0">\g<0></div>'
-    body = re.sub(
-        r"(?s)<table>.*?</table>|<p><img[^>]*></p>", wide, render(_machines(reports, drawn))
-    )
-    body = re.sub(r"(?<=<th)[^<]+", lambda match: match[0].replace("_", "_<wbr>"), body)
-    page = _text("report.html").replace("{introduction}", render(_prose()["Benchmarks"]))
-    return page.replace("{body}", body)
-
-
-def _machines(reports: Iterable[dict[str, Any]], drawn: Sequence[dict[str, bytes]] = ()) -> str:
-    """Each machine in short, as Markdown."""
-    parts, prose = [], _prose()
-    for place, results in enumerate(tables.merged(reports)):
-        rows, pictures = results["rows"], drawn[place] if drawn else {}
-        parts += [f"## {tables.name_of(results)}\n", _preface(results)]
+    parts = []
+    for results, pictures in zip(merged(reports), drawn, strict=True):
+        parts += [f"## {name_of(results)}\n", _preface(results)]
         parts += [
             f"![{name}](data:image/png;base64,{base64.b64encode(data).decode()})\n"
             for name, data in pictures.items()
         ]
-        parts += [f"### {table.title}\n\n{table.markdown()}" for table in tables.short_tables(rows)]
-        if tables.counts(rows):
-            parts += [
-                f"{tables.counts(rows)}. The closest:\n",
-                *(f"- {line}" for line in tables.closest(rows)),
-                "",
-            ]
-        for table in tables.section_tables(results, page=True):
-            # What is said above a table holds for that of the next machine, too.
-            parts.append(f"### {table.title}\n\n{prose.pop(table.title, '')}{table.markdown()}")
-    return "\n".join(parts)
-
-
-def _text(name: str) -> str:
-    """A file beside this one."""
-    return (files("openaclnn.bench") / name).read_text(encoding="utf-8")
-
-
-def _prose() -> dict[str, str]:
-    """What the page says above its tables, by their titles."""
-    regimes = "\n".join(f"- {regime.name}: {regime.reason}" for regime in CHANGES)
-    marks = {"inexact": tables.INEXACT, "slow": tables.SLOW}
-    parts = _text("page.md").format(regimes=regimes, **marks).removeprefix("# ").split("\n# ")
-    return {
-        title: f"{text.strip()}\n\n" for title, _, text in (part.partition("\n") for part in parts)
-    }
+        tables = (*short_tables(section_of(results, SPEED)), *case_tables(results))
+        parts += [f"### {table.title}\n\n{table.markdown()}" for table in tables]
+    render = markdown_it.MarkdownIt("commonmark", {"html": False}).enable("table").render
+    wide = r'<div class="wide" tabindex="0">\g<0></div>'
+    body = re.sub(r"(?s)<table>.*?</table>|<p><img[^>]*></p>", wide, render("\n".join(parts)))
+    body = re.sub(r"(?<=<th)[^<]+", lambda match: match[0].replace("_", "_<wbr>"), body)
+    page = (files("openaclnn.bench") / "report.html").read_text(encoding="utf-8")
+    return page.replace("{body}", body)
 
 
 def _preface(results: dict[str, Any]) -> str:
@@ -97,27 +323,27 @@ def _preface(results: dict[str, Any]) -> str:
             f"- threads: {results['threads']}",
             f"- versions: {listed}",
             f"- engines: {engines}",
-            *([f"- fastest copy: {tables.number(copied, 1)} GB/s, read and written bytes together"] if copied else []),
-            *(f"- **{noise}**" for noise in tables.disturbances(results)),
+            *([f"- fastest copy: {number(copied, 1)} GB/s, read and written bytes together"] if copied else []),
+            *(f"- **{noise}**" for noise in disturbances(results)),
             f"- date: {', '.join(results['dates'])}",
             *(f"- command: `{command}`" for command in results["commands"]),
         ]
     ) + "\n"  # fmt: skip
 
 
-_ABOUT = (
-    "operator", "variant", "regime", "layout", "dtype", "threads", "team", "contender", "status",
+_FIELDS = (
+    "section", "operator", "variant", "regime", "layout", "dtype", "threads", "contender", "status",
     "disturbed", "slow", "median_us", "q1_us", "q3_us", "minimum_us", "host_us", "rounds", "inner", "gbps", "of_copy",
-    "of_round", "of_same", "extra_bytes",
+    "of_round", "of_same", "again_us", "import_us", "extra_bytes",
 )  # fmt: skip
 
 
 def sheet(reports: Sequence[dict[str, Any]]) -> str:
     """Every timing as CSV, a line for each contender of each case."""
     target = io.StringIO()
-    every = [(results, row) for results in reports for row in tables.timed_rows(results)]
+    every = [(results, row) for results in reports for row in results["rows"]]
     ratios = dict.fromkeys(f"x {peer}" for _, row in every for peer in row["ratios"])
-    names = ("machine", "mode", "date", "shape", "round shape", *_ABOUT, *ratios, "note")
+    names = ("machine", "mode", "date", "shape", "round shape", *_FIELDS, *ratios, "note")
     lines = csv.DictWriter(target, names, extrasaction="ignore", lineterminator="\n")
     lines.writeheader()
     for results, row in every:
@@ -125,6 +351,6 @@ def sheet(reports: Sequence[dict[str, Any]]) -> str:
         cells |= {name: f"{value:.4g}" for name, value in cells.items() if isinstance(value, float)}
         lines.writerow(cells | {
             "machine": results["machine"].get("gpu") or results["machine"]["cpu"], "mode": results["mode"],
-            "date": results["date"], "shape": tables.size(row["shape"]), "round shape": tables.size(row.get("near", ())),
+            "date": results["date"], "shape": size(row["shape"]), "round shape": size(row.get("near", ())),
         })  # fmt: skip
     return target.getvalue()

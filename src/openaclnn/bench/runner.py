@@ -9,7 +9,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,17 @@ from typing import Any
 import openaclnn
 from openaclnn.bench.calls import call_cases
 from openaclnn.bench.contenders import engine_states, threaded
-from openaclnn.bench.problems import first_variant, load_torch, measured, torch_objection
-from openaclnn.bench.processes import FIRST_CALL, MEMORY, in_fresh_processes
+from openaclnn.bench.problems import load_torch, measured, torch_objection
 from openaclnn.bench.regimes import REGIMES, Regime
-from openaclnn.bench.speed import elementwise_cases, speed_cases, stands_alone
+from openaclnn.bench.speed import (
+    FIRST_CALL,
+    elementwise_cases,
+    first_calls,
+    speed_cases,
+    stands_alone,
+)
 from openaclnn.bench.timing import COPY, Bench, Case, Clock, CudaClock, Progress, Row, Steady
-from openaclnn.bench.training import adoption_cases, module_cases, override_cases, step_cases
+from openaclnn.bench.training import module_cases, override_cases, step_cases
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.results import usable_cores, usable_memory
 from openaclnn.engines.threads import described
@@ -30,10 +35,9 @@ from openaclnn.engines.threads import described
 
 @dataclass(frozen=True)
 class Section:
-    """Cases of a kind: what makes them, where results have their rows, and what a case takes on a machine of two cores at the default number of rounds."""
+    """Cases of a kind: what makes them, and what a case takes on a machine of two cores at the default number of rounds."""
 
     cases: Callable[[Settings], Iterable[Case]]
-    rows: str
     seconds: float
     of_torch: bool = False  # it times openaclnn.torch
     by_threads: bool = True  # another number of threads takes its time again
@@ -42,14 +46,13 @@ class Section:
 
 
 _SECTIONS = {
-    "speed": Section(lambda asked: speed_cases(asked.sizes, asked.dtypes, asked.quick, asked.headline), "rows", 2.5, few=True),
-    "elementwise": Section(lambda asked: elementwise_cases(asked.device, asked.all_dtypes), "elementwise", 2.0),
-    "calls": Section(lambda asked: call_cases(asked.all_dtypes), "calls", 0.35, by_threads=False, few=True),
-    "training": Section(lambda asked: [*step_cases(asked.device, asked.all_dtypes, asked.quick), *module_cases(asked.all_dtypes)], "training", 8.0, of_torch=True),
-    "modules": Section(lambda asked: adoption_cases(asked.all_dtypes), "training", 0.8, of_torch=True),
-    "overrides": Section(lambda asked: override_cases(asked.all_dtypes, asked.quick), "overrides", 0.6, of_torch=True),
-    FIRST_CALL: Section(lambda asked: _process_cases(asked, FIRST_CALL), "first_calls", 9.0, by_threads=False, few=True),
-    MEMORY: Section(lambda asked: _process_cases(asked, MEMORY), "memory", 6.0, by_threads=False, few=True),
+    "speed": Section(lambda asked: speed_cases(asked.sizes, asked.dtypes, asked.quick, asked.headline), 2.5, few=True),
+    "elementwise": Section(lambda asked: elementwise_cases(asked.device, asked.all_dtypes), 2.0),
+    "calls": Section(lambda asked: call_cases(asked.all_dtypes), 0.35, by_threads=False, few=True),
+    "training": Section(lambda asked: step_cases(asked.device, asked.all_dtypes, asked.quick), 8.0, of_torch=True),
+    "modules": Section(lambda asked: module_cases(asked.all_dtypes), 0.8, of_torch=True),
+    "overrides": Section(lambda asked: override_cases(asked.all_dtypes, asked.quick), 0.6, of_torch=True),
+    FIRST_CALL: Section(lambda asked: first_calls(asked.sizes), 15.0, by_threads=False, few=True),
 }  # fmt: skip
 SECTIONS = tuple(_SECTIONS)
 BESIDE, ALONE = "beside PyTorch", "alone"
@@ -132,27 +135,6 @@ def choose(settings: Settings) -> dict[str, list[Case]]:
     return chosen
 
 
-def _process_cases(settings: Settings, section: str) -> Iterator[Case]:
-    """Each operator's first variant in FLOAT: a first call at its cache-sized shape, memory at its headline's after a call at that."""
-    for operator in measured():
-        shapes = settings.sizes[operator.workloads.PATTERN]
-        small = shapes[min(1, len(shapes) - 1)].shape
-        headline = next((each for each in shapes if each.headline), shapes[-1]).shape
-        name, variant = operator.python_name, first_variant(operator)
-        runner = functools.partial(_run_in_processes, small)
-        yield Case(name, variant, section, headline, FLOAT.name, runner)
-
-
-def _run_in_processes(small: tuple[int, ...], case: Case, bench: Bench) -> list[Row]:
-    spec = case.about | {"section": case.regime, "device": bench.device, "warm_shape": list(small)}
-    sides = [*bench.engines, *(["torch"] if bench.torch is not None else [])]
-    if case.regime == MEMORY:
-        sides = [side + way for side in sides for way in ("", " out=")]
-    else:
-        spec["shape"] = spec["warm_shape"]
-    return [row for side in sides for row in in_fresh_processes(spec, side)]
-
-
 def estimate(settings: Settings) -> str:
     """How many cases the settings ask for, and how long they take, as a line."""
     chosen = choose(settings)
@@ -199,10 +181,11 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         "versions": versions(),
         "threads": describe_threads(torch),
         "engines": {name: objection or "available" for name, objection in states.items()},
+        "rows": [],
     }
     bench = Bench(
         settings.device, engines, torch, Clock() if settings.device == "cpu" else CudaClock(torch),
-        settings.rounds, settings.budget_seconds, quick=settings.quick, headline=settings.headline, named=bool(settings.engines),
+        settings.rounds, settings.budget_seconds, quick=settings.quick, named=bool(settings.engines),
     )  # fmt: skip
     steady = Steady(progress or (lambda items, label: iter(items)), settings.again_seconds)
 
@@ -218,9 +201,9 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     for name, section in _SECTIONS.items():
         counts = (section.by_threads and settings.threads) or (most,)
         rows = steady.rows(chosen[name], functools.partial(rows_of, counts), name)
-        results.setdefault(section.rows, []).extend(rows)
-    steady.mark([row for section in _SECTIONS.values() for row in results[section.rows]])
-    copies = [row["gbps"] for row in results["rows"] if row["contender"] == COPY and row["gbps"]]
+        results["rows"] += [row | {"section": name} for row in rows]
+    steady.mark(results["rows"])
+    copies = [row["gbps"] for row in results["rows"] if row["contender"] == COPY and row.get("gbps")]  # fmt: skip
     results["copy_gbps"] = max(copies, default=None)
     if not kept:
         gc.unfreeze()

@@ -318,7 +318,6 @@ class Bench:
     budget_seconds: float = 0.5  # of one contender that is slow; it takes three turns at least
     threads: int = 1  # that ours may use now
     quick: bool = False
-    headline: bool = False  # one way to call each side, into memory that is there
     named: bool = False  # the engines were asked for
 
     def ahead(self) -> Bench:

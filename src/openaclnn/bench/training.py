@@ -1,12 +1,11 @@
-"""`openaclnn.torch` beside PyTorch: steps of training on large problems, steps of modules by size and on few elements, and PyTorch's own operators as they
-are and as `openaclnn.torch.enable` replaces them.
+"""`openaclnn.torch` beside PyTorch: steps of training on large problems, steps of modules by size, and PyTorch's own operators as they are and as
+`openaclnn.torch.enable` replaces them.
 
 A step clears the gradients, computes the loss, and its gradients. Which functions: the workloads that say `TRAINED`, the function's name in
 both; functions of rows of logits that PyTorch has none for, beside PyTorch's operations; and the cross entropy of a linear layer, beside its three matrix
-products alone, which is as fast as it can be. Which modules: those that `openaclnn.torch.apply_to` can replace, where it decides which of them it replaces unasked,
-and a few on few elements, with a weight for each class and without. Which operators: those of the table of replacements, whose arguments are those of our operator's
-workload, under PyTorch's signature. What steps on few elements and replaced operators take is the host's time. Before anything is timed, ours is compared
-with float64.
+products alone, which is as fast as it can be. Which modules: those that `openaclnn.torch.apply_to` can replace, where it decides which of them it replaces unasked.
+Which operators: those of the table of replacements, whose arguments are those of our operator's workload, under PyTorch's signature. What steps on few elements and
+replaced operators take is the host's time. Before anything is timed, ours is compared with float64.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ import contextlib
 import copy
 import functools
 import importlib
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from openaclnn.bench.contenders import first_line, further_off
 from openaclnn.bench.problems import to_torch
-from openaclnn.bench.processes import peak_above
+from openaclnn.bench.processes import memory_beyond
 from openaclnn.bench.regimes import STEPS, Regime, Shape
 from openaclnn.bench.timing import COPY, Bench, Case, Contender, Row, time_contenders
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType, dtype_of_name
@@ -44,26 +43,27 @@ _LIBRARIES = {
     ),
 }
 """Other libraries' functions of the same arguments, timed where they can be imported."""
-FEW = {"elementwise": (16,), "rows": (2, 8), "pixels": (1, 4, 2, 2)}
-"""16 elements, where nothing but the call itself takes time."""
+OVERRIDE = "override"
+FEW = "few"  # elements: 16, where nothing but the call itself takes time
+_FEW: dict[str, Shape] = {"elementwise": (16,), "rows": (2, 8), "pixels": (1, 4, 2, 2)}
 _MORE: dict[str, tuple[Shape, ...]] = {
     "elementwise": ((1 << 12,), (1 << 16,), (1 << 20,)),
     "rows": ((256, 16), (4096, 16), (1024, 1024)),
     "pixels": ((1, 16, 16, 16), (1, 16, 64, 64), (1, 16, 256, 256)),
 }
 """From which sizes on it is worth to replace PyTorch's operators: 4,096 to a million elements."""
-MODULE, WEIGHT, STEP = "module", "weight", "step"
-_ON_FEW = {
-    "CrossEntropyLoss": ("rows", "pixels"), "ELU": ("elementwise",), "L1Loss": ("elementwise",), "SmoothL1Loss": ("elementwise",),
-    "NLLLoss": ("rows", "pixels"),
+SIZES: dict[str, Shape] = {
+    FEW: _FEW["rows"], "small": (1, 1024), "cache": (64, 1024), "middle": (1024, 1024), "large": (16384, 1024),
 }  # fmt: skip
-"""The modules that are timed on few elements, with the shapes that they take."""
-ROW = 1024
-ROWS = {"small": 1, "cache": 64, "middle": 1024, "large": 16384}
-"""How many rows of so many elements modules are timed on."""
+"""Of modules."""
+STEP, WEIGHT, NO_WEIGHT = "step", "weight", ", no weight"
+_OF_CLASSES = ("CrossEntropyLoss", "NLLLoss")
+"""The modules that take images, too, and a weight for each class: on few elements all of these are timed."""
 LABELS = 8  # of a row, up to the first -1: each is compared with all classes
 PATCH = 64  # pixels: the labels of an image lie together
-_POSITIONAL: dict[str, tuple[float, ...]] = {"Softmax": (-1,), "LogSoftmax": (-1,), "Threshold": (0.5, 20.0)}  # fmt: skip
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "Softmax": {"dim": -1}, "LogSoftmax": {"dim": -1}, "Threshold": {"threshold": 0.5, "value": 20.0}, "KLDivLoss": {"reduction": "batchmean"},
+}  # fmt: skip
 _ELSEWHERE = ("LinearCrossEntropyLoss", "NLLLoss2d")  # of other arguments, or another's other name
 _FORMS: dict[str, dict[str, float]] = {
     "": {},
@@ -94,47 +94,47 @@ class Step:
             self.seed = self.loss.detach().clone()  # as good a gradient as any
         self.loss.backward(self.seed)
 
+    def results(self) -> list[Any]:
+        return [self.variable.grad, self.loss.detach()]
 
-def _tried(steps: dict[str, Step], torch: Any) -> tuple[list[Contender], dict[str, str]]:
-    """The steps as contenders, and what is wrong with ours; another's that does not run cannot be had."""
-    contenders, failed = [], dict[str, str]()
-    for name, step in steps.items():
-        try:
-            step()
-        except Exception as error:
-            failed[name] = first_line(error)
-        stopped = "" if name == OURS else failed.get(name, "")
-        contenders.append(Contender(name, step, name == OURS, unavailable=stopped))
-    if OURS in failed or THEIRS in failed:
-        return contenders, {name: fault for name, fault in failed.items() if name == OURS}
-    ours, theirs = steps[OURS], steps[THEIRS]
-    wide = [each.double() if each.is_floating_point() else each for each in ours.others]
-    function = theirs.function
-    if isinstance(function, torch.nn.Module):
-        function = copy.deepcopy(function).double()  # its weights, too
-    exact = Step(function, ours.variable.double(), wide)
-    exact.seed = None if ours.seed is None else ours.seed.double()
-    exact()
-    eps = torch.finfo(ours.variable.dtype).eps
-    gradient = further_off(ours.variable.grad, theirs.variable.grad, exact.variable.grad, eps)
-    loss = further_off(ours.loss.detach(), theirs.loss.detach(), exact.loss.detach(), eps)
-    fault = f"gradient is {gradient}" if gradient else loss and f"loss is {loss}"
-    return contenders, {OURS: fault} if fault else {}
+    def memory(self) -> int:
+        """What a step takes beside its arguments and their gradients."""
+        self.clear()
+        self.loss = None
+        return max(memory_beyond(self) - sum(int(each.nbytes) for each in self.leaves), 0)
 
 
 def _time_steps(
     case: Case, steps: dict[str, Step], copied: Any, bench: Bench, *more: Contender
 ) -> list[Row]:
     """The steps, and what else is timed with them, in turn with a copy of a tensor, or, of few elements, with a yardstick."""
-    contenders, faults = _tried(steps, bench.torch)
+    few, contenders, failed = case.regime == FEW, list[Contender](), dict[str, str]()
+    for name, step in steps.items():
+        try:
+            step()
+        except Exception as error:
+            failed[name] = first_line(error)
+        stopped = "" if name == OURS else failed.get(name, "")  # it cannot be had
+        contenders.append(Contender(name, step, name == OURS, unavailable=stopped))
+    faults = {name: fault for name, fault in failed.items() if name == OURS}
+    if not {OURS, THEIRS} & failed.keys():
+        ours, theirs = steps[OURS], steps[THEIRS]
+        wide = [each.double() if each.is_floating_point() else each for each in ours.others]
+        function = theirs.function
+        if isinstance(function, bench.torch.nn.Module):
+            function = copy.deepcopy(function).double()  # its weights, too
+        exact = Step(function, ours.variable.double(), wide)
+        exact.seed = None if ours.seed is None else ours.seed.double()
+        exact()
+        fault = further_off(ours.results(), theirs.results(), exact.results(), bench.torch)
+        faults = {OURS: fault} if fault else {}
     contenders += more
-    few, seconds = copied is None, bench.clock.step_seconds
     if not few:
         copy_into = bench.torch.empty_like(copied).copy_
         contenders.append(Contender(COPY, functools.partial(copy_into, copied)))
     return time_contenders(
-        case.about, contenders, faults, bench, measuring=few, sample_seconds=seconds
-    )[0]
+        case.about, contenders, faults, bench, measuring=few, sample_seconds=bench.clock.step_seconds
+    )[0]  # fmt: skip
 
 
 def _tensors(name: str, shape: Shape, dtype: str, bench: Bench, seed: int = 5) -> list[Any]:
@@ -159,7 +159,7 @@ def _tensors(name: str, shape: Shape, dtype: str, bench: Bench, seed: int = 5) -
             targets.append((0.5 + uniform(classes)).to(kind))
     elif loss == "multilabelmargin":
         targets.append(integers(shape[-1], shape))
-        targets[0][:, LABELS] = -1
+        targets[0][:, LABELS:] = -1
     elif loss in ("bce", "bcewithlogits", "kldiv"):
         targets.append(uniform(shape).to(kind))
     elif loss == "softmargin":
@@ -208,7 +208,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def _functions(
-    name: str, x: Any, torch: Any, dynamic: bool = False, **options: float
+    name: str, x: Any, torch: Any, dynamic: bool, **options: float
 ) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Ours and the peers', of the same arguments; `dynamic`: also what PyTorch compiles for any shape, and other libraries' functions."""
     from openaclnn.torch import functional
@@ -247,43 +247,38 @@ def step_cases(device: str, dtypes: Sequence[DType] = FLOATS, quick: bool = Fals
             if quick and not (regime.quick and name == CROSS_ENTROPY):
                 continue
             forms = _FORMS if name == CROSS_ENTROPY and regime.all_variants else {"": {}}
-            for form, dtype in itertools.product(forms, dtypes):
-                run = _run_linear if name == LINEAR else functools.partial(_run_step, regime, form)
+            for form, dtype in product(forms, dtypes):
+                run = functools.partial(_run_step, regime, form)
                 about = name, STEP, regime.name + form, regime.shape, dtype.name
                 cases.append(Case(*about, run, f"training {regime.name}{form}"))
     return cases
 
 
 def _run_step(regime: Regime, form: str, case: Case, bench: Bench) -> list[Row]:
-    """In turn with a copy of the input."""
-    bench = bench.ahead()
-    x, *others = _tensors(case.name, case.shape, case.dtype, bench)
+    """In turn with a copy of the input; of a linear layer with one of the scores, and with its products, and in memory, too."""
+    bench, linear, more = bench.ahead(), case.name == LINEAR, list[Contender]()
+    if linear:
+        tokens, features, words = case.shape
+        copied, target = _tensors(CROSS_ENTROPY, (tokens, words), case.dtype, bench)
+        [x] = _tensors(LINEAR, (tokens, features), case.dtype, bench)
+        [weight] = _tensors(LINEAR, (words, features), case.dtype, bench, seed=6)
+        x, others = x / features**0.5, [weight.requires_grad_(), target]
+        products = functools.partial(_products, x, weight.detach(), copied)
+        more.append(Contender("products", products))
+    else:
+        x, *others = _tensors(case.name, case.shape, case.dtype, bench)
+        copied = x
     if form.endswith(WEIGHT):
         others += _tensors("nll", case.shape, case.dtype, bench)[-1:]
-    dynamic = x.dim() == 2 and not regime.family and not bench.quick
+    dynamic = linear or (x.dim() == 2 and not regime.family and not bench.quick)
     functions = _functions(case.name, x, bench.torch, dynamic, **_FORMS[form])
-    return _time_steps(case, {name: Step(f, x, others) for name, f in functions}, x, bench)
-
-
-def _run_linear(case: Case, bench: Bench) -> list[Row]:
-    """In turn with the products, and with a copy of the scores; in memory, too."""
-    bench = bench.ahead()
-    tokens, features, words = case.shape
-    scores, target = _tensors("cross_entropy", (tokens, words), case.dtype, bench)
-    [x] = _tensors(LINEAR, (tokens, features), case.dtype, bench)
-    [weight] = _tensors(LINEAR, (words, features), case.dtype, bench, seed=6)
-    x, weight = x / features**0.5, weight.requires_grad_()
-    functions = _functions(LINEAR, x, bench.torch, dynamic=True)
-    steps = {name: Step(f, x, [weight, target]) for name, f in functions}
-    products = Contender("products", functools.partial(_products, x, weight.detach(), scores))
-    rows = _time_steps(case, steps, scores, bench, products)
-    del scores, products
-    for row in rows:
+    steps = {name: Step(function, x, others) for name, function in functions}
+    rows = _time_steps(case, steps, copied, bench, *more)
+    del copied
+    more.clear()
+    for row in rows if linear else ():
         if row["contender"] in steps and row["status"] != "unavailable":
-            step = steps[row["contender"]]
-            step.clear()
-            step.loss = None
-            row["extra_bytes"] = max(peak_above(step) - x.nbytes - weight.nbytes, 0)
+            row["extra_bytes"] = steps[row["contender"]].memory()
     return rows
 
 
@@ -294,74 +289,65 @@ def _products(x: Any, weight: Any, scores: Any) -> None:
     scores.t() @ x
 
 
-def adoption_cases(dtypes: Sequence[DType] = FLOATS) -> list[Case]:
-    """Steps of every module that `apply_to` can replace, by size."""
+def module_cases(dtypes: Sequence[DType] = FLOATS) -> Iterator[Case]:
+    """Steps of every module that `apply_to` can replace, by size, eager both."""
     from openaclnn.torch.adopt import replacements
 
     names = sorted({module.__name__ for module in replacements()} - set(_ELSEWHERE))
-    return [
-        Case(name, STEP, size, (ROWS[size], ROW), dtype.name, functools.partial(_run_module, False), f"{MODULE} {size}")
-        for name, size, dtype in itertools.product(names, ROWS, dtypes)
-        # Which PyTorch computes in FLOAT alone, and by one thread: of 16,384 rows for seconds, in which nobody hears Ctrl-C.
-        if name != "MultiLabelMarginLoss" or (dtype is FLOAT and size != "large")
-    ]  # fmt: skip
-
-
-def module_cases(dtypes: Sequence[DType] = FLOATS) -> list[Case]:
-    """Steps of a few modules on few elements, eager both."""
-    cases = []
-    for name, patterns in _ON_FEW.items():
-        weights = {", weighted": True, ", no weight": False} if "rows" in patterns else {"": False}
-        for pattern, said, dtype in itertools.product(patterns, weights, dtypes):
-            run = functools.partial(_run_module, weights[said])
-            about = name, pattern + said, MODULE, FEW[pattern], dtype.name
-            cases.append(Case(*about, run, f"training {MODULE} {pattern}{said}"))
-    return cases
+    for name, (size, shape), dtype in product(names, SIZES.items(), dtypes):
+        # PyTorch computes it in FLOAT alone, and by one thread: of 16,384 rows for seconds, in which nobody hears Ctrl-C.
+        if name == "MultiLabelMarginLoss" and (dtype is not FLOAT or size == "large"):
+            continue
+        forms = {"": (shape, False)}
+        if size == FEW and name in _OF_CLASSES:
+            weights = {", weighted": True, NO_WEIGHT: False}.items()
+            forms = {p + said: (_FEW[p], weighted) for p in ("rows", "pixels") for said, weighted in weights}  # fmt: skip
+        for form, (drawn, weighted) in forms.items():
+            run, kind = functools.partial(_run_module, weighted), f"module {size} {form}".strip()
+            yield Case(name, form or STEP, size, drawn, dtype.name, run, kind)
 
 
 def _run_module(weighted: bool, case: Case, bench: Bench) -> list[Row]:
-    """Our module and PyTorch's of the same name; on few elements without a copy, and with a yardstick."""
+    """Our module and PyTorch's of the same name."""
     from openaclnn.torch import nn
 
     x, *targets = _tensors(case.name, case.shape, case.dtype, bench)[:2]
     options = {WEIGHT: _tensors("nll", case.shape, case.dtype, bench)[-1]} if weighted else {}
     steps = {}
     for side, library in ((OURS, nn), (THEIRS, bench.torch.nn)):
-        module = getattr(library, case.name)(*_POSITIONAL.get(case.name, ()), **options)
+        module = getattr(library, case.name)(**_OPTIONS.get(case.name, {}), **options)
         steps[side] = Step(module.to(bench.device, x.dtype), x, targets)
-    return _time_steps(case, steps, None if case.regime == MODULE else x, bench)
+    return _time_steps(case, steps, x, bench)
 
 
-def override_cases(dtypes: Sequence[DType] = FLOATS, quick: bool = False) -> list[Case]:
+def override_cases(dtypes: Sequence[DType] = FLOATS, quick: bool = False) -> Iterator[Case]:
     """Every operator that is replaced, by each variant of its workload, and without weights where they may be missing: on few elements and, unless in a quick run,
     on more."""
     from openaclnn.torch.override import OVERRIDES
     from openaclnn.torch.signatures import WEIGHT as OPTIONAL
 
-    cases = []
     for name, override in OVERRIDES.items():
         if not override.devices:
             continue
         work = override.kernel.operator.workloads
-        weights = ("", ", no weight") if OPTIONAL in override.signature.kinds else ("",)
-        shapes = {"override": FEW[work.PATTERN]}
+        weights = ("", NO_WEIGHT) if OPTIONAL in override.signature.kinds else ("",)
+        shapes = {OVERRIDE: _FEW[work.PATTERN]}
         if not quick:
             more = _MORE[work.PATTERN]
-            shapes |= {f"override of {math.prod(shape)}": shape for shape in more}
-        for (regime, shape), variant, said, dtype in itertools.product(
+            shapes |= {f"{OVERRIDE} of {math.prod(shape)}": shape for shape in more}
+        for (regime, shape), variant, said, dtype in product(
             shapes.items(), work.VARIANTS, weights, dtypes
         ):
             run = functools.partial(_run_override, override, variant, not said)
             about = name, variant + said, regime, shape, dtype.name
-            cases.append(Case(*about, run, f"{regime} {variant}{said}"))
-    return cases
+            yield Case(*about, run, f"{regime} {variant}{said}")
 
 
 def _run_override(
     override: Any, variant: str, weighted: bool, case: Case, bench: Bench
 ) -> list[Row]:
     """Replacing and giving back is no part of what is timed. A kernel that declines the call is not timed: PyTorch's serves it."""
-    from openaclnn.torch import served, use
+    from openaclnn.torch.override import served, use
 
     arguments = _override_arguments(case, override, variant, weighted, bench)
     call = functools.partial(override.call_theirs, override.overload, arguments)
@@ -388,10 +374,9 @@ def _override_arguments(
     drawn = make(np.random.default_rng(5), dtype_of_name(case.dtype), case.shape, variant)
     values = {name: drawn.get(name, default) for name, default in zip(kernel.names, kernel.defaults, strict=True)}  # fmt: skip
     for name in (kernel.names[place] for place in kernel.tensors):
-        if values[name] is None:
-            continue
-        tensor = to_torch(torch, values[name]).to(bench.device)
-        values[name] = tensor.reshape(()) if tensor.numel() == 1 else tensor
+        if values[name] is not None:
+            tensor = to_torch(torch, values[name]).to(bench.device)
+            values[name] = tensor.reshape(()) if tensor.numel() == 1 else tensor
     if not weighted:
         values[WEIGHT] = None
     arguments: list[Any] = override.arguments(values)
@@ -404,19 +389,16 @@ def _override_fault(
     """How our results are further from float64 than PyTorch's by more than a rounding."""
     from openaclnn.torch.signatures import REDUCTION
 
-    theirs = _results(override, arguments, torch)
     wide = [
         value.double() if isinstance(value, torch.Tensor) and value.is_floating_point()
         else torch.float64 if isinstance(value, torch.dtype) else value
         for value in arguments
     ]  # fmt: skip
-    results = list(zip(ours, theirs, _results(override, wide, torch), strict=True))
+    theirs, exact = (_results(override, values, torch) for values in (arguments, wide))
     reduction = override.signature.kinds.find(REDUCTION)
     # What is beside losses that nobody adds up PyTorch may leave as it was allocated.
-    if reduction >= 0 and not arguments[reduction]:
-        results = results[:1]
-    eps = torch.finfo(ours[0].dtype).eps
-    return next((fault for each in results if (fault := further_off(*each, eps))), "")
+    alone = reduction >= 0 and not arguments[reduction]
+    return further_off(ours[:1] if alone else ours, theirs, exact, torch)
 
 
 def _results(override: Any, arguments: Sequence[Any], torch: Any) -> list[Any]:

@@ -19,7 +19,15 @@ from typing import Any
 
 import click
 
-from openaclnn.bench.reports import markdown, sheet, terminal_tables
+from openaclnn.bench.reports import (
+    Table,
+    command_of,
+    disturbances,
+    find_wrong,
+    headline_table,
+    sheet,
+    terminal_tables,
+)
 from openaclnn.bench.runner import (
     SECTIONS,
     SelectionError,
@@ -29,7 +37,6 @@ from openaclnn.bench.runner import (
     left_out,
     run,
 )
-from openaclnn.bench.tables import Table, command_of, disturbances, find_wrong, headline_table
 from openaclnn.cli.say import keep_apart, progress, say, say_json, traceback_option
 from openaclnn.cli.say import table as table_of
 from openaclnn.core.dtypes import FLOATS
@@ -131,15 +138,13 @@ def _seconds(context: Any, parameter: Any, seconds: float | None) -> float | Non
 )  # fmt: skip
 @click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="Draw the results into this folder, as PNG.")  # fmt: skip
 @click.option("--html", type=_FILE, help="Write a report that needs no other file: machine, pictures, tables.")  # fmt: skip
-@click.option("--markdown", "page", type=_FILE, help="Write the page for docs here.")
 @click.option("--csv", "table", type=_FILE, help="Write every case here.")
 @traceback_option
 @click.pass_context
 def bench(
     context: click.Context, quick: bool, headline: bool, only: tuple[str, ...], dtypes: Any, engines: Any,
     device: str, threads: Any, alone: bool, rounds: int | None, again: float | None, sections: Any, listed: bool,
-    sources: tuple[Path, ...], json_file: str | None, plots: Path | None, html: Path | None,
-    page: Path | None, table: Path | None,
+    sources: tuple[Path, ...], json_file: str | None, plots: Path | None, html: Path | None, table: Path | None,
 ) -> int:  # fmt: skip
     """Time the operators on every engine, in turn with PyTorch and a plain copy of the same bytes.
 
@@ -168,7 +173,7 @@ def bench(
         return 0
     # Before the minutes that a run takes.
     kept_in = None if json_file in (None, TO_STDOUT) else Path(str(json_file))
-    written = [path for path in (kept_in, html, page, table) if path is not None]
+    written = [path for path in (kept_in, html, table) if path is not None]
     keep_apart(sources, written)
     for path in written:
         if not path.parent.is_dir():
@@ -181,7 +186,7 @@ def bench(
     if kept_in is not None:
         kept = reports[0] if len(reports) == 1 else reports
         write_text(kept_in, json.dumps(kept, indent=1) + "\n")
-    _write(reports, plots, html, page, table)
+    _write(reports, plots, html, table)
     if json_file == TO_STDOUT:
         say_json(reports[0] if len(reports) == 1 else reports)
     else:
@@ -217,7 +222,12 @@ def _results(settings: Settings, sources: Sequence[Path]) -> list[dict[str, Any]
     for path in sources:
         held = read_json(path)
         held = held if isinstance(held, list) else [held]
-        if not all(isinstance(each, dict) and {"rows", "machine"} <= each.keys() for each in held):
+        if not all(
+            isinstance(each, dict)
+            and {"rows", "machine"} <= each.keys()
+            and all("section" in row for row in each["rows"])
+            for each in held
+        ):
             raise click.UsageError(f"{path} has no results of this command")
         reports += held
     return reports
@@ -278,13 +288,10 @@ def _follow(
 
 
 def _write(
-    reports: Sequence[dict[str, Any]], plots: Path | None, html: Path | None, page: Path | None,
-    table: Path | None,
-) -> None:  # fmt: skip
+    reports: Sequence[dict[str, Any]], plots: Path | None, html: Path | None, table: Path | None
+) -> None:
     if table:
         write_text(table, sheet(reports))
-    if page:
-        write_text(page, markdown(reports, table.name if table else ""))
     if not (plots or html):
         return
     from openaclnn.bench.plots import draw_all, write_pictures
