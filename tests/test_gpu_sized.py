@@ -598,8 +598,8 @@ if MODE == "compile":
             self.by_python: list[Any] = []
             self.by_driver: list[Any] = []
             self._function = LAUNCH(self._launch)
-            functions = address_of_function(self._function), *native.functions()[1:]
-            monkeypatch.setattr(native, "functions", lambda: functions)
+            function = address_of_function(self._function)
+            monkeypatch.setattr(native, "launch_function", lambda: function)
             monkeypatch.setattr(native, "driver", lambda: self)
             monkeypatch.setattr(variants, "_compiled", self._compiled)
             monkeypatch.setattr(variants, "_known", {})

@@ -7,7 +7,6 @@ docs/calls.md says why that is enough.
 
 from __future__ import annotations
 
-import ctypes
 import operator
 import sys
 import threading
@@ -136,20 +135,10 @@ class CallCache:
     def _open(self) -> None:
         """Have a control block and a list of entries. Several threads may make an operator's first call: machine code is given the address of the
         first block, which nobody may take the place of."""
-        from openaclnn.engines.machine.builtins import address_of_function
         from openaclnn.repeat.code.read_copy_update import Published
 
-        api = ctypes.pythonapi
         control = array("q", bytes(8 * at.CONTROL_SLOTS))
-        for where, function in (
-            (at.CLEAR, api.PyErr_Clear), (at.TUPLE_NEW, api.PyTuple_New),
-            (at.TUPLE_SET, api.PyTuple_SetItem), (at.FROM_INT64, api.PyLong_FromLongLong),
-            (at.VECTORCALL, api.PyObject_Vectorcall), (at.GET_VARIABLE, api.PyContextVar_Get), (at.AS_INT64, api.PyLong_AsLongLong),
-            (at.LENGTH, api.PyObject_Size), (at.INCREF, api.Py_IncRef), (at.DECREF, api.Py_DecRef), (at.ERROR, api.PyErr_Occurred),
-        ):  # fmt: skip
-            control[where] = address_of_function(function)
         for where, held in (
-            (at.NOT_IMPLEMENTED, NotImplemented), (at.NONE, None), (at.FLOAT, float), (at.INT, int),
             (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable), (at.PIN, weakref.ref),
         ):  # fmt: skip
             control[where] = id(held)
@@ -189,14 +178,10 @@ class CallCache:
         return int(self._control.buffer_info()[0]) if opened else 0
 
     def _admit_torch(self) -> None:
-        from openaclnn.engines.machine.builtins import address_of_function
-
         tensor, functions = sys.modules["torch"].Tensor, torch_functions()
         assert functions is not None
         self._asked = functions  # of which the block has addresses alone
         control = self._control
-        control[at.FALSE] = id(False)
-        control[at.GET_ATTRIBUTE] = address_of_function(ctypes.pythonapi.PyObject_GetAttr)
         control[at.FROM_PYTHON], control[at.CURRENT_STREAM] = functions[:2]
         for where, function in enumerate(functions[2:], at.HAS_MODE):
             control[where] = id(function)

@@ -11,9 +11,8 @@ from openaclnn.repeat.slots import MAX_DTYPES, MAX_OPTIONS
     CACHE, COUNT, TURN, CORE, DEVICE_KIND, DEVICE_WORD, STREAM, VERSION, FALLBACK, OVERLOAD, PLACE,
     GET_DEVICE, GET_INDEX, GET_DTYPE, GET_DIM, GET_SIZES, GET_STRIDES, GET_DATA, GET_OFFSET, GET_BYTES, IS_DEFINED,
     EMPTY, ZERO, DELETE, FREE, DISPATCH, CHECK, STRING_LENGTH, STRING_TEXT, STRING_DELETE,
-    ENSURE, RELEASE, GET_ATTRIBUTE, TEXT_OF, SET_LATER, THREAD, DECREF, FROM_DOUBLE, FROM_INT64,
-    NONE, TRUE, FALSE, KEPT, RAISED, TEXT, LATER, MANY_ONES, MOST_CLASSES, CHOICES,
-) = range(49)  # fmt: skip
+    KEPT, RAISED, TEXT, LATER, MANY_ONES, MOST_CLASSES, CHOICES,
+) = range(37)  # fmt: skip
 # COUNT, TURN: of the calls that read the cache's list of entries (`read_copy_update.py`).
 # CHOICES: what the fast path takes for reductions by their numbers, or for strings.
 # RAISED: what the fallback raised in this thread, with the attributes TEXT, for C++ to raise, and LATER, for Python.

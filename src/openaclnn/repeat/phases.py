@@ -5,7 +5,6 @@ Arrays are read as they are; descriptors, and arrays beside them, as `Tensor`s. 
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -86,15 +85,10 @@ class PhaseCache(CallCache):
 
     def _open(self) -> None:
         super()._open()
-        from openaclnn.engines.machine.builtins import address_of_function
-
-        api, control = ctypes.pythonapi, self._control
-        control[at.GET_ATTRIBUTE] = address_of_function(api.PyObject_GetAttr)
-        control[at.MAKE_BYTES] = address_of_function(api.PyBytes_FromStringAndSize)
+        control = self._control
         for place, name in enumerate(at.ATTRIBUTE_NAMES, at.ATTRIBUTES):
             control[place] = id(name)
-        control[at.TUPLE], control[at.TRUE], control[at.SCALAR] = id(tuple), id(True), id(Scalar)
-        control[at.DESCRIPTOR] = id(Tensor)
+        control[at.SCALAR], control[at.DESCRIPTOR] = id(Scalar), id(Tensor)
 
     def _callable(self) -> Callable[..., Any]:
         return self._begin

@@ -14,14 +14,12 @@ MAX_OPERANDS = 2 * MAX_ARRAYS
 MAX_DTYPES = 64  # PyTorch's have smaller numbers
 MAX_ENTRIES = 32  # a training loop has a handful; the oldest makes room
 
-# The control block: functions, objects and tables by address, then numbers.
+# The control block: functions of PyTorch's, objects and tables by address, then numbers.
 (
-    FROM_PYTHON, CURRENT_STREAM, CLEAR, TUPLE_NEW, TUPLE_SET, FROM_INT64, VECTORCALL, GET_VARIABLE, GET_ATTRIBUTE,
-    AS_INT64, LENGTH, INCREF, DECREF, NOT_IMPLEMENTED, NONE, FALSE, NDARRAY, TENSOR, PARAMETER, FLOAT, INT,
-    PRODUCT, ENGINE, ENTRY_LIST, ARRAYS, OPTIONS, ERROR,
-    HAS_MODE, IS_NEGATED, STORAGE, STORAGE_OFFSET, IS_TRACING, MODES, REQUIRES_GRAD, COUNT_WRITE,
-    OUTPUTS, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, PIN, DESCRIPTOR, SCALAR, TUPLE, TRUE, MAKE_BYTES, ATTRIBUTES,
-) = range(47)  # fmt: skip
+    FROM_PYTHON, CURRENT_STREAM, HAS_MODE, IS_NEGATED, STORAGE, STORAGE_OFFSET, IS_TRACING, MODES, REQUIRES_GRAD, COUNT_WRITE,
+    NDARRAY, TENSOR, PARAMETER, PRODUCT, ENGINE, PIN, DESCRIPTOR, SCALAR, ENTRY_LIST,
+    ARRAYS, OPTIONS, OUTPUTS, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, ATTRIBUTES,
+) = range(27)  # fmt: skip
 ATTRIBUTE_NAMES = "alive", "bits", "device", "dtype", "format", "given_strides", "shape", "writable"
 CONTROL_SLOTS = ATTRIBUTES + len(ATTRIBUTE_NAMES)
 # ENTRY_LIST: where the address of the list of entries is (`code/read_copy_update.py`).

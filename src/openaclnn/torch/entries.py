@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from openaclnn.core.interface import REDUCTIONS
-from openaclnn.engines.machine.builtins import external_block, let_exceptions_pass
+from openaclnn.engines.machine.builtins import (
+    external_block,
+    let_exceptions_pass,
+    object_of_python,
+    python,
+)
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
@@ -264,10 +269,10 @@ class _Kernel:
         status = block.call(at.DISPATCH, "i32", *names, self.stack, block.read(at.VERSION))
         text = code.variable(block.read(at.PLACE))
         with code.when(status == 0):
-            state = block.call(at.ENSURE, "i32")
+            state = python(self.code, "PyGILState_Ensure", "i32")
             text.set(self.text_raised())
             self.raise_later()
-            block.call(at.RELEASE, None, state)
+            python(self.code, "PyGILState_Release", None, state)
             with code.when(text.get() != 0):
                 for index in range(self.schema.results):
                     block.call(at.DELETE, "i32", self.stack.read(index))
@@ -279,19 +284,21 @@ class _Kernel:
         """Where the text of an error is; 0 where there is none."""
         code, text = self.code, self.code.variable(0)
         raised = self.raised(at.TEXT)
-        with code.when(raised != self.block.read(at.NONE)):
-            text.set(self.block.call(at.TEXT_OF, "i64", raised))
-        self.block.call(at.DECREF, None, raised)  # which the thread keeps
+        with code.when(raised != object_of_python(self.code, "None")):
+            text.set(python(self.code, "PyBytes_AsString", "i64", raised))
+        python(self.code, "Py_DecRef", None, raised)  # which the thread keeps
         return text.get()
 
     def raise_later(self) -> None:
         later = self.raised(at.LATER)
-        with self.code.when(later != self.block.read(at.NONE)):
-            thread = self.block.call(at.THREAD, "i64")
-            self.block.call(at.SET_LATER, "i32", thread, later)
-        self.block.call(at.DECREF, None, later)
+        with self.code.when(later != object_of_python(self.code, "None")):
+            thread = python(self.code, "PyThread_get_thread_ident", "i64")
+            python(self.code, "PyThreadState_SetAsyncExc", "i32", thread, later)
+        python(self.code, "Py_DecRef", None, later)
 
     def raised(self, attribute: int) -> Value:
         """What the fallback left in this thread."""
         block = self.block
-        return block.call(at.GET_ATTRIBUTE, "i64", block.read(at.RAISED), block.read(attribute))
+        return python(
+            self.code, "PyObject_GetAttr", "i64", block.read(at.RAISED), block.read(attribute)
+        )

@@ -206,21 +206,13 @@ class Native:
         self._kernel = stable_kernel(block_name, signature, checked)
 
     def _write_functions(self) -> None:
-        block, api = self._block, ctypes.pythonapi
+        block = self._block
         block[at.GET_DEVICE : at.STRING_DELETE + 1] = [
             address(each) for each in self._stable.functions
         ]
-        for where, function in (
-            (at.ENSURE, api.PyGILState_Ensure), (at.RELEASE, api.PyGILState_Release),
-            (at.GET_ATTRIBUTE, api.PyObject_GetAttr), (at.TEXT_OF, api.PyBytes_AsString),
-            (at.SET_LATER, api.PyThreadState_SetAsyncExc), (at.THREAD, api.PyThread_get_thread_ident),
-            (at.DECREF, api.Py_DecRef), (at.FROM_DOUBLE, api.PyFloat_FromDouble), (at.FROM_INT64, api.PyLong_FromLongLong),
-        ):  # fmt: skip
-            block[where] = address(function)
         self._names = sys.intern("text"), sys.intern("later")
         for where, held in (
-            (at.NONE, None), (at.TRUE, True), (at.FALSE, False), (at.KEPT, results.empty_tensor),
-            (at.RAISED, _raised), (at.TEXT, self._names[0]), (at.LATER, self._names[1]),
+            (at.KEPT, results.empty_tensor), (at.RAISED, _raised), (at.TEXT, self._names[0]), (at.LATER, self._names[1]),
         ):  # fmt: skip
             block[where] = id(held)
         block[at.VERSION] = ctypes.c_int64(self._stable.version).value

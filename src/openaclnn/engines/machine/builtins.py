@@ -22,7 +22,6 @@ EmitBuiltin = Callable[[Code, Array, Array, Value], None]
 ENTRY = signature("i64", "i64", "i64", "i64")
 """CPython's fast calling convention: self, an array of arguments, their number; addresses are integers here."""
 
-_AS_INT64 = "openaclnn_as_int64"  # PyLong_AsLongLong under a name of ours
 _METH_FASTCALL = 0x80
 
 
@@ -51,13 +50,38 @@ def address_of_function(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
+# What machine code has of CPython, under names of ours: a program that it is embedded in need not know it by its own.
+_FUNCTIONS = (
+    "PyBytes_AsString", "PyBytes_FromStringAndSize", "PyContextVar_Get", "PyErr_Clear", "PyErr_NoMemory", "PyErr_Occurred", "PyEval_RestoreThread",
+    "PyEval_SaveThread", "PyFloat_FromDouble", "PyGILState_Ensure", "PyGILState_Release", "PyLong_AsLongLong", "PyLong_FromLongLong", "PyMem_RawFree",
+    "PyMem_RawMalloc", "PyObject_GetAttr", "PyObject_Size", "PyObject_Vectorcall", "PyThreadState_SetAsyncExc", "PyThread_get_thread_ident", "PyTuple_New",
+    "PyTuple_SetItem", "Py_DecRef", "Py_IncRef",
+)  # fmt: skip
+_OBJECTS = {"None": None, "True": True, "False": False, "NotImplemented": NotImplemented, "float": float, "int": int, "tuple": tuple}  # fmt: skip
+
+
+def python(code: Code, name: str, result: str | None, *values: Value | Array | int) -> Value:
+    """Call a function of CPython's."""
+    assert name in _FUNCTIONS, name
+    return code.call_symbol(f"openaclnn_{name}", result, *values)
+
+
+def object_of_python(code: Code, name: str) -> Value:
+    """The address of one of Python's own objects."""
+    assert name in _OBJECTS, name
+    return external_block(code, f"openaclnn_{name}").address()
+
+
 def integer_of(code: Code, item: Value) -> Value:
     """What the Python integer at an address says."""
-    return code.call_symbol(_AS_INT64, "i64", item)
+    return python(code, "PyLong_AsLongLong", "i64", item)
 
 
-# Here, since code that calls it may be loaded before any builtin is made.
-llvm.add_symbol(_AS_INT64, address_of_function(ctypes.pythonapi.PyLong_AsLongLong))
+# Here, since code that has them may be loaded before any builtin is made.
+for _name in _FUNCTIONS:
+    llvm.add_symbol(f"openaclnn_{_name}", address_of_function(getattr(ctypes.pythonapi, _name)))
+for _name, _object in _OBJECTS.items():
+    llvm.add_symbol(f"openaclnn_{_name}", id(_object))
 
 _definitions: dict[str, int] = {}
 _create = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(

@@ -4,24 +4,27 @@ it holds the interpreter's lock or not; for Python there is a builtin, the same 
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from openaclnn.engines.machine.builtins import address_of_function, builtin, integer_of
+from openaclnn.engines.machine.builtins import (
+    builtin,
+    integer_of,
+    object_of_python,
+    python,
+)
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
-# The first slots of a control block: functions and types by address; what takes calls that it does not serve; the function of words; what the builtin takes; a bit
-# for each of the call's numbers that is an integer.
-VECTORCALL, FROM_INT64, ERROR, CLEAR, TUPLE, FLOAT, INTEGER, FALLBACK, RUN, TAKES, WHOLE = range(11)
-CALL_HEADER = 11
+# The first slots of a control block: what takes calls that it does not serve; the function of words; what the builtin takes; a bit for each of the call's numbers that
+# is an integer.
+FALLBACK, RUN, TAKES, WHOLE = range(4)
+CALL_HEADER = 4
 MAX_ADDRESSES, MAX_AXES, MAX_STRIDES, MAX_NUMBERS = 64, 64, 512, 16  # of a call by Python
 
 RUNNING = signature("i64", *["i64"] * 11)
@@ -87,10 +90,11 @@ class _Builtin(Guarded):
                     RUN, "i64", control, *addresses, *shape, *numbers, stream, *strides, 1
                 )
                 with code.when(status >= 0):
-                    code.leave(control.call(FROM_INT64, "i64", status))
+                    code.leave(python(code, "PyLong_FromLongLong", "i64", status))
                 with code.when(status != NOT_READY):
                     code.leave(code.integer(0))
-        code.leave(control.call(VECTORCALL, "i64", control.read(FALLBACK), passed, number, 0))
+        fallback = control.read(FALLBACK)
+        code.leave(python(code, "PyObject_Vectorcall", "i64", fallback, passed, number, 0))
 
     def taken(
         self, passed: Array, place: Value | int, most: int, when: Value, read: Callable[..., Value] | None = None
@@ -100,7 +104,7 @@ class _Builtin(Guarded):
         words, count = code.frame("i64", most), code.variable(0)
         with self.when_fit(), code.when(when):
             items = code.slots(passed.read(place))
-            self.expect(items.read(OBJECT_TYPE) == self.control.read(TUPLE))
+            self.expect(items.read(OBJECT_TYPE) == object_of_python(code, "tuple"))
             with self.when_fit():
                 count.set(items.read(TUPLE_LENGTH))
                 self.expect(count.get() <= most)
@@ -112,8 +116,8 @@ class _Builtin(Guarded):
         """A Python integer of up to 64 bits."""
         value = integer_of(self.code, item)
         with self.code.when(value == -1):
-            self.expect(self.control.call(ERROR, "i64") == 0)
-            self.control.call(CLEAR, None)
+            self.expect(python(self.code, "PyErr_Occurred", "i64") == 0)
+            python(self.code, "PyErr_Clear", None)
         return value
 
     def number(self, item: Value, index: Value) -> Value:
@@ -121,12 +125,12 @@ class _Builtin(Guarded):
         code, control = self.code, self.control
         word, kind = code.variable(0), code.slots(item).read(OBJECT_TYPE)
         whole = control.read(WHOLE).bit(index)
-        with code.either(kind == control.read(FLOAT)) as (floating, other):
+        with code.either(kind == object_of_python(code, "float")) as (floating, other):
             with floating:
                 self.expect(~whole)
                 word.set(code.slots(item).read(FLOAT_VALUE))
             with other:
-                self.expect(kind == control.read(INTEGER))
+                self.expect(kind == object_of_python(code, "int"))
                 with self.when_fit():
                     value = self.integer(item)
                     self.expect(whole | (abs(value) <= _EXACT))
@@ -139,8 +143,7 @@ class CallBlock:
 
     def __init__(self, slots: int, takes: int, whole: int = 0) -> None:
         self._block = array("q", bytes(8 * slots))
-        header = *_functions(), id(tuple), id(float), id(int), 0, 0, takes, whole
-        self._block[:CALL_HEADER] = array("q", header)
+        self._block[TAKES], self._block[WHOLE] = takes, whole
         self._held: list[Any] = []  # what the block relies on
 
     @property
@@ -157,10 +160,3 @@ class CallBlock:
             "callers.builtin", lambda code, control, *call: _Builtin(code, control).write(*call), self.address, self
         )  # fmt: skip
         return function
-
-
-@functools.cache
-def _functions() -> tuple[int, ...]:
-    api = ctypes.pythonapi
-    several = api.PyObject_Vectorcall, api.PyLong_FromLongLong, api.PyErr_Occurred, api.PyErr_Clear
-    return tuple(map(address_of_function, several))

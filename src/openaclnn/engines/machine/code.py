@@ -155,10 +155,11 @@ class Code:
             return self.integer(one).value
         return (one if isinstance(one, Value) else one.address()).value
 
-    def call_symbol(self, name: str, result: str, *values: Value) -> Value:
+    def call_symbol(self, name: str, result: str | None, *values: Value | Array | int) -> Value:
         """Call a function that the process knows by name."""
-        passed = [one.value for one in values]
-        return self.value(call_declared(self.builder, name, STORED[result], *passed))
+        passed = [self._passed(one) for one in values]
+        kind = STORED[result] if result else VOID
+        return self.value(call_declared(self.builder, name, kind, *passed))
 
     def call_self(self, *values: Value) -> Value:
         """Call the function being written."""

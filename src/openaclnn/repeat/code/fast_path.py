@@ -37,7 +37,7 @@ class FastPath(Outputs):
     has_lock = True  # the interpreter's
 
     def write(self, number: Value) -> None:
-        code, control = self.code, self.control
+        code = self.code
         with guarded(code) as self.guard:
             self.take_arguments(number)
             self.expect_nothing_chosen()
@@ -45,8 +45,8 @@ class FastPath(Outputs):
             self.drop(self.keep.get())
             code.leave(self.result.get())
         self.release()
-        control.call(at.INCREF, None, control.read(at.NOT_IMPLEMENTED))
-        code.leave(control.read(at.NOT_IMPLEMENTED))
+        self.python("Py_IncRef", None, self.object("NotImplemented"))
+        code.leave(self.object("NotImplemented"))
 
     def take_arguments(self, number: Value) -> None:
         self.guard.expect(number == self.arrays + self.options + 1)
@@ -55,8 +55,8 @@ class FastPath(Outputs):
     def expect_no_product(self, product: Value) -> None:
         """Another product than the process's is the slow path's. It is None, or False where a kernel of PyTorch's dispatcher calls: modes,
         tracers, autograd and what resolves negations are above it."""
-        self.below.set(product == self.control.read(at.FALSE))
-        self.guard.expect(self.below.get() | (product == self.control.read(at.NONE)))
+        self.below.set(product == self.object("False"))
+        self.guard.expect(self.below.get() | (product == self.object("None")))
 
     def serve(self) -> None:
         """Find the entry, run its kernel."""
@@ -85,7 +85,7 @@ class FastPath(Outputs):
 
     def hold(self, entry: Array) -> None:
         """Keep an entry, and so what it relies on: Python code may run from here on, and make the cache forget it."""
-        self.control.call(at.INCREF, None, entry.read(at.KEEP))
+        self.python("Py_IncRef", None, entry.read(at.KEEP))
         self.keep.set(entry.read(at.KEEP))
 
     def ask_stream(self, library: Value, place: Value, stream: Array) -> None:
@@ -178,13 +178,13 @@ class FastPath(Outputs):
             stride_count, int(self.has_lock),
         )  # fmt: skip
         with self.code.when(status < callers.NOT_READY):
-            self.control.call(at.CLEAR, None)
+            self.python("PyErr_Clear", None)
         return (status == callers.RAISED_LATE).choose(0, status)
 
     def prepare(self, entry: Array, operands: Array, stream: Array, told: Layout) -> None:
         """What a runner takes: `runner(addresses, stream)`, and what TAKES says."""
         self.push(self.pack(operands, entry.read(at.ADDRESSES)))
-        self.push(self.control.call(at.FROM_INT64, "i64", stream.read(0)))
+        self.push(self.python("PyLong_FromLongLong", "i64", stream.read(0)))
         self.push_told(entry, told)
 
     def push_told(self, entry: Array, told: Layout) -> None:
@@ -213,15 +213,17 @@ class FastPath(Outputs):
     def number_object(self, option: Value) -> Value:
         """An option that a runner takes, owned."""
         item = self.option(option)
-        self.control.call(at.INCREF, None, item)
+        self.python("Py_IncRef", None, item)
         return item
 
     def call_runner(self, entry: Array) -> Value:
         """Call a runner with what was prepared; its status, or what it raises is raised."""
-        control, runner = self.control, entry.read(at.RUNNER)
-        answer = control.call(at.VECTORCALL, "i64", runner, self.items, self.prepared.get(), 0)
+        runner = entry.read(at.RUNNER)
+        answer = self.python(
+            "PyObject_Vectorcall", "i64", runner, self.items, self.prepared.get(), 0
+        )
         self.drop_items()
         self.fail_without(answer)
-        status = control.call(at.AS_INT64, "i64", answer)
+        status = self.python("PyLong_AsLongLong", "i64", answer)
         self.drop(answer)
         return (status == 0).choose(0, 1)

@@ -96,15 +96,15 @@ class NativeCode(FastPath):
 
     def write_failure(self) -> None:
         """Leave unserved where Python gave nothing. The lock is held, since Python was asked."""
-        self.control.call(at.CLEAR, None)
+        self.python("PyErr_Clear", None)
         self.leave_unserved()
 
     def take_lock(self) -> None:
-        self.state.set(self.block.call(block_at.ENSURE, "i32").to("i64"))
+        self.state.set(self.python("PyGILState_Ensure", "i32").to("i64"))
         self.locked.set(True)
 
     def give_lock(self) -> None:
-        self.block.call(block_at.RELEASE, None, self.state.get().to("i32"))
+        self.python("PyGILState_Release", None, self.state.get().to("i32"))
         self.locked.set(False)
 
     def is_chosen(self) -> Value:
@@ -159,14 +159,14 @@ class NativeCode(FastPath):
             self.option_words.write(index, self.option(index))
 
     def number_object(self, option: Value) -> Value:
-        code, block, item = self.code, self.block, self.code.variable(0)
+        code, item = self.code, self.code.variable(0)
         word = self.option_words.read(option)
-        is_float = self.option_types.read(option) == self.control.read(at.FLOAT)
+        is_float = self.option_types.read(option) == self.object("float")
         with code.either(is_float) as (floating, integer):
             with floating:
-                item.set(block.call(block_at.FROM_DOUBLE, "i64", word.bits_as("f64")))
+                item.set(self.python("PyFloat_FromDouble", "i64", word.bits_as("f64")))
             with integer:
-                item.set(block.call(block_at.FROM_INT64, "i64", word))
+                item.set(self.python("PyLong_FromLongLong", "i64", word))
         return item.get()
 
     # Results.

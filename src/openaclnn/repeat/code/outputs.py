@@ -246,9 +246,9 @@ class Outputs(Geometry):
         """What autograd would not let be written is left to the slow path."""
         with self.code.when((library == at.TORCH) & ~self.below.get()), self.each_given() as index:
             item, name = self.arguments.read(index), self.control.read(at.REQUIRES_GRAD)
-            tracked = self.answer(self.control.call(at.GET_ATTRIBUTE, "i64", item, name))
+            tracked = self.answer(self.python("PyObject_GetAttr", "i64", item, name))
             self.drop(tracked)
-            self.guard.expect(tracked == self.control.read(at.FALSE))
+            self.guard.expect(tracked == self.object("False"))
 
     def count_writes(self, library: Value) -> None:
         """Autograd is told which tensors are written."""
@@ -283,7 +283,7 @@ class Outputs(Geometry):
         """Make fresh outputs, and enter their addresses among the operands. The result is what was made or given; of several a tuple, with
         None for one that is neither given nor written.
         """
-        code, control, library = self.code, self.control, entry.read(at.ENTRY_LIBRARY)
+        code, library = self.code, entry.read(at.ENTRY_LIBRARY)
         many, dtypes = entry.read(at.RESULTS), code.slots(entry.read(at.MAKE_DTYPE))
         with code.when(many != 1):
             self.result.set(self.new_tuple(many))
@@ -298,12 +298,12 @@ class Outputs(Geometry):
                     item.set(self.allocated(entry, array, view, dtype))
                     self.fail_without(item.get())
                 with left:
-                    control.call(at.INCREF, None, item.get())
+                    self.python("Py_IncRef", None, item.get())
             with code.either(many == 1) as (alone, among):
                 with alone:
                     self.result.set(item.get())
                 with among:
-                    control.call(at.TUPLE_SET, "i32", self.result.get(), index, item.get())
+                    self.python("PyTuple_SetItem", "i32", self.result.get(), index, item.get())
             with code.when(is_made):
                 self.take_fresh(view, self.fresh_address(item.get(), library))
                 self.enter_operand(entry, array, view, operands)

@@ -33,7 +33,7 @@ class PhaseOne(FastPath):
         self.guard.expect(number == self.arrays + self.options)
 
     def serve(self) -> None:
-        code, control, entry = self.code, self.control, self.recognise()
+        code, entry = self.code, self.recognise()
         library, source = entry.read(at.ENTRY_LIBRARY), self.view(entry.read(at.SHAPE_SOURCE))
         operands, addresses = entry.read(at.ADDRESSES), self.enter_operands(entry)
         self.expect_free(entry)
@@ -44,10 +44,12 @@ class PhaseOne(FastPath):
         self.move_items(owners)
         self.push(owners)
         self.push_again(self.keep.get())
-        self.push(control.call(at.FROM_INT64, "i64", source.read(at.SIZE)))
+        self.push(self.python("PyLong_FromLongLong", "i64", source.read(at.SIZE)))
         self.push(self.pack(addresses, (library <= at.TORCH).choose(operands, 0)))
         self.push(self.pack(self.shifts, (entry.read(at.HALF_AXIS) >= 0).choose(operands, 0)))
-        self.push(control.call(at.MAKE_BYTES, "i64", extents, operands * (EXTENT_SLOTS * 8)))
+        self.push(
+            self.python("PyBytes_FromStringAndSize", "i64", extents, operands * (EXTENT_SLOTS * 8))
+        )
         self.push_told(entry, self.told_layout(entry))
         self.result.set(self.new_tuple(self.prepared.get()))
         with code.when(library <= at.TORCH):  # a descriptor may say something else by now
@@ -62,7 +64,7 @@ class PhaseOne(FastPath):
 
     def push_again(self, item: Value) -> None:
         """An object that somebody else has, too."""
-        self.control.call(at.INCREF, None, item)
+        self.python("Py_IncRef", None, item)
         self.push(item)
 
     def extents_of(self, entry: Array) -> Array:
@@ -110,7 +112,7 @@ class PhaseOne(FastPath):
         self.guard.expect(view.read(at.DATA) != 0)  # else nothing says where the storage is
         start = self.address(view) - offset * self.item_size(view.read(at.KIND))
         for word in (start, size):
-            self.push(self.control.call(at.FROM_INT64, "i64", word))
+            self.push(self.python("PyLong_FromLongLong", "i64", word))
 
     # Descriptors.
 
@@ -125,12 +127,12 @@ class PhaseOne(FastPath):
                 super().look_at(item, view)
 
     def look_at_descriptor(self, item: Value, view: Array) -> None:
-        code, control = self.code, self.control
+        code = self.code
         self.expect_alive(item)
         sizes, steps = (code.frame("i64", at.MAX_AXES) for _ in range(2))
         axes = self.unpack(self.attribute(item, "shape"), sizes)
         given = self.attribute(item, "given_strides")
-        with code.either(given == control.read(at.NONE)) as (row_major, strided):
+        with code.either(given == self.object("None")) as (row_major, strided):
             with row_major:
                 step = code.variable(1)
                 with code.loop(0, axes) as behind:
@@ -146,7 +148,7 @@ class PhaseOne(FastPath):
             (at.LIBRARY, self.attribute(item, "device")),
         ):  # fmt: skip
             view.write(slot, word)
-        writable = self.attribute(item, "writable") == control.read(at.TRUE)
+        writable = self.attribute(item, "writable") == self.object("True")
         view.write(at.WRITABLE, writable.to("i64"))
         view.write(at.IS_CONTIGUOUS, self.measure(view).to("i64"))
 
@@ -162,19 +164,19 @@ class PhaseOne(FastPath):
                 self.option_words.write(index, self.integer(self.attribute(item, "bits")))
 
     def expect_alive(self, item: Value) -> None:
-        self.guard.expect(self.attribute(item, "alive") == self.control.read(at.TRUE))
+        self.guard.expect(self.attribute(item, "alive") == self.object("True"))
 
     def attribute(self, item: Value, name: str) -> Value:
         """An object that a descriptor has, and so holds: no Python code runs while it is read."""
         control, place = self.control, at.ATTRIBUTES + at.ATTRIBUTE_NAMES.index(name)
-        held = self.answer(control.call(at.GET_ATTRIBUTE, "i64", item, control.read(place)))
+        held = self.answer(self.python("PyObject_GetAttr", "i64", item, control.read(place)))
         self.drop(held)
         return held
 
     def unpack(self, item: Value, words: Array) -> Value:
         """A tuple of integers, and how many it has."""
         code, items = self.code, self.code.slots(item)
-        self.guard.expect(items.read(objects.OBJECT_TYPE) == self.control.read(at.TUPLE))
+        self.guard.expect(items.read(objects.OBJECT_TYPE) == self.object("tuple"))
         count = items.read(objects.TUPLE_LENGTH)
         self.guard.expect(count <= at.MAX_AXES)
         with code.loop(0, count) as index:
@@ -183,9 +185,9 @@ class PhaseOne(FastPath):
 
     def integer(self, item: Value) -> Value:
         """An integer of 64 bits."""
-        number = self.control.call(at.AS_INT64, "i64", item)
+        number = self.python("PyLong_AsLongLong", "i64", item)
         with self.code.when(number == -1, likely=False):
-            raised = self.control.call(at.ERROR, "i64") != 0
-            self.control.call(at.CLEAR, None)
+            raised = self.python("PyErr_Occurred", "i64") != 0
+            self.python("PyErr_Clear", None)
             self.guard.expect(~raised)
         return number

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from openaclnn.engines.machine import objects
+from openaclnn.engines.machine.builtins import object_of_python, python
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
@@ -46,7 +47,7 @@ class Reader:
         self.arrays, self.options = control.read(at.ARRAYS), control.read(at.OPTIONS)
         self.outputs = control.read(at.OUTPUTS)
         self.inputs = self.arrays - self.outputs  # the outputs follow them
-        self.absent = control.read(at.NONE)  # in the place of an array
+        self.absent = self.object("None")  # in the place of an array
         # Of each array, and one more: of the shape that the inputs broadcast to.
         self.views = code.frame("i64", (at.MAX_ARRAYS + 1) * at.VIEW_SLOTS)
         # What is owned: a fresh result, what the entry relies on, and what a runner is called with (so many).
@@ -55,6 +56,14 @@ class Reader:
         self.python_ran = code.variable(False)  # since arguments were read
         self.undisturbed = code.variable(False)  # nobody's Python code hears what tensors are asked
         self.below = code.variable(False)  # a kernel of PyTorch's dispatcher is calling
+
+    def python(self, function: str, result: str | None, *values: Value | Array | int) -> Value:
+        """Call a function of CPython's."""
+        return python(self.code, function, result, *values)
+
+    def object(self, name: str) -> Value:
+        """The address of one of Python's own."""
+        return object_of_python(self.code, name)
 
     def is_given(self, index: Value) -> Value:
         return self.arguments.read(index) != self.absent
@@ -68,12 +77,12 @@ class Reader:
 
     def is_chosen(self) -> Value:
         """What the context says."""
-        code, control, none = self.code, self.control, self.control.read(at.NONE)
+        code, control, none = self.code, self.control, self.object("None")
         chosen = code.variable(False)
         for variable in (at.PRODUCT, at.ENGINE):
             place = code.frame("i64", 1)
             place.write(0, none)
-            control.call(at.GET_VARIABLE, "i32", control.read(variable), none, place)
+            self.python("PyContextVar_Get", "i32", control.read(variable), none, place)
             chosen.set(chosen.get() | (place.read(0) != none))
             self.drop(place.read(0))
         return chosen.get()
@@ -181,7 +190,7 @@ class Reader:
         words.write(0, self.number_of(self.ask(at.STORAGE_OFFSET, item)))
         storage = self.ask(at.STORAGE, item)
         self.note_python(self.control.flag(at.COLLECTS))
-        size = self.control.call(at.LENGTH, "i64", storage)
+        size = self.python("PyObject_Size", "i64", storage)
         self.leave_storage(item, storage)
         self.expect_success((size < 0).to("i64"))
         words.write(1, size)
@@ -245,12 +254,12 @@ class Reader:
         """Integers as a tuple."""
         packed = self.new_tuple(count)
         with self.code.loop(0, count) as index:
-            self.put(packed, index, self.control.call(at.FROM_INT64, "i64", numbers.read(index)))
+            self.put(packed, index, self.python("PyLong_FromLongLong", "i64", numbers.read(index)))
         return packed
 
     def new_tuple(self, count: Value) -> Value:
         """One to be filled."""
-        fresh = self.control.call(at.TUPLE_NEW, "i64", count)
+        fresh = self.python("PyTuple_New", "i64", count)
         self.note_python(self.control.flag(at.COLLECTS))
         self.fail_without(fresh)
         return fresh
@@ -260,10 +269,10 @@ class Reader:
         with self.code.when(item == 0):
             self.drop(into)
         self.fail_without(item)
-        self.control.call(at.TUPLE_SET, "i32", into, index, item)
+        self.python("PyTuple_SetItem", "i32", into, index, item)
 
     def drop(self, item: Value) -> None:
-        self.control.call(at.DECREF, None, item)
+        self.python("Py_DecRef", None, item)
 
     def fail_without(self, item: Value) -> None:
         """Raise what a function raised that returned no object."""
@@ -294,7 +303,7 @@ class Reader:
         items = self.code.frame("i64", len(arguments))
         for place, argument in enumerate(arguments):
             items.write(place, argument)
-        return self.control.call(at.VECTORCALL, "i64", function, items, len(arguments), 0)
+        return self.python("PyObject_Vectorcall", "i64", function, items, len(arguments), 0)
 
     def ask(self, function: int, *items: Value) -> Value:
         """What one of them answers, owned."""
@@ -303,18 +312,18 @@ class Reader:
     def answer(self, item: Value) -> Value:
         """An object; what was raised instead nobody is to see."""
         with self.code.when(item == 0, likely=False):
-            self.control.call(at.CLEAR, None)
+            self.python("PyErr_Clear", None)
             self.guard.fail()
         return item
 
     def expect_false(self, function: int, *items: Value) -> None:
         answer = self.ask(function, *items)
         self.drop(answer)
-        self.guard.expect(answer == self.control.read(at.FALSE))
+        self.guard.expect(answer == self.object("False"))
 
     def number_of(self, answer: Value) -> Value:
         """The integer that an answer is."""
-        number = self.control.call(at.AS_INT64, "i64", answer)
+        number = self.python("PyLong_AsLongLong", "i64", answer)
         self.drop(answer)
         return number
 
@@ -325,7 +334,7 @@ class Reader:
     def expect_success(self, status: Value) -> None:
         """Of a function of PyTorch's: 0, or an exception that nobody is to see."""
         with self.code.when(status != 0, likely=False):
-            self.control.call(at.CLEAR, None)
+            self.python("PyErr_Clear", None)
             self.guard.fail()
 
 
@@ -473,7 +482,7 @@ class Search(Reader):
 
     def read_options(self) -> None:
         """Of each option its type and the bits of a number, or 0 and the object."""
-        code, control = self.code, self.control
+        code = self.code
         with code.loop(0, self.options) as index:
             item = self.option(index)
             kind, word, known = (
@@ -481,13 +490,13 @@ class Search(Reader):
                 code.variable(item),
                 code.variable(False),
             )
-            with code.when(kind == control.read(at.FLOAT)):
+            with code.when(kind == self.object("float")):
                 word.set(code.slots(item).read(objects.FLOAT_VALUE))
                 known.set(True)
-            with code.when(kind == control.read(at.INT)):
-                value = control.call(at.AS_INT64, "i64", item)
-                known.set((value != -1) | (control.call(at.ERROR, "i64") == 0))
-                control.call(at.CLEAR, None)  # too large for 64 bits
+            with code.when(kind == self.object("int")):
+                value = self.python("PyLong_AsLongLong", "i64", item)
+                known.set((value != -1) | (self.python("PyErr_Occurred", "i64") == 0))
+                self.python("PyErr_Clear", None)  # too large for 64 bits
                 word.set(known.get().choose(value, item))
             self.option_types.write(index, known.get().choose(kind, 0))
             self.option_words.write(index, word.get())
@@ -503,7 +512,7 @@ class Search(Reader):
         guard.expect(kind == expected.read(at.TYPE))
         with code.when(word != expected.read(at.BITS)):
             guard.expect(expected.flag(at.FREE))
-            with code.when(kind == self.control.read(at.FLOAT)):
+            with code.when(kind == self.object("float")):
                 self.compare_number(guard, expected, word.bits_as("f64"))
 
     def compare_number(self, guard: Guard, expected: Array, number: Value) -> None:

@@ -7,8 +7,6 @@ its specialization, writes the slots that sizes, strides and numbers decide, and
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import itertools
 import operator
 from array import array
@@ -34,7 +32,7 @@ from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.cpu.launching.launcher import ROOM as ROOM_OF_BOTH
 from openaclnn.engines.cpu.launching.launcher import TINY, Launch
 from openaclnn.engines.cpu.registry import Runner, SizedRunner
-from openaclnn.engines.machine.builtins import address_of_function, publish
+from openaclnn.engines.machine.builtins import publish, python
 from openaclnn.engines.machine.callers import (
     CALL_HEADER,
     NOT_READY,
@@ -288,8 +286,10 @@ def _runner_of(words: array[int], launches: Launches, kernels: Kernels, operands
     return run
 
 
-# The control block of a builtin, behind what calls it: the pool's, memory, its template, the variant that a call lacked, then the kernels, 0 until they are compiled.
-CONTROL, ALLOCATE, RELEASE, NO_MEMORY, TEMPLATE, CLASS_AXIS, LACKED, SUMS, CLEAR, FINISH, VARIANTS = range(CALL_HEADER, CALL_HEADER + 11)  # fmt: skip
+# The control block of a builtin, behind what calls it: the pool's, its template, the variant that a call lacked, then the kernels, 0 until they are compiled.
+CONTROL, TEMPLATE, CLASS_AXIS, LACKED, SUMS, CLEAR, FINISH, VARIANTS = range(
+    CALL_HEADER, CALL_HEADER + 8
+)
 MAX_VARIANTS = 4
 ROOM = 256  # bytes of scratch memory in the frame, which no call has to allocate
 OPERANDS = VARIANTS + MAX_VARIANTS  # of any strides: the first of each one's slots, and its itemsize  # fmt: skip
@@ -364,7 +364,7 @@ class _Block(CallBlock):
         takes = SHAPE | (STRIDES if code.strided else 0) | TOLD_NUMBERS
         whole = sum(1 << place for place, (_, kind, _) in enumerate(code.free) if kind == "i64")
         super().__init__(OPERANDS + len(operands), takes, whole)
-        first = pool.control_address(), *_memory_functions(), template.buffer_info()[0], class_axis
+        first = pool.control_address(), template.buffer_info()[0], class_axis
         self._block[CONTROL : CONTROL + len(first)] = array("q", first)
         self._block[OPERANDS:] = array("q", operands)
         self._held.append(template)
@@ -379,13 +379,6 @@ class _Block(CallBlock):
         write, *others = kernels
         self._block[SUMS : SUMS + len(others)] = array("q", others)
         publish(self.address + 8 * (VARIANTS + variant), write)
-
-
-@functools.cache
-def _memory_functions() -> tuple[int, ...]:
-    api = ctypes.pythonapi
-    functions = api.PyMem_RawMalloc, api.PyMem_RawFree, api.PyErr_NoMemory
-    return tuple(map(address_of_function, functions))
 
 
 class _BuiltinCode:
@@ -468,12 +461,12 @@ class _BuiltinCode:
         with code.when(size > 0):
             launch.arguments.write(1, code.frame("i64", ROOM // 8).address())
         with code.when(size > ROOM):
-            scratch.set(state.call(ALLOCATE, "i64", size))
+            scratch.set(python(code, "PyMem_RawMalloc", "i64", size))
             launch.arguments.write(1, scratch.get())
             with code.when((scratch.get() == 0) & (left > 0), likely=False):
                 with code.when(call.locked == 0):
                     code.leave(code.integer(NOT_READY))
-                state.call(NO_MEMORY, "i64")
+                python(code, "PyErr_NoMemory", "i64")
                 code.leave(code.integer(RAISED))
         # Without memory each piece sums for itself.
         with code.when((sum_blocks > 0) & (launch.arguments.read(1) != 0)):
@@ -484,7 +477,7 @@ class _BuiltinCode:
         with code.when(left > 0):
             launch.execute(state.read(FINISH), code.integer(1), code.integer(TINY))
         with code.when(scratch.get() != 0):
-            state.call(RELEASE, None, scratch.get())
+            python(code, "PyMem_RawFree", None, scratch.get())
         return status
 
 

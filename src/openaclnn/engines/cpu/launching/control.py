@@ -5,10 +5,10 @@ from __future__ import annotations
 MAX_ARGUMENTS = 64  # of a kernel, besides its status word
 MAX_WORKERS = 255
 
-# Functions come in by address, so the code has no symbols to resolve.
+# The C library's functions come in by address.
 BUSY, ACTIVE, AVOID, CPUS = range(4)
-FROM_INT64, SAVE, RESTORE, SEM_WAIT, SEM_POST, GETCPU, SET_AFFINITY = range(4, 11)
-STARTED = 12
+SEM_WAIT, SEM_POST, GETCPU, SET_AFFINITY = range(4, 8)
+STARTED = 8
 KERNEL, ARGUMENTS, COUNT, STEP, PARTS = range(16, 21)  # the task
 # OpenMP's GOMP_parallel, if large kernels run on its team; what it runs; omp_get_max_threads, or 0 where the number
 # of threads is chosen.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from openaclnn.engines.cpu.launching import control as at
-from openaclnn.engines.machine.builtins import integer_of
+from openaclnn.engines.machine.builtins import integer_of, python
 from openaclnn.engines.machine.callers import CALL_HEADER, NOT_READY, CallBlock, CallWords
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
@@ -93,16 +93,16 @@ class Launch:
             return self.block.read(at.STATUS)
         state = code.variable(0)
         with code.when(gives):
-            state.set(control.call(at.SAVE, "i64"))
+            state.set(python(code, "PyEval_SaveThread", "i64"))
         share(control, kernel, self.block, count, grain)
         with code.when(gives):
-            control.call(at.RESTORE, None, state.get())
+            python(code, "PyEval_RestoreThread", None, state.get())
         return self.block.read(at.STATUS)
 
     def run(self, kernel: Value, count: Value, grain: Value) -> None:
         """Run a kernel and return its status word."""
         status = self.execute(kernel, count, grain)
-        self.code.leave(self.control.call(at.FROM_INT64, "i64", status))
+        self.code.leave(python(self.code, "PyLong_FromLongLong", "i64", status))
 
 
 def emit_both(code: Code, arguments: Sequence[Value]) -> None:

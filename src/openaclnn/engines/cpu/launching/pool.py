@@ -52,12 +52,6 @@ _CONTROL_AT: int = _CONTROL.ctypes.data
 @functools.cache
 def native() -> Callable[..., int]:
     """The builtin `launch` itself. It costs 0.2 us a call; a Numba dispatcher would 0.7."""
-    api = ctypes.pythonapi
-    for where, function in (
-        (at.FROM_INT64, api.PyLong_FromLongLong), (at.SAVE, api.PyEval_SaveThread),
-        (at.RESTORE, api.PyEval_RestoreThread),
-    ):  # fmt: skip
-        _CONTROL[where] = address_of_function(function)
     return builtin("pool.entry", emit_entry, _CONTROL_AT)
 
 

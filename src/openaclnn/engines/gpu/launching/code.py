@@ -19,14 +19,12 @@ from typing import Any
 from openaclnn.engines.gpu.launching import native
 from openaclnn.engines.gpu.launching.launch import KEY_WORDS, VECTOR_BYTES, Launch, PointerArg
 from openaclnn.engines.gpu.launching.native import CONFIG_SLOTS, CONFIG_STREAM
-from openaclnn.engines.machine.builtins import integer_of, publish
+from openaclnn.engines.machine.builtins import integer_of, publish, python
 from openaclnn.engines.machine.callers import (
     CALL_HEADER,
-    FROM_INT64,
     NOT_READY,
     RAISED,
     RAISED_LATE,
-    VECTORCALL,
     CallBlock,
     CallWords,
     Guarded,
@@ -35,7 +33,9 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 
 # The control block, one int64 a slot: behind what calls it, functions by address, then what a plan decides.
-LAUNCH, SAVE, RESTORE, DECREF, ALLOCATE, RELEASE, ADDRESSES, STEPS, STEP_SLOTS, SCRATCH, NUMBERS = range(CALL_HEADER, CALL_HEADER + 11)  # fmt: skip
+LAUNCH, ALLOCATE, RELEASE, ADDRESSES, STEPS, STEP_SLOTS, SCRATCH, NUMBERS = range(
+    CALL_HEADER, CALL_HEADER + 8
+)
 OWN_NUMBERS, MAX_NUMBERS = NUMBERS + 1, 4  # integers where WHOLE has a bit, else float64 by bits
 STATIC, MAX_STATIC = OWN_NUMBERS + MAX_NUMBERS, 32  # what a launch function is told of the plan
 FORMS = STATIC + MAX_STATIC  # of formulas
@@ -196,11 +196,11 @@ class LaunchCode(Guarded):
                 step.point(self.addresses)
         # A full queue makes the driver wait, perhaps for a host function that needs the interpreter.
         with code.when(self.call.locked != 0):
-            saved.set(control.call(SAVE, "i64"))
+            saved.set(python(code, "PyEval_SaveThread", "i64"))
         with self.each_step() as step, self.when_fit():
             self.mark(step.start(control, self.call.stream))
         with code.when(self.call.locked != 0):
-            control.call(RESTORE, None, saved.get())
+            python(code, "PyEval_RestoreThread", None, saved.get())
         with code.when(memory.get() != 0):
             self.give_back(memory.get())
 
@@ -209,11 +209,13 @@ class LaunchCode(Guarded):
         control, items = self.control, self.code.frame("i64", 2)
         memory = self.code.variable(0)
         for place, number in enumerate((size, self.call.stream)):
-            items.write(place, control.call(FROM_INT64, "i64", number))
+            items.write(place, python(self.code, "PyLong_FromLongLong", "i64", number))
         with self.code.when((items.read(0) != 0) & (items.read(1) != 0)):
-            memory.set(control.call(VECTORCALL, "i64", control.read(ALLOCATE), items, 2, 0))
+            memory.set(
+                python(self.code, "PyObject_Vectorcall", "i64", control.read(ALLOCATE), items, 2, 0)
+            )
         for place in range(2):
-            control.call(DECREF, None, items.read(place))
+            python(self.code, "Py_DecRef", None, items.read(place))
         with self.code.when(memory.get() == 0):
             self.code.leave(self.code.integer(RAISED))
         return memory.get()
@@ -222,11 +224,11 @@ class LaunchCode(Guarded):
         """Give scratch memory back, as soon as the work is queued."""
         control, items = self.control, self.code.frame("i64", 1)
         items.write(0, memory)
-        done = control.call(VECTORCALL, "i64", control.read(RELEASE), items, 1, 0)
-        control.call(DECREF, None, memory)
+        done = python(self.code, "PyObject_Vectorcall", "i64", control.read(RELEASE), items, 1, 0)
+        python(self.code, "Py_DecRef", None, memory)
         with self.code.when(done == 0):
             self.code.leave(self.code.integer(RAISED_LATE))
-        control.call(DECREF, None, done)
+        python(self.code, "Py_DecRef", None, done)
 
 
 class BoundCode(LaunchCode):
@@ -264,8 +266,8 @@ class Block(CallBlock):
         self._most, self._step_slots = most, VARIANTS + most * VARIANT_SLOTS
         self._attributes = HEADER + self._step_slots * steps
         super().__init__(self._attributes + native.ATTRIBUTE_SLOTS * steps, takes)
-        block, functions = self._block, native.functions()
-        block[LAUNCH : LAUNCH + len(functions)] = array("q", functions)
+        block = self._block
+        block[LAUNCH] = native.launch_function()
         block[ADDRESSES], block[STEPS], block[STEP_SLOTS] = addresses, steps, self._step_slots
         self._lock = threading.Lock()
 

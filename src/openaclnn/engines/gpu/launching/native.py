@@ -115,11 +115,9 @@ def _parameter_sizes(function: int) -> list[int]:
 
 
 @functools.cache
-def functions() -> tuple[int, ...]:
-    """What the machine code calls: the driver's launch (0 without one), then the interpreter's functions."""
+def launch_function() -> int:
+    """The driver's launch by its address; 0 without a driver."""
     from openaclnn.engines.machine.builtins import address_of_function
 
-    api, library = ctypes.pythonapi, driver()
-    launch = 0 if library is None else address_of_function(library.cuLaunchKernelEx)
-    several = api.PyEval_SaveThread, api.PyEval_RestoreThread, api.Py_DecRef
-    return launch, *map(address_of_function, several)
+    library = driver()
+    return 0 if library is None else address_of_function(library.cuLaunchKernelEx)
