@@ -177,7 +177,7 @@ class Lines:
     def write_where(self, result: int, index: Value, truths: Value, values: Value) -> None:
         raise NotImplementedError("of lines that choose")
 
-    def write_at_target(self, result: int, target: Node, value: Value) -> None:
+    def write_at_target(self, result: int, target: Node, holds: Value | None, value: Value) -> None:
         raise NotImplementedError("of one row alone")
 
     def fill(self, result: int, number: float, count: Value) -> None:
@@ -342,7 +342,7 @@ class RowLines(Lines):
         writes = [self.written[number] for phase in phases for number, _ in phase.writes]
 
         def one(number: Value, start: Value, count: Value) -> None:
-            self.start, self.count = start, count
+            self.start = start
             self.arrays: dict[str, list[Array]] = {}
             for name in (*names, *writes):
                 kind, step = self.kinds.of[name], self.parameters[f"{name}.class_step"]
@@ -428,12 +428,12 @@ class RowLines(Lines):
         for array, each in zip(self.arrays[name], self.elements_of_rows(values), strict=True):
             self.store(each, array, index, name)
 
-    def write_at_target(self, result: int, target: Node, value: Value) -> None:
-        name = self.written[result]
-        column = self.labels[target.name].label - self.start
-        with self.code.when(column.below(self.count)):
-            number = self.rounded(value.splat(1), name)
-            numerics.store(number, self.arrays[name][0], column, self.opaque, any_nan=True)
+    def write_at_target(self, result: int, target: Node, holds: Value | None, value: Value) -> None:
+        name, label = self.written[result], self.labels[target.name]
+        place = self.at[name][0] + label.label * self.parameters[f"{name}.class_step"]
+        with self.code.when(label.inside if holds is None else label.inside & holds):
+            array = self.code.array(place, self.kinds.of[name])
+            numerics.store(self.rounded(value.splat(1), name), array, self.code.integer(0), self.opaque, any_nan=True)  # fmt: skip
 
     def fill(self, result: int, number: float, count: Value) -> None:
         def body(shape: Shape, index: Value) -> None:

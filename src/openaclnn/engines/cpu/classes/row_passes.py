@@ -15,7 +15,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from openaclnn.engines.cpu.arithmetic.functions import (
     Exp,
@@ -116,6 +116,26 @@ def is_reciprocal(node: Node) -> bool:
     return node.what == "/" and "c" in node.axes and node.of[1].sums_powers
 
 
+class Peeled(NamedTuple):
+    """A result that is where(guard, where(is_target(target), hit, value), fill), of which the value alone differs between classes; None for what is not there."""
+
+    result: int
+    guard: Node | None
+    fill: float
+    target: Node | None
+    hit: Node | None
+    value: Node
+
+
+def _peeled(result: int, node: Node) -> Peeled:
+    guard, fill, target, hit = None, 0.0, None, None
+    if node.what == "where" and "c" not in node.of[0].axes and node.of[2].what == "constant" and "c" in node.of[1].axes:  # fmt: skip
+        guard, fill, node = node.of[0], node.of[2].name, node.of[1]
+    if node.what == "where" and node.of[0].what == "is_target" and "c" not in node.of[1].axes and "c" in node.of[2].axes:  # fmt: skip
+        target, hit, node = node.of[0].of[0], node.of[1], node.of[2]
+    return Peeled(result, guard, fill, target, hit, node)
+
+
 @dataclass
 class Phase:
     """One loop over the classes."""
@@ -140,6 +160,7 @@ class Phase:
 
 
 OTHERS = "others"
+READ = "input", "number", "at", "is_counted", "is_inside", "index_of"
 
 
 def _needed(graph: Graph) -> list[Node]:
@@ -193,6 +214,7 @@ class Schedule:
             phase.asks = {node.name for node in self.inputs([phase])} - asked
             asked |= phase.asks
         self._save()
+        self.peeled = self._peel()
         of_elements = [node for node in needed if "c" in node.axes]
         self.numbers = {each.index: each for node in of_elements for each in node.of if "c" not in each.axes}  # fmt: skip
         self.numbers |= {node.of[0].index: node.of[0] for node in reductions if "c" not in node.of[0].axes}  # fmt: skip
@@ -224,6 +246,29 @@ class Schedule:
             )  # fmt: skip
             saved |= {node.index: node for node in phase.saves}
         self.saved = saved
+
+    def _peel(self) -> list[Peeled]:
+        """What is written, if a row can have decided by then what all its elements share, and its target's element be written apart."""
+        last = self.phases[-1] if self.phases else Phase(0)
+        peeled = [_peeled(*write) for write in last.writes]
+        shared = all(one.guard is peeled[0].guard for one in peeled)
+        return peeled if shared and not (last.reductions or last.saves) else []
+
+    def numbers_behind(self, one_row: bool) -> set[int]:
+        """Numbers a row that no class is computed with: what waits for them would wait for nothing. Those that are read are not among them, since a result may
+        take their place."""
+        writes = [node for phase in self.phases for _, node in phase.writes]
+        guards = []
+        if one_row and self.peeled:
+            writes = [one.value for one in self.peeled]
+            guards = [one.guard for one in self.peeled if one.guard is not None]
+        roots = [*writes, *(node.of[0] for node in self.reductions)]
+        behind = {node.index: node for node in self.rows if node.what not in (*READ, *REDUCTIONS, OTHERS)}  # fmt: skip
+        waiting = [*roots, *guards, *(each for node in self.reached(roots) for each in node.of)]
+        while waiting:
+            node = behind.pop(waiting.pop().index, None)
+            waiting += node.of if node is not None else ()
+        return {*behind}
 
     def read_behind(self, phase: Phase) -> set[str]:
         """The operands that phases after one read, of which those of its level have nothing that is kept where rows are long."""
@@ -327,8 +372,8 @@ class Line(Protocol):
     def write_where(self, result: int, index: Value, truths: Value, values: Value) -> None:
         """Values where something holds, and 0 elsewhere; of lines that choose alone."""
 
-    def write_at_target(self, result: int, target: Node, value: Value) -> None:
-        """The element of a row's target, if it is one of the block's."""
+    def write_at_target(self, result: int, target: Node, holds: Value | None, value: Value) -> None:
+        """The element of a row's target, where it has one and that holds."""
 
     def fill(self, result: int, number: float, count: Value) -> None:
         """All elements of a row's block."""
@@ -509,27 +554,33 @@ class Passes:
         self.reduced: dict[int, Value] = {}
         self.finite: dict[int, Value] = {}  # what is subtracted instead of a largest so far
         self.apart = True  # whether classes may be as large as the largest, which sums leave out
-        self._settle(line, 0, {})
+        behind = self.schedule.numbers_behind(line.one_row)
+        numbers = [node for node in self.schedule.rows if node.index not in behind]
+        self._settle(line, [node for node in numbers if node.level == 0], {})
         phases = self.schedule.phases
         for level in range(1, self.schedule.levels + 2):
             mine = [phase for phase in phases if phase.level == level]
             running = self._reduce(line, mine)
-            line.settled(functools.partial(self._settle, line, level, running))
+            known = [node for node in numbers if node.level == level]
+            line.settled(functools.partial(self._settle, line, known, running))
+        self._settle(line, [node for node in self.schedule.rows if node.index in behind], {})
+        for one in self.schedule.peeled if line.one_row else ():
+            if one.target is not None and one.hit is not None:
+                holds = None if one.guard is None else self.known[one.guard.index]
+                line.write_at_target(one.result, one.target, holds, self.numbers[one.hit.index])
         for number, node in enumerate(self.schedule.graph.results):
             if "c" not in node.axes:
                 line.put(number, self.known[node.index])
 
-    def _settle(self, line: Line, level: int, running: Mapping[int, Any]) -> None:
-        """Compute what is known of the line after a level, of which these are the reductions."""
+    def _settle(self, line: Line, numbers: list[Node], running: Mapping[int, Any]) -> None:
+        """Compute numbers of the line, once reductions are known."""
         for node in self.schedule.reductions:
             if node.index in running:
                 self.reduced[node.index] = self._line_total(line, node, running)
-        for node in self.schedule.rows:
-            if node.level != level:
-                continue
+        for node in numbers:
             if node.index in self.reduced:
                 value = self.reduced[node.index]
-            elif node.what in ("input", "number", "at", "is_counted", "is_inside", "index_of"):
+            elif node.what in READ:
                 if node.kind == "Target":
                     continue
                 value = line.number(node)
@@ -736,34 +787,21 @@ class Passes:
     def _written(
         self, line: Line, phase: Phase, count: Value, running: Mapping[int, Any], uses: tuple[Node, ...]
     ) -> None:  # fmt: skip
-        """A loop; of one row, what all its elements share is decided before, and its target's element written after it."""
-        if not line.one_row or phase.reductions or phase.saves:
+        """A loop; of one row, what all its elements share is decided before."""
+        peeled = self.schedule.peeled if line.one_row and phase.writes else []
+        if peeled:
+            phase = dataclasses.replace(
+                phase, writes=tuple((one.result, one.value) for one in peeled)
+            )
+        if not peeled or peeled[0].guard is None:
             self._loop(line, phase, count, running, uses)
             return
-        guards, fills, targets, values = zip(
-            *(_peeled(node) for _, node in phase.writes), strict=True
-        )
-        if any(guard is not guards[0] for guard in guards):
-            self._loop(line, phase, count, running, uses)
-            return
-        numbers = [number for number, _ in phase.writes]
-        inner = dataclasses.replace(phase, writes=tuple(zip(numbers, values, strict=True)))
-
-        def write() -> None:
-            self._loop(line, inner, count, running, uses)
-            for number, target in zip(numbers, targets, strict=True):
-                if target is not None:
-                    line.write_at_target(number, target[0], self.numbers[target[1].index])
-
-        if guards[0] is None:
-            write()
-            return
-        with self.code.either(self.known[guards[0].index]) as (here, elsewhere):
+        with self.code.either(self.known[peeled[0].guard.index]) as (here, elsewhere):
             with here:
-                write()
+                self._loop(line, phase, count, running, uses)
             with elsewhere:
-                for number, fill in zip(numbers, fills, strict=True):
-                    line.fill(number, fill, count)
+                for one in peeled:
+                    line.fill(one.result, one.fill, count)
 
     def _leaves(
         self, line: Line, phase: Phase, uses: tuple[Node, ...], index: Value, shape: Shape
@@ -871,26 +909,6 @@ class Passes:
                     value = self._computed(self.words, node, operands)
             known[node.index] = value
         return known[node.index]
-
-
-def _peeled(node: Node) -> tuple[Node | None, float, tuple[Node, Node] | None, Node]:
-    """Of where(g, where(is_target(t), a, b), 0), with numbers a row g and a: g, 0, (t, a), b; None for what is not there."""
-    guard, fill, target = None, 0.0, None
-    if (
-        node.what == "where"
-        and "c" not in node.of[0].axes
-        and node.of[2].what == "constant"
-        and "c" in node.of[1].axes
-    ):
-        guard, fill, node = node.of[0], node.of[2].name, node.of[1]
-    if (
-        node.what == "where"
-        and node.of[0].what == "is_target"
-        and "c" not in node.of[1].axes
-        and "c" in node.of[2].axes
-    ):
-        target, node = (node.of[0].of[0], node.of[1]), node.of[2]
-    return guard, fill, target, node
 
 
 def _shift_of(variables: list[Variable]) -> tuple[tuple[Value, Value, Value], Value]:
