@@ -73,7 +73,8 @@ TOGETHER = 4  # vectors of positions that are a line: one would wait for itself 
 CHUNK = 1 << 11  # classes of a row that stay in the first-level cache
 AHEAD = 8  # classes
 ROWS_AHEAD = 16  # of those of which one value is read
-BLOCK_GRAIN = 2  # blocks of these that one thread does sooner than two: each value waits for memory
+# Of these, rows that are a piece of work at the least, of how many pieces, and how many rows one thread does sooner than two: each value waits for memory.
+FEW_ROWS, MANY_PARTS, ROWS_ALONE = 1 << 8, 128, 1 << 11
 # Bytes of a plane that are walked before the next one's, of how many runs positions are at the least, and how few classes may have them: softmax's gradients of 19 to 1,000 classes take
 # 0.5 to 0.9 of the time of vectors of positions, those of 3 classes 0.8 to 0.9. Runs of 1.7 KB, which stay in the second-level cache, take 1.3 to 1.5 times as long with 150 classes.
 RUN, RUN_PARTS, RUN_CLASSES = 1 << 12, 16, 3
@@ -479,12 +480,13 @@ class RowLines(Lines):
             next_row.set(start)
             with code.repeat_while(lambda: next_row.get() < stop):
                 row = next_row.get()
-                many = (stop - row).least(size - parameters.split(row)[-1])
+                left = size - parameters.split(row)[-1]
+                many = (stop - row).least(left)
                 for name, place in places.items():
                     place.set(parameters.position(name, row))
                 parts = [(False, 0, many)]
                 if not self.schedule.phases:
-                    asking = most(many - ROWS_AHEAD, 0)
+                    asking = most(many.least(left - ROWS_AHEAD), 0)
                     parts = [(True, 0, asking), (False, asking, many)]
                 for asks, since, until in parts:
                     with code.loop(since, until, self.rows) as done:
@@ -1142,8 +1144,10 @@ class RowKernel(ClassKernel):
         classes, positions, lanes = problem["classes"], problem["positions"], machine().lanes
         schedule = _scheduled(self.graphs)
         if not schedule.phases:
-            pieces, _ = cut_tiles(problem, totals.BLOCK, classes)
-            return Launches(ROWS, pieces, where(positions <= BRIEF, TINY, BLOCK_GRAIN))
+            tile = least(most(positions // MANY_PARTS, FEW_ROWS), totals.BLOCK)
+            pieces, _ = cut_tiles(problem, tile, classes)
+            brief = BRIEF // FEW_ROWS * TINY
+            return Launches(ROWS, pieces, where(positions <= BRIEF, brief, most(ROWS_ALONE // tile, 1)))  # fmt: skip
         near, beside = [], []
         for name in self.full:
             step, along = problem[f"{name}.step2"], problem[f"{name}.class_step"]

@@ -452,12 +452,18 @@ class _Total:
     def __init__(self, code: Code, line: Line) -> None:
         self.code, self.line = code, line
         self.sum = line.running("f64", 0.0)
+        self.halves = code.frame("f32", line.streams * code.lanes)
 
     def take(self, values: Value) -> None:
         self.sum.set(self.sum.get() + self.line.folded(self.wide(values), operator.add))
 
     def wide(self, values: Value) -> Value:
-        return values.to("f64")
+        if not self.line.one_row or values.lanes < 8 or values.element != self.halves.element:
+            return values.to("f64")
+        start, half = self.code.integer(0), values.lanes // 2
+        self.halves.store(values, start, 4 * values.lanes)
+        shape = Shape(2 * len(values.parts), half)
+        return self.halves.load(start, shape, True, 4 * half).to("f64").joined()
 
     def fold(self) -> None:
         """After a block."""
@@ -490,15 +496,6 @@ class _Powers(_Total):
 
     def __init__(self, code: Code, line: Line) -> None:
         super().__init__(code, line)
-        self.halves = code.frame("f32", line.streams * code.lanes)
-
-    def wide(self, values: Value) -> Value:
-        if not self.line.one_row or values.lanes < 8 or values.element != self.halves.element:
-            return super().wide(values)
-        start, half = self.code.integer(0), values.lanes // 2
-        self.halves.store(values, start, 4 * values.lanes)
-        shape = Shape(2 * len(values.parts), half)
-        return self.halves.load(start, shape, True, 4 * half).to("f64").joined()
 
 
 class _Others(_Powers):
