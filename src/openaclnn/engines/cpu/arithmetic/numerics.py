@@ -110,13 +110,14 @@ def narrow(values: Value, kind: str, opaque: Opaque, any_nan: bool = False) -> V
     if kind != "bf16":
         return values.to(kind)
     rounded = _upper_halves(values, opaque, any_nan).streams()
-    pairs = len(rounded) // 2 if values.lanes == 16 else 0
-    halves = []
-    for low, high in zip(rounded[: 2 * pairs : 2], rounded[1 : 2 * pairs : 2], strict=True):
-        # With AVX-512 one instruction picks the upper halves of two vectors. Narrowing takes two for each, and a shift.
-        both = low.bits_as_lanes("i16").interleave(high.bits_as_lanes("i16"), range(1, 64, 2))
-        halves += both.split(16).streams()
-    return values.join(halves + [(one >> 16).to("i16") for one in rounded[2 * pairs :]])
+    narrowed = []
+    if values.lanes == 16:
+        # With AVX-512 one instruction picks the upper halves of two vectors, where narrowing takes a shift and two more for each.
+        for low, high in zip(rounded[::2], rounded[1::2], strict=False):
+            low, high = low.bits_as_lanes("i16"), high.bits_as_lanes("i16")
+            narrowed += low.interleave(high, range(1, 64, 2)).split(16).streams()
+    narrowed += [(one >> 16).to("i16") for one in rounded[len(narrowed) :]]
+    return values.join(narrowed)
 
 
 def _upper_halves(values: Value, opaque: Opaque, any_nan: bool) -> Value:

@@ -16,7 +16,6 @@ from openaclnn.engines.machine.values import Shape, Value
 
 BLOCK = 4096  # positions, or weights
 STRIDE = 16  # bytes of scratch memory for one block: two sums
-SUMS_HERE = 1 << 13  # targets and weights that each piece of work sums for itself: 10 us
 GRAIN = 8  # blocks that one thread sums faster than two
 
 
@@ -206,10 +205,9 @@ def emit_totals(target: str, weight: str, slots: Mapping[str, int]) -> Emit:
 def blocks_first(
     mean: Number, weighted: Number, positions: Number, classes: Number, shared: Truth
 ) -> Number:
-    """Blocks that are summed before, by all threads, if the work is shared and there is so much to sum; 0: each piece sums for itself."""
-    much = positions * mean + classes * weighted > SUMS_HERE
+    """Blocks that are summed before, if the work is shared: threads have several parts, which would each sum for themselves. 0: none."""
     blocks = block_count(positions) + block_count(classes) * weighted
-    return where(shared & much, blocks, 0)
+    return where(shared & (mean + weighted > 0), blocks, 0)
 
 
 def block_count(count: Number) -> Number:
