@@ -207,7 +207,7 @@ if MODE == "interpret":
             queue(launch, *more)
 
         monkeypatch.setattr(runners, "queue", queued)
-        for turn, shape in enumerate(((3, 20001), (1, 66000))):
+        for turn, shape in enumerate(((3, 33001), (1, 66000))):
             for case in [*cases(np.random.default_rng(2), FLOAT, shape)][turn::5]:
                 gpu._runners.clear()
                 x = case["input"]
