@@ -37,10 +37,8 @@ from openaclnn.bench.contenders import (
     ORACLE_LIMIT,
     build_contenders,
     disagreement,
-    engine_states,
     find_faults,
 )
-from openaclnn.bench.plots import pictures, write_pictures
 from openaclnn.bench.problems import LAYOUTS, build, bytes_moved, load_torch, measured, taken
 from openaclnn.bench.regimes import ELEMENTWISE, REGIMES, STEPS, Regime, shrink
 from openaclnn.bench.reports import (
@@ -48,19 +46,28 @@ from openaclnn.bench.reports import (
     command_of,
     disturbances,
     find_wrong,
-    merged,
+    pictures,
     report_page,
     same_kind,
     sheet,
     short_tables,
     terminal_tables,
+    write_pictures,
 )
-from openaclnn.bench.runner import ALONE, SECTIONS, SelectionError, Settings, choose, run
-from openaclnn.bench.speed import first_calls, speed_case
+from openaclnn.bench.runner import (
+    ALONE,
+    SECTIONS,
+    SelectionError,
+    Settings,
+    choose,
+    first_calls,
+    run,
+    speed_case,
+)
 from openaclnn.bench.timing import (
+    BESIDE,
     COPY,
     AheadClock,
-    Aside,
     Bench,
     Case,
     Clock,
@@ -78,6 +85,7 @@ from openaclnn.cli import bench as command
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.engines import threads
+from openaclnn.engines.dispatch import objections
 from openaclnn.testing.goldens import plan_of
 
 MEASURED = families(measured())
@@ -92,7 +100,7 @@ SETTINGS = Settings(
 )  # fmt: skip
 ROW_FIELDS = {
     "section", "operator", "variant", "regime", "family", "near", "layout", "shape", "dtype", "bytes", "touched",
-    "contender", "ours", "engine", "threads", "status", "note", "gbps", "of_copy", "of_round", "ratios",
+    "contender", "ours", "engine", "threads", "status", "note", "gbps", "of_copy", "of_beside", "of_round", "ratios",
     "inexact", "others_cores", "disturbed", "attempts",
 }  # fmt: skip
 TIME_FIELDS = {"median_us", "q1_us", "q3_us", "minimum_us", "host_us", "rounds", "inner"}
@@ -206,8 +214,8 @@ def test_torch_takes_part_where_it_is_installed() -> None:
 
 
 def test_every_engine_is_listed_with_its_state() -> None:
-    assert engine_states("cpu")["numpy"] == ""
-    assert "cpu" in engine_states("cuda")["numpy"]
+    assert objections("cpu")["numpy"] == ""
+    assert "cpu" in objections("cuda")["numpy"]
 
 
 def wrong_factory(problem: Any, engines: Any, torch: Any, **options: Any) -> list[Contender]:
@@ -373,23 +381,6 @@ def test_turns_rotate_and_are_taken_round_by_round() -> None:
     assert all(len(timing.samples) == 3 for timing in timings.values())
 
 
-def test_what_a_call_does_aside_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-
-    def spend(seconds: float) -> None:
-        now[0] += seconds
-
-    monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    aside = Aside(lambda: spend(5.0))
-
-    def call() -> None:
-        aside()
-        spend(1.0)
-
-    (timing,) = interleave([Contender("own", call, calls=4, aside=aside)], Clock(), 3).values()
-    assert [*timing.samples.values()] == [Sample(1.0, 1.0)] * 3
-
-
 class Queue:
     """As much of `torch` as a clock asks, and a GPU that works off what a slower host queues."""
 
@@ -535,7 +526,7 @@ ODD = Regime("odd 5", (3, 5), family="odd", near=(3, 4))
 def test_odd_sizes_are_timed_beside_round_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     def constant(contenders: Any, *_: Any) -> dict[str, Timing]:
         """The round size, of four fifths of the elements, takes half the time."""
-        seconds = {c.name: 0.5 if c.name.endswith(", round") else 1.0 for c in contenders}
+        seconds = {c.name: 0.5 if c.name.endswith(BESIDE) else 1.0 for c in contenders}
         return {n: Timing(1, 1, 0, {0: Sample(s, s)}) for n, s in seconds.items()}
 
     monkeypatch.setattr("openaclnn.bench.timing.interleave", constant)
@@ -815,22 +806,6 @@ def test_short_tables_have_the_median_and_the_worst(results: dict[str, Any]) -> 
     assert [table.notes for table in short_tables(results["rows"])] == [()]
     alone = {"contender": "x out=", "engine": "x", "ratios": {"torch": 3.0}}
     assert same_kind(alone) == 3.0
-
-
-def test_runs_of_a_machine_are_one_and_later_ones_count(results: dict[str, Any]) -> None:
-    other = {"machine": results["machine"] | {"cpu": "another"}}
-    first = beside_torch(results, 2.0, command="first --only x")
-    again = beside_torch(results, 3.0, command="again")
-    again["rows"] = again["rows"][:3]
-    [whole, elsewhere, alone] = merged([first, first | other, results, again])
-    assert elsewhere["machine"]["cpu"] == "another"
-    assert alone["mode"] == ALONE
-    assert whole["commands"] == ["first --only x", "again"]
-    assert [row["ratios"].get("torch") for row in whole["rows"][:6]] == [3.0] * 2 + [None] + [2.0] * 2 + [None]  # fmt: skip
-    same = ("operator", "variant", "regime", "dtype", "contender")
-    assert [[row[key] for key in same] for row in whole["rows"]] == [
-        [row[key] for key in same] for row in results["rows"]
-    ]
 
 
 def test_commands_can_be_pasted_on_any_machine() -> None:
@@ -1124,18 +1099,16 @@ def test_the_first_of_a_kind_goes_the_slow_path(name: str, monkeypatch: pytest.M
     scope = getattr(openaclnn, operator.python_name).__globals__
     whole, made = scope["_call"], []
     monkeypatch.setitem(scope, "_call", lambda *given: made.append(given) or whole(*given))
-    for regime, expected in (("first of a kind", 8), ("kinds in turn", 0)):
+    for regime, expected in (("first of a kind", 1), ("kinds in turn", 0)):
         turn = Turn(operator, FLOAT, "cpu", 32)
         for _, contender in sequences(changing(regime), turn, ["cpu"], load_torch()):
             for _ in range(changing(regime).checked):
                 contender.call()
             assert contender.warm_up is not None
-            for _ in range(2):
-                for _ in range(8):
-                    contender.warm_up()
+            for _ in range(8):
+                contender.warm_up()
                 made.clear()
-                for _ in range(8):
-                    contender.call()
+                contender.call()
                 assert len(made) == (expected if contender.ours else 0), contender.name
 
 
@@ -1182,7 +1155,7 @@ def test_the_engine_that_calls_get_by_themselves_is_not_asked_for() -> None:
     """A block around a call keeps it from the fast path."""
     problem = build(first_of("elementwise"), tiny_case().variant, FLOAT, (16,))
     assert problem is not None
-    names = [name for name, objection in engine_states("cpu").items() if not objection]
+    names = [name for name, objection in objections("cpu").items() if not objection]
     asked = {
         each.name: each.inside is not nullcontext
         for each in build_contenders(problem, names)
@@ -1353,7 +1326,7 @@ def test_modules_step_on_few_elements_beside_pytorchs(monkeypatch: pytest.Monkey
     assert [row["variant"] for row in rows if row["ours"]] == [case.variant for case in cases]
     assert all(row["status"] == "ok" and row["yardstick_us"] > 0 and "slow" in row for row in rows)
     assert all(row["host_ratios"]["torch"] > 0 for row in rows if row["ours"])
-    text = text_of(merged([found, found])[0])
+    text = text_of(found)
     assert all(text.count(f"| {case.name} | {case.variant}, few, ") == 1 for case in cases)
     assert [table.title for table in terminal_tables(found)] == ["Modules"]
 
@@ -1387,7 +1360,6 @@ def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.Monke
     assert all(f"| {case.name} | {case.variant}, override, " in text for case in cases)
     assert len(lines) == 1 + 2 * len(cases)
     assert any("replaced" in table.title for table in terminal_tables(found))
-    assert len(merged([found, found])[0]["rows"]) == 2 * len(cases)
 
     name = "smooth_l1_loss"
     own, case = override.OVERRIDES[name], next(case for case in cases if case.name == name)

@@ -83,9 +83,8 @@ TESTING_LAYERS = (
     ("openaclnn.testing.extras",),
 )
 BENCH_LAYERS = (
-    ("openaclnn.bench.plots", "openaclnn.bench.runner"),
-    ("openaclnn.bench.reports",),
-    ("openaclnn.bench.calls", "openaclnn.bench.speed", "openaclnn.bench.training"),
+    ("openaclnn.bench.reports", "openaclnn.bench.runner"),
+    ("openaclnn.bench.calls", "openaclnn.bench.training"),
     ("openaclnn.bench.contenders", "openaclnn.bench.processes"),
     ("openaclnn.bench.problems", "openaclnn.bench.regimes", "openaclnn.bench.timing"),
 )  # fmt: skip

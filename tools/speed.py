@@ -12,9 +12,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from openaclnn.bench.plots import pictures
 from openaclnn.bench.regimes import ELEMENTWISE, REGIMES
-from openaclnn.bench.reports import Table, duration, first_engine, same_kind, short_tables
+from openaclnn.bench.reports import (
+    Table,
+    duration,
+    first_engine,
+    pictures,
+    same_kind,
+    short_tables,
+)
 from openaclnn.bench.timing import Row
 from openaclnn.bench.training import OURS
 from openaclnn.engines.dispatch import ENGINES

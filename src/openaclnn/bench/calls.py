@@ -38,13 +38,14 @@ from openaclnn.bench.problems import (
     Problem,
     build,
     empty_like,
+    first_variant,
     is_array,
     outer,
     taken,
     with_gaps,
 )
+from openaclnn.bench.regimes import Shape
 from openaclnn.bench.timing import (
-    Aside,
     Bench,
     Call,
     Case,
@@ -52,7 +53,6 @@ from openaclnn.bench.timing import (
     OtherLoad,
     Row,
     nothing,
-    paired_ratio,
     time_contenders,
 )
 from openaclnn.core.declare import Operator
@@ -62,7 +62,6 @@ from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
 
 ARRAYS, TENSORS, PEER = ", arrays", ", tensors", "torch"  # in contenders' names, before the way
-BESIDE = ", beside"  # ends the names of contenders that a case is compared with
 PER_TURN = 8  # calls of a sample
 QUICK_ROUNDS = 3  # in a quick run
 KINDS = 8
@@ -70,11 +69,6 @@ MIDDLE = 250  # for `small_shape`: about the mean of the new sizes
 WIDE = 60  # and for layouts with gaps, which take more memory
 FRACTION = 2.0**-20  # by which numbers differ, exactly in FLOAT
 STEPS = 16  # strides of the last axis in the new layouts
-
-
-def first_variant(operator: Operator) -> str:
-    """The most important one."""
-    return str(next(iter(operator.workloads.VARIANTS)))
 
 
 @dataclass(frozen=True)
@@ -93,25 +87,36 @@ class Turn:
         for number in np.random.default_rng(7).permutation(self.count).tolist():
             yield number * self.of + self.place
 
-    def problem(self, shape: tuple[int, ...], **options: Any) -> Problem | None:
+    def shape(self, number: int = MIDDLE, form: int = 1) -> Shape:
+        """From 16 elements on: elementwise in three forms, with a class axis by their rows or their height."""
+        half, pattern = 8 + number, self.operator.workloads.PATTERN
+        if pattern != "elementwise":
+            return (4 + number, 4) if pattern == "rows" else (1, 2, 4 + number, 2)
+        return ((2 * half,), (half, 2), (2, half))[form % 3]
+
+    def problem(self, shape: Shape, **options: Any) -> Problem | None:
         variant = first_variant(self.operator)
         return build(self.operator, variant, self.dtype, shape, device=self.device, **options)
 
-    def contiguous(self, number: int = MIDDLE, form: int = 1, **options: Any) -> Problem:
-        problem = self.problem(small_shape(self.operator, number, form), **options)
+    def contiguous(self, *shape: int) -> Problem:
+        problem = self.problem(self.shape(*shape))
         assert problem is not None, "every operator takes such arguments"
         return problem
 
-
-def small_shape(operator: Operator, number: int, form: int = 1) -> tuple[int, ...]:
-    """The shapes from 16 elements on: elementwise in three forms, with a class axis by their rows or their height."""
-    pattern = operator.workloads.PATTERN
-    if pattern == "rows":
-        return (4 + number, 4)
-    if pattern == "pixels":
-        return (1, 2, 4 + number, 2)
-    half = 8 + number
-    return ((2 * half,), (half, 2), (2, half))[form % 3]
+    def changed(
+        self,
+        change: Callable[[int, Arguments, list[str]], Arguments | None],
+        shape: Callable[[int, int], Shape] | None = None,
+        layouts: Sequence[str] = ("contiguous",),
+    ) -> Iterator[Problem]:
+        """For each fresh number what `change` makes of a problem's arguments, of a shape by place and number; none where the operator refuses it."""
+        for place, number in enumerate(self.fresh()):
+            layout, by_number = layouts[place % len(layouts)], functools.partial(change, number)
+            size = shape(place, number) if shape else self.shape()
+            problem = self.problem(size, layout=layout, change=by_number)
+            if problem is None:
+                return
+            yield problem
 
 
 def _same(turn: Turn) -> Iterator[Problem]:
@@ -119,8 +124,7 @@ def _same(turn: Turn) -> Iterator[Problem]:
 
 
 def _new_sizes(turn: Turn) -> Iterator[Problem]:
-    for form, number in enumerate(turn.fresh()):
-        yield turn.contiguous(number, form)
+    yield from (turn.contiguous(number, form) for form, number in enumerate(turn.fresh()))
 
 
 def _new_numbers(turn: Turn) -> Iterator[Problem]:
@@ -140,22 +144,19 @@ def _new_numbers(turn: Turn) -> Iterator[Problem]:
         ]
         for name in names:
             old = values.get(name, defaults[name])
-            if isinstance(old, float):
-                values = values | {name: old + (number + 1) * FRACTION}
-                continue
-            values = values | {name: old - number - 1}
-            for array in arrays:
-                array[array == old] = old - number - 1
+            new = old + (number + 1) * (FRACTION if isinstance(old, float) else -1)
+            for array in arrays if isinstance(old, int) else ():
+                array[array == old] = new
+            values = values | {name: new}
         return values
 
-    def changed(names: Sequence[str], number: int) -> Problem | None:
-        shape = small_shape(turn.operator, MIDDLE)
-        return turn.problem(shape, change=functools.partial(change, names, number))
+    def may_vary(name: str) -> bool:
+        far = 16 * isinstance(defaults[name], int)  # integers may number a few ways
+        by_itself = functools.partial(change, [name], far)
+        return turn.problem(turn.shape(), change=by_itself) is not None
 
-    # Of integers one that is far: they may number a few ways.
-    alone = [n for n in numbers if changed([n], 16 * isinstance(defaults[n], int)) is not None]
-    problems = (changed(alone, number) for number in (turn.fresh() if alone else ()))
-    yield from (problem for problem in problems if problem is not None)
+    alone = [name for name in numbers if may_vary(name)]
+    yield from turn.changed(functools.partial(change, alone)) if alone else ()
 
 
 def _in_place(turn: Turn) -> Iterator[Problem]:
@@ -178,9 +179,9 @@ def _in_place(turn: Turn) -> Iterator[Problem]:
 def _new_layout(turn: Turn) -> Iterator[Problem]:
     """Operands of two axes and more with gaps along both of the last, or vectors where there are no others; every second call has
     one row for all, if it may."""
-    shape = small_shape(turn.operator, WIDE)
+    shape = turn.shape(WIDE)
     rows = turn.problem(shape, layout="broadcast") if len(shape) == 2 else None
-    layouts = ("contiguous", "contiguous" if rows is None else "broadcast")
+    layouts = ["contiguous"] if rows is None else ["contiguous", "broadcast"]
 
     def change(number: int, values: Arguments, read: list[str]) -> Arguments:
         step, behind = 1 + number % STEPS, 1 + number // STEPS
@@ -191,34 +192,25 @@ def _new_layout(turn: Turn) -> Iterator[Problem]:
         gaps = {name: with_gaps(values[name], behind) for name in others}
         return values | gaps | {first: with_gaps(values[first], step)}
 
-    for place, number in enumerate(turn.fresh()):
-        changed = functools.partial(change, number)
-        problem = turn.problem(shape, layout=layouts[place % 2], change=changed)
-        if problem is None:
-            return
-        yield problem
+    yield from turn.changed(change, lambda *_: shape, layouts)
 
 
 def _outer(turn: Turn) -> Iterator[Problem]:
     """The last operand of two axes is a row and the others are columns, each of another length in every call."""
 
-    def change(values: Arguments, read: list[str]) -> Arguments | None:
-        return outer(values, [name for name in read if values[name].ndim >= 2])
+    def change(number: int, values: Arguments, read: list[str]) -> Arguments | None:
+        stretched = outer(values, [name for name in read if values[name].ndim >= 2]) or {}
+        shapes = [tuple(each.shape) for each in stretched.values() if is_array(each)]
+        # None where an input has the shape that all stretch to.
+        return None if np.broadcast_shapes(*shapes) in shapes else stretched
 
-    elementwise = turn.operator.workloads.PATTERN == "elementwise"
-    for form, number in enumerate(turn.fresh() if elementwise else ()):
-        problem = turn.problem(small_shape(turn.operator, number, 1 + form % 2), change=change)
-        if problem is None:
-            return
-        shapes = [tuple(each.shape) for each in problem.arguments.values() if is_array(each)]
-        if np.broadcast_shapes(*shapes) in shapes:  # an input has the shape that all stretch to
-            return
-        yield problem
+    if turn.operator.workloads.PATTERN == "elementwise":
+        yield from turn.changed(change, lambda place, number: turn.shape(number, 1 + place % 2))
 
 
 def _eight_kinds(turn: Turn) -> list[Problem]:
     """Eight kinds: variants and dtypes, then, where those are fewer, again with operands that lie otherwise."""
-    operator, shape = turn.operator, small_shape(turn.operator, MIDDLE)
+    operator, shape = turn.operator, turn.shape()
     layouts, variants = ("contiguous", "transposed", "sliced"), operator.workloads.VARIANTS
     problems = (
         build(operator, variant, dtype, shape, layout, turn.device)
@@ -261,7 +253,7 @@ class CallRegime:
     ways: tuple[str, ...] = (ALLOCATING, INTO)
     refused: bool = False
     mixed: bool = False  # of all variants and dtypes, in samples of as many times the calls
-    forgotten: bool = False  # before a call all kinds are forgotten
+    forgotten: bool = False  # before each call, which is a sample, all kinds are forgotten
     beside: str = "same"  # the regime that it is compared with
 
     @property
@@ -271,7 +263,7 @@ class CallRegime:
 
     def calls(self, usual: int) -> int:
         """How many calls a sample has, where most regimes' have `usual`."""
-        return min(usual, KINDS) if self.forgotten else usual * (KINDS if self.mixed else 1)
+        return 1 if self.forgotten else usual * (KINDS if self.mixed else 1)
 
     def ways_of(self, operator: Operator) -> tuple[str, ...]:
         """An operator that writes over its input has no `out=`: its plain call is one."""
@@ -334,9 +326,9 @@ def sequences(
 def _calls(
     regime: CallRegime, problems: Sequence[Problem], calls: Sequence[Any], refusal: type[Exception] = AclnnError,
 ) -> dict[str, Any]:  # fmt: skip
-    """What a contender calls, in turn, and how it warms up; where the regime says so, each call must raise `refusal`, or no call of ours before it is
-    remembered, and what that takes is not counted."""
-    checked, aside = regime.checked, None
+    """What a contender calls, in turn, and how it warms up; where the regime says so, each call must raise `refusal`, or what ours knew of such calls is
+    forgotten at last."""
+    checked = regime.checked
     known = {id(problem) for problem in problems[:checked]}
     ahead = [
         functools.partial(_look_at, problem, call)
@@ -345,23 +337,17 @@ def _calls(
     ]
     if regime.refused:
         calls = [functools.partial(_must_refuse, call, refusal) for call in calls]
-    if regime.forgotten and refusal is AclnnError:
-        # Kinds of an operator's plain calls are new again; engines keep what they compiled.
-        aside = Aside(getattr(openaclnn, problems[0].operator.python_name).cache.forget)
-        calls = [functools.partial(_after, aside, call) for call in calls]
     # There is a call of warming up for each that is timed after it; those that come again are warm by being made.
     steps = [*([_in_turn(ahead)] if ahead else []), _in_turn(cycle(calls[:checked]))]
-    return {"call": _in_turn(calls), "warm_up": lambda: [step() for step in steps], "aside": aside}
+    if regime.forgotten and refusal is AclnnError:
+        # Kinds of an operator's plain calls are new again; engines keep what they compiled.
+        steps.append(getattr(openaclnn, problems[0].operator.python_name).cache.forget)
+    return {"call": _in_turn(calls), "warm_up": lambda: [step() for step in steps]}
 
 
 def _in_turn(calls: Iterable[Call]) -> Call:
     following = iter(calls).__next__
     return lambda: following()()
-
-
-def _after(first: Call, second: Call) -> Any:
-    first()
-    return second()
 
 
 def _must_refuse(call: Call, error: type[Exception]) -> None:
@@ -429,12 +415,13 @@ def _run(
     faults: dict[str, str] = {}
     shape: tuple[int, ...] = ()
 
-    def checked(regime: CallRegime, ending: str = "") -> Iterator[Contender]:
+    def checked(regime: CallRegime, peers: bool = True) -> Iterator[Contender]:
+        """Contenders whose first calls were made; of those that object or are wrong, `faults` has why."""
         nonlocal shape
         calls = regime.calls(per_turn)
         turn = Turn(operator, dtype, bench.device, regime.checked + rounds * calls)
-        for problems, contender in sequences(regime, turn, engines, bench.torch, not ending):
-            each = replace(contender, name=contender.name + ending, calls=calls)
+        for problems, contender in sequences(regime, turn, engines, bench.torch, peers):
+            each = replace(contender, calls=calls)
             shape = shape or problems[0].shape
             try:
                 fault = "" if each.unavailable else find_fault(regime, problems, each, bench.torch)
@@ -449,22 +436,21 @@ def _run(
 
     # Ticks of 10 ms count the work of others, and a case is timed for some: what is made and checked before it counts, too.
     load = OtherLoad()
-    contenders, beside = list(checked(regime)), list[Contender]()
-    compared = regime.beside != regime.name
+    beside, compared = list[Contender](), regime.beside != regime.name
     if compared:
         usual = next(each for each in CHANGES if each.name == regime.beside)
-        comparable = checked(replace(usual, ways=regime.ways), BESIDE)
+        comparable = list(checked(replace(usual, ways=regime.ways), peers=False))
         beside = [c for c in comparable if not c.unavailable and c.name not in faults]
+        faults.clear()
+    contenders = list(checked(regime))
     about = case.about | {"shape": list(shape), "of_same": None}
-    rows, timings = time_contenders(
+    rows = time_contenders(
         about, contenders, faults, replace(bench, rounds=rounds),
         beside=beside, measuring=True, load=load,
     )  # fmt: skip
     for row in rows:
-        timing = timings.get(row["contender"]) if row["ours"] else None
-        same = timings.get(row["contender"] + BESIDE) if compared else timing
-        if timing is not None and same is not None:
-            row["of_same"] = paired_ratio(timing, same)
+        if row["ours"] and "median_us" in row:
+            row["of_same"] = row["of_beside"] if compared else 1.0
     return rows
 
 

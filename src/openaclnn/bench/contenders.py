@@ -8,7 +8,6 @@ PyTorch, or, where torch is missing, with the first engine of ours that passed. 
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ from openaclnn.bench.timing import COPY, Call, Contender
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
-from openaclnn.engines.dispatch import ENGINES, choose_engine, use_engine
+from openaclnn.engines.dispatch import choose_engine, use_engine
 
 COPY_GRAIN = 1 << 20  # bytes: below that, waking a thread of Python's costs more than it gains
 THREADED = "cpu"  # the engine that has threads
@@ -34,22 +33,6 @@ _CHUNK = 1 << 20  # elements that stay in the caches while they are compared
 ALLOCATING, INTO, TWO_PHASE = "", " out=", " two-phase"  # ways to call, as contenders' names end
 Factory = Callable[[Problem], list[Contender]]
 Results = tuple[Any, ...]  # an operator's outputs
-
-
-def engine_states(device: str) -> dict[str, str]:
-    """Each registered engine with why it cannot serve this device; "" if it can."""
-    states = {}
-    for name, package in ENGINES.items():
-        try:
-            engine = importlib.import_module(package)
-        except ImportError as error:
-            states[name] = f"not importable: {error}"
-            continue
-        if device not in engine.DEVICES:
-            states[name] = f"serves {' and '.join(engine.DEVICES)} memory"
-        else:
-            states[name] = engine.unavailable() or ""
-    return states
 
 
 def build_contenders(
@@ -81,11 +64,7 @@ def ours(
 
 def unavailable(name: str, error: Exception | str, **options: Any) -> Contender:
     """A contender that cannot be had, with the reason."""
-    return Contender(name, _no_call, unavailable=first_line(error), **options)
-
-
-def _no_call() -> None:
-    raise RuntimeError("an unavailable contender has no call")
+    return Contender(name, unavailable=first_line(error), **options)
 
 
 def first_line(error: Exception | str) -> str:
@@ -216,16 +195,9 @@ def _shared_copy(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> 
     count = min(openaclnn.get_num_threads(), source.nbytes // COPY_GRAIN)
     if count < 2:
         return functools.partial(np.copyto, target, source)
-    pieces = list(zip(np.array_split(target, count), np.array_split(source, count), strict=True))
-    share = _copiers(count - 1).map
-
-    def copy() -> None:
-        others = share(lambda piece: np.copyto(*piece), pieces[1:])
-        np.copyto(*pieces[0])
-        for _ in others:
-            pass
-
-    return copy
+    pieces = np.array_split(target, count), np.array_split(source, count)
+    share = _copiers(count).map
+    return lambda: list(share(np.copyto, *pieces))
 
 
 @functools.cache

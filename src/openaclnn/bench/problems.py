@@ -14,7 +14,7 @@ import numpy as np
 from openaclnn.core.call import bind_plain, product_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, DType
-from openaclnn.core.interop import as_tensor
+from openaclnn.core.interop import allocate_like, as_tensor
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
@@ -114,6 +114,11 @@ def taken(operator: Operator, dtypes: Sequence[DType]) -> list[DType]:
     return takes if FLOAT in operator.data_dtypes or takes else [operator.data_dtypes[0]]
 
 
+def first_variant(operator: Operator) -> str:
+    """The most important one."""
+    return str(next(iter(operator.workloads.VARIANTS)))
+
+
 def build(
     operator: Operator,
     variant: str,
@@ -134,9 +139,11 @@ def build(
             for name, value in drawn.items()
         }
     arguments = drawn
-    for step in (LAYOUTS[layout], change):
-        if step is not None:
-            arguments = step(arguments, _read(operator, variant, drawn))
+    if steps := [step for step in (LAYOUTS[layout], change) if step is not None]:
+        inputs = _planned(operator, drawn, "contiguous")[1].inputs
+        names = {operator[operand.parameter].python_name for operand in inputs}
+        for step in steps:
+            arguments = step(arguments, [name for name in drawn if name in names])
             if arguments is None:
                 return None
     try:
@@ -146,19 +153,6 @@ def build(
             raise
         return None
     return Problem(operator, variant, dtype, shape, layout, device, arguments, out, plan)
-
-
-_known_reads: dict[tuple[str, str], list[str]] = {}
-
-
-def _read(operator: Operator, variant: str, arguments: Arguments) -> list[str]:
-    """The arguments that the plan of a variant reads, at any size."""
-    key = operator.name, variant
-    if key not in _known_reads:
-        _, plan = _planned(operator, arguments, "contiguous")
-        read = {operator[operand.parameter].python_name for operand in plan.inputs}
-        _known_reads[key] = [name for name in arguments if name in read]
-    return _known_reads[key]
 
 
 def _planned(operator: Operator, arguments: Arguments, layout: str) -> tuple[Any, Plan]:
@@ -172,10 +166,7 @@ def _planned(operator: Operator, arguments: Arguments, layout: str) -> tuple[Any
     outputs = []
     model = next(value for value in arguments.values() if is_array(value))
     for parameter, (shape, dtype) in zip(operator.outputs, operator.results(call), strict=True):
-        if isinstance(model, np.ndarray):
-            output = np.zeros(shape, dtype.numpy)
-        else:
-            output = model.new_zeros(shape, dtype=getattr(load_torch(), dtype.torch_name))
+        output, _ = allocate_like(model, shape, dtype)
         outputs.append(_OUTPUTS[layout](output) if layout in _OUTPUTS else output)
         call.values[parameter.name] = as_tensor(outputs[-1])
     return _as_out(operator, outputs), operator.plan(call)

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-FREE_AXES = {"elementwise": (0, 1), "rows": (0, 2, 3), "pixels": (0, 2, 3)}
-"""The axes that may shrink without changing what kind of problem it is: never the classes."""
 Shape = tuple[int, ...]
 
 
@@ -65,13 +63,18 @@ def by_shape(*shapes: Shape, **worth: Any) -> tuple[Regime, ...]:
     )
 
 
-def _odd(*sizes: tuple[str, Shape, Shape]) -> list[Regime]:
-    """Rows and planes that begin anywhere in a cache line, as people's sizes have it."""
-    return [Regime(f"odd {name}", shape, family="odd", near=near) for name, shape, near in sizes]
+def _odd(*shapes: Shape) -> list[Regime]:
+    """Rows and planes that begin anywhere in a cache line, as people's sizes have it, beside multiples of 128."""
+    regimes = []
+    for shape in shapes:
+        fixed = 2 if len(shape) == 4 else 1  # images and classes, or rows
+        near = *shape[:fixed], *[128 * round(size / 128) for size in shape[fixed:]]
+        regimes.append(Regime(f"odd {shape[fixed]}", shape, family="odd", near=near))
+    return regimes
 
 
 _ODD_LENGTH = (
-    *_odd(("length", ((1 << 24) + 1,), (1 << 24,))),
+    Regime("odd length", ((1 << 24) + 1,), family="odd", near=(1 << 24,)),
     # Views that start one element into their memory.
     Regime("odd start", (1 << 24,), "shifted", "odd", (1 << 24,)),
 )
@@ -114,11 +117,7 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         *_layouts((512, 32000), "sliced"),
         *_sizes(lambda power: (1 << (power - 10), 1 << 10)),
         _large("32k", (1024, 32000)),
-        *_odd(
-            ("5001", (2048, 5001), (2048, 5120)),
-            ("50257", (256, 50257), (256, 50304)),
-            ("151643", (96, 151643), (96, 151936)),
-        ),
+        *_odd((2048, 5001), (256, 50257), (96, 151643)),
         *by_shape((4096, 1000), (4, 19, 256, 256), quick=True),
         *by_shape((256, 1000), (4000, 150), (8000, 64), (20000, 21), (300000, 21), (64, 50257)),
         *by_shape((1, 19, 64, 64), (2, 21, 225, 225), (64, 3, 65, 65), (16, 19, 512, 512)),
@@ -131,11 +130,7 @@ _CPU: dict[str, tuple[Regime, ...]] = {
         Regime("2 classes", (16, 2, 1024, 1024)),  # targets dominate
         *_layouts((8, 21, 512, 512), "transposed", "sliced"),
         *_sizes(_square),
-        *_odd(
-            ("769", (2, 19, 769, 769), (2, 19, 768, 768)),
-            ("513", (4, 21, 513, 513), (4, 21, 512, 512)),
-            ("1025", (1, 19, 1025, 2049), (1, 19, 1024, 2048)),
-        ),
+        *_odd((2, 19, 769, 769), (4, 21, 513, 513), (1, 19, 1025, 2049)),
     ),
 }
 
@@ -153,11 +148,7 @@ _CUDA: dict[str, tuple[Regime, ...]] = {
         Regime("vocabulary 128k", (4096, 128256), compiled=True),
         *_layouts((16384, 4096), "transposed", "output transposed"),
         *_layouts((8192, 16000), "sliced"),
-        *_odd(
-            ("5001", (30000, 5001), (30000, 5120)),
-            ("50257", (1000, 50257), (1000, 50304)),
-            ("151643", (1000, 151643), (1000, 151936)),
-        ),
+        *_odd((30000, 5001), (1000, 50257), (1000, 151643)),
         *by_shape((65536, 1000), (2048, 32768), all_variants=True, quick=True, compiled=True),
         *by_shape((512, 131072), (8, 19, 713, 713), quick=True, compiled=True),
         *by_shape((131072, 500), (8192, 8192), (4096, 16384), (1024, 65536), compiled=True),
@@ -168,11 +159,7 @@ _CUDA: dict[str, tuple[Regime, ...]] = {
         _headline("21 classes", (32, 21, 512, 1024)),
         Regime("150 classes", (8, 150, 512, 512), compiled=True),
         *_layouts((32, 21, 512, 512), "transposed", "sliced"),
-        *_odd(
-            ("769", (16, 19, 769, 769), (16, 19, 768, 768)),
-            ("513", (16, 21, 513, 513), (16, 21, 512, 512)),
-            ("1025", (4, 19, 1025, 2049), (4, 19, 1024, 2048)),
-        ),
+        *_odd((16, 19, 769, 769), (16, 21, 513, 513), (4, 19, 1025, 2049)),
     ),
 }
 
@@ -227,9 +214,9 @@ STEPS: dict[str, dict[str, tuple[Regime, ...]]] = {
 
 
 def shrink(pattern: str, shape: Shape, limit: int) -> Shape:
-    """A shape of the same kind with at most `limit` elements, if its free axes allow; odd lengths stay odd."""
+    """A shape of the same kind with at most `limit` elements, if its axes but that of classes allow; odd lengths stay odd."""
     small = list(shape)
-    axes = [axis for axis in FREE_AXES[pattern] if axis < len(small)]
+    axes = [axis for axis in range(len(small)) if axis != 1 or pattern == "elementwise"]
     while math.prod(small) > limit:
         widest = max(axes, key=lambda axis: small[axis])
         if small[widest] == 1:

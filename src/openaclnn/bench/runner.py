@@ -1,36 +1,211 @@
-"""The run: which cases the settings ask for, section by section, and the results of all of them as one plain dict."""
+"""The run: the cases of operators by size, all elementwise operators and first calls; which cases of all sections the settings ask for; and the results of
+them as one plain dict."""
 
 from __future__ import annotations
 
 import datetime
-import functools
 import gc
 import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import openaclnn
 from openaclnn.bench.calls import call_cases
-from openaclnn.bench.contenders import engine_states, threaded
-from openaclnn.bench.problems import load_torch, measured, torch_objection
-from openaclnn.bench.regimes import REGIMES, Regime
-from openaclnn.bench.speed import (
-    FIRST_CALL,
-    elementwise_cases,
-    first_calls,
-    speed_cases,
-    stands_alone,
+from openaclnn.bench.contenders import build_contenders, find_faults, threaded
+from openaclnn.bench.problems import (
+    Problem,
+    build,
+    first_variant,
+    load_torch,
+    measured,
+    taken,
+    torch_objection,
 )
-from openaclnn.bench.timing import COPY, Bench, Case, Clock, CudaClock, Progress, Row, Steady
+from openaclnn.bench.processes import in_a_fresh_process
+from openaclnn.bench.regimes import ELEMENTWISE, REGIMES, Regime, Shape, by_shape
+from openaclnn.bench.timing import (
+    COPY,
+    Bench,
+    Case,
+    Clock,
+    Contender,
+    CudaClock,
+    OtherLoad,
+    Progress,
+    Row,
+    Steady,
+    time_contenders,
+)
 from openaclnn.bench.training import module_cases, override_cases, step_cases
+from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.results import usable_cores, usable_memory
+from openaclnn.engines.dispatch import objections
 from openaclnn.engines.threads import described
+from openaclnn.operators import FAMILIES, registry
+
+FIRST_CALL, EMPTY = "first-call", ", empty cache"
+_PROBES = {"elementwise": (16, 16), "rows": (16, 16), "pixels": (2, 8, 4, 4)}
+"""Shapes of problems that show whether an operator takes a layout."""
+Regimes = Mapping[str, Sequence[Regime]]
+
+
+def speed_cases(
+    regimes: Regimes, dtypes: Sequence[DType], quick: bool, headline: bool
+) -> Iterator[Case]:
+    """The cases of these regimes, operator by operator; none of a layout that an operator refuses. Headlines are of those
+    that `stands_alone` names, at sizes of their own."""
+    for operator in measured():
+        if headline and not stands_alone(operator):
+            continue
+        for regime in regimes.get(operator.workloads.PATTERN, ()):
+            if (quick and not regime.quick) or (headline and not regime.headline):
+                continue
+            if headline:
+                regime = replace(regime, shape=regime.headline)
+            names = list(operator.workloads.VARIANTS)
+            default = FLOATS if regime.all_dtypes and not quick else (FLOAT,)
+            factory = _into_memory if headline else build_contenders
+            for variant in names if regime.all_variants and not quick else names[:1]:
+                served = _of_axes(operator, regime) and _takes(operator, variant, regime.layout)
+                for dtype in taken(operator, dtypes or default) if served else ():
+                    yield speed_case(operator, variant, dtype, regime, factory)
+
+
+def stands_alone(operator: Operator) -> bool:
+    """Whether it is one of the few that short runs are about: no elementwise operator of a family, and none with a section of training."""
+    among_many = (
+        operator.home.rpartition(".")[2] in FAMILIES and operator.workloads.PATTERN == "elementwise"
+    )
+    return not among_many and not hasattr(operator.workloads, "TRAINED")
+
+
+def speed_case(
+    operator: Operator,
+    variant: str,
+    dtype: DType,
+    regime: Regime,
+    factory: Callable[..., list[Contender]] = build_contenders,
+) -> Case:
+    runner = partial(_run, operator, dtype, regime, factory=factory)
+    return Case(operator.python_name, variant, regime.name, regime.shape, dtype.name, runner)
+
+
+def elementwise_cases(device: str, dtypes: Sequence[DType]) -> Iterator[Case]:
+    """Every elementwise operator that does not write over its input, also of several outputs, in every variant; and those that say their shapes."""
+    for operator in registry():
+        work, regimes = operator.workloads, ELEMENTWISE[device]
+        if hasattr(work, "SHAPES"):
+            regimes = by_shape(*work.SHAPES, compiled=device == "cuda")
+        elif work.PATTERN != "elementwise" or operator.outputs[0].in_place:
+            continue
+        for variant, regime in product(work.VARIANTS, regimes):
+            for dtype in taken(operator, dtypes):
+                yield speed_case(operator, variant, dtype, regime, _into_memory)
+
+
+def _into_memory(*problem: Any, **options: Any) -> list[Contender]:
+    """Ours only into memory that is there."""
+    every = build_contenders(*problem, **options)
+    return [each for each in every if each.writes_out or not each.ours]
+
+
+def _of_axes(operator: Operator, regime: Regime) -> bool:
+    """Whether the operator takes so many axes: of rows there are images where its axis may be any."""
+    rows = operator.workloads.PATTERN == "rows" and len(regime.shape) > 2
+    return not rows or any(parameter.axis for parameter in operator.parameters)
+
+
+@cache
+def _takes(operator: Operator, variant: str, layout: str) -> bool:
+    """Whether the operator has problems of this layout."""
+    return build(operator, variant, FLOAT, _PROBES[operator.workloads.PATTERN], layout) is not None
+
+
+def _run(
+    operator: Operator,
+    dtype: DType,
+    regime: Regime,
+    case: Case,
+    bench: Bench,
+    factory: Callable[..., list[Contender]],
+) -> list[Row]:
+    problem = build(operator, case.variant, dtype, regime.shape, regime.layout, bench.device)
+    assert problem is not None, "cases are of layouts that operators take"
+    engines = bench.engines if bench.named or not regime.threaded else threaded(bench.engines)
+
+    def contenders_of(subject: Problem, compiled: bool = False) -> list[Contender]:
+        return factory(subject, engines, bench.torch, compiled=compiled)
+
+    contenders = contenders_of(problem, regime.compiled and not bench.quick)
+    faults = find_faults(problem, contenders, contenders_of, bench.torch)
+    beside, elements = [], 1.0
+    if regime.near:
+        near = build(operator, case.variant, dtype, regime.near, "contiguous", bench.device)
+        assert near is not None, "every operator takes such arguments"
+        elements = problem.moved / near.moved
+        neighbours = contenders_of(near)
+        at_round = find_faults(near, neighbours, contenders_of, bench.torch)
+        wrong = {each.name for each in neighbours if each.ours} & at_round.keys()
+        faults |= {name: f"{at_round[name]}, at the round size" for name in wrong}
+        # Ours into `out=` alone: two sizes of fresh results would take memory from each other.
+        beside = [
+            each
+            for each in neighbours
+            if each.ours and each.writes_out and not each.unavailable and each.name not in faults
+        ]
+    about = case.about | {
+        "family": regime.family or regime.name, "layout": problem.layout, "near": list(regime.near), "bytes": problem.moved,
+        "touched": problem.touched, "gbps": None, "of_round": None,
+    }  # fmt: skip
+    rows = time_contenders(about, contenders, faults, bench, beside=beside)
+    for row in rows:
+        if "median_us" in row:
+            moved = problem.touched if row["contender"] == COPY else problem.moved
+            row["gbps"] = moved / row["median_us"] * 1e-3
+            row["of_round"] = row["of_beside"] and elements / row["of_beside"]
+    return rows
+
+
+def first_calls(regimes: Regimes) -> Iterator[Case]:
+    """Each operator's first variant in FLOAT, at its cache-sized shape; and what a call at its headline's shape takes of memory."""
+    for operator in measured():
+        shapes = regimes[operator.workloads.PATTERN]
+        small = shapes[min(1, len(shapes) - 1)].shape
+        large = next((each for each in shapes if each.headline), shapes[-1]).shape
+        name, variant = operator.python_name, first_variant(operator)
+        yield Case(name, variant, FIRST_CALL, small, FLOAT.name, partial(_first_calls, large))
+
+
+def _first_calls(large: Shape, case: Case, bench: Bench) -> list[Row]:
+    """Of ours with an empty cache, and with the one that this left; PyTorch has none."""
+    rows: dict[str, Row] = {}
+    for side in (*(["torch"] if bench.torch is not None else []), *bench.engines):
+        with tempfile.TemporaryDirectory(prefix="openaclnn-benchmark-") as folder:
+            for ending in (EMPTY, "") if side in bench.engines else ("",):
+                load = OtherLoad()
+                spec = {"side": side, "device": bench.device, "large": [*large]}
+                told = in_a_fresh_process(case.about | spec, folder)
+                load.stop()
+                if ending:
+                    told.pop("extra_bytes", None)  # compiling is no part of a call's memory
+                rows[side + ending] = case.about | {
+                    "contender": side + ending, "ours": side in bench.engines, "engine": side, "threads": None, "ratios": {},
+                    "status": "ok", "note": "", "disturbed": load.disturbs(usable_cores()),
+                } | told  # fmt: skip
+    theirs = rows.get("torch", {}).get("median_us")
+    for row in rows.values():
+        if theirs and row["ours"] and "median_us" in row:
+            row["ratios"]["torch"] = theirs / row["median_us"]
+    return list(rows.values())
 
 
 @dataclass(frozen=True)
@@ -164,7 +339,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
         raise SelectionError("--device cuda needs torch with a GPU that it can use")
     if settings.device != "cpu":
         os.environ["OPENACLNN_DEVICE"] = settings.device  # for two-phase calls
-    states = engine_states(settings.device)
+    states = objections(settings.device)
     able = [name for name, objection in states.items() if not objection]
     engines = [name for name in able if not settings.engines or name in settings.engines]
     if settings.engines and not engines:
@@ -200,7 +375,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     gc.freeze()  # what is imported: collections before each case would take a tenth of a second
     for name, section in _SECTIONS.items():
         counts = (section.by_threads and settings.threads) or (most,)
-        rows = steady.rows(chosen[name], functools.partial(rows_of, counts), name)
+        rows = steady.rows(chosen[name], partial(rows_of, counts), name)
         results["rows"] += [row | {"section": name} for row in rows]
     steady.mark(results["rows"])
     copies = [row["gbps"] for row in results["rows"] if row["contender"] == COPY and row.get("gbps")]  # fmt: skip

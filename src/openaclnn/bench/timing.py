@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 COPY = "copy"
+BESIDE = ", beside"  # ends the names of what is timed for others to be compared with
 SAMPLE_SECONDS = 1e-3  # a sample repeats its call until it lasts this long
 CHEAP_SECONDS = 10e-3  # calls below this are warmed up before each sample
 MINIMUM_ROUNDS = 3
@@ -34,21 +35,8 @@ Row = dict[str, Any]
 Call = Callable[[], Any]
 
 
-class Aside:
-    """What is done before each call and is no part of it, with the seconds that it took."""
-
-    def __init__(self, do: Callable[[], None]) -> None:
-        self._do, self._seconds = do, 0.0
-
-    def __call__(self) -> None:
-        start = time.perf_counter()
-        self._do()
-        self._seconds += time.perf_counter() - start
-
-    def taken(self) -> float:
-        """The seconds since this was last asked."""
-        seconds, self._seconds = self._seconds, 0.0
-        return seconds
+def nothing() -> None:
+    """Before a sample that is taken cold, or of a contender that cannot be had."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +44,13 @@ class Contender:
     """One way to the result. `unavailable` says why there is nothing to call."""
 
     name: str
-    call: Call
+    call: Call = nothing
     ours: bool = False
     engine: str = ""
     writes_out: bool = False  # the result is in the problem's `out`, else it is returned
     unavailable: str = ""
     warm_up: Call | None = None  # before a sample, where it is not the call itself
     calls: int = 0  # of a sample, where they are counted; else as many as last long enough
-    aside: Aside | None = None  # what its calls do that a sample does not count
     # What its calls run inside of, entered before the clock starts: the choice of an engine that calls do not get by themselves.
     inside: Callable[[], AbstractContextManager[Any]] = nullcontext
 
@@ -73,10 +60,6 @@ class Sample(NamedTuple):
 
     seconds: float
     host: float
-
-
-def nothing() -> None:
-    """Before a sample that is taken cold."""
 
 
 class Clock:
@@ -230,29 +213,18 @@ def interleave(
                 timing = timings[contender.name]
                 if turn < timing.turns:
                     with contender.inside():
-                        timing.samples[turn] = _sampled(contender, clock, timing)
+                        timing.samples[turn] = clock.sample(
+                            contender.call, timing.inner, _warming(contender, timing.warm_up)
+                        )
     finally:
         if collecting:
             gc.enable()
     return timings
 
 
-def _sampled(contender: Contender, clock: Clock, timing: Timing) -> Sample:
-    """A sample of what counts of the contender's calls, after warming up."""
-    aside, warm_up = contender.aside, contender.warm_up or contender.call
-
-    def before() -> None:
-        for _ in range(timing.warm_up):
-            warm_up()
-        if aside is not None:
-            aside.taken()
-
-    sample = clock.sample(contender.call, timing.inner, before)
-    if aside is None:
-        return sample
-    # A GPU waited for it, too: calls that do something aside take the host longest.
-    uncounted = aside.taken() / timing.inner
-    return Sample(sample.seconds - uncounted, sample.host - uncounted)
+def _warming(contender: Contender, times: int) -> Call:
+    warm_up = contender.warm_up or contender.call
+    return lambda: [warm_up() for _ in range(times)]
 
 
 def _calibrated(
@@ -320,10 +292,6 @@ class Bench:
     quick: bool = False
     named: bool = False  # the engines were asked for
 
-    def ahead(self) -> Bench:
-        """The same by the clock of what follows a model's work."""
-        return replace(self, clock=self.clock.ahead)
-
 
 @dataclass(frozen=True)
 class Case:
@@ -365,40 +333,43 @@ def time_contenders(
     measuring: bool = False,
     sample_seconds: float = SAMPLE_SECONDS,
     load: OtherLoad | None = None,
-) -> tuple[list[Row], dict[str, Timing]]:
-    """A row for each contender, and their timings with those of what is timed `beside` them and has no row.
+) -> list[Row]:
+    """A row for each contender; what has none is timed `beside` them, for those of its name to be compared with.
 
     Ours is not timed where its result has a fault; that of others is, and marked. With `measuring`, each round has the
     yardstick, and ratios are of the caller's own time, too. `load` counts what other processes did since before the call.
     """
     timed = [c for c in contenders if not c.unavailable and not (c.ours and c.name in faults)]
-    everyone = [*timed, *beside, *([Contender(YARDSTICK, _work, calls=4)] if measuring else [])]
+    others = [replace(each, name=each.name + BESIDE) for each in beside]
+    everyone = [*timed, *others, *([Contender(YARDSTICK, _work, calls=4)] if measuring else [])]
     load = load or OtherLoad()
     timings = interleave(everyone, bench.clock, bench.rounds, bench.budget_seconds, sample_seconds)
     load.stop()
-    common = about | {"others_cores": load.cores, "disturbed": load.disturbs(bench.threads)}
+    common = about | {
+        "others_cores": load.cores, "disturbed": load.disturbs(bench.threads), "of_copy": None, "of_beside": None,
+        "threads": bench.threads if bench.device == "cpu" else None, "inexact": [c.name for c in timed if c.name in faults],
+    }  # fmt: skip
     if measuring:
         common["yardstick_us"] = timings.pop(YARDSTICK).summary()["host_us"]
-    common["threads"] = bench.threads if bench.device == "cpu" else None
     peers = [c.name for c in timed if not c.ours and c.name != COPY]
     rows = []
     for each in contenders:
         timing, fault = timings.get(each.name), faults.get(each.name, "")
         row = common | {
-            "contender": each.name, "ours": each.ours, "engine": each.engine, "ratios": {}, "of_copy": None,
+            "contender": each.name, "ours": each.ours, "engine": each.engine, "ratios": {},
             "status": _status(fault, timing), "note": fault or each.unavailable,
         }  # fmt: skip
         if timing is not None:
             row |= timing.summary()
-            row["of_copy"] = paired_ratio(timings[COPY], timing) if COPY in timings else None
-            if each.ours:
-                row["ratios"] = {peer: paired_ratio(timings[peer], timing) for peer in peers}
-            if each.ours and measuring:
-                row["host_ratios"] = {
-                    peer: paired_ratio(timings[peer], timing, "host") for peer in peers
-                }
+            if COPY in timings:
+                row["of_copy"] = paired_ratio(timings[COPY], timing)
+            if each.name + BESIDE in timings:
+                row["of_beside"] = paired_ratio(timing, timings[each.name + BESIDE])
+            for name, what in {"ratios": "seconds", "host_ratios": "host"}.items():
+                if each.ours and (measuring or what == "seconds"):
+                    row[name] = {peer: paired_ratio(timings[peer], timing, what) for peer in peers}
         rows.append(row)
-    return rows, timings
+    return rows
 
 
 def _status(fault: str, timing: Timing | None) -> str:
@@ -430,7 +401,7 @@ def _work() -> int:
 class Steady:
     """Runs cases, and those again that met a slow machine or other processes; knows the quickest yardstick of the run.
 
-    Rows have `status` and `disturbed`, and `yardstick_us` where there is one; cases of others are run once. `seconds` bounds what timing again may take
+    Rows have `status` and `disturbed`, and `yardstick_us` where there is one. `seconds` bounds what timing again may take
     in a section; None is as long as the section took.
     """
 
@@ -478,8 +449,6 @@ class Steady:
         return rows
 
     def _unsteady(self, rows: Sequence[Row]) -> bool:
-        if not all("status" in row for row in rows):
-            return False
         right, disturbed, slowest = _badness(rows)
         return right and (disturbed or slowest > TOLERATED * self.quickest)
 

@@ -25,8 +25,12 @@ from openaclnn.bench.reports import (
     disturbances,
     find_wrong,
     headline_table,
+    need_matplotlib,
+    pictures,
+    report_page,
     sheet,
     terminal_tables,
+    write_pictures,
 )
 from openaclnn.bench.runner import (
     SECTIONS,
@@ -179,8 +183,6 @@ def bench(
         if not path.parent.is_dir():
             raise click.UsageError(f"{path}: there is no folder {path.parent}")
     if plots or html:
-        from openaclnn.bench.plots import need_matplotlib
-
         need_matplotlib()
     reports = _results(settings, sources)
     if kept_in is not None:
@@ -294,10 +296,7 @@ def _write(
         write_text(table, sheet(reports))
     if not (plots or html):
         return
-    from openaclnn.bench.plots import draw_all, write_pictures
-    from openaclnn.bench.reports import report_page
-
-    drawn = draw_all(reports)
+    drawn = [pictures(results) for results in reports]
     for path in write_pictures(drawn, plots) if plots else ():
         say(str(path), error=True)
     if html:

@@ -98,6 +98,13 @@ def _elsewhere(name: str, device: str) -> str | None:
     return f"serves {' and '.join(served)} memory, not {device}"
 
 
+def objections(device: str) -> dict[str, str]:
+    """Each engine with why it cannot serve this memory; "" where it can."""
+    return {
+        name: _elsewhere(name, device) or _engine(name)[0].unavailable() or "" for name in ENGINES
+    }
+
+
 def choose_engine(plan: Plan, device: str) -> Choice:
     """The first engine that serves the plan on this memory; an engine asked for by name must."""
     asked = current_engine()
