@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 
 from openaclnn.engines.machine.code import Array, Code
@@ -202,6 +203,11 @@ def across(vector: Value, join: Callable[[Value, Value], Value]) -> Value:
     while vector.lanes > 1:
         vector = join(*vector.split(vector.lanes // 2).streams())
     return vector.lane(0)
+
+
+def any_lane(truths: Value) -> Value:
+    """Whether one of all streams' lanes is true."""
+    return paired(truths.streams(), operator.or_).reduce("or") if truths.lanes else truths
 
 
 def paired(parts: list[Value], join: Callable[[Value, Value], Value]) -> Value:

@@ -7,7 +7,6 @@ the targets. Elsewhere `TargetLines` clears the output and writes the targets' c
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -130,7 +129,7 @@ class TargetLines(Lines):
             start = piece * tile
             stop = (start + tile).least(positions)
             self.clear(start, stop)
-            totals.runs(code, parameters, start, stop, self.operands, self.run)
+            parameters.stretches(start, stop, self.operands, self.run)
 
     def clear(self, start: Value, stop: Value) -> None:
         code, way = self.code, self.parameters["clear"]
@@ -138,9 +137,9 @@ class TargetLines(Lines):
             where = self.parameters.position("out", start)
             code.clear(where, (stop - start) * self.classes * self.size)
         with code.when(way == STRIDED):
-            totals.runs(code, self.parameters, start, stop, ("out",), self._clear_run)
+            self.parameters.stretches(start, stop, ("out",), self._clear_run)
 
-    def _clear_run(self, addresses: list[Value], count: Value) -> None:
+    def _clear_run(self, addresses: list[Value], count: Value, _: Value) -> None:
         """Spans along the positions or along the classes, or every element for itself."""
         code, size = self.code, self.size
         first, step = addresses[0], self.steps[2]
@@ -157,7 +156,7 @@ class TargetLines(Lines):
             place = first + index * step + label * self.class_step
             code.array(place, f"i{8 * self.size}").write(0, 0)
 
-    def run(self, addresses: list[Value], count: Value) -> None:
+    def run(self, addresses: list[Value], count: Value, _: Value) -> None:
         """A stretch of positions: groups of neighbours where everything lies side by side, then one by one."""
         code, done = self.code, self.code.variable(0)
         target, gradient, out = (
@@ -237,8 +236,8 @@ class PlaneLines(RunLines):
         labels = self._along("target").load(self.index, self.shape)
         self.keys = self._saturated(labels)
         beyond = ~self.keys.below(self.classes.to(self.bits))
-        with self.code.when(_any(beyond), likely=False):  # strays, or ignored
-            self.report(_any(self.targets("target").of_vector(labels).stray))
+        with self.code.when(numerics.any_lane(beyond), likely=False):  # strays, or ignored
+            self.report(self.targets("target").of_vector(labels).stray)
         super().over(passes)
 
     def _saturated(self, labels: Value) -> Value:
@@ -274,10 +273,6 @@ class PlaneLines(RunLines):
         plane = self._plane(self.written[result])
         narrow = numerics.narrow(values, plane.kind, self.opaque).bits_as(self.bits)
         numerics.write(truths.choose(narrow, 0), self.code.array(plane.pointer, self.bits), index)
-
-
-def _any(truths: Value) -> Value:
-    return numerics.paired(truths.streams(), operator.or_).reduce("or")
 
 
 def _without_gaps(plan: Plan) -> bool:

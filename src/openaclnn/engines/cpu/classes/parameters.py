@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from openaclnn.core.dtypes import FLOAT16, INT32, INT64, UINT8
@@ -136,6 +136,20 @@ class Parameters:
         for axis, where in enumerate(at):
             place = place + where * self[f"{operand}.step{axis}"]
         return place
+
+    def stretches(
+        self, start: Value, stop: Value, operands: Iterable[str], body: Callable[[list[Value], Value, Value], None]
+    ) -> None:  # fmt: skip
+        """`body(places, count, left)` for each stretch of positions [start, stop) along the last axis: where the operands' elements at its first one lie, how many it has, and
+        how many that axis has from there. Divisions for each position would take as long as a short row."""
+        code, size = self.code, self["size2"]
+        following = code.variable(start)
+        with code.repeat_while(lambda: following.get() < stop):
+            first = following.get()
+            left = size - self.split(first)[-1]
+            count = (stop - first).least(left)
+            body([self.position(operand, first) for operand in operands], count, left)
+            following.set(first + count)
 
     def report_stray(self) -> None:
         """Say that a target is neither a class nor the ignored value. Every thread writes the same 1."""

@@ -249,7 +249,7 @@ class Lines:
     def report(self, stray: Value) -> None:
         """A target that is no class of a row's is a mistake, unless rows have some of all classes."""
         if "first_class" not in self.parameters.slots:
-            with self.code.when(stray, likely=False):
+            with self.code.when(numerics.any_lane(stray), likely=False):
                 self.parameters.report_stray()
 
     def store(self, values: Value, array: Array, index: Value, name: str) -> None:
@@ -299,7 +299,7 @@ class RowLines(Lines):
             if kind == "Target":
                 label = self.of_rows([code.load(place, self.kinds.of[name]) for place in self.at[name]])  # fmt: skip
                 self.labels[name] = target = self.targets(name).of(label)
-                self.report(target.stray.reduce("or") if target.stray.lanes else target.stray)
+                self.report(target.stray)
 
     def of_rows(self, numbers: list[Value]) -> Value:
         """A number of each row."""
@@ -470,31 +470,26 @@ class RowLines(Lines):
     def walk(self, passes: Passes, first: Value, last: Value) -> None:
         """Pieces of work are some rows each."""
         code, parameters = self.code, self.parameters
-        tile, positions, size = (parameters[name] for name in ("tile", "positions", "size2"))
+        tile, positions = parameters["tile"], parameters["positions"]
         places = {name: code.variable(0) for name in self.walked}
         self.resting = {name: parameters.address(name) for name in self.names.all if name not in places}  # fmt: skip
-        next_row = code.variable(0)
+
+        def stretch(start: list[Value], many: Value, left: Value) -> None:
+            for place, address in zip(places.values(), start, strict=True):
+                place.set(address)
+            parts = [(False, 0, many)]
+            if not self.schedule.phases:
+                asking = most(many.least(left - ROWS_AHEAD), 0)
+                parts = [(True, 0, asking), (False, asking, many)]
+            for asks, since, until in parts:
+                with code.loop(since, until, self.rows) as done:
+                    self.begin(places, many - done, asks)
+                    passes.over(self)
+                    for name, place in places.items():
+                        place.set(place.get() + parameters[f"{name}.step2"] * self.rows)
 
         def rows(start: Value, stop: Value) -> None:
-            # Positions are counted along the last axis, since divisions would take as long as a short row.
-            next_row.set(start)
-            with code.repeat_while(lambda: next_row.get() < stop):
-                row = next_row.get()
-                left = size - parameters.split(row)[-1]
-                many = (stop - row).least(left)
-                for name, place in places.items():
-                    place.set(parameters.position(name, row))
-                parts = [(False, 0, many)]
-                if not self.schedule.phases:
-                    asking = most(many.least(left - ROWS_AHEAD), 0)
-                    parts = [(True, 0, asking), (False, asking, many)]
-                for asks, since, until in parts:
-                    with code.loop(since, until, self.rows) as done:
-                        self.begin(places, many - done, asks)
-                        passes.over(self)
-                        for name, place in places.items():
-                            place.set(place.get() + parameters[f"{name}.step2"] * self.rows)
-                next_row.set(row + many)
+            parameters.stretches(start, stop, places, stretch)
 
         if not self.sums:
             rows(first * tile, (last * tile).least(positions))
@@ -651,7 +646,7 @@ class PositionLines(Lines):
                 target = self.targets(name).of_vector(self._vector(name))
                 self._lay(self.chosen[name], target.inside.choose(target.label, 0))
                 # Lanes past the end are those of the last position again.
-                self.report(numerics.paired(target.stray.streams(), operator.or_).reduce("or"))
+                self.report(target.stray)
                 self.labels[name] = target
 
     def _lay(self, frame: Array, values: Value) -> None:

@@ -24,7 +24,7 @@ from openaclnn.engines.cpu.arithmetic.functions import (
     log1p_short,
     power64,
 )
-from openaclnn.engines.cpu.arithmetic.numerics import paired
+from openaclnn.engines.cpu.arithmetic.numerics import any_lane, paired
 from openaclnn.engines.cpu.formulas.words import HEAVY, Words, Words64
 from openaclnn.engines.formulas.rows import REDUCTIONS, Graph, Node
 from openaclnn.engines.machine.code import Code
@@ -712,7 +712,7 @@ class Passes:
         """Have what was summed before as if the largest had been that of a block, where it is larger."""
         code, highest = self.code, running[top].so_far.get()
         raised = highest > before.get()
-        with code.when(_any(raised)):
+        with code.when(any_lane(raised)):
             known, old = highest.to("f64"), before.get().to("f64")
             new = None if shift is None else self._shifted_exp().shift(known)
             with code.when(number > 0, likely=False):
@@ -903,10 +903,6 @@ class Passes:
 def _shift_of(variables: list[Variable]) -> tuple[tuple[Value, Value, Value], Value]:
     base, lowest, rounder, factor = (variable.get() for variable in variables)
     return (base, lowest, rounder), factor
-
-
-def _any(truths: Value) -> Value:
-    return paired(truths.streams(), operator.or_).reduce("or") if truths.lanes else truths
 
 
 def _filled(values: Value, shape: Shape) -> Value:

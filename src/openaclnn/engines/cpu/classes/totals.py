@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from openaclnn.engines.cpu.classes.parameters import AXES, GROUP, Parameters, Targets
+from openaclnn.engines.cpu.classes.parameters import GROUP, Parameters, Targets
 from openaclnn.engines.machine.cache import Emit
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.numbers import Number, Truth, ceil_div, where
@@ -19,38 +19,6 @@ STRIDE = 16  # bytes of scratch memory for one block: two sums
 GRAIN = 8  # blocks that one thread sums faster than two
 
 
-def runs(
-    code: Code, parameters: Parameters, start: Value, stop: Value, operands: tuple[str, ...],
-    body: Callable[[list[Value], Value], None],
-) -> None:  # fmt: skip
-    """`body(addresses, count)` for each stretch of positions [start, stop) along the last axis.
-
-    `addresses` are those of the operands' elements at the stretch's first position.
-    """
-    sizes = [parameters[f"size{axis}"] for axis in range(AXES)]
-    bases = [parameters.address(operand) for operand in operands]
-    steps = [[parameters[f"{name}.step{axis}"] for axis in range(AXES)] for name in operands]
-    lines = start.unsigned_div(sizes[2])
-    last = code.variable(start - lines * sizes[2])
-    first = code.variable(lines.unsigned_div(sizes[1]))
-    middle = code.variable(lines - first.get() * sizes[1])
-    left = code.variable(stop - start)
-    with code.repeat_while(lambda: left.get() > 0):
-        at = (first.get(), middle.get(), last.get())
-        count = (sizes[2] - at[2]).least(left.get())
-        addresses = [
-            base + at[0] * step[0] + at[1] * step[1] + at[2] * step[2]
-            for base, step in zip(bases, steps, strict=True)
-        ]
-        body(addresses, count)
-        left.set(left.get() - count)
-        last.set(code.integer(0))
-        following = middle.get() + 1
-        wrapped = following == sizes[1]
-        middle.set(wrapped.choose(0, following))
-        first.set(wrapped.choose(first.get() + 1, first.get()))
-
-
 def sum_targets(
     code: Code, parameters: Parameters, start: Value, stop: Value, target: str, weight: str
 ) -> tuple[Value, Value]:
@@ -58,10 +26,10 @@ def sum_targets(
     weighted = parameters.flag("weighted")
     sums = _TargetSums(code, parameters, target, weight)
 
-    def stretch(addresses: list[Value], count: Value) -> None:
-        sums.run(addresses[0], count, weighted)
+    def stretch(places: list[Value], count: Value, _: Value) -> None:
+        sums.run(places[0], count, weighted)
 
-    runs(code, parameters, start, stop, ("target",), stretch)
+    parameters.stretches(start, stop, ("target",), stretch)
     rows_counted = sums.rows_counted.get().to("f64")
     first, second, third, fourth = (total.get() for total in sums.totals)
     return weighted.choose((first + second) + (third + fourth), rows_counted), rows_counted
