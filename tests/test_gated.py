@@ -155,6 +155,12 @@ if not MODE:
             assert caught.value.parameter == operator.output.name
             np.testing.assert_array_equal(x, before)
 
+    def test_integers_are_refused_as_the_input_they_are() -> None:
+        """Not the output, of whatever dtype, for being of another."""
+        with pytest.raises(openaclnn.AclnnError) as caught:
+            openaclnn.swi_glu(np.ones((2, 4), np.int32), out=np.ones((2, 2), np.float32))
+        assert (caught.value.parameter, caught.value.got) == ("x", "INT32")
+
     def test_two_outputs_over_each_other_are_refused() -> None:
         x, out = np.ones((4, 6), np.float32), np.empty((4, 3), np.float32)
         with pytest.raises(openaclnn.AclnnError, match="overlap"):

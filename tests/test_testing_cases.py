@@ -186,6 +186,17 @@ def test_several_outputs_in_a_table(tmp_path: Path) -> None:
         assert "tensor 2 is weight, which is not written" in found[9].why
 
 
+def test_a_buffer_that_nobody_writes_may_be_among_the_outputs(tmp_path: Path) -> None:
+    """The prototype says no more of it than of an output."""
+    row = {
+        "api_name": "aclnnLogSigmoidForward", "tensor_view_shapes": "((2, 3), (2, 3), (0,))", "tensor_dtypes": "('float32',)",
+        "output_tensor_indexes": "(1, 2)",
+    }  # fmt: skip
+    given, missing = row, row | {"tensor_view_shapes": "((2, 3), (2, 3), None)"}
+    path = write_csv(tmp_path / "cases.csv", [given, missing])
+    assert [result.verdict for result in run(path)] == ["passed", "passed"]
+
+
 def test_what_is_not_computed_is_not_judged(tmp_path: Path) -> None:
     operator = find_operator("cross_entropy_loss")
     rows = [aclnn_row(operator, testcase_name="without"), aclnn_row(operator, testcase_name="with")]

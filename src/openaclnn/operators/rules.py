@@ -272,7 +272,7 @@ def generated(name: str, *tiling: Rule) -> tuple[Rule, ...]:
     """The rules of interfaces that the vendor generates: null, dtypes and formats, whether the product has a kernel, then what shows when the kernel's work
     is cut: wrong shapes, unless other rules are said."""
     last = tiling or (alike_in_tiling,)
-    return (not_null(), same_dtype(), dtypes(name), _nd, _has_kernel, *last)
+    return (not_null(), dtypes(name), same_dtype(), _nd, _has_kernel, *last)
 
 
 def _nd(operator: Any, row: str) -> list[Check]:

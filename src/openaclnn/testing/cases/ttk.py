@@ -583,7 +583,7 @@ def _format(name: Any) -> int:
 
 
 def _check_outputs(row: Row, form: _Form) -> None:
-    """The tensors that a row calls outputs are some."""
+    """The tensors that a row calls outputs are some, or may be by their prototype."""
     cell = row.literal("output_tensor_indexes")
     if form.kernel or is_nothing(cell):
         return
@@ -593,7 +593,7 @@ def _check_outputs(row: Row, form: _Form) -> None:
             if type(number) is not int or not -count <= number < count:
                 raise ValueError(f"{number!r} is none of {count} tensors")
             parameter = form.tensors[number]
-            if parameter.kind is not Kind.OUTPUT:
+            if parameter.declaration.startswith("const ") and parameter.kind is not Kind.OUTPUT:
                 raise ValueError(f"tensor {number} is {parameter.name}, which is not written")
 
 
