@@ -271,3 +271,11 @@ def test_a_refused_call_has_status_one(tmp_path: Path, capsys: Any) -> None:
     line = "golden smooth_l1_loss_backward --shape 3 --set beta=-1 -o"
     assert main([*line.split(), str(tmp_path / "x")]) == 1
     assert "beta: expected >= 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 3), (2, 3, 1, 2, 2)])
+def test_channels_of_any_rank(shape: tuple[int, ...]) -> None:
+    """PReLU's second axis has the channels; a vector has one."""
+    drawn = draw("prelu_backward", shape)
+    assert drawn["self"].shape == shape
+    assert drawn["weight"].shape == (shape[1] if len(shape) > 1 else 1,)

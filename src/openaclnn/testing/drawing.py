@@ -202,9 +202,10 @@ _RANKS = {"rows": (2,), "pixels": (4,)}
 
 def ranks_of(operator: Operator) -> tuple[int, ...]:
     """How many dimensions the main tensor may have."""
+    any_rank, workloads = tuple(range(1, 9)), operator.workloads
     if operator.axis is not None:  # rows lie along any
-        return tuple(range(1, 9))
-    return _RANKS.get(operator.workloads.PATTERN, tuple(range(1, 9)))
+        return any_rank
+    return getattr(workloads, "RANKS", None) or _RANKS.get(workloads.PATTERN, any_rank)
 
 
 def variants_of(operator: Operator) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 Each operator has the module of its declaration's name here; `likelihood.py` has what the negative log-likelihood losses share, `activations.py` makes those of elementwise families from their declarations,
 `words.py` what all modules are written in. Each module has the same names:
 
-- `PATTERN`: which shapes the operator takes: "elementwise", "rows" (N, C), whose axis may be any where a parameter numbers it, or "pixels" (N, C, H, W);
+- `PATTERN`: which shapes the operator takes: "elementwise", "rows" (N, C), whose axis may be any where a parameter numbers it, or "pixels" (N, C, H, W); `RANKS`: how many dimensions
+  it takes where those are not the pattern's;
 - `VARIANTS`: option sets worth timing, by name, the first one first in importance;
 - `make(rng, dtype, shape, variant)`: arguments of the plain call for a benchmark;
 - `torch_peers(torch, arguments, out)`: PyTorch's ways to the same result, on the same memory, by name;

@@ -13,6 +13,7 @@ from openaclnn.core.steps import channels_of
 from openaclnn.operators.workloads.words import Arguments, KernelForm, Peers, Variants, normal
 
 SHAPES = ((4096, 4096), (64, 256, 56, 56), (1 << 20, 16), (2048, 64, 128))
+RANKS = tuple(range(1, 9))
 VARIANTS: Variants = {"a slope for each channel": {}, "one slope": {}}
 
 
@@ -70,10 +71,10 @@ def _backward_formula(torch: Any, values: Mapping[str, Any]) -> Any:
 
 
 prelu = SimpleNamespace(
-    PATTERN="pixels", VARIANTS=VARIANTS, make=_drawn, torch_peers=_peers, torch_formula=_formula, ANY_SIZE=False, SHAPES=SHAPES,
+    PATTERN="pixels", RANKS=RANKS, VARIANTS=VARIANTS, make=_drawn, torch_peers=_peers, torch_formula=_formula, ANY_SIZE=False, SHAPES=SHAPES,
     KERNELS=(KernelForm("p_relu", {"x": "self", "weight": "weight"}),),
 )  # fmt: skip
 prelu_backward = SimpleNamespace(
-    PATTERN="pixels", VARIANTS=VARIANTS, make=_drawn_backward, torch_peers=_backward_peers, torch_formula=_backward_formula,
+    PATTERN="pixels", RANKS=RANKS, VARIANTS=VARIANTS, make=_drawn_backward, torch_peers=_backward_peers, torch_formula=_backward_formula,
     ANY_SIZE=False, SHAPES=SHAPES,
 )  # fmt: skip
