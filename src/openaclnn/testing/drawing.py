@@ -205,7 +205,8 @@ def ranks_of(operator: Operator) -> tuple[int, ...]:
     any_rank, workloads = tuple(range(1, 9)), operator.workloads
     if operator.axis is not None:  # rows lie along any
         return any_rank
-    return getattr(workloads, "RANKS", None) or _RANKS.get(workloads.PATTERN, any_rank)
+    ranks: tuple[int, ...] = getattr(workloads, "RANKS", _RANKS.get(workloads.PATTERN, any_rank))
+    return ranks
 
 
 def variants_of(operator: Operator) -> tuple[str, ...]:
