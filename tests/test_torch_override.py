@@ -446,6 +446,26 @@ def test_losses_that_are_not_finite_are_pytorchs(many: int, dtype: torch.dtype) 
             )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("many", [16, MOST_CHECKED, MOST_CHECKED + 1])
+def test_targets_that_are_no_shares_are_pytorchs(many: int, dtype: torch.dtype) -> None:
+    """Wherever they stand and lie, whatever the loss is; the bounds themselves and -0 are ours."""
+    x, y = torch.full((many,), 0.25, dtype=dtype), torch.rand(many).to(dtype)
+    y[1:4] = torch.tensor([0.0, -0.0, 1.0])
+    with use("binary_cross_entropy"):
+        for reduction in ("none", "mean"):
+            for strange, place in itertools.product((1.0078125, -1e-6, 255.0, math.nan, -math.inf), (0, -1)):  # fmt: skip
+                wrong = y.clone()
+                wrong[place] = strange
+                for target in (wrong, torch.stack((wrong, y), 1)[:, 0]):
+                    theirs.binary_cross_entropy(x, y, reduction=reduction)
+                    with pytest.raises(RuntimeError, match="target should be between 0 and 1"):
+                        theirs.binary_cross_entropy(x, target, reduction=reduction)
+        assert served()["binary_cross_entropy"].ours == 40
+        if stable_interface() is not None and many <= MOST_CHECKED:
+            assert native("binary_cross_entropy").served >= 38
+
+
 def test_losses_that_are_looked_at() -> None:
     """What is no probability is refused in PyTorch's words, and what is not finite is PyTorch's."""
     x, y = torch.rand(5000), torch.rand(5000)

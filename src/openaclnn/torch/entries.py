@@ -41,18 +41,20 @@ EXPONENT_AT, INFINITE = 52, 0x7FF  # of a double: its exponent, and that of what
 BFLOAT = 4  # DLPack's code of BFLOAT16
 # Exponents of what is not finite.
 INFINITE_FLOAT, INFINITE_HALF, INFINITE_BFLOAT = 0x7F800000, 0x7C00, 0x7F80
+ONE_FLOAT, ONE_HALF, ONE_BFLOAT = 0x3F800000, 0x3C00, 0x3F80
 
 MOST_CHECKED = 1 << 14
 """Of more losses than these Python asks PyTorch's sum whether they are finite, which is quicker."""
 
 
-def stable_kernel(block: str, schema: Signature, checked: bool) -> int:
-    """The address of the kernel whose block has this name; `checked`: a loss on the CPU that is not finite is PyTorch's."""
+def stable_kernel(block: str, schema: Signature, checked: bool, shares: bool) -> int:
+    """The address of the kernel whose block has this name; `checked`: a loss on the CPU that is not finite is PyTorch's, `shares`: and one of a target below 0 or
+    above 1."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         let_exceptions_pass(code)
         _Kernel(
-            code, external_block(code, block), schema, code.slots(arguments[0]), checked
+            code, external_block(code, block), schema, code.slots(arguments[0]), checked, shares
         ).write()
 
     return compiled(f"{block}.{schema.kinds}", emit, signature(None, "i64", "i64", "i64"))
@@ -63,9 +65,9 @@ class _Kernel:
     that word, or 0; an integer, or a float's bits. Handles are the kernel's.
     """
 
-    def __init__(self, code: Code, block: Array, schema: Signature, stack: Array, checked: bool) -> None:  # fmt: skip
+    def __init__(self, code: Code, block: Array, schema: Signature, stack: Array, checked: bool, shares: bool) -> None:  # fmt: skip
         self.code, self.block, self.schema, self.stack = code, block, schema, stack
-        self.checked = checked
+        self.checked, self.shares = checked, shares
         self.arguments = [self.argument(place) for place in range(len(schema.kinds))]
         self.results = code.frame("i64", at.MAX_RESULTS)
 
@@ -217,7 +219,19 @@ class _Kernel:
     def expect_few_losses(self, plain: Variable) -> None:
         tensor, reduction = self.tensor(0), self.arguments[self.schema.kinds.index(REDUCTION)]
         few = self.elements(tensor) <= MOST_CHECKED
-        self.expect(plain, tensor.known.get() & (few | (reduction != 0)))
+        looked_at = few & self.lies_in_rows(self.tensor(1)) if self.shares else few | (reduction != 0)  # fmt: skip
+        self.expect(plain, tensor.known.get() & looked_at)
+
+    def lies_in_rows(self, tensor: NativeTensor) -> Value:
+        code, step, dense = self.code, self.code.variable(1), self.code.variable(True)
+        axes, sizes, strides = (
+            tensor.axes, code.slots(tensor.ask(at.GET_SIZES)), code.slots(tensor.ask(at.GET_STRIDES)),
+        )  # fmt: skip
+        with code.when(tensor.known.get()), code.loop(0, axes) as index:
+            size, stride = sizes.read(axes - 1 - index), strides.read(axes - 1 - index)
+            dense.set(dense.get() & ((size == 1) | (stride == step.get())))
+            step.set(step.get() * size)
+        return tensor.known.get() & dense.get()
 
     def elements(self, tensor: NativeTensor) -> Value:
         code, many = self.code, self.code.variable(1)
@@ -227,16 +241,25 @@ class _Kernel:
         return many.get()
 
     def check_losses(self, status: Variable) -> None:
-        """Give back losses that are not finite."""
+        """Give back losses that are not finite, and those of targets that are no shares."""
         code, block, strange = self.code, self.block, self.code.variable(False)
         made = NativeTensor(code, self.results.read(0), block)
         kind, many, first = block.at(at.DTYPES).read(made.dtype), self.elements(made), made.ask(at.GET_DATA)  # fmt: skip
-        half = ((kind >> 32 & 0xFF) == BFLOAT).choose(INFINITE_BFLOAT, INFINITE_HALF)
+        is_bfloat = (kind >> 32 & 0xFF) == BFLOAT
+        half, one = is_bfloat.choose(INFINITE_BFLOAT, INFINITE_HALF), is_bfloat.choose(ONE_BFLOAT, ONE_HALF)  # fmt: skip
+        told = ("i32", 4, code.integer(INFINITE_FLOAT), code.integer(ONE_FLOAT)), ("i16", 2, half, one)  # fmt: skip
+        target = self.tensor(1)
         with code.either((kind >> 40 & 0xFF) == 32) as ways:
-            for way, word, size, exponent in zip(ways, ("i32", "i16"), (4, 2), (code.integer(INFINITE_FLOAT), half), strict=True):  # fmt: skip
-                with way, code.loop(0, many) as index:
-                    bits = code.load(first + index * size, word).to("i64") & exponent
-                    strange.set(strange.get() | (bits == exponent))
+            for way, (word, size, exponent, most) in zip(ways, told, strict=True):
+                with way:
+                    with code.loop(0, many) as index:
+                        bits = code.load(first + index * size, word).to("i64") & exponent
+                        strange.set(strange.get() | (bits == exponent))
+                    if self.shares:
+                        sign, begin = 1 << (8 * size - 1), target.ask(at.GET_DATA)
+                        with code.loop(0, self.elements(target)) as index:
+                            bits = code.load(begin + index * size, word).to("i64") & (2 * sign - 1)
+                            strange.set(strange.get() | ((bits > most) & (bits != sign)))
         with code.when(strange.get(), likely=False):
             take_back(code, block.at(at.COUNT))
             block.call(at.DELETE, "i32", self.results.read(0))

@@ -145,7 +145,7 @@ _FALLBACKS = "openaclnn_fallback"  # the namespace of operators in PyTorch's dis
 
 
 def native_for(
-    name: str, device: str, cache: CallCache | None, signature: Signature, original: Any, checked: bool
+    name: str, device: str, cache: CallCache | None, signature: Signature, original: Any, checked: bool, shares: bool
 ) -> Native | None:  # fmt: skip
     """None where a kernel in Python has to do."""
     stable = stable_interface()
@@ -153,7 +153,7 @@ def native_for(
         return None
     if stream_function(device) is None:
         return None
-    return Native(stable, name, device, cache, signature, original, checked)
+    return Native(stable, name, device, cache, signature, original, checked, shares)
 
 
 class _Raised(threading.local):
@@ -171,7 +171,7 @@ class Native:
     """The machine code of one of PyTorch's operators on a device. It enters the dispatcher and leaves it; its block stays."""
 
     def __init__(
-        self, stable: StableInterface, name: str, device: str, cache: CallCache, signature: Signature, original: Any, checked: bool
+        self, stable: StableInterface, name: str, device: str, cache: CallCache, signature: Signature, original: Any, checked: bool, shares: bool
     ) -> None:  # fmt: skip
         from openaclnn.engines.machine.builtins import name_block
         from openaclnn.repeat.code.native import Arguments, native_fast_path
@@ -203,7 +203,7 @@ class Native:
         self._define_fallback()
         block_name = f"openaclnn_block_{name}_{device}"
         name_block(block_name, ctypes.addressof(block))
-        self._kernel = stable_kernel(block_name, signature, checked)
+        self._kernel = stable_kernel(block_name, signature, checked, shares)
 
     def _write_functions(self) -> None:
         block = self._block

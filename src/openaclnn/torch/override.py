@@ -219,6 +219,8 @@ class Override:
         results = run(*taken)
         if self.name in CHECKED and results is not NotImplemented and not _are_finite(results):
             raise DeclinedError("a loss that is not finite")
+        if self.name in OF_SHARES and results is not NotImplemented and not _are_shares(arguments[1]):  # fmt: skip
+            raise DeclinedError("targets below 0 or above 1")
         if results is not NotImplemented and WEIGHT in kinds and self.signature.results > 1:
             _clear_total(results, *arguments)
         return results
@@ -325,8 +327,19 @@ CHECKED = frozenset(("binary_cross_entropy", "binary_cross_entropy_with_logits")
 infinities of targets that are none."""
 
 
+OF_SHARES = frozenset(("binary_cross_entropy",))
+"""Those of them whose targets are looked at too, which PyTorch refuses below 0 and above 1."""
+
+
 def _are_finite(losses: Any) -> bool:
     return isfinite(losses) if losses.dim() == 0 else isfinite(losses.sum(dtype=torch.float32))
+
+
+def _are_shares(targets: Any) -> bool:
+    if not targets.numel():
+        return True
+    least, most = torch.aminmax(targets)
+    return float(least) >= 0 and float(most) <= 1
 
 
 OVERRIDES: dict[str, Override] = {
@@ -541,7 +554,7 @@ def _original(name: str, device: str) -> Any:
 @functools.cache
 def _native(name: str, device: str) -> Native | None:
     override, original = OVERRIDES[name], _original(name, device)
-    return native_for(name, device, override.kernel.cache, override.signature, original, name in CHECKED)  # fmt: skip
+    return native_for(name, device, override.kernel.cache, override.signature, original, name in CHECKED, name in OF_SHARES)  # fmt: skip
 
 
 def _attempt(name: str) -> Callable[..., Any]:
