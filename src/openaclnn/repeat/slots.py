@@ -67,8 +67,8 @@ FIRST_ARRAY = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS
 FIRST, SECOND, PATTERN, PLACE, OTHER_PLACE, ITEM, COINCIDES, FOLLOWS, MADE, SHAPE = range(10)
 STRIDES = SHAPE + MAX_AXES
 ARRAY_SLOTS = STRIDES + MAX_AXES
-MISSING, SAME, DENSE, ONE, SOME, LAID = range(6)
-"""Patterns: not given; the very shape and strides; row-major and of the source's shape; one element; row-major, with axes that follow the source's (FOLLOWS); not
+MISSING, SAME, DENSE, SOME, LAID = range(5)
+"""Patterns: not given; the very shape and strides; row-major and of the source's shape; row-major, with axes that follow the source's (FOLLOWS); not
 row-major, with such axes."""
 STRETCHED, DOUBLED = 0x10, 0x20
 """FOLLOWS has a byte for each axis of an array: the axis of the source whose length it has, or twice that; or STRETCHED: one element."""

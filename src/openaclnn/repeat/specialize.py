@@ -304,7 +304,7 @@ def _has_both_halves(plan: Plan, places: Places) -> bool:
     return all(each in ((), ("full",), HALVES) for each in roles)
 
 
-_MISSING, _SAME, _ONE = Pattern(at.MISSING), Pattern(at.SAME), Pattern(at.ONE)
+_MISSING, _SAME = Pattern(at.MISSING), Pattern(at.SAME)
 _DENSE = Pattern(at.DENSE, tuple(range(at.MAX_AXES)))
 
 
@@ -334,12 +334,12 @@ def _followers(
         else:
             return [], False
         pattern = Pattern(at.SOME, axes)
-        if role == "single" or view.shape != pattern.shape(shape):
-            if place >= 0 and role != "single":
+        if role == "single" or (not by_role and view.size == 1):  # one element is that in all calls
+            pattern = _SAME
+        elif view.shape != pattern.shape(shape):
+            if place >= 0:
                 return [], False
             pattern = _SAME
-        elif not by_role and view.size == 1:
-            pattern = _ONE
         elif not by_role or not view.contiguous:
             pattern = Pattern(at.LAID, pattern.axes)
             strided = strided or 0 <= place < len(plan.operands)

@@ -75,24 +75,15 @@ class Geometry(Search):
         return answer.get()
 
     def expect_scattered(self, array: Array, view: Array) -> None:
-        """That no two elements of an output with gaps share memory: each axis steps over all that shorter steps reach."""
+        """That no two elements of an output with gaps share memory: each axis steps over all that those with shorter steps, or the same, reach."""
         code, axes = self.code, self.axes(view)
-        reach, above = code.variable(array.read(at.ITEM)), code.variable(-1)
-        with code.loop(0, axes):
-            least, room = code.variable(-1), code.variable(0)
-            with code.loop(0, axes) as axis:
-                step, length = abs(self.step(array, view, axis)), self.length(view, axis)
-                better = (least.get() < 0) | (step < least.get())
-                with code.when((length != 1) & (step > above.get()) & better):
-                    least.set(step)
-                    room.set((length - 1) * step)
-            with code.when(least.get() >= 0):
-                self.guard.expect(least.get() >= reach.get())
-                reach.set(reach.get() + room.get())
-                above.set(least.get())
-        # Steps that are the same were counted once: then two axes lie over each other.
-        low, high = self.span(array, view)
-        self.guard.expect(high - low == reach.get())
+        with code.loop(0, axes) as axis, code.when(self.length(view, axis) != 1):
+            reach, step = code.variable(array.read(at.ITEM)), abs(self.step(array, view, axis))
+            with code.loop(0, axes) as other, code.when(other != axis):
+                below = abs(self.step(array, view, other))
+                room = (self.length(view, other) - 1) * below
+                reach.set(reach.get() + (below <= step).choose(room, 0))
+            self.guard.expect(step >= reach.get())
 
     def lay(self, entry: Array, source: Array) -> Value:
         """The call's axes and every operand's steps along them: the output's longest step first, merged; how many axes that leaves."""

@@ -390,8 +390,9 @@ class Search(Reader):
         axes = self.axes(view)
         guard.expect(axes == (expected.read(at.SECOND) & LOW_HALF))
         with self.code.loop(0, axes) as axis:
-            for known, seen in ((at.SHAPE, at.SIZES), (at.STRIDES, at.STEPS)):
-                guard.expect(expected.at(known).read(axis) == view.at(seen).read(axis))
+            length, stride = (expected.at(slot).read(axis) for slot in (at.SHAPE, at.STRIDES))
+            guard.expect(length == view.at(at.SIZES).read(axis))
+            guard.expect((length == 1) | (stride == view.at(at.STEPS).read(axis)))
 
     def compare_with_source(self, guard: Guard, entry: Array, expected: Array, view: Array) -> None:
         """A shape that follows from the shape source's, of a size that the entry serves."""
@@ -409,17 +410,13 @@ class Search(Reader):
         guard.expect((count >= entry.read(at.COUNT_FROM)) & (count < entry.read(at.COUNT_BELOW)))
         guard.expect((fixed_rank == 0) | (fixed_rank == rank))
         known_axes = (pattern == at.DENSE).choose(rank, expected.read(at.SECOND) & LOW_HALF)
-        with code.either(pattern == at.ONE) as (single, more):
-            with single:
-                guard.expect((view.read(at.SIZE) == 1) & (axes <= rank))
-            with more:
-                guard.expect(axes == known_axes)
-                # Strided arrays have an entry of their own: row-major ones are taken as they are.
-                whole = (entry.read(at.CLASS_AXIS) >= 0) | (view.read(at.SIZE) == count)
-                guard.expect((pattern == at.LAID).choose(~(dense & whole), dense))
-                with code.loop(0, axes) as axis:
-                    length = self.followed_length(expected, source, axis)
-                    guard.expect(self.length(view, axis) == length)
+        guard.expect(axes == known_axes)
+        # Strided arrays have an entry of their own: row-major ones are taken as they are.
+        whole = (entry.read(at.CLASS_AXIS) >= 0) | (view.read(at.SIZE) == count)
+        guard.expect((pattern == at.LAID).choose(~(dense & whole), dense))
+        with code.loop(0, axes) as axis:
+            length = self.followed_length(expected, source, axis)
+            guard.expect(self.length(view, axis) == length)
 
     def followed_length(self, array: Array, source: Array, axis: Value) -> Value:
         """The length of an array along an axis, as it follows from the source's."""
