@@ -6,7 +6,7 @@ pass them. The next call goes through three steps, in machine code that is writt
 
 - *recognise*: read the arguments, and search the operator's entries for the first whose guards all hold;
 - *allocate*: see that outputs which the caller gave overlap nothing, or make them;
-- *run*: launch the kernel, or call the engine's runner.
+- *run*: call the engine's runner, which is one function of words: addresses, sizes, strides, numbers (`engines/machine/callers.py`).
 
 Sizes are no guard where all arrays are row-major: they are read from one of them, the *shape source*, and all other shapes must follow from its. Few
 elements may have any strides, and many options may be other numbers (`core.plan.Free`): kernels take those as arguments. Where a guard fails, the call

@@ -41,13 +41,13 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY; of descriptors it is the address of t
 
 # An entry: the guards of a kind of call, and what runs it.
 (
-    KEEP, ENTRY_LIBRARY, SHAPE_SOURCE, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, RUNNER, BLOCK, ADDRESSES, TAKES, RESULTS,
+    KEEP, ENTRY_LIBRARY, SHAPE_SOURCE, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, BLOCK, ADDRESSES, TAKES, RESULTS,
     COUNT_FROM, COUNT_BELOW, SOURCE_AXES, CLASS_AXIS, HALF_AXIS, HALVED, CONSTANTS, DERIVE, DERIVED, SOURCE,
-) = range(22)  # fmt: skip
+) = range(21)  # fmt: skip
 # KEEP is the object that has the entry. MAKE is 0 where the caller gave all outputs.
 # SHAPE_SOURCE is the array that sizes are read of; ARRAYS: what the inputs stretch to, or half of the array HALVED along HALF_AXIS; the first of the outputs: they are
 # part of the kind.
-# BLOCK is the control block of a RUNNER that can be called in words, without Python's objects (`machine.callers`); 0: it cannot. It takes so many ADDRESSES.
+# BLOCK is the control block of a runner, which is called in words (`machine.callers`). It takes so many ADDRESSES.
 # The numbers that it takes are CONSTANTS, integers, which DERIVE makes of other options than those they were made of; or, where there are none, options: those DERIVED, from SOURCE on.
 MAX_DERIVED = 4
 TAKES_SIZES, TAKES_STRIDES, TAKES_NUMBERS = 1, 2, 4

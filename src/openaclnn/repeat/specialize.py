@@ -84,7 +84,10 @@ def entry_of(
     work = choice and work_of(plan, choice, patterns)
     work = work or Work(-1, ANY_COUNT, choice and choice.prepare())
     source, counts, runner, takes, flat = work
-    constants = () if flat is None else flat.constants
+    constants, block = (
+        () if flat is None else flat.constants,
+        runner and _block_of(runner, takes, plan),
+    )
     derivation, free = numbers_of(plan, work, parameters.options, tuple(map(type, options)))
     fresh = [
         view.dtype if array is None and view is not None else None
@@ -102,21 +105,24 @@ def entry_of(
         halved = next(n for n, (_, other) in enumerate(places) if other >= 0)
     # In the order of `slots`, whose names say what each word is, from ENTRY_LIBRARY on.
     entry = [
-        library, output if source < 0 else source, make, make_large, large, dtypes, id(runner), _block_of(runner), len(plan.operands), takes,
+        library, output if source < 0 else source, make, make_large, large, dtypes, 0 if block is None else block.address, len(plan.operands), takes,
         len(arrays) - output, *counts, patterns.axes, class_axis, half_axis, halved, len(constants), *derivation, *constants, *_NO_CONSTANTS[len(constants) :], *option_words(options, free), *_NO_OPTIONS[at.OPTION_SLOTS * len(options) :],
     ]  # fmt: skip
     each = patterns.each
     if source < 0:  # shapes and strides must be the very same
         each = [_SAME] * len(each)
     array_dtypes = _add_arrays(entry, library, arrays, places, plan, output, each, views)
-    return at.Entry(entry, (*allocators, runner, options, array_dtypes)), work
+    return at.Entry(entry, (*allocators, runner, block, options, array_dtypes)), work
 
 
-def _block_of(runner: Any) -> int:
-    """The control block of a builtin that can be called in words; 0 where there is none."""
+def _block_of(runner: Any, takes: int, plan: Plan) -> Any:
+    """What calls a runner in words: a builtin has its own."""
+    from openaclnn.engines.machine.callers import CallBlock, PythonBlock
+
     kept = getattr(getattr(runner, "__self__", None), "keep", None)
-    block: int = getattr(kept, "address", 0)
-    return block
+    if isinstance(kept, CallBlock):
+        return kept
+    return PythonBlock(runner, takes, sum(1 << n for n, free in enumerate(plan.free) if free.whole))
 
 
 _NO_CONSTANTS, _NO_OPTIONS = (0,) * at.MAX_CONSTANTS, (0,) * (at.FIRST_ARRAY - at.FIRST_OPTION)

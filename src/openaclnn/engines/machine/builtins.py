@@ -53,7 +53,7 @@ def address_of_function(function: Any) -> int:
 # What machine code has of CPython, under names of ours: a program that it is embedded in need not know it by its own.
 _FUNCTIONS = (
     "PyBytes_AsString", "PyBytes_FromStringAndSize", "PyContextVar_Get", "PyErr_Clear", "PyErr_NoMemory", "PyErr_Occurred", "PyEval_RestoreThread",
-    "PyEval_SaveThread", "PyFloat_FromDouble", "PyGILState_Ensure", "PyGILState_Release", "PyLong_AsLongLong", "PyLong_FromLongLong", "PyMem_RawFree",
+    "PyEval_SaveThread", "PyFloat_FromDouble", "PyGC_Disable", "PyGC_Enable", "PyGILState_Ensure", "PyGILState_Release", "PyLong_AsLongLong", "PyLong_FromLongLong", "PyMem_RawFree",
     "PyMem_RawMalloc", "PyObject_GetAttr", "PyObject_Size", "PyObject_Vectorcall", "PyThreadState_SetAsyncExc", "PyThread_get_thread_ident", "PyTuple_New",
     "PyTuple_SetItem", "Py_DecRef", "Py_IncRef",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Run: the fast path as a builtin, which recognises a call, takes or makes its outputs, and runs its kernel.
+"""Run: the fast path as a builtin, which recognises a call, takes or makes its outputs, and calls its runner.
 
 What no cache entry serves gives NotImplemented, and the call takes the slow path.
 """
@@ -119,32 +119,18 @@ class FastPath(Outputs):
 
     def execute(self, entry: Array, operands: Array, stream: Array) -> None:
         """Call the runner."""
-        code, told = self.code, self.told_layout(entry)
-        # Two turns at the most: a runner that is not ready for words is called with objects then.
-        by_objects = code.variable(entry.read(at.BLOCK) == 0)
-        with code.forever() as done:
-            called, status = by_objects.get(), code.variable(0)
-            with code.when(called):
-                self.take_lock()
-                self.prepare(entry, operands, stream, told)
-            self.look_again()
-            with code.either(called) as (objects, words):
-                with objects:
-                    status.set(self.call_runner(entry))
-                    self.give_lock()
-                with words:
-                    status.set(self.call_in_words(entry, operands, stream, told))
-            # More than 0: a target out of range. The slow path says which.
-            self.guard.expect(status.get() <= 0)
-            with code.when(called | (status.get() == 0)):
-                done()
-            by_objects.set(True)
-
-    def take_lock(self) -> None:
-        """The interpreter's, which whoever calls this has."""
-
-    def give_lock(self) -> None:
-        """Back, where it was taken."""
+        code, (sizes, axes, strides, stride_count) = self.code, self.told_layout(entry)
+        self.look_again()
+        status = callers.call_block(
+            code, code.slots(entry.read(at.BLOCK)), operands, entry.read(at.ADDRESSES), sizes, axes, self.numbers, self.number_count(entry), stream.read(0),
+            strides, stride_count, int(self.has_lock),
+        )  # fmt: skip
+        with code.when(status == callers.RAISED, likely=False):
+            self.fail()
+        with code.when(status == callers.RAISED_LATE, likely=False):  # there is nothing left to do
+            self.python("PyErr_Clear", None)
+        # More than 0: a target out of range. The slow path says which.
+        self.guard.expect(status <= 0)
 
     def told_layout(self, entry: Array) -> Layout:
         """What a runner is told of sizes and strides."""
@@ -168,62 +154,3 @@ class FastPath(Outputs):
             with code.when(entry.read(at.CLASS_AXIS) >= 0):
                 self.expect_forwards(entry)
         return Layout(code.slots(sizes.get()), axes.get(), strides, stride_count.get())
-
-    def call_in_words(self, entry: Array, operands: Array, stream: Array, told: Layout) -> Value:
-        """What a runner says that takes words; less than 0 where it lacks something yet. What Python raised is raised again by the builtin; once all is
-        done, there is nothing left to do."""
-        block, (sizes, axes, strides, stride_count) = self.code.slots(entry.read(at.BLOCK)), told
-        status = block.call(
-            callers.RUN, "i64", block, operands, entry.read(at.ADDRESSES), sizes, axes, self.numbers, self.number_count(entry), stream.read(0), strides,
-            stride_count, int(self.has_lock),
-        )  # fmt: skip
-        with self.code.when(status < callers.NOT_READY):
-            self.python("PyErr_Clear", None)
-        return (status == callers.RAISED_LATE).choose(0, status)
-
-    def prepare(self, entry: Array, operands: Array, stream: Array, told: Layout) -> None:
-        """What a runner takes: `runner(addresses, stream)`, and what TAKES says."""
-        self.push(self.pack(operands, entry.read(at.ADDRESSES)))
-        self.push(self.python("PyLong_FromLongLong", "i64", stream.read(0)))
-        self.push_told(entry, told)
-
-    def push_told(self, entry: Array, told: Layout) -> None:
-        code, takes, (sizes, axes, strides, stride_count) = self.code, entry.read(at.TAKES), told
-        with code.when((takes & at.TAKES_SIZES) != 0):
-            self.push(self.pack(sizes, axes))
-        with code.when((takes & at.TAKES_STRIDES) != 0):
-            self.push(self.pack(strides, stride_count))
-        many, wanted = entry.read(at.DERIVED), (takes & at.TAKES_NUMBERS) != 0
-        constants = entry.read(at.CONSTANTS)
-        with code.when(wanted), code.either(constants != 0) as (words, options):
-            with words:
-                self.push(self.pack(self.numbers, constants))
-            with options:
-                numbers = self.new_tuple(many)
-                with code.loop(0, many) as index:
-                    self.put(numbers, index, self.number_object(entry.at(at.SOURCE).read(index)))
-                self.push(numbers)
-
-    def push(self, item: Value) -> None:
-        """One more of the arguments that a runner is called with, which are owned."""
-        self.fail_without(item)
-        self.items.write(self.prepared.get(), item)
-        self.prepared.set(self.prepared.get() + 1)
-
-    def number_object(self, option: Value) -> Value:
-        """An option that a runner takes, owned."""
-        item = self.option(option)
-        self.python("Py_IncRef", None, item)
-        return item
-
-    def call_runner(self, entry: Array) -> Value:
-        """Call a runner with what was prepared; its status, or what it raises is raised."""
-        runner = entry.read(at.RUNNER)
-        answer = self.python(
-            "PyObject_Vectorcall", "i64", runner, self.items, self.prepared.get(), 0
-        )
-        self.drop_items()
-        self.fail_without(answer)
-        status = self.python("PyLong_AsLongLong", "i64", answer)
-        self.drop(answer)
-        return (status == 0).choose(0, 1)

@@ -62,10 +62,6 @@ class NativeCode(FastPath):
         self.arrays = code.integer(many.inputs + many.outputs)
         self.block, self.results = block, results
         self.absent = code.integer(0)
-        self.locked, self.state = (
-            code.variable(False),
-            code.variable(0),
-        )  # what the lock is given back with
         self.readers = block.at(block_at.COUNT)
 
     def write_native(self) -> None:
@@ -83,9 +79,6 @@ class NativeCode(FastPath):
     def leave_unserved(self) -> None:
         """Give back what was made."""
         code = self.code
-        with code.when(self.locked.get()):
-            self.drop_items()
-            self.give_lock()
         depart(code, self.readers, self.turn, served=False)
         for index in range(block_at.MAX_RESULTS):
             tensor = self.results.read(index)
@@ -95,22 +88,13 @@ class NativeCode(FastPath):
         code.leave(code.integer(1))
 
     def write_failure(self) -> None:
-        """Leave unserved where Python gave nothing. The lock is held, since Python was asked."""
-        self.python("PyErr_Clear", None)
+        """Leave unserved where Python raised."""
         self.leave_unserved()
 
-    def take_lock(self) -> None:
-        self.state.set(self.python("PyGILState_Ensure", "i32").to("i64"))
-        self.locked.set(True)
-
-    def give_lock(self) -> None:
-        self.python("PyGILState_Release", None, self.state.get().to("i32"))
-        self.locked.set(False)
-
     def is_chosen(self) -> Value:
-        self.take_lock()
+        state = self.python("PyGILState_Ensure", "i32")
         chosen = super().is_chosen()
-        self.give_lock()
+        self.python("PyGILState_Release", None, state)
         return chosen
 
     def hold(self, entry: Array) -> None:
@@ -157,17 +141,6 @@ class NativeCode(FastPath):
             kind = self.block.at(block_at.OPTION_TYPES).read(index)
             self.option_types.write(index, kind)
             self.option_words.write(index, self.option(index))
-
-    def number_object(self, option: Value) -> Value:
-        code, item = self.code, self.code.variable(0)
-        word = self.option_words.read(option)
-        is_float = self.option_types.read(option) == self.object("float")
-        with code.either(is_float) as (floating, integer):
-            with floating:
-                item.set(self.python("PyFloat_FromDouble", "i64", word.bits_as("f64")))
-            with integer:
-                item.set(self.python("PyLong_FromLongLong", "i64", word))
-        return item.get()
 
     # Results.
 

@@ -26,7 +26,7 @@ class PhaseOne(FastPath):
 
     def __init__(self, code: Code, control: Array, arguments: Array) -> None:
         super().__init__(code, control, arguments)
-        self.items = code.frame("i64", 4 * at.MAX_ARRAYS + 12)
+        self.items, self.prepared = code.frame("i64", 4 * at.MAX_ARRAYS + 12), code.variable(0)
         self.shifts = code.frame("i64", at.MAX_ARRAYS)
 
     def take_arguments(self, number: Value) -> None:
@@ -50,11 +50,43 @@ class PhaseOne(FastPath):
         self.push(
             self.python("PyBytes_FromStringAndSize", "i64", extents, operands * (EXTENT_SLOTS * 8))
         )
-        self.push_told(entry, self.told_layout(entry))
+        self.push_told(entry)
         self.result.set(self.new_tuple(self.prepared.get()))
         with code.when(library <= at.TORCH):  # a descriptor may say something else by now
             self.look_again()
         self.move_items(self.result.get())
+
+    def push_told(self, entry: Array) -> None:
+        """What a runner takes behind addresses and a stream."""
+        code, takes = self.code, entry.read(at.TAKES)
+        sizes, axes, strides, stride_count = self.told_layout(entry)
+        with code.when((takes & at.TAKES_SIZES) != 0):
+            self.push(self.pack(sizes, axes))
+        with code.when((takes & at.TAKES_STRIDES) != 0):
+            self.push(self.pack(strides, stride_count))
+        many, wanted = entry.read(at.DERIVED), (takes & at.TAKES_NUMBERS) != 0
+        constants = entry.read(at.CONSTANTS)
+        with code.when(wanted), code.either(constants != 0) as (words, options):
+            with words:
+                self.push(self.pack(self.numbers, constants))
+            with options:
+                numbers = self.new_tuple(many)
+                with code.loop(0, many) as index:
+                    option = self.option(entry.at(at.SOURCE).read(index))
+                    self.python("Py_IncRef", None, option)
+                    self.put(numbers, index, option)
+                self.push(numbers)
+
+    def push(self, item: Value) -> None:
+        """One more of what is told, which is owned."""
+        self.fail_without(item)
+        self.items.write(self.prepared.get(), item)
+        self.prepared.set(self.prepared.get() + 1)
+
+    def release(self) -> None:
+        super().release()
+        with self.code.loop(0, self.prepared.get()) as index:
+            self.drop(self.items.read(index))
 
     def move_items(self, into: Value) -> None:
         """All that was pushed into a tuple."""

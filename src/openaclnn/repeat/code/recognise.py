@@ -5,12 +5,11 @@ A guard is a condition that must hold; where one fails, the code goes on behind 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from openaclnn.engines.machine import objects
-from openaclnn.engines.machine.builtins import object_of_python, python
+from openaclnn.engines.machine.callers import Interpreter
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import slots as at
@@ -36,7 +35,7 @@ def guarded(code: Code) -> Iterator[Guard]:
         yield Guard(code, fail)
 
 
-class Reader:
+class Reader(Interpreter):
     """The function being written, as far as it reads arguments into views."""
 
     guard: Guard  # of the whole call: the slow path takes it where this fails
@@ -50,20 +49,11 @@ class Reader:
         self.absent = self.object("None")  # in the place of an array
         # Of each array, and one more: of the shape that the inputs broadcast to.
         self.views = code.frame("i64", (at.MAX_ARRAYS + 1) * at.VIEW_SLOTS)
-        # What is owned: a fresh result, what the entry relies on, and what a runner is called with (so many).
-        self.result, self.keep, self.prepared = (code.variable(0) for _ in range(3))
-        self.items = code.frame("i64", 5)
+        # What is owned: a fresh result, and what the entry relies on.
+        self.result, self.keep = (code.variable(0) for _ in range(2))
         self.python_ran = code.variable(False)  # since arguments were read
         self.undisturbed = code.variable(False)  # nobody's Python code hears what tensors are asked
         self.below = code.variable(False)  # a kernel of PyTorch's dispatcher is calling
-
-    def python(self, function: str, result: str | None, *values: Value | Array | int) -> Value:
-        """Call a function of CPython's."""
-        return python(self.code, function, result, *values)
-
-    def object(self, name: str) -> Value:
-        """The address of one of Python's own."""
-        return object_of_python(self.code, name)
 
     def is_given(self, index: Value) -> Value:
         return self.arguments.read(index) != self.absent
@@ -250,38 +240,9 @@ class Reader:
 
     # Python's objects.
 
-    def pack(self, numbers: Array, count: Value) -> Value:
-        """Integers as a tuple."""
-        packed = self.new_tuple(count)
-        with self.code.loop(0, count) as index:
-            self.put(packed, index, self.python("PyLong_FromLongLong", "i64", numbers.read(index)))
-        return packed
-
     def new_tuple(self, count: Value) -> Value:
-        """One to be filled."""
-        fresh = self.python("PyTuple_New", "i64", count)
         self.note_python(self.control.flag(at.COLLECTS))
-        self.fail_without(fresh)
-        return fresh
-
-    def put(self, into: Value, index: Value, item: Value) -> None:
-        """An object into a tuple, which has it from then on; memory may have been too short for one."""
-        with self.code.when(item == 0):
-            self.drop(into)
-        self.fail_without(item)
-        self.python("PyTuple_SetItem", "i32", into, index, item)
-
-    def drop(self, item: Value) -> None:
-        self.python("Py_DecRef", None, item)
-
-    def fail_without(self, item: Value) -> None:
-        """Raise what a function raised that returned no object."""
-        with self.code.when(item == 0, likely=False):
-            self.fail()
-
-    @functools.cached_property
-    def fail(self) -> Callable[[], None]:
-        return self.code.ending(self.write_failure)
+        return super().new_tuple(count)
 
     def write_failure(self) -> None:
         self.release()
@@ -289,21 +250,9 @@ class Reader:
 
     def release(self) -> None:
         """Drop what is owned where nothing is returned."""
-        self.drop_items()
         for owned in (self.result.get(), self.keep.get()):
             with self.code.when(owned != 0):
                 self.drop(owned)
-
-    def drop_items(self) -> None:
-        with self.code.loop(0, self.prepared.get()) as index:
-            self.drop(self.items.read(index))
-        self.prepared.set(self.code.integer(0))
-
-    def call_object(self, function: Value, *arguments: Value) -> Value:
-        items = self.code.frame("i64", len(arguments))
-        for place, argument in enumerate(arguments):
-            items.write(place, argument)
-        return self.python("PyObject_Vectorcall", "i64", function, items, len(arguments), 0)
 
     def ask(self, function: int, *items: Value) -> Value:
         """What one of them answers, owned."""
