@@ -287,7 +287,7 @@ def test_large_problems_are_checked_small_and_against_each_other(
     late = Contender(
         "late", lambda: right[0].call() * 1.5, ours=True
     )  # right at no size but the small one
-    faults = find_faults(problem, [*right, late], factory, None)
+    _, faults = find_faults(problem, [*right, late], factory, None)
     assert checked == [(512,), (64,)]
     assert list(faults) == ["late"]
     assert "numpy" in faults["late"]

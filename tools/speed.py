@@ -15,7 +15,7 @@ from typing import Any
 from openaclnn.bench.regimes import ELEMENTWISE, REGIMES
 from openaclnn.bench.reports import (
     Table,
-    duration,
+    cases_table,
     first_engine,
     pictures,
     same_kind,
@@ -146,7 +146,7 @@ def tables_of(name: str) -> str:
     if what == "shapes":
         return _of_machines(BY_SHAPE, _by_shape)
     if what == "steps":
-        return _of_machines(STEPS, _steps)
+        return _of_machines(STEPS, lambda each: cases_table("", each["rows"]).markdown())
     rows = [row for row in results_of(LARGE)[int(number)]["rows"] if row["regime"] != "override"]
     return "\n".join(f"### {each.title}\n\n{each.markdown()}" for each in short_tables(rows))
 
@@ -205,22 +205,6 @@ def _by_shape(results: dict[str, Any]) -> str:
     ahead = sum(ratio < 1 for ratio in ratios)
     said = f"PyTorch's time over ours is {median(ratios):.2f} in the median of {len(ratios)} cases, and below 1 in {ahead}."
     return f"{_table(['classes along axis 1', *operators], lines)}\n\n{said}"
-
-
-def _steps(results: dict[str, Any]) -> str:
-    """A line for each step: our time, our share of the pace of a copy of the input, and the others' time over ours."""
-    ours = [row for row in results["rows"] if row["ours"] and row["of_copy"]]
-    peers = list(dict.fromkeys(peer for row in ours for peer in row["ratios"]))
-    lines = []
-    for row in ours:
-        shape, form = "x".join(map(str, row["shape"])), row["regime"].partition(", ")[2]
-        ratios = [row["ratios"].get(peer) for peer in peers]
-        lines.append([
-            row["operator"], f"{shape}, {form}" if form else shape, row["dtype"] + " !" * row["disturbed"], duration(row["median_us"]),
-            f"{row['of_copy']:.2f}", *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
-        ])  # fmt: skip
-    headings = ["function", "shape", "dtype", "ours", "of copy", *(f"x {peer}" for peer in peers)]
-    return _table(headings, lines)
 
 
 def _calls(number: int) -> Table:

@@ -26,9 +26,10 @@ from openaclnn.bench.contenders import (
     ALLOCATING,
     INTO,
     TWO_PHASE,
+    Checked,
+    checked,
     expected_of,
     fault_of,
-    first_line,
     our_call,
     ours,
     unavailable,
@@ -412,37 +413,26 @@ def _run(
     """In turn with the calls that it is compared with; without engines asked for, of the one that calls get by themselves."""
     rounds = min(bench.rounds, QUICK_ROUNDS) if bench.quick else bench.rounds
     engines = bench.engines if bench.named else bench.engines[:1]
-    faults: dict[str, str] = {}
-    shape: tuple[int, ...] = ()
 
-    def checked(regime: CallRegime, peers: bool = True) -> Iterator[Contender]:
-        """Contenders whose first calls were made; of those that object or are wrong, `faults` has why."""
-        nonlocal shape
+    def made(regime: CallRegime, peers: bool = True) -> tuple[Shape, Checked]:
+        """The shape of the first call, and contenders whose first calls were made."""
         calls = regime.calls(per_turn)
         turn = Turn(operator, dtype, bench.device, regime.checked + rounds * calls)
-        for problems, contender in sequences(regime, turn, engines, bench.torch, peers):
-            each = replace(contender, calls=calls)
-            shape = shape or problems[0].shape
-            try:
-                fault = "" if each.unavailable else find_fault(regime, problems, each, bench.torch)
-            except Exception as error:
-                # PyTorch may object; from ours it is as wrong as a wrong number.
-                fault = first_line(error)
-                if not each.ours:
-                    each, fault = replace(each, unavailable=fault), ""
-            if fault:
-                faults[each.name] = fault
-            yield each
+        entries = list(sequences(regime, turn, engines, bench.torch, peers))
+        problems = {each.name: called for called, each in entries}
+        contenders = [replace(each, calls=calls) for _, each in entries]
+        return entries[0][0][0].shape, checked(
+            contenders, lambda each: find_fault(regime, problems[each.name], each, bench.torch)
+        )
 
     # Ticks of 10 ms count the work of others, and a case is timed for some: what is made and checked before it counts, too.
     load = OtherLoad()
     beside, compared = list[Contender](), regime.beside != regime.name
     if compared:
         usual = next(each for each in CHANGES if each.name == regime.beside)
-        comparable = list(checked(replace(usual, ways=regime.ways), peers=False))
-        beside = [c for c in comparable if not c.unavailable and c.name not in faults]
-        faults.clear()
-    contenders = list(checked(regime))
+        _, (usuals, wrong) = made(replace(usual, ways=regime.ways), peers=False)
+        beside = [each for each in usuals if not each.unavailable and each.name not in wrong]
+    shape, (contenders, faults) = made(regime)
     about = case.about | {"shape": list(shape), "of_same": None}
     rows = time_contenders(
         about, contenders, faults, replace(bench, rounds=rounds),

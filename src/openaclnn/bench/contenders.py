@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -33,6 +34,8 @@ _CHUNK = 1 << 20  # elements that stay in the caches while they are compared
 ALLOCATING, INTO, TWO_PHASE = "", " out=", " two-phase"  # ways to call, as contenders' names end
 Factory = Callable[[Problem], list[Contender]]
 Results = tuple[Any, ...]  # an operator's outputs
+Checked = tuple[list[Contender], dict[str, str]]
+"""Contenders, of which some cannot be had, and what is wrong with others, by name."""
 
 
 def build_contenders(
@@ -54,12 +57,18 @@ def build_contenders(
 def ours(
     name: str, problem: Problem, engine: str, way: str, prepare: Callable[[], Call]
 ) -> Contender:
-    """An engine's by a way to call it, if it serves the problem: what is prepared then."""
+    """An engine's by a way to call it, if it serves the problem: what is prepared then.
+
+    Calls run inside of a block that names the engine where they do not get it by themselves: there every call takes the slow path (docs/calls.md)."""
+    choice = functools.partial(use_engine, engine)
     try:
-        choice = engine_choice(problem, engine)
+        with choice():
+            choose_engine(problem.plan, problem.device)
     except AclnnError as error:
         return unavailable(name, str(error), ours=True, engine=engine)
-    return Contender(name, prepare(), True, engine, way != ALLOCATING, inside=choice)
+    alone = choose_engine(problem.plan, problem.device).engine == engine
+    inside = nullcontext if alone else choice
+    return Contender(name, prepare(), True, engine, way != ALLOCATING, inside=inside)
 
 
 def unavailable(name: str, error: Exception | str, **options: Any) -> Contender:
@@ -73,16 +82,6 @@ def first_line(error: Exception | str) -> str:
         return error
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"[:160]
-
-
-def engine_choice(problem: Problem, engine: str) -> Callable[[], AbstractContextManager[Any]]:
-    """What calls run inside of to be served by an engine: nothing where they get it by themselves, since inside a block that names an
-    engine every call takes the slow path (docs/calls.md). Raises why it does not serve the problem."""
-    choice = functools.partial(use_engine, engine)
-    with choice():
-        choose_engine(problem.plan, problem.device)
-    alone = choose_engine(problem.plan, problem.device).engine == engine
-    return nullcontext if alone else choice
 
 
 def our_call(problem: Problem, way: str) -> Call:
@@ -139,16 +138,7 @@ def _peers(problem: Problem, torch: Any) -> Iterator[Contender]:
         yield unavailable("torch", error)
         return
     for name, call in peers.items():
-        yield _tried(name, call, writes_out=name.endswith(INTO))
-
-
-def _tried(name: str, call: Call, **options: Any) -> Contender:
-    """The contender, if its call works."""
-    try:
-        call()
-    except Exception as error:
-        return unavailable(name, error)
-    return Contender(name, call, **options)
+        yield Contender(name, call, writes_out=name.endswith(INTO))
 
 
 def _compiled(problem: Problem, torch: Any) -> Iterator[Contender]:
@@ -160,12 +150,9 @@ def _compiled(problem: Problem, torch: Any) -> Iterator[Contender]:
     workloads = problem.operator.workloads
 
     def compiled(name: str, function: Callable[..., Any], *values: Any) -> Contender:
-        try:
-            torch.compiler.reset()  # else the ninth shape falls back to eager without a word
-            call = torch.compile(function, dynamic=False, fullgraph=True)
-        except Exception as error:
-            return unavailable(name, error)
-        return _tried(name, functools.partial(call, *values))
+        torch.compiler.reset()  # else the ninth shape falls back to eager without a word
+        call = torch.compile(function, dynamic=False, fullgraph=True)
+        return Contender(name, functools.partial(call, *values))
 
     yield compiled(
         "torch.compile", functools.partial(workloads.torch_formula, torch), given.arguments
@@ -205,41 +192,53 @@ def _copiers(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count)
 
 
+def checked(contenders: Iterable[Contender], check: Callable[[Contender], str]) -> Checked:
+    """What is wrong with each one's result. Who objects cannot be had; an exception of ours is as wrong as a wrong number."""
+    kept, faults = [], {}
+    for each in contenders:
+        try:
+            fault = "" if each.unavailable else check(each)
+        except Exception as error:
+            fault = first_line(error)
+            if not each.ours:
+                each, fault = replace(each, unavailable=fault), ""
+        if fault:
+            faults[each.name] = fault
+        kept.append(each)
+    return kept, faults
+
+
 def find_faults(
     problem: Problem, contenders: list[Contender], factory: Factory, torch: Any
-) -> dict[str, str]:
-    """What is wrong with each contender's result, by name; `factory` makes contenders for the smaller sibling."""
+) -> Checked:
+    """What is wrong with each contender's result; `factory` makes contenders for the smaller sibling."""
     if math.prod(problem.shape) <= ORACLE_LIMIT:
-        return _against_oracle(problem, contenders, torch)
+        expected = expected_of(problem)
+        return checked(contenders, lambda each: fault_of(problem, each, expected, torch))
     shape = shrink(problem.operator.workloads.PATTERN, problem.shape, ORACLE_LIMIT)
     about = problem.operator, problem.variant, problem.dtype, shape, problem.layout, problem.device
     small = build(*about)
     assert small is not None, "the layout was accepted at full size"
-    faults = _against_oracle(small, factory(small), torch)
-    right = [each for each in contenders if _computes(each) and each.name not in faults]
-    right.sort(key=lambda each: each.ours)  # stable: torch's come first
-    if right:
-        expected = last = _keep(_results(problem, right[0]))
-        fault = ""
-        for each in right[1:]:
-            got = _results(problem, each)
-            if not _alike(got, last, torch):  # ways of one engine mostly are
-                fault = _first_fault(got, expected, problem.dtype, torch, slack=4)
-                last = _keep(got)
-            if fault:
-                faults[each.name] = f"{fault} of {right[0].name}"
-    return faults
+    _, faults = find_faults(small, factory(small), factory, torch)
+    first, expected, last, fault = "", (), (), ""
 
+    def agrees(each: Contender) -> str:
+        """With the first that was right before."""
+        nonlocal first, expected, last, fault
+        if each.name in faults or each.name == COPY:
+            return faults.get(each.name, "")
+        got = _results(problem, each)
+        if not first:
+            first, expected = each.name, _keep(got)
+            last = expected
+        elif not _alike(got, last, torch):  # ways of one engine mostly are
+            fault = _first_fault(got, expected, problem.dtype, torch, slack=4)
+            last = _keep(got)
+        return fault and f"{fault} of {first}"
 
-def _computes(contender: Contender) -> bool:
-    return not contender.unavailable and contender.name != COPY
-
-
-def _against_oracle(problem: Problem, contenders: list[Contender], torch: Any) -> dict[str, str]:
-    expected = expected_of(problem)
-    checked = [each for each in contenders if _computes(each)]
-    faults = {each.name: fault_of(problem, each, expected, torch) for each in checked}
-    return {name: fault for name, fault in faults.items() if fault}
+    theirs_first = sorted(contenders, key=lambda each: each.ours)
+    kept, faults = checked(theirs_first, agrees)
+    return sorted(kept, key=lambda each: [c.name for c in contenders].index(each.name)), faults
 
 
 def expected_of(problem: Problem) -> Results:
@@ -250,7 +249,9 @@ def expected_of(problem: Problem) -> Results:
 
 
 def fault_of(problem: Problem, contender: Contender, expected: Results, torch: Any) -> str:
-    """What is wrong with a contender's result beside the float64 oracle's; "" if nothing is."""
+    """What is wrong with a contender's result beside the float64 oracle's; "" if nothing is, or if it computes none."""
+    if contender.name == COPY:
+        return ""
     # PyTorch rounds between the steps of a composite; its own error is no fault of the comparison.
     slack = 1.0 if contender.ours else 4.0
     fault = _first_fault(_results(problem, contender), expected, problem.dtype, torch, slack)

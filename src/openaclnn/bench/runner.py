@@ -146,14 +146,13 @@ def _run(
         return factory(subject, engines, bench.torch, compiled=compiled)
 
     contenders = contenders_of(problem, regime.compiled and not bench.quick)
-    faults = find_faults(problem, contenders, contenders_of, bench.torch)
+    contenders, faults = find_faults(problem, contenders, contenders_of, bench.torch)
     beside, elements = [], 1.0
     if regime.near:
         near = build(operator, case.variant, dtype, regime.near, "contiguous", bench.device)
         assert near is not None, "every operator takes such arguments"
         elements = problem.moved / near.moved
-        neighbours = contenders_of(near)
-        at_round = find_faults(near, neighbours, contenders_of, bench.torch)
+        neighbours, at_round = find_faults(near, contenders_of(near), contenders_of, bench.torch)
         wrong = {each.name for each in neighbours if each.ours} & at_round.keys()
         faults |= {name: f"{at_round[name]}, at the round size" for name in wrong}
         # Ours into `out=` alone: two sizes of fresh results would take memory from each other.

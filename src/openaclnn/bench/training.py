@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.bench.contenders import first_line, further_off
+from openaclnn.bench.contenders import checked, further_off
 from openaclnn.bench.problems import to_torch
 from openaclnn.bench.processes import memory_beyond
 from openaclnn.bench.regimes import STEPS, Regime, Shape
@@ -109,16 +109,12 @@ def _time_steps(
     case: Case, steps: dict[str, Step], copied: Any, bench: Bench, *more: Contender
 ) -> list[Row]:
     """The steps, and what else is timed with them, in turn with a copy of a tensor, or, of few elements, with a yardstick."""
-    few, contenders, failed = case.regime == FEW, list[Contender](), dict[str, str]()
-    for name, step in steps.items():
-        try:
-            step()
-        except Exception as error:
-            failed[name] = first_line(error)
-        stopped = "" if name == OURS else failed.get(name, "")  # it cannot be had
-        contenders.append(Contender(name, step, name == OURS, unavailable=stopped))
-    faults = {name: fault for name, fault in failed.items() if name == OURS}
-    if not {OURS, THEIRS} & failed.keys():
+    few = case.regime == FEW
+    contenders, faults = checked(
+        [Contender(name, step, name == OURS) for name, step in steps.items()],
+        lambda each: each.call() or "",
+    )
+    if not faults and all(each.name != THEIRS or not each.unavailable for each in contenders):
         ours, theirs = steps[OURS], steps[THEIRS]
         wide = [each.double() if each.is_floating_point() else each for each in ours.others]
         function = theirs.function
