@@ -198,22 +198,23 @@ def loss_of_rows(input: Any, target: Any, weight: Any, options: tuple[Any, ...])
         or not is_tracked(input) or (weight is not None and (weight.dtype is not input.dtype or weight.requires_grad))
     ):  # fmt: skip
         return None
-    arguments = input, target, weight, reduction, ignored, smoothing
+    factors = weight if weight is None or weight.dtype is torch.float32 else weight.float()
+    arguments = input, target, factors, reduction, ignored, smoothing
     results = _row_step.short(*arguments)
     if results is NotImplemented:  # the first of its kind, if it is one
-        if not (_is_loss(input, target, weight, options) and _are_rows(input, weight)):
+        if not (_is_loss(input, target, weight, options) and _are_rows(input)):
             return None
         results = _row_step.call(*arguments)
     loss, ahead = results
     return CrossEntropyOfRows.apply(input, (loss, (target, weight), [options, ahead]))
 
 
-def _are_rows(input: Any, weight: Any) -> bool:
-    """Whether the kernel takes these: logits without gaps, and FLOAT weights."""
+def _are_rows(input: Any) -> bool:
+    """Whether the kernel takes these logits: without gaps."""
     known = dtype_of_torch(input.dtype)
     return (
         cpu.unavailable() is None and current_engine() in (None, "cpu") and known in FLOATS and (known is not FLOAT16 or machine().half)
-        and input.is_contiguous() and (weight is None or weight.dtype is torch.float32)
+        and input.is_contiguous()
     )  # fmt: skip
 
 
