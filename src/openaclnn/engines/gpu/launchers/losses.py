@@ -51,18 +51,19 @@ FEW = 1 << 13  # programs whose sums one adds up: more are added up by GATHERING
 GATHERING = 64
 BLOCKS = (128, (128, 4)), (1024, (1024, 4))  # of sums at once, and warps, by how many there are
 MOST = 1 << 13, 32
-# Rows, and the classes beyond which several programs have one: of 8 rows of 128,256 classes, FLOAT and BFLOAT16, 9.8 and 9.2 us (by one program each 16.0 and 14.9), of 16 13.4 and 12.1 (17.8 and
-# 15.3); of 8 and 64 of 32,000 10.2 and 12.4 (9.4 and 10.4), of 64 of 65,536 14.9 and 12.7 (14.1 and 11.9).
-CLUSTERED = (32, 1 << 15), (64, 1 << 16)
+# Rows and classes up to which, and beyond which, several programs have one; and of 16 bits, longer rows: of 8 rows of 128,256 classes, FLOAT and BFLOAT16, 9.8 and 9.2 us (by one program each 16.0 and
+# 14.9), of 16 13.4 and 12.1 (17.8 and 15.3); of 8 and 64 of 32,000 10.2 and 12.4 (8.9 and 9.9), of 64 of 131,072 20.8 and 15.1 (19.4 and 15.9).
+CLUSTERED, NARROW_CLUSTERED = (32, 1 << 15), (64, 1 << 16)
+FEW_LONG = 64, (1, 8, 4096, True, 16, False)  # rows of one program each
 # Classes from which on a program of these has as many warps as can be: one row of 2^22 takes 40.6 us (by 16 warps 54.0), of 16 bits 39.5 (42.3), of 2^20 18.0 (21.1).
 LONGEST = 1 << 19
 # Positions, classes of a thread, lanes of classes, streamed, warps, exact. Of many pixels a thread has one or two and reads their classes by eights. Microseconds of the loss alone, FLOAT and
 # BFLOAT16, and held: none of (8,19,713,713) 112 and 95 (158 and 111), mean 128 and 102 (124 and 99); of (6,150,641,641) 442 and 298 (405 and 332), 441 and 303 (457 and 348).
 MANY_PIXELS = 1 << 20
 PIXELS, NARROW_PIXELS = (256, 8, 1, True, 8, False), (512, 8, 1, True, 8, False)
-# Of few rows of few classes, by the most of these, a warp has one: of (2, 8), (256, 10), (1024, 10) and (64, 100) 2.6, 3.3, 4.1 and 2.7 us (of 32 rows or 8 in four warps 4.4, 5.3, 5.4 and 5.0).
-FEW_TILES = (32, (1, 1, 32, False, 1, False)), (128, (1, 4, 32, False, 1, False))
-MOST_SINGLE = 1 << 10
+# Of few rows of few classes, by the most of these, a warp has two: of (256, 10), (1024, 10), (4096, 10) and (64, 100) 2.7, 2.9, 3.7 and 2.7 us (of 32 rows and 8 in four warps 5.3, 5.5, 5.6 and 5.0;
+# of one and four 3.3 and 3.9, 4.1 and 4.0, 8.4 and 4.7, 2.7 and 3.2).
+FEW_TILES = (32, (8, 1, 32, False, 4, False)), (128, (2, 4, 32, False, 1, False))
 # Of 16 bits, 32,000 and 128,256 classes 80 and 481 us (by two warps 87 and 506).
 LONG, NARROW_LONG = 1 << 14, (1, 4, 1024, True, 4, False)
 GATHER, FINISH = "gather", "finish"
@@ -84,13 +85,16 @@ class LossLauncher(RowLauncher):
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
         tile, narrow = super().tile(g, walk), g.static["itemsize"] < 4
-        few = all_of(walk.positions <= MOST_SINGLE, walk.positions * walk.classes <= row_formulas.FEW)  # fmt: skip
+        few = walk.positions * walk.classes <= row_formulas.FEW
         if walk.by_class and not walk.traversal.dealt:
             tile = Tile(*where_all(few, within(walk.classes, FEW_TILES, tile), tile))
         if not self.dense or walk.traversal.dealt or self.writes:
             return tile
         if walk.by_class:
             several = inverse(walk.positions <= row_formulas.FEW_READ)
+            rows, few_long = FEW_LONG
+            gains = all_of(self.cluster is not None, walk.positions <= rows, walk.classes > LONG)
+            tile = Tile(*where_all(gains, few_long, tile))
             return Tile(*where_all(all_of(narrow, several, walk.classes > LONG), NARROW_LONG, tile))
         many = all_of(walk.positions >= MANY_PIXELS, walk.classes > 8)
         return Tile(*where_all(many, where_all(narrow, NARROW_PIXELS, PIXELS), tile))
@@ -117,10 +121,12 @@ class LossLauncher(RowLauncher):
         spans = ceil_div(walk.classes, PIECES.value * SPANS.value)
         lanes, warps = where_all(walk.positions <= 16, (4096, 16), (1024, 4))
         lanes, warps = where_all(walk.classes >= LONGEST, (8192, 32), (lanes, warps))
-        long = any_of(*(all_of(walk.positions <= rows, walk.classes > least) for rows, least in CLUSTERED))  # fmt: skip
+        several = CLUSTERED, NARROW_CLUSTERED
+        fits = [all_of(walk.positions <= rows, walk.classes > least) for rows, least in several]
+        long = any_of(fits[0], all_of(g.static["itemsize"] < 4, fits[1]))
         shared = streamed._replace(
             kernel=self.cluster, grid=streamed.grid * PIECES.value, args={**streamed.args, "span": spans}, warps=warps,
-            constexprs={**streamed.constexprs, "LANES": lanes},
+            constexprs={**streamed.constexprs, "HELD": 4, "LANES": lanes},
             when=all_of(streamed.when, g.static["clusters"] > 0, long),
         )  # fmt: skip
         return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared]
